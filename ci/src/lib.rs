@@ -1,0 +1,22 @@
+//! The project's own checks, behind `cargo ci`.
+//!
+//! ```text
+//!   git's list of files ──▶ tree ──▶ source (a file without comments, strings, tests)
+//!                                       │
+//!                         ┌─────────────┼─────────────┐
+//!                         ▼             ▼             ▼
+//!                       lint         layers      conformance      text in, findings out; no I/O
+//!                         └─────────────┼─────────────┘
+//!                                       ▼
+//!                                     stage        runs cargo, reads tables, prints, decides the exit code
+//! ```
+//!
+//! Checkers read text and not syntax trees: a rule that a reader can't check by eye is not a house rule.
+
+pub mod conformance;
+pub mod finding;
+pub mod layers;
+pub mod lint;
+pub mod source;
+pub mod stage;
+pub mod tree;

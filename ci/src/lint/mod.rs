@@ -1,0 +1,33 @@
+//! House rules that clippy does not know.
+//!
+//! ```text
+//!   tree ─┬─▶ unsafe_list   unsafe only where ci/unsafe.txt says why
+//!         ├─▶ imports       one item per `use`, no globs
+//!         ├─▶ todo          an issue for everything left open
+//!         ├─▶ folders       a folder is one noun, and its mod.rs is a map
+//!         └─▶ places        nothing names the machine it was written on
+//! ```
+//!
+//! Each file holds one rule: a function from the tree to findings.
+
+pub mod folders;
+pub mod imports;
+pub mod places;
+pub mod todo;
+pub mod unsafe_list;
+
+use std::path::Path;
+
+use crate::finding::Finding;
+use crate::tree::Tree;
+
+/// Applies every rule to the checkout at `root`.
+pub fn check(tree: &Tree, root: &Path) -> Vec<Finding> {
+    let mut findings = unsafe_list::check(tree);
+    findings.extend(imports::check(tree));
+    findings.extend(todo::check(tree));
+    findings.extend(folders::check(tree));
+    findings.extend(places::check(tree, &places::of_this_machine(root)));
+    findings.sort();
+    findings
+}

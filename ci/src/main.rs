@@ -1,0 +1,66 @@
+//! `cargo ci`: the command line of the project's own checks.
+
+use std::env;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use anyhow::Result;
+use campanile_ci::conformance::rule_id::Group;
+use campanile_ci::stage;
+use campanile_ci::stage::Verdict;
+use campanile_ci::stage::Wanted;
+use clap::Parser;
+use clap::Subcommand;
+
+/// The checks of the project itself.
+#[derive(Parser)]
+#[command(bin_name = "cargo ci")]
+struct Arguments {
+    #[command(subcommand)]
+    check: Check,
+}
+
+#[derive(Subcommand)]
+enum Check {
+    /// Is all code formatted?
+    Fmt,
+    /// Clippy without warnings, and the house rules: unsafe, imports, open ends, folders, places
+    Lint,
+    /// Do imports go down in rank only?
+    Layers,
+    /// Which lines of the conformance checklist do tests show?
+    Conformance {
+        /// List the lines that no test shows
+        #[arg(long)]
+        missing: bool,
+        /// Fail if a line of this group is missing; may repeat
+        #[arg(long, value_name = "GROUP")]
+        strict: Vec<Group>,
+    },
+    /// fmt, lint, layers, conformance
+    All,
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let root = workspace_root(&env::current_dir()?)?;
+    let verdict = match arguments.check {
+        Check::Fmt => stage::fmt(&root),
+        Check::Lint => stage::lint(&root),
+        Check::Layers => stage::layers(&root),
+        Check::Conformance { missing, strict } => {
+            stage::conformance(&root, &Wanted { list_missing: missing, strict })
+        }
+        Check::All => stage::all(&root),
+    }?;
+    Ok(if verdict == Verdict::Pass { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The checkout that `inside` belongs to.
+fn workspace_root(inside: &Path) -> Result<PathBuf> {
+    let mut folders = inside.ancestors();
+    let root = folders.find(|folder| folder.join("ci/Cargo.toml").exists());
+    root.map(Path::to_path_buf).context("run this inside of a checkout of Campanile")
+}

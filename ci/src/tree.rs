@@ -1,0 +1,116 @@
+//! The files of the checkout, as text in memory.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::ensure;
+
+/// One text file.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Path relative to the root of the checkout, with `/`.
+    pub path: String,
+    /// The whole content.
+    pub text: String,
+}
+
+impl SourceFile {
+    /// True for Rust source.
+    pub fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// The last component of the path.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+}
+
+/// All text files that git tracks or would offer to track, ordered by path.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    files: Vec<SourceFile>,
+}
+
+impl Tree {
+    /// Reads the checkout at `root`. Binary files are left out, ignored ones are never seen.
+    pub fn read(root: &Path) -> Result<Self> {
+        let listing = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root)
+            .output()
+            .context("git, which tells the project's files, could not be run")?;
+        ensure!(
+            listing.status.success(),
+            "git ls-files: {}",
+            String::from_utf8_lossy(&listing.stderr).trim()
+        );
+
+        let mut files = Vec::new();
+        for path in String::from_utf8_lossy(&listing.stdout).split('\0').filter(|path| !path.is_empty()) {
+            let bytes = match fs::read(root.join(path)) {
+                Ok(bytes) => bytes,
+                // Deleted but still in the index, or a link to a folder.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {
+                    continue;
+                }
+                Err(error) => return Err(error).context(format!("{path} could not be read")),
+            };
+            if let Ok(text) = String::from_utf8(bytes) {
+                files.push((path.to_owned(), text));
+            }
+        }
+        Ok(Self::of(files))
+    }
+
+    /// A tree of the given files.
+    pub fn of<P: Into<String>, T: Into<String>>(files: impl IntoIterator<Item = (P, T)>) -> Self {
+        let mut files: Vec<SourceFile> = files
+            .into_iter()
+            .map(|(path, text)| SourceFile { path: path.into(), text: text.into() })
+            .collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files.dedup_by(|a, b| a.path == b.path);
+        Self { files }
+    }
+
+    /// All files.
+    pub fn files(&self) -> &[SourceFile] {
+        &self.files
+    }
+
+    /// All Rust files.
+    pub fn rust(&self) -> impl Iterator<Item = &SourceFile> {
+        self.files.iter().filter(|file| file.is_rust())
+    }
+
+    /// One file by its path.
+    pub fn file(&self, path: &str) -> Option<&SourceFile> {
+        self.files.iter().find(|file| file.path == path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tree;
+
+    #[test]
+    fn files_are_ordered_and_counted_once() {
+        let tree = Tree::of([("b.rs", "1"), ("a.toml", "2"), ("b.rs", "1")]);
+        let paths: Vec<&str> = tree.files().iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["a.toml", "b.rs"]);
+        assert_eq!(tree.rust().count(), 1);
+    }
+
+    #[test]
+    fn this_checkout_can_be_read() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let tree = Tree::read(&root).unwrap();
+        assert!(tree.file("ci/src/tree.rs").is_some());
+        assert!(tree.files().iter().all(|file| !file.path.starts_with("target/")));
+    }
+}

@@ -1,0 +1,162 @@
+//! What can be said on the command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::Parser;
+use clap::Subcommand;
+
+use super::size::parse_size;
+use crate::host::start::VgpuOptions;
+
+/// Campanile: a host daemon that gives virtual machines a paravirtual GPU.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve vGPUs to VMMs.
+    Serve(ServeArguments),
+    /// Start a daemon, attach a guest, render a Mandelbrot picture, check it, and measure.
+    Demo(MeasureArguments),
+    /// Measure.
+    Bench(MeasureArguments),
+    /// Be an engine process; the daemon starts these by itself.
+    #[command(hide = true)]
+    Engine,
+    /// Be the other process of a bare ping-pong; the benchmark starts it by itself.
+    #[command(hide = true)]
+    Peer,
+}
+
+/// `campanile serve`.
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// Socket of a single vGPU.
+    #[arg(long, value_name = "PATH", requires = "vram")]
+    pub socket: Option<PathBuf>,
+    /// Video memory of the single vGPU, such as 512M.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub vram: Option<u64>,
+    /// A vGPU: name=NAME,socket=PATH,vram=SIZE. May be given several times.
+    #[arg(long, value_name = "SPEC", value_parser = parse_vgpu)]
+    pub vgpu: Vec<VgpuOptions>,
+    /// Common settings.
+    #[command(flatten)]
+    pub engine: EngineArguments,
+}
+
+/// Settings of engines.
+#[derive(Debug, Clone, Args)]
+pub struct EngineArguments {
+    /// Physical doorbells of each node.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub doorbells: u32,
+    /// Microseconds that an engine polls without work before it sleeps.
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 2000)]
+    pub spin: u64,
+    /// Use the Vulkan device whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    pub vulkan_device: Option<String>,
+    /// Vulkan driver manifest (JSON) to use instead of the system's.
+    #[arg(long, value_name = "FILE", env = "CAMPANILE_VULKAN_DRIVER")]
+    pub vulkan_driver: Option<PathBuf>,
+    /// Let engine processes keep their privileges (for debugging, and for kernels without landlock or seccomp).
+    #[arg(long)]
+    pub no_sandbox: bool,
+}
+
+impl EngineArguments {
+    /// The spin budget.
+    pub fn spin(&self) -> Duration {
+        Duration::from_micros(self.spin)
+    }
+
+    /// The same settings as arguments of `campanile serve`.
+    pub fn to_arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec![
+            "--doorbells".into(),
+            self.doorbells.to_string().into(),
+            "--spin".into(),
+            self.spin.to_string().into(),
+        ];
+        if let Some(device) = &self.vulkan_device {
+            arguments.extend(["--vulkan-device".into(), device.into()]);
+        }
+        if let Some(driver) = &self.vulkan_driver {
+            arguments.extend(["--vulkan-driver".into(), driver.into()]);
+        }
+        if self.no_sandbox {
+            arguments.push("--no-sandbox".into());
+        }
+        arguments
+    }
+}
+
+/// `campanile demo` and `campanile bench`.
+#[derive(Debug, Args)]
+pub struct MeasureArguments {
+    /// Print figures as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Measure shorter, for a first look.
+    #[arg(long)]
+    pub quick: bool,
+    /// Where the picture goes (demo).
+    #[arg(long, value_name = "FILE", default_value = "mandelbrot.png")]
+    pub picture: PathBuf,
+    /// Common settings.
+    #[command(flatten)]
+    pub engine: EngineArguments,
+}
+
+fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
+    let (mut name, mut socket, mut vram_bytes) = (None, None, None);
+    for part in text.split(',') {
+        let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not key=value"))?;
+        match key {
+            "name" if !value.is_empty() => name = Some(value.to_owned()),
+            "socket" if !value.is_empty() => socket = Some(PathBuf::from(value)),
+            "vram" => vram_bytes = Some(parse_size(value)?),
+            "name" | "socket" => return Err(format!("{key} is empty")),
+            _ => return Err(format!("{key:?} is unknown; name, socket and vram are")),
+        }
+    }
+    let missing = |key: &str| format!("{key} is missing in {text:?}");
+    Ok(VgpuOptions {
+        name: name.ok_or_else(|| missing("name"))?,
+        socket: socket.ok_or_else(|| missing("socket"))?,
+        vram_bytes: vram_bytes.ok_or_else(|| missing("vram"))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::parse_vgpu;
+
+    #[test]
+    fn a_vgpu_is_read_from_its_parts() {
+        let vgpu = parse_vgpu("vram=512M,name=a,socket=/run/a.sock").unwrap();
+        assert_eq!((vgpu.name.as_str(), vgpu.vram_bytes), ("a", 512 << 20));
+        assert_eq!(vgpu.socket, PathBuf::from("/run/a.sock"));
+    }
+
+    #[test]
+    fn a_vgpu_that_lacks_a_part_is_refused_by_its_name() {
+        assert!(parse_vgpu("name=a,socket=s").unwrap_err().contains("vram"));
+        assert!(parse_vgpu("name=a,vram=1M").unwrap_err().contains("socket"));
+        assert!(parse_vgpu("name=,socket=s,vram=1M").unwrap_err().contains("name"));
+        assert!(parse_vgpu("name=a,socket=s,vram=1M,weight=2").unwrap_err().contains("weight"));
+        assert!(parse_vgpu("nonsense").unwrap_err().contains("nonsense"));
+    }
+}

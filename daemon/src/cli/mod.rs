@@ -1,0 +1,13 @@
+//! The command line.
+//!
+//! | command | does |
+//! |---|---|
+//! | `serve` | serves vGPUs to VMMs |
+//! | `demo` | starts a daemon, attaches a guest, renders, checks, measures |
+//! | `bench` | measures alone |
+//! | `engine`, `peer` | what daemon and benchmark start by themselves |
+
+pub mod args;
+pub mod demo;
+pub mod serve;
+pub mod size;

@@ -1,0 +1,77 @@
+//! `campanile serve`.
+
+use std::env;
+use std::ffi::OsString;
+
+use anyhow::Context;
+use campanile_host_gpu::adapter::process::Program;
+use clap::Parser;
+use signal_hook::consts::SIGINT;
+use signal_hook::consts::SIGTERM;
+use signal_hook::iterator::Signals;
+
+use super::args::Arguments;
+use super::args::Command;
+use super::args::EngineArguments;
+use super::args::ServeArguments;
+use crate::host::start::Host;
+use crate::host::start::HostOptions;
+use crate::host::start::VgpuOptions;
+
+/// What engine processes are started from: this executable.
+pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {
+    let path = env::current_exe().context("finding this executable, to start engines from it")?;
+    // One compiler cache for all guests would let them see each other's kernels, and writes files.
+    let mut environment = vec![("MESA_SHADER_CACHE_DISABLE".to_owned(), "true".to_owned())];
+    if let Some(driver) = &arguments.vulkan_driver {
+        let driver = driver
+            .canonicalize()
+            .with_context(|| format!("the Vulkan driver manifest {}", driver.display()))?;
+        let driver = driver.to_string_lossy().into_owned();
+        environment.push(("VK_DRIVER_FILES".to_owned(), driver.clone()));
+        environment.push(("VK_ICD_FILENAMES".to_owned(), driver));
+    }
+    if let Ok(libraries) = env::var("CAMPANILE_VULKAN_LIBRARY_PATH") {
+        environment.push(("LD_LIBRARY_PATH".to_owned(), libraries));
+    }
+    Ok(Program { path, environment })
+}
+
+/// A host of these vGPUs with these settings.
+pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow::Result<HostOptions> {
+    Ok(HostOptions {
+        vgpus,
+        doorbells: engine.doorbells,
+        spin: engine.spin(),
+        sandbox: !engine.no_sandbox,
+        vulkan_device: engine.vulkan_device.clone(),
+        program: engine_program(engine)?,
+    })
+}
+
+fn start_host(arguments: ServeArguments) -> anyhow::Result<Host> {
+    let mut vgpus = arguments.vgpu;
+    if let (Some(socket), Some(vram_bytes)) = (arguments.socket, arguments.vram) {
+        vgpus.push(VgpuOptions { name: "vgpu0".to_owned(), socket, vram_bytes });
+    }
+    Ok(Host::start(host_options(vgpus, &arguments.engine)?)?)
+}
+
+/// Serves within the calling program, as the command line `campanile serve …` says. Its engine processes are
+/// the calling program again, with the single argument `engine`.
+pub fn start(command_line: impl IntoIterator<Item = OsString>) -> anyhow::Result<Host> {
+    match Arguments::try_parse_from(command_line)?.command {
+        Command::Serve(arguments) => start_host(arguments),
+        _ => anyhow::bail!("the command line does not say serve"),
+    }
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub fn run(arguments: ServeArguments) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;
+    let host = start_host(arguments)?;
+    let signal = signals.forever().next();
+    log::info!("ending on signal {}", signal.unwrap_or_default());
+    drop(host);
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Bringing a daemon up.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use campanile_host_gpu::adapter::process::Program;
+use campanile_protocol::PAGE_SIZE;
+
+use super::probe::probe_compute;
+use crate::front::gpu::device::GpuDevice;
+use crate::session::config::Compute;
+use crate::session::config::Config;
+use crate::session::counters::Counters;
+use crate::supervisor::thread::Supervisor;
+use crate::vhost::counters::Counters as ShellCounters;
+use crate::vhost::device::Device;
+use crate::vhost::socket::VgpuSocket;
+
+/// A vGPU as the operator asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VgpuOptions {
+    /// Its name.
+    pub name: String,
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Bytes of video memory.
+    pub vram_bytes: u64,
+}
+
+/// A daemon as the operator asks for it.
+#[derive(Debug, Clone)]
+pub struct HostOptions {
+    /// Its vGPUs.
+    pub vgpus: Vec<VgpuOptions>,
+    /// Physical doorbells of each node of each vGPU.
+    pub doorbells: u32,
+    /// How long an engine spins without work.
+    pub spin: Duration,
+    /// Whether engines drop their privileges.
+    pub sandbox: bool,
+    /// Part of the name of the Vulkan device.
+    pub vulkan_device: Option<String>,
+    /// What engines are started from.
+    pub program: Program,
+}
+
+/// Smallest video memory: aperture and local memory of a few MiB.
+pub const MIN_VRAM: u64 = 16 << 20;
+/// Largest video memory of one vGPU: what page tables can map.
+pub const MAX_VRAM: u64 = 32 << 30;
+
+/// Why a daemon did not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// Two vGPUs with one name or socket, or none at all.
+    #[error("{0}")]
+    Options(String),
+    /// A vGPU could not be set up.
+    #[error("vGPU {name}")]
+    Vgpu {
+        /// Which.
+        name: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The daemon itself could not be set up.
+    #[error("starting the daemon")]
+    System(#[from] io::Error),
+}
+
+/// One vGPU being served.
+#[derive(Debug)]
+pub struct Vgpu {
+    /// Its name.
+    pub name: String,
+    /// What its sessions count.
+    pub counters: Arc<Counters>,
+    /// What its rings count.
+    pub shell_counters: Arc<ShellCounters>,
+    socket: VgpuSocket,
+}
+
+/// A daemon that serves. Dropping it ends every session.
+#[derive(Debug)]
+pub struct Host {
+    /// Its vGPUs.
+    pub vgpus: Vec<Vgpu>,
+    /// Whether it computes.
+    pub compute: Compute,
+}
+
+fn check(options: &HostOptions) -> Result<(), HostError> {
+    let wrong = |text: String| Err(HostError::Options(text));
+    if options.vgpus.is_empty() {
+        return wrong("no vGPU: give --socket and --vram, or --vgpu name=…,socket=…,vram=…".to_owned());
+    }
+    for (index, vgpu) in options.vgpus.iter().enumerate() {
+        let (name, bytes) = (&vgpu.name, vgpu.vram_bytes);
+        if !(MIN_VRAM..=MAX_VRAM).contains(&bytes) || !bytes.is_multiple_of(2 * PAGE_SIZE) {
+            return wrong(format!(
+                "vGPU {name}: vram of {bytes} bytes; between 16M and 32G in whole pages is possible"
+            ));
+        }
+        for other in &options.vgpus[..index] {
+            if other.name == vgpu.name || other.socket == vgpu.socket {
+                return wrong(format!("vGPUs {} and {name} share a name or a socket", other.name));
+            }
+        }
+    }
+    if options.doorbells == 0 || options.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS {
+        return wrong(format!("{} doorbells; 1 to 1024 are possible", options.doorbells));
+    }
+    Ok(())
+}
+
+impl Host {
+    /// Starts serving every vGPU.
+    pub fn start(options: HostOptions) -> Result<Self, HostError> {
+        check(&options)?;
+        let supervisor = Arc::new(Supervisor::start()?);
+        let compute = probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
+        match &compute {
+            Compute::Available(device) => log::info!("compute node: {device}"),
+            Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
+        }
+        let mut vgpus = Vec::with_capacity(options.vgpus.len());
+        for vgpu in &options.vgpus {
+            let config = Arc::new(Config {
+                name: vgpu.name.clone(),
+                vram_bytes: vgpu.vram_bytes,
+                doorbells: options.doorbells,
+                spin: options.spin,
+                sandbox: options.sandbox,
+                vulkan_device: options.vulkan_device.clone(),
+                program: options.program.clone(),
+                compute: compute.clone(),
+                supervisor: Arc::clone(&supervisor),
+            });
+            let counters = Arc::new(Counters::default());
+            let shell_counters = Arc::new(ShellCounters::default());
+            let session_counters = Arc::clone(&counters);
+            let factory = move || {
+                let device = GpuDevice::new(Arc::clone(&config), Arc::clone(&session_counters))?;
+                Ok(Box::new(device) as Box<dyn Device>)
+            };
+            let socket = VgpuSocket::spawn(&vgpu.socket, factory, Arc::clone(&shell_counters))
+                .map_err(|error| HostError::Vgpu { name: vgpu.name.clone(), source: error.into() })?;
+            log::info!(
+                "vGPU {}: {} MiB, serving {}",
+                vgpu.name,
+                vgpu.vram_bytes >> 20,
+                vgpu.socket.display()
+            );
+            vgpus.push(Vgpu { name: vgpu.name.clone(), counters, shell_counters, socket });
+        }
+        Ok(Self { vgpus, compute })
+    }
+}
+
+impl Vgpu {
+    /// The path of its socket.
+    pub fn socket(&self) -> &std::path::Path {
+        self.socket.path()
+    }
+}

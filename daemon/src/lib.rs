@@ -1,0 +1,17 @@
+//! The daemon of Campanile: what an operating system is to a GPU.
+//!
+//! ```text
+//!   VMM ──vhost-user──▶ vhost ──commands──▶ front::gpu ──▶ session ──▶ engines (host-gpu)
+//!                                                            │ ▲
+//!                                          doorbell, vidmm ◀─┘ └── supervisor: turns between vGPUs
+//! ```
+
+pub mod cli;
+pub mod doorbell;
+pub mod front;
+pub mod host;
+pub mod measure;
+pub mod session;
+pub mod supervisor;
+pub mod vhost;
+pub mod vidmm;

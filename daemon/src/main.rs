@@ -1,0 +1,42 @@
+//! The `campanile` executable.
+
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+
+use campanile_daemon::cli::args::Arguments;
+use campanile_daemon::cli::args::Command;
+use campanile_daemon::cli::demo;
+use campanile_daemon::cli::serve;
+use campanile_daemon::measure::peer;
+use clap::Parser;
+
+fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    let outcome = match Arguments::parse().command {
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Demo(arguments) => demo::demo(&arguments),
+        Command::Bench(arguments) => demo::bench(&arguments),
+        Command::Engine => standard_input().and_then(engine),
+        Command::Peer => standard_input().and_then(peer::play),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("campanile: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns only when the engine cannot start; the daemon has been told why, and says so.
+fn engine(socket: OwnedFd) -> anyhow::Result<()> {
+    let error = campanile_host_gpu::engine::start::main(socket);
+    log::debug!("engine: {error}");
+    std::process::exit(1)
+}
+
+/// The channel to whoever started this process.
+fn standard_input() -> anyhow::Result<OwnedFd> {
+    Ok(std::io::stdin().as_fd().try_clone_to_owned()?)
+}

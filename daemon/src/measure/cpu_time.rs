@@ -1,0 +1,36 @@
+//! CPU time of a process and its children, from /proc.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Context;
+
+/// Ticks of CPU time that a process has used: fields 14 and 15 of its stat file.
+fn ticks(pid: u32) -> anyhow::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid}"))?;
+    // The name in field 2 may hold anything, but ends with the last parenthesis.
+    let (_, rest) = stat.rsplit_once(')').context("a stat file without a name")?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut next = || fields.next().and_then(|field| field.parse::<u64>().ok()).context("a short stat file");
+    Ok(next()? + next()?)
+}
+
+/// The children of a process.
+fn children(pid: u32) -> anyhow::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+        found.extend(text.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+    }
+    Ok(found)
+}
+
+/// CPU time of `pid` and its children so far.
+pub fn used(pid: u32) -> anyhow::Result<Duration> {
+    let mut total = ticks(pid)?;
+    for child in children(pid)? {
+        total += ticks(child)?;
+    }
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    Ok(Duration::from_millis(total * 1000 / per_second))
+}

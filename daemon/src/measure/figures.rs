@@ -1,0 +1,107 @@
+//! What is measured, and how it is printed.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// Median and 99th percentile, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Percentiles {
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+}
+
+impl Percentiles {
+    /// Of a set of samples; zeroes for none.
+    pub fn of(mut samples: Vec<Duration>) -> Self {
+        samples.sort_unstable();
+        let at = |percent: usize| {
+            let index = (samples.len().saturating_sub(1)) * percent / 100;
+            samples.get(index).map_or(0, |sample| u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX))
+        };
+        Self { p50: at(50), p99: at(99) }
+    }
+}
+
+impl fmt::Display for Percentiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>9} ns median, {:>9} ns p99", self.p50, self.p99)
+    }
+}
+
+/// All figures of one run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figures {
+    /// Two processes, one cache line, both polling.
+    pub pingpong_ns: Percentiles,
+    /// Doorbell to progress fence of an empty buffer, through the engine process.
+    pub um_rtt_ns: Percentiles,
+    /// The same buffer through virtqueue, daemon and scheduler.
+    pub km_rtt_ns: Percentiles,
+    /// Two processes, two eventfds, both blocking.
+    pub eventfd_rtt_ns: Percentiles,
+    /// Empty buffers a second through one user-mode queue, pipelined.
+    pub um_per_s: u64,
+    /// User-mode submissions for the next two figures.
+    pub um_submissions: u64,
+    /// Control-queue commands during them, other than reconnects.
+    pub control_messages_during_um: u64,
+    /// Reconnects during them: the engine slept because the guest paused.
+    pub reconnects_during_um: u64,
+    /// One dispatch of one workgroup through a user-mode queue; absent without a compute node.
+    pub um_dispatch_ns: Option<Percentiles>,
+    /// CPU use of the daemon and all its engines from one second after the last work, percent of one core;
+    /// absent in a quick run.
+    pub idle_cpu_percent: Option<f64>,
+    /// What computes.
+    pub compute: String,
+}
+
+fn ratio(one: u64, other: u64) -> f64 {
+    let as_float = |value: u64| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
+    as_float(one) / as_float(other.max(1))
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "compute node               {}", self.compute)?;
+        writeln!(f, "cache-line ping-pong       {}", self.pingpong_ns)?;
+        let um = ratio(self.um_rtt_ns.p50, self.pingpong_ns.p50);
+        writeln!(f, "user-mode round trip       {}   {um:.1} x ping-pong", self.um_rtt_ns)?;
+        writeln!(f, "eventfd round trip         {}", self.eventfd_rtt_ns)?;
+        let km = ratio(self.km_rtt_ns.p50, self.eventfd_rtt_ns.p50);
+        writeln!(f, "kernel-mode round trip     {}   {km:.1} x eventfd", self.km_rtt_ns)?;
+        let faster = ratio(self.km_rtt_ns.p50, self.um_rtt_ns.p50);
+        writeln!(f, "user mode is faster by     {faster:.0} x")?;
+        if let Some(dispatch) = self.um_dispatch_ns {
+            writeln!(f, "smallest dispatch          {dispatch}")?;
+        }
+        writeln!(f, "user-mode submissions      {} per second, pipelined", self.um_per_s)?;
+        writeln!(
+            f,
+            "control messages           {} during {} submissions (and {} reconnects)",
+            self.control_messages_during_um, self.um_submissions, self.reconnects_during_um
+        )?;
+        if let Some(percent) = self.idle_cpu_percent {
+            writeln!(f, "idle daemon and engines    {percent:.2} % of a core")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Percentiles;
+
+    #[test]
+    fn percentiles_are_those_of_the_sorted_samples() {
+        let samples = (1..=101).rev().map(Duration::from_nanos).collect();
+        assert_eq!(Percentiles::of(samples), Percentiles { p50: 51, p99: 100 });
+        assert_eq!(Percentiles::of(Vec::new()), Percentiles { p50: 0, p99: 0 });
+    }
+}

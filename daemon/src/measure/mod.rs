@@ -1,0 +1,15 @@
+//! Demo and benchmark: a daemon as a child process, a guest without a VM in this one.
+//!
+//! ```text
+//!   campanile demo ─┬─ campanile serve (child) ── engines (its children)
+//!                   ├─ guest: LoopbackVm ▶ Device ▶ queues        the figures
+//!                   └─ campanile peer (child): bare ping-pong     what the machine can do, in the same run
+//! ```
+
+pub mod cpu_time;
+pub mod daemon;
+pub mod figures;
+pub mod mandelbrot;
+pub mod peer;
+pub mod picture;
+pub mod round_trips;

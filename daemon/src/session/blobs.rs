@@ -1,0 +1,263 @@
+//! Blob resources, as a front speaks of them.
+//!
+//! ```text
+//!   create ─▶ unmapped ──map (paging move in)──▶ mapped at the guest's offset ──unmap (move out)──▶ unmapped
+//!                 └───────────────────────────── unref: freed when nothing refers to the memory ──────┘
+//! ```
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use campanile_host_gpu::engine::message::MAX_RUNS;
+use campanile_host_gpu::engine::message::RunRecord;
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::virtio_gpu::blob::MemEntry;
+use vm_memory::GuestAddress;
+use vm_memory::GuestMemoryBackend;
+use vm_memory::GuestMemoryRegion;
+
+use super::barrier::Barrier;
+use super::memory::GuestSegment;
+use super::pending::Action;
+use super::state::Refusal;
+use super::state::Session;
+use super::state::Window;
+use super::timeline::Token;
+use crate::vhost::memory::GuestRam;
+use crate::vidmm::allocations::AllocationId;
+use crate::vidmm::vram::Place;
+
+/// Blobs of one VM (MCDM-06).
+pub const MAX_BLOBS: usize = 64 * 1024;
+
+/// Where a blob stands with the guest's CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// Not in the window.
+    No,
+    /// On its way in or out.
+    Moving,
+    /// In the window.
+    Yes,
+}
+
+/// A blob resource.
+#[derive(Debug)]
+pub struct Blob {
+    /// Its memory; one reference.
+    pub allocation: AllocationId,
+    /// Whether it is video memory.
+    pub is_vram: bool,
+    /// Whether it may be mapped.
+    pub mappable: bool,
+    /// Whether it is.
+    pub shown: Shown,
+}
+
+impl Session {
+    /// Creates a blob of video memory.
+    pub fn create_vram_blob(&mut self, resource: u32, size: u64, mappable: bool) -> Result<(), Refusal> {
+        self.check_new_blob(resource, size)?;
+        let allocation = self.allocations.create_vram(size).map_err(|_| Refusal::OutOfMemory)?;
+        self.blobs.insert(resource, Blob { allocation, is_vram: true, mappable, shown: Shown::No });
+        Ok(())
+    }
+
+    /// Creates a blob of guest pages; due when every engine has mapped them.
+    pub fn create_guest_blob(
+        &mut self,
+        resource: u32,
+        size: u64,
+        entries: &[MemEntry],
+        token: Token,
+    ) -> Result<(), Refusal> {
+        self.check_new_blob(resource, size)?;
+        let memory = self.guest_memory.as_ref().ok_or(Refusal::Unspecified)?;
+        let (runs, files) = find_runs(memory, entries)?;
+        let total: u64 = runs.iter().map(|run| run.length).sum();
+        if total != size {
+            return Err(Refusal::Parameter);
+        }
+        let segment = GuestSegment::new(&runs, files).map_err(|_| Refusal::OutOfMemory)?;
+        let mapping = segment.map(&runs).map_err(|_| Refusal::OutOfMemory)?;
+        let id = self.segments.insert(segment).ok_or(Refusal::OutOfMemory)?;
+        let allocation = self.allocations.create_guest(id, Arc::new(mapping));
+        self.blobs.insert(resource, Blob { allocation, is_vram: false, mappable: false, shown: Shown::No });
+        self.announce_segment_to_all(id);
+        self.after(Barrier::segment(id), Action::Answer(token));
+        Ok(())
+    }
+
+    fn check_new_blob(&self, resource: u32, size: u64) -> Result<(), Refusal> {
+        if resource == 0 || self.blobs.contains_key(&resource) {
+            return Err(Refusal::Resource);
+        }
+        if size == 0 || !size.is_multiple_of(PAGE_SIZE) {
+            return Err(Refusal::Parameter);
+        }
+        if self.blobs.len() >= MAX_BLOBS { Err(Refusal::OutOfMemory) } else { Ok(()) }
+    }
+
+    /// Shows a blob at `offset` of the window; due when it is there.
+    pub fn map_blob(&mut self, resource: u32, offset: u64, token: Token) -> Result<(), Refusal> {
+        match &mut self.window {
+            Window::Open => {}
+            Window::Never => return Err(Refusal::Unspecified),
+            Window::Awaited(waiting) if waiting.len() < MAX_BLOBS => {
+                waiting.push((resource, offset, token));
+                return Ok(());
+            }
+            Window::Awaited(_) => return Err(Refusal::OutOfMemory),
+        }
+        let blob = self.blobs.get(&resource).ok_or(Refusal::Resource)?;
+        if !blob.mappable || blob.shown != Shown::No || !offset.is_multiple_of(PAGE_SIZE) {
+            return Err(Refusal::Parameter);
+        }
+        let allocation = blob.allocation;
+        let target = self.allocations.begin_move_in(allocation, offset).map_err(|_| Refusal::Parameter)?;
+        self.start_move(resource, allocation, target, token);
+        Ok(())
+    }
+
+    /// Takes a blob out of the window, contents preserved; due when it is out.
+    pub fn unmap_blob(&mut self, resource: u32, token: Token) -> Result<(), Refusal> {
+        let blob = self.blobs.get(&resource).ok_or(Refusal::Resource)?;
+        if blob.shown != Shown::Yes {
+            return Err(Refusal::Parameter);
+        }
+        let allocation = blob.allocation;
+        let target = self.allocations.begin_move_out(allocation).map_err(|_| Refusal::OutOfMemory)?;
+        self.start_move(resource, allocation, target, token);
+        Ok(())
+    }
+
+    /// The guest gives its name for a blob up. Its memory goes when nothing refers to it any more (UMS-82).
+    pub fn unref_blob(&mut self, resource: u32) -> Result<(), Refusal> {
+        if self.blobs.get(&resource).ok_or(Refusal::Resource)?.shown == Shown::Moving {
+            return Err(Refusal::Parameter);
+        }
+        for process in self.processes.values_mut() {
+            process.attached.remove(&resource);
+        }
+        if let Some(blob) = self.blobs.remove(&resource) {
+            self.release_allocation(blob.allocation);
+        }
+        Ok(())
+    }
+
+    /// A context may name a resource.
+    pub fn attach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
+        let process = self.processes.get_mut(&context).ok_or(Refusal::Context)?;
+        if !self.blobs.contains_key(&resource) {
+            return Err(Refusal::Resource);
+        }
+        process.attached.insert(resource);
+        Ok(())
+    }
+
+    /// A context may no longer name a resource. What it has mapped stays mapped.
+    pub fn detach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
+        let process = self.processes.get_mut(&context).ok_or(Refusal::Context)?;
+        if process.attached.remove(&resource) { Ok(()) } else { Err(Refusal::Resource) }
+    }
+
+    /// Where an allocation is mapped for the GPU: root, address, mapping.
+    fn gpu_mappings(
+        &self,
+        allocation: AllocationId,
+    ) -> Vec<(campanile_host_gpu::memory::page_table::writer::Root, u64, super::objects::GpuMapping)> {
+        let devices = self.processes.values().filter_map(|process| process.device.as_ref());
+        devices
+            .flat_map(|device| device.mappings.iter().map(move |(va, mapping)| (device.root, *va, *mapping)))
+            .filter(|(_, _, mapping)| mapping.allocation == allocation)
+            .collect()
+    }
+
+    fn start_move(&mut self, resource: u32, allocation: AllocationId, target: Place, token: Token) {
+        if let Some(blob) = self.blobs.get_mut(&resource) {
+            blob.shown = Shown::Moving;
+        }
+        self.allocations.retain(allocation);
+        let mappings = self.gpu_mappings(allocation);
+        for &(root, va, mapping) in &mappings {
+            if let Err(error) = self.tables.start_move(root, va, mapping.size) {
+                log::error!("{}: a mapping of ours could not be moved: {error}", self.config.name);
+            }
+        }
+        // Nobody else may see it: no engine has to let go.
+        let barrier =
+            if mappings.is_empty() { Barrier::default() } else { Barrier::raise(&mut self.engines) };
+        self.after(barrier, Action::Move { allocation, target, resource, token });
+    }
+
+    pub(super) fn finish_move(
+        &mut self,
+        allocation: AllocationId,
+        target: Place,
+        resource: u32,
+        token: Token,
+    ) {
+        self.allocations.finish_move(allocation, target);
+        for (root, va, mapping) in self.gpu_mappings(allocation) {
+            if let Ok((segment, start)) = self.allocations.locate(allocation)
+                && let Err(error) = self.tables.end_move(
+                    root,
+                    va,
+                    segment,
+                    start + mapping.offset,
+                    mapping.size,
+                    mapping.writable,
+                )
+            {
+                log::error!("{}: a mapping of ours could not be moved: {error}", self.config.name);
+            }
+        }
+        self.release_allocation(allocation);
+        if let Some(blob) = self.blobs.get_mut(&resource) {
+            blob.shown = if matches!(target, Place::Aperture(_)) { Shown::Yes } else { Shown::No };
+        }
+        self.due.push((token, Ok(())));
+    }
+}
+
+/// The file ranges of a page list, neighbours joined.
+fn find_runs(memory: &GuestRam, entries: &[MemEntry]) -> Result<(Vec<RunRecord>, Vec<File>), Refusal> {
+    let mut runs: Vec<RunRecord> = Vec::new();
+    let mut files: Vec<(i32, File)> = Vec::new();
+    for entry in entries {
+        let length = u64::from(entry.length);
+        if length == 0
+            || !length.is_multiple_of(PAGE_SIZE)
+            || !entry.address.is_multiple_of(PAGE_SIZE)
+            || entry.padding != 0
+        {
+            return Err(Refusal::Parameter);
+        }
+        let region = memory.find_region(GuestAddress(entry.address)).ok_or(Refusal::Parameter)?;
+        let within = entry.address - region.start_addr().0;
+        if within.checked_add(length).is_none_or(|end| end > region.len()) {
+            return Err(Refusal::Parameter);
+        }
+        let file = region.file_offset().ok_or(Refusal::Unspecified)?;
+        let descriptor = file.file().as_raw_fd();
+        let index = match files.iter().position(|(known, _)| *known == descriptor) {
+            Some(index) => index,
+            None if files.len() < GuestSegment::MAX_FILES => {
+                files.push((descriptor, file.file().try_clone().map_err(|_| Refusal::OutOfMemory)?));
+                files.len() - 1
+            }
+            None => return Err(Refusal::OutOfMemory),
+        };
+        let record = RunRecord { file: index as u64, offset: file.start() + within, length };
+        let full = runs.len() as u64 >= MAX_RUNS;
+        match runs.last_mut() {
+            Some(last) if last.file == record.file && last.offset + last.length == record.offset => {
+                last.length += record.length;
+            }
+            _ if full => return Err(Refusal::OutOfMemory),
+            _ => runs.push(record),
+        }
+    }
+    Ok((runs, files.into_iter().map(|(_, file)| file).collect()))
+}

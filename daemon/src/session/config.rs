@@ -1,0 +1,56 @@
+//! What the operator decided for a vGPU.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use campanile_host_gpu::adapter::process::Program;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::message::Start;
+
+use crate::supervisor::thread::Supervisor;
+
+/// Whether the machine can compute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Compute {
+    /// On this device.
+    Available(String),
+    /// Not, and why, with the remedy.
+    Refused(String),
+}
+
+/// A vGPU as configured.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Its name in log and metrics.
+    pub name: String,
+    /// Bytes of video memory.
+    pub vram_bytes: u64,
+    /// Physical doorbells of each node.
+    pub doorbells: u32,
+    /// How long an engine spins without work before F1.
+    pub spin: Duration,
+    /// Whether engines drop their privileges.
+    pub sandbox: bool,
+    /// Part of the name of the Vulkan device, or none for the best.
+    pub vulkan_device: Option<String>,
+    /// What engines are started from.
+    pub program: Program,
+    /// What the probe at start found.
+    pub compute: Compute,
+    /// Who gives turns.
+    pub supervisor: Arc<Supervisor>,
+}
+
+impl Config {
+    /// The first message to an engine of `node`.
+    pub fn start_message(&self, node: NodeKind, table_bytes: u64) -> Start {
+        Start {
+            node,
+            vram_bytes: self.vram_bytes,
+            table_bytes,
+            spin_microseconds: u64::try_from(self.spin.as_micros()).unwrap_or(u64::MAX),
+            sandbox: self.sandbox,
+            vulkan_device: self.vulkan_device.clone(),
+        }
+    }
+}

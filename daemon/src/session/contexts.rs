@@ -1,0 +1,81 @@
+//! Contexts: one software queue for one node (MCDM-02, MCDM-04).
+
+use std::collections::VecDeque;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::control::message;
+use campanile_protocol::control::message::CreateContext;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::reply::Created;
+use campanile_protocol::control::status::Status;
+
+use super::control::Checked;
+use super::control::body;
+use super::engines::WaitingMessage;
+use super::objects::Context;
+use super::objects::NODES;
+use super::objects::node_index;
+use super::reply::Handled;
+use super::reply::Origin;
+use super::reply::Outcome;
+use super::reply::Refused;
+use super::state::Session;
+
+impl Session {
+    /// CREATE_CONTEXT; waits for the node's engine to start.
+    pub(super) fn new_context(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
+        let message: CreateContext = body(bytes)?;
+        let node = usize::try_from(message.node).ok().and_then(|node| NODES.get(node).copied());
+        let node = node.ok_or(Status::NotSupported)?;
+        // TDR-09, TDR-10: exactly one engine, and each node has only engine 0.
+        (message.engine_affinity == 1 && message.flags == 0 && message.reserved == 0)
+            .or(Status::InvalidParameter)?;
+        self.device(origin.context)?.contexts.has_room().or(Status::OutOfResources)?;
+        if !self.ensure_engine(node)? {
+            return Ok(self.wait_for_engine(origin, node, message::CREATE_CONTEXT, bytes));
+        }
+        self.ensure_presence(origin.context, node)?;
+        let context = Context { node, software_queue: VecDeque::new(), listed: false, queues: 0 };
+        let handle =
+            self.device_mut(origin.context)?.contexts.insert(context).ok_or(Status::OutOfResources)?;
+        Ok(Handled::with(&Created { handle }))
+    }
+
+    /// Parks a message until the node's engine runs.
+    pub(super) fn wait_for_engine(
+        &mut self,
+        origin: Origin,
+        node: NodeKind,
+        opcode: u32,
+        bytes: &[u8],
+    ) -> Handled {
+        let origin = if origin.item.is_some() { origin } else { self.park(origin) };
+        self.engines[node_index(node)].waiting.push(WaitingMessage { origin, opcode, body: bytes.to_vec() });
+        Handled::Parked
+    }
+
+    /// Makes the process known to the engine of `node`.
+    pub(super) fn ensure_presence(&mut self, context: u32, node: NodeKind) -> Result<u32, Refused> {
+        let device = self.device(context)?;
+        if let Some(entry) = device.presence[node_index(node)] {
+            return Ok(entry);
+        }
+        let (root, page_va) = (device.root.0, device.page_va);
+        let process = self.engines[node_index(node)].process_mut().ok_or(Status::DeviceLost)?;
+        let entry = process
+            .create_process(root, page_va)
+            .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
+        self.device_mut(context)?.presence[node_index(node)] = Some(entry);
+        Ok(entry)
+    }
+
+    /// DESTROY_CONTEXT; its queues must be gone.
+    pub(super) fn drop_context(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let device = self.device_mut(origin.context)?;
+        let context = device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
+        (context.queues == 0).or(Status::Busy)?;
+        device.contexts.remove(message.handle);
+        Ok(Handled::done())
+    }
+}

@@ -1,0 +1,174 @@
+//! Control messages: from frames to handlers.
+
+use campanile_protocol::control::frame;
+use campanile_protocol::control::frame::FrameError;
+use campanile_protocol::control::message;
+use campanile_protocol::control::status::Status;
+use zerocopy::FromBytes;
+use zerocopy::Immutable;
+use zerocopy::KnownLayout;
+
+use super::counters::count;
+use super::objects::Device;
+use super::reply::Handled;
+use super::reply::Origin;
+use super::reply::Outcome;
+use super::reply::Refused;
+use super::state::Refusal;
+use super::state::Session;
+use super::timeline::Token;
+use crate::vidmm::allocations::AllocationId;
+
+/// Turns a condition that a message must meet into a refusal.
+pub trait Checked {
+    /// `Err(status)` when it is not met.
+    fn or(self, status: Status) -> Result<(), Status>;
+}
+
+impl Checked for bool {
+    fn or(self, status: Status) -> Result<(), Status> {
+        if self { Ok(()) } else { Err(status) }
+    }
+}
+
+/// A body that is exactly a `T`.
+pub fn body<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<T, Status> {
+    T::read_from_bytes(bytes).map_err(|_| Status::InvalidParameter)
+}
+
+impl Session {
+    /// A guest process opens the device.
+    pub fn create_context(&mut self, context: u32) -> Result<(), Refusal> {
+        if context == 0 || self.processes.contains_key(&context) {
+            return Err(Refusal::Context);
+        }
+        if self.processes.len() >= campanile_protocol::engine::block::MAX_PROCESSES as usize {
+            return Err(Refusal::OutOfMemory);
+        }
+        self.processes.insert(context, super::objects::Process::default());
+        Ok(())
+    }
+
+    /// A guest process closes the device, or died: the abnormal end (UMS-128). Fences still open are due.
+    pub fn destroy_context(&mut self, context: u32) -> Result<(), Refusal> {
+        if !self.processes.contains_key(&context) {
+            return Err(Refusal::Context);
+        }
+        self.end_device(context);
+        if let Some(mut process) = self.processes.remove(&context) {
+            for timeline in process.timelines.values_mut() {
+                self.due.extend(timeline.take_all().into_iter().map(|token| (token, Ok(()))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles the frames of one SUBMIT_3D. All frames up to the first malformed one are handled.
+    pub fn submit(&mut self, context: u32, ring: u8, bytes: &[u8]) -> Result<(), Refusal> {
+        if !self.processes.contains_key(&context) {
+            return Err(Refusal::Context);
+        }
+        for frame in frame::frames(bytes) {
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(FrameError::Empty) => return Ok(()),
+                Err(_) => return Err(Refusal::Parameter),
+            };
+            let header = frame.header;
+            let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
+            if device.is_none() && header.opcode != message::CREATE_DEVICE {
+                // There is no place for an answer.
+                return Err(Refusal::Parameter);
+            }
+            let origin = Origin { context, slot: header.slot, sequence: header.sequence, ring, item: None };
+            if header.opcode == message::CREATE_DEVICE && device.is_none() {
+                self.open_device(origin, frame.body)?;
+            } else {
+                self.handle(origin, header.opcode, frame.body);
+            }
+        }
+        Ok(())
+    }
+
+    /// Signals `token` when the timeline comes to it.
+    pub fn fence(&mut self, context: u32, ring: u8, token: Token) {
+        match self.processes.get_mut(&context) {
+            Some(process) => {
+                process.timelines.entry(ring).or_default().fence(token);
+                self.end_item(context, ring, None);
+            }
+            None => self.due.push((token, Ok(()))),
+        }
+    }
+
+    /// Handles one message and answers it, unless it is parked.
+    pub(super) fn handle(&mut self, origin: Origin, opcode: u32, bytes: &[u8]) {
+        count(&self.counters.control_messages);
+        match self.dispatch(origin, opcode, bytes) {
+            Ok(Handled::Now(payload)) => self.answer(origin, Ok(payload)),
+            Ok(Handled::Parked) => {}
+            Err(refused) => self.answer(origin, Err(refused)),
+        }
+    }
+
+    fn dispatch(&mut self, origin: Origin, opcode: u32, bytes: &[u8]) -> Outcome {
+        let ends = matches!(
+            opcode,
+            message::DESTROY_DEVICE
+                | message::DESTROY_CONTEXT
+                | message::DESTROY_QUEUE
+                | message::DESTROY_DOORBELL
+                | message::DESTROY_KERNEL
+                | message::UNMAP_MEMORY
+                | message::QUERY_CAPS
+        );
+        if !ends && opcode != message::CREATE_DEVICE {
+            self.active_device(origin.context)?;
+        }
+        match opcode {
+            message::CREATE_DEVICE => Err(Status::DeviceExists.into()),
+            message::DESTROY_DEVICE => self.destroy_device(origin, bytes),
+            message::QUERY_CAPS => {
+                bytes.is_empty().or(Status::InvalidParameter)?;
+                Ok(Handled::with(&self.capset()))
+            }
+            message::MAP_MEMORY => self.map_memory(origin, &body(bytes)?),
+            message::UNMAP_MEMORY => self.unmap_memory(origin, &body(bytes)?),
+            message::CREATE_CONTEXT => self.new_context(origin, bytes),
+            message::DESTROY_CONTEXT => self.drop_context(origin, &body(bytes)?),
+            message::CREATE_QUEUE => self.create_queue(origin, &body(bytes)?),
+            message::DESTROY_QUEUE => self.destroy_queue(origin, &body(bytes)?),
+            message::CREATE_DOORBELL => self.create_doorbell(origin, &body(bytes)?),
+            message::CONNECT_DOORBELL => self.connect_doorbell(origin, &body(bytes)?),
+            message::DESTROY_DOORBELL => self.destroy_doorbell(origin, &body(bytes)?),
+            message::NOTIFY => self.notify(origin, &body(bytes)?),
+            message::CREATE_KERNEL => self.create_kernel(origin, bytes),
+            message::DESTROY_KERNEL => self.destroy_kernel(origin, &body(bytes)?),
+            message::SUBMIT => self.submit_buffer(origin, &body(bytes)?),
+            message::WAIT_FENCE => self.wait_fence(origin, &body(bytes)?),
+            _ => Err(Status::UnknownMessage.into()),
+        }
+    }
+
+    pub(super) fn device(&self, context: u32) -> Result<&Device, Refused> {
+        let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
+        process.device.as_ref().ok_or_else(|| Status::NoDevice.into())
+    }
+
+    pub(super) fn device_mut(&mut self, context: u32) -> Result<&mut Device, Refused> {
+        let process = self.processes.get_mut(&context).ok_or(Status::NoDevice)?;
+        process.device.as_mut().ok_or_else(|| Status::NoDevice.into())
+    }
+
+    pub(super) fn active_device(&self, context: u32) -> Result<&Device, Refused> {
+        let device = self.device(context)?;
+        if device.is_active() { Ok(device) } else { Err(Status::DeviceLost.into()) }
+    }
+
+    /// The memory of a resource that this context has attached.
+    pub(super) fn attached_allocation(&self, context: u32, resource: u32) -> Result<AllocationId, Refused> {
+        let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
+        process.attached.contains(&resource).or(Status::InvalidResource)?;
+        Ok(self.blobs.get(&resource).ok_or(Status::InvalidResource)?.allocation)
+    }
+}

@@ -1,0 +1,32 @@
+//! What is counted of a session.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+/// Counts of one vGPU, over all its sessions.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Commands that got an error response.
+    pub refused_commands: AtomicU64,
+    /// Control messages.
+    pub control_messages: AtomicU64,
+    /// Control messages that got a status other than OK.
+    pub refused_messages: AtomicU64,
+    /// Doorbell connects that took a slot.
+    pub connects: AtomicU64,
+    /// Doorbells that lost their slot to another.
+    pub victims: AtomicU64,
+    /// Transitions of an engine to F1.
+    pub f1_transitions: AtomicU64,
+    /// Kernel-mode submissions.
+    pub submissions: AtomicU64,
+    /// Devices put in error.
+    pub devices_lost: AtomicU64,
+    /// Engine processes lost.
+    pub engines_lost: AtomicU64,
+}
+
+/// One more.
+pub fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,180 @@
+//! Devices: the first object of a guest process, and its end.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::PROTOCOL_VERSION;
+use campanile_protocol::capset;
+use campanile_protocol::capset::Capset;
+use campanile_protocol::capset::NodeMetadata;
+use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
+use campanile_protocol::control::message::CreateDevice;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use campanile_protocol::packet::MAX_DMA_BUFFER;
+use campanile_protocol::queue::doorbell::DoorbellStatus;
+
+use super::barrier::Barrier;
+use super::config::Compute;
+use super::control::Checked;
+use super::control::body;
+use super::objects::Device;
+use super::objects::MAX_CONTEXTS;
+use super::objects::MAX_KERNELS;
+use super::objects::NODES;
+use super::objects::node_index;
+use super::pending::Action;
+use super::reply::Handled;
+use super::reply::Origin;
+use super::reply::Outcome;
+use super::reply::Refused;
+use super::state::Refusal;
+use super::state::Session;
+use super::table::Table;
+
+impl Session {
+    /// The capability set.
+    pub fn capset(&self) -> Capset {
+        let usable = capset::NODE_FLAG_AVAILABLE
+            | capset::NODE_FLAG_USER_MODE_SUBMISSION
+            | capset::NODE_FLAG_RING_BUFFER_FENCE_RELEASE;
+        let mut nodes = [NodeMetadata::default(); capset::MAX_NODES];
+        for node in NODES {
+            let available = node == NodeKind::Copy || matches!(self.config.compute, Compute::Available(_));
+            nodes[node_index(node)] = NodeMetadata {
+                kind: match node {
+                    NodeKind::Compute => capset::NODE_KIND_COMPUTE,
+                    NodeKind::Copy => capset::NODE_KIND_COPY,
+                },
+                flags: if available { usable } else { 0 },
+                physical_doorbells: self.config.doorbells,
+                max_in_flight_hw_queue_buffers: 0,
+                engines: 1,
+                reserved: [0; 3],
+            };
+        }
+        Capset {
+            protocol_version: PROTOCOL_VERSION,
+            node_count: 2,
+            vram_bytes: self.config.vram_bytes,
+            aperture_bytes: self.video_memory().aperture_bytes(),
+            doorbell_flags: 0,
+            doorbell_bytes: device_page::DOORBELL_BYTES,
+            secondary_doorbell_bytes: 0,
+            doorbell_reserved: [0; 4],
+            max_control_bytes: MAX_CONTROL_BYTES,
+            max_dma_buffer_bytes: MAX_DMA_BUFFER,
+            reserved: 0,
+            nodes,
+        }
+    }
+
+    /// CREATE_DEVICE. A page that cannot be used is refused through the front, since nothing can be written
+    /// there; anything else is answered in it.
+    pub(super) fn open_device(&mut self, origin: Origin, bytes: &[u8]) -> Result<(), Refusal> {
+        let message: CreateDevice = body(bytes).map_err(|_| Refusal::Parameter)?;
+        let refused = |refused: Refused| match refused.status {
+            Status::OutOfResources => Refusal::OutOfMemory,
+            Status::InvalidResource => Refusal::Resource,
+            _ => Refusal::Parameter,
+        };
+        let page = self.attached_allocation(origin.context, message.page_resource).map_err(refused)?;
+        let end = message.page_offset.checked_add(device_page::DEVICE_PAGE_BYTES);
+        let inside = end.is_some_and(|end| end <= self.allocations.size(page));
+        if !inside || !message.page_offset.is_multiple_of(PAGE_SIZE) {
+            return Err(Refusal::Parameter);
+        }
+        self.allocations.locate(page).map_err(|_| Refusal::OutOfMemory)?;
+        let root = self.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
+        let process = self.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
+        self.allocations.retain(page);
+        process.device = Some(Device {
+            page,
+            page_offset: message.page_offset,
+            page_va: message.page_va,
+            root,
+            mappings: BTreeMap::new(),
+            contexts: Table::new(MAX_CONTEXTS),
+            queues: Table::new(device_page::MAX_QUEUES),
+            doorbells: Table::new(device_page::MAX_QUEUES),
+            kernels: Table::new(MAX_KERNELS),
+            presence: [None; 2],
+            status: device_page::DEVICE_ACTIVE,
+            paging_issued: 0,
+            waits: Vec::new(),
+        });
+        let bytes = device_page::DEVICE_PAGE_BYTES;
+        let mapped = self.map_range(origin.context, message.page_va, page, message.page_offset, bytes, true);
+        let version = (message.protocol_version >> 16 == PROTOCOL_VERSION >> 16).or(Status::VersionMismatch);
+        if let Err(error) = mapped {
+            self.end_device(origin.context);
+            return Err(refused(error));
+        }
+        if let Err(status) = version {
+            let text = format!(
+                "the guest speaks protocol {:#x}, the daemon {PROTOCOL_VERSION:#x}",
+                message.protocol_version
+            );
+            self.answer(origin, Err(Refused { status, text }));
+            self.end_device(origin.context);
+            return Ok(());
+        }
+        self.prepare_page(origin.context);
+        self.answer(origin, Ok(Vec::new()));
+        Ok(())
+    }
+
+    /// Status words first: zero would read as CONNECTED (UMS-49).
+    fn prepare_page(&self, context: u32) {
+        let Ok(device) = self.device(context) else { return };
+        let Some((mapping, start)) = self.allocations.view(device.page) else { return };
+        let word = |offset: u64| mapping.word(start + device.page_offset + offset);
+        for index in 0..device_page::MAX_QUEUES {
+            if let Some(word) = word(device_page::status(index)) {
+                word.store(DoorbellStatus::DisconnectedRetry.word(), Ordering::Release);
+            }
+        }
+        if let Some(word) = word(device_page::DEVICE_STATUS) {
+            word.store(device.status, Ordering::Release);
+        }
+    }
+
+    /// DESTROY_DEVICE: answered first, since the page goes with it.
+    pub(super) fn destroy_device(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
+        bytes.is_empty().or(Status::InvalidParameter)?;
+        self.device(origin.context)?;
+        self.answer(origin, Ok(Vec::new()));
+        self.end_device(origin.context);
+        Ok(Handled::Parked)
+    }
+
+    /// Ends a device whatever its state: every doorbell ABORT, every queue off the engines, every waiter
+    /// answered; then, once the engines have let go, its memory. Nothing waits for the guest's fence (UMS-129).
+    pub(super) fn end_device(&mut self, context: u32) {
+        if self.device(context).is_err() {
+            return;
+        }
+        self.put_device_in_error(context, device_page::DEVICE_STOPPED);
+        let Some(process) = self.processes.get_mut(&context) else { return };
+        let Some(device) = process.device.take() else { return };
+        for node in NODES {
+            let slot = &mut self.engines[node_index(node)];
+            slot.run_list.retain(|(of, _)| *of != context);
+            if let Some(process) = slot.process_mut()
+                && let Some(entry) = device.presence[node_index(node)]
+            {
+                process.destroy_process(entry);
+            }
+        }
+        self.forget_kernels(&device);
+        let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
+        held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
+        held.push(device.page);
+        let barrier = Barrier::raise(&mut self.engines);
+        self.after(barrier, Action::DestroyRoot(device.root));
+        self.after(barrier, Action::Release(held));
+    }
+}

@@ -1,0 +1,94 @@
+//! Devices in error, and the loss of an engine.
+//!
+//! A device in error has its doorbells on ABORT (UMS-99), its waits and fences released (UMS-140, TDR-68), its
+//! queued buffers cancelled (TDR-69). Other devices notice nothing (UMS-101).
+
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::packet::Fault;
+
+use super::counters::count;
+use super::objects::NODES;
+use super::objects::node_index;
+use super::reply::Refused;
+use super::state::Session;
+
+impl Session {
+    /// A buffer of this device broke a rule.
+    pub(super) fn fault_device(&mut self, context: u32, queue: Handle, fault: u32, address: u64) {
+        let name = Fault::from_word(fault);
+        log::debug!(
+            "{}: context {context}, queue {}: {name:?} at {address:#x}",
+            self.config.name,
+            queue.index()
+        );
+        let status = match name {
+            Some(Fault::PageFault) => device_page::DEVICE_PAGE_FAULT,
+            Some(Fault::Driver) => device_page::DEVICE_HUNG,
+            _ => device_page::DEVICE_DMA_FAULT,
+        };
+        self.put_device_in_error(context, status);
+    }
+
+    /// Puts a device in error; the first reason stays.
+    pub(super) fn put_device_in_error(&mut self, context: u32, status: u64) {
+        let Ok(device) = self.device_mut(context) else { return };
+        if device.is_active() {
+            device.status = status;
+            count(&self.counters.devices_lost);
+            self.store_page_word(context, device_page::DEVICE_STATUS, status);
+        }
+        self.abort_doorbells(context);
+        self.cancel_buffers(context);
+        let Ok(device) = self.device_mut(context) else { return };
+        for wait in std::mem::take(&mut device.waits) {
+            let text = "the device is in error".to_owned();
+            self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
+        }
+    }
+
+    /// Takes the buffers of a device out of its software queues.
+    fn cancel_buffers(&mut self, context: u32) {
+        let Ok(device) = self.device_mut(context) else { return };
+        let mut cancelled = Vec::new();
+        for (_, context) in device.contexts.iter_mut() {
+            cancelled.extend(context.software_queue.drain(..));
+        }
+        for buffer in cancelled {
+            self.end_item(context, buffer.ring, buffer.item);
+        }
+        for node in NODES {
+            self.engines[node_index(node)].run_list.retain(|(of, _)| *of != context);
+        }
+        if let Ok(device) = self.device_mut(context) {
+            for (_, context) in device.contexts.iter_mut() {
+                context.listed = false;
+            }
+        }
+    }
+
+    /// The engine of `node` is gone: every device that it knew is in error, and what it ran has ended.
+    pub(super) fn lose_devices_of_node(&mut self, node: NodeKind) {
+        let index = node_index(node);
+        for flight in std::mem::take(&mut self.engines[index].in_flight) {
+            self.end_item(flight.context, flight.buffer.ring, flight.buffer.item);
+        }
+        let affected: Vec<u32> = self
+            .processes
+            .iter()
+            .filter(|(_, process)| {
+                process.device.as_ref().is_some_and(|device| device.presence[index].is_some())
+            })
+            .map(|(context, _)| *context)
+            .collect();
+        for context in affected {
+            self.put_device_in_error(context, device_page::DEVICE_RESET);
+            // A new process of the engine has never heard of it.
+            if let Ok(device) = self.device_mut(context) {
+                device.presence[index] = None;
+            }
+        }
+    }
+}

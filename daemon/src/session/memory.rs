@@ -1,0 +1,215 @@
+//! Address spaces, and guest RAM as segments.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+
+use campanile_host_gpu::engine::message::MAX_RUNS;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::message::Request;
+use campanile_host_gpu::engine::message::RunRecord;
+use campanile_host_gpu::memory::mapping::MapError;
+use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_host_gpu::memory::page_table::writer::TableError;
+use campanile_host_gpu::memory::view::FileRange;
+use campanile_host_gpu::memory::vram::create_memfd;
+use campanile_protocol::control::message::MAP_WRITABLE;
+use campanile_protocol::control::message::MapMemory;
+use campanile_protocol::control::message::UnmapMemory;
+use campanile_protocol::control::reply::Paging;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::page_table::SegmentId;
+use zerocopy::IntoBytes;
+
+use super::barrier::Barrier;
+use super::control::Checked;
+use super::objects::GpuMapping;
+use super::objects::MAX_MAPPINGS;
+use super::objects::NODES;
+use super::objects::node_index;
+use super::pending::Action;
+use super::reply::Handled;
+use super::reply::Origin;
+use super::reply::Outcome;
+use super::reply::Refused;
+use super::state::Session;
+use crate::vidmm::allocations::AllocationId;
+use crate::vidmm::allocations::Freed;
+
+/// Guest RAM that engines map as one segment.
+#[derive(Debug)]
+pub struct GuestSegment {
+    list: File,
+    runs: u64,
+    files: Vec<File>,
+}
+
+impl GuestSegment {
+    /// Files that one segment can lie in.
+    pub const MAX_FILES: usize = 30;
+
+    /// A segment of `runs` in `files`.
+    pub fn new(runs: &[RunRecord], files: Vec<File>) -> std::io::Result<Self> {
+        let mut list: File = create_memfd("campanile-run-list", runs.as_bytes().len() as u64)?;
+        list.write_all(runs.as_bytes())?;
+        Ok(Self { list, runs: (runs.len() as u64).min(MAX_RUNS), files })
+    }
+
+    /// The daemon's own view of it.
+    pub fn map(&self, runs: &[RunRecord]) -> Result<Mapping, MapError> {
+        let ranges: Vec<FileRange<'_>> = runs
+            .iter()
+            .filter_map(|run| {
+                let file = self.files.get(usize::try_from(run.file).ok()?)?;
+                Some(FileRange { file, offset: run.offset, length: run.length })
+            })
+            .collect();
+        Mapping::of_ranges(&ranges)
+    }
+}
+
+/// The guest RAM segments of a session.
+#[derive(Debug, Default)]
+pub struct Segments {
+    table: BTreeMap<u16, GuestSegment>,
+}
+
+impl Segments {
+    /// Adds one under a free number; `None` when all are taken.
+    pub fn insert(&mut self, segment: GuestSegment) -> Option<SegmentId> {
+        let free = (1..SegmentId::LIMIT).find(|id| !self.table.contains_key(id))?;
+        self.table.insert(free, segment);
+        Some(SegmentId(free))
+    }
+
+    /// All numbers.
+    pub fn ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        self.table.keys().copied().map(SegmentId)
+    }
+}
+
+impl From<TableError> for Refused {
+    fn from(error: TableError) -> Self {
+        let status = match error {
+            TableError::Range { .. } | TableError::Overlap(_) => Status::InvalidAddress,
+            TableError::Exhausted => Status::OutOfResources,
+        };
+        Self { status, text: error.to_string() }
+    }
+}
+
+impl Session {
+    /// Tells an engine to map a segment.
+    pub(super) fn announce_segment(&mut self, node: NodeKind, id: SegmentId) {
+        let Some(segment) = self.segments.table.get(&id.0) else { return };
+        let slot = &mut self.engines[node_index(node)];
+        let Some(process) = slot.process() else { return };
+        let descriptors: Vec<BorrowedFd<'_>> =
+            std::iter::once(segment.list.as_fd()).chain(segment.files.iter().map(AsFd::as_fd)).collect();
+        let request = Request::AddSegment { segment: id.0, runs: segment.runs };
+        match process.request(&request, &[], &descriptors) {
+            Ok(()) => {
+                slot.segments_outstanding.insert(id);
+            }
+            Err(error) => self.lose_engine(node, &error.to_string()),
+        }
+    }
+
+    /// Tells every engine to map a segment.
+    pub(super) fn announce_segment_to_all(&mut self, id: SegmentId) {
+        for node in NODES {
+            self.announce_segment(node, id);
+        }
+    }
+
+    /// Drops a reference to an allocation, and what hung on the last one.
+    pub(super) fn release_allocation(&mut self, allocation: AllocationId) {
+        if let Freed::Segment(segment) = self.allocations.release(allocation) {
+            self.segments.table.remove(&segment.0);
+            for slot in &self.engines {
+                if let Some(process) = slot.process()
+                    && let Err(error) =
+                        process.request(&Request::RemoveSegment { segment: segment.0 }, &[], &[])
+                {
+                    log::debug!("{}: segment {}: {error}", self.config.name, segment.0);
+                }
+            }
+        }
+    }
+
+    /// MAP_MEMORY.
+    pub(super) fn map_memory(&mut self, origin: Origin, message: &MapMemory) -> Outcome {
+        (message.flags & !MAP_WRITABLE == 0).or(Status::InvalidParameter)?;
+        let allocation = self.attached_allocation(origin.context, message.resource)?;
+        let length = self.allocations.size(allocation);
+        let inside = message.offset.checked_add(message.size).is_some_and(|end| end <= length);
+        inside.or(Status::InvalidResource)?;
+        message.offset.is_multiple_of(campanile_protocol::PAGE_SIZE).or(Status::InvalidAddress)?;
+        self.device(origin.context)?;
+        let writable = message.flags & MAP_WRITABLE != 0;
+        self.map_range(origin.context, message.va, allocation, message.offset, message.size, writable)?;
+        let fence = self.paging_fence(origin.context, Barrier::default())?;
+        Ok(Handled::with(&Paging { fence }))
+    }
+
+    /// Maps a range of an allocation; the mapping takes a reference.
+    pub(super) fn map_range(
+        &mut self,
+        context: u32,
+        va: u64,
+        allocation: AllocationId,
+        offset: u64,
+        size: u64,
+        writable: bool,
+    ) -> Result<(), Refused> {
+        let (segment, start) = self
+            .allocations
+            .locate(allocation)
+            .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
+        let moving = self.pending.iter().any(
+            |pending| matches!(pending.action, Action::Move { allocation: moved, .. } if moved == allocation),
+        );
+        (!moving).or(Status::Busy)?;
+        let device = self.device_mut(context)?;
+        (device.mappings.len() < MAX_MAPPINGS).or(Status::OutOfResources)?;
+        let root = device.root;
+        self.tables.map(root, va, segment, start + offset, size, writable)?;
+        let mapping = GpuMapping { size, allocation, offset, writable };
+        self.device_mut(context)?.mappings.insert(va, mapping);
+        self.allocations.retain(allocation);
+        Ok(())
+    }
+
+    /// UNMAP_MEMORY: one earlier mapping, whole.
+    pub(super) fn unmap_memory(&mut self, origin: Origin, message: &UnmapMemory) -> Outcome {
+        let device = self.device_mut(origin.context)?;
+        let found = device.mappings.get(&message.va).filter(|mapping| mapping.size == message.size);
+        let allocation = found.ok_or(Status::InvalidAddress)?.allocation;
+        let covers = |va: u64| va >= message.va && va - message.va < message.size;
+        (!covers(device.page_va)).or(Status::Busy)?;
+        device.mappings.remove(&message.va);
+        let root = device.root;
+        self.tables.unmap(root, message.va, message.size)?;
+        let barrier = Barrier::raise(&mut self.engines);
+        let fence = self.paging_fence(origin.context, barrier)?;
+        self.after(barrier, Action::Release(vec![allocation]));
+        Ok(Handled::with(&Paging { fence }))
+    }
+
+    /// A new paging operation of a process: its fence rises when `barrier` is passed, and after those before.
+    fn paging_fence(&mut self, context: u32, barrier: Barrier) -> Result<u64, Refused> {
+        let device = self.device_mut(context)?;
+        device.paging_issued += 1;
+        let (root, value) = (device.root, device.paging_issued);
+        let earlier = self.pending.iter().rev().find_map(|pending| match pending.action {
+            Action::PagingFence { root: of, .. } if of == root => Some(pending.barrier),
+            _ => None,
+        });
+        // A later barrier is never passed before an earlier one: both count the same engines up.
+        let barrier = if barrier == Barrier::default() { earlier.unwrap_or_default() } else { barrier };
+        self.after(barrier, Action::PagingFence { context, root, value });
+        Ok(value)
+    }
+}

@@ -1,0 +1,35 @@
+//! The session layer: everything that one VM has of one vGPU, whatever front it came through.
+//!
+//! ```text
+//!   front (gpu) ── blobs, SUBMIT_3D ──▶ Session
+//!                                         ├─ processes: context ▶ device ▶ contexts ▶ queues ▶ doorbells
+//!                                         ├─ blobs, allocations (vidmm), page tables
+//!                                         ├─ engines: one process a node, started when first used
+//!                                         └─ pending: what waits for an engine to let go
+//!   front ◀── tokens that are due ────────┘
+//! ```
+//!
+//! One thread owns all of it: the vGPU's queue worker. Nothing in it blocks; what takes time is parked and
+//! comes back as an event of the session's epoll descriptor. What a guest says is checked here, once, on a
+//! copy; a bad message gets a status and changes nothing.
+
+pub mod barrier;
+pub mod blobs;
+pub mod config;
+pub mod contexts;
+pub mod control;
+pub mod counters;
+pub mod devices;
+pub mod doorbells;
+pub mod engines;
+pub mod kernels;
+pub mod loss;
+pub mod memory;
+pub mod objects;
+pub mod pending;
+pub mod queues;
+pub mod reply;
+pub mod state;
+pub mod submission;
+pub mod table;
+pub mod timeline;

@@ -1,0 +1,194 @@
+//! What a guest process has.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::collections::VecDeque;
+
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_protocol::device_page;
+use campanile_protocol::handle::Handle;
+
+use super::table::Table;
+use super::timeline::Item;
+use super::timeline::Timeline;
+use crate::doorbell::state::DoorbellState;
+use crate::vidmm::allocations::AllocationId;
+
+/// Contexts of one process (MCDM-06).
+pub const MAX_CONTEXTS: u32 = 1024;
+/// Kernels of one process (MCDM-06).
+pub const MAX_KERNELS: u32 = 1024;
+/// GPU mappings of one process (MCDM-06).
+pub const MAX_MAPPINGS: usize = 64 * 1024;
+/// Buffers in one software queue (MCDM-05, MCDM-06).
+pub const MAX_SOFTWARE_QUEUE: usize = 64 * 1024;
+/// Fence waits of one process under way (MCDM-06).
+pub const MAX_WAITS: usize = device_page::RESPONSE_SLOTS as usize;
+
+/// Place of a node in arrays.
+pub const fn node_index(node: NodeKind) -> usize {
+    match node {
+        NodeKind::Compute => 0,
+        NodeKind::Copy => 1,
+    }
+}
+
+/// The nodes, by ordinal.
+pub const NODES: [NodeKind; 2] = [NodeKind::Compute, NodeKind::Copy];
+
+/// A virtio-gpu context: one guest process that opened the device.
+#[derive(Debug, Default)]
+pub struct Process {
+    /// Resources that it may name.
+    pub attached: BTreeSet<u32>,
+    /// What it created first.
+    pub device: Option<Device>,
+    /// Order of its fences, by ring index.
+    pub timelines: BTreeMap<u8, Timeline>,
+}
+
+/// A range of an allocation in an address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuMapping {
+    /// Bytes.
+    pub size: u64,
+    /// What is mapped; the mapping holds one reference.
+    pub allocation: AllocationId,
+    /// Bytes into it.
+    pub offset: u64,
+    /// Whether stores are allowed.
+    pub writable: bool,
+}
+
+/// The device of a guest process: its objects and its address space.
+#[derive(Debug)]
+pub struct Device {
+    /// Allocation of the device page; one reference.
+    pub page: AllocationId,
+    /// Where in it the device page starts.
+    pub page_offset: u64,
+    /// Where the address space shows it.
+    pub page_va: u64,
+    /// The address space.
+    pub root: Root,
+    /// What is mapped, by address.
+    pub mappings: BTreeMap<u64, GpuMapping>,
+    /// Contexts.
+    pub contexts: Table<Context>,
+    /// Queues; the index is also that of the fence, doorbell cell, status and last-queued word.
+    pub queues: Table<Queue>,
+    /// Doorbells.
+    pub doorbells: Table<Doorbell>,
+    /// Kernels that are compiled.
+    pub kernels: Table<()>,
+    /// Its entry in each engine's process table.
+    pub presence: [Option<u32>; 2],
+    /// `DEVICE_*`: the truth that the device page has a copy of.
+    pub status: u64,
+    /// Last paging operation begun.
+    pub paging_issued: u64,
+    /// Waits for fences under way.
+    pub waits: Vec<Wait>,
+}
+
+impl Device {
+    /// Whether it still works.
+    pub fn is_active(&self) -> bool {
+        self.status == device_page::DEVICE_ACTIVE
+    }
+
+    /// The mapping that holds all of `va .. va + size`, and how far into its allocation that is.
+    pub fn find_mapping(&self, va: u64, size: u64) -> Option<(&GpuMapping, u64)> {
+        let (&start, mapping) = self.mappings.range(..=va).next_back()?;
+        let within = va - start;
+        let fits = within.checked_add(size).is_some_and(|end| end <= mapping.size);
+        fits.then_some((mapping, mapping.offset + within))
+    }
+}
+
+/// A guest process that waits for a progress fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// Where its answer goes.
+    pub origin: super::reply::Origin,
+    /// The queue.
+    pub queue: Handle,
+    /// The value.
+    pub value: u64,
+}
+
+/// One software queue for one node (MCDM-04).
+#[derive(Debug)]
+pub struct Context {
+    /// The node.
+    pub node: NodeKind,
+    /// Kernel-mode buffers not yet with the engine.
+    pub software_queue: VecDeque<Buffer>,
+    /// Whether the run list of its node names it.
+    pub listed: bool,
+    /// Queues that it has.
+    pub queues: u32,
+}
+
+/// A kernel-mode buffer on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffer {
+    /// The queue that it was submitted to.
+    pub queue: Handle,
+    /// GPU virtual address.
+    pub va: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Value of the progress fence when it is done.
+    pub fence_value: u64,
+    /// Timeline and place on it.
+    pub ring: u8,
+    /// Place on that timeline.
+    pub item: Option<Item>,
+}
+
+/// How a queue takes work, for good (UMS-04, UMS-25).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueKind {
+    /// By SUBMIT.
+    Ordinary {
+        /// Progress fence value of the last buffer taken.
+        issued: u64,
+    },
+    /// By its doorbell.
+    UserMode {
+        /// Its doorbell.
+        doorbell: Option<Handle>,
+        /// Progress fence value that earlier doorbells of it have reached: the next goes on from there (UMS-84).
+        completed: u64,
+    },
+}
+
+/// A queue.
+#[derive(Debug)]
+pub struct Queue {
+    /// Its context.
+    pub context: Handle,
+    /// The context's node.
+    pub node: NodeKind,
+    /// How it takes work.
+    pub kind: QueueKind,
+}
+
+/// A doorbell (UMS-31).
+#[derive(Debug)]
+pub struct Doorbell {
+    /// Its queue.
+    pub queue: Handle,
+    /// The queue's node.
+    pub node: NodeKind,
+    /// Where it stands.
+    pub state: DoorbellState,
+    /// Entry in the engine's queue table; none once the device is in error, or that engine gone.
+    pub hw_queue: Option<u16>,
+    /// The ring's allocation; one reference (UMS-82).
+    pub ring: AllocationId,
+    /// The ring control's allocation; one reference (UMS-82).
+    pub control: AllocationId,
+}

@@ -1,0 +1,114 @@
+//! What waits until every engine has let go.
+
+use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_protocol::device_page;
+use std::sync::atomic::Ordering;
+
+use super::barrier::Barrier;
+use super::state::Session;
+use super::timeline::Token;
+use crate::vidmm::allocations::AllocationId;
+use crate::vidmm::vram::Place;
+
+/// What to do then.
+#[derive(Debug)]
+pub enum Action {
+    /// Drop references to allocations.
+    Release(Vec<AllocationId>),
+    /// Give the tables of an address space back.
+    DestroyRoot(Root),
+    /// Raise a process's paging fence.
+    PagingFence {
+        /// The virtio-gpu context.
+        context: u32,
+        /// Its address space: a later device of the same context has another.
+        root: Root,
+        /// The value.
+        value: u64,
+    },
+    /// Copy an allocation to its new place and show it there.
+    Move {
+        /// The allocation; this holds one reference.
+        allocation: AllocationId,
+        /// Where it goes.
+        target: Place,
+        /// The blob.
+        resource: u32,
+        /// What to answer.
+        token: Token,
+    },
+    /// Answer a command.
+    Answer(Token),
+}
+
+/// An action and what it waits for.
+#[derive(Debug)]
+pub struct Pending {
+    /// What must have passed.
+    pub barrier: Barrier,
+    /// What to do.
+    pub action: Action,
+}
+
+impl Session {
+    /// Does `action` once every engine has passed `barrier`; now, if they have.
+    pub(super) fn after(&mut self, barrier: Barrier, action: Action) {
+        self.pending.push(Pending { barrier, action });
+        self.run_pending();
+    }
+
+    /// Does what is due, oldest first.
+    pub(super) fn run_pending(&mut self) {
+        let mut waiting = Vec::new();
+        for pending in std::mem::take(&mut self.pending) {
+            if pending.barrier.is_passed(&self.engines) {
+                self.act(pending.action);
+            } else {
+                waiting.push(pending);
+            }
+        }
+        waiting.append(&mut self.pending);
+        self.pending = waiting;
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Release(allocations) => {
+                for allocation in allocations {
+                    self.release_allocation(allocation);
+                }
+            }
+            Action::DestroyRoot(root) => self.tables.destroy_root(root),
+            Action::PagingFence { context, root, value } => {
+                let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
+                if let Some(device) = device.filter(|device| device.root == root)
+                    && let Some((mapping, offset)) = self.allocations.view(device.page)
+                    && let Some(word) = mapping.word(offset + device.page_offset + device_page::PAGING_FENCE)
+                {
+                    word.store(value, Ordering::Release);
+                }
+            }
+            Action::Move { allocation, target, resource, token } => {
+                self.finish_move(allocation, target, resource, token)
+            }
+            Action::Answer(token) => self.due.push((token, Ok(()))),
+        }
+    }
+
+    /// An engine signalled.
+    pub(super) fn engine_event(&mut self, node: campanile_host_gpu::engine::message::NodeKind) {
+        let index = super::objects::node_index(node);
+        let Some(process) = self.engines[index].process_mut() else { return };
+        process.drain_event();
+        let attention = process.take_attention();
+        let sleepy = process.wishes_f1();
+        self.collect_completions(node);
+        for queue in attention {
+            self.queue_wants_attention(node, queue);
+        }
+        if sleepy {
+            self.engine_to_f1(node);
+        }
+        self.run_pending();
+    }
+}

@@ -1,0 +1,148 @@
+//! Queues: ordinary or user-mode, chosen when they are made (UMS-04, UMS-25).
+
+use std::sync::atomic::Ordering;
+
+use campanile_protocol::control::message::CreateQueue;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::message::QUEUE_FLAGS_KNOWN;
+use campanile_protocol::control::message::QUEUE_USER_MODE_SUBMISSION;
+use campanile_protocol::control::message::WaitFence;
+use campanile_protocol::control::reply::QueueCreated;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use campanile_protocol::handle::Handle;
+
+use super::control::Checked;
+use super::objects::MAX_WAITS;
+use super::objects::Queue;
+use super::objects::QueueKind;
+use super::objects::Wait;
+use super::reply::Handled;
+use super::reply::Origin;
+use super::reply::Outcome;
+use super::state::Session;
+
+impl Session {
+    /// CREATE_QUEUE.
+    pub(super) fn create_queue(&mut self, origin: Origin, message: &CreateQueue) -> Outcome {
+        (message.flags & !QUEUE_FLAGS_KNOWN == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
+        let device = self.device_mut(origin.context)?;
+        let context = device.contexts.get_mut(message.context).ok_or(Status::InvalidHandle)?;
+        let kind = if message.flags & QUEUE_USER_MODE_SUBMISSION != 0 {
+            QueueKind::UserMode { doorbell: None, completed: 0 }
+        } else {
+            QueueKind::Ordinary { issued: 0 }
+        };
+        let queue = Queue { context: message.context, node: context.node, kind };
+        let handle = device.queues.insert(queue).ok_or(Status::OutOfResources)?;
+        if let Some(context) = device.contexts.get_mut(message.context) {
+            context.queues += 1;
+        }
+        let fence_offset = device_page::fence(handle.index());
+        let fence_va = device.page_va + fence_offset;
+        self.store_page_word(origin.context, fence_offset, 0);
+        self.store_page_word(origin.context, device_page::last_queued(handle.index()), 0);
+        Ok(Handled::with(&QueueCreated { queue: handle, fence_offset, fence_va }))
+    }
+
+    /// DESTROY_QUEUE; its doorbell must be gone and, if it is ordinary, its buffers done.
+    pub(super) fn destroy_queue(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let device = self.device_mut(origin.context)?;
+        let queue = device.queues.get(message.handle).ok_or(Status::InvalidHandle)?;
+        let busy = match queue.kind {
+            QueueKind::UserMode { doorbell, .. } => doorbell.is_some(),
+            QueueKind::Ordinary { .. } => {
+                let queued = device.contexts.get(queue.context).is_some_and(|context| {
+                    context.software_queue.iter().any(|buffer| buffer.queue == message.handle)
+                });
+                let flying =
+                    self.engines.iter().flat_map(|engine| &engine.in_flight).any(|flight| {
+                        flight.context == origin.context && flight.buffer.queue == message.handle
+                    });
+                queued || flying
+            }
+        };
+        let device = self.device_mut(origin.context)?;
+        (!busy || !device.is_active()).or(Status::Busy)?;
+        if let Some(queue) = device.queues.remove(message.handle)
+            && let Some(context) = device.contexts.get_mut(queue.context)
+        {
+            context.queues -= 1;
+        }
+        let (orphans, others): (Vec<Wait>, Vec<Wait>) =
+            std::mem::take(&mut device.waits).into_iter().partition(|wait| wait.queue == message.handle);
+        device.waits = others;
+        for wait in orphans {
+            self.answer(wait.origin, Err(Status::InvalidHandle.into()));
+        }
+        Ok(Handled::done())
+    }
+
+    /// WAIT_FENCE: answered when the queue's progress fence is there.
+    pub(super) fn wait_fence(&mut self, origin: Origin, message: &WaitFence) -> Outcome {
+        let device = self.device(origin.context)?;
+        device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
+        (device.waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
+        let origin = self.park(origin);
+        let wait = Wait { origin, queue: message.queue, value: message.value };
+        self.device_mut(origin.context)?.waits.push(wait);
+        self.release_waiters(origin.context, message.queue);
+        Ok(Handled::Parked)
+    }
+
+    /// Answers the waits of a queue that are over, and has the engine watch for the next (UMS-133, UMS-135,
+    /// UMS-137).
+    pub(super) fn release_waiters(&mut self, context: u32, queue: Handle) {
+        loop {
+            let Ok(device) = self.device(context) else { return };
+            let waits = device.waits.iter().filter(|wait| wait.queue == queue);
+            let smallest = waits.map(|wait| wait.value).min();
+            let current = self.monitor_fence(context, queue, smallest);
+            let Ok(device) = self.device_mut(context) else { return };
+            let (over, waiting) = std::mem::take(&mut device.waits)
+                .into_iter()
+                .partition(|wait| wait.queue == queue && wait.value <= current);
+            device.waits = waiting;
+            let over: Vec<Wait> = over;
+            if over.is_empty() {
+                return;
+            }
+            for wait in over {
+                self.answer(wait.origin, Ok(Vec::new()));
+            }
+        }
+    }
+
+    /// Sets MonitoredValue and reads CurrentValue after it.
+    fn monitor_fence(&self, context: u32, queue: Handle, smallest: Option<u64>) -> u64 {
+        let Ok(device) = self.device(context) else { return 0 };
+        let view = self.allocations.view(device.page);
+        let word = view.and_then(|(mapping, start)| {
+            mapping.word(start + device.page_offset + device_page::fence(queue.index()))
+        });
+        let Some(word) = word else { return 0 };
+        let doorbell = match device.queues.get(queue).map(|queue| (queue.kind, queue.node)) {
+            Some((QueueKind::UserMode { doorbell: Some(doorbell), .. }, node)) => {
+                device.doorbells.get(doorbell).zip(Some(node))
+            }
+            _ => None,
+        };
+        if let Some((doorbell, node)) = doorbell
+            && let Some(process) = self.engines[super::objects::node_index(node)].process()
+            && let Some(hw_queue) = doorbell.hw_queue
+        {
+            return process.monitor(hw_queue, smallest, word);
+        }
+        word.load(Ordering::Acquire)
+    }
+
+    /// Stores a word of a process's device page.
+    pub(super) fn store_page_word(&self, context: u32, offset: u64, value: u64) {
+        if let Ok(device) = self.device(context)
+            && let Some((mapping, start)) = self.allocations.view(device.page)
+            && let Some(word) = mapping.word(start + device.page_offset + offset)
+        {
+            word.store(value, Ordering::Release);
+        }
+    }
+}

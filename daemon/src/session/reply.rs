@@ -1,0 +1,126 @@
+//! Answers to control messages.
+
+use std::sync::atomic::Ordering;
+
+use campanile_protocol::control::reply::MAX_PAYLOAD;
+use campanile_protocol::control::reply::ResponseHeader;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use zerocopy::IntoBytes;
+
+use super::counters::count;
+use super::state::Session;
+use super::timeline::Item;
+
+/// Where a message came from, and so where its answer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The virtio-gpu context.
+    pub context: u32,
+    /// Response slot.
+    pub slot: u32,
+    /// The guest's number.
+    pub sequence: u64,
+    /// Timeline of its SUBMIT_3D.
+    pub ring: u8,
+    /// Its place on that timeline, once parked.
+    pub item: Option<Item>,
+}
+
+/// A message that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Why, as a code.
+    pub status: Status,
+    /// Why, in words; may be empty.
+    pub text: String,
+}
+
+impl From<Status> for Refused {
+    fn from(status: Status) -> Self {
+        Self { status, text: String::new() }
+    }
+}
+
+/// What a handler came to.
+#[derive(Debug)]
+pub enum Handled {
+    /// Answer now.
+    Now(Vec<u8>),
+    /// The handler has kept the origin, and will answer.
+    Parked,
+}
+
+impl Handled {
+    /// Answers with nothing but OK.
+    pub fn done() -> Self {
+        Self::Now(Vec::new())
+    }
+
+    /// Answers with `payload`.
+    pub fn with(payload: &(impl IntoBytes + zerocopy::Immutable)) -> Self {
+        Self::Now(payload.as_bytes().to_vec())
+    }
+}
+
+/// A handler's outcome.
+pub type Outcome = Result<Handled, Refused>;
+
+impl Session {
+    /// Keeps a message for later: its timeline waits for it.
+    pub(super) fn park(&mut self, origin: Origin) -> Origin {
+        let item = self
+            .processes
+            .get_mut(&origin.context)
+            .map(|process| process.timelines.entry(origin.ring).or_default().begin());
+        Origin { item, ..origin }
+    }
+
+    /// Ends a piece of work on a timeline; fences behind it may be due.
+    pub(super) fn end_item(&mut self, context: u32, ring: u8, item: Option<Item>) {
+        let Some(process) = self.processes.get_mut(&context) else { return };
+        let Some(timeline) = process.timelines.get_mut(&ring) else { return };
+        if let Some(item) = item {
+            timeline.end(item);
+        }
+        while let Some(token) = timeline.take_due() {
+            self.due.push((token, Ok(())));
+        }
+    }
+
+    /// Writes the answer into the guest's response slot: payload, then header, then sequence.
+    pub(super) fn answer(&mut self, origin: Origin, outcome: Result<Vec<u8>, Refused>) {
+        let (status, payload) = match outcome {
+            Ok(payload) => (Status::Ok, payload),
+            Err(refused) => {
+                count(&self.counters.refused_messages);
+                (refused.status, refused.text.into_bytes())
+            }
+        };
+        let length = payload.len().min(MAX_PAYLOAD);
+        let header = ResponseHeader {
+            sequence: 0,
+            status: status.word(),
+            payload_bytes: u32::try_from(length).unwrap_or(0),
+        };
+        let device = self.processes.get(&origin.context).and_then(|process| process.device.as_ref());
+        let view = device.and_then(|device| {
+            let (mapping, offset) = self.allocations.view(device.page)?;
+            Some((mapping, offset + device.page_offset + device_page::response(origin.slot)))
+        });
+        if let Some((mapping, at)) = view {
+            let head = size_of::<ResponseHeader>() as u64;
+            if let Some(slice) = mapping.slice(at + head, length as u64) {
+                slice.copy_from(&payload[..length]);
+            }
+            if let Some(slice) = mapping.slice(at + 8, head - 8) {
+                slice.copy_from(&header.as_bytes()[8..]);
+            }
+            if let Some(word) = mapping.word(at) {
+                // PAIRS WITH the guest driver's acquire of the sequence.
+                word.store(origin.sequence, Ordering::Release);
+            }
+        }
+        self.end_item(origin.context, origin.ring, origin.item);
+    }
+}

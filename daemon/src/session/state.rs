@@ -1,0 +1,189 @@
+//! The session's state, and its events.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use campanile_host_gpu::memory::page_table::writer::PageTables;
+use rustix::event::epoll;
+
+use super::blobs::Blob;
+use super::config::Config;
+use super::counters::Counters;
+use super::engines::EngineSlot;
+use super::engines::Wakeup;
+use super::memory::Segments;
+use super::objects::NODES;
+use super::objects::Process;
+use super::objects::node_index;
+use super::pending::Pending;
+use super::timeline::Token;
+use crate::vhost::memory::GuestRam;
+use crate::vidmm::allocations::Allocations;
+use crate::vidmm::vram::VideoMemory;
+
+/// Why the front must answer a command with an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// No memory, or a documented bound.
+    OutOfMemory,
+    /// No such resource, or one that exists already.
+    Resource,
+    /// No such context, or one that exists already.
+    Context,
+    /// Anything else that the guest got wrong.
+    Parameter,
+    /// It cannot be done here.
+    Unspecified,
+}
+
+/// Whether the guest can see the aperture. It takes the front-end a moment to map it; a MAP_BLOB that comes
+/// earlier is parked (design §4).
+#[derive(Debug)]
+pub(super) enum Window {
+    /// Not yet: these wait for it (resource, offset, token).
+    Awaited(Vec<(u32, u64, Token)>),
+    /// It can.
+    Open,
+    /// It never will.
+    Never,
+}
+
+/// Everything that one VM has of one vGPU. Dropping it ends its engines.
+#[derive(Debug)]
+pub struct Session {
+    pub(super) config: Arc<Config>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) allocations: Allocations,
+    pub(super) tables: PageTables,
+    pub(super) segments: Segments,
+    pub(super) blobs: BTreeMap<u32, Blob>,
+    pub(super) processes: BTreeMap<u32, Process>,
+    pub(super) engines: [EngineSlot; 2],
+    pub(super) pending: Vec<Pending>,
+    pub(super) due: Vec<(Token, Result<(), Refusal>)>,
+    pub(super) guest_memory: Option<Arc<GuestRam>>,
+    pub(super) window: Window,
+    pub(super) epoll: OwnedFd,
+}
+
+impl Session {
+    /// A session without anything in it.
+    ///
+    /// # Errors
+    /// Video memory, page tables or descriptors could not be had.
+    pub fn new(config: Arc<Config>, counters: Arc<Counters>) -> io::Result<Self> {
+        let memory = VideoMemory::new(config.vram_bytes)?;
+        let engines = [EngineSlot::new(config.doorbells)?, EngineSlot::new(config.doorbells)?];
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for node in NODES {
+            let data = epoll::EventData::new_u64(Wakeup::Alarm(node).data());
+            epoll::add(&epoll, engines[node_index(node)].alarm().as_fd(), data, epoll::EventFlags::IN)?;
+        }
+        Ok(Self {
+            config,
+            counters,
+            allocations: Allocations::new(memory),
+            tables: PageTables::new().map_err(io::Error::other)?,
+            segments: Segments::default(),
+            blobs: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            engines,
+            pending: Vec::new(),
+            due: Vec::new(),
+            guest_memory: None,
+            window: Window::Awaited(Vec::new()),
+            epoll,
+        })
+    }
+
+    /// Readable when [`Self::event`] has something to do.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The video memory, for the front to show its aperture.
+    pub fn video_memory(&self) -> &VideoMemory {
+        self.allocations.memory()
+    }
+
+    /// Guest memory is now this.
+    pub fn set_guest_memory(&mut self, memory: Arc<GuestRam>) {
+        self.guest_memory = Some(memory);
+    }
+
+    /// The guest can see the aperture now, or never will; who waits for it is served.
+    pub fn set_window(&mut self, is_open: bool) {
+        let window = if is_open { Window::Open } else { Window::Never };
+        let Window::Awaited(waiting) = std::mem::replace(&mut self.window, window) else { return };
+        for (resource, offset, token) in waiting {
+            if let Err(refusal) = self.map_blob(resource, offset, token) {
+                self.due.push((token, Err(refusal)));
+            }
+        }
+    }
+
+    /// The guest has reset the device: as if it had just been made. Engines end; video memory is new, since the
+    /// guest's window onto it goes with the reset only when the front-end says so: contents are cleared when
+    /// handed out again.
+    pub fn reset(&mut self) {
+        self.stop_engines();
+        self.run_pending();
+        let contexts: Vec<u32> = self.processes.keys().copied().collect();
+        for context in contexts {
+            // Each exists: the list was just made.
+            if let Err(refusal) = self.destroy_context(context) {
+                log::error!("{}: ending context {context}: {refusal:?}", self.config.name);
+            }
+        }
+        let blobs: Vec<u32> = self.blobs.keys().copied().collect();
+        for resource in blobs {
+            if let Err(refusal) = self.unref_blob(resource) {
+                log::error!("{}: freeing resource {resource}: {refusal:?}", self.config.name);
+            }
+        }
+        self.run_pending();
+        self.due.clear();
+        self.window = Window::Awaited(Vec::new());
+    }
+
+    /// What is due to be answered, in order.
+    pub fn take_due(&mut self) -> Vec<(Token, Result<(), Refusal>)> {
+        std::mem::take(&mut self.due)
+    }
+
+    /// Looks at whoever signalled.
+    pub fn event(&mut self) {
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
+        let ready = match epoll::wait(&self.epoll, &mut events, Some(&rustix::event::Timespec::default())) {
+            Ok(ready) => ready,
+            Err(error) => {
+                log::warn!("{}: waiting for engines: {error}", self.config.name);
+                return;
+            }
+        };
+        for event in &events[..ready] {
+            match Wakeup::from_data(event.data.u64()) {
+                Some(Wakeup::Event(node)) => self.engine_event(node),
+                Some(Wakeup::Channel(node)) => self.engine_responses(node),
+                Some(Wakeup::Alarm(node)) => self.engine_alarm(node),
+                None => {}
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stop_engines();
+    }
+}

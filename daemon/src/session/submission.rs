@@ -1,0 +1,159 @@
+//! Kernel-mode submission: software queue → hardware queue → completion.
+//!
+//! ```text
+//!   SUBMIT ─▶ context's software queue ─▶ run list of the node ─▶ hardware queue (2) ─▶ engine
+//!                                            round robin                     completion, in order ─▶ fences
+//! ```
+
+use std::time::Duration;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::control::message::Submit;
+use campanile_protocol::control::reply::Submitted;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
+use campanile_protocol::engine::hw_queue::HwResult;
+use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::packet::MAX_DMA_BUFFER;
+
+use super::control::Checked;
+use super::counters::count;
+use super::engines::InFlight;
+use super::objects::Buffer;
+use super::objects::MAX_SOFTWARE_QUEUE;
+use super::objects::QueueKind;
+use super::objects::node_index;
+use super::reply::Handled;
+use super::reply::Origin;
+use super::reply::Outcome;
+use super::state::Session;
+
+/// How long a submission to an idle engine waits for its completion before the thread goes on: a short buffer is
+/// done sooner than a sleep and a wake-up would take.
+const LINGER: Duration = Duration::from_micros(5);
+
+/// Ends the listening that was begun before the submission, with a last look. True when a completion is there.
+fn engine_lingers(engine: Option<&EngineProcess>, lingers: bool) -> bool {
+    engine.is_some_and(|engine| engine.stop_listening(if lingers { LINGER } else { Duration::ZERO }))
+}
+
+impl Session {
+    /// SUBMIT: answered when the software queue has it; its timeline waits for its completion.
+    pub(super) fn submit_buffer(&mut self, origin: Origin, message: &Submit) -> Outcome {
+        let aligned = message.buffer_va.is_multiple_of(8) && message.length.is_multiple_of(8);
+        (aligned && message.flags == 0 && message.length <= MAX_DMA_BUFFER).or(Status::InvalidParameter)?;
+        let device = self.device(origin.context)?;
+        let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
+        let (context, node) = (queue.context, queue.node);
+        // UMS-26: a user-mode queue takes work from its doorbell alone.
+        let QueueKind::Ordinary { issued } = queue.kind else { return Err(Status::InvalidParameter.into()) };
+        let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
+        (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
+        self.ensure_presence(origin.context, node)?;
+        let item = self.park(origin).item;
+        let fence_value = issued + 1;
+        let device = self.device_mut(origin.context)?;
+        if let Some(queue) = device.queues.get_mut(message.queue) {
+            queue.kind = QueueKind::Ordinary { issued: fence_value };
+        }
+        let buffer = Buffer {
+            queue: message.queue,
+            va: message.buffer_va,
+            length: message.length,
+            fence_value,
+            ring: origin.ring,
+            item,
+        };
+        let mut list = false;
+        if let Some(context) = device.contexts.get_mut(context) {
+            context.software_queue.push_back(buffer);
+            list = !std::mem::replace(&mut context.listed, true);
+        }
+        if list {
+            self.engines[node_index(node)].run_list.push_back((origin.context, context));
+        }
+        count(&self.counters.submissions);
+        let engine = self.engines[node_index(node)].process();
+        let lingers =
+            self.engines[node_index(node)].in_flight.is_empty() && engine.is_some_and(EngineProcess::listen);
+        self.fill_hw_queue(node);
+        if engine_lingers(self.engines[node_index(node)].process(), lingers) {
+            self.collect_completions(node);
+        }
+        Ok(Handled::with(&Submitted { fence_value }))
+    }
+
+    /// Takes the results that are there.
+    pub(super) fn collect_completions(&mut self, node: NodeKind) {
+        while let Some(result) =
+            self.engines[node_index(node)].process_mut().and_then(Adapter::completed_command)
+        {
+            self.buffer_completed(node, result);
+        }
+    }
+
+    /// Gives buffers to the engine while its hardware queue has room, one context after the other.
+    pub(super) fn fill_hw_queue(&mut self, node: NodeKind) {
+        let index = node_index(node);
+        while (self.engines[index].in_flight.len() as u64) < HW_QUEUE_DEPTH {
+            let Some((of, handle)) = self.engines[index].run_list.pop_front() else { return };
+            let Ok(device) = self.device_mut(of) else { continue };
+            let presence = device.presence[index];
+            let Some(context) = device.contexts.get_mut(handle) else { continue };
+            let Some(buffer) = context.software_queue.pop_front() else {
+                context.listed = false;
+                continue;
+            };
+            context.listed = !context.software_queue.is_empty();
+            if context.listed {
+                self.engines[index].run_list.push_back((of, handle));
+            }
+            let slot = &mut self.engines[index];
+            slot.last_fence_id += 1;
+            let submission = HwSubmission {
+                fence_id: slot.last_fence_id,
+                buffer_va: buffer.va,
+                fence_value: buffer.fence_value,
+                length: buffer.length,
+                process: presence.unwrap_or(u32::MAX),
+                fence_index: buffer.queue.index(),
+                reserved: 0,
+            };
+            let fence_id = slot.last_fence_id;
+            let submitted = slot.process_mut().map(|process| process.submit_command(submission));
+            match submitted {
+                Some(Ok(())) => slot.in_flight.push_back(InFlight { fence_id, context: of, buffer }),
+                Some(Err(error)) => {
+                    log::error!("{}: {node:?} hardware queue: {error}", self.config.name);
+                    self.end_item(of, buffer.ring, buffer.item);
+                }
+                None => self.end_item(of, buffer.ring, buffer.item),
+            }
+        }
+    }
+
+    /// The engine has finished a buffer (MCDM-16, MCDM-17).
+    pub(super) fn buffer_completed(&mut self, node: NodeKind, result: HwResult) {
+        let Some(flight) = self.engines[node_index(node)].in_flight.pop_front() else { return };
+        if result.fence_id != flight.fence_id {
+            log::error!(
+                "{}: {node:?} engine reports fence {} instead of {}",
+                self.config.name,
+                result.fence_id,
+                flight.fence_id
+            );
+            self.engines[node_index(node)].in_flight.push_front(flight);
+            self.lose_engine(node, "it reported a buffer that it was not given");
+            return;
+        }
+        let buffer = flight.buffer;
+        if result.fault != 0 {
+            self.fault_device(flight.context, buffer.queue, result.fault, result.fault_va);
+        }
+        self.end_item(flight.context, buffer.ring, buffer.item);
+        self.release_waiters(flight.context, buffer.queue);
+        self.fill_hw_queue(node);
+    }
+}

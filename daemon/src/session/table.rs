@@ -1,0 +1,107 @@
+//! Objects by handle.
+
+use campanile_protocol::handle::Handle;
+
+#[derive(Debug)]
+struct Place<T> {
+    generation: u32,
+    object: Option<T>,
+}
+
+/// Objects of one kind of one guest process. A handle kept too long names nothing.
+#[derive(Debug)]
+pub struct Table<T> {
+    places: Vec<Place<T>>,
+    free: Vec<u32>,
+    limit: u32,
+}
+
+impl<T> Table<T> {
+    /// An empty table of at most `limit` objects (MCDM-06).
+    pub fn new(limit: u32) -> Self {
+        Self { places: Vec::new(), free: Vec::new(), limit }
+    }
+
+    /// Adds what `make` builds for its handle; `None` when the table is full.
+    pub fn insert(&mut self, object: T) -> Option<Handle> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u32::try_from(self.places.len()).ok().filter(|index| *index < self.limit)?;
+                self.places.push(Place { generation: 0, object: None });
+                index
+            }
+        };
+        let place = self.places.get_mut(index as usize)?;
+        place.generation = place.generation.wrapping_add(1).max(1);
+        place.object = Some(object);
+        Some(Handle::new(index, place.generation))
+    }
+
+    /// Whether one more fits.
+    pub fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.places.len() < self.limit as usize
+    }
+
+    /// The object of a handle.
+    pub fn get(&self, handle: Handle) -> Option<&T> {
+        let place = self.places.get(handle.index() as usize)?;
+        place.object.as_ref().filter(|_| place.generation == handle.generation())
+    }
+
+    /// The object of a handle, to change.
+    pub fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
+        let place = self.places.get_mut(handle.index() as usize)?;
+        let generation = place.generation;
+        place.object.as_mut().filter(|_| generation == handle.generation())
+    }
+
+    /// Takes an object out.
+    pub fn remove(&mut self, handle: Handle) -> Option<T> {
+        self.get(handle)?;
+        let object = self.places.get_mut(handle.index() as usize)?.object.take();
+        self.free.push(handle.index());
+        object
+    }
+
+    /// All objects with their handles.
+    pub fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
+        (0u32..).zip(&self.places).filter_map(|(index, place)| {
+            place.object.as_ref().map(|object| (Handle::new(index, place.generation), object))
+        })
+    }
+
+    /// All objects with their handles, to change.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Handle, &mut T)> {
+        (0u32..).zip(&mut self.places).filter_map(|(index, place)| {
+            let handle = Handle::new(index, place.generation);
+            place.object.as_mut().map(|object| (handle, object))
+        })
+    }
+
+    /// All handles.
+    pub fn handles(&self) -> Vec<Handle> {
+        self.iter().map(|(handle, _)| handle).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_protocol::handle::Handle;
+
+    use super::Table;
+
+    #[test]
+    fn ums_80_a_handle_of_a_dead_object_names_nothing() {
+        let mut table = Table::new(1);
+        let first = table.insert("first").unwrap();
+        assert!(table.insert("too many").is_none());
+        assert_eq!(table.remove(first), Some("first"));
+        assert_eq!(table.remove(first), None);
+        let second = table.insert("second").unwrap();
+        assert_eq!(second.index(), first.index());
+        assert_eq!(table.get(first), None);
+        assert_eq!(table.get(second), Some(&"second"));
+        assert_eq!(table.get(Handle::NONE), None);
+    }
+}

@@ -1,0 +1,13 @@
+//! The supervisor thread: whose turn it is on each node of the physical GPU.
+//!
+//! ```text
+//!   engines ── grant eventfd ──▶ supervisor ── turns (pure) ──▶ GRANTED / REVOKING ──▶ wake eventfd ──▶ engine
+//!                                    └── no yield in time ──▶ alarm ──▶ the vGPU's thread resets the engine
+//! ```
+//!
+//! One thread owns every decision between vGPUs; what goes on inside a vGPU (which context, which queue) is
+//! its own thread's, so that a vGPU alone on a node never waits for a decision (design §10.2).
+
+pub mod alarm;
+pub mod thread;
+pub mod turns;

@@ -1,0 +1,157 @@
+//! The thread around [`super::turns`].
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use campanile_host_gpu::adapter::process::GrantHandle;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::event::Event;
+use campanile_protocol::engine::block::GRANT;
+use campanile_protocol::handshake::grant;
+use campanile_protocol::handshake::grant::Grant;
+use campanile_protocol::handshake::grant::Phase;
+
+use super::alarm::Alarm;
+use super::turns::EngineId;
+use super::turns::Operation;
+use super::turns::Turns;
+
+#[derive(Debug)]
+struct Member {
+    node: NodeKind,
+    handle: GrantHandle,
+    alarm: Arc<Alarm>,
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    next: u64,
+    engines: BTreeMap<EngineId, Member>,
+    gone: Vec<EngineId>,
+    new: Vec<EngineId>,
+    stop: bool,
+}
+
+/// The supervisor. Dropping the last handle ends its thread.
+#[derive(Debug)]
+pub struct Supervisor {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    event: Event,
+    members: Mutex<Members>,
+}
+
+impl Shared {
+    /// Membership only; never held while anything waits.
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Supervisor {
+    /// Starts the thread.
+    pub fn start() -> io::Result<Self> {
+        let shared = Arc::new(Shared { event: Event::new()?, members: Mutex::new(Members::default()) });
+        let its = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("supervisor".to_owned()).spawn(move || run(&its))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// What engines signal when they want a node or give it back.
+    pub fn grant_event(&self) -> &Event {
+        &self.shared.event
+    }
+
+    /// An engine takes part.
+    pub fn add(&self, node: NodeKind, handle: GrantHandle, alarm: Arc<Alarm>) -> EngineId {
+        let mut members = self.shared.lock();
+        members.next += 1;
+        let id = EngineId(members.next);
+        members.engines.insert(id, Member { node, handle, alarm });
+        members.new.push(id);
+        drop(members);
+        self.shared.event.signal();
+        id
+    }
+
+    /// An engine is gone; only after its process is reaped.
+    pub fn remove(&self, engine: EngineId) {
+        let mut members = self.shared.lock();
+        members.engines.remove(&engine);
+        members.gone.push(engine);
+        drop(members);
+        self.shared.event.signal();
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.shared.lock().stop = true;
+        self.shared.event.signal();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the supervisor thread panicked");
+        }
+    }
+}
+
+fn run(shared: &Shared) {
+    let mut turns = Turns::default();
+    let begun = Instant::now();
+    let mut again = None;
+    loop {
+        let wait = again.map(|at: std::time::Duration| at.saturating_sub(begun.elapsed()));
+        shared.event.wait(wait);
+        let mut members = shared.lock();
+        if members.stop {
+            return;
+        }
+        for engine in std::mem::take(&mut members.new) {
+            if let Some(member) = members.engines.get(&engine) {
+                turns.add(engine, member.node);
+            }
+        }
+        for engine in std::mem::take(&mut members.gone) {
+            turns.remove(engine);
+        }
+        let phase = |engine: EngineId| {
+            let word = members.engines.get(&engine).and_then(|member| member.handle.shared.word(GRANT));
+            word.map_or(Phase::Idle, |word| Grant::from_word(word.load(Ordering::Acquire)).phase)
+        };
+        let (operations, next) = turns.decide(phase, begun.elapsed());
+        again = next;
+        for operation in operations {
+            apply(&members, operation);
+        }
+    }
+}
+
+fn apply(members: &Members, operation: Operation) {
+    let (Operation::Give(engine) | Operation::Revoke(engine) | Operation::Hung(engine)) = operation;
+    let Some(member) = members.engines.get(&engine) else { return };
+    let Some(word) = member.handle.shared.word(GRANT) else { return };
+    // An engine that has moved on by itself signals, and the next decision sees it.
+    let _moved_on = match operation {
+        Operation::Give(_) => grant::give(word),
+        Operation::Revoke(_) => grant::revoke(word),
+        Operation::Hung(_) => {
+            log::warn!("{:?} engine {} did not yield its node in time", member.node, engine.0);
+            member.alarm.raise();
+            true
+        }
+    };
+    member.handle.wake.signal();
+}

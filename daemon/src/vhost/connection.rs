@@ -1,0 +1,101 @@
+//! One connection, from accept to hang-up.
+
+use std::any::Any;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::thread;
+
+use rustix::event::epoll;
+use thiserror::Error;
+use vhost::vhost_user::BackendReqHandler;
+use vhost::vhost_user::Error as ProtocolError;
+
+use super::counters::Counters;
+use super::device::Device;
+use super::device::MAX_QUEUES;
+use super::mailbox::Mailbox;
+use super::ring::Rings;
+use super::session::Session;
+use super::session::Shared;
+use super::window::Waiting;
+use super::worker::Worker;
+
+/// Why a connection ended other than by the front-end hanging up between two messages.
+#[derive(Debug, Error)]
+pub(super) enum ConnectionError {
+    #[error("the device could not be made")]
+    Device(#[source] io::Error),
+    #[error("the device offers {0} queues (1 to {MAX_QUEUES} can be)")]
+    Queues(u16),
+    #[error("a descriptor or thread for the session could not be made")]
+    Host(#[source] io::Error),
+    #[error("request refused or broken: {0}")]
+    Request(ProtocolError),
+    #[error("the queue worker cannot wait")]
+    Wait(#[source] io::Error),
+    #[error("the queue worker panicked: {0}")]
+    Panic(String),
+}
+
+/// Serves one front-end until it hangs up, or something breaks. `stream` is shut down afterwards.
+pub(super) fn serve(
+    stream: &UnixStream,
+    device: Box<dyn Device>,
+    counters: &Arc<Counters>,
+    waiting: &Waiting,
+) -> Result<(), ConnectionError> {
+    let offer = device.offer().map_err(ConnectionError::Device)?;
+    if !(1..=MAX_QUEUES).contains(&offer.queues) {
+        return Err(ConnectionError::Queues(offer.queues));
+    }
+    let epoll =
+        epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| ConnectionError::Host(errno.into()))?;
+    let shared = Shared {
+        rings: Arc::new(Rings::new(offer.queues, offer.smallest_answer)),
+        mailbox: Arc::new(Mailbox::new().map_err(ConnectionError::Host)?),
+        epoll: Arc::new(epoll),
+        counters: Arc::clone(counters),
+    };
+    let session = Arc::new(Session::new(shared.clone(), offer, Arc::clone(waiting)));
+    let mailbox = Arc::clone(&shared.mailbox);
+    let requests = stream.try_clone().map_err(ConnectionError::Host)?;
+    let hang_up = stream.try_clone().map_err(ConnectionError::Host)?;
+    let worker = thread::Builder::new()
+        .name("vgpu-queues".into())
+        .spawn(move || work(Worker::new(device, shared), &hang_up))
+        .map_err(ConnectionError::Host)?;
+
+    let mut handler = BackendReqHandler::from_stream(requests, session);
+    let end = loop {
+        match handler.handle_request() {
+            Ok(()) => {}
+            Err(ProtocolError::Disconnected) => break Ok(()),
+            Err(error) => break Err(ConnectionError::Request(error)),
+        }
+    };
+    mailbox.post(|mail| mail.exit = true);
+    let worked = worker.join().unwrap_or_else(|panic| Err(ConnectionError::Panic(text(&*panic))));
+    worked.and(end)
+}
+
+/// The worker's thread. A panic ends the session, and nothing else: the device is dropped either way.
+fn work(mut worker: Worker, hang_up: &UnixStream) -> Result<(), ConnectionError> {
+    let ran = catch_unwind(AssertUnwindSafe(|| worker.run()));
+    let freed = catch_unwind(AssertUnwindSafe(|| drop(worker)));
+    // The connection thread is waiting for the front-end: this ends its wait.
+    let _ = hang_up.shutdown(Shutdown::Both);
+    match (ran, freed) {
+        (Ok(ended), Ok(())) => ended.map_err(ConnectionError::Wait),
+        (Err(panic), _) | (_, Err(panic)) => Err(ConnectionError::Panic(text(&*panic))),
+    }
+}
+
+/// What a panic said.
+pub(super) fn text(panic: &(dyn Any + Send)) -> String {
+    let said = panic.downcast_ref::<&str>().map(ToString::to_string);
+    said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}

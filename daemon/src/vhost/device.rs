@@ -1,0 +1,81 @@
+//! What stands behind the rings.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use super::answers::Answers;
+use super::malformed::MalformedChain;
+use super::memory::GuestRam;
+use super::ticket::Ticket;
+use super::window::WindowError;
+
+/// What a device shows to the front-end; asked once, before anything else.
+#[derive(Debug)]
+pub struct Offer {
+    /// Device-specific feature bits (0 to 23, and 50 on). The shell adds those of transport and rings.
+    pub features: u64,
+    /// Rings, at most [`MAX_QUEUES`].
+    pub queues: u16,
+    /// Device configuration space; reads past it give zeroes.
+    pub config: Vec<u8>,
+    /// Bytes of the shortest answer: a chain with less room is malformed.
+    pub smallest_answer: usize,
+    /// Memory that the guest is to see as a shared memory region; `None`: the device needs no window.
+    pub aperture: Option<Aperture>,
+}
+
+/// Rings that a device may have.
+pub const MAX_QUEUES: u16 = 64;
+
+/// Host memory shown to the guest through a virtio shared memory region.
+#[derive(Debug)]
+pub struct Aperture {
+    /// Id of the region.
+    pub region: u8,
+    /// The memory.
+    pub file: File,
+    /// Where in the file it starts.
+    pub offset: u64,
+    /// Its bytes: the whole region.
+    pub length: u64,
+}
+
+/// A device behind the rings of one connection. It lives on the queue worker's thread, which calls nothing else
+/// meanwhile: a slow callback delays its own VM only. Dropping it frees everything of the VM.
+pub trait Device: Send {
+    /// What the device shows.
+    fn offer(&self) -> io::Result<Offer>;
+
+    /// One descriptor chain: `request` is everything that the device may read, copied out of guest memory. At
+    /// most [`super::MAX_REQUEST`] bytes, at least one.
+    fn command(&mut self, queue: u16, request: &[u8], ticket: Ticket, answers: &mut Answers);
+
+    /// A chain that could not be read. The ticket may have room for an error, or none; answer it either way, so
+    /// that the guest gets its buffers back. Already counted.
+    fn malformed(&mut self, queue: u16, reason: MalformedChain, ticket: Ticket, answers: &mut Answers);
+
+    /// A descriptor that is readable while the device has something to do: an eventfd, a timer, or an epoll of
+    /// many. Asked once.
+    fn event_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// [`Device::event_fd`] is readable. Make it unreadable, else this is called without end.
+    fn event(&mut self, answers: &mut Answers);
+
+    /// Guest memory is now this. Rings already use it; drop the old one soon, since it keeps the old mappings.
+    fn memory_changed(&mut self, memory: Arc<GuestRam>, answers: &mut Answers);
+
+    /// The aperture can be seen by the guest, or never will in this epoch. Called at most once between two
+    /// resets, and not at all for a device without an aperture.
+    fn window(&mut self, state: Result<(), WindowError>, answers: &mut Answers);
+
+    /// The guest has reset the device: free everything of that VM. Every ticket is void, and the window is gone
+    /// until [`Device::window`] tells of the next one.
+    fn reset(&mut self);
+}
+
+/// Makes the device of each new connection.
+pub trait Factory: FnMut() -> io::Result<Box<dyn Device>> + Send {}
+
+impl<F: FnMut() -> io::Result<Box<dyn Device>> + Send> Factory for F {}

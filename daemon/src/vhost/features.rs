@@ -1,0 +1,35 @@
+//! Feature bits of transport and rings; the device's own come from its offer.
+
+use vhost::vhost_user::message::VhostUserProtocolFeatures;
+use vhost::vhost_user::message::VhostUserVirtioFeatures;
+
+/// `VIRTIO_F_INDIRECT_DESC` (virtio 1.3, 6).
+pub(super) const INDIRECT_DESC: u64 = 1 << 28;
+/// `VIRTIO_F_EVENT_IDX`.
+pub(super) const EVENT_IDX: u64 = 1 << 29;
+/// `VIRTIO_F_VERSION_1`.
+pub(super) const VERSION_1: u64 = 1 << 32;
+/// `VHOST_USER_F_PROTOCOL_FEATURES`.
+pub(super) const PROTOCOL_FEATURES: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+/// `VHOST_F_LOG_ALL`. Not offered, yet a guest of cloud-hypervisor may acknowledge it: ignored.
+pub(super) const LOG_ALL: u64 = 1 << 26;
+
+/// Bits that the shell offers for every device.
+pub(super) const TRANSPORT: u64 = VERSION_1 | INDIRECT_DESC | EVENT_IDX | PROTOCOL_FEATURES;
+
+/// Memory slots that a front-end may fill (as libvhost-user has).
+pub(super) const MEMORY_SLOTS: usize = 509;
+
+/// Protocol features of a device with or without an aperture. Never STATUS (the crate drops the connection),
+/// nor INFLIGHT_SHMFD; LOG_SHMFD and DEVICE_STATE come with migration.
+pub(super) fn protocol(aperture: bool) -> VhostUserProtocolFeatures {
+    let common = VhostUserProtocolFeatures::CONFIG
+        | VhostUserProtocolFeatures::MQ
+        | VhostUserProtocolFeatures::REPLY_ACK
+        | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+        | VhostUserProtocolFeatures::RESET_DEVICE;
+    let window = VhostUserProtocolFeatures::BACKEND_REQ
+        | VhostUserProtocolFeatures::BACKEND_SEND_FD
+        | VhostUserProtocolFeatures::SHMEM;
+    if aperture { common | window } else { common }
+}

@@ -1,0 +1,118 @@
+//! The socket file of one vGPU.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use rustix::net::AddressFamily;
+use rustix::net::SocketAddrUnix;
+use rustix::net::SocketFlags;
+use rustix::net::SocketType;
+use rustix::net::connect;
+use rustix::net::socket_with;
+use thiserror::Error;
+
+/// Why a socket cannot be served.
+#[derive(Debug, Error)]
+pub enum SocketError {
+    /// Somebody listens there.
+    #[error("{}: another process serves this socket", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something else has that name.
+    #[error("{}: exists and is not a socket", path.display())]
+    NotASocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be examined, or a dead one removed.
+    #[error("{}: cannot tell whether somebody serves this socket", path.display())]
+    Probe {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The socket cannot be made.
+    #[error("{}: cannot listen", path.display())]
+    Bind {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The thread cannot be made.
+    #[error("{}: no thread to serve it", path.display())]
+    Thread {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A listening socket; its file is removed when it is dropped, unless another has taken its name.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) socket: UnixListener,
+    path: PathBuf,
+    file: (u64, u64),
+}
+
+impl Listener {
+    /// Listens at `path`. A dead socket there is replaced, a live one is not.
+    pub(super) fn bind(path: &Path) -> Result<Self, SocketError> {
+        clear(path)?;
+        let failed = |source| SocketError::Bind { path: path.into(), source };
+        let socket = UnixListener::bind(path).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        let metadata = fs::symlink_metadata(path).map_err(failed)?;
+        Ok(Self { socket, path: path.into(), file: (metadata.dev(), metadata.ino()) })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let ours = |file: &fs::Metadata| (file.dev(), file.ino()) == self.file;
+        if fs::symlink_metadata(&self.path).is_ok_and(|file| ours(&file))
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            log::warn!("{}: cannot be removed: {error}", self.path.display());
+        }
+    }
+}
+
+fn clear(path: &Path) -> Result<(), SocketError> {
+    let unknown = |source| SocketError::Probe { path: path.into(), source };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unknown(error)),
+        Ok(file) if !file.file_type().is_socket() => {
+            return Err(SocketError::NotASocket { path: path.into() });
+        }
+        Ok(_) => {}
+    }
+    match probe(path) {
+        Err(Errno::CONNREFUSED) => {
+            log::info!("{}: nobody serves this socket; replaced", path.display());
+            fs::remove_file(path).map_err(unknown)
+        }
+        Err(Errno::NOENT) => Ok(()),
+        // AGAIN: a listener whose backlog is full.
+        Ok(()) | Err(Errno::AGAIN) => Err(SocketError::InUse { path: path.into() }),
+        Err(errno) => Err(unknown(errno.into())),
+    }
+}
+
+fn probe(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)
+}

@@ -1,0 +1,51 @@
+//! Why a request of the front-end was refused.
+
+use std::io;
+
+use thiserror::Error;
+use vhost::vhost_user::Error as ProtocolError;
+use vm_memory::GuestRegionCollectionError;
+use vm_memory::mmap::MmapRegionError;
+
+/// A request that was not done. The front-end is told (if it asked), and the session ends.
+#[derive(Debug, Error)]
+pub(super) enum Refusal {
+    #[error("queue {0}: there is no such queue")]
+    NoSuchQueue(u32),
+    #[error("queue {queue}: {size} is no size (a power of two up to {max} is)")]
+    QueueSize { queue: u16, size: u32, max: u16 },
+    #[error("queue {queue}: address {address:#x} is in no memory region")]
+    QueueAddress { queue: u16, address: u64 },
+    #[error("queue {0}: a part of it is not aligned")]
+    QueueAlignment(u16),
+    #[error("queue {queue}: {base} is no ring position")]
+    QueueBase { queue: u16, base: u32 },
+    #[error("queue {0}: its size and position cannot change while it runs")]
+    QueueRuns(u16),
+    #[error("queue {0}: a ring without a kick descriptor is not supported")]
+    NoKick(u16),
+    #[error("queue {queue}: the kick descriptor cannot be waited for")]
+    BadKick { queue: u16, source: io::Error },
+    #[error("feature bits {0:#x} were not offered")]
+    Features(u64),
+    #[error("protocol feature bits {0:#x} were not offered")]
+    ProtocolFeatures(u64),
+    #[error("memory region at {address:#x}: its file ends before it does")]
+    RegionPastFile { address: u64 },
+    #[error("memory region at {address:#x}: cannot be mapped")]
+    RegionMap { address: u64, source: MmapRegionError },
+    #[error("memory region at {address:#x}: its file cannot be examined")]
+    RegionFile { address: u64, source: io::Error },
+    #[error("memory region at {address:#x}: its addresses overflow")]
+    RegionOverflow { address: u64 },
+    #[error("memory table")]
+    Table(#[from] GuestRegionCollectionError),
+    #[error("memory table: more than {0} regions")]
+    TooManyRegions(usize),
+}
+
+impl From<Refusal> for ProtocolError {
+    fn from(refusal: Refusal) -> Self {
+        Self::ReqHandlerError(io::Error::other(refusal))
+    }
+}

@@ -1,0 +1,215 @@
+//! What one connection has negotiated, and the steps that its requests are made of.
+//!
+//! ```text
+//!   SET_MEM_TABLE …          every ring sees the new memory before the reply, the device soon after
+//!   SET_VRING_KICK           ring starts; the first one of an epoch also asks for the window
+//!   GET_VRING_BASE           ring stops
+//!   RESET_DEVICE, or every ring stopped + SET_FEATURES + SET_VRING_BASE 0 after use       next epoch
+//! ```
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use rustix::event::epoll;
+use vhost::vhost_user::Backend;
+use vhost::vhost_user::message::VhostUserProtocolFeatures;
+
+use super::counters::Count;
+use super::counters::Counters;
+use super::device::Aperture;
+use super::device::Offer;
+use super::features;
+use super::mailbox::Mail;
+use super::mailbox::Mailbox;
+use super::memory::MemoryTable;
+use super::refusal::Refusal;
+use super::ring::Ring;
+use super::ring::Rings;
+use super::ring::state::Based;
+use super::window;
+use super::window::WindowError;
+
+/// What the session and its worker share.
+#[derive(Debug, Clone)]
+pub(super) struct Shared {
+    pub(super) rings: Arc<Rings>,
+    pub(super) mailbox: Arc<Mailbox>,
+    /// The worker waits on it; kick descriptors come and go from the connection thread.
+    pub(super) epoll: Arc<OwnedFd>,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// One connection's state; its trait implementation is in `requests.rs`.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) shared: Shared,
+    pub(super) device_features: u64,
+    pub(super) config: Vec<u8>,
+    pub(super) aperture: Option<Arc<Aperture>>,
+    waiting: window::Waiting,
+    negotiated: Mutex<Negotiated>,
+}
+
+/// What only the connection thread touches.
+#[derive(Default)]
+pub(super) struct Negotiated {
+    pub(super) memory: MemoryTable,
+    pub(super) protocol: u64,
+    backend: Option<Backend>,
+    epoch: u64,
+    window_asked: bool,
+    /// The last ring has been stopped, and none started since.
+    at_rest: bool,
+    /// SET_FEATURES came at rest: the guest resumes or begins anew.
+    renegotiated: bool,
+}
+
+impl std::fmt::Debug for Negotiated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Negotiated").field("protocol", &self.protocol).field("epoch", &self.epoch).finish()
+    }
+}
+
+impl Session {
+    pub(super) fn new(shared: Shared, offer: Offer, waiting: window::Waiting) -> Self {
+        Self {
+            shared,
+            device_features: offer.features,
+            config: offer.config,
+            aperture: offer.aperture.map(Arc::new),
+            waiting,
+            negotiated: Mutex::default(),
+        }
+    }
+
+    pub(super) fn negotiated(&self) -> MutexGuard<'_, Negotiated> {
+        self.negotiated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn ring(&self, index: u32) -> Result<&Ring, Refusal> {
+        let ring = usize::try_from(index).ok().and_then(|index| self.shared.rings.ring(index));
+        ring.ok_or(Refusal::NoSuchQueue(index))
+    }
+
+    /// Has the worker look at every ring.
+    fn look_at_all(&self, change: impl FnOnce(&mut Mail)) {
+        let count = u32::try_from(self.shared.rings.len()).unwrap_or(64);
+        let rings = u64::MAX.checked_shr(64 - count).unwrap_or(0);
+        self.shared.mailbox.post(|mail| {
+            change(mail);
+            mail.rings |= rings;
+        });
+    }
+
+    /// Has the worker look at a ring that may have become live: there may be entries without a kick, and answers
+    /// that were held.
+    pub(super) fn look_at(&self, index: u32) {
+        if self.ring(index).is_ok_and(|ring| ring.lock().is_live()) {
+            self.shared.mailbox.post(|mail| mail.rings |= 1 << index);
+        }
+    }
+
+    /// Forgets a kick descriptor. Closing it is not enough: the front-end has it open too.
+    pub(super) fn forget(&self, kick: Option<OwnedFd>) {
+        if let Some(kick) = kick
+            && let Err(error) = epoll::delete(&*self.shared.epoll, &kick)
+        {
+            log::debug!("a kick descriptor cannot be removed: {error}");
+        }
+    }
+
+    /// Puts a new memory table in force: for the rings now, for the device when the worker gets to it.
+    pub(super) fn set_memory(&self, table: MemoryTable) {
+        let ram = Arc::clone(table.ram());
+        self.negotiated().memory = table;
+        for ring in self.shared.rings.iter() {
+            ring.lock().set_ram(Arc::clone(&ram));
+        }
+        self.look_at_all(|mail| mail.memory = Some(ram));
+    }
+
+    /// The device returns to where it was when the session began; every ticket is void.
+    pub(super) fn begin_epoch(&self) {
+        let mut negotiated = self.negotiated();
+        negotiated.epoch += 1;
+        negotiated.window_asked = false;
+        negotiated.renegotiated = false;
+        for ring in self.shared.rings.iter() {
+            ring.lock().begin_epoch(negotiated.epoch);
+        }
+        let epoch = negotiated.epoch;
+        drop(negotiated);
+        self.shared.counters.add(Count::Resets);
+        self.shared.mailbox.post(|mail| mail.epoch = epoch);
+    }
+
+    /// A ring was given its position: perhaps by a guest that has begun anew, and whose front-end does not say so.
+    /// cloud-hypervisor never does; nor does QEMU 11.1 for its generic device, though it takes RESET_DEVICE.
+    pub(super) fn based(&self, based: Based) {
+        if based == Based::Rewound && self.negotiated().renegotiated {
+            self.begin_epoch();
+        }
+    }
+
+    pub(super) fn started(&self) {
+        let mut negotiated = self.negotiated();
+        negotiated.at_rest = false;
+        self.ask_for_window(&mut negotiated);
+    }
+
+    pub(super) fn stopped(&self) {
+        let rest = self.shared.rings.iter().all(|ring| !ring.lock().is_started());
+        let mut negotiated = self.negotiated();
+        negotiated.at_rest = rest;
+        negotiated.renegotiated = false;
+    }
+
+    pub(super) fn set_features(&self, acked: u64) {
+        for ring in self.shared.rings.iter() {
+            let mut ring = ring.lock();
+            ring.set_features(acked);
+            if acked & features::PROTOCOL_FEATURES == 0 {
+                ring.set_enabled(true);
+            }
+        }
+        let mut negotiated = self.negotiated();
+        negotiated.renegotiated |= negotiated.at_rest;
+        drop(negotiated);
+        if acked & features::PROTOCOL_FEATURES == 0 {
+            self.look_at_all(|_| {});
+        }
+    }
+
+    pub(super) fn set_backend(&self, backend: Backend) {
+        let mut negotiated = self.negotiated();
+        let has = |feature: VhostUserProtocolFeatures| negotiated.protocol & feature.bits() != 0;
+        backend.set_reply_ack_flag(has(VhostUserProtocolFeatures::REPLY_ACK));
+        backend.set_shmem_flag(has(VhostUserProtocolFeatures::SHMEM));
+        negotiated.backend = Some(backend);
+        if self.shared.rings.iter().any(|ring| ring.lock().is_started()) {
+            self.ask_for_window(&mut negotiated);
+        }
+    }
+
+    /// Once an epoch, when a ring has started. Not before: after RESET_DEVICE the front-end may still be taking
+    /// the old mapping away.
+    fn ask_for_window(&self, negotiated: &mut Negotiated) {
+        let Some(aperture) = &self.aperture else { return };
+        if negotiated.window_asked {
+            return;
+        }
+        let epoch = negotiated.epoch;
+        if negotiated.protocol & VhostUserProtocolFeatures::SHMEM.bits() == 0 {
+            negotiated.window_asked = true;
+            let refused = Err(WindowError::NotNegotiated);
+            return self.shared.mailbox.post(|mail| mail.tell_window(epoch, refused));
+        }
+        let Some(backend) = negotiated.backend.clone() else { return };
+        negotiated.window_asked = true;
+        let (aperture, mailbox) = (Arc::clone(aperture), Arc::clone(&self.shared.mailbox));
+        window::Request { aperture, epoch, mailbox }.send(backend, &self.waiting);
+    }
+}

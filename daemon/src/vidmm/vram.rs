@@ -1,0 +1,164 @@
+//! The video memory of one vGPU.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use campanile_host_gpu::memory::mapping::Access;
+use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_host_gpu::memory::vram::create_memfd;
+use campanile_protocol::PAGE_SIZE;
+
+use super::ranges::Ranges;
+
+/// Largest aperture (design §10.4).
+pub const MAX_APERTURE: u64 = 256 << 20;
+
+/// Where an allocation lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the aperture, at an offset that the guest chose.
+    Aperture(u64),
+    /// In the rest of the video memory.
+    Local(u64),
+}
+
+impl Place {
+    /// Byte offset in the video memory.
+    pub const fn offset(self) -> u64 {
+        match self {
+            Self::Aperture(offset) | Self::Local(offset) => offset,
+        }
+    }
+}
+
+/// The memfd, its two regions, and which pages were ever handed out.
+#[derive(Debug)]
+pub struct VideoMemory {
+    file: File,
+    mapping: Arc<Mapping>,
+    aperture_bytes: u64,
+    aperture: Ranges,
+    local: Ranges,
+    touched: Vec<bool>,
+}
+
+impl VideoMemory {
+    /// `length` bytes, a multiple of two pages; at most half of it is aperture.
+    pub fn new(length: u64) -> io::Result<Self> {
+        let file = create_memfd("campanile-vram", length)?;
+        let mapping =
+            Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite).map_err(io::Error::other)?;
+        let aperture_bytes = (length / 2).min(MAX_APERTURE) / PAGE_SIZE * PAGE_SIZE;
+        let pages = usize::try_from(length / PAGE_SIZE).map_err(io::Error::other)?;
+        Ok(Self {
+            file,
+            mapping: Arc::new(mapping),
+            aperture_bytes,
+            aperture: Ranges::new(0, aperture_bytes),
+            local: Ranges::new(aperture_bytes, length - aperture_bytes),
+            touched: vec![false; pages],
+        })
+    }
+
+    /// The file, for engines and for the window.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The daemon's mapping of all of it.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// Bytes in all.
+    pub fn length(&self) -> u64 {
+        self.mapping.len()
+    }
+
+    /// Bytes of the aperture, which lies at the head.
+    pub fn aperture_bytes(&self) -> u64 {
+        self.aperture_bytes
+    }
+
+    /// Takes zeroed memory outside the aperture.
+    pub fn allocate_local(&mut self, length: u64) -> Option<Place> {
+        let offset = self.local.allocate(length)?;
+        self.hand_out(offset, length);
+        Some(Place::Local(offset))
+    }
+
+    /// Takes zeroed memory at `offset` of the aperture.
+    pub fn reserve_aperture(&mut self, offset: u64, length: u64) -> Option<Place> {
+        if !self.aperture.reserve(offset, length) {
+            return None;
+        }
+        self.hand_out(offset, length);
+        Some(Place::Aperture(offset))
+    }
+
+    /// Takes memory back.
+    pub fn release(&mut self, place: Place, length: u64) {
+        match place {
+            Place::Aperture(offset) => self.aperture.release(offset, length),
+            Place::Local(offset) => self.local.release(offset, length),
+        }
+    }
+
+    /// Copies an allocation to another place.
+    pub fn copy(&self, from: Place, to: Place, length: u64) {
+        let source = self.mapping.slice(from.offset(), length);
+        if let Some((source, target)) = source.zip(self.mapping.slice(to.offset(), length)) {
+            source.copy_to_volatile_slice(target);
+        }
+    }
+
+    /// Zeroes the pages of a range that somebody had before.
+    fn hand_out(&mut self, offset: u64, length: u64) {
+        const ZERO: [u8; 4096] = [0; 4096];
+        const _: () = assert!(ZERO.len() as u64 == PAGE_SIZE, "a page of zeroes");
+        let mut at = offset;
+        while at < offset + length {
+            let touched = usize::try_from(at / PAGE_SIZE).ok().and_then(|page| self.touched.get_mut(page));
+            if let Some(touched) = touched {
+                if *touched && let Some(slice) = self.mapping.slice(at, PAGE_SIZE) {
+                    slice.copy_from(&ZERO);
+                }
+                *touched = true;
+            }
+            at += PAGE_SIZE;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_protocol::PAGE_SIZE;
+
+    use super::Place;
+    use super::VideoMemory;
+
+    #[test]
+    fn what_another_wrote_is_zero_when_handed_out_again() {
+        let mut memory = VideoMemory::new(8 * PAGE_SIZE).unwrap();
+        let place = memory.allocate_local(2 * PAGE_SIZE).unwrap();
+        memory.mapping().slice(place.offset(), 2 * PAGE_SIZE).unwrap().copy_from(&[0xa5u8; 8192]);
+        memory.release(place, 2 * PAGE_SIZE);
+        let again = memory.allocate_local(2 * PAGE_SIZE).unwrap();
+        assert_eq!(again, place);
+        let mut bytes = vec![1u8; 8192];
+        memory.mapping().slice(again.offset(), 2 * PAGE_SIZE).unwrap().copy_to(&mut bytes);
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn aperture_and_local_memory_do_not_meet() {
+        let mut memory = VideoMemory::new(8 * PAGE_SIZE).unwrap();
+        assert_eq!(memory.aperture_bytes(), 4 * PAGE_SIZE);
+        assert!(memory.reserve_aperture(0, 4 * PAGE_SIZE).is_some());
+        assert!(memory.reserve_aperture(PAGE_SIZE, PAGE_SIZE).is_none());
+        assert!(memory.reserve_aperture(4 * PAGE_SIZE, PAGE_SIZE).is_none(), "past the aperture");
+        assert_eq!(memory.allocate_local(4 * PAGE_SIZE), Some(Place::Local(4 * PAGE_SIZE)));
+        assert_eq!(memory.allocate_local(PAGE_SIZE), None);
+    }
+}

@@ -1,0 +1,19 @@
+//! A real daemon, its real socket, a guest without a VM.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "helpers that scenes still to come need")]
+
+mod compute_node;
+mod copy_node;
+mod processes;
+mod raw;
+mod raw_queue;
+mod spy;
+mod support;
+mod ums_connections;
+mod ums_doorbells;
+mod ums_endings;
+mod ums_fences;
+mod ums_power;
+mod ums_queues;
+mod ums_submission;

@@ -1,0 +1,158 @@
+//! The daemon's processes from outside: stopped and killed, and the shared block of an engine looked into.
+
+use std::fs;
+use std::fs::File;
+use std::sync::atomic::Ordering;
+
+use campanile_host_gpu::memory::mapping::Access;
+use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_protocol::engine::block;
+use campanile_protocol::engine::slot::DoorbellSlot;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
+
+use crate::support::Daemon;
+use crate::support::until;
+
+/// The engine processes of a daemon.
+pub(crate) fn engines(daemon: &Daemon) -> Vec<u32> {
+    let mut found = Vec::new();
+    for task in fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap() {
+        let children = fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default();
+        found.extend(children.split_whitespace().map(|pid| pid.parse::<u32>().unwrap()));
+    }
+    found
+}
+
+/// The only engine process of a daemon.
+pub(crate) fn engine(daemon: &Daemon) -> u32 {
+    let engines = engines(daemon);
+    assert_eq!(engines.len(), 1);
+    engines[0]
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// Ends a process as a crash does.
+pub(crate) fn kill(pid: u32) {
+    signal(pid, Signal::KILL);
+}
+
+/// Whether a process is there, and no zombie.
+pub(crate) fn is_there(pid: u32) -> bool {
+    state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+fn state(path: &str) -> Option<char> {
+    let text = fs::read_to_string(path).ok()?;
+    text.rsplit_once(") ")?.1.chars().next()
+}
+
+/// A process that does not run until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    pid: u32,
+}
+
+impl Stopped {
+    /// Stops a process; returns when every thread of it stands still.
+    pub(crate) fn new(pid: u32) -> Self {
+        signal(pid, Signal::STOP);
+        until("a process that stands still", || {
+            let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+            tasks.flatten().all(|task| state(&task.path().join("stat").to_string_lossy()) == Some('T'))
+        });
+        Self { pid }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.pid, Signal::CONT);
+    }
+}
+
+/// The shared block of an engine, as the daemon has it open.
+#[derive(Debug)]
+pub(crate) struct EngineView {
+    shared: Mapping,
+}
+
+impl EngineView {
+    /// Of the daemon's only engine.
+    pub(crate) fn of(daemon: &Daemon) -> Self {
+        let mut views = Self::all(daemon);
+        assert_eq!(views.len(), 1);
+        views.remove(0)
+    }
+
+    /// Of all engines.
+    pub(crate) fn all(daemon: &Daemon) -> Vec<Self> {
+        let mut inodes = Vec::new();
+        let mut views = Vec::new();
+        for entry in fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap() {
+            let path = entry.unwrap().path();
+            let Ok(target) = fs::read_link(&path) else { continue };
+            if !target.to_string_lossy().contains("campanile-engine-block") {
+                continue;
+            }
+            let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
+            if inodes.contains(&inode) {
+                continue;
+            }
+            inodes.push(inode);
+            let file = File::options().read(true).write(true).open(&path).unwrap();
+            views.push(Self { shared: Mapping::new(file, 0, block::BLOCK_BYTES, Access::ReadOnly).unwrap() });
+        }
+        views
+    }
+
+    fn load(&self, offset: u64) -> u64 {
+        self.shared.word(offset).unwrap().load(Ordering::Acquire)
+    }
+
+    /// A physical doorbell.
+    pub(crate) fn slot(&self, index: u32) -> DoorbellSlot {
+        DoorbellSlot(self.load(block::doorbell(index)))
+    }
+
+    /// The physical doorbells in use, by index.
+    pub(crate) fn slots_in_use(&self) -> Vec<u32> {
+        (0..block::MAX_DOORBELLS).filter(|index| self.slot(*index).is_watching()).collect()
+    }
+
+    /// Counts changes of slots and tables.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.load(block::WATCH_SEQUENCE)
+    }
+
+    /// Whether the engine has acted on every change of slots and tables.
+    pub(crate) fn is_up_to_date(&self) -> bool {
+        let sequence = self.sequence();
+        self.load(block::WATCH_ACK) >= sequence
+    }
+
+    /// The power word.
+    pub(crate) fn power(&self) -> u64 {
+        self.load(block::POWER)
+    }
+
+    /// MonitoredValue of a queue of the engine's table.
+    pub(crate) fn monitored(&self, queue: u16) -> u64 {
+        self.load(block::queue(u32::from(queue)) + block::QUEUE_MONITORED)
+    }
+
+    /// Whether the queue table has an entry at this place.
+    pub(crate) fn has_queue(&self, queue: u16) -> bool {
+        self.load(block::queue(u32::from(queue))) != 0
+    }
+
+    /// Whether the engine wants the daemon to look at a queue.
+    pub(crate) fn asks_for_attention(&self) -> bool {
+        (0..block::ATTENTION_WORDS).any(|index| self.load(block::ATTENTION + index * 8) != 0)
+    }
+}

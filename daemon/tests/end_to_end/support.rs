@@ -1,0 +1,125 @@
+//! A daemon of its own for each test, and guests that attach to it.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_guest_driver::device::Device;
+use campanile_guest_driver::transport::error::TransportError;
+use campanile_guest_driver::transport::loopback::options::VmOptions;
+use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use tempfile::TempDir;
+
+/// How long anything in these tests may take before it counts as never.
+pub(crate) const NEVER: Duration = Duration::from_secs(60);
+
+/// Waits until `holds` does; without end it is a failure that says what never came.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < NEVER, "this never came: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Tells threads to end when it is dropped, also by a panic.
+pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A `campanile serve` process.
+pub(crate) struct Daemon {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Daemon {
+    /// With one vGPU of 64 MiB.
+    pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// With one vGPU, and more arguments.
+    pub(crate) fn with(arguments: &[&str]) -> Self {
+        Self::with_vgpus(1, arguments)
+    }
+
+    /// With `doorbells` physical doorbells a node, and engines that stay awake for the length of a test, so that
+    /// nothing but the test disconnects a doorbell.
+    pub(crate) fn steady(doorbells: u32) -> Self {
+        Self::with(&["--doorbells", &doorbells.to_string(), "--spin", "600000000"])
+    }
+
+    /// With several vGPUs, named v0, v1, ….
+    pub(crate) fn with_vgpus(count: usize, arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+        command.arg("serve");
+        for index in 0..count {
+            let socket = folder.path().join(format!("v{index}.sock"));
+            command.arg("--vgpu").arg(format!("name=v{index},socket={},vram=64M", socket.display()));
+        }
+        let child = command.args(arguments).stdin(Stdio::null()).spawn().unwrap();
+        let daemon = Self { child, folder };
+        let begun = Instant::now();
+        while !(0..count).all(|index| daemon.socket(index).exists()) {
+            assert!(begun.elapsed() < NEVER, "the daemon does not listen");
+            std::thread::yield_now();
+        }
+        daemon
+    }
+
+    pub(crate) fn socket(&self, index: usize) -> PathBuf {
+        self.folder.path().join(format!("v{index}.sock"))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A VM on vGPU `index`.
+    pub(crate) fn vm(&self, index: usize) -> Arc<LoopbackVm> {
+        let begun = Instant::now();
+        loop {
+            match LoopbackVm::connect(self.socket(index), &VmOptions::default()) {
+                // The socket has its name before anybody listens.
+                Err(TransportError::Connect { source, .. })
+                    if source.kind() == ErrorKind::ConnectionRefused && begun.elapsed() < NEVER =>
+                {
+                    std::thread::yield_now();
+                }
+                connected => return connected.unwrap(),
+            }
+        }
+    }
+
+    /// A VM on the first vGPU, with one open device.
+    pub(crate) fn device(&self) -> (Arc<LoopbackVm>, Device) {
+        let vm = self.vm(0);
+        let device = Device::open(vm.open("test").unwrap()).unwrap();
+        (vm, device)
+    }
+
+    /// Whether the daemon still runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

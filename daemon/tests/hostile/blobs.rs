@@ -1,0 +1,246 @@
+//! Blobs that cannot be.
+
+use campanile_guest_driver::transport::Transport;
+use campanile_guest_driver::transport::blob::BlobMemory;
+use campanile_protocol::control::message;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::virtio_gpu::blob::CreateBlob;
+use campanile_protocol::virtio_gpu::blob::FLAG_MAPPABLE;
+use campanile_protocol::virtio_gpu::blob::MEM_GUEST;
+use campanile_protocol::virtio_gpu::blob::MEM_HOST3D;
+use campanile_protocol::virtio_gpu::blob::MemEntry;
+use campanile_protocol::virtio_gpu::command;
+use campanile_protocol::virtio_gpu::response::ERR_INVALID_PARAMETER;
+use campanile_protocol::virtio_gpu::response::ERR_INVALID_RESOURCE_ID;
+use campanile_protocol::virtio_gpu::response::ERR_OUT_OF_MEMORY;
+use campanile_protocol::virtio_gpu::response::OK_MAP_INFO;
+use campanile_protocol::virtio_gpu::response::OK_NODATA;
+
+use crate::packets::fill;
+use crate::ring::Ring;
+use crate::scene::Scene;
+use crate::wire;
+use crate::wire::FIRST_ID;
+
+/// A right one.
+pub(crate) const VRAM: CreateBlob = CreateBlob {
+    resource_id: FIRST_ID,
+    memory: MEM_HOST3D,
+    flags: FLAG_MAPPABLE,
+    entry_count: 0,
+    blob_id: 0,
+    size: 4096,
+};
+
+#[test]
+fn blobs_of_impossible_sizes_are_refused() {
+    let mut scene = Scene::new();
+    for size in [0, 1, 4095, 4097, u64::MAX, 1 << 63 | 1] {
+        assert_eq!(
+            wire::create_blob(&scene.vm, CreateBlob { size, ..VRAM }, &[]),
+            ERR_INVALID_PARAMETER,
+            "{size}"
+        );
+    }
+    for size in [65 << 20, 1 << 40, 1 << 63, u64::MAX - 4095] {
+        assert_eq!(
+            wire::create_blob(&scene.vm, CreateBlob { size, ..VRAM }, &[]),
+            ERR_OUT_OF_MEMORY,
+            "{size}"
+        );
+    }
+    assert_eq!(wire::create_blob(&scene.vm, VRAM, &[]), OK_NODATA);
+    scene.unharmed();
+}
+
+#[test]
+fn blobs_with_a_taken_number_are_refused() {
+    let mut scene = Scene::new();
+    assert_eq!(wire::create_blob(&scene.vm, VRAM, &[]), OK_NODATA);
+    assert_eq!(wire::create_blob(&scene.vm, VRAM, &[]), ERR_INVALID_RESOURCE_ID);
+    assert_eq!(
+        wire::create_blob(&scene.vm, CreateBlob { resource_id: 0, ..VRAM }, &[]),
+        ERR_INVALID_RESOURCE_ID
+    );
+    assert_eq!(wire::name(&scene.vm, command::RESOURCE_UNREF, 0, FIRST_ID), OK_NODATA);
+    assert_eq!(wire::name(&scene.vm, command::RESOURCE_UNREF, 0, FIRST_ID), ERR_INVALID_RESOURCE_ID);
+    scene.unharmed();
+}
+
+#[test]
+fn blobs_of_unknown_kinds_are_refused() {
+    let mut scene = Scene::new();
+    let wrong = [
+        CreateBlob { memory: 0, ..VRAM },
+        CreateBlob { memory: 3, ..VRAM },
+        CreateBlob { memory: u32::MAX, ..VRAM },
+        CreateBlob { flags: 1 << 2, ..VRAM },
+        CreateBlob { flags: u32::MAX, ..VRAM },
+        CreateBlob { blob_id: 1, ..VRAM },
+        CreateBlob { entry_count: 1, ..VRAM },
+        CreateBlob { entry_count: u32::MAX, ..VRAM },
+    ];
+    for create in wrong {
+        assert_eq!(
+            wire::create_blob(&scene.vm, create, &[MemEntry::default()]),
+            ERR_INVALID_PARAMETER,
+            "{create:?}"
+        );
+    }
+    scene.unharmed();
+}
+
+#[test]
+fn page_lists_outside_guest_memory_are_refused() {
+    let mut scene = Scene::new();
+    let ram = scene.vm.raw_ram(4 * 4096).unwrap();
+    let page = |address, length| MemEntry { address, length, padding: 0 };
+    let good = page(ram.address(), 4096);
+    let end = (1 << 30) + (64 << 20);
+    let lists: Vec<Vec<MemEntry>> = vec![
+        vec![],
+        vec![page(0, 4096)],
+        vec![page(1 << 50, 4096)],
+        vec![page(u64::MAX - 4095, 4096)],
+        vec![page(end - 4096, 8192)],
+        vec![page(end, 4096)],
+        vec![page(ram.address() + 1, 4096)],
+        vec![page(ram.address(), 4095)],
+        vec![page(ram.address(), 0)],
+        vec![page(ram.address(), u32::MAX - 4095)],
+        vec![MemEntry { padding: 1, ..good }],
+        vec![good, page(0, 4096)],
+        vec![good, good],
+    ];
+    for list in lists {
+        let entry_count = u32::try_from(list.len()).unwrap();
+        let create = CreateBlob { memory: MEM_GUEST, flags: 0, entry_count, ..VRAM };
+        assert_eq!(wire::create_blob(&scene.vm, create, &list), ERR_INVALID_PARAMETER, "{list:?}");
+    }
+    for entry_count in [2, 1000, u32::MAX] {
+        let create = CreateBlob { memory: MEM_GUEST, flags: 0, entry_count, ..VRAM };
+        assert_eq!(
+            wire::create_blob(&scene.vm, create, &[good]),
+            ERR_INVALID_PARAMETER,
+            "a list that lies about its length"
+        );
+    }
+    let create = CreateBlob { memory: MEM_GUEST, flags: 0, entry_count: 1, ..VRAM };
+    assert_eq!(wire::create_blob(&scene.vm, create, &[good]), OK_NODATA);
+    assert_eq!(
+        wire::map_blob(&scene.vm, FIRST_ID, 1 << 20),
+        ERR_INVALID_PARAMETER,
+        "guest pages have no place in the window"
+    );
+    scene.unharmed();
+}
+
+#[test]
+fn overlapping_and_outside_places_in_the_window_are_refused() {
+    let mut scene = Scene::new();
+    let vm = &scene.vm;
+    let place = 24 << 20;
+    for resource_id in FIRST_ID..FIRST_ID + 3 {
+        assert_eq!(wire::create_blob(vm, CreateBlob { resource_id, size: 8192, ..VRAM }, &[]), OK_NODATA);
+    }
+    assert_eq!(
+        wire::create_blob(vm, CreateBlob { resource_id: FIRST_ID + 3, flags: 0, ..VRAM }, &[]),
+        OK_NODATA
+    );
+    assert_eq!(wire::map_blob(vm, FIRST_ID, place), OK_MAP_INFO);
+    for offset in [
+        place,
+        place + 4096,
+        place - 4096,
+        place + 1,
+        0,
+        32 << 20,
+        (32 << 20) - 4096,
+        1 << 63,
+        u64::MAX - 4095,
+        u64::MAX,
+    ] {
+        assert_eq!(wire::map_blob(vm, FIRST_ID + 1, offset), ERR_INVALID_PARAMETER, "{offset:#x}");
+    }
+    assert_eq!(wire::map_blob(vm, FIRST_ID, place + 8192), ERR_INVALID_PARAMETER, "mapped already");
+    assert_eq!(wire::map_blob(vm, FIRST_ID + 3, place + 8192), ERR_INVALID_PARAMETER, "not mappable");
+    assert_eq!(wire::map_blob(vm, FIRST_ID + 1, place + 8192), OK_MAP_INFO);
+    assert_eq!(wire::name(vm, command::RESOURCE_UNMAP_BLOB, 0, FIRST_ID), OK_NODATA);
+    assert_eq!(
+        wire::name(vm, command::RESOURCE_UNMAP_BLOB, 0, FIRST_ID),
+        ERR_INVALID_PARAMETER,
+        "not mapped any more"
+    );
+    assert_eq!(wire::map_blob(vm, FIRST_ID + 2, place), OK_MAP_INFO);
+    scene.unharmed();
+}
+
+#[test]
+fn a_blob_freed_while_mapped_leaves_its_place_to_others_and_its_bytes_to_nobody() {
+    let mut scene = Scene::new();
+    let attacker = scene.attacker();
+    let (blob, memory) = attacker.memory(crate::attacker::DATA_VA, 8192);
+    memory.write(0, &[0xaa; 8192]).unwrap();
+    assert_eq!(wire::name(&scene.vm, command::RESOURCE_UNREF, 0, blob.resource_id()), OK_NODATA);
+    assert_eq!(attacker.unmap(crate::attacker::DATA_VA, 8192), Status::Ok);
+    for _ in 0..4 {
+        let (blob, memory) = attacker.memory(crate::attacker::DATA_VA, 8192);
+        let mut bytes = [1; 8192];
+        memory.read(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0), "somebody else's bytes");
+        assert_eq!(attacker.unmap(crate::attacker::DATA_VA, 8192), Status::Ok);
+        attacker.context.destroy_blob(blob).unwrap();
+    }
+    scene.unharmed();
+}
+
+#[test]
+fn a_ring_freed_under_its_doorbell_is_not_given_to_others() {
+    let mut scene = Scene::new();
+    let attacker = scene.attacker();
+    let ring = Ring::new(&attacker);
+    ring.run_first(&attacker, &fill(ring.va + (64 << 10), 4096, 7));
+    ring.reached(&attacker, 1);
+    // The guest gives up name and mapping; the doorbell still holds the memory (UMS-82).
+    assert_eq!(wire::name(&scene.vm, command::RESOURCE_UNREF, 0, ring.blob.resource_id()), OK_NODATA);
+    let others: Vec<_> =
+        (0..4).map(|_| attacker.context.create_blob(BlobMemory::Vram, 1 << 20).unwrap()).collect();
+    for blob in &others {
+        attacker.context.map(blob).unwrap().write(0, &vec![0x55; 1 << 20]).unwrap();
+    }
+    ring.write(1, &ring.entry(0, 2));
+    ring.ring(&attacker, 2);
+    ring.reached(&attacker, 2);
+    assert_eq!(attacker.named(message::DESTROY_DOORBELL, ring.bell.doorbell), Status::Ok);
+    assert_eq!(attacker.named(message::DESTROY_QUEUE, ring.queue.queue), Status::Ok);
+    assert_eq!(attacker.unmap(ring.va, crate::ring::BYTES), Status::Ok);
+    assert!(attacker.is_active());
+    scene.unharmed();
+}
+
+/// A command under way.
+struct Raw {
+    chain: campanile_guest_driver::transport::loopback::raw::RawChain,
+    ram: campanile_guest_driver::transport::loopback::raw::RawRam,
+}
+
+fn raw(vm: &campanile_guest_driver::transport::loopback::vm::LoopbackVm, kind: u32, resource_id: u32) -> Raw {
+    use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
+    use campanile_protocol::virtio_gpu::command::Header;
+    use campanile_protocol::virtio_gpu::command::ResourceName;
+    use zerocopy::IntoBytes;
+    let ram = vm.raw_ram(4096).unwrap();
+    let header = Header { kind, ..Header::default() };
+    let bytes = [header.as_bytes(), ResourceName { resource_id, padding: 0 }.as_bytes()].concat();
+    ram.memory().write(0, &bytes).unwrap();
+    let request = RawDescriptor { address: ram.address(), length: 32, flags: 1, next: 1 };
+    let answer = RawDescriptor { address: ram.address() + 1024, length: 64, flags: 2, next: 0 };
+    Raw { chain: vm.raw_chain(0, &[request, answer]).unwrap(), ram }
+}
+
+impl Raw {
+    fn finish(self) -> u32 {
+        self.chain.wait(Some(crate::daemon::NEVER)).unwrap();
+        self.ram.memory().word32(1024).unwrap().load(std::sync::atomic::Ordering::Acquire)
+    }
+}

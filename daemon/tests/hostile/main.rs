@@ -1,0 +1,21 @@
+//! A hostile guest, VMM or engine against a real daemon: each test is named after what is refused, and ends with
+//! [`scene::Scene::unharmed`]: whoever did nothing wrong goes on computing, in the same daemon process.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "helpers that scenes still to come need")]
+
+mod attacker;
+mod blobs;
+mod bystander;
+mod chains;
+mod commands;
+mod counters;
+mod daemon;
+mod frames;
+mod front_ends;
+mod messages;
+mod packets;
+mod ring;
+mod rings;
+mod scene;
+mod wire;

@@ -1,0 +1,7 @@
+//! What an engine process cannot do, seen from outside and tried from inside.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failing test stops here")]
+
+#[path = "sandbox/attempts.rs"]
+mod attempts;
+#[path = "sandbox/outside.rs"]
+mod outside;

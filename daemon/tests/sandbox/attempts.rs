@@ -1,0 +1,167 @@
+//! What code that has taken over an engine would try. Each attempt runs in this test program, started again.
+
+use std::env;
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::net::TcpStream;
+use std::net::UdpSocket;
+use std::os::unix::process::CommandExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::sandbox::Workload;
+use campanile_host_gpu::engine::sandbox::files::restrict_files;
+use campanile_host_gpu::engine::sandbox::process::drop_capabilities;
+use campanile_host_gpu::engine::sandbox::process::harden_process;
+use campanile_host_gpu::engine::sandbox::system_calls::restrict_system_calls;
+use campanile_host_gpu::memory::vram::create_memfd;
+use rustix::process::Pid;
+use vm_memory::MmapRegion;
+
+const ATTEMPT: &str = "CAMPANILE_TEST_SANDBOX_ATTEMPT";
+const SEAL: &str = "CAMPANILE_TEST_SANDBOX_SEAL";
+/// What the child says when the attempt succeeded, or failed as a refusal.
+const SUCCEEDED: i32 = 10;
+const REFUSED: i32 = 11;
+
+const SEALS: [(&str, Workload); 3] =
+    [("copies", Workload::Copies), ("cpu", Workload::KernelsOnCpu), ("gpu", Workload::KernelsOnGpu)];
+
+/// Not a test of its own: what the started program does.
+#[test]
+fn attempt() {
+    let (Ok(attempt), Ok(seal)) = (env::var(ATTEMPT), env::var(SEAL)) else { return };
+    // Asked before the seal: it is the signal that must kill, not this.
+    let parent = rustix::process::getppid().unwrap();
+    let outcome = match seal.as_str() {
+        "files of copies" => restrict_files(NodeKind::Copy),
+        "files of kernels" => restrict_files(NodeKind::Compute),
+        "nothing" => Ok(()),
+        seal => {
+            harden_process().and_then(|()| drop_capabilities()).unwrap();
+            let (_, workload) = SEALS.into_iter().find(|(name, _)| *name == seal).unwrap();
+            restrict_system_calls(workload)
+        }
+    };
+    outcome.unwrap();
+    let code = match perform(&attempt, parent) {
+        Ok(()) => SUCCEEDED,
+        Err(error) => {
+            eprintln!("{attempt} under {seal}: {error}");
+            REFUSED
+        }
+    };
+    std::process::exit(code);
+}
+
+fn perform(attempt: &str, parent: Pid) -> io::Result<()> {
+    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let map = |protection| {
+        MmapRegion::<()>::build(None, 4096, protection, anonymous).map_err(io::Error::other).map(drop)
+    };
+    match attempt {
+        "sleep and allocate" => {
+            std::thread::sleep(Duration::from_millis(1));
+            let bytes = std::hint::black_box(vec![1u8; 8 << 20]);
+            map(libc::PROT_READ | libc::PROT_WRITE)?;
+            assert_eq!(bytes.len(), 8 << 20);
+            Ok(())
+        }
+        "execute" => Err(Command::new("/bin/true").exec()),
+        "fork" => Command::new("/bin/true").status().map(drop),
+        "thread" => std::thread::Builder::new().spawn(|| ()).map(drop),
+        "socket" => UdpSocket::bind("127.0.0.1:0").map(drop),
+        "connect" => TcpStream::connect("127.0.0.1:9").map(drop),
+        "open" => File::open("/etc/hostname").map(drop),
+        "open a secret" => fs::read("/etc/shadow").map(drop),
+        "open a library" => fs::read_dir("/usr/lib").map(drop),
+        "open devices" => fs::read_dir("/dev").map(drop),
+        "create" => File::create(env::temp_dir().join("campanile-sandbox-test")).map(drop),
+        "make executable memory" => map(libc::PROT_READ | libc::PROT_EXEC),
+        "make writable code" => map(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC),
+        "signal the parent" => rustix::process::test_kill_process(parent).map_err(Into::into),
+        "create memory" => create_memfd("test", 4096).map(drop),
+        other => panic!("no attempt {other}"),
+    }
+}
+
+fn outcome(attempt: &str, seal: &str) -> ExitStatus {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", "attempts::attempt", "--nocapture", "--test-threads=1"]);
+    command.env(ATTEMPT, attempt).env(SEAL, seal).env_remove("RUST_BACKTRACE").output().unwrap().status
+}
+
+fn is_killed(attempt: &str, seal: &str) {
+    let status = outcome(attempt, seal);
+    assert_eq!(status.signal(), Some(libc::SIGSYS), "{attempt} under {seal}: {status}");
+}
+
+fn is_refused(attempt: &str, seal: &str) {
+    let status = outcome(attempt, seal);
+    assert_eq!(status.code(), Some(REFUSED), "{attempt} under {seal}: {status}");
+}
+
+fn succeeds(attempt: &str, seal: &str) {
+    let status = outcome(attempt, seal);
+    assert_eq!(status.code(), Some(SUCCEEDED), "{attempt} under {seal}: {status}");
+}
+
+#[test]
+fn attempts_succeed_where_nothing_is_sealed() {
+    for attempt in
+        ["sleep and allocate", "fork", "thread", "socket", "open devices", "create", "create memory"]
+    {
+        succeeds(attempt, "nothing");
+    }
+    for attempt in ["make executable memory", "make writable code", "signal the parent"] {
+        succeeds(attempt, "nothing");
+    }
+}
+
+#[test]
+fn what_an_engine_does_all_day_is_allowed() {
+    for (seal, _) in SEALS {
+        succeeds("sleep and allocate", seal);
+    }
+}
+
+#[test]
+fn a_sealed_cpu_engine_dies_of_what_it_has_no_use_for() {
+    let attempts =
+        ["execute", "fork", "thread", "socket", "open", "create", "make executable memory", "create memory"];
+    for seal in ["copies", "cpu"] {
+        for attempt in attempts.into_iter().chain(["make writable code", "signal the parent"]) {
+            is_killed(attempt, seal);
+        }
+    }
+}
+
+#[test]
+fn a_sealed_gpu_engine_is_refused_processes_and_sockets() {
+    for attempt in ["execute", "fork", "socket", "connect", "signal the parent"] {
+        is_refused(attempt, "gpu");
+    }
+    // Drivers start threads and load compilers late.
+    for attempt in ["thread", "open devices", "make executable memory"] {
+        succeeds(attempt, "gpu");
+    }
+}
+
+#[test]
+fn a_copy_engine_opens_no_file() {
+    for attempt in ["open", "open a library", "open a secret", "open devices", "create", "connect"] {
+        is_refused(attempt, "files of copies");
+    }
+}
+
+#[test]
+fn a_compute_engine_opens_what_drivers_are_made_of() {
+    succeeds("open a library", "files of kernels");
+    for attempt in ["open a secret", "open devices", "create", "connect"] {
+        is_refused(attempt, "files of kernels");
+    }
+}

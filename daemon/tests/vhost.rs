@@ -1,0 +1,27 @@
+//! The vhost-user shell, driven by a real front-end and a hand-written guest ring.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failing test stops here")]
+
+#[path = "vhost/bench.rs"]
+mod bench;
+#[path = "vhost/chains.rs"]
+mod chains;
+#[path = "vhost/device.rs"]
+mod device;
+#[path = "vhost/guest.rs"]
+mod guest;
+#[path = "vhost/latency.rs"]
+mod latency;
+#[path = "vhost/live.rs"]
+mod live;
+#[path = "vhost/negotiation.rs"]
+mod negotiation;
+#[path = "vhost/resets.rs"]
+mod resets;
+#[path = "vhost/rings.rs"]
+mod rings;
+#[path = "vhost/sessions.rs"]
+mod sessions;
+#[path = "vhost/sockets.rs"]
+mod sockets;
+#[path = "vhost/windows.rs"]
+mod windows;

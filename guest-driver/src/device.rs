@@ -1,0 +1,193 @@
+//! A device: this process's share of the GPU.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::PROTOCOL_VERSION;
+use campanile_protocol::capset::Capset;
+use campanile_protocol::control::message;
+use campanile_protocol::control::message::CreateDevice;
+use campanile_protocol::control::message::MapMemory;
+use campanile_protocol::control::message::UnmapMemory;
+use campanile_protocol::control::reply::Paging;
+use campanile_protocol::device_page;
+use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
+use zerocopy::IntoBytes;
+
+use crate::control::Control;
+use crate::error::DriverError;
+use crate::transport::Transport;
+use crate::transport::blob::Blob;
+use crate::transport::blob::BlobMemory;
+
+/// Where the device page lies in the address space.
+const PAGE_VA: u64 = 0x10_0000;
+/// Where buffers begin.
+const FIRST_VA: u64 = 0x100_0000;
+/// Where they end.
+const END_VA: u64 = 1 << 38;
+/// Looks at a word between two looks at whether the daemon is there.
+const LOOKS: u32 = 4096;
+
+/// What all objects of a device share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) control: Arc<Control>,
+    space: Mutex<BTreeMap<u64, u64>>,
+    page: Mutex<Option<Blob>>,
+    capset: Capset,
+}
+
+/// An open device. All objects made from it keep it open.
+#[derive(Debug, Clone)]
+pub struct Device {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Device {
+    /// Opens a device over a transport: one guest process, one address space.
+    ///
+    /// # Errors
+    /// What the transport says; `Refused` with `VersionMismatch` where daemon and driver do not fit.
+    pub fn open(transport: impl Transport) -> Result<Self, DriverError> {
+        let transport: Arc<dyn Transport> = Arc::new(transport);
+        let capset = transport.capset()?;
+        let blob = transport.create_blob(BlobMemory::Vram, DEVICE_PAGE_BYTES)?;
+        let page = transport.map(&blob)?;
+        let control = Arc::new(Control::new(transport, page));
+        let create = CreateDevice {
+            protocol_version: PROTOCOL_VERSION,
+            page_resource: blob.resource_id(),
+            page_offset: 0,
+            page_va: PAGE_VA,
+        };
+        control.call("CREATE_DEVICE", message::CREATE_DEVICE, &[create.as_bytes()])?;
+        let space = Mutex::new(BTreeMap::from([(FIRST_VA, END_VA - FIRST_VA)]));
+        Ok(Self { shared: Arc::new(Shared { control, space, page: Mutex::new(Some(blob)), capset }) })
+    }
+
+    /// What the device can do.
+    pub fn capset(&self) -> &Capset {
+        &self.shared.capset
+    }
+
+    /// `Err(DeviceLost)` when the device is in error.
+    pub fn check(&self) -> Result<(), DriverError> {
+        self.shared.check()
+    }
+
+    /// Commands that the whole VM has put on its control queue.
+    pub fn control_commands(&self) -> u64 {
+        self.shared.control.transport().commands_sent()
+    }
+}
+
+impl Shared {
+    pub(crate) fn check(&self) -> Result<(), DriverError> {
+        let word = self.control.page().word(device_page::DEVICE_STATUS);
+        match word.map_or(device_page::DEVICE_STOPPED, |word| word.load(Ordering::Acquire)) {
+            device_page::DEVICE_ACTIVE => Ok(()),
+            status => Err(DriverError::DeviceLost(status)),
+        }
+    }
+
+    fn allocate(&self, size: u64) -> Result<u64, DriverError> {
+        let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = space.iter().find(|&(_, &free)| free >= size).map(|(&start, &free)| (start, free));
+        let (start, free) = found.ok_or(DriverError::AddressSpace(size))?;
+        space.remove(&start);
+        if free > size {
+            space.insert(start + size, free - size);
+        }
+        Ok(start)
+    }
+
+    fn release(&self, va: u64, size: u64) {
+        let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let after = space.remove(&(va + size)).unwrap_or(0);
+        let before = space.range(..va).next_back().map(|(&start, &free)| (start, free));
+        match before.filter(|(start, free)| start + free == va) {
+            Some((start, free)) => space.insert(start, free + size + after),
+            None => space.insert(va, size + after),
+        };
+    }
+
+    /// Maps a resource whole; returns its address.
+    pub(crate) fn map(&self, resource: u32, size: u64) -> Result<u64, DriverError> {
+        let size = size.next_multiple_of(PAGE_SIZE);
+        let va = self.allocate(size)?;
+        let map = MapMemory { resource, flags: message::MAP_WRITABLE, offset: 0, va, size };
+        let mapped: Result<Paging, _> = self.control.request("MAP_MEMORY", message::MAP_MEMORY, &map);
+        match mapped {
+            Ok(paging) => {
+                self.wait_paging(paging.fence)?;
+                Ok(va)
+            }
+            Err(error) => {
+                self.release(va, size);
+                Err(error)
+            }
+        }
+    }
+
+    /// Unmaps what [`Self::map`] mapped.
+    pub(crate) fn unmap(&self, va: u64, size: u64) -> Result<(), DriverError> {
+        let size = size.next_multiple_of(PAGE_SIZE);
+        let unmap = UnmapMemory { va, size };
+        let _paging: Paging = self.control.request("UNMAP_MEMORY", message::UNMAP_MEMORY, &unmap)?;
+        self.release(va, size);
+        Ok(())
+    }
+
+    fn wait_paging(&self, fence: u64) -> Result<(), DriverError> {
+        self.poll(device_page::PAGING_FENCE, fence, None).map(|_| ())
+    }
+
+    /// Polls a word of the device page until it is `value` or more, the device is lost, or the time is over.
+    /// True when the value is there.
+    pub(crate) fn poll(&self, offset: u64, value: u64, limit: Option<Duration>) -> Result<bool, DriverError> {
+        let word = self.control.page().word(offset).ok_or(DriverError::BadAnswer("device page"))?;
+        let mut since = None;
+        loop {
+            for _ in 0..LOOKS {
+                // PAIRS WITH the engine's release of the fence.
+                if word.load(Ordering::Acquire) >= value {
+                    return Ok(true);
+                }
+                std::hint::spin_loop();
+            }
+            self.check()?;
+            if !self.control.transport().is_connected() {
+                return Err(crate::transport::error::TransportError::Disconnected.into());
+            }
+            let since = since.get_or_insert_with(Instant::now);
+            if limit.is_some_and(|limit| since.elapsed() >= limit) {
+                return Ok(false);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let page = self.page.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if !self.control.transport().is_connected() {
+            return;
+        }
+        if let Err(error) = self.control.call("DESTROY_DEVICE", message::DESTROY_DEVICE, &[]) {
+            log::debug!("destroying the device: {error}");
+        }
+        if let Some(page) = page
+            && let Err(error) = self.control.transport().destroy_blob(page)
+        {
+            log::debug!("freeing the device page: {error}");
+        }
+    }
+}

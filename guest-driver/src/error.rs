@@ -1,0 +1,48 @@
+//! What can go wrong.
+
+use campanile_protocol::control::status::Status;
+
+use crate::transport::error::TransportError;
+
+/// Failure of a guest driver call.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The way to the daemon failed.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The daemon refused a message.
+    #[error("{message} was refused: {status:?}{}{text}", if text.is_empty() { "" } else { ": " })]
+    Refused {
+        /// Which message.
+        message: &'static str,
+        /// The daemon's status.
+        status: Status,
+        /// The daemon's words.
+        text: String,
+    },
+    /// The daemon's answer makes no sense.
+    #[error("the answer to {0} makes no sense")]
+    BadAnswer(&'static str),
+    /// The device is in error; open another.
+    #[error("the device is lost (device status {0}); drop it and open another")]
+    DeviceLost(u64),
+    /// A range that is not inside its buffer.
+    #[error("bytes {offset}..{} are outside a buffer of {size} bytes", offset.saturating_add(*length))]
+    Range {
+        /// Where it starts.
+        offset: u64,
+        /// Its bytes.
+        length: u64,
+        /// Bytes of the buffer.
+        size: u64,
+    },
+    /// A command buffer that is too long, or a packet that breaks a rule.
+    #[error("command buffer: {0}")]
+    Commands(&'static str),
+    /// The address space is full.
+    #[error("no GPU address range of {0} bytes is free")]
+    AddressSpace(u64),
+    /// It did not happen in time.
+    #[error("timed out")]
+    Timeout,
+}

@@ -1,0 +1,245 @@
+//! One guest process of a loopback VM.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::capset::CAPSET_ID;
+use campanile_protocol::capset::Capset;
+use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
+use campanile_protocol::virtio_gpu::blob;
+use campanile_protocol::virtio_gpu::command;
+use campanile_protocol::virtio_gpu::response;
+use zerocopy::FromBytes;
+use zerocopy::FromZeros;
+use zerocopy::IntoBytes;
+
+use super::blob_record::BlobRecord;
+use super::channel::Channel;
+use super::channel::Sender;
+use super::command::Command;
+use super::command::entries;
+use super::request::Pending;
+use super::vm::LoopbackVm;
+use crate::transport::Transport;
+use crate::transport::blob::Blob;
+use crate::transport::blob::BlobMemory;
+use crate::transport::error::TransportError;
+use crate::transport::shared_memory::SharedMemory;
+use crate::transport::submission::Submission;
+
+/// The highest ring index of a context (virtio 1.3, 5.7.6.7: 64 timelines).
+const MAX_RING_INDEX: u8 = 63;
+
+/// One context of the device. Dropping it destroys its blobs and the context, as closing the render node does.
+#[derive(Debug)]
+pub struct LoopbackContext {
+    channel: Channel,
+    blobs: Mutex<HashMap<u32, Arc<BlobRecord>>>,
+}
+
+/// `RESP_OK_CAPSET` with our set in it.
+#[derive(FromBytes)]
+#[repr(C)]
+struct CapsetAnswer {
+    _header: command::Header,
+    capset: Capset,
+}
+
+impl LoopbackContext {
+    /// CTX_CREATE.
+    pub(super) fn create(vm: Arc<LoopbackVm>, name: &str) -> Result<Self, TransportError> {
+        let channel = Channel { context_id: vm.fresh_id(), generation: vm.generation(), vm };
+        let mut body = command::ContextCreate::new_zeroed();
+        body.context_init = CAPSET_ID;
+        for (place, byte) in body.debug_name.iter_mut().zip(name.bytes()) {
+            *place = byte;
+            body.name_length += 1;
+        }
+        channel.tell("CTX_CREATE", channel.header(command::CTX_CREATE, Sender::Context), &body, &[])?;
+        Ok(Self { channel, blobs: Mutex::default() })
+    }
+
+    /// The VM that this process runs in.
+    pub fn vm(&self) -> &Arc<LoopbackVm> {
+        &self.channel.vm
+    }
+
+    /// The context's number on the wire.
+    pub fn id(&self) -> u32 {
+        self.channel.context_id
+    }
+
+    fn blobs(&self) -> MutexGuard<'_, HashMap<u32, Arc<BlobRecord>>> {
+        self.blobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, blob: &Blob) -> Result<Arc<BlobRecord>, TransportError> {
+        let foreign = TransportError::ForeignBlob { resource_id: blob.resource_id };
+        self.blobs().get(&blob.resource_id).cloned().ok_or(foreign)
+    }
+
+    fn map_in_window(&self, resource_id: u32, size: u64) -> Result<SharedMemory, TransportError> {
+        let range = self.channel.vm.window.allocate(size)?;
+        let offset = range.offset();
+        let body = blob::MapBlob { resource_id, padding: 0, offset };
+        let header = self.channel.header(command::RESOURCE_MAP_BLOB, Sender::Kernel);
+        let kind = response::OK_MAP_INFO;
+        let _info: response::MapInfo = self.channel.ask("RESOURCE_MAP_BLOB", header, &body, &[], kind)?;
+        match range.shared() {
+            Some(shared) => Ok(shared),
+            None => {
+                self.unmap(resource_id)?;
+                Err(TransportError::WindowUnmapped { offset, bytes: size })
+            }
+        }
+    }
+
+    fn unmap(&self, resource_id: u32) -> Result<(), TransportError> {
+        let kind = command::RESOURCE_UNMAP_BLOB;
+        self.channel.name("RESOURCE_UNMAP_BLOB", kind, Sender::Kernel, resource_id)
+    }
+
+    fn unref(&self, resource_id: u32) -> Result<(), TransportError> {
+        self.channel.name("RESOURCE_UNREF", command::RESOURCE_UNREF, Sender::Kernel, resource_id)
+    }
+
+    /// All of the stock driver's steps at the end of a blob, in its order; the first failure.
+    fn release(&self, resource_id: u32, record: &BlobRecord) -> Result<(), TransportError> {
+        let kind = command::CTX_DETACH_RESOURCE;
+        let detached = self.channel.name("CTX_DETACH_RESOURCE", kind, Sender::Context, resource_id);
+        let in_window = record.pages.is_none() && record.mapped().take().is_some();
+        let unmapped = if in_window { self.unmap(resource_id) } else { Ok(()) };
+        detached.and(unmapped).and(self.unref(resource_id))
+    }
+}
+
+impl Transport for LoopbackContext {
+    fn capset(&self) -> Result<Capset, TransportError> {
+        let header = self.channel.header(command::GET_CAPSET_INFO, Sender::Kernel);
+        let body = command::GetCapsetInfo { index: 0, padding: 0 };
+        let info: response::CapsetInfo =
+            self.channel.ask("GET_CAPSET_INFO", header, &body, &[], response::OK_CAPSET_INFO)?;
+        if info.id != CAPSET_ID || (info.max_size as usize) < size_of::<Capset>() {
+            return Err(TransportError::Missing { feature: "capability set 24" });
+        }
+        let header = self.channel.header(command::GET_CAPSET, Sender::Kernel);
+        let body = command::GetCapset { id: CAPSET_ID, version: info.max_version };
+        let answer: CapsetAnswer = self.channel.ask("GET_CAPSET", header, &body, &[], response::OK_CAPSET)?;
+        Ok(answer.capset)
+    }
+
+    fn create_blob(&self, memory: BlobMemory, size: u64) -> Result<Blob, TransportError> {
+        let limit = u64::MAX - PAGE_SIZE + 1;
+        if size == 0 || size > limit {
+            return Err(TransportError::Size { what: "a blob", bytes: size, limit });
+        }
+        let size = size.next_multiple_of(PAGE_SIZE);
+        let vm = &self.channel.vm;
+        let resource_id = vm.fresh_id();
+        let flags = blob::FLAG_MAPPABLE;
+        let mut body = blob::CreateBlob { resource_id, flags, size, ..Default::default() };
+        let mut list = Vec::new();
+        let (pages, sender) = match memory {
+            BlobMemory::Vram => {
+                body.memory = blob::MEM_HOST3D;
+                (None, Sender::Context)
+            }
+            BlobMemory::GuestRam => {
+                let block = vm.ram.allocate(size, vm.options.pages)?;
+                block.zero();
+                list = entries(&block);
+                body.memory = blob::MEM_GUEST;
+                body.entry_count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+                (Some(Arc::new(block)), Sender::Kernel)
+            }
+        };
+        let header = self.channel.header(command::RESOURCE_CREATE_BLOB, sender);
+        self.channel.tell("RESOURCE_CREATE_BLOB", header, &body, list.as_bytes())?;
+        let kind = command::CTX_ATTACH_RESOURCE;
+        if let Err(error) = self.channel.name("CTX_ATTACH_RESOURCE", kind, Sender::Context, resource_id) {
+            self.unref(resource_id)?;
+            return Err(error);
+        }
+        let record = BlobRecord { size, pages, mapped: Mutex::default() };
+        self.blobs().insert(resource_id, Arc::new(record));
+        Ok(Blob { resource_id, size, memory })
+    }
+
+    fn map(&self, blob: &Blob) -> Result<SharedMemory, TransportError> {
+        let record = self.record(blob)?;
+        let mut mapped = record.mapped();
+        if let Some(shared) = &*mapped {
+            return Ok(shared.clone());
+        }
+        let shared = match &record.pages {
+            Some(pages) => pages.shared(),
+            None => self.map_in_window(blob.resource_id, record.size)?,
+        };
+        *mapped = Some(shared.clone());
+        Ok(shared)
+    }
+
+    fn destroy_blob(&self, blob: Blob) -> Result<(), TransportError> {
+        let record = self.record(&blob)?;
+        self.blobs().remove(&blob.resource_id);
+        self.release(blob.resource_id, &record)
+    }
+
+    fn submit(&self, frames: &[u8], fence: Option<u8>) -> Result<Submission, TransportError> {
+        self.channel.check()?;
+        let limit = MAX_CONTROL_BYTES;
+        let size = u32::try_from(frames.len()).ok().filter(|size| (1..=limit).contains(size)).ok_or(
+            TransportError::Size {
+                what: "control frames",
+                bytes: frames.len() as u64,
+                limit: u64::from(limit),
+            },
+        )?;
+        let vm = &self.channel.vm;
+        let mut header = self.channel.header(command::SUBMIT_3D, Sender::Context);
+        if let Some(ring_index) = fence {
+            if ring_index > MAX_RING_INDEX {
+                return Err(TransportError::RingIndex { ring_index, limit: MAX_RING_INDEX });
+            }
+            header.flags = command::FLAG_FENCE | command::FLAG_INFO_RING_IDX;
+            header.fence_id = vm.fresh_fence();
+            header.ring_index = ring_index;
+        }
+        let body = [header.as_bytes(), command::Submit3d { size, padding: 0 }.as_bytes()].concat();
+        let response_bytes = size_of::<command::Header>();
+        let request =
+            vm.start(&Command { name: "SUBMIT_3D", body: &body, payload: frames, response_bytes })?;
+        let fence = fence.map(|_| header.fence_id);
+        Ok(Submission::new(Arc::new(Pending { queue: Arc::clone(vm.control()), request, fence })))
+    }
+
+    fn commands_sent(&self) -> u64 {
+        self.channel.vm.commands_sent()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.channel.check().is_ok() && self.channel.vm.is_connected()
+    }
+}
+
+impl Drop for LoopbackContext {
+    fn drop(&mut self) {
+        if !self.is_connected() {
+            return;
+        }
+        let blobs = std::mem::take(&mut *self.blobs());
+        for (resource_id, record) in blobs {
+            if let Err(error) = self.release(resource_id, &record) {
+                log::debug!("closing a context, resource {resource_id}: {error}");
+            }
+        }
+        let header = self.channel.header(command::CTX_DESTROY, Sender::Context);
+        if let Err(error) = self.channel.tell("CTX_DESTROY", header, &(), &[]) {
+            log::debug!("closing a context: {error}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What the device has been told of guest memory.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use vhost::VhostBackend;
+use vhost::VhostUserMemoryRegionInfo;
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::VhostUserProtocolFeatures as Protocol;
+use vm_memory::MmapRegion;
+
+use super::front_end::FrontEnd;
+use super::front_end::Main;
+use super::guest_ram::GuestRam;
+use super::window::Window;
+use crate::transport::error::TransportError;
+
+/// The regions that exist, and those that the device knows.
+#[derive(Debug)]
+pub(crate) struct MemoryTable {
+    ram: Arc<GuestRam>,
+    window: Option<Arc<Window>>,
+    /// What was sent, and not taken back.
+    sent: Vec<Region>,
+    /// Whether the device runs; before, QEMU keeps changes to itself.
+    pub(super) live: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Region {
+    address: u64,
+    mapping: Arc<MmapRegion>,
+}
+
+impl Region {
+    fn is(&self, other: &Self) -> bool {
+        self.address == other.address && Arc::ptr_eq(&self.mapping, &other.mapping)
+    }
+
+    fn info(&self) -> VhostUserMemoryRegionInfo {
+        let file = self.mapping.file_offset();
+        VhostUserMemoryRegionInfo {
+            guest_phys_addr: self.address,
+            memory_size: self.mapping.size() as u64,
+            userspace_addr: self.mapping.as_ptr().addr() as u64,
+            mmap_offset: file.map_or(0, |file| file.start()),
+            mmap_handle: file.map_or(-1, |file| file.file().as_raw_fd()),
+        }
+    }
+}
+
+impl MemoryTable {
+    pub(crate) fn new(ram: Arc<GuestRam>) -> Self {
+        Self { ram, window: None, sent: Vec::new(), live: false }
+    }
+
+    /// From now on maps of the window are guest memory, too.
+    pub(super) fn add_window(&mut self, window: Arc<Window>) {
+        self.window = Some(window);
+    }
+
+    fn wanted(&self) -> Vec<Region> {
+        let ram = Region { address: self.ram.base(), mapping: Arc::clone(self.ram.region()) };
+        let maps = self.window.iter().flat_map(|window| window.regions());
+        std::iter::once(ram).chain(maps.map(|(address, mapping)| Region { address, mapping })).collect()
+    }
+
+    /// Address of RAM's first byte in this process: what ring addresses count from.
+    pub(super) fn ram_user_address(&self) -> u64 {
+        self.ram.region().as_ptr().addr() as u64
+    }
+}
+
+impl FrontEnd {
+    /// Tells the device what changed: regions one by one where it has slots for that, or else the whole table.
+    pub(super) fn send_memory(&self, main: &mut Main) -> Result<(), TransportError> {
+        let wanted = main.table.wanted();
+        if main.protocol.contains(Protocol::CONFIGURE_MEM_SLOTS) {
+            let gone = |region: &Region| !wanted.iter().any(|other| other.is(region));
+            while let Some(at) = main.table.sent.iter().position(gone) {
+                let region = main.table.sent.swap_remove(at);
+                self.exchange("REM_MEM_REG", || main.frontend.remove_mem_region(&region.info()))?;
+            }
+            for region in wanted {
+                if !main.table.sent.iter().any(|other| other.is(&region)) {
+                    self.exchange("ADD_MEM_REG", || main.frontend.add_mem_region(&region.info()))?;
+                    main.table.sent.push(region);
+                }
+            }
+        } else {
+            let infos: Vec<_> = wanted.iter().map(Region::info).collect();
+            self.exchange("SET_MEM_TABLE", || main.frontend.set_mem_table(&infos))?;
+            main.table.sent = wanted;
+        }
+        Ok(())
+    }
+
+    /// The window changed: tells the device, if it runs.
+    pub(super) fn memory_changed(&self, main: &mut Main) -> Result<(), TransportError> {
+        if main.table.live && main.table.window.is_some() { self.send_memory(main) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,44 @@
+//! What a submitted row of control frames came to.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::TransportError;
+
+/// What a transport knows of one command under way.
+pub(crate) trait Completion: Send + Sync {
+    /// Blocks until the command is answered, the time is over, or the device is gone.
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), TransportError>;
+    /// Whether [`Self::wait`] would return without blocking.
+    fn is_done(&self) -> bool;
+}
+
+/// One SUBMIT_3D under way. Dropping it forgets the outcome; the command itself goes on.
+#[derive(Clone)]
+pub struct Submission {
+    completion: Arc<dyn Completion>,
+}
+
+impl Submission {
+    pub(crate) fn new(completion: Arc<dyn Completion>) -> Self {
+        Self { completion }
+    }
+
+    /// Blocks, without burning CPU, until the response or fence is there. Any number of threads may wait, any
+    /// number of times; each gets the same outcome. After a timeout the command is still under way.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<(), TransportError> {
+        self.completion.wait(timeout)
+    }
+
+    /// Whether the outcome is known, so that [`Self::wait`] would return at once.
+    pub fn is_done(&self) -> bool {
+        self.completion.is_done()
+    }
+}
+
+impl fmt::Debug for Submission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submission").field("done", &self.is_done()).finish()
+    }
+}

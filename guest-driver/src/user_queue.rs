@@ -1,0 +1,292 @@
+//! User-mode queues: a ring, a doorbell, a fence.
+//!
+//! ```text
+//!   submit:  packets ─▶ arena;  N+1 ─▶ last-queued;  entry ─▶ ring;  write pointer, cell, summary;  status?
+//!            CONNECTED: done · NOTIFY: tell the daemon · RETRY: connect, ring again · ABORT: device lost
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use campanile_protocol::control::message;
+use campanile_protocol::control::message::CreateDoorbell;
+use campanile_protocol::control::message::DOORBELL_PRIVATE_BYTES;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::message::Notify;
+use campanile_protocol::control::message::QUEUE_NATIVE_PROGRESS_FENCE;
+use campanile_protocol::control::message::QUEUE_USER_MODE_SUBMISSION;
+use campanile_protocol::control::reply::DoorbellConnected;
+use campanile_protocol::control::reply::DoorbellCreated;
+use campanile_protocol::control::reply::QueueCreated;
+use campanile_protocol::device_page;
+use campanile_protocol::handshake::doorbell::Doorbell;
+use campanile_protocol::queue::doorbell::DoorbellStatus;
+use campanile_protocol::queue::ring;
+use campanile_protocol::queue::ring::RingEntry;
+use zerocopy::IntoBytes;
+
+use crate::buffer::Buffer;
+use crate::commands::CommandBuffer;
+use crate::context::Context;
+use crate::context::destroy;
+use crate::device::Shared;
+use crate::error::DriverError;
+use crate::fence::FencePoint;
+use crate::transport::blob::BlobMemory;
+
+/// Where the ring begins in its buffer, behind the ring control.
+const RING_OFFSET: u64 = 4096;
+
+/// How long the end of a queue waits for its last buffer.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// How a user-mode queue is made.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueOptions {
+    /// Entries of the ring, a power of two.
+    pub entries: u32,
+    /// Bytes for the packets of buffers under way.
+    pub arena_bytes: u64,
+    /// Where ring and packets lie.
+    pub memory: BlobMemory,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        Self { entries: 256, arena_bytes: 256 * 1024, memory: BlobMemory::Vram }
+    }
+}
+
+/// A queue that the engine fetches from by itself.
+#[derive(Debug)]
+pub struct UserQueue {
+    context: Context,
+    created: QueueCreated,
+    bell: DoorbellCreated,
+    ring: Buffer,
+    arena: Buffer,
+    entries: u32,
+    written: u64,
+    value: u64,
+    arena_at: u64,
+    arena_in_use: VecDeque<(u64, u64, u64)>,
+    reconnects: u64,
+}
+
+impl Context {
+    /// A queue fed through its doorbell, without the daemon.
+    pub fn create_user_queue(&self, options: &QueueOptions) -> Result<UserQueue, DriverError> {
+        UserQueue::create(self, options)
+    }
+}
+
+impl UserQueue {
+    fn create(context: &Context, options: &QueueOptions) -> Result<Self, DriverError> {
+        let shared = context.shared();
+        let ring_bytes = RING_OFFSET + u64::from(options.entries) * ring::RING_ENTRY_BYTES;
+        let ring = Buffer::create(shared, options.memory, ring_bytes)?;
+        let arena = Buffer::create(shared, options.memory, options.arena_bytes)?;
+        let created = context.create_queue(QUEUE_USER_MODE_SUBMISSION | QUEUE_NATIVE_PROGRESS_FENCE)?;
+        let create = CreateDoorbell {
+            queue: created.queue,
+            ring_va: ring.va() + RING_OFFSET,
+            control_va: ring.va(),
+            ring_resource: ring.resource_id(),
+            control_resource: ring.resource_id(),
+            ring_entries: options.entries,
+            flags: 0,
+            private_bytes: 0,
+            reserved: 0,
+            private_data: [0; DOORBELL_PRIVATE_BYTES],
+        };
+        let bell = match shared.control.request("CREATE_DOORBELL", message::CREATE_DOORBELL, &create) {
+            Ok(bell) => bell,
+            Err(error) => {
+                destroy(shared, "DESTROY_QUEUE", message::DESTROY_QUEUE, created.queue);
+                return Err(error);
+            }
+        };
+        Ok(Self {
+            context: context.clone(),
+            created,
+            bell,
+            ring,
+            arena,
+            entries: options.entries,
+            written: 0,
+            value: 0,
+            arena_at: 0,
+            arena_in_use: VecDeque::new(),
+            reconnects: 0,
+        })
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        self.context.shared()
+    }
+
+    /// Control messages sent because the doorbell was not connected.
+    pub fn reconnects(&self) -> u64 {
+        self.reconnects
+    }
+
+    /// The doorbell's status word.
+    pub fn status(&self) -> Option<DoorbellStatus> {
+        let word = self.shared().control.page().word(self.bell.status_offset)?;
+        DoorbellStatus::from_word(word.load(Ordering::Acquire))
+    }
+
+    /// The ring's own memory, for programs that write it themselves.
+    pub fn ring(&self) -> &Buffer {
+        &self.ring
+    }
+
+    /// The point that the last submission will reach.
+    pub fn last(&self) -> FencePoint {
+        FencePoint {
+            shared: Arc::clone(self.shared()),
+            queue: self.created.queue,
+            fence_offset: self.created.fence_offset,
+            value: self.value,
+        }
+    }
+
+    fn progress(&self) -> u64 {
+        let word = self.shared().control.page().word(self.created.fence_offset);
+        word.map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn point(&self, value: u64) -> FencePoint {
+        FencePoint { value, ..self.last() }
+    }
+
+    /// Room for `length` bytes of packets; waits for the oldest buffers where there is none.
+    fn place(&mut self, length: u64) -> Result<u64, DriverError> {
+        if length == 0 {
+            return Ok(0);
+        }
+        if length > self.arena.size() {
+            return Err(DriverError::Commands("longer than the queue's arena"));
+        }
+        if self.arena_at + length > self.arena.size() {
+            self.arena_at = 0;
+        }
+        let (start, end) = (self.arena_at, self.arena_at + length);
+        while let Some(&(value, used_start, used_end)) = self.arena_in_use.front() {
+            let reached = self.progress() >= value;
+            if !reached && used_start < end && start < used_end {
+                self.point(value).wait(None)?;
+            } else if !reached {
+                break;
+            }
+            self.arena_in_use.pop_front();
+        }
+        Ok(start)
+    }
+
+    /// Submits a copy of `commands` by stores alone, unless the doorbell must be connected first (UMS-85 to
+    /// UMS-91). Waits only when ring or arena are full.
+    pub fn submit(&mut self, commands: &CommandBuffer) -> Result<FencePoint, DriverError> {
+        let bytes = commands.bytes();
+        let offset = self.place(bytes.len() as u64)?;
+        self.arena.write(offset, bytes)?;
+        let length = u32::try_from(bytes.len()).map_err(|_| DriverError::Commands("too long"))?;
+        let point = self.submit_at(self.arena.va() + offset, length)?;
+        if length > 0 {
+            self.arena_in_use.push_back((point.value, offset, offset + u64::from(length)));
+            self.arena_at = offset + u64::from(length);
+        }
+        Ok(point)
+    }
+
+    /// Submits packets that lie in GPU memory already.
+    pub fn submit_at(&mut self, buffer_va: u64, length: u32) -> Result<FencePoint, DriverError> {
+        self.wait_for_room()?;
+        let value = self.value + 1;
+        let page = self.context.shared().control.page().clone();
+        let missing = DriverError::BadAnswer("device page");
+        let last_queued = page.word(self.bell.last_queued_offset).ok_or(missing)?;
+        last_queued.store(value, Ordering::Release);
+        let entry = RingEntry { buffer_va, length, flags: 0, fence_value: value, reserved: 0 };
+        let place = RING_OFFSET + self.written % u64::from(self.entries) * ring::RING_ENTRY_BYTES;
+        self.ring.write(place, entry.as_bytes())?;
+        self.written += 1;
+        self.value = value;
+        self.ring_doorbell()?;
+        Ok(self.last())
+    }
+
+    fn wait_for_room(&mut self) -> Result<(), DriverError> {
+        let read_pointer = self.ring.memory().word(ring::CONTROL_READ_POINTER);
+        let read = read_pointer.map_or(0, |word| word.load(Ordering::Acquire));
+        if self.written - read.min(self.written) < u64::from(self.entries) {
+            return Ok(());
+        }
+        // The oldest entry of a full ring carries this value: one a submission, rising by one.
+        self.point(self.value + 1 - u64::from(self.entries)).wait(None)
+    }
+
+    fn ring_doorbell(&mut self) -> Result<(), DriverError> {
+        loop {
+            let status = {
+                let page = self.context.shared().control.page();
+                let missing = || DriverError::BadAnswer("device page");
+                let bell = Doorbell {
+                    write_pointer: self
+                        .ring
+                        .memory()
+                        .word(ring::CONTROL_WRITE_POINTER)
+                        .ok_or_else(missing)?,
+                    cell: page.word(self.bell.cell_offset).ok_or_else(missing)?,
+                    summary: page.word(device_page::SUMMARY).ok_or_else(missing)?,
+                    summary_bit: self.bell.summary_bit,
+                    status: page.word(self.bell.status_offset).ok_or_else(missing)?,
+                };
+                bell.ring(self.written)
+            };
+            match DoorbellStatus::from_word(status) {
+                Some(DoorbellStatus::Connected) => return Ok(()),
+                Some(DoorbellStatus::ConnectedNotify) => return self.notify(),
+                Some(DoorbellStatus::DisconnectedRetry) => self.connect()?,
+                Some(DoorbellStatus::DisconnectedAbort) | None => {
+                    self.context.shared().check()?;
+                    return Err(DriverError::DeviceLost(device_page::DEVICE_STOPPED));
+                }
+            }
+        }
+    }
+
+    /// Connects the doorbell; [`Self::submit`] does so by itself.
+    pub fn connect(&mut self) -> Result<(), DriverError> {
+        self.reconnects += 1;
+        let named = Named { handle: self.bell.doorbell };
+        let connected: Result<DoorbellConnected, _> =
+            self.shared().control.request("CONNECT_DOORBELL", message::CONNECT_DOORBELL, &named);
+        match connected {
+            Ok(_) => Ok(()),
+            Err(error) => self.shared().check().and(Err(error)),
+        }
+    }
+
+    fn notify(&self) -> Result<(), DriverError> {
+        let notify = Notify { queue: self.created.queue, flags: 0, reserved: 0 };
+        self.shared().control.call("NOTIFY", message::NOTIFY, &[notify.as_bytes()]).map(|_| ())
+    }
+}
+
+impl Drop for UserQueue {
+    fn drop(&mut self) {
+        let shared = self.context.shared();
+        // Work that was rung still runs to its end (UMS-126, UMS-146); a device in error ends it.
+        if shared.control.transport().is_connected()
+            && shared.check().is_ok()
+            && let Err(error) = self.last().wait(Some(LAST_WAIT))
+        {
+            log::debug!("the last buffer of a queue: {error}");
+        }
+        destroy(shared, "DESTROY_DOORBELL", message::DESTROY_DOORBELL, self.bell.doorbell);
+        destroy(shared, "DESTROY_QUEUE", message::DESTROY_QUEUE, self.created.queue);
+    }
+}

@@ -1,0 +1,59 @@
+//! The daemon's side of an engine: the adapter that the scheduler and the object layer drive.
+//!
+//! ```text
+//!   STARTING ──Started──▶ RUNNING ──process gone, reset──▶ LOST
+//!       └──────Refused──▶ LOST (with the reason)
+//! ```
+//!
+//! One [`process::EngineProcess`] a (vGPU, node), owned by the vGPU's thread in the daemon. What an engine says
+//! is checked here: it may be hostile (design §8).
+
+use campanile_protocol::engine::block::QueueEntry;
+use campanile_protocol::engine::hw_queue::HwResult;
+use campanile_protocol::engine::hw_queue::HwSubmission;
+
+pub mod indices;
+pub mod process;
+pub mod reports;
+
+/// Why the adapter did not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum AdapterError {
+    /// No free place in a table of the engine.
+    #[error("the engine has no free {0} left")]
+    Full(&'static str),
+    /// The hardware queue holds as many buffers as it may (MCDM-24).
+    #[error("the hardware queue is full")]
+    HwQueueFull,
+    /// The engine process is gone.
+    #[error("the engine is lost")]
+    Lost,
+    /// The channel to the engine failed.
+    #[error(transparent)]
+    Channel(#[from] crate::engine::channel::ChannelError),
+}
+
+/// One engine of one node, in the terms of the field (design §1). Implemented by the engine process, and by
+/// whatever stands in for it in tests.
+pub trait Adapter {
+    /// Makes a guest process known: its root page table and device page (MCDM-51 "set root page table").
+    fn create_process(&mut self, root: u64, page_va: u64) -> Result<u32, AdapterError>;
+    /// Forgets it.
+    fn destroy_process(&mut self, process: u32);
+    /// Makes a user-mode queue known. `entry.generation` is filled in.
+    fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<u16, AdapterError>;
+    /// Forgets it.
+    fn destroy_hw_queue(&mut self, queue: u16);
+    /// Points physical doorbell `slot` at a cell (UMS-56).
+    fn connect_doorbell(&mut self, slot: u32, queue: u16, process: u32, cell: u16);
+    /// Takes the cell away from `slot` (UMS-66).
+    fn disconnect_doorbell(&mut self, slot: u32);
+    /// Hands a kernel-mode buffer over.
+    fn submit_command(&mut self, submission: HwSubmission) -> Result<(), AdapterError>;
+    /// The next finished kernel-mode buffer, in order (MCDM-17).
+    fn completed_command(&mut self) -> Option<HwResult>;
+    /// Whether the engine makes progress (TDR-26): bit 0.
+    fn query_engine_status(&mut self) -> u32;
+    /// Stops the engine for good; when this returns nothing touches memory any more (TDR-46).
+    fn reset_engine(&mut self);
+}

@@ -1,0 +1,390 @@
+//! An engine process, from the daemon.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use campanile_protocol::engine::block;
+use campanile_protocol::engine::block::ProcessEntry;
+use campanile_protocol::engine::block::QueueEntry;
+use campanile_protocol::engine::hw_queue;
+use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
+use campanile_protocol::engine::hw_queue::HwResult;
+use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::engine::slot::DoorbellSlot;
+use campanile_protocol::handshake::fence;
+use campanile_protocol::handshake::power;
+use zerocopy::FromBytes;
+use zerocopy::IntoBytes;
+
+use super::Adapter;
+use super::AdapterError;
+use super::indices::Indices;
+use crate::engine::channel::Channel;
+use crate::engine::channel::ChannelError;
+use crate::engine::message::Request;
+use crate::engine::message::Response;
+use crate::engine::message::Start;
+use crate::event::Event;
+use crate::memory::mapping::Access;
+use crate::memory::mapping::Mapping;
+use crate::memory::vram;
+
+/// How to start engine processes.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The executable; it is called with the single argument `engine` and the channel as standard input.
+    pub path: PathBuf,
+    /// Environment of the Vulkan loader.
+    pub environment: Vec<(String, String)>,
+}
+
+/// The files that an engine works on.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory<'a> {
+    /// Video memory.
+    pub vram: &'a File,
+    /// Page tables.
+    pub tables: &'a File,
+    /// Told when the engine wants a node or gives it back.
+    pub grant: &'a Event,
+}
+
+/// An engine process.
+#[derive(Debug)]
+pub struct EngineProcess {
+    child: Child,
+    channel: Channel,
+    pub(super) shared: Arc<Mapping>,
+    event: Event,
+    wake: Arc<Event>,
+    sequence: u64,
+    generation: u64,
+    submitted: u64,
+    pub(super) completed: u64,
+    heartbeat: u64,
+    doorbell_generation: u16,
+    processes: Indices,
+    queues: Indices,
+    lost: bool,
+}
+
+/// What the supervisor needs of an engine to give it the node and take it back.
+#[derive(Debug, Clone)]
+pub struct GrantHandle {
+    /// The shared block.
+    pub shared: Arc<Mapping>,
+    /// Wakes the engine.
+    pub wake: Arc<Event>,
+}
+
+impl EngineProcess {
+    /// Starts a process; it answers `Started` or `Refused` later.
+    pub fn spawn(program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<Self> {
+        let block = vram::create_memfd("campanile-engine-block", block::BLOCK_BYTES)?;
+        let shared = Mapping::new(block.try_clone()?, 0, block::BLOCK_BYTES, Access::ReadWrite)
+            .map_err(io::Error::other)?;
+        for queue in 0..block::MAX_QUEUES {
+            if let Some(word) = shared.word(block::queue(queue) + block::QUEUE_MONITORED) {
+                word.store(fence::NOBODY, Ordering::Relaxed);
+            }
+        }
+        if let Some(word) = shared.word(block::LISTENER) {
+            word.store(power::ASLEEP, Ordering::Relaxed);
+        }
+        let event = Event::new()?;
+        let wake = Event::new()?;
+        let (ours, theirs) = Channel::pair()?;
+        let child = Command::new(&program.path)
+            .arg("engine")
+            .envs(program.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::from(theirs.into_socket()))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| {
+                io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
+            })?;
+        let descriptors = [
+            block.as_fd(),
+            memory.vram.as_fd(),
+            memory.tables.as_fd(),
+            event.as_fd(),
+            memory.grant.as_fd(),
+            wake.as_fd(),
+        ];
+        ours.send(start, &[], &descriptors, false).map_err(io::Error::other)?;
+        Ok(Self {
+            child,
+            channel: ours,
+            shared: Arc::new(shared),
+            event,
+            wake: Arc::new(wake),
+            sequence: 0,
+            generation: 0,
+            submitted: 0,
+            completed: 0,
+            heartbeat: 0,
+            doorbell_generation: 0,
+            processes: Indices::new(block::MAX_PROCESSES),
+            queues: Indices::new(block::MAX_QUEUES),
+            lost: false,
+        })
+    }
+
+    /// Readable when the engine has something to report.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    /// Readable when a response is there, or the process is gone.
+    pub fn channel_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+
+    /// For the supervisor.
+    pub fn grant_handle(&self) -> GrantHandle {
+        GrantHandle { shared: Arc::clone(&self.shared), wake: Arc::clone(&self.wake) }
+    }
+
+    /// Operating-system id, for the log.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether the process is gone.
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Takes the event signal before the words are read.
+    pub fn drain_event(&self) {
+        self.event.drain();
+    }
+
+    /// The next response. `Err(Closed)` when the process is gone.
+    pub fn receive(&self) -> Result<Option<Response>, ChannelError> {
+        Ok(self.channel.receive::<Response>(false)?.map(|received| received.message))
+    }
+
+    /// Sends a request; a full channel is an error, never a wait.
+    pub fn request(
+        &self,
+        request: &Request,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), AdapterError> {
+        if self.lost {
+            return Err(AdapterError::Lost);
+        }
+        Ok(self.channel.send(request, bytes, descriptors, false)?)
+    }
+
+    pub(super) fn load(&self, offset: u64) -> u64 {
+        self.shared.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    pub(super) fn store(&self, offset: u64, value: u64) {
+        if let Some(word) = self.shared.word(offset) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    fn poke(&self) {
+        if let Some(word) = self.shared.word(block::POWER)
+            && power::needs_poke(word)
+        {
+            self.wake.signal();
+        }
+    }
+
+    /// Has the engine look at its rings, asleep or not (UMS-94).
+    pub fn wake(&self) {
+        self.wake.signal();
+    }
+
+    /// Has the engine look at a queue's write pointer when it next looks at the slots (UMS-64, UMS-71).
+    fn ask_look(&self, queue: u16) {
+        let word = block::LOOK + u64::from(queue / 64) * 8;
+        if u32::from(queue) < block::MAX_QUEUES
+            && let Some(word) = self.shared.word(word)
+        {
+            // PAIRS WITH engine/watch.rs `take_looks`: the slot has changed before.
+            word.fetch_or(1 << (queue % 64), Ordering::Release);
+        }
+    }
+
+    fn changed(&mut self) {
+        self.sequence += 1;
+        // PAIRS WITH engine/watch.rs `refresh`.
+        self.store(block::WATCH_SEQUENCE, self.sequence);
+        self.poke();
+    }
+
+    /// The watch sequence of the last change.
+    pub fn watch_sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The last watch sequence that the engine has acted on; a lost engine has acted on all.
+    pub fn watch_acknowledged(&self) -> u64 {
+        if self.lost { u64::MAX } else { self.load(block::WATCH_ACK).min(self.sequence) }
+    }
+
+    /// Tells the engine to forget what it has resolved; returns the generation to wait for.
+    pub fn invalidate_page_tables(&mut self) -> u64 {
+        self.generation += 1;
+        self.store(block::PAGE_TABLE_GENERATION, self.generation);
+        self.poke();
+        self.generation
+    }
+
+    /// The last generation that was asked for.
+    pub fn page_table_generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The generation that the engine has acknowledged; a lost engine holds nothing.
+    pub fn page_tables_acknowledged(&self) -> u64 {
+        if self.lost { u64::MAX } else { self.load(block::PAGE_TABLE_ACK).min(self.generation) }
+    }
+
+    /// Lets the engine sleep: its doorbells are disconnected. False when work came to it meanwhile.
+    pub fn allow_f1(&mut self) -> bool {
+        let allowed = self.shared.word(block::POWER).is_some_and(power::allow_f1);
+        self.poke();
+        allowed
+    }
+}
+
+impl Adapter for EngineProcess {
+    fn create_process(&mut self, root: u64, page_va: u64) -> Result<u32, AdapterError> {
+        let acknowledged = self.watch_acknowledged();
+        let (index, generation) =
+            self.processes.take(acknowledged).ok_or(AdapterError::Full("process entry"))?;
+        let entry = ProcessEntry { generation: 0, root, page_va };
+        if let Some(slice) = self.shared.slice(block::process(index), size_of::<ProcessEntry>() as u64) {
+            slice.copy_from(entry.as_bytes());
+        }
+        self.store(block::process(index), generation);
+        self.changed();
+        Ok(index)
+    }
+
+    fn destroy_process(&mut self, process: u32) {
+        self.store(block::process(process), 0);
+        self.changed();
+        self.processes.retire(process, self.sequence);
+    }
+
+    fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<u16, AdapterError> {
+        let acknowledged = self.watch_acknowledged();
+        let (index, generation) = self.queues.take(acknowledged).ok_or(AdapterError::Full("queue entry"))?;
+        let place = block::queue(index);
+        let words = [
+            (block::QUEUE_CONSUMED, entry.consumed),
+            (block::QUEUE_COMPLETED, entry.completed),
+            (block::QUEUE_FAULT, 0),
+            (block::QUEUE_FAULT_VA, 0),
+        ];
+        for (offset, value) in words {
+            self.store(place + offset, value);
+        }
+        self.store(place + block::QUEUE_MONITORED, fence::NOBODY);
+        if let Some(slice) = self.shared.slice(place, size_of::<QueueEntry>() as u64) {
+            slice.copy_from(QueueEntry { generation: 0, ..entry }.as_bytes());
+        }
+        self.store(place, generation);
+        self.changed();
+        u16::try_from(index).map_err(|_| AdapterError::Full("queue entry"))
+    }
+
+    fn destroy_hw_queue(&mut self, queue: u16) {
+        self.store(block::queue(u32::from(queue)), 0);
+        self.changed();
+        self.queues.retire(u32::from(queue), self.sequence);
+    }
+
+    fn connect_doorbell(&mut self, slot: u32, queue: u16, process: u32, cell: u16) {
+        self.doorbell_generation = self.doorbell_generation.wrapping_add(1);
+        let process = u16::try_from(process).unwrap_or(u16::MAX);
+        let watched = DoorbellSlot::watch(queue, process, cell, self.doorbell_generation);
+        self.store(block::doorbell(slot), watched.0);
+        self.ask_look(queue);
+        self.changed();
+    }
+
+    fn disconnect_doorbell(&mut self, slot: u32) {
+        // The engine could have changed the word, and then loses a look at a queue of its own.
+        let held = DoorbellSlot(self.load(block::doorbell(slot)));
+        self.store(block::doorbell(slot), DoorbellSlot::FREE.0);
+        if held.is_watching() {
+            self.ask_look(held.queue());
+        }
+        self.changed();
+    }
+
+    fn submit_command(&mut self, submission: HwSubmission) -> Result<(), AdapterError> {
+        if self.lost {
+            return Err(AdapterError::Lost);
+        }
+        if self.submitted - self.completed >= HW_QUEUE_DEPTH {
+            return Err(AdapterError::HwQueueFull);
+        }
+        let place = hw_queue::slot(self.submitted);
+        if let Some(slice) = self.shared.slice(place, size_of::<HwSubmission>() as u64) {
+            slice.copy_from(submission.as_bytes());
+        }
+        self.submitted += 1;
+        // PAIRS WITH engine/kernel_queue.rs: the slot is there first.
+        self.store(block::HW_QUEUE_SUBMITTED, self.submitted);
+        self.poke();
+        Ok(())
+    }
+
+    fn completed_command(&mut self) -> Option<HwResult> {
+        // An engine that claims more than was submitted, or takes results back, is not believed.
+        let completed = self.load(block::HW_QUEUE_COMPLETED).min(self.submitted);
+        if completed <= self.completed {
+            return None;
+        }
+        let place = hw_queue::slot(self.completed) + hw_queue::RESULT;
+        let mut bytes = [0; size_of::<HwResult>()];
+        self.shared.slice(place, bytes.len() as u64)?.copy_to(&mut bytes);
+        self.completed += 1;
+        HwResult::read_from_bytes(&bytes).ok()
+    }
+
+    fn query_engine_status(&mut self) -> u32 {
+        let heartbeat = self.load(block::HEARTBEAT);
+        let responsive = heartbeat != self.heartbeat || self.is_asleep();
+        self.heartbeat = heartbeat;
+        u32::from(responsive)
+    }
+
+    fn reset_engine(&mut self) {
+        if self.lost {
+            return;
+        }
+        // Both fail only when the process is gone already; after the wait nothing of it touches memory.
+        if let Err(error) = self.child.kill() {
+            log::debug!("killing engine {}: {error}", self.child.id());
+        }
+        if let Err(error) = self.child.wait() {
+            log::warn!("reaping engine {}: {error}", self.child.id());
+        }
+        self.lost = true;
+    }
+}
+
+impl Drop for EngineProcess {
+    fn drop(&mut self) {
+        self.reset_engine();
+    }
+}

@@ -1,0 +1,152 @@
+//! The control thread: what needs system calls, or the compiler.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+
+use campanile_protocol::control::message::LANGUAGE_SPIRV;
+use campanile_protocol::control::message::LANGUAGE_WGSL;
+use campanile_protocol::page_table::SegmentId;
+
+use zerocopy::FromBytes;
+
+use super::channel::Channel;
+use super::channel::ChannelError;
+use super::channel::Received;
+use super::execution::Command;
+use super::message::MAX_RUNS;
+use super::message::Request;
+use super::message::Response;
+use super::message::RunRecord;
+use crate::event::Event;
+use crate::kernel::program::Kernel;
+use crate::kernel::sanitizer::Sanitizer;
+use crate::kernel::source::Language;
+use crate::kernel::source::Source;
+use crate::memory::mapping::Mapping;
+use crate::memory::view::FileRange;
+use crate::vulkan::pipeline::Compiler as PipelineCompiler;
+use crate::vulkan::pipeline::Pipeline;
+
+/// What compiles kernels, on a node that has any.
+pub struct Compiler {
+    /// Checks and re-emits.
+    pub sanitizer: Sanitizer,
+    /// Makes pipelines.
+    pub pipelines: PipelineCompiler,
+}
+
+/// The control thread's state.
+pub struct Control {
+    /// To the daemon.
+    pub channel: Channel,
+    /// To the execution thread.
+    pub commands: mpsc::Sender<Command>,
+    /// Raised after each command.
+    pub pending: Arc<AtomicBool>,
+    /// Wakes the execution thread.
+    pub wake: Event,
+    /// On the compute node.
+    pub compiler: Option<Compiler>,
+}
+
+impl Control {
+    /// Serves until the daemon closes the channel.
+    pub fn run(self) -> ChannelError {
+        loop {
+            let received = match self.channel.receive::<Request>(true) {
+                Ok(Some(received)) => received,
+                Ok(None) => continue,
+                Err(error) => return error,
+            };
+            let response = self.serve(received);
+            if let Some(response) = response
+                && let Err(error) = self.channel.send(&response, &[], &[], true)
+            {
+                return error;
+            }
+        }
+    }
+
+    fn command(&self, command: Command) {
+        // The receiver lives as long as the process.
+        let _sent = self.commands.send(command);
+        self.pending.store(true, Ordering::Release);
+        self.wake.signal();
+    }
+
+    fn serve(&self, received: Received<Request>) -> Option<Response> {
+        match received.message {
+            Request::AddSegment { segment, runs } => {
+                let files: Vec<File> = received.descriptors.into_iter().map(File::from).collect();
+                Some(match add_segment(files, runs) {
+                    Ok(mapping) => {
+                        self.command(Command::AddSegment(SegmentId(segment), Arc::new(mapping)));
+                        Response::SegmentAdded { segment }
+                    }
+                    Err(reason) => Response::SegmentRefused { segment, reason },
+                })
+            }
+            Request::RemoveSegment { segment } => {
+                self.command(Command::RemoveSegment(SegmentId(segment)));
+                None
+            }
+            Request::CreateKernel { kernel, language, entry } => {
+                Some(match self.compile(language, entry, received.bytes) {
+                    Ok((program, pipeline)) => {
+                        self.command(Command::AddKernel(kernel, Box::new(pipeline)));
+                        Response::KernelCreated {
+                            kernel,
+                            workgroup: program.workgroup,
+                            binding_count: u32::try_from(program.bindings.len()).unwrap_or(u32::MAX),
+                            constant_bytes: program.constants,
+                        }
+                    }
+                    Err(reason) => Response::KernelRefused { kernel, reason },
+                })
+            }
+            Request::DestroyKernel { kernel } => {
+                self.command(Command::RemoveKernel(kernel));
+                None
+            }
+        }
+    }
+
+    fn compile(
+        &self,
+        language: u32,
+        entry: Option<String>,
+        bytes: Vec<u8>,
+    ) -> Result<(Kernel, Pipeline), String> {
+        let compiler = self.compiler.as_ref().ok_or("this node runs no kernels")?;
+        let language = match language {
+            LANGUAGE_WGSL => Language::Wgsl,
+            LANGUAGE_SPIRV => Language::SpirV,
+            other => return Err(format!("kernel language {other} does not exist")),
+        };
+        let kernel =
+            compiler.sanitizer.sanitize(&Source { language, bytes, entry }).map_err(|e| e.to_string())?;
+        let pipeline = compiler.pipelines.pipeline(&kernel).map_err(|e| e.to_string())?;
+        Ok((kernel, pipeline))
+    }
+}
+
+fn add_segment(mut files: Vec<File>, runs: u64) -> Result<Mapping, String> {
+    if files.is_empty() || runs == 0 || runs > MAX_RUNS {
+        return Err(format!("a segment of {runs} runs in {} files", files.len()));
+    }
+    let list = files.remove(0);
+    let mut bytes = vec![0; usize::try_from(runs).unwrap_or(0) * size_of::<RunRecord>()];
+    list.read_exact_at(&mut bytes, 0).map_err(|e| e.to_string())?;
+    let mut ranges = Vec::with_capacity(bytes.len() / size_of::<RunRecord>());
+    for bytes in bytes.chunks_exact(size_of::<RunRecord>()) {
+        let run = RunRecord::read_from_bytes(bytes).map_err(|_| "a run record is short".to_owned())?;
+        let file = usize::try_from(run.file).ok().and_then(|index| files.get(index));
+        let file = file.ok_or_else(|| format!("file {} did not come along", run.file))?;
+        ranges.push(FileRange { file, offset: run.offset, length: run.length });
+    }
+    Mapping::of_ranges(&ranges).map_err(|e| e.to_string())
+}

@@ -1,0 +1,337 @@
+//! The execution thread: the loop from ring to fence.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_protocol::engine::block;
+use campanile_protocol::handshake::grant;
+use campanile_protocol::handshake::grant::Turn;
+use campanile_protocol::handshake::power;
+use campanile_protocol::page_table::SegmentId;
+
+use super::idle::Idle;
+use super::idle::Quiet;
+use super::kernel_queue::KernelQueue;
+use super::machine::Machine;
+use super::user_queue::Outcome;
+use super::watch::Watch;
+use super::watch::load;
+use crate::event::Event;
+use crate::kernel::name::KernelName;
+use crate::memory::mapping::Mapping;
+use crate::node::buffer::Node;
+use crate::vulkan::pipeline::Pipeline;
+
+/// How long one queue may run on while others of the same vGPU wait.
+const QUANTUM: Duration = Duration::from_millis(2);
+
+/// How long an engine that was asked to yield may finish what is short: turns between vGPUs are not shorter.
+const TURN: Duration = Duration::from_millis(2);
+
+/// What the control thread asks of the execution thread.
+#[derive(Debug)]
+pub enum Command {
+    /// A segment is mapped.
+    AddSegment(SegmentId, Arc<Mapping>),
+    /// A segment is gone.
+    RemoveSegment(SegmentId),
+    /// A kernel is compiled.
+    AddKernel(KernelName, Box<Pipeline>),
+    /// A kernel is gone.
+    RemoveKernel(KernelName),
+}
+
+/// The receiving end of commands, with the flag that says that some are there.
+#[derive(Debug)]
+pub struct Commands {
+    /// The commands.
+    pub receiver: mpsc::Receiver<Command>,
+    /// Raised after each is sent.
+    pub pending: Arc<AtomicBool>,
+}
+
+/// The eventfds of an engine.
+#[derive(Debug)]
+pub struct Events {
+    /// Engine → its vGPU's thread.
+    pub event: Event,
+    /// Engine → supervisor.
+    pub grant: Event,
+    /// Anybody → engine.
+    pub wake: Event,
+}
+
+/// All state of an engine.
+#[derive(Debug)]
+pub struct Execution {
+    machine: Machine,
+    watch: Watch,
+    kernel_queue: KernelQueue,
+    kernel_blocked: bool,
+    runnable: VecDeque<u16>,
+    blocked: Vec<u16>,
+    generation: u64,
+    commands: Commands,
+    events: Events,
+    idle: Idle,
+    turn_began: Option<Instant>,
+}
+
+impl Execution {
+    /// An engine over its mapped memory.
+    pub fn new(machine: Machine, commands: Commands, events: Events, spin: Duration) -> Self {
+        let kernel_queue = KernelQueue::new(&machine.shared);
+        Self {
+            machine,
+            watch: Watch::default(),
+            kernel_queue,
+            kernel_blocked: false,
+            runnable: VecDeque::new(),
+            blocked: Vec::new(),
+            generation: 0,
+            commands,
+            events,
+            idle: Idle::new(spin),
+            turn_began: None,
+        }
+    }
+
+    /// Runs until the process ends.
+    pub fn run(mut self) -> ! {
+        loop {
+            self.catch_up();
+            self.collect();
+            if !self.has_runnable() {
+                self.rest();
+                continue;
+            }
+            let Some(word) = self.machine.shared.word(block::GRANT) else { continue };
+            match grant::take_turn(word) {
+                Turn::Run => {
+                    self.turn_began = None;
+                    self.idle.work(&self.machine.shared);
+                    self.step();
+                }
+                Turn::Stop if self.turn_began.get_or_insert_with(Instant::now).elapsed() < TURN => {
+                    self.idle.work(&self.machine.shared);
+                    self.step();
+                }
+                Turn::Stop => {
+                    self.turn_began = None;
+                    if grant::yield_turn(word) {
+                        self.events.grant.signal();
+                    }
+                }
+                Turn::Ask => {
+                    self.events.grant.signal();
+                    self.wait_for_grant();
+                }
+                Turn::Wait => self.wait_for_grant(),
+            }
+        }
+    }
+
+    /// Acts on what the daemon changed: commands, tables, page-table generation.
+    fn catch_up(&mut self) {
+        if self.commands.pending.swap(false, Ordering::Acquire) {
+            self.drain_commands();
+        }
+        let generation = load(&self.machine.shared, block::PAGE_TABLE_GENERATION);
+        if generation != self.generation {
+            self.generation = generation;
+            self.watch.drop_resolved();
+            if let Some(ack) = self.machine.shared.word(block::PAGE_TABLE_ACK) {
+                ack.store(generation, Ordering::Release);
+            }
+            self.events.event.signal();
+        }
+        if self.watch.is_stale(&self.machine.shared) {
+            // Segments that new queues lie in come before the queues.
+            self.drain_commands();
+            let mut look = Vec::new();
+            self.watch.refresh(&self.machine.shared, |queue| look.push(queue));
+            for index in look {
+                if let Some((queue, process)) = self.watch.queue(index) {
+                    let space = process.space(&self.machine.tables, &self.machine.segments);
+                    queue.look(&space);
+                    if queue.has_work() && !self.runnable.contains(&index) && !self.blocked.contains(&index) {
+                        self.runnable.push_back(index);
+                    }
+                }
+            }
+            self.events.event.signal();
+        }
+    }
+
+    fn drain_commands(&mut self) {
+        while let Ok(command) = self.commands.receiver.try_recv() {
+            match command {
+                Command::AddSegment(id, mapping) => self.machine.segments.insert(id, mapping),
+                Command::RemoveSegment(id) => {
+                    self.machine.segments.remove(id);
+                    if let Node::Compute(compute) = &mut self.machine.node {
+                        compute.forget_segment(id);
+                    }
+                }
+                Command::AddKernel(id, kernel) => {
+                    if let Node::Compute(compute) = &mut self.machine.node {
+                        compute.add_kernel(id, *kernel);
+                    }
+                }
+                Command::RemoveKernel(id) => {
+                    if let Node::Compute(compute) = &mut self.machine.node {
+                        compute.remove_kernel(id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn collect(&mut self) {
+        let mut rung: [Option<(u16, u64)>; 8] = [None; 8];
+        let mut count = 0;
+        let mut more = Vec::new();
+        self.watch.collect(&self.machine.tables, &self.machine.segments, |queue, value| {
+            if let Some(place) = rung.get_mut(count) {
+                *place = Some((queue, value));
+                count += 1;
+            } else {
+                more.push((queue, value));
+            }
+        });
+        for (index, value) in rung.into_iter().flatten().chain(more) {
+            if let Some((queue, process)) = self.watch.queue(index) {
+                queue.rung(value, &process.space(&self.machine.tables, &self.machine.segments));
+                if queue.has_work() && !self.runnable.contains(&index) && !self.blocked.contains(&index) {
+                    self.runnable.push_back(index);
+                }
+            }
+        }
+    }
+
+    fn has_runnable(&mut self) -> bool {
+        if !self.blocked.is_empty() {
+            let (watch, tables, segments) = (&mut self.watch, &self.machine.tables, &self.machine.segments);
+            let runnable = &mut self.runnable;
+            self.blocked.retain(|&index| match watch.queue(index) {
+                Some((queue, process)) if !queue.is_ready(&process.space(tables, segments)) => true,
+                Some(_) => {
+                    runnable.push_back(index);
+                    false
+                }
+                None => false,
+            });
+        }
+        if self.kernel_blocked && self.kernel_queue.is_ready(&self.machine, &mut self.watch) {
+            self.kernel_blocked = false;
+        }
+        !self.runnable.is_empty() || self.kernel_has_work()
+    }
+
+    fn kernel_has_work(&self) -> bool {
+        !self.kernel_blocked && self.kernel_queue.has_work(&self.machine.shared)
+    }
+
+    /// One buffer of the hardware queue, then one of the user-mode queue whose turn it is.
+    fn step(&mut self) {
+        let begun = Instant::now();
+        let shared = Arc::clone(&self.machine.shared);
+        let sequence = load(&shared, block::WATCH_SEQUENCE);
+        let generation = self.generation;
+        let others = self.runnable.len() > 1 || (self.kernel_has_work() && !self.runnable.is_empty());
+        let pending = Arc::clone(&self.commands.pending);
+        let mut should_pause = || {
+            let turn = grant::Grant::from_word(load(&shared, block::GRANT));
+            (turn.phase == grant::Phase::Revoking && begun.elapsed() > TURN)
+                || load(&shared, block::WATCH_SEQUENCE) != sequence
+                || load(&shared, block::PAGE_TABLE_GENERATION) != generation
+                || pending.load(Ordering::Acquire)
+                || (others && begun.elapsed() > QUANTUM)
+        };
+        if self.kernel_has_work() {
+            let outcome = self.kernel_queue.turn(&mut self.machine, &mut self.watch, &mut should_pause);
+            match outcome {
+                Outcome::WakeWaiter => {
+                    self.beat();
+                    // PAIRS WITH adapter/process.rs `stop_listening`.
+                    if self.machine.shared.word(block::LISTENER).is_none_or(power::needs_poke) {
+                        self.events.event.signal();
+                    }
+                }
+                Outcome::Blocked => self.kernel_blocked = true,
+                Outcome::Idle | Outcome::More | Outcome::Faulted => {}
+            }
+        }
+        let Some(index) = self.runnable.pop_front() else { return };
+        let Some((queue, process)) = self.watch.queue(index) else { return };
+        let outcome = queue.turn(&mut self.machine, process, &mut should_pause);
+        let more = queue.has_work();
+        match outcome {
+            Outcome::Blocked => {
+                self.blocked.push(index);
+                return;
+            }
+            Outcome::Faulted => self.ask_attention(index),
+            Outcome::WakeWaiter => {
+                self.ask_attention(index);
+                self.beat();
+            }
+            Outcome::Idle | Outcome::More => self.beat(),
+        }
+        if more {
+            self.runnable.push_back(index);
+        }
+    }
+
+    fn beat(&self) {
+        if let Some(word) = self.machine.shared.word(block::HEARTBEAT) {
+            word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    fn ask_attention(&self, queue: u16) {
+        if let Some(word) = self.machine.shared.word(block::ATTENTION + u64::from(queue / 64) * 8) {
+            word.fetch_or(1 << (queue % 64), Ordering::Release);
+        }
+        self.events.event.signal();
+    }
+
+    fn is_stale(&self) -> bool {
+        self.commands.pending.load(Ordering::Acquire)
+            || self.watch.is_stale(&self.machine.shared)
+            || load(&self.machine.shared, block::PAGE_TABLE_GENERATION) != self.generation
+    }
+
+    /// Nothing to run: spin for a while, then sleep.
+    fn rest(&mut self) {
+        if let Some(word) = self.machine.shared.word(block::GRANT)
+            && grant::Grant::from_word(word.load(Ordering::Relaxed)).phase == grant::Phase::Revoking
+            && grant::release(word)
+        {
+            self.events.grant.signal();
+        }
+        let quiet = Quiet {
+            is_stale: self.is_stale() || self.kernel_has_work(),
+            waits: !self.blocked.is_empty() || self.kernel_blocked,
+            has_doorbells: self.watch.has_doorbells(),
+        };
+        self.idle.rest(&self.machine.shared, &self.events, quiet, || {
+            self.commands.pending.load(Ordering::Acquire)
+                || self.watch.is_stale(&self.machine.shared)
+                || load(&self.machine.shared, block::PAGE_TABLE_GENERATION) != self.generation
+                || (!self.kernel_blocked && self.kernel_queue.has_work(&self.machine.shared))
+        });
+    }
+
+    fn wait_for_grant(&mut self) {
+        self.idle.nap(&self.machine.shared, &self.events.wake, None, || {
+            let grant = grant::Grant::from_word(load(&self.machine.shared, block::GRANT));
+            grant.holds() || self.is_stale()
+        });
+    }
+}

@@ -1,0 +1,139 @@
+//! An engine without work: spin, then nap or F1 (design §5, UMS-115 to UMS-122).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_protocol::engine::block;
+use campanile_protocol::handshake::grant;
+use campanile_protocol::handshake::power;
+
+use super::execution::Events;
+use super::watch::load;
+use crate::event::Event;
+use crate::memory::mapping::Mapping;
+
+/// Looks between two readings of the clock.
+const LOOKS_PER_CLOCK: u32 = 64;
+/// How long a nap lasts while a wait is open that nobody will announce the end of.
+const NAP: Duration = Duration::from_millis(1);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Working,
+    Spinning(Instant),
+    F1Wanted,
+}
+
+/// What an engine without work has, so that it knows how to rest.
+#[derive(Debug, Clone, Copy)]
+pub struct Quiet {
+    /// The daemon has changed something: look again first.
+    pub is_stale: bool,
+    /// A fence wait is open: doorbells stay connected and naps are short.
+    pub waits: bool,
+    /// Doorbells are watched.
+    pub has_doorbells: bool,
+}
+
+/// How far an engine is on its way to sleep.
+#[derive(Debug)]
+pub struct Idle {
+    spin: Duration,
+    phase: Phase,
+    looks: u32,
+}
+
+impl Idle {
+    /// An engine that spins for `spin` before it sleeps.
+    pub fn new(spin: Duration) -> Self {
+        Self { spin, phase: Phase::Working, looks: 0 }
+    }
+
+    /// There is work: whatever was begun on the way to sleep is taken back.
+    pub fn work(&mut self, shared: &Mapping) {
+        if self.phase == Phase::F1Wanted
+            && let Some(word) = shared.word(block::POWER)
+            && !power::cancel_f1(word)
+        {
+            // The daemon was faster and has disconnected the doorbells; guests reconnect.
+            word.store(power::ACTIVE, Ordering::Release);
+        }
+        self.phase = Phase::Working;
+    }
+
+    /// One look without work.
+    pub fn rest(&mut self, shared: &Mapping, events: &Events, quiet: Quiet, has_work: impl Fn() -> bool) {
+        if quiet.is_stale {
+            return;
+        }
+        match self.phase {
+            Phase::Working => {
+                self.phase = Phase::Spinning(Instant::now());
+                self.looks = 0;
+            }
+            Phase::Spinning(since) => {
+                std::hint::spin_loop();
+                self.looks += 1;
+                if self.looks < LOOKS_PER_CLOCK {
+                    return;
+                }
+                self.looks = 0;
+                if since.elapsed() < self.spin {
+                    return;
+                }
+                if quiet.waits {
+                    self.nap(shared, &events.wake, Some(NAP), has_work);
+                } else if let Some(word) = shared.word(block::POWER) {
+                    power::want_f1(word);
+                    events.event.signal();
+                    self.phase = Phase::F1Wanted;
+                }
+            }
+            Phase::F1Wanted => {
+                if load(shared, block::POWER) == power::F1_ALLOWED && quiet.has_doorbells {
+                    // Not disconnected yet, or a guest has connected since: its rings would reach nobody.
+                    self.work(shared);
+                } else if load(shared, block::POWER) == power::F1_ALLOWED {
+                    self.sleep(shared, events, has_work);
+                } else {
+                    // The daemon pokes an engine that is not ACTIVE; rings wait for the nap at the most.
+                    events.wake.wait(Some(NAP));
+                }
+            }
+        }
+    }
+
+    /// F1: gives the node back and sleeps until poked.
+    fn sleep(&mut self, shared: &Mapping, events: &Events, has_work: impl Fn() -> bool) {
+        if let Some(word) = shared.word(block::GRANT)
+            && grant::release(word)
+        {
+            events.grant.signal();
+        }
+        self.block(shared, &events.wake, power::ASLEEP, None, has_work);
+        self.phase = Phase::Working;
+    }
+
+    /// A sleep with doorbells connected.
+    pub fn nap(&self, shared: &Mapping, wake: &Event, limit: Option<Duration>, has_work: impl Fn() -> bool) {
+        self.block(shared, wake, power::NAPPING, limit, has_work);
+    }
+
+    fn block(
+        &self,
+        shared: &Mapping,
+        wake: &Event,
+        state: u64,
+        limit: Option<Duration>,
+        has_work: impl Fn() -> bool,
+    ) {
+        let Some(word) = shared.word(block::POWER) else { return };
+        // A poke that came before now stands for work that `has_work` will see.
+        wake.drain();
+        if power::may_block(word, state, has_work) {
+            wake.wait(limit);
+            word.store(power::ACTIVE, Ordering::Release);
+        }
+    }
+}

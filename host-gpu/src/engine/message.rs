@@ -1,0 +1,135 @@
+//! What goes over the engine channel.
+
+use serde::Deserialize;
+use serde::Serialize;
+use zerocopy::FromBytes;
+use zerocopy::Immutable;
+use zerocopy::IntoBytes;
+use zerocopy::KnownLayout;
+
+use crate::kernel::name::KernelName;
+
+/// Which node an engine process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeKind {
+    /// Kernels, copies, fills (node 0).
+    Compute,
+    /// Copies and fills (node 1).
+    Copy,
+}
+
+/// First message to an engine. Descriptors, in order: shared block, VRAM, page tables, event eventfd, grant
+/// eventfd, wake eventfd.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Start {
+    /// The node.
+    pub node: NodeKind,
+    /// Bytes of VRAM.
+    pub vram_bytes: u64,
+    /// Bytes of the page-table file.
+    pub table_bytes: u64,
+    /// Microseconds without work before the engine asks for F1.
+    pub spin_microseconds: u64,
+    /// Whether to drop privileges; false only where the kernel has no means for it.
+    pub sandbox: bool,
+    /// Part of the name of the Vulkan device to use, or none for the best.
+    pub vulkan_device: Option<String>,
+}
+
+/// Descriptors of [`Start`].
+pub const START_DESCRIPTORS: usize = 6;
+
+/// One run of a segment, in the list file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RunRecord {
+    /// Which of the files, from zero.
+    pub file: u64,
+    /// Byte offset in it.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Most runs of one segment: each is a mapping of its own in the engine and in the daemon.
+pub const MAX_RUNS: u64 = 16 * 1024;
+
+/// From the daemon.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// Maps runs of files as one segment. Descriptors: a file with the list of [`RunRecord`]s, then the files
+    /// that they name.
+    AddSegment {
+        /// Its number.
+        segment: u16,
+        /// Records in the list.
+        runs: u64,
+    },
+    /// Forgets a segment; sent after the page-table acknowledgement.
+    RemoveSegment {
+        /// Its number.
+        segment: u16,
+    },
+    /// Compiles a kernel; the source is behind the message.
+    CreateKernel {
+        /// The kernel.
+        kernel: KernelName,
+        /// `LANGUAGE_*` of the protocol.
+        language: u32,
+        /// Entry point, where there are several.
+        entry: Option<String>,
+    },
+    /// Forgets a kernel.
+    DestroyKernel {
+        /// The kernel.
+        kernel: KernelName,
+    },
+}
+
+/// From an engine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "response", rename_all = "snake_case")]
+pub enum Response {
+    /// Up and running.
+    Started {
+        /// What it runs on, in words.
+        device: String,
+    },
+    /// Cannot run; the process ends.
+    Refused {
+        /// Why, and what helps.
+        reason: String,
+    },
+    /// The segment is mapped.
+    SegmentAdded {
+        /// Its number.
+        segment: u16,
+    },
+    /// The segment could not be mapped.
+    SegmentRefused {
+        /// Its number.
+        segment: u16,
+        /// Why.
+        reason: String,
+    },
+    /// The kernel is compiled and warm.
+    KernelCreated {
+        /// The kernel.
+        kernel: KernelName,
+        /// Threads of a group.
+        workgroup: [u32; 3],
+        /// Buffers that a dispatch must bind.
+        binding_count: u32,
+        /// Constant bytes that a dispatch must carry.
+        constant_bytes: u32,
+    },
+    /// The kernel was refused.
+    KernelRefused {
+        /// The kernel.
+        kernel: KernelName,
+        /// Why, for the guest programmer.
+        reason: String,
+    },
+}

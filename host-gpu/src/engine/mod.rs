@@ -1,0 +1,27 @@
+//! The engine process: one node of one vGPU, in a process of its own.
+//!
+//! ```text
+//!   daemon                         engine process (`campanile engine`)
+//!   ──────                         ───────────────────────────────────
+//!   channel (socket) ────────────▶ control thread: segments, kernels ──┐ commands
+//!   shared block ────────────────▶ execution thread ◀──────────────────┘
+//!     doorbell slots, tables         watch ▶ collect rings ▶ fetch ▶ run buffer ▶ fence
+//!     HW queue                       idle ▶ spin ▶ F1 or nap on the wake eventfd
+//!   event eventfd ◀───────────────   results, faults, waiters, F1 wish, acknowledgements
+//!   grant eventfd (supervisor) ◀──   wants, or gives back, the node
+//! ```
+//!
+//! The execution thread makes no system call while it has work. It owns all state; the control thread only
+//! sends it commands.
+
+pub mod channel;
+pub mod control;
+pub mod execution;
+pub mod idle;
+pub mod kernel_queue;
+pub mod machine;
+pub mod message;
+pub mod sandbox;
+pub mod start;
+pub mod user_queue;
+pub mod watch;

@@ -1,0 +1,179 @@
+//! From a bare process to a running engine.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use campanile_protocol::engine::block::BLOCK_BYTES;
+use campanile_protocol::page_table::SegmentId;
+
+use super::channel::Channel;
+use super::channel::ChannelError;
+use super::control::Compiler;
+use super::control::Control;
+use super::execution::Commands;
+use super::execution::Events;
+use super::execution::Execution;
+use super::machine::Machine;
+use super::message::NodeKind;
+use super::message::Response;
+use super::message::START_DESCRIPTORS;
+use super::message::Start;
+use super::sandbox::Workload;
+use super::sandbox::error::SandboxError;
+use super::sandbox::files::restrict_files;
+use super::sandbox::process::drop_capabilities;
+use super::sandbox::process::harden_process;
+use super::sandbox::system_calls::restrict_system_calls;
+use crate::event::Event;
+use crate::kernel::sanitizer::Sanitizer;
+use crate::memory::mapping::Access;
+use crate::memory::mapping::MapError;
+use crate::memory::mapping::Mapping;
+use crate::memory::segment::Segments;
+use crate::node::buffer::Node;
+use crate::node::compute::ComputeNode;
+use crate::vulkan::driver::Driver;
+use crate::vulkan::info::Info;
+use crate::vulkan::info::Kind;
+use crate::vulkan::options::Options;
+
+/// Why an engine could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The daemon is gone or spoke nonsense.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    /// The first message came without what it needs.
+    #[error("the start message came with {0} descriptors instead of {START_DESCRIPTORS}")]
+    Descriptors(usize),
+    /// Memory could not be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// A system call failed.
+    #[error("engine start: {0}")]
+    System(#[from] std::io::Error),
+    /// The node cannot work on this machine.
+    #[error("{0}")]
+    Node(String),
+    /// Privileges could not be dropped.
+    #[error("engine sandbox: {0}")]
+    Sandbox(#[from] SandboxError),
+}
+
+/// Runs an engine over the channel `socket`; returns only when it cannot start.
+pub fn main(socket: OwnedFd) -> StartError {
+    let channel = Channel::from_socket(socket);
+    match prepare(&channel) {
+        Ok(ready) => match ready.go(channel) {
+            Ok(never) => never,
+            Err(error) => error,
+        },
+        Err(error) => {
+            // The daemon may be gone too; then nobody needs the reason.
+            let _sent = channel.send(&Response::Refused { reason: error.to_string() }, &[], &[], true);
+            error
+        }
+    }
+}
+
+struct Ready {
+    start: Start,
+    execution: Execution,
+    commands: mpsc::Sender<super::execution::Command>,
+    pending: Arc<AtomicBool>,
+    wake: Event,
+    compiler: Option<Compiler>,
+    device: String,
+    workload: Workload,
+}
+
+fn prepare(channel: &Channel) -> Result<Ready, StartError> {
+    let received = loop {
+        if let Some(received) = channel.receive::<Start>(true)? {
+            break received;
+        }
+    };
+    let start = received.message;
+    let count = received.descriptors.len();
+    let descriptors: [OwnedFd; START_DESCRIPTORS] =
+        received.descriptors.try_into().map_err(|_| StartError::Descriptors(count))?;
+    let [block, vram, tables, event, grant, wake] = descriptors;
+    let shared = Arc::new(Mapping::new(block.into(), 0, BLOCK_BYTES, Access::ReadWrite)?);
+    let vram = Arc::new(Mapping::new(vram.into(), 0, start.vram_bytes, Access::ReadWrite)?);
+    let tables = Mapping::new(tables.into(), 0, start.table_bytes, Access::ReadOnly)?;
+    let events = Events { event: event.into(), grant: grant.into(), wake: wake.into() };
+
+    harden_process()?;
+    if start.sandbox {
+        drop_capabilities()?;
+        restrict_files(start.node)?;
+    }
+    let (node, compiler, device, workload) = match start.node {
+        NodeKind::Copy => (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies),
+        NodeKind::Compute => {
+            let (node, compiler, info) = open_compute(&start)?;
+            let workload =
+                if info.kind == Kind::Cpu { Workload::KernelsOnCpu } else { Workload::KernelsOnGpu };
+            (node, Some(compiler), info.to_string(), workload)
+        }
+    };
+    let (sender, receiver) = mpsc::channel();
+    let pending = Arc::new(AtomicBool::new(false));
+    let wake = events.wake.try_clone()?;
+    let commands = Commands { receiver, pending: Arc::clone(&pending) };
+    let spin = Duration::from_micros(start.spin_microseconds);
+    let mut segments = Segments::default();
+    segments.insert(SegmentId::VRAM, vram);
+    let execution = Execution::new(Machine { shared, tables, segments, node }, commands, events, spin);
+    Ok(Ready { start, execution, commands: sender, pending, wake, compiler, device, workload })
+}
+
+fn open_compute(start: &Start) -> Result<(Node, Compiler, Info), StartError> {
+    let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
+    let options = Options { name: start.vulkan_device.clone(), ..Options::default() };
+    let mut driver = Driver::open(&options).map_err(|e| refused(&e))?;
+    driver.self_test().map_err(|e| refused(&e))?;
+    let info = driver.info().clone();
+    let sanitizer = Sanitizer::start().map_err(|e| refused(&e))?;
+    let compiler = Compiler { sanitizer, pipelines: driver.compiler() };
+    Ok((Node::Compute(Box::new(ComputeNode::new(driver))), compiler, info))
+}
+
+impl Ready {
+    fn go(self, channel: Channel) -> Result<StartError, StartError> {
+        let Self { start, execution, commands, pending, wake, compiler, device, workload } = self;
+        let control = Control { channel, commands, pending, wake, compiler };
+        // Threads start before the filter forbids it, and nothing of a guest is read before the filter is there.
+        let (outcome_tx, outcome_rx) = mpsc::channel();
+        let builder = thread::Builder::new().name("control".to_owned());
+        let thread = builder.spawn(move || {
+            let Ok(outcome) = outcome_rx.recv() else { return };
+            let is_refused = matches!(outcome, Response::Refused { .. });
+            let sent = control.channel.send(&outcome, &[], &[], true);
+            if is_refused {
+                return;
+            }
+            let error = sent.err().unwrap_or_else(|| control.run());
+            log::debug!("engine ends: {error}");
+            // The daemon is gone, and with it whoever could use a result.
+            std::process::exit(0);
+        })?;
+        let sealed =
+            if start.sandbox { restrict_system_calls(workload).map_err(StartError::from) } else { Ok(()) };
+        let outcome = match &sealed {
+            Ok(()) => Response::Started { device },
+            Err(error) => Response::Refused { reason: error.to_string() },
+        };
+        // Received or not: a control thread that is gone has ended the process.
+        let _sent = outcome_tx.send(outcome);
+        if let Err(error) = sealed {
+            let _ended = thread.join();
+            return Err(error);
+        }
+        execution.run()
+    }
+}

@@ -1,0 +1,262 @@
+//! One user-mode queue in an engine: fetches its ring, runs, and writes its progress fence.
+//!
+//! ```text
+//!   ring rung ──▶ PENDING ──fetch──▶ RUNNING ──▶ fence ──▶ PENDING or IDLE
+//!                                      │  ▲
+//!                              Blocked ▼  │ looked at again
+//!                                    BLOCKED
+//!   a rule broken, anywhere ──▶ STOPPED: the report says why; its device is put in error by the daemon
+//! ```
+
+use std::sync::atomic::Ordering;
+
+use campanile_protocol::device_page;
+use campanile_protocol::engine::block;
+use campanile_protocol::engine::block::QueueEntry;
+use campanile_protocol::handshake::doorbell;
+use campanile_protocol::handshake::fence;
+use campanile_protocol::packet::Fault;
+use campanile_protocol::packet::MAX_DMA_BUFFER;
+use campanile_protocol::queue::ring;
+use campanile_protocol::queue::ring::Pending;
+use campanile_protocol::queue::ring::RingEntry;
+use zerocopy::FromBytes;
+
+use super::machine::Machine;
+use super::watch::Process;
+use crate::memory::mapping::Mapping;
+use crate::memory::page_table::reader::Intent;
+use crate::memory::segment::Place;
+use crate::node::buffer::Buffer;
+use crate::node::buffer::Step;
+use crate::node::space::Space;
+use crate::node::space::Stop;
+
+/// What became of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// Nothing left to do.
+    Idle,
+    /// More to do.
+    More,
+    /// Waits for memory or a fence.
+    Blocked,
+    /// Stopped for good; the daemon must be told.
+    Faulted,
+    /// A waiter of the progress fence must be woken. More to do, perhaps.
+    WakeWaiter,
+}
+
+#[derive(Debug)]
+struct Resolved {
+    ring: Place,
+    control: Place,
+}
+
+/// A user-mode queue.
+#[derive(Debug)]
+pub struct UserQueue {
+    index: u16,
+    entry: QueueEntry,
+    consumed: u64,
+    completed: u64,
+    write_pointer: u64,
+    resolved: Option<Resolved>,
+    running: Option<(Buffer, RingEntry)>,
+    /// A look found the ring control on the move.
+    owes_look: bool,
+    stopped: bool,
+}
+
+impl UserQueue {
+    /// A queue that came up.
+    pub fn new(index: u16, entry: QueueEntry) -> Self {
+        Self {
+            index,
+            entry,
+            consumed: entry.consumed,
+            completed: entry.completed,
+            write_pointer: entry.consumed,
+            resolved: None,
+            running: None,
+            owes_look: false,
+            stopped: false,
+        }
+    }
+
+    /// Whether this is the queue of `entry`.
+    pub fn is_of(&self, entry: &QueueEntry) -> bool {
+        self.entry == *entry
+    }
+
+    /// Index of its process.
+    pub fn process(&self) -> u32 {
+        self.entry.process
+    }
+
+    /// Forgets what was resolved.
+    pub fn drop_resolved(&mut self) {
+        self.resolved = None;
+    }
+
+    /// The guest rang with this write pointer. One behind what was seen already is an old cell, read again because
+    /// a neighbour rang, or a guest that goes back: the ring control says which (UMS-93).
+    pub fn rung(&mut self, value: u64, space: &Space<'_>) {
+        if value >= self.write_pointer {
+            self.write_pointer = value;
+        } else {
+            self.look(space);
+        }
+    }
+
+    /// Whether there is something to do.
+    pub fn has_work(&self) -> bool {
+        !self.stopped && (self.running.is_some() || self.owes_look || self.write_pointer != self.consumed)
+    }
+
+    /// Whether a blocked queue can go on.
+    pub fn is_ready(&self, space: &Space<'_>) -> bool {
+        self.running.as_ref().is_none_or(|(buffer, _)| buffer.is_ready(space))
+    }
+
+    /// Looks at the write pointer in the ring control (after a connect, before a disconnect is done).
+    pub fn look(&mut self, space: &Space<'_>) {
+        if self.stopped {
+            return;
+        }
+        self.owes_look = match self.resolve(space) {
+            Ok(resolved) => {
+                if let Some(word) = resolved.control.word(ring::CONTROL_WRITE_POINTER) {
+                    self.write_pointer = doorbell::final_look(word);
+                }
+                false
+            }
+            Err(stop) => stop == Stop::Moving,
+        };
+    }
+
+    fn resolve(&mut self, space: &Space<'_>) -> Result<&Resolved, Stop> {
+        if self.resolved.is_none() {
+            let bytes = u64::from(self.entry.ring_entries) * ring::RING_ENTRY_BYTES;
+            self.resolved = Some(Resolved {
+                ring: space.place(self.entry.ring_va, bytes, Intent::Read)?,
+                control: space.place(self.entry.control_va, ring::CONTROL_BYTES, Intent::Write)?,
+            });
+        }
+        self.resolved.as_ref().ok_or(Stop::Moving)
+    }
+
+    fn fetch(&mut self, space: &Space<'_>) -> Result<Option<RingEntry>, Stop> {
+        match ring::pending(self.consumed, self.write_pointer, self.entry.ring_entries) {
+            Pending::Nothing => return Ok(None),
+            Pending::Invalid => return Err(Stop::fault(Fault::WritePointer)),
+            Pending::Entries(_) => {}
+        }
+        let place = self.consumed % u64::from(self.entry.ring_entries) * ring::RING_ENTRY_BYTES;
+        let ring_va = self.entry.ring_va;
+        let resolved = self.resolve(space)?;
+        let mut bytes = [0; size_of::<RingEntry>()];
+        let offset = resolved.ring.offset + place;
+        let slice = resolved.ring.mapping.slice(offset, ring::RING_ENTRY_BYTES);
+        slice.ok_or(Stop::Fault(Fault::PageFault, ring_va + place))?.copy_to(&mut bytes);
+        let entry = RingEntry::read_from_bytes(&bytes).map_err(|_| Stop::fault(Fault::RingEntry))?;
+        if entry.flags != 0 || entry.reserved != 0 || entry.length > MAX_DMA_BUFFER {
+            return Err(Stop::Fault(Fault::RingEntry, ring_va + place));
+        }
+        if entry.fence_value <= self.completed {
+            return Err(Stop::Fault(Fault::FenceValue, ring_va + place));
+        }
+        Ok(Some(entry))
+    }
+
+    /// Runs at most one buffer.
+    pub fn turn(
+        &mut self,
+        machine: &mut Machine,
+        process: &mut Process,
+        should_pause: &mut dyn FnMut() -> bool,
+    ) -> Outcome {
+        if self.stopped {
+            return Outcome::Idle;
+        }
+        let Machine { shared, tables, segments, node } = machine;
+        let space = process.space(tables, segments);
+        if self.owes_look {
+            self.look(&space);
+            if self.owes_look && self.running.is_none() {
+                return Outcome::Blocked;
+            }
+        }
+        if self.running.is_none() {
+            let fetched = self.fetch(&space).and_then(|entry| {
+                entry
+                    .map(|entry| Ok((Buffer::fetch(&space, entry.buffer_va, entry.length)?, entry)))
+                    .transpose()
+            });
+            match fetched {
+                Ok(None) => return Outcome::Idle,
+                Ok(Some(running)) => self.running = Some(running),
+                Err(stop) => return self.stop(shared, stop),
+            }
+        }
+        let Some((buffer, entry)) = self.running.as_mut() else { return Outcome::Idle };
+        let entry = *entry;
+        match buffer.run(node, &space, should_pause) {
+            Step::Done => {}
+            Step::Blocked => return Outcome::Blocked,
+            Step::Paused => return Outcome::More,
+            Step::Fault(fault, address) => return self.stop(shared, Stop::Fault(fault, address)),
+        }
+        match self.retire(&entry, machine, process) {
+            Ok(true) => Outcome::WakeWaiter,
+            Ok(false) if self.has_work() => Outcome::More,
+            Ok(false) => Outcome::Idle,
+            Err(stop) => self.stop(&machine.shared, stop),
+        }
+    }
+
+    /// Read pointer first, then the fence, so that who sees the fence sees the room in the ring. True when a
+    /// waiter is due.
+    fn retire(&mut self, entry: &RingEntry, machine: &Machine, process: &mut Process) -> Result<bool, Stop> {
+        let Machine { shared, tables, segments, .. } = machine;
+        let space = process.space(tables, segments);
+        // While the ring control is on the move the buffer stays, done as it is.
+        self.resolve(&space)?;
+        self.running = None;
+        self.consumed += 1;
+        self.completed = entry.fence_value;
+        let consumed = self.consumed;
+        if let Some(word) = self.resolve(&space)?.control.word(ring::CONTROL_READ_POINTER) {
+            word.store(consumed, Ordering::Release);
+        }
+        let base = block::queue(u32::from(self.index));
+        for (offset, value) in
+            [(block::QUEUE_CONSUMED, self.consumed), (block::QUEUE_COMPLETED, self.completed)]
+        {
+            if let Some(word) = shared.word(base + offset) {
+                word.store(value, Ordering::Release);
+            }
+        }
+        let missing = Stop::Fault(Fault::PageFault, 0);
+        let page = process.page(tables, segments).ok_or(missing)?;
+        let current = page.word(device_page::fence(self.entry.fence_index)).ok_or(missing)?;
+        let monitored = shared.word(base + block::QUEUE_MONITORED).ok_or(missing)?;
+        Ok(fence::signal(current, monitored, entry.fence_value))
+    }
+
+    fn stop(&mut self, shared: &Mapping, stop: Stop) -> Outcome {
+        let Stop::Fault(fault, address) = stop else { return Outcome::Blocked };
+        self.stopped = true;
+        self.running = None;
+        let base = block::queue(u32::from(self.index));
+        if let Some(word) = shared.word(base + block::QUEUE_FAULT_VA) {
+            word.store(address, Ordering::Relaxed);
+        }
+        if let Some(word) = shared.word(base + block::QUEUE_FAULT) {
+            // PAIRS WITH the daemon's load after ATTENTION: the address is there first.
+            word.store(fault as u64, Ordering::Release);
+        }
+        Outcome::Faulted
+    }
+}

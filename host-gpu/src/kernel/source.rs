@@ -1,0 +1,32 @@
+//! What a guest sends as a kernel: a claim, only its size is checked.
+
+/// The longest source that is looked at, bytes. 128 KiB of SPIR-V is far beyond any kernel seen in practice
+/// and keeps the nesting that an attacker can reach within the sanitizer's stack.
+pub const SOURCE_LIMIT: usize = 128 * 1024;
+
+/// What a kernel is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Language {
+    /// WGSL text, UTF-8.
+    Wgsl,
+    /// SPIR-V, little-endian words, logical addressing, GLSL flavour.
+    SpirV,
+}
+
+/// A guest's kernel as received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// What `bytes` are.
+    pub language: Language,
+    /// The text or words, at most [`SOURCE_LIMIT`].
+    pub bytes: Vec<u8>,
+    /// Which compute entry point is meant; `None` where the module has one only.
+    pub entry: Option<String>,
+}
+
+impl Source {
+    /// WGSL text with a single entry point.
+    pub fn wgsl(text: &str) -> Self {
+        Self { language: Language::Wgsl, bytes: text.as_bytes().to_vec(), entry: None }
+    }
+}

@@ -1,0 +1,19 @@
+//! The GPU of Campanile: what a guest's work runs on.
+//!
+//! ```text
+//!   daemon ──▶ adapter ──spawn, shared block, channel──▶ engine (process)
+//!                                                          │ rings, HW queue
+//!                                                          ▼
+//!                                                         node ──▶ kernel (naga) ──▶ vulkan
+//!                                                          │
+//!                                                          ▼
+//!                                                        memory (page tables, segments)
+//! ```
+
+pub mod adapter;
+pub mod engine;
+pub mod event;
+pub mod kernel;
+pub mod memory;
+pub mod node;
+pub mod vulkan;

@@ -1,0 +1,236 @@
+//! The daemon's side: builds and changes tables.
+
+use std::fs::File;
+use std::sync::atomic::Ordering;
+
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::page_table::END_ADDRESS;
+use campanile_protocol::page_table::FIRST_ADDRESS;
+use campanile_protocol::page_table::LEVELS;
+use campanile_protocol::page_table::PageTableEntry;
+use campanile_protocol::page_table::SegmentId;
+use campanile_protocol::page_table::TABLE_ENTRIES;
+use campanile_protocol::page_table::table_index;
+
+use crate::memory::mapping::Access;
+use crate::memory::mapping::MapError;
+use crate::memory::mapping::Mapping;
+use crate::memory::vram;
+
+/// Tables of all address spaces of one vGPU, at the most (64 MiB of them map 32 GiB).
+pub const MAX_TABLES: u64 = 16 * 1024;
+
+/// Why a table could not be changed. Nothing was.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum TableError {
+    /// An address or size that is misaligned or outside the space.
+    #[error("GPU address {address:#x} with {size:#x} bytes is misaligned or outside the address space")]
+    Range {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        size: u64,
+    },
+    /// Something is mapped there already.
+    #[error("GPU address {0:#x} is mapped already")]
+    Overlap(u64),
+    /// No table is left.
+    #[error("all {MAX_TABLES} page tables of the vGPU are in use")]
+    Exhausted,
+}
+
+/// Why the table file could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TableFileError {
+    /// The memfd could not be made.
+    #[error("making the page-table file: {0}")]
+    File(#[from] std::io::Error),
+    /// It could not be mapped.
+    #[error("mapping the page-table file: {0}")]
+    Map(#[from] MapError),
+}
+
+/// All page tables of one vGPU. Owned by its thread in the daemon.
+#[derive(Debug)]
+pub struct PageTables {
+    file: File,
+    mapping: Mapping,
+    free: Vec<u64>,
+    next: u64,
+}
+
+/// The root page table of one guest process: its whole address space (MCDM-38).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Root(pub u64);
+
+impl PageTables {
+    /// An empty table file.
+    pub fn new() -> Result<Self, TableFileError> {
+        let length = MAX_TABLES * PAGE_SIZE;
+        let file = vram::create_memfd("campanile-page-tables", length)?;
+        let mapping = Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite)?;
+        Ok(Self { file, mapping, free: Vec::new(), next: 1 })
+    }
+
+    /// The file, for an engine to map read-only.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The daemon's own view, to check what it has mapped.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    fn entry(&self, table: u64, index: u64) -> PageTableEntry {
+        let word = self.mapping.word(table * PAGE_SIZE + index * 8);
+        PageTableEntry(word.map_or(0, |word| word.load(Ordering::Acquire)))
+    }
+
+    fn store(&self, table: u64, index: u64, entry: PageTableEntry) {
+        if let Some(word) = self.mapping.word(table * PAGE_SIZE + index * 8) {
+            // PAIRS WITH reader.rs `walk`.
+            word.store(entry.0, Ordering::Release);
+        }
+    }
+
+    fn allocate(&mut self) -> Result<u64, TableError> {
+        let table = match self.free.pop() {
+            Some(table) => table,
+            None if self.next < MAX_TABLES => {
+                self.next += 1;
+                self.next - 1
+            }
+            None => return Err(TableError::Exhausted),
+        };
+        for index in 0..TABLE_ENTRIES {
+            self.store(table, index, PageTableEntry::NONE);
+        }
+        Ok(table)
+    }
+
+    /// A new, empty address space.
+    pub fn create_root(&mut self) -> Result<Root, TableError> {
+        self.allocate().map(Root)
+    }
+
+    /// Gives all tables of a space back. Only after every engine has forgotten it.
+    pub fn destroy_root(&mut self, root: Root) {
+        self.release(root.0, LEVELS - 1);
+    }
+
+    fn release(&mut self, table: u64, level: u32) {
+        if level > 0 {
+            for index in 0..TABLE_ENTRIES {
+                let entry = self.entry(table, index);
+                if entry.is_present() {
+                    self.release(entry.offset() / PAGE_SIZE, level - 1);
+                }
+            }
+        }
+        self.free.push(table);
+    }
+
+    /// The leaf table that holds `address`, made where it is missing.
+    fn leaf(&mut self, root: Root, address: u64) -> Result<u64, TableError> {
+        let mut table = root.0;
+        for level in (1..LEVELS).rev() {
+            let index = table_index(address, level);
+            let entry = self.entry(table, index);
+            table = if entry.is_present() {
+                entry.offset() / PAGE_SIZE
+            } else {
+                let below = self.allocate()?;
+                self.store(table, index, PageTableEntry::table(below));
+                below
+            };
+        }
+        Ok(table)
+    }
+
+    fn check(address: u64, size: u64) -> Result<(), TableError> {
+        let range = TableError::Range { address, size };
+        let end = address.checked_add(size).ok_or(TableError::Range { address, size })?;
+        let aligned = address.is_multiple_of(PAGE_SIZE) && size.is_multiple_of(PAGE_SIZE);
+        if aligned && size > 0 && address >= FIRST_ADDRESS && end <= END_ADDRESS {
+            Ok(())
+        } else {
+            Err(range)
+        }
+    }
+
+    fn set(
+        &mut self,
+        root: Root,
+        address: u64,
+        size: u64,
+        mut entry: impl FnMut(u64) -> PageTableEntry,
+    ) -> Result<(), TableError> {
+        let mut at = 0;
+        while at < size {
+            let table = self.leaf(root, address + at)?;
+            let mut index = table_index(address + at, 0);
+            while index < TABLE_ENTRIES && at < size {
+                self.store(table, index, entry(at));
+                index += 1;
+                at += PAGE_SIZE;
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps `size` bytes of `segment` from `offset` at `address`, where nothing may be mapped.
+    pub fn map(
+        &mut self,
+        root: Root,
+        address: u64,
+        segment: SegmentId,
+        offset: u64,
+        size: u64,
+        writable: bool,
+    ) -> Result<(), TableError> {
+        Self::check(address, size)?;
+        let mut at = 0;
+        while at < size {
+            let table = match self.leaf(root, address + at) {
+                Ok(table) => table,
+                Err(error) => {
+                    return Err(error);
+                }
+            };
+            let index = table_index(address + at, 0);
+            let entry = self.entry(table, index);
+            if entry.is_present() || entry.is_moving() {
+                return Err(TableError::Overlap(address + at));
+            }
+            at += PAGE_SIZE;
+        }
+        self.set(root, address, size, |at| PageTableEntry::page(segment, offset + at, writable))
+    }
+
+    /// Unmaps. Engines may still use what they have resolved, until they have acknowledged the next generation.
+    pub fn unmap(&mut self, root: Root, address: u64, size: u64) -> Result<(), TableError> {
+        Self::check(address, size)?;
+        self.set(root, address, size, |_| PageTableEntry::NONE)
+    }
+
+    /// Marks a mapping as on the move.
+    pub fn start_move(&mut self, root: Root, address: u64, size: u64) -> Result<(), TableError> {
+        Self::check(address, size)?;
+        self.set(root, address, size, |_| PageTableEntry::MOVING)
+    }
+
+    /// Maps again what was on the move.
+    pub fn end_move(
+        &mut self,
+        root: Root,
+        address: u64,
+        segment: SegmentId,
+        offset: u64,
+        size: u64,
+        writable: bool,
+    ) -> Result<(), TableError> {
+        Self::check(address, size)?;
+        self.set(root, address, size, |at| PageTableEntry::page(segment, offset + at, writable))
+    }
+}

@@ -1,0 +1,172 @@
+//! One DMA buffer under way.
+
+use std::sync::atomic::Ordering;
+
+use campanile_protocol::packet::Fault;
+use campanile_protocol::packet::MAX_DMA_BUFFER;
+use rustix::time::ClockId;
+use rustix::time::clock_gettime;
+
+use super::compute::ComputeNode;
+use super::packet;
+use super::packet::Packet;
+use super::space::Space;
+use super::space::Stop;
+use super::transfer;
+use crate::memory::page_table::reader::Intent;
+
+/// How a run of a buffer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Step {
+    /// All packets are done, and their stores are visible.
+    Done,
+    /// A fence is not there yet, or memory is on the move: run others, then look again.
+    Blocked,
+    /// Stopped at a boundary because it was told to; goes on where it is.
+    Paused,
+    /// The guest's fault: code and address.
+    Fault(Fault, u64),
+}
+
+/// What a buffer runs on.
+#[derive(Debug)]
+pub enum Node {
+    /// Copies, fills and fences.
+    Copy,
+    /// Those and kernels.
+    Compute(Box<ComputeNode>),
+}
+
+/// A DMA buffer: a copy of its packets, made once, and how far it is.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    at: usize,
+    done_in_packet: u64,
+}
+
+impl Buffer {
+    /// Copies the packets at `address`.
+    pub fn fetch(space: &Space<'_>, address: u64, length: u32) -> Result<Self, Stop> {
+        if length > MAX_DMA_BUFFER || !length.is_multiple_of(8) || !address.is_multiple_of(8) {
+            return Err(Stop::Fault(Fault::RingEntry, address));
+        }
+        let mut bytes = vec![0; length as usize];
+        space.read(address, &mut bytes)?;
+        Ok(Self { bytes, at: 0, done_in_packet: 0 })
+    }
+
+    /// Whether a buffer that was blocked can go on: its fence is there, or it does not wait for one.
+    pub fn is_ready(&self, space: &Space<'_>) -> bool {
+        let Ok((Packet::Wait(fence), _)) = packet::decode(&self.bytes[self.at..]) else { return true };
+        match space.word(fence.va, Intent::Read) {
+            Ok(place) => place.word(0).is_none_or(|word| word.load(Ordering::Acquire) >= fence.value),
+            Err(stop) => stop != Stop::Moving,
+        }
+    }
+
+    /// Runs packets until the end, a fault, a fence that is not there, or `should_pause` at a boundary.
+    pub fn run(
+        &mut self,
+        node: &mut Node,
+        space: &Space<'_>,
+        should_pause: &mut dyn FnMut() -> bool,
+    ) -> Step {
+        let step = self.advance(node, space, should_pause);
+        // Whatever comes next (a fence, another process, a generation acknowledged) sees all that was started.
+        let finished = match node {
+            Node::Copy => Ok(()),
+            Node::Compute(compute) => compute.finish(),
+        };
+        match (step, finished) {
+            (Ok(step), Ok(())) => step,
+            (Err(Stop::Moving), Ok(())) => Step::Blocked,
+            (Err(Stop::Fault(fault, address)), Ok(())) => Step::Fault(fault, address),
+            (_, Err(fault)) => Step::Fault(fault, 0),
+        }
+    }
+
+    fn advance(
+        &mut self,
+        node: &mut Node,
+        space: &Space<'_>,
+        should_pause: &mut dyn FnMut() -> bool,
+    ) -> Result<Step, Stop> {
+        while self.at < self.bytes.len() {
+            let (packet, size) = packet::decode(&self.bytes[self.at..]).map_err(Stop::fault)?;
+            match packet {
+                Packet::Nop => {}
+                Packet::Barrier => finish(node)?,
+                Packet::Copy(copy) => {
+                    transfer::check_copy(&copy).map_err(Stop::fault)?;
+                    finish(node)?;
+                    loop {
+                        match transfer::copy_chunk(space, &copy, self.done_in_packet)? {
+                            0 => break,
+                            chunk => self.done_in_packet += chunk,
+                        }
+                        if self.done_in_packet < copy.size && should_pause() {
+                            return Ok(Step::Paused);
+                        }
+                    }
+                }
+                Packet::Fill(fill) => {
+                    finish(node)?;
+                    loop {
+                        match transfer::fill_chunk(space, &fill, self.done_in_packet)? {
+                            0 => break,
+                            chunk => self.done_in_packet += chunk,
+                        }
+                        if self.done_in_packet < fill.size && should_pause() {
+                            return Ok(Step::Paused);
+                        }
+                    }
+                }
+                Packet::Dispatch(launch) => match node {
+                    Node::Copy => return Err(Stop::fault(Fault::NotOnThisNode)),
+                    Node::Compute(compute) => compute.launch(space, &launch)?,
+                },
+                Packet::Signal(fence) => {
+                    finish(node)?;
+                    let place = space.word(fence.va, Intent::Write)?;
+                    let word = place.word(0).ok_or(Stop::Fault(Fault::PageFault, fence.va))?;
+                    word.store(fence.value, Ordering::Release);
+                }
+                Packet::Wait(fence) => {
+                    let place = space.word(fence.va, Intent::Read)?;
+                    let word = place.word(0).ok_or(Stop::Fault(Fault::PageFault, fence.va))?;
+                    if word.load(Ordering::Acquire) < fence.value {
+                        return Ok(Step::Blocked);
+                    }
+                }
+                Packet::Timestamp(timestamp) => {
+                    finish(node)?;
+                    let place = space.word(timestamp.va, Intent::Write)?;
+                    let word = place.word(0).ok_or(Stop::Fault(Fault::PageFault, timestamp.va))?;
+                    word.store(monotonic_nanoseconds(), Ordering::Release);
+                }
+            }
+            self.at += size;
+            self.done_in_packet = 0;
+            if self.at < self.bytes.len() && should_pause() {
+                return Ok(Step::Paused);
+            }
+        }
+        Ok(Step::Done)
+    }
+}
+
+fn finish(node: &mut Node) -> Result<(), Stop> {
+    match node {
+        Node::Copy => Ok(()),
+        Node::Compute(compute) => compute.finish().map_err(Stop::fault),
+    }
+}
+
+fn monotonic_nanoseconds() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(now.tv_nsec).unwrap_or(0);
+    seconds * 1_000_000_000 + nanoseconds
+}

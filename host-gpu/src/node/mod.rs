@@ -1,0 +1,16 @@
+//! What runs DMA buffers: the nodes of the GPU.
+//!
+//! ```text
+//!   Buffer (bytes copied once) ──decode──▶ Packet ──run──▶ copy · fill · fence      (every node)
+//!                                                   └─────▶ dispatch               (compute node, Vulkan)
+//!   a run ends:  Done · Blocked (fence not there yet) · Paused (told to stop at a boundary) · Fault
+//! ```
+//!
+//! A buffer keeps its place, so one that was paused or blocked goes on where it stopped. Every address is
+//! resolved when its packet, or its chunk, runs.
+
+pub mod buffer;
+pub mod compute;
+pub mod packet;
+pub mod space;
+pub mod transfer;

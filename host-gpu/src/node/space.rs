@@ -1,0 +1,88 @@
+//! The memory of one guest process, as a buffer reaches it.
+
+use campanile_protocol::packet::Fault;
+
+use crate::memory::mapping::Mapping;
+use crate::memory::page_table::reader;
+use crate::memory::page_table::reader::Intent;
+use crate::memory::page_table::reader::Miss;
+use crate::memory::page_table::reader::Run;
+use crate::memory::segment::Place;
+use crate::memory::segment::Segments;
+
+/// Why a packet could not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The guest's fault: code and address.
+    Fault(Fault, u64),
+    /// Memory is on the move: try again.
+    Moving,
+}
+
+impl Stop {
+    /// A fault that no address explains.
+    pub const fn fault(fault: Fault) -> Self {
+        Self::Fault(fault, 0)
+    }
+}
+
+impl From<Miss> for Stop {
+    fn from(miss: Miss) -> Self {
+        match miss {
+            Miss::Fault(address) => Self::Fault(Fault::PageFault, address),
+            Miss::Moving => Self::Moving,
+        }
+    }
+}
+
+/// One address space with the segments that it leads to.
+#[derive(Debug, Clone, Copy)]
+pub struct Space<'a> {
+    /// The table file of the vGPU.
+    pub tables: &'a Mapping,
+    /// Page index of the root.
+    pub root: u64,
+    /// The segments.
+    pub segments: &'a Segments,
+}
+
+impl Space<'_> {
+    /// The runs of a range.
+    pub fn runs(&self, address: u64, length: u64, intent: Intent) -> Result<Vec<Run>, Stop> {
+        let mut runs = Vec::new();
+        reader::resolve(self.tables, self.root, address, length, intent, |run| runs.push(run))?;
+        Ok(runs)
+    }
+
+    /// A range that must lie in one piece.
+    pub fn place(&self, address: u64, length: u64, intent: Intent) -> Result<Place, Stop> {
+        let run = reader::resolve_one(self.tables, self.root, address, length, intent)?;
+        self.segments.place(run).ok_or(Stop::Fault(Fault::PageFault, address))
+    }
+
+    /// A 64-bit word, which must be aligned.
+    pub fn word(&self, address: u64, intent: Intent) -> Result<Place, Stop> {
+        if !address.is_multiple_of(8) {
+            return Err(Stop::Fault(Fault::PacketField, address));
+        }
+        self.place(address, 8, intent)
+    }
+
+    /// Copies `into.len()` bytes out of the space.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Stop> {
+        let mut at = 0;
+        let mut outside = false;
+        reader::resolve(self.tables, self.root, address, into.len() as u64, Intent::Read, |run| {
+            let Some(slice) =
+                self.segments.get(run.segment).and_then(|map| map.slice(run.offset, run.length))
+            else {
+                outside = true;
+                return;
+            };
+            let end = at + slice.len();
+            slice.copy_to(&mut into[at..end]);
+            at = end;
+        })?;
+        if outside { Err(Stop::Fault(Fault::PageFault, address)) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,208 @@
+//! The driver: open a device, import memory, run kernels.
+
+use std::hint;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::kernel::program::BINDING_LIMIT;
+use crate::kernel::program::Kernel;
+use crate::vulkan::error::VulkanError;
+use crate::vulkan::import::HostRange;
+use crate::vulkan::import::Import;
+use crate::vulkan::info::Info;
+use crate::vulkan::info::Kind;
+use crate::vulkan::info::Limits;
+use crate::vulkan::options::Options;
+use crate::vulkan::pipeline::Compiler;
+use crate::vulkan::pipeline::Pipeline;
+use crate::vulkan::raw::commands::Place;
+use crate::vulkan::raw::commands::Slot;
+use crate::vulkan::raw::commands::Work;
+use crate::vulkan::raw::device::Gpu;
+use crate::vulkan::raw::device::Timeline;
+use crate::vulkan::raw::instance::Candidate;
+use crate::vulkan::raw::instance::Instance;
+use crate::vulkan::raw::program::Layout;
+use crate::vulkan::request;
+use crate::vulkan::request::Bound;
+use crate::vulkan::request::DispatchError;
+
+/// Dispatches in flight. A third gains nothing and doubles what a preemption has to wait for.
+pub const IN_FLIGHT: usize = 2;
+
+/// A dispatch, to be waited for at the driver that gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "what the dispatch writes is seen only after its ticket is done"]
+pub struct Ticket {
+    /// The timeline's value when it is done; 0 for what needed no work.
+    value: u64,
+}
+
+/// An opened device, for one thread.
+pub struct Driver {
+    info: Info,
+    spin: Duration,
+    compiler: Compiler,
+    /// The dispatch with timeline value `v` is in slot `v` modulo their number.
+    slots: Vec<Slot>,
+    timeline: Arc<Timeline>,
+    submitted: u64,
+    /// Kept to be filled again, never read across calls.
+    places: Vec<Place>,
+    gpu: Arc<Gpu>,
+}
+
+impl Driver {
+    /// Opens the best device there is.
+    pub fn open(options: &Options) -> Result<Self, VulkanError> {
+        let instance = Instance::open()?;
+        let candidate = choose(instance.candidates()?, options)?;
+        let gpu = Gpu::open(instance, &candidate)?;
+        let layout = Layout::new(&gpu)?;
+        let timeline = Arc::new(Timeline::new(&gpu)?);
+        let slots = (0..IN_FLIGHT).map(|_| Slot::new(&layout, &timeline)).collect::<Result<_, _>>()?;
+        let compiler = Compiler::new(&gpu, &layout, candidate.info.import)?;
+        let places = Vec::with_capacity(BINDING_LIMIT as usize);
+        let (info, spin) = (candidate.info, options.spin);
+        Ok(Self { info, spin, compiler, slots, timeline, submitted: 0, places, gpu })
+    }
+
+    /// What was opened.
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// How much it can.
+    pub fn limits(&self) -> &Limits {
+        &self.gpu.limits
+    }
+
+    /// What the offset of every bound range must be a multiple of, bytes.
+    pub fn binding_alignment(&self) -> u64 {
+        self.gpu.limits.binding_alignment
+    }
+
+    /// Makes host memory bindable. Microseconds, whatever its length: no byte is touched or copied.
+    pub fn import(&self, range: &HostRange) -> Result<Import, VulkanError> {
+        Import::new(&self.gpu, self.info.import, range)
+    }
+
+    /// The part of the driver that makes pipelines, for other threads.
+    pub fn compiler(&self) -> Compiler {
+        self.compiler.clone()
+    }
+
+    /// Makes a pipeline and has it compiled, on this thread.
+    pub fn pipeline(&self, kernel: &Kernel) -> Result<Pipeline, VulkanError> {
+        self.compiler.pipeline(kernel)
+    }
+
+    /// Starts the workgroups `base .. base + groups` of a grid. A grid without a group is done at once.
+    pub fn dispatch(
+        &mut self,
+        pipeline: &Pipeline,
+        bounds: &[Bound<'_>],
+        constants: &[u8],
+        base: [u32; 3],
+        groups: [u32; 3],
+    ) -> Result<Ticket, DispatchError> {
+        if !pipeline.is_of(&self.gpu) {
+            return Err(DispatchError::Foreign);
+        }
+        request::check_grid(&self.gpu.limits, base, groups)?;
+        if u32::try_from(constants.len()) != Ok(pipeline.constants()) {
+            let (given, wanted) = (constants.len(), pipeline.constants());
+            return Err(DispatchError::Constants { given, wanted });
+        }
+        request::place(&self.gpu, pipeline, bounds, &mut self.places)?;
+        if groups.contains(&0) {
+            return Ok(Ticket { value: 0 });
+        }
+
+        let value = self.submitted + 1;
+        let reached = self.timeline.reached()?;
+        let count = self.slots.len() as u64;
+        let index = usize::try_from(value % count).unwrap_or_default();
+        let free = self.slots.get_mut(index).filter(|_| value - reached <= count);
+        let slot = free.ok_or(DispatchError::Busy)?;
+        slot.retire(reached);
+        let work = Work { program: pipeline.program(), places: &self.places, constants, base, groups };
+        slot.run(&work, value)?;
+        self.submitted = value;
+        Ok(Ticket { value })
+    }
+
+    /// Whether the dispatch is done and what it wrote can be seen. Never sleeps.
+    pub fn is_done(&self, ticket: &Ticket) -> Result<bool, VulkanError> {
+        Ok(ticket.value == 0 || self.timeline.reached()? >= ticket.value)
+    }
+
+    /// Waits until the dispatch is done: looks for a while, then sleeps. For ever, if the kernel never ends.
+    pub fn wait(&mut self, ticket: Ticket) -> Result<(), VulkanError> {
+        if !self.look_for(&ticket)? {
+            self.timeline.wait(ticket.value, None)?;
+        }
+        self.retire()
+    }
+
+    /// Waits like [`Driver::wait`] but sleeps no longer than `limit`. Whether the dispatch is done.
+    pub fn wait_for(&mut self, ticket: &Ticket, limit: Duration) -> Result<bool, VulkanError> {
+        let done = self.look_for(ticket)? || self.timeline.wait(ticket.value, Some(limit))?;
+        self.retire()?;
+        Ok(done)
+    }
+
+    fn look_for(&self, ticket: &Ticket) -> Result<bool, VulkanError> {
+        let start = Instant::now();
+        loop {
+            if self.is_done(ticket)? {
+                return Ok(true);
+            }
+            if start.elapsed() >= self.spin {
+                return Ok(false);
+            }
+            hint::spin_loop();
+        }
+    }
+
+    /// Lets go of what finished work used, so that dropping an import or pipeline takes effect.
+    fn retire(&mut self) -> Result<(), VulkanError> {
+        let reached = self.timeline.reached()?;
+        for slot in &mut self.slots {
+            slot.retire(reached);
+        }
+        self.places.clear();
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// The best of `candidates` that `options` allow.
+fn choose(candidates: Vec<Candidate>, options: &Options) -> Result<Candidate, VulkanError> {
+    if candidates.is_empty() {
+        return Err(VulkanError::NoDevice);
+    }
+    let names: Vec<String> = candidates.iter().map(|c| c.info.name.clone()).collect();
+    let wanted = options.name.as_deref().unwrap_or_default().to_lowercase();
+    let named: Vec<Candidate> =
+        candidates.into_iter().filter(|c| c.info.name.to_lowercase().contains(&wanted)).collect();
+    if named.is_empty() {
+        return Err(VulkanError::NoDeviceOfThatName { wanted, found: names.join(", ") });
+    }
+    let (mut suitable, unsuitable): (Vec<_>, Vec<_>) = named.into_iter().partition(|c| c.missing.is_empty());
+    suitable.sort_by_key(|c| rank(c.info.kind, options.prefer));
+    suitable.into_iter().next().ok_or_else(|| {
+        let reason = |c: &Candidate| format!("{} lacks {}", c.info, c.missing.join(", "));
+        VulkanError::Unsuitable { reasons: unsuitable.iter().map(reason).collect::<Vec<_>>().join("; ") }
+    })
+}
+
+fn rank(kind: Kind, prefer: Option<Kind>) -> (bool, Kind) {
+    (prefer.is_some_and(|wanted| wanted != kind), kind)
+}

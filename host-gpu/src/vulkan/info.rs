@@ -1,0 +1,70 @@
+//! What a device is and how much it can.
+
+use std::fmt;
+
+/// What sort of thing a device is, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A card with memory of its own.
+    Discrete,
+    /// A GPU that shares the host's memory.
+    Integrated,
+    /// A GPU that another host lends.
+    Virtual,
+    /// A driver that runs kernels on the CPU, such as lavapipe.
+    Cpu,
+    /// None of these.
+    Other,
+}
+
+/// How host memory comes to the device. Each way is a module under `raw/`; dma-buf and copy are to follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ImportMethod {
+    /// `VK_EXT_external_memory_host`: the device works on the very pages.
+    HostPointer,
+}
+
+/// What the operator sees of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// The device's own name.
+    pub name: String,
+    /// The driver's name: `llvmpipe`.
+    pub driver: String,
+    /// The driver's version in its own words: `Mesa 25.0.7-2~bpo12+1 (LLVM 15.0.6)`.
+    pub driver_version: String,
+    /// The Vulkan version that the device implements: major, minor, patch.
+    pub api_version: [u32; 3],
+    /// What sort of device it is.
+    pub kind: Kind,
+    /// How it gets at host memory.
+    pub import: ImportMethod,
+}
+
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [major, minor, patch] = self.api_version;
+        let Self { name, driver, driver_version, .. } = self;
+        write!(f, "{name}, driver {driver} {driver_version}, Vulkan {major}.{minor}.{patch}")
+    }
+}
+
+/// How much a device can, as far as a dispatch or an import depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Workgroups per dimension, base included.
+    pub groups: [u32; 3],
+    /// The longest range that one binding may cover, bytes.
+    pub binding_length: u64,
+    /// What the offset of a binding must be a multiple of, bytes.
+    pub binding_alignment: u64,
+    /// What the address and length of imported memory must be multiples of, bytes.
+    pub import_alignment: u64,
+    /// Invocations per dimension of a workgroup.
+    pub workgroup: [u32; 3],
+    /// Invocations in a workgroup.
+    pub invocations: u32,
+    /// Bytes of workgroup memory.
+    pub workgroup_memory: u32,
+}

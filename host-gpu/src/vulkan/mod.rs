@@ -1,0 +1,37 @@
+//! The compute driver: guest kernels on a Vulkan device, over imported host memory.
+//!
+//! ```text
+//!  Options ─▶ Driver::open ─▶ self_test ─▶ sealed ─▶  dispatch ──▶ Ticket ──▶ wait / is_done
+//!             (loader, device,  (is this    (seccomp,   │  ▲
+//!              all demands)      driver      by whoever │  └ slot free again
+//!                                right?)     owns us)   ▼
+//!             Mapping ─▶ import ─▶ Import ──bound at──▶ slot 0 │ slot 1 ──submit──▶ queue ──raises──▶ timeline
+//!             Kernel ─▶ pipeline ─▶ Pipeline ──run by──▶ ┘ at most 2 in flight, in order
+//! ```
+//!
+//! - One [`driver::Driver`] belongs to one thread. [`pipeline::Compiler`] is its part that other threads may use.
+//! - Every dispatch sees what the host wrote before it and what earlier dispatches wrote; the host sees what a
+//!   dispatch wrote once its ticket is done.
+//! - Limits, ranges and bindings are checked in [`request`] before Vulkan sees them: a refusal is an
+//!   [`request::DispatchError`] and costs nothing. An [`error::VulkanError`] is the host's trouble.
+//! - A kernel without end is not ended here. Dropping anything that it uses waits for it: end the process instead.
+//! - A driver compiles at a kernel's first dispatch, so [`pipeline::Compiler::pipeline`] makes one of no groups.
+//!   lavapipe compiles on its queue's thread: 10 ms as a rule, ten seconds for the worst kernel that passes the
+//!   sanitizer, and until then nothing else runs on the device. Do not count that as a hang of a dispatch.
+//! - After one pipeline and one dispatch (the self-test's), dispatching makes no system call but futex.
+//! - Demanded: Vulkan 1.3, `VK_EXT_external_memory_host`, `robustBufferAccess` and `robustBufferAccess2`, timeline
+//!   semaphores, `shaderZeroInitializeWorkgroupMemory`. Never enabled: `bufferDeviceAddress`.
+//! - Whoever starts this process sets `VK_DRIVER_FILES` (one driver: opening takes 15 ms, not 150) and
+//!   `MESA_SHADER_CACHE_DISABLE=true` (the cache on disk would be a channel between guests, and needs `openat`).
+//!
+//! `raw` holds all unsafe code; the rest is safe.
+
+pub mod driver;
+pub mod error;
+pub mod import;
+pub mod info;
+pub mod options;
+pub mod pipeline;
+mod raw;
+pub mod request;
+pub mod self_test;

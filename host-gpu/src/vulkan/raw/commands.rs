@@ -1,0 +1,226 @@
+//! A place for one dispatch in flight: command buffer and descriptor set, made once and used again and again.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use ash::vk;
+
+use crate::kernel::program::BINDING_LIMIT;
+use crate::vulkan::error::VulkanError;
+use crate::vulkan::error::failed;
+use crate::vulkan::raw::device::Gpu;
+use crate::vulkan::raw::device::Timeline;
+use crate::vulkan::raw::memory::Buffer;
+use crate::vulkan::raw::program::Layout;
+use crate::vulkan::raw::program::Program;
+
+const BINDINGS: usize = BINDING_LIMIT as usize;
+
+/// A buffer range at a binding number.
+#[derive(Clone)]
+pub(in crate::vulkan) struct Place {
+    pub(in crate::vulkan) binding: u32,
+    pub(in crate::vulkan) buffer: Arc<Buffer>,
+    pub(in crate::vulkan) offset: u64,
+    pub(in crate::vulkan) length: u64,
+}
+
+/// One dispatch, checked: every binding of the program is in `places`, at most 16, ranges inside their buffers
+/// and within the device's limits, base and groups too.
+pub(in crate::vulkan) struct Work<'a> {
+    pub(in crate::vulkan) program: &'a Arc<Program>,
+    pub(in crate::vulkan) places: &'a [Place],
+    pub(in crate::vulkan) constants: &'a [u8],
+    pub(in crate::vulkan) base: [u32; 3],
+    pub(in crate::vulkan) groups: [u32; 3],
+}
+
+/// What pending work uses.
+struct Pending {
+    value: u64,
+    _program: Arc<Program>,
+}
+
+/// A reusable place for one dispatch at a time.
+pub(in crate::vulkan) struct Slot {
+    gpu: Arc<Gpu>,
+    layout: Arc<Layout>,
+    timeline: Arc<Timeline>,
+    command_pool: vk::CommandPool,
+    commands: vk::CommandBuffer,
+    descriptor_pool: vk::DescriptorPool,
+    set: vk::DescriptorSet,
+    pending: Option<Pending>,
+    /// What `pending` binds; kept apart so that its storage is used again.
+    bound: Vec<Arc<Buffer>>,
+}
+
+impl Slot {
+    /// Makes a slot whose work raises `timeline`.
+    pub(in crate::vulkan) fn new(
+        layout: &Arc<Layout>,
+        timeline: &Arc<Timeline>,
+    ) -> Result<Self, VulkanError> {
+        let device = &layout.gpu.device;
+        let mut slot = Self {
+            gpu: Arc::clone(&layout.gpu),
+            layout: Arc::clone(layout),
+            timeline: Arc::clone(timeline),
+            command_pool: vk::CommandPool::null(),
+            commands: vk::CommandBuffer::null(),
+            descriptor_pool: vk::DescriptorPool::null(),
+            set: vk::DescriptorSet::null(),
+            pending: None,
+            bound: Vec::with_capacity(BINDINGS),
+        };
+        let info = vk::CommandPoolCreateInfo::default()
+            .queue_family_index(layout.gpu.family)
+            .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER);
+        // SAFETY: the family is the one that the device was created with.
+        let pool = unsafe { device.create_command_pool(&info, None) };
+        slot.command_pool = pool.map_err(failed("vkCreateCommandPool"))?;
+        let info = vk::CommandBufferAllocateInfo::default()
+            .command_pool(slot.command_pool)
+            .level(vk::CommandBufferLevel::PRIMARY)
+            .command_buffer_count(1);
+        // SAFETY: the pool was just created and is used by this slot only.
+        let buffers = unsafe { device.allocate_command_buffers(&info) };
+        let buffers = buffers.map_err(failed("vkAllocateCommandBuffers"))?;
+        slot.commands = buffers.first().copied().unwrap_or_default();
+
+        let sizes = [vk::DescriptorPoolSize::default()
+            .ty(vk::DescriptorType::STORAGE_BUFFER)
+            .descriptor_count(BINDING_LIMIT)];
+        let info = vk::DescriptorPoolCreateInfo::default().max_sets(1).pool_sizes(&sizes);
+        // SAFETY: `info` outlives the call.
+        let pool = unsafe { device.create_descriptor_pool(&info, None) };
+        slot.descriptor_pool = pool.map_err(failed("vkCreateDescriptorPool"))?;
+        let layouts = [layout.set];
+        let info = vk::DescriptorSetAllocateInfo::default()
+            .descriptor_pool(slot.descriptor_pool)
+            .set_layouts(&layouts);
+        // SAFETY: the pool was just created with room for one set of this layout.
+        let sets = unsafe { device.allocate_descriptor_sets(&info) };
+        slot.set = sets.map_err(failed("vkAllocateDescriptorSets"))?.first().copied().unwrap_or_default();
+        Ok(slot)
+    }
+
+    /// Whether the slot's last work is done, and if so lets go of what it used.
+    pub(in crate::vulkan) fn retire(&mut self, reached: u64) -> bool {
+        if self.pending.as_ref().is_some_and(|pending| pending.value > reached) {
+            return false;
+        }
+        self.pending = None;
+        self.bound.clear();
+        true
+    }
+
+    /// Records and submits `work`, which raises the timeline to `value`. The slot must be free; where it is
+    /// not, this waits.
+    pub(in crate::vulkan) fn run(&mut self, work: &Work<'_>, value: u64) -> Result<(), VulkanError> {
+        self.settle()?;
+        self.bind(work.places);
+        self.record(work)?;
+        self.bound.extend(work.places.iter().map(|place| Arc::clone(&place.buffer)));
+        self.pending = Some(Pending { value, _program: Arc::clone(work.program) });
+        // SAFETY: recorded just now and not pending, `settle` saw to that; what it uses is held until `value`.
+        let submitted = unsafe { self.gpu.submit(self.commands, &self.timeline, value) };
+        if submitted.is_err() {
+            // It never became pending, and nothing will raise the timeline for it.
+            self.retire(value);
+        }
+        submitted
+    }
+
+    /// Sleeps until nothing is pending.
+    fn settle(&mut self) -> Result<(), VulkanError> {
+        if let Some(pending) = &self.pending {
+            self.timeline.wait(pending.value, None)?;
+            self.retire(u64::MAX);
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, places: &[Place]) {
+        let mut ranges = [[vk::DescriptorBufferInfo::default()]; BINDINGS];
+        for (range, place) in ranges.iter_mut().zip(places) {
+            *range = [vk::DescriptorBufferInfo {
+                buffer: place.buffer.raw,
+                offset: place.offset,
+                range: place.length,
+            }];
+        }
+        let mut writes = [vk::WriteDescriptorSet::default(); BINDINGS];
+        for ((write, range), place) in writes.iter_mut().zip(&ranges).zip(places) {
+            *write = vk::WriteDescriptorSet::default()
+                .dst_set(self.set)
+                .dst_binding(place.binding)
+                .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                .buffer_info(range);
+        }
+        let writes = writes.get(..places.len()).unwrap_or_default();
+        // SAFETY: no pending work uses the set; buffers are alive and ranges inside them, by `Work`'s contract.
+        unsafe { self.gpu.device.update_descriptor_sets(writes, &[]) };
+    }
+
+    fn record(&mut self, work: &Work<'_>) -> Result<(), VulkanError> {
+        let (device, commands) = (&self.gpu.device, self.commands);
+        let begin = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
+        // SAFETY: the command buffer is not pending, and its pool allows the implicit reset.
+        unsafe { device.begin_command_buffer(commands, &begin) }.map_err(failed("vkBeginCommandBuffer"))?;
+        // What the host and earlier kernels wrote is seen by this one.
+        self.barrier(
+            (
+                vk::PipelineStageFlags::HOST | vk::PipelineStageFlags::COMPUTE_SHADER,
+                vk::AccessFlags::HOST_WRITE | vk::AccessFlags::SHADER_WRITE,
+            ),
+            (
+                vk::PipelineStageFlags::COMPUTE_SHADER,
+                vk::AccessFlags::SHADER_READ | vk::AccessFlags::SHADER_WRITE,
+            ),
+        );
+        let (point, layout) = (vk::PipelineBindPoint::COMPUTE, self.layout.pipeline);
+        // SAFETY: recording; the program is alive and a compute pipeline.
+        unsafe { device.cmd_bind_pipeline(commands, point, work.program.raw) };
+        // SAFETY: recording; the set is of the layout's only set layout.
+        unsafe { device.cmd_bind_descriptor_sets(commands, point, layout, 0, &[self.set], &[]) };
+        if !work.constants.is_empty() {
+            // SAFETY: recording; at most 128 bytes, a multiple of 4, by `Work`'s contract.
+            unsafe {
+                device.cmd_push_constants(commands, layout, vk::ShaderStageFlags::COMPUTE, 0, work.constants)
+            };
+        }
+        let ([x, y, z], [width, height, depth]) = (work.base, work.groups);
+        // SAFETY: recording; within the device's limits by `Work`'s contract; the pipeline has DISPATCH_BASE.
+        unsafe { device.cmd_dispatch_base(commands, x, y, z, width, height, depth) };
+        // What this kernel wrote is seen by the host.
+        self.barrier(
+            (vk::PipelineStageFlags::COMPUTE_SHADER, vk::AccessFlags::SHADER_WRITE),
+            (vk::PipelineStageFlags::HOST, vk::AccessFlags::HOST_READ | vk::AccessFlags::HOST_WRITE),
+        );
+        // SAFETY: recording, outside any render pass.
+        unsafe { device.end_command_buffer(commands) }.map_err(failed("vkEndCommandBuffer"))
+    }
+
+    fn barrier(
+        &self,
+        from: (vk::PipelineStageFlags, vk::AccessFlags),
+        to: (vk::PipelineStageFlags, vk::AccessFlags),
+    ) {
+        let barriers = [vk::MemoryBarrier::default().src_access_mask(from.1).dst_access_mask(to.1)];
+        let (device, flags) = (&self.gpu.device, vk::DependencyFlags::empty());
+        // SAFETY: called while recording; the access masks belong to the stages.
+        unsafe { device.cmd_pipeline_barrier(self.commands, from.0, to.0, flags, &barriers, &[], &[]) };
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // On a lost device nothing runs any more, and there is nobody to tell.
+        let _ = self.settle();
+        // SAFETY: nothing is pending; null handles are ignored.
+        unsafe { self.gpu.device.destroy_descriptor_pool(self.descriptor_pool, None) };
+        // SAFETY: as above.
+        unsafe { self.gpu.device.destroy_command_pool(self.command_pool, None) };
+    }
+}

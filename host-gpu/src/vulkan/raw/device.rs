@@ -1,0 +1,148 @@
+//! The opened device: its queue, and the counter that says how far the queue has come.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use ash::ext;
+use ash::vk;
+
+use crate::vulkan::error::VulkanError;
+use crate::vulkan::error::failed;
+use crate::vulkan::info::Limits;
+use crate::vulkan::raw::instance::Candidate;
+use crate::vulkan::raw::instance::EXTENSIONS;
+use crate::vulkan::raw::instance::Instance;
+
+/// An opened device with one compute queue.
+pub(in crate::vulkan) struct Gpu {
+    pub(super) device: ash::Device,
+    pub(super) host_memory: ext::external_memory_host::Device,
+    pub(super) memory_types: vk::PhysicalDeviceMemoryProperties,
+    pub(super) family: u32,
+    pub(in crate::vulkan) limits: Limits,
+    /// Submission needs external synchronisation.
+    queue: Mutex<vk::Queue>,
+    // Last: destroyed after the device.
+    _instance: Instance,
+}
+
+impl Gpu {
+    /// Opens `candidate`, which comes from `instance` and misses nothing.
+    pub(in crate::vulkan) fn open(
+        instance: Instance,
+        candidate: &Candidate,
+    ) -> Result<Arc<Self>, VulkanError> {
+        let family = candidate.family;
+        let queues =
+            [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
+        let extensions = EXTENSIONS.map(std::ffi::CStr::as_ptr);
+        // Never bufferDeviceAddress: on a CPU device it would hand out pointers into this process.
+        let base = vk::PhysicalDeviceFeatures::default().robust_buffer_access(true);
+        let mut robustness = vk::PhysicalDeviceRobustness2FeaturesEXT::default().robust_buffer_access2(true);
+        let mut v12 = vk::PhysicalDeviceVulkan12Features::default().timeline_semaphore(true);
+        let mut v13 =
+            vk::PhysicalDeviceVulkan13Features::default().shader_zero_initialize_workgroup_memory(true);
+        let info = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_extension_names(&extensions)
+            .enabled_features(&base)
+            .push_next(&mut robustness)
+            .push_next(&mut v12)
+            .push_next(&mut v13);
+        // SAFETY: the physical device is the instance's, offers all that `info` enables, and `info` outlives the call.
+        let device = unsafe { instance.raw.create_device(candidate.device, &info, None) };
+        let device = device.map_err(failed("vkCreateDevice"))?;
+        // SAFETY: the device was just created with one queue of this family.
+        let queue = unsafe { device.get_device_queue(family, 0) };
+        // SAFETY: the physical device is the instance's.
+        let memory_types = unsafe { instance.raw.get_physical_device_memory_properties(candidate.device) };
+        Ok(Arc::new(Self {
+            host_memory: ext::external_memory_host::Device::new(&instance.raw, &device),
+            memory_types,
+            family,
+            limits: candidate.limits,
+            queue: Mutex::new(queue),
+            device,
+            _instance: instance,
+        }))
+    }
+
+    /// Submits a recorded command buffer that raises `timeline` to `value`.
+    ///
+    /// # Safety
+    ///
+    /// `commands` is of this device, fully recorded and not pending; it and all that it uses stay alive until
+    /// `timeline` reaches `value`, which is above every value given before.
+    pub(super) unsafe fn submit(
+        &self,
+        commands: vk::CommandBuffer,
+        timeline: &Timeline,
+        value: u64,
+    ) -> Result<(), VulkanError> {
+        let (commands, semaphores, values) = ([commands], [timeline.semaphore], [value]);
+        let mut signal = vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&values);
+        let submits = [vk::SubmitInfo::default()
+            .command_buffers(&commands)
+            .signal_semaphores(&semaphores)
+            .push_next(&mut signal)];
+        // The queue is a handle: a panic elsewhere cannot have left it half changed.
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the queue is locked; the rest is this function's contract.
+        unsafe { self.device.queue_submit(*queue, &submits, vk::Fence::null()) }
+            .map_err(failed("vkQueueSubmit"))
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // SAFETY: whatever was made from the device holds an `Arc` of this, so nothing is left, running or not.
+        unsafe { self.device.destroy_device(None) };
+    }
+}
+
+/// A counter that submissions raise in order.
+pub(in crate::vulkan) struct Timeline {
+    gpu: Arc<Gpu>,
+    semaphore: vk::Semaphore,
+}
+
+impl Timeline {
+    /// A counter at zero.
+    pub(in crate::vulkan) fn new(gpu: &Arc<Gpu>) -> Result<Self, VulkanError> {
+        let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+        // SAFETY: `info` outlives the call.
+        let semaphore = unsafe { gpu.device.create_semaphore(&info, None) };
+        Ok(Self { gpu: Arc::clone(gpu), semaphore: semaphore.map_err(failed("vkCreateSemaphore"))? })
+    }
+
+    /// How far the queue has come.
+    pub(in crate::vulkan) fn reached(&self) -> Result<u64, VulkanError> {
+        // SAFETY: the semaphore is alive and a timeline.
+        let value = unsafe { self.gpu.device.get_semaphore_counter_value(self.semaphore) };
+        value.map_err(failed("vkGetSemaphoreCounterValue"))
+    }
+
+    /// Sleeps until `value` is reached, or for `limit` (`None`: for ever). Whether it was reached.
+    pub(in crate::vulkan) fn wait(&self, value: u64, limit: Option<Duration>) -> Result<bool, VulkanError> {
+        let (semaphores, values) = ([self.semaphore], [value]);
+        let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
+        let nanoseconds = limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        // SAFETY: the semaphore is alive and a timeline; `info` outlives the call.
+        match unsafe { self.gpu.device.wait_semaphores(&info, nanoseconds) } {
+            Ok(()) => Ok(true),
+            Err(vk::Result::TIMEOUT) => Ok(false),
+            Err(result) => Err(failed("vkWaitSemaphores")(result)),
+        }
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        // SAFETY: slots that have a submission pending on this hold an `Arc` of it and wait before they let go.
+        unsafe { self.gpu.device.destroy_semaphore(self.semaphore, None) };
+    }
+}

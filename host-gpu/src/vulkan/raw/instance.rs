@@ -1,0 +1,195 @@
+//! The loader, and what devices it knows.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+
+use ash::ext;
+use ash::vk;
+
+use crate::kernel::program::BINDING_LIMIT;
+use crate::kernel::program::CONSTANTS_LIMIT;
+use crate::vulkan::error::VulkanError;
+use crate::vulkan::error::failed;
+use crate::vulkan::info::ImportMethod;
+use crate::vulkan::info::Info;
+use crate::vulkan::info::Kind;
+use crate::vulkan::info::Limits;
+
+/// The longest binding on any device. Two of it are the longest buffer, see `import.rs`.
+const BINDING_LENGTH_CAP: u64 = 1 << 30;
+
+/// What every device must have.
+pub(super) const EXTENSIONS: [&CStr; 2] = [ext::external_memory_host::NAME, ext::robustness2::NAME];
+
+/// A connection to the loader.
+pub(in crate::vulkan) struct Instance {
+    pub(super) raw: ash::Instance,
+    // Dropped after `raw` was destroyed, because it unloads the library.
+    _loader: ash::Entry,
+}
+
+/// A device that could be opened, or why not.
+pub(in crate::vulkan) struct Candidate {
+    pub(in crate::vulkan) info: Info,
+    pub(in crate::vulkan) limits: Limits,
+    /// What it lacks; empty for a device that will do.
+    pub(in crate::vulkan) missing: Vec<String>,
+    pub(super) device: vk::PhysicalDevice,
+    pub(super) family: u32,
+}
+
+impl Instance {
+    /// Loads `libvulkan.so.1` and the drivers that it finds.
+    pub(in crate::vulkan) fn open() -> Result<Self, VulkanError> {
+        // SAFETY: the library found under this name is the system's Vulkan loader; its initialisers are sound.
+        let loader =
+            unsafe { ash::Entry::load() }.map_err(|e| VulkanError::NoLoader { reason: e.to_string() })?;
+        let application = vk::ApplicationInfo::default()
+            .application_name(c"campanile")
+            .engine_name(c"campanile")
+            .api_version(vk::API_VERSION_1_3);
+        let info = vk::InstanceCreateInfo::default().application_info(&application);
+        // SAFETY: `info` and what it points to live through the call.
+        let raw = unsafe { loader.create_instance(&info, None) }.map_err(|result| match result {
+            vk::Result::ERROR_INCOMPATIBLE_DRIVER => VulkanError::NoDevice,
+            result => failed("vkCreateInstance")(result),
+        })?;
+        Ok(Self { raw, _loader: loader })
+    }
+
+    /// Every device, suitable or not.
+    pub(in crate::vulkan) fn candidates(&self) -> Result<Vec<Candidate>, VulkanError> {
+        // SAFETY: the instance is alive.
+        let devices = unsafe { self.raw.enumerate_physical_devices() };
+        let devices = devices.map_err(failed("vkEnumeratePhysicalDevices"))?;
+        devices.into_iter().map(|device| self.candidate(device)).collect()
+    }
+
+    fn candidate(&self, device: vk::PhysicalDevice) -> Result<Candidate, VulkanError> {
+        let mut driver = vk::PhysicalDeviceDriverProperties::default();
+        let mut size = vk::PhysicalDeviceMaintenance4Properties::default();
+        let mut host = vk::PhysicalDeviceExternalMemoryHostPropertiesEXT::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default()
+            .push_next(&mut driver)
+            .push_next(&mut size)
+            .push_next(&mut host);
+        // SAFETY: the handle is the instance's. A structure that the device does not know stays as it is.
+        unsafe { self.raw.get_physical_device_properties2(device, &mut properties) };
+        let base = properties.properties;
+        let mut missing = self.missing_features(device, base.api_version)?;
+
+        let family = self.compute_family(device);
+        let mut demand = |met: bool, what: String| {
+            if !met {
+                missing.push(what)
+            }
+        };
+        demand(family.is_some(), "a compute queue".to_owned());
+        let buffers = base
+            .limits
+            .max_per_stage_descriptor_storage_buffers
+            .min(base.limits.max_descriptor_set_storage_buffers);
+        demand(buffers >= BINDING_LIMIT, format!("{BINDING_LIMIT} storage buffers per kernel"));
+        let constants = base.limits.max_push_constants_size;
+        demand(constants >= CONSTANTS_LIMIT, format!("{CONSTANTS_LIMIT} bytes of push constants"));
+        demand(size.max_buffer_size >= 2 * BINDING_LENGTH_CAP, "buffers of 2 GiB".to_owned());
+
+        Ok(Candidate {
+            info: describe(&base, &driver),
+            limits: limits(&base.limits, &host),
+            missing,
+            device,
+            family: family.unwrap_or(0),
+        })
+    }
+
+    fn missing_features(&self, device: vk::PhysicalDevice, version: u32) -> Result<Vec<String>, VulkanError> {
+        if version < vk::API_VERSION_1_3 {
+            return Ok(vec!["Vulkan 1.3".to_owned()]);
+        }
+        // SAFETY: the handle is the instance's.
+        let offered = unsafe { self.raw.enumerate_device_extension_properties(device) };
+        let offered = offered.map_err(failed("vkEnumerateDeviceExtensionProperties"))?;
+        let has = |name: &CStr| offered.iter().any(|e| e.extension_name_as_c_str() == Ok(name));
+        let absent = EXTENSIONS.into_iter().filter(|name| !has(name));
+        let mut missing: Vec<String> = absent.map(|name| name.to_string_lossy().into_owned()).collect();
+
+        let mut robustness = vk::PhysicalDeviceRobustness2FeaturesEXT::default();
+        let mut v12 = vk::PhysicalDeviceVulkan12Features::default();
+        let mut v13 = vk::PhysicalDeviceVulkan13Features::default();
+        let mut features = vk::PhysicalDeviceFeatures2::default()
+            .push_next(&mut robustness)
+            .push_next(&mut v12)
+            .push_next(&mut v13);
+        // SAFETY: the handle is the instance's. A structure that the device does not know stays as it is: false.
+        unsafe { self.raw.get_physical_device_features2(device, &mut features) };
+        let base = features.features;
+        for (offered, name) in [
+            (base.robust_buffer_access, "robustBufferAccess"),
+            (robustness.robust_buffer_access2, "robustBufferAccess2"),
+            (v12.timeline_semaphore, "timelineSemaphore"),
+            (v13.shader_zero_initialize_workgroup_memory, "shaderZeroInitializeWorkgroupMemory"),
+        ] {
+            if offered == vk::FALSE {
+                missing.push(name.to_owned());
+            }
+        }
+        Ok(missing)
+    }
+
+    fn compute_family(&self, device: vk::PhysicalDevice) -> Option<u32> {
+        // SAFETY: the handle is the instance's.
+        let families = unsafe { self.raw.get_physical_device_queue_family_properties(device) };
+        let index = families.iter().position(|f| f.queue_flags.contains(vk::QueueFlags::COMPUTE))?;
+        u32::try_from(index).ok()
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // SAFETY: a `Gpu` owns its instance and destroys its device first, so nothing made from this is left.
+        unsafe { self.raw.destroy_instance(None) };
+    }
+}
+
+fn describe(base: &vk::PhysicalDeviceProperties, driver: &vk::PhysicalDeviceDriverProperties<'_>) -> Info {
+    let text =
+        |name: Result<&CStr, _>| name.map_or_else(|_| String::new(), |n| n.to_string_lossy().into_owned());
+    let version = base.api_version;
+    Info {
+        name: text(base.device_name_as_c_str()),
+        driver: text(driver.driver_name_as_c_str()),
+        driver_version: text(driver.driver_info_as_c_str()),
+        api_version: [
+            vk::api_version_major(version),
+            vk::api_version_minor(version),
+            vk::api_version_patch(version),
+        ],
+        kind: match base.device_type {
+            vk::PhysicalDeviceType::DISCRETE_GPU => Kind::Discrete,
+            vk::PhysicalDeviceType::INTEGRATED_GPU => Kind::Integrated,
+            vk::PhysicalDeviceType::VIRTUAL_GPU => Kind::Virtual,
+            vk::PhysicalDeviceType::CPU => Kind::Cpu,
+            _ => Kind::Other,
+        },
+        import: ImportMethod::HostPointer,
+    }
+}
+
+fn limits(
+    base: &vk::PhysicalDeviceLimits,
+    host: &vk::PhysicalDeviceExternalMemoryHostPropertiesEXT<'_>,
+) -> Limits {
+    let range = u64::from(base.max_storage_buffer_range).min(BINDING_LENGTH_CAP);
+    Limits {
+        groups: base.max_compute_work_group_count,
+        // A multiple of the page, so that buffers of it tile memory.
+        binding_length: range & !0xfff,
+        // Loads and stores are of words, whatever finer offsets a device allows.
+        binding_alignment: base.min_storage_buffer_offset_alignment.max(4),
+        import_alignment: host.min_imported_host_pointer_alignment.max(1),
+        workgroup: base.max_compute_work_group_size,
+        invocations: base.max_compute_work_group_invocations,
+        workgroup_memory: base.max_compute_shared_memory_size,
+    }
+}

@@ -1,0 +1,14 @@
+//! The only files that call Vulkan. Each type owns its handles, keeps alive what they depend on, and can be
+//! used by safe code without breaking a rule of memory safety:
+//!
+//! ```text
+//!   Instance ◀── Gpu ◀──┬── Timeline ◀───────────┐
+//!                       ├── Memory ◀── Buffer ◀──┤   ◀── means "keeps alive"
+//!                       └── Layout ◀── Program ◀─┴── Slot (holds what its pending work uses)
+//! ```
+
+pub(super) mod commands;
+pub(super) mod device;
+pub(super) mod instance;
+pub(super) mod memory;
+pub(super) mod program;

@@ -1,0 +1,180 @@
+//! A dispatch as asked for, and every reason to refuse it before Vulkan sees it.
+
+use std::sync::Arc;
+
+use crate::kernel::program::Binding;
+use crate::kernel::program::BufferAccess;
+use crate::memory::mapping::Access;
+use crate::vulkan::error::VulkanError;
+use crate::vulkan::import::Import;
+use crate::vulkan::info::Limits;
+use crate::vulkan::pipeline::Pipeline;
+use crate::vulkan::raw::commands::Place;
+use crate::vulkan::raw::device::Gpu;
+
+/// A range of imported memory at a binding number of the kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound<'a> {
+    /// The kernel's number for it.
+    pub binding: u32,
+    /// The memory.
+    pub memory: &'a Import,
+    /// First byte in `memory`, a multiple of `Limits::binding_alignment`.
+    pub offset: u64,
+    /// Bytes, a multiple of 4.
+    pub length: u64,
+}
+
+/// Why a dispatch was refused, or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DispatchError {
+    /// Base and groups leave the grid that the device can count.
+    #[error("{base} + {groups} workgroups in dimension {dimension}, the device counts to {limit}")]
+    TooManyGroups {
+        /// 0, 1 or 2.
+        dimension: usize,
+        /// First workgroup.
+        base: u32,
+        /// Workgroups after it.
+        groups: u32,
+        /// What the sum may be.
+        limit: u32,
+    },
+    /// The kernel uses a binding that was not given.
+    #[error("binding {binding} of the kernel is not bound")]
+    Missing {
+        /// Its number.
+        binding: u32,
+    },
+    /// A binding was given that the kernel does not have.
+    #[error("the kernel has no binding {binding}")]
+    Unknown {
+        /// Its number.
+        binding: u32,
+    },
+    /// A binding was given twice.
+    #[error("binding {binding} is bound twice")]
+    Twice {
+        /// Its number.
+        binding: u32,
+    },
+    /// A range is shorter than the kernel's fixed part, or longer than the device binds.
+    #[error("binding {binding} has {length} bytes, it may have {least} to {most}")]
+    Length {
+        /// Its number.
+        binding: u32,
+        /// Bytes given.
+        length: u64,
+        /// The fewest.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// A range starts or ends at a place that the device cannot bind.
+    #[error(
+        "binding {binding} is at offset {offset} for {length} bytes: multiples of {alignment} and 4 are needed"
+    )]
+    Misaligned {
+        /// Its number.
+        binding: u32,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// What the offset must be a multiple of.
+        alignment: u64,
+    },
+    /// A range leaves its memory.
+    #[error("binding {binding} is at offset {offset} for {length} bytes of memory of {size}")]
+    Outside {
+        /// Its number.
+        binding: u32,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Bytes that there are.
+        size: u64,
+    },
+    /// The kernel may write a range that is mapped for reading.
+    #[error("binding {binding} is written by the kernel and its memory is read-only")]
+    ReadOnly {
+        /// Its number.
+        binding: u32,
+    },
+    /// The constants are not as many bytes as the kernel takes.
+    #[error("{given} bytes of constants, the kernel takes {wanted}")]
+    Constants {
+        /// Bytes given.
+        given: usize,
+        /// Bytes wanted.
+        wanted: u32,
+    },
+    /// The pipeline or memory was made by another driver object.
+    #[error("the pipeline or memory belongs to another driver")]
+    Foreign,
+    /// Two dispatches are in flight: wait for the older one.
+    #[error("two dispatches are in flight already: wait for the older one")]
+    Busy,
+    /// The device failed.
+    #[error(transparent)]
+    Vulkan(#[from] VulkanError),
+}
+
+/// Checks base and size of a grid against what the device counts to.
+pub(super) fn check_grid(limits: &Limits, base: [u32; 3], groups: [u32; 3]) -> Result<(), DispatchError> {
+    for dimension in 0..3 {
+        let (base, groups, limit) = (base[dimension], groups[dimension], limits.groups[dimension]);
+        // A base at the limit is refused even with nothing after it, as Vulkan demands.
+        if base >= limit || groups > limit - base {
+            return Err(DispatchError::TooManyGroups { dimension, base, groups, limit });
+        }
+    }
+    Ok(())
+}
+
+/// Checks `bounds` against what `pipeline` needs and finds a buffer for each, in `places`.
+pub(super) fn place(
+    gpu: &Arc<Gpu>,
+    pipeline: &Pipeline,
+    bounds: &[Bound<'_>],
+    places: &mut Vec<Place>,
+) -> Result<(), DispatchError> {
+    places.clear();
+    for bound in bounds {
+        let binding = bound.binding;
+        let wanted = pipeline.bindings().iter().find(|wanted| wanted.binding == binding);
+        let wanted = wanted.ok_or(DispatchError::Unknown { binding })?;
+        if places.iter().any(|place| place.binding == binding) {
+            return Err(DispatchError::Twice { binding });
+        }
+        if !bound.memory.is_of(gpu) {
+            return Err(DispatchError::Foreign);
+        }
+        places.push(place_one(&gpu.limits, wanted, bound)?);
+    }
+    for Binding { binding, .. } in pipeline.bindings() {
+        if !places.iter().any(|place| place.binding == *binding) {
+            return Err(DispatchError::Missing { binding: *binding });
+        }
+    }
+    Ok(())
+}
+
+fn place_one(limits: &Limits, wanted: &Binding, bound: &Bound<'_>) -> Result<Place, DispatchError> {
+    let Bound { binding, memory, offset, length } = *bound;
+    let (least, most) = (wanted.min_size, limits.binding_length);
+    if length < least || length > most {
+        return Err(DispatchError::Length { binding, length, least, most });
+    }
+    let alignment = limits.binding_alignment;
+    if !offset.is_multiple_of(alignment) || !length.is_multiple_of(4) {
+        return Err(DispatchError::Misaligned { binding, offset, length, alignment });
+    }
+    if wanted.access == BufferAccess::ReadWrite && memory.access() == Access::ReadOnly {
+        return Err(DispatchError::ReadOnly { binding });
+    }
+    let outside = DispatchError::Outside { binding, offset, length, size: memory.len() };
+    let (buffer, offset) = memory.window(offset, length).ok_or(outside)?;
+    Ok(Place { binding, buffer: Arc::clone(buffer), offset, length })
+}

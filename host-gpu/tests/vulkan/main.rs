@@ -1,0 +1,8 @@
+//! The Vulkan driver, on whatever device `VK_DRIVER_FILES` or `.cache/vulkan/env` names.
+
+mod bench;
+mod flight;
+mod kernels;
+mod limits;
+mod memory;
+mod results;

@@ -1,0 +1,78 @@
+//! Capability set 24: what a guest learns before it opens a context.
+
+use zerocopy::FromBytes;
+use zerocopy::Immutable;
+use zerocopy::IntoBytes;
+use zerocopy::KnownLayout;
+
+/// Capset id. Below 31, because Linux keeps a 32-bit mask of them.
+pub const CAPSET_ID: u32 = 24;
+/// Version of [`Capset`].
+pub const CAPSET_VERSION: u32 = 1;
+/// Nodes that a capset can describe.
+pub const MAX_NODES: usize = 8;
+
+/// Node 0: compute.
+pub const NODE_COMPUTE: u32 = 0;
+/// Node 1: copy.
+pub const NODE_COPY: u32 = 1;
+
+/// What a node can do (UMS-18, UMS-23).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NodeMetadata {
+    /// `NODE_KIND_*`.
+    pub kind: u32,
+    /// `NODE_FLAG_*`.
+    pub flags: u32,
+    /// Physical doorbells of the node (UMS-12).
+    pub physical_doorbells: u32,
+    /// User-mode buffers in flight a queue; 0 means no limit (UMS-23).
+    pub max_in_flight_hw_queue_buffers: u32,
+    /// Engines (linked physical adapters) that have this node.
+    pub engines: u32,
+    /// Zero.
+    pub reserved: [u32; 3],
+}
+
+/// The node runs compute kernels and every packet.
+pub const NODE_KIND_COMPUTE: u32 = 1;
+/// The node copies and fills.
+pub const NODE_KIND_COPY: u32 = 2;
+
+/// The node is there and takes work. Without it creation on the node fails, and says why.
+pub const NODE_FLAG_AVAILABLE: u32 = 1 << 0;
+/// User-mode queues and doorbells exist on the node (UMS-18).
+pub const NODE_FLAG_USER_MODE_SUBMISSION: u32 = 1 << 1;
+/// The device writes the progress fence after nobody uses the buffer any more (UMS-24).
+pub const NODE_FLAG_RING_BUFFER_FENCE_RELEASE: u32 = 1 << 2;
+
+/// Capability set, version 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Capset {
+    /// [`crate::PROTOCOL_VERSION`] of the daemon.
+    pub protocol_version: u32,
+    /// Nodes described below.
+    pub node_count: u32,
+    /// Bytes of video memory that this VM may use.
+    pub vram_bytes: u64,
+    /// Bytes of it that the CPU can see at one time.
+    pub aperture_bytes: u64,
+    /// Doorbell flags; bit 0 secondary doorbells, which Campanile has not (UMS-21).
+    pub doorbell_flags: u32,
+    /// Bytes of a doorbell (UMS-20).
+    pub doorbell_bytes: u32,
+    /// Bytes of a secondary doorbell: 0.
+    pub secondary_doorbell_bytes: u32,
+    /// Zero (UMS-21).
+    pub doorbell_reserved: [u32; 4],
+    /// Largest control message, bytes.
+    pub max_control_bytes: u32,
+    /// Largest DMA buffer, bytes.
+    pub max_dma_buffer_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// One entry a node.
+    pub nodes: [NodeMetadata; MAX_NODES],
+}

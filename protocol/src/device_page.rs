@@ -1,0 +1,105 @@
+//! The shared page set of one guest process: doorbells, status words, fences, responses.
+//!
+//! The guest names the memory when it creates its device; it belongs to that process alone, so nothing in
+//! it is shared between processes (UMS-17). The daemon and the engines reach it by (segment, offset).
+//!
+//! | part | written by | read by |
+//! |---|---|---|
+//! | summary word | guest (or), engine (swap) | engine |
+//! | doorbell cells | guest | engine |
+//! | status words | daemon, a copy of its own truth | guest |
+//! | progress fences | engine; daemon when a device is lost | guest, engines |
+//! | last-queued words | guest | daemon |
+//! | responses | daemon | guest |
+//! | device status, paging fence | daemon | guest |
+
+use crate::page_table::PAGE_SIZE;
+
+/// Queues with a doorbell, a status word and a fence in one device page.
+pub const MAX_QUEUES: u32 = 1024;
+/// Cells that one bit of the summary word stands for.
+pub const CELLS_PER_SUMMARY_BIT: u32 = 16;
+/// Control messages that can be unanswered at once.
+pub const RESPONSE_SLOTS: u32 = 32;
+/// Bytes of one response slot.
+pub const RESPONSE_SLOT_BYTES: u64 = 1024;
+/// Bytes of a doorbell (UMS-20).
+pub const DOORBELL_BYTES: u32 = 8;
+
+const WORDS: u64 = MAX_QUEUES as u64 * 8;
+
+/// Bit i: one of the cells 16·i .. 16·i+15 was rung.
+pub const SUMMARY: u64 = 0;
+/// [`DEVICE_ACTIVE`] and the like.
+pub const DEVICE_STATUS: u64 = 64;
+/// Last paging operation that is done.
+pub const PAGING_FENCE: u64 = 128;
+/// Doorbell cells, 8 bytes each.
+pub const CELLS: u64 = PAGE_SIZE;
+/// Status words, 8 bytes each.
+pub const STATUSES: u64 = CELLS + WORDS;
+/// Progress fences, CurrentValue, 8 bytes each.
+pub const FENCES: u64 = STATUSES + WORDS;
+/// Last-queued words, 8 bytes each.
+pub const LAST_QUEUED: u64 = FENCES + WORDS;
+/// Response slots.
+pub const RESPONSES: u64 = LAST_QUEUED + WORDS;
+/// Bytes of the whole, a multiple of the page size.
+pub const DEVICE_PAGE_BYTES: u64 = RESPONSES + RESPONSE_SLOTS as u64 * RESPONSE_SLOT_BYTES;
+
+/// Where the cell of queue `index` lies.
+pub const fn cell(index: u32) -> u64 {
+    CELLS + index as u64 * 8
+}
+
+/// Where the status word of queue `index` lies.
+pub const fn status(index: u32) -> u64 {
+    STATUSES + index as u64 * 8
+}
+
+/// Where the progress fence of queue `index` lies.
+pub const fn fence(index: u32) -> u64 {
+    FENCES + index as u64 * 8
+}
+
+/// Where the last-queued word of queue `index` lies.
+pub const fn last_queued(index: u32) -> u64 {
+    LAST_QUEUED + index as u64 * 8
+}
+
+/// Where response slot `slot` lies.
+pub const fn response(slot: u32) -> u64 {
+    RESPONSES + slot as u64 * RESPONSE_SLOT_BYTES
+}
+
+/// The bit of the summary word that stands for cell `index`.
+pub const fn summary_bit(index: u32) -> u64 {
+    1 << (index / CELLS_PER_SUMMARY_BIT)
+}
+
+/// Device status: works (TDR-66).
+pub const DEVICE_ACTIVE: u64 = 1;
+/// Device status: lost by the reset of an engine.
+pub const DEVICE_RESET: u64 = 2;
+/// Device status: lost by a hang.
+pub const DEVICE_HUNG: u64 = 3;
+/// Device status: lost because its GPU stopped.
+pub const DEVICE_STOPPED: u64 = 4;
+/// Device status: lost by a bad buffer of its own.
+pub const DEVICE_DMA_FAULT: u64 = 6;
+/// Device status: lost by an access outside its address space.
+pub const DEVICE_PAGE_FAULT: u64 = 7;
+
+#[cfg(test)]
+mod tests {
+    use super::CELLS_PER_SUMMARY_BIT;
+    use super::DEVICE_PAGE_BYTES;
+    use super::MAX_QUEUES;
+    use crate::page_table::PAGE_SIZE;
+
+    #[test]
+    fn ums_17_a_device_page_is_whole_pages() {
+        assert_eq!(DEVICE_PAGE_BYTES % PAGE_SIZE, 0);
+        assert_eq!(MAX_QUEUES / CELLS_PER_SUMMARY_BIT, 64, "the summary word has 64 bits");
+    }
+}

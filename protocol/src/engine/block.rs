@@ -1,0 +1,165 @@
+//! Offsets of the shared block, in bytes.
+
+use zerocopy::FromBytes;
+use zerocopy::Immutable;
+use zerocopy::IntoBytes;
+use zerocopy::KnownLayout;
+
+/// Grant word ([`crate::handshake::grant`]); engine and supervisor.
+pub const GRANT: u64 = 0x040;
+/// Counts changes of the tables below; daemon.
+pub const WATCH_SEQUENCE: u64 = 0x080;
+/// The last count that the engine has acted on; engine.
+pub const WATCH_ACK: u64 = 0x0c0;
+/// Power word ([`crate::handshake::power`]); engine and daemon.
+pub const POWER: u64 = 0x100;
+/// Counts changes of page tables that take something away; daemon.
+pub const PAGE_TABLE_GENERATION: u64 = 0x140;
+/// The generation that the engine works with: it holds nothing resolved from an older one; engine.
+pub const PAGE_TABLE_ACK: u64 = 0x180;
+/// Kernel-mode buffers handed over, ever; daemon.
+pub const HW_QUEUE_SUBMITTED: u64 = 0x1c0;
+/// Kernel-mode buffers done, ever; engine.
+pub const HW_QUEUE_COMPLETED: u64 = 0x200;
+/// Buffers run, ever, user mode and kernel mode: progress as TDR sees it; engine.
+pub const HEARTBEAT: u64 = 0x240;
+/// One bit a queue: the daemon should look at its report; engine (or), daemon (swap).
+pub const ATTENTION: u64 = 0x280;
+/// Words of [`ATTENTION`].
+pub const ATTENTION_WORDS: u64 = MAX_QUEUES as u64 / 64;
+
+/// Whether the daemon polls [`HW_QUEUE_COMPLETED`] ([`crate::handshake::power`], sides swapped: ACTIVE while it
+/// polls, ASLEEP when it must be woken); daemon.
+pub const LISTENER: u64 = 0x300;
+
+/// One bit a queue: its doorbell was connected or taken away, so its write pointer must be looked at. Raised after
+/// the slot has changed, and taken before slots are read; daemon (or), engine (swap).
+pub const LOOK: u64 = 0x340;
+/// Words of [`LOOK`].
+pub const LOOK_WORDS: u64 = MAX_QUEUES as u64 / 64;
+
+/// HW queue slots.
+pub const HW_QUEUE: u64 = 0x400;
+/// Doorbell slots: one 64-bit word each ([`super::slot::DoorbellSlot`]); daemon.
+pub const DOORBELLS: u64 = 0x1000;
+/// Most physical doorbells of an engine.
+pub const MAX_DOORBELLS: u32 = 1024;
+/// Process table.
+pub const PROCESSES: u64 = DOORBELLS + MAX_DOORBELLS as u64 * 8;
+/// Processes (devices) that an engine can serve.
+pub const MAX_PROCESSES: u32 = 256;
+/// Bytes of a process entry.
+pub const PROCESS_BYTES: u64 = 64;
+/// Queue table.
+pub const QUEUES: u64 = PROCESSES + MAX_PROCESSES as u64 * PROCESS_BYTES;
+/// User-mode queues that an engine can serve.
+pub const MAX_QUEUES: u32 = 1024;
+/// Bytes of a queue entry: 128 of the daemon's, a line for MonitoredValue, a line of the engine's.
+pub const QUEUE_BYTES: u64 = 256;
+/// MonitoredValue of the queue's progress fence (UMS-133), within a queue entry; daemon.
+pub const QUEUE_MONITORED: u64 = 128;
+/// Entries consumed, within a queue entry; engine.
+pub const QUEUE_CONSUMED: u64 = 192;
+/// Last progress fence value stored, within a queue entry; engine.
+pub const QUEUE_COMPLETED: u64 = 200;
+/// Fault code ([`crate::packet::Fault`]) of a stopped queue, within a queue entry; engine.
+pub const QUEUE_FAULT: u64 = 208;
+/// Address at fault, within a queue entry; engine.
+pub const QUEUE_FAULT_VA: u64 = 216;
+/// Bytes of the block.
+pub const BLOCK_BYTES: u64 = QUEUES + MAX_QUEUES as u64 * QUEUE_BYTES;
+
+/// Where process entry `index` lies.
+pub const fn process(index: u32) -> u64 {
+    PROCESSES + index as u64 * PROCESS_BYTES
+}
+
+/// Where queue entry `index` lies.
+pub const fn queue(index: u32) -> u64 {
+    QUEUES + index as u64 * QUEUE_BYTES
+}
+
+/// Where doorbell slot `index` lies.
+pub const fn doorbell(index: u32) -> u64 {
+    DOORBELLS + index as u64 * 8
+}
+
+/// One guest process, as the engine must know it. The daemon writes `generation` last (release) to bring the
+/// entry up, and zero first to take it down; it reuses the entry only after the engine's watch ack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ProcessEntry {
+    /// Not zero while the process lives.
+    pub generation: u64,
+    /// Page index of its root page table.
+    pub root: u64,
+    /// GPU virtual address of its device page.
+    pub page_va: u64,
+}
+
+/// One user-mode queue, as the engine must know it. Brought up and taken down like [`ProcessEntry`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QueueEntry {
+    /// Not zero while the queue lives.
+    pub generation: u64,
+    /// GPU virtual address of the ring.
+    pub ring_va: u64,
+    /// GPU virtual address of the ring control.
+    pub control_va: u64,
+    /// Entries consumed before this engine process took over.
+    pub consumed: u64,
+    /// Progress fence value stored before this engine process took over.
+    pub completed: u64,
+    /// Entries of the ring.
+    pub ring_entries: u32,
+    /// Index of its process entry.
+    pub process: u32,
+    /// Index of its fence in the device page.
+    pub fence_index: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ATTENTION;
+    use super::ATTENTION_WORDS;
+    use super::GRANT;
+    use super::HEARTBEAT;
+    use super::HW_QUEUE;
+    use super::HW_QUEUE_COMPLETED;
+    use super::HW_QUEUE_SUBMITTED;
+    use super::LISTENER;
+    use super::LOOK;
+    use super::LOOK_WORDS;
+    use super::PAGE_TABLE_ACK;
+    use super::PAGE_TABLE_GENERATION;
+    use super::POWER;
+    use super::WATCH_ACK;
+    use super::WATCH_SEQUENCE;
+
+    #[test]
+    fn no_two_words_share_a_place_or_a_cache_line() {
+        let words = [
+            (GRANT, 1),
+            (WATCH_SEQUENCE, 1),
+            (WATCH_ACK, 1),
+            (POWER, 1),
+            (PAGE_TABLE_GENERATION, 1),
+            (PAGE_TABLE_ACK, 1),
+            (HW_QUEUE_SUBMITTED, 1),
+            (HW_QUEUE_COMPLETED, 1),
+            (HEARTBEAT, 1),
+            (ATTENTION, ATTENTION_WORDS),
+            (LISTENER, 1),
+            (LOOK, LOOK_WORDS),
+            (HW_QUEUE, 1),
+        ];
+        for pair in words.windows(2) {
+            let [(start, count), (next, _)] = [pair[0], pair[1]];
+            assert!(start % 64 == 0, "{start:#x} begins a line");
+            assert!(start + count * 8 <= next, "{start:#x} reaches into {next:#x}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The hardware queue for kernel-mode buffers.
+
+use zerocopy::FromBytes;
+use zerocopy::Immutable;
+use zerocopy::IntoBytes;
+use zerocopy::KnownLayout;
+
+use super::block::HW_QUEUE;
+
+/// Buffers that the hardware queue holds at the most: one running, one waiting (MCDM-24, MCDM-26).
+pub const HW_QUEUE_DEPTH: u64 = 2;
+/// Bytes of a slot: a line of the daemon's, a line of the engine's.
+pub const SLOT_BYTES: u64 = 128;
+/// Where the engine's [`HwResult`] lies in a slot.
+pub const RESULT: u64 = 64;
+
+/// Where the slot of the `count`-th buffer lies.
+pub const fn slot(count: u64) -> u64 {
+    HW_QUEUE + (count % HW_QUEUE_DEPTH) * SLOT_BYTES
+}
+
+/// A buffer handed to the engine; written by the daemon before it raises the submitted count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HwSubmission {
+    /// The node's fence id of this submission.
+    pub fence_id: u64,
+    /// GPU virtual address of the buffer.
+    pub buffer_va: u64,
+    /// What to store in the progress fence.
+    pub fence_value: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Index of the process entry whose address space it runs in.
+    pub process: u32,
+    /// Index of the progress fence in the device page.
+    pub fence_index: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// How a buffer ended; written by the engine before it raises the completed count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HwResult {
+    /// The fence id of the submission.
+    pub fence_id: u64,
+    /// Address at fault.
+    pub fault_va: u64,
+    /// 0, or a [`crate::packet::Fault`].
+    pub fault: u32,
+    /// Zero.
+    pub reserved: u32,
+}

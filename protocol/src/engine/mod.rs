@@ -1,0 +1,21 @@
+//! The shared block of one engine: what the daemon and an engine process tell each other without a syscall.
+//!
+//! ```text
+//!   daemon                                         engine
+//!   ──────                                         ──────
+//!   process table ─┐
+//!   queue table  ──┼─ watch sequence ────────────▶ what to watch
+//!   doorbell slots ┘  ◀──────────── watch ack ──── has been looked at
+//!   HW queue slots ── submitted ─────────────────▶ kernel-mode buffers
+//!                     ◀──────────── completed ──── done, with result
+//!   page-table generation ───────────────────────▶ drop what was resolved
+//!                     ◀─── page-table ack ──────── holds nothing older
+//!   power, grant ◀───────────── handshakes ──────▶ (see `handshake`)
+//! ```
+//!
+//! Every word has one writer but the handshake words, which change by compare-and-swap. An eventfd each way
+//! wakes who sleeps. The engine is not trusted: the daemon bounds and checks all that it reads here.
+
+pub mod block;
+pub mod hw_queue;
+pub mod slot;

@@ -1,0 +1,72 @@
+//! Ring against disconnect.
+//!
+//! ```text
+//!   guest                              daemon                      engine
+//!   write pointer = n                  status = RETRY
+//!   cell = n, summary |= bit           ── full fence ──
+//!   ── full fence ──                   slot off, sequence + 1 ───▶ ── full fence ──
+//!   status?                                                        write pointer?  (final look)
+//! ```
+//!
+//! The guest reads RETRY, or the final look finds n; both is fine, neither is impossible.
+
+use core::sync::atomic::Ordering;
+
+use super::word::Word;
+
+/// The words of one doorbell, as the guest maps them.
+#[derive(Debug, Clone, Copy)]
+pub struct Doorbell<'a, W> {
+    /// Write pointer in the ring control.
+    pub write_pointer: &'a W,
+    /// The doorbell cell.
+    pub cell: &'a W,
+    /// The summary word of the process.
+    pub summary: &'a W,
+    /// Its bit for this cell.
+    pub summary_bit: u64,
+    /// The status word.
+    pub status: &'a W,
+}
+
+impl<W: Word> Doorbell<'_, W> {
+    /// Guest: makes `value` entries visible, rings, and returns the status read after the ring (UMS-89, UMS-90).
+    /// The entries themselves must have been stored before (UMS-92).
+    #[must_use = "RETRY means that the ring may have reached nothing"]
+    pub fn ring(&self, value: u64) -> u64 {
+        // PAIRS WITH `final_look` and `take_rung`: entries before pointer, pointer before cell, cell before summary.
+        self.write_pointer.store(value, Ordering::Release);
+        self.cell.store(value, Ordering::Release);
+        self.summary.fetch_or(self.summary_bit, Ordering::Release);
+        // PAIRS WITH `disconnect`.
+        W::full_fence();
+        self.status.load(Ordering::Acquire)
+    }
+}
+
+/// Daemon: publishes a DISCONNECTED status, then lets `unwatch` take the slot away and raise the watch
+/// sequence (UMS-67, UMS-70).
+pub fn disconnect<W: Word>(status: &W, word: u64, unwatch: impl FnOnce()) {
+    status.store(word, Ordering::Release);
+    // PAIRS WITH `Doorbell::ring`.
+    W::full_fence();
+    unwatch();
+}
+
+/// Engine: the last look at a queue whose slot was taken away, after an acquire load of the watch sequence
+/// (UMS-71, UMS-122). Also the first look after a connect (UMS-64).
+pub fn final_look<W: Word>(write_pointer: &W) -> u64 {
+    // PAIRS WITH `Doorbell::ring`, through `disconnect`.
+    W::full_fence();
+    write_pointer.load(Ordering::Acquire)
+}
+
+/// Engine: which groups of cells were rung since the last call. Costs one load of a cached line when none was.
+#[must_use]
+pub fn take_rung<W: Word>(summary: &W) -> u64 {
+    if summary.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
+    // PAIRS WITH `Doorbell::ring`: what the bits stand for is visible after this.
+    summary.swap(0, Ordering::Acquire)
+}

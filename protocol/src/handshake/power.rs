@@ -1,0 +1,66 @@
+//! An engine that goes to sleep against a daemon that has work for it.
+//!
+//! ```text
+//!            idle for the spin budget            daemon: all doorbells RETRY
+//!   ACTIVE ───────────────────────▶ F1_WANTED ─────────────────────────────▶ F1_ALLOWED
+//!     ▲  ▲                              │                                        │ nothing left to do
+//!     │  └───── work came meanwhile ────┘                                        ▼
+//!     └───────────────────── woken ◀───────────────────────────────────────── ASLEEP (F1)
+//!
+//!   ACTIVE ──▶ NAPPING ──▶ ACTIVE      a short sleep with doorbells connected: no grant yet, or a blocked wait
+//! ```
+//!
+//! The engine stores every state but F1_ALLOWED. The daemon pokes the wake eventfd of an engine that is not
+//! ACTIVE after it has published work.
+
+use core::sync::atomic::Ordering;
+
+use super::word::Word;
+
+/// F0: polls its doorbells.
+pub const ACTIVE: u64 = 0;
+/// Asks for F1: the TRANSITION_TO_F1 report (UMS-116, UMS-117).
+pub const F1_WANTED: u64 = 1;
+/// The daemon has disconnected the doorbells; the engine may sleep (UMS-118).
+pub const F1_ALLOWED: u64 = 2;
+/// F1: sleeps, nothing is watched.
+pub const ASLEEP: u64 = 3;
+/// Sleeps for a moment with doorbells connected.
+pub const NAPPING: u64 = 4;
+
+/// Engine: announces `state` (ASLEEP or NAPPING) and looks once more with `has_work`; true when it may
+/// block on its wake eventfd. Otherwise it is ACTIVE again.
+#[must_use]
+pub fn may_block<W: Word>(power: &W, state: u64, has_work: impl FnOnce() -> bool) -> bool {
+    power.store(state, Ordering::Release);
+    // PAIRS WITH `needs_poke`.
+    W::full_fence();
+    if has_work() {
+        power.store(ACTIVE, Ordering::Release);
+        return false;
+    }
+    true
+}
+
+/// Daemon: after work was published (counts raised with release), whether the engine must be poked.
+#[must_use]
+pub fn needs_poke<W: Word>(power: &W) -> bool {
+    // PAIRS WITH `may_block`.
+    W::full_fence();
+    power.load(Ordering::Acquire) != ACTIVE
+}
+
+/// Engine: asks for F1.
+pub fn want_f1<W: Word>(power: &W) {
+    power.store(F1_WANTED, Ordering::Release);
+}
+
+/// Engine: takes the request back, because work came; false when the daemon was faster.
+pub fn cancel_f1<W: Word>(power: &W) -> bool {
+    power.compare_exchange(F1_WANTED, ACTIVE, Ordering::AcqRel).is_ok()
+}
+
+/// Daemon: grants the request, after it has disconnected all doorbells; false when it was taken back.
+pub fn allow_f1<W: Word>(power: &W) -> bool {
+    power.compare_exchange(F1_WANTED, F1_ALLOWED, Ordering::AcqRel).is_ok()
+}
