@@ -52,6 +52,7 @@ impl Session {
         let known = message.flags & !(DOORBELL_REQUIRE_SECONDARY | DOORBELL_RESIZE_RING) == 0
             && message.reserved == 0;
         known.or(Status::InvalidParameter)?;
+        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
         (message.private_bytes as usize <= DOORBELL_PRIVATE_BYTES).or(Status::InvalidParameter)?;
         let entries = message.ring_entries;
         let sized =
@@ -217,11 +218,8 @@ impl Session {
         let Ok(device) = self.device(holder.context) else { return };
         let Some(found) = device.doorbells.get(holder.doorbell) else { return };
         let (status, node, index) = (found.state.status().word(), found.node, found.queue.index());
-        let view = self.allocations.view(device.page);
-        let word = view.and_then(|(mapping, start)| {
-            mapping.word(start + device.page_offset + device_page::status(index))
-        });
-        let Some(word) = word else { return };
+        let Some(page) = device.page.view(&self.allocations) else { return };
+        let Some(word) = page.word(device_page::status(index)) else { return };
         match disconnect {
             Disconnect::Nothing => {}
             Disconnect::PublishOnly => word.store(status, Ordering::Release),

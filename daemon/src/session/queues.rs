@@ -39,7 +39,7 @@ impl Session {
             context.queues += 1;
         }
         let fence_offset = device_page::fence(handle.index());
-        let fence_va = device.page_va + fence_offset;
+        let fence_va = device.page.va + fence_offset;
         self.store_page_word(origin.context, fence_offset, 0);
         self.store_page_word(origin.context, device_page::last_queued(handle.index()), 0);
         Ok(Handled::with(&QueueCreated { queue: handle, fence_offset, fence_va }))
@@ -116,11 +116,8 @@ impl Session {
     /// Sets MonitoredValue and reads CurrentValue after it.
     fn monitor_fence(&self, context: u32, queue: Handle, smallest: Option<u64>) -> u64 {
         let Ok(device) = self.device(context) else { return 0 };
-        let view = self.allocations.view(device.page);
-        let word = view.and_then(|(mapping, start)| {
-            mapping.word(start + device.page_offset + device_page::fence(queue.index()))
-        });
-        let Some(word) = word else { return 0 };
+        let Some(page) = device.page.view(&self.allocations) else { return 0 };
+        let Some(word) = page.word(device_page::fence(queue.index())) else { return 0 };
         let doorbell = match device.queues.get(queue).map(|queue| (queue.kind, queue.node)) {
             Some((QueueKind::UserMode { doorbell: Some(doorbell), .. }, node)) => {
                 device.doorbells.get(doorbell).zip(Some(node))
@@ -134,15 +131,5 @@ impl Session {
             return process.monitor(hw_queue, smallest, word);
         }
         word.load(Ordering::Acquire)
-    }
-
-    /// Stores a word of a process's device page.
-    pub(super) fn store_page_word(&self, context: u32, offset: u64, value: u64) {
-        if let Ok(device) = self.device(context)
-            && let Some((mapping, start)) = self.allocations.view(device.page)
-            && let Some(word) = mapping.word(start + device.page_offset + offset)
-        {
-            word.store(value, Ordering::Release);
-        }
     }
 }

@@ -17,6 +17,7 @@ use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
+use log::Level;
 
 use super::control::Checked;
 use super::counters::count;
@@ -126,7 +127,7 @@ impl Session {
             match submitted {
                 Some(Ok(())) => slot.in_flight.push_back(InFlight { fence_id, context: of, buffer }),
                 Some(Err(error)) => {
-                    log::error!("{}: {node:?} hardware queue: {error}", self.config.name);
+                    self.journal.line(Level::Error, format_args!("{node:?} hardware queue: {error}"));
                     self.end_item(of, buffer.ring, buffer.item);
                 }
                 None => self.end_item(of, buffer.ring, buffer.item),
@@ -138,11 +139,12 @@ impl Session {
     pub(super) fn buffer_completed(&mut self, node: NodeKind, result: HwResult) {
         let Some(flight) = self.engines[node_index(node)].in_flight.pop_front() else { return };
         if result.fence_id != flight.fence_id {
-            log::error!(
-                "{}: {node:?} engine reports fence {} instead of {}",
-                self.config.name,
-                result.fence_id,
-                flight.fence_id
+            self.journal.line(
+                Level::Error,
+                format_args!(
+                    "{node:?} engine reports fence {} instead of {}",
+                    result.fence_id, flight.fence_id
+                ),
             );
             self.engines[node_index(node)].in_flight.push_front(flight);
             self.lose_engine(node, "it reported a buffer that it was not given");

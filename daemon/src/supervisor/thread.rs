@@ -148,7 +148,7 @@ fn apply(members: &Members, operation: Operation) {
         Operation::Give(_) => grant::give(word),
         Operation::Revoke(_) => grant::revoke(word),
         Operation::Hung(_) => {
-            log::warn!("{:?} engine {} did not yield its node in time", member.node, engine.0);
+            log::debug!("{:?} engine {} did not yield its node in time", member.node, engine.0);
             member.alarm.raise();
             true
         }

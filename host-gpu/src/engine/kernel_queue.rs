@@ -90,14 +90,20 @@ impl KernelQueue {
             Step::Paused => return Outcome::More,
             Step::Fault(fault, address) => Some((fault, address)),
         };
-        if fault.is_none()
-            && let Some(word) = process
-                .page(tables, segments)
-                .and_then(|page| page.word(device_page::fence(submission.fence_index)))
-        {
-            word.store(submission.fence_value, Ordering::Release);
+        if fault.is_some() {
+            return self.report(shared, &submission, fault);
         }
-        self.report(shared, &submission, fault)
+        match process.page(tables, segments) {
+            Ok(page) => {
+                if let Some(word) = page.word(device_page::fence(submission.fence_index)) {
+                    word.store(submission.fence_value, Ordering::Release);
+                }
+                self.report(shared, &submission, None)
+            }
+            // The buffer stays, done as it is.
+            Err(Stop::Moving) => Outcome::Blocked,
+            Err(Stop::Fault(fault, address)) => self.report(shared, &submission, Some((fault, address))),
+        }
     }
 
     fn report(
