@@ -6,6 +6,7 @@
 //! ```
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use campanile_host_gpu::engine::message::MAX_RUNS;
@@ -16,6 +17,7 @@ use log::Level;
 use vm_memory::GuestAddress;
 use vm_memory::GuestMemoryBackend;
 use vm_memory::GuestMemoryRegion;
+use vm_memory::GuestRegionMmap;
 
 use super::barrier::Barrier;
 use super::pending::Action;
@@ -74,13 +76,15 @@ impl Session {
     ) -> Result<(), Refusal> {
         self.check_new_blob(resource, size)?;
         let memory = self.guest_memory.as_ref().ok_or(Refusal::Unspecified)?;
-        let (runs, files) = find_runs(memory, entries)?;
+        let window = self.allocations.memory().file();
+        let (runs, files) = find_runs(memory, window, entries)?;
         let total: u64 = runs.iter().map(|run| run.length).sum();
         if total != size {
             return Err(Refusal::Parameter);
         }
         // Pages may be named more than once, but a list that is longer than the VM's memory is no honest one.
-        if total > memory.iter().map(|region| region.len()).sum() {
+        let ram = memory.iter().filter(|region| !is_of_file(region, window)).map(|region| region.len()).sum();
+        if total > ram {
             return Err(Refusal::Parameter);
         }
         let segment = GuestSegment::new(runs, files);
@@ -230,8 +234,21 @@ impl Session {
     }
 }
 
-/// The file ranges of a page list, neighbours joined.
-fn find_runs(memory: &GuestRam, entries: &[MemEntry]) -> Result<(Vec<RunRecord>, Vec<Arc<File>>), Refusal> {
+/// Whether a region of guest memory lies in `file`. VMMs list the window, which is video memory, with guest RAM.
+fn is_of_file(region: &GuestRegionMmap, file: &File) -> bool {
+    let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+    match (region.file_offset().map(|range| identity(range.file())), identity(file)) {
+        (Some(Ok(one)), Ok(other)) => one == other,
+        _ => false,
+    }
+}
+
+/// The file ranges of a page list, neighbours joined. Pages of `window` are no guest RAM.
+fn find_runs(
+    memory: &GuestRam,
+    window: &File,
+    entries: &[MemEntry],
+) -> Result<(Vec<RunRecord>, Vec<Arc<File>>), Refusal> {
     let mut runs: Vec<RunRecord> = Vec::new();
     let mut files: Vec<Arc<File>> = Vec::new();
     for entry in entries {
@@ -251,6 +268,7 @@ fn find_runs(memory: &GuestRam, entries: &[MemEntry]) -> Result<(Vec<RunRecord>,
         let file = region.file_offset().ok_or(Refusal::Unspecified)?;
         let index = match files.iter().position(|known| Arc::ptr_eq(known, file.arc())) {
             Some(index) => index,
+            None if is_of_file(region, window) => return Err(Refusal::Parameter),
             None if files.len() < GuestSegment::MAX_FILES => {
                 files.push(Arc::clone(file.arc()));
                 files.len() - 1

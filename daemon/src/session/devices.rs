@@ -164,13 +164,13 @@ impl Session {
         let Some(device) = process.device.take() else { return };
         for node in NODES {
             let slot = &mut self.engines[node_index(node)];
-            slot.run_list.retain(|(of, _)| *of != context);
             if let Some(process) = slot.process_mut()
                 && let Some(entry) = device.presence[node_index(node)]
             {
                 process.destroy_process(entry);
             }
         }
+        self.disown_buffers(context);
         self.forget_kernels(&device);
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));

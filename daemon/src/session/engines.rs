@@ -52,10 +52,8 @@ pub struct WaitingMessage {
 pub struct InFlight {
     /// The engine's fence id.
     pub fence_id: u64,
-    /// The virtio-gpu context that it belongs to.
-    pub context: u32,
-    /// The buffer.
-    pub buffer: Buffer,
+    /// The virtio-gpu context that it belongs to, and the buffer; none once its device has ended.
+    pub owner: Option<(u32, Buffer)>,
 }
 
 #[derive(Debug)]
@@ -334,8 +332,8 @@ impl Session {
         slot.outbox = Outbox::default();
         slot.run_list.clear();
         // What it ran has ended.
-        for flight in std::mem::take(&mut slot.in_flight) {
-            self.end_item(flight.context, flight.buffer.ring, flight.buffer.item);
+        for (context, buffer) in std::mem::take(&mut slot.in_flight).into_iter().filter_map(|f| f.owner) {
+            self.end_item(context, buffer.ring, buffer.item);
         }
     }
 

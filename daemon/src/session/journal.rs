@@ -33,7 +33,7 @@ impl Journal {
         if left_out > 0 {
             log::warn!("{vgpu}: {left_out} lines were left out here, the guest causes too many");
         }
-        log::log!(level, "{vgpu}: {text}");
+        log::log!(target: "campanile_daemon::session", level, "{vgpu}: {text}");
     }
 
     /// Whether a line may be written at `now`, and how many were left out before it.

@@ -85,6 +85,20 @@ impl Session {
         }
     }
 
+    /// The device of these buffers has ended: what its engine says of them concerns nobody, least of all the next
+    /// device of the same process.
+    pub(super) fn disown_buffers(&mut self, context: u32) {
+        let mut ended = Vec::new();
+        for slot in &mut self.engines {
+            let of_it =
+                slot.in_flight.iter_mut().filter(|flight| flight.owner.is_some_and(|(of, _)| of == context));
+            ended.extend(of_it.filter_map(|flight| flight.owner.take()));
+        }
+        for (context, buffer) in ended {
+            self.end_item(context, buffer.ring, buffer.item);
+        }
+    }
+
     /// The engine of `node` is gone: every device that it knew is in error.
     pub(super) fn lose_devices_of_node(&mut self, node: NodeKind) {
         let index = node_index(node);

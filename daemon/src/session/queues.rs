@@ -55,10 +55,11 @@ impl Session {
                 let queued = device.contexts.get(queue.context).is_some_and(|context| {
                     context.software_queue.iter().any(|buffer| buffer.queue == message.handle)
                 });
-                let flying =
-                    self.engines.iter().flat_map(|engine| &engine.in_flight).any(|flight| {
-                        flight.context == origin.context && flight.buffer.queue == message.handle
-                    });
+                let flying = self.engines.iter().flat_map(|engine| &engine.in_flight).any(|flight| {
+                    flight.owner.is_some_and(|(context, buffer)| {
+                        context == origin.context && buffer.queue == message.handle
+                    })
+                });
                 queued || flying
             }
         };

@@ -125,7 +125,7 @@ impl Session {
             let fence_id = slot.last_fence_id;
             let submitted = slot.process_mut().map(|process| process.submit_command(submission));
             match submitted {
-                Some(Ok(())) => slot.in_flight.push_back(InFlight { fence_id, context: of, buffer }),
+                Some(Ok(())) => slot.in_flight.push_back(InFlight { fence_id, owner: Some((of, buffer)) }),
                 Some(Err(error)) => {
                     self.journal.line(Level::Error, format_args!("{node:?} hardware queue: {error}"));
                     self.end_item(of, buffer.ring, buffer.item);
@@ -150,12 +150,13 @@ impl Session {
             self.lose_engine(node, "it reported a buffer that it was not given");
             return;
         }
-        let buffer = flight.buffer;
-        if result.fault != 0 {
-            self.fault_device(flight.context, buffer.queue, result.fault, result.fault_va);
+        if let Some((context, buffer)) = flight.owner {
+            if result.fault != 0 {
+                self.fault_device(context, buffer.queue, result.fault, result.fault_va);
+            }
+            self.end_item(context, buffer.ring, buffer.item);
+            self.release_waiters(context, buffer.queue);
         }
-        self.end_item(flight.context, buffer.ring, buffer.item);
-        self.release_waiters(flight.context, buffer.queue);
         self.fill_hw_queue(node);
     }
 }

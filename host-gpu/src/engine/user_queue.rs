@@ -64,7 +64,7 @@ pub struct UserQueue {
     write_pointer: u64,
     resolved: Option<Resolved>,
     running: Option<(Buffer, RingEntry)>,
-    /// A look did not find the ring control: it is on the move, or no longer mapped.
+    /// A look found the ring control on the move.
     owes_look: bool,
     stopped: bool,
 }
@@ -125,7 +125,8 @@ impl UserQueue {
         if self.stopped {
             return;
         }
-        self.owes_look = self.read_write_pointer(space).is_err();
+        // A guest may take its ring away before it destroys the doorbell. If it rings after that, the fetch faults.
+        self.owes_look = self.read_write_pointer(space) == Err(Stop::Moving);
     }
 
     fn read_write_pointer(&mut self, space: &Space<'_>) -> Result<(), Stop> {
