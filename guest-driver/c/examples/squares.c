@@ -41,7 +41,8 @@ struct objects {
 static campanile_result print_nodes(const campanile_device *device) {
     campanile_device_info info;
     TRY(campanile_device_get_info(device, &info));
-    printf("protocol %" PRIu32 ", %" PRIu64 " MiB of video memory\n", info.protocol_version, info.vram_bytes >> 20);
+    printf("protocol %" PRIu32 ".%" PRIu32 ", %" PRIu64 " MiB of video memory\n", info.protocol_version >> 16,
+           info.protocol_version & 0xFFFF, info.vram_bytes >> 20);
     for (uint32_t node = 0; node < info.node_count; node++) {
         const campanile_node_info *found = &info.nodes[node];
         const char *kind = found->kind == CAMPANILE_NODE_KIND_COMPUTE ? "compute"

@@ -238,7 +238,7 @@ typedef struct campanile_node_info {
  */
 typedef struct campanile_device_info {
     /**
-     * Version of the protocol that the daemon speaks.
+     * Version of the protocol that the daemon speaks: major * 65536 + minor.
      */
     uint32_t protocol_version;
     /**

@@ -50,32 +50,25 @@ pub(crate) fn timeout(nanoseconds: u64) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CStr;
-
     use super::guarded;
     use super::timeout;
     use crate::failure::Failure;
-    use crate::last_error::campanile_last_error;
+    use crate::last_error::words;
     use crate::result::CampanileResult;
-
-    fn last() -> String {
-        // SAFETY: the pointer is to a string of this thread, and no call fails before it is copied.
-        unsafe { CStr::from_ptr(campanile_last_error()) }.to_str().unwrap().to_owned()
-    }
 
     #[test]
     fn a_panic_becomes_a_result_with_its_words() {
         assert_eq!(guarded("f", || panic!("on {}", "fire")), CampanileResult::CampanileInternal);
-        assert_eq!(last(), "f: internal error: on fire");
+        assert_eq!(words(), "f: internal error: on fire");
     }
 
     #[test]
     fn a_failure_keeps_its_words_until_the_next() {
-        assert_eq!(last(), "");
+        assert_eq!(words(), "");
         assert_eq!(guarded("f", || Err(Failure::null("x"))), CampanileResult::CampanileInvalidArgument);
         assert_eq!(guarded("g", || Ok(())), CampanileResult::CampanileOk);
-        assert_eq!(last(), "f: x is NULL");
-        assert_eq!(std::thread::spawn(last).join().unwrap(), "");
+        assert_eq!(words(), "f: x is NULL");
+        assert_eq!(std::thread::spawn(words).join().unwrap(), "");
     }
 
     #[test]

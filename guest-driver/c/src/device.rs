@@ -64,7 +64,7 @@ pub struct CampanileNodeInfo {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CampanileDeviceInfo {
-    /// Version of the protocol that the daemon speaks.
+    /// Version of the protocol that the daemon speaks: major * 65536 + minor.
     pub protocol_version: u32,
     /// Entries of `nodes` that count.
     pub node_count: u32,

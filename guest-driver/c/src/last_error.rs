@@ -30,3 +30,9 @@ pub(crate) fn keep(name: &str, failure: &Failure) {
         }
     });
 }
+
+/// What [`campanile_last_error`] points to.
+#[cfg(test)]
+pub(crate) fn words() -> String {
+    LAST.with(|last| last.borrow().to_str().unwrap().to_owned())
+}
