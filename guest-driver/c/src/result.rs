@@ -4,10 +4,6 @@
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-#[expect(
-    clippy::enum_variant_names,
-    reason = "C has one name space, so each of these names says whose it is"
-)]
 pub enum CampanileResult {
     /// Done.
     CampanileOk = 0,

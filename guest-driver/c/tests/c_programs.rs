@@ -1,4 +1,5 @@
 //! C programs, built by the system's compiler against the installed library, on a daemon of their own.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::env;
 use std::path::Path;
