@@ -1,4 +1,5 @@
 //! The header is what the source says.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::env;
 use std::fs;
