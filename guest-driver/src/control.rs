@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -28,9 +29,24 @@ use crate::transport::submission::Submission;
 pub(crate) struct Control {
     transport: Arc<dyn Transport>,
     page: SharedMemory,
-    free: Mutex<Vec<u32>>,
+    slots: Mutex<Slots>,
     freed: Condvar,
     sequence: AtomicU64,
+}
+
+/// Slots that no [`Call`] has.
+struct Slots {
+    free: Vec<u32>,
+    /// Of calls that were dropped before they were answered: free once they are.
+    abandoned: Vec<(u32, Submission)>,
+}
+
+impl Slots {
+    /// Frees what was abandoned and is answered by now.
+    fn sweep(&mut self) {
+        let Self { free, abandoned } = self;
+        free.extend(abandoned.extract_if(.., |(_, submission)| submission.is_done()).map(|(slot, _)| slot));
+    }
 }
 
 impl std::fmt::Debug for Control {
@@ -39,8 +55,14 @@ impl std::fmt::Debug for Control {
     }
 }
 
-/// A message under way. Gives its slot back when it is answered, or never: a slot that the daemon may still
-/// write is not used again.
+/// Slots that waits leave to other messages, some of which may be what ends a wait.
+const KEPT_FROM_WAITS: usize = 8;
+
+/// How often somebody who needs a slot looks whether an abandoned one was answered.
+const SWEEP: Duration = Duration::from_millis(1);
+
+/// A message under way. Dropping it gives its slot back when it is answered, and not before: a slot that the daemon
+/// may still write is not used again.
 #[derive(Debug)]
 pub(crate) struct Call {
     control: Arc<Control>,
@@ -52,8 +74,8 @@ pub(crate) struct Call {
 
 impl Control {
     pub(crate) fn new(transport: Arc<dyn Transport>, page: SharedMemory) -> Self {
-        let free = (0..device_page::RESPONSE_SLOTS).rev().collect();
-        Self { transport, page, free: Mutex::new(free), freed: Condvar::new(), sequence: AtomicU64::new(1) }
+        let slots = Slots { free: (0..device_page::RESPONSE_SLOTS).rev().collect(), abandoned: Vec::new() };
+        Self { transport, page, slots: Mutex::new(slots), freed: Condvar::new(), sequence: AtomicU64::new(1) }
     }
 
     /// The way to the daemon.
@@ -66,18 +88,31 @@ impl Control {
         &self.page
     }
 
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn take_slot(&self) -> u32 {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots();
         loop {
-            if let Some(slot) = free.pop() {
+            if let Some(slot) = slots.free.pop() {
                 return slot;
             }
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+            // Nobody tells when an abandoned call is answered.
+            slots = self.freed.wait_timeout(slots, SWEEP).unwrap_or_else(PoisonError::into_inner).0;
+            slots.sweep();
         }
     }
 
+    /// A slot for a wait, unless too few are left.
+    fn take_slot_for_wait(&self) -> Option<u32> {
+        let mut slots = self.slots();
+        slots.sweep();
+        if slots.free.len() > KEPT_FROM_WAITS { slots.free.pop() } else { None }
+    }
+
     fn free_slot(&self, slot: u32) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        self.slots().free.push(slot);
         self.freed.notify_one();
     }
 
@@ -88,7 +123,27 @@ impl Control {
         opcode: u32,
         parts: &[&[u8]],
     ) -> Result<Call, DriverError> {
-        let slot = self.take_slot();
+        self.send_with(self.take_slot(), message, opcode, parts)
+    }
+
+    /// Sends a message that may take very long to be answered; none where other messages need what slots are left.
+    pub(crate) fn send_wait(
+        self: &Arc<Self>,
+        message: &'static str,
+        opcode: u32,
+        parts: &[&[u8]],
+    ) -> Result<Option<Call>, DriverError> {
+        let slot = self.take_slot_for_wait();
+        slot.map(|slot| self.send_with(slot, message, opcode, parts)).transpose()
+    }
+
+    fn send_with(
+        self: &Arc<Self>,
+        slot: u32,
+        message: &'static str,
+        opcode: u32,
+        parts: &[&[u8]],
+    ) -> Result<Call, DriverError> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let body: usize = parts.iter().map(|part| part.len()).sum();
         let size = (size_of::<FrameHeader>() + body).next_multiple_of(8);
@@ -149,9 +204,7 @@ impl Call {
     /// Waits, and takes the answer.
     pub(crate) fn finish(self, timeout: Option<Duration>) -> Result<Vec<u8>, DriverError> {
         self.wait(timeout)?;
-        let answer = self.answer();
-        self.control.free_slot(self.slot);
-        answer
+        self.answer()
     }
 
     /// Whether message and work are done.
@@ -159,7 +212,8 @@ impl Call {
         self.submission.is_done()
     }
 
-    fn answer(&self) -> Result<Vec<u8>, DriverError> {
+    /// The answer of a call that is done.
+    pub(crate) fn answer(&self) -> Result<Vec<u8>, DriverError> {
         let bad = DriverError::BadAnswer(self.message);
         let at = device_page::response(self.slot);
         let page = &self.control.page;
@@ -182,6 +236,16 @@ impl Call {
                 Err(DriverError::Refused { message: self.message, status, text })
             }
             None => Err(DriverError::BadAnswer(self.message)),
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.is_done() {
+            self.control.free_slot(self.slot);
+        } else {
+            self.control.slots().abandoned.push((self.slot, self.submission.clone()));
         }
     }
 }

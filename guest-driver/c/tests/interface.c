@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define SECOND 1000000000ull
+/* More than the messages that may be unanswered at a time, 32. */
+#define MANY 50
 
 /* Ends the program where `holds` does not. */
 #define CHECK(holds)                                                                                                   \
@@ -154,7 +156,7 @@ static void queues(const campanile_device *device) {
     campanile_commands *commands = NULL;
     campanile_user_queue *user = NULL;
     campanile_kernel_queue *kernel = NULL;
-    campanile_fence_point *point = NULL, *last = NULL;
+    campanile_fence_point *point = NULL, *last = NULL, *many[MANY];
     campanile_user_queue_options options = {.entries = 16, .memory = CAMPANILE_MEMORY_GUEST};
     uint64_t va, word, size, ticket, status = 99;
     const void *packets;
@@ -214,13 +216,22 @@ static void queues(const campanile_device *device) {
     OK(campanile_commands_wait(commands, va + 8016, 1));
     OK(campanile_user_queue_submit(user, commands, &point));
     REFUSED(CAMPANILE_TIMEOUT, campanile_fence_point_wait(point, 0));
-    REFUSED(CAMPANILE_TIMEOUT, campanile_fence_point_wait(point, 1000 * 1000));
+    for (int i = 0; i < MANY; i++)
+        REFUSED(CAMPANILE_TIMEOUT, campanile_fence_point_wait(point, 1000 * 1000));
+    for (int i = 0; i < MANY; i++) {
+        OK(campanile_user_queue_last(user, &many[i]));
+        REFUSED(CAMPANILE_TIMEOUT, campanile_fence_point_wait(many[i], 1000 * 1000));
+    }
     OK(campanile_fence_point_poll(point, &done));
     CHECK(!done);
     word = 1;
     OK(campanile_buffer_write(buffer, 8016, &word, 8));
     OK(campanile_fence_point_wait(point, CAMPANILE_NO_TIMEOUT));
     campanile_fence_point_destroy(point);
+    for (int i = 0; i < MANY; i++) {
+        OK(campanile_fence_point_wait(many[i], CAMPANILE_NO_TIMEOUT));
+        campanile_fence_point_destroy(many[i]);
+    }
 
     /* The same packets, kept in GPU memory, are submitted in place. */
     OK(campanile_commands_clear(commands));
