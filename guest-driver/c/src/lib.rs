@@ -31,3 +31,28 @@ mod render_node;
 pub mod result;
 pub mod user_queue;
 mod vms;
+
+#[cfg(test)]
+mod tests {
+    use crate::buffer::CampanileBuffer;
+    use crate::commands::CampanileCommands;
+    use crate::context::CampanileContext;
+    use crate::device::CampanileDevice;
+    use crate::fence_point::CampanileFencePoint;
+    use crate::kernel::CampanileKernel;
+    use crate::kernel_queue::CampanileKernelQueue;
+    use crate::user_queue::CampanileUserQueue;
+
+    #[test]
+    fn handles_keep_the_thread_rules_of_the_header() {
+        fn moves_and_is_shared<T: Send + Sync>() {}
+        moves_and_is_shared::<CampanileBuffer>();
+        moves_and_is_shared::<CampanileCommands>();
+        moves_and_is_shared::<CampanileContext>();
+        moves_and_is_shared::<CampanileDevice>();
+        moves_and_is_shared::<CampanileFencePoint>();
+        moves_and_is_shared::<CampanileKernel>();
+        moves_and_is_shared::<CampanileKernelQueue>();
+        moves_and_is_shared::<CampanileUserQueue>();
+    }
+}

@@ -269,6 +269,29 @@ static void queues(const campanile_device *device) {
     campanile_buffer_destroy(buffer);
 }
 
+/* More submissions that nobody waits for than the daemon can have unanswered. */
+static void many_queues(const campanile_device *device) {
+    campanile_context *context = NULL;
+    campanile_kernel_queue *queues[MANY / 8];
+    campanile_commands *commands = NULL;
+    campanile_buffer *buffer = NULL;
+    OK(campanile_context_create(device, CAMPANILE_NODE_COPY, &context));
+    OK(campanile_commands_create(&commands));
+    for (int i = 0; i < MANY / 8; i++) {
+        OK(campanile_kernel_queue_create(context, &queues[i]));
+        for (int k = 0; k < 8; k++)
+            OK(campanile_kernel_queue_submit(queues[i], commands, NULL));
+    }
+    OK(campanile_buffer_create(device, CAMPANILE_MEMORY_VRAM, 4096, &buffer));
+    for (int i = 0; i < MANY / 8; i++) {
+        OK(campanile_kernel_queue_wait(queues[i], 8, 60 * SECOND));
+        campanile_kernel_queue_destroy(queues[i]);
+    }
+    campanile_buffer_destroy(buffer);
+    campanile_commands_destroy(commands);
+    campanile_context_destroy(context);
+}
+
 /* Constants, an entry point chosen by name, a grid from memory. */
 static void kernels(const campanile_device *device) {
     static const char text[] =
@@ -358,6 +381,7 @@ int main(int argc, char **argv) {
     CHECK(commands > 0);
     buffers(first);
     queues(first);
+    many_queues(first);
     kernels(second);
     OK(campanile_device_check(first, NULL));
     queues(first);
