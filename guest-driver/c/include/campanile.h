@@ -258,7 +258,7 @@ typedef struct campanile_device_info {
      */
     uint32_t max_commands_bytes;
     /**
-     * The most bytes of one message to the daemon, and so, but for some, of a kernel's source.
+     * The most bytes of one message to the daemon; a kernel's source has to fit in, with its entry's name.
      */
     uint32_t max_control_bytes;
     /**

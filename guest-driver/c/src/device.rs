@@ -74,7 +74,7 @@ pub struct CampanileDeviceInfo {
     pub aperture_bytes: u64,
     /// The most bytes of packets in one submission.
     pub max_commands_bytes: u32,
-    /// The most bytes of one message to the daemon, and so, but for some, of a kernel's source.
+    /// The most bytes of one message to the daemon; a kernel's source has to fit in, with its entry's name.
     pub max_control_bytes: u32,
     /// What each node can do; the index is the number for `campanile_context_create`.
     pub nodes: [CampanileNodeInfo; CAMPANILE_MAX_NODES],
