@@ -18,6 +18,7 @@ use campanile_protocol::control::reply::DoorbellConnected;
 use campanile_protocol::control::reply::DoorbellCreated;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
+use campanile_protocol::engine::block::QUEUE_EXEMPT;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::handshake::doorbell;
@@ -61,6 +62,7 @@ impl Session {
         let device = self.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         let node = queue.node;
+        let flags = if queue.is_exempt { QUEUE_EXEMPT } else { 0 };
         let completed = match queue.kind {
             QueueKind::Ordinary { .. } => return Err(Status::InvalidParameter.into()),
             QueueKind::UserMode { doorbell: Some(_), .. } => return Err(Status::Busy.into()),
@@ -88,7 +90,7 @@ impl Session {
             ring_entries: entries,
             process,
             fence_index: index,
-            reserved: 0,
+            flags,
         };
         let hw_queue = engine
             .create_hw_queue(entry)

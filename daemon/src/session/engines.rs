@@ -34,6 +34,7 @@ use super::reply::Refused;
 use super::state::Session;
 use crate::doorbell::slots::Slots;
 use crate::supervisor::alarm::Alarm;
+use crate::supervisor::alarm::Hang;
 use crate::supervisor::turns::EngineId;
 
 /// A message that waits for an engine to start; it is handled anew then.
@@ -282,8 +283,14 @@ impl Session {
 
     /// The supervisor says that an engine did not yield.
     pub(super) fn engine_alarm(&mut self, node: NodeKind) {
-        if self.engines[node_index(node)].alarm.take() && self.engines[node_index(node)].process().is_some() {
-            self.lose_engine(node, "it did not yield its node in time");
+        let slot = &self.engines[node_index(node)];
+        let reason = match slot.alarm.take() {
+            Some(Hang::NotYielded) => "it did not yield its node in time",
+            Some(Hang::NoProgress) => "it made no progress in time",
+            None => return,
+        };
+        if slot.process().is_some() {
+            self.lose_engine(node, reason);
         }
     }
 

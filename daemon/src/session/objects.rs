@@ -139,6 +139,8 @@ pub struct Buffer {
     pub length: u32,
     /// Value of the progress fence when it is done.
     pub fence_value: u64,
+    /// Whether no timeout holds for it (UMS-27).
+    pub is_exempt: bool,
     /// Timeline and place on it.
     pub ring: u8,
     /// Place on that timeline.
@@ -171,6 +173,8 @@ pub struct Queue {
     pub node: NodeKind,
     /// How it takes work.
     pub kind: QueueKind,
+    /// Whether no timeout holds for its work (UMS-27).
+    pub is_exempt: bool,
 }
 
 /// A doorbell (UMS-31).

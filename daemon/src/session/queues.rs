@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use campanile_protocol::control::message::CreateQueue;
 use campanile_protocol::control::message::Named;
+use campanile_protocol::control::message::QUEUE_DISABLE_GPU_TIMEOUT;
 use campanile_protocol::control::message::QUEUE_FLAGS_KNOWN;
 use campanile_protocol::control::message::QUEUE_USER_MODE_SUBMISSION;
 use campanile_protocol::control::message::WaitFence;
@@ -33,7 +34,8 @@ impl Session {
         } else {
             QueueKind::Ordinary { issued: 0 }
         };
-        let queue = Queue { context: message.context, node: context.node, kind };
+        let is_exempt = message.flags & QUEUE_DISABLE_GPU_TIMEOUT != 0;
+        let queue = Queue { context: message.context, node: context.node, kind, is_exempt };
         let handle = device.queues.insert(queue).ok_or(Status::OutOfResources)?;
         if let Some(context) = device.contexts.get_mut(message.context) {
             context.queues += 1;

@@ -13,6 +13,7 @@ use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
@@ -47,7 +48,7 @@ impl Session {
         (aligned && message.flags == 0 && message.length <= MAX_DMA_BUFFER).or(Status::InvalidParameter)?;
         let device = self.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
-        let (context, node) = (queue.context, queue.node);
+        let (context, node, is_exempt) = (queue.context, queue.node, queue.is_exempt);
         // UMS-26: a user-mode queue takes work from its doorbell alone.
         let QueueKind::Ordinary { issued } = queue.kind else { return Err(Status::InvalidParameter.into()) };
         let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
@@ -64,6 +65,7 @@ impl Session {
             va: message.buffer_va,
             length: message.length,
             fence_value,
+            is_exempt,
             ring: origin.ring,
             item,
         };
@@ -120,7 +122,7 @@ impl Session {
                 length: buffer.length,
                 process: presence.unwrap_or(u32::MAX),
                 fence_index: buffer.queue.index(),
-                reserved: 0,
+                flags: if buffer.is_exempt { HW_EXEMPT } else { 0 },
             };
             let fence_id = slot.last_fence_id;
             let submitted = slot.process_mut().map(|process| process.submit_command(submission));

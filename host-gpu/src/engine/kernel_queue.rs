@@ -5,13 +5,16 @@ use std::sync::atomic::Ordering;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::hw_queue;
+use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::engine::progress::Work;
 use campanile_protocol::packet::Fault;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use super::machine::Machine;
+use super::progress;
 use super::user_queue::Outcome;
 use super::watch::Watch;
 use super::watch::load;
@@ -81,6 +84,7 @@ impl KernelQueue {
         }
         let Some((buffer, submission)) = self.running.as_mut() else { return Outcome::Idle };
         let submission = *submission;
+        progress::begin(shared, Work::HwQueue, submission.flags & HW_EXEMPT != 0);
         let Some(process) = watch.process(submission.process) else {
             return self.report(shared, &submission, Some((Fault::PageFault, submission.buffer_va)));
         };

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use campanile_protocol::device_page;
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::block::QUEUE_EXEMPT;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::handshake::doorbell;
 use campanile_protocol::handshake::fence;
@@ -88,6 +89,11 @@ impl UserQueue {
     /// Whether this is the queue of `entry`.
     pub fn is_of(&self, entry: &QueueEntry) -> bool {
         self.entry == *entry
+    }
+
+    /// Whether no timeout holds for its work (UMS-27).
+    pub fn is_exempt(&self) -> bool {
+        self.entry.flags & QUEUE_EXEMPT != 0
     }
 
     /// Index of its process.
