@@ -22,7 +22,9 @@ pub struct Counters {
     pub submissions: AtomicU64,
     /// Devices put in error.
     pub devices_lost: AtomicU64,
-    /// Engine processes lost.
+    /// Engines reset: replaced, with nobody lost but whose work they ran.
+    pub engines_reset: AtomicU64,
+    /// Engines lost with all their devices.
     pub engines_lost: AtomicU64,
 }
 

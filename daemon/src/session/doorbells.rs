@@ -99,6 +99,7 @@ impl Session {
             queue: message.queue,
             node,
             state: DoorbellState::Retry,
+            was_connected: false,
             hw_queue: Some(hw_queue),
             ring,
             control,
@@ -166,6 +167,7 @@ impl Session {
                 count(&self.counters.connects);
                 if let Some(doorbell) = self.device_mut(origin.context)?.doorbells.get_mut(message.handle) {
                     doorbell.state.connected(slot);
+                    doorbell.was_connected = true;
                 }
             }
         }
@@ -282,16 +284,20 @@ impl Session {
         }
     }
 
-    /// A user-mode queue has a fault, or a waiter is due.
-    pub(super) fn queue_wants_attention(&mut self, node: NodeKind, hw_queue: u16) {
-        let found = self.processes.iter().find_map(|(context, process)| {
+    /// Whose queue an entry of an engine's queue table is: context and queue.
+    pub(super) fn owner_of_hw_queue(&self, node: NodeKind, hw_queue: u16) -> Option<(u32, Handle)> {
+        self.processes.iter().find_map(|(context, process)| {
             let device = process.device.as_ref()?;
             let mut doorbells = device.doorbells.iter();
             let (_, doorbell) = doorbells
                 .find(|(_, doorbell)| doorbell.node == node && doorbell.hw_queue == Some(hw_queue))?;
             Some((*context, doorbell.queue))
-        });
-        let Some((context, queue)) = found else { return };
+        })
+    }
+
+    /// A user-mode queue has a fault, or a waiter is due.
+    pub(super) fn queue_wants_attention(&mut self, node: NodeKind, hw_queue: u16) {
+        let Some((context, queue)) = self.owner_of_hw_queue(node, hw_queue) else { return };
         let fault =
             self.engines[node_index(node)].process().and_then(|process| process.queue_fault(hw_queue));
         match fault {

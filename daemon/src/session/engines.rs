@@ -13,9 +13,12 @@ use std::sync::Arc;
 
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::process::Memory;
+use campanile_host_gpu::adapter::process::Program;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
+use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::kernel::name::KernelName;
+use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
@@ -23,6 +26,7 @@ use log::Level;
 use rustix::event::epoll;
 
 use super::config::Compute;
+use super::config::Config;
 use super::counters::count;
 use super::kernels::PendingKernel;
 use super::objects::Buffer;
@@ -31,11 +35,13 @@ use super::objects::node_index;
 use super::outbox::Outbox;
 use super::reply::Origin;
 use super::reply::Refused;
+use super::revival::Resets;
 use super::state::Session;
 use crate::doorbell::slots::Slots;
 use crate::supervisor::alarm::Alarm;
 use crate::supervisor::alarm::Hang;
 use crate::supervisor::turns::EngineId;
+use crate::vidmm::allocations::Allocations;
 
 /// A message that waits for an engine to start; it is handled anew then.
 #[derive(Debug)]
@@ -68,7 +74,8 @@ enum Life {
 #[derive(Debug)]
 pub struct EngineSlot {
     life: Life,
-    supervised: Option<EngineId>,
+    /// Its number with the supervisor, once it takes part in turns.
+    pub supervised: Option<EngineId>,
     alarm: Arc<Alarm>,
     /// Physical doorbells.
     pub slots: Slots,
@@ -84,6 +91,11 @@ pub struct EngineSlot {
     pub outbox: Outbox,
     /// Messages that wait for it.
     pub waiting: Vec<WaitingMessage>,
+    /// When it was reset of late.
+    pub resets: Resets,
+    is_successor: bool,
+    /// Kernels of earlier processes of it that it has not compiled again yet.
+    pub rebuilding: BTreeSet<(u64, u64)>,
     /// Kernels that it compiles.
     pub compiling: BTreeMap<(u64, u64), PendingKernel>,
 }
@@ -102,6 +114,9 @@ impl EngineSlot {
             segments_outstanding: BTreeSet::new(),
             outbox: Outbox::default(),
             waiting: Vec::new(),
+            resets: Resets::default(),
+            is_successor: false,
+            rebuilding: BTreeSet::new(),
             compiling: BTreeMap::new(),
         })
     }
@@ -124,7 +139,33 @@ impl EngineSlot {
 
     /// Whether work can be given to it.
     pub fn is_running(&self) -> bool {
-        matches!(self.life, Life::Running(_)) && self.segments_outstanding.is_empty()
+        self.has_begun() && self.segments_outstanding.is_empty() && self.rebuilding.is_empty()
+    }
+
+    /// Whether its process has come up.
+    pub fn has_begun(&self) -> bool {
+        matches!(self.life, Life::Running(_))
+    }
+
+    /// Whether devices may have work on it: it runs, or takes the place of one that did.
+    pub fn has_devices(&self) -> bool {
+        self.has_begun() || self.is_successor
+    }
+
+    /// Starts the next process over the state of the last, which is reset.
+    pub fn revive(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+        self.outbox = Outbox::default();
+        self.segments_outstanding.clear();
+        self.rebuilding.clear();
+        self.is_successor = true;
+        match std::mem::replace(&mut self.life, Life::Off) {
+            Life::Off => Err(io::Error::other("there is no process to replace")),
+            Life::Starting(mut process) | Life::Running(mut process) => {
+                let revived = process.revive(program, start, memory);
+                self.life = Life::Starting(process);
+                revived
+            }
+        }
     }
 
     /// What tells that it hung.
@@ -186,39 +227,55 @@ impl Session {
     }
 
     fn start_engine(&mut self, node: NodeKind) -> io::Result<()> {
-        let table_bytes = self.tables.mapping().len();
-        let start = self.config.start_message(node, table_bytes);
-        let memory = Memory {
-            vram: self.allocations.memory().file(),
-            tables: self.tables.file(),
-            grant: self.config.supervisor.grant_event(),
-        };
+        let start = self.config.start_message(node, self.tables.mapping().len());
+        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables);
         let process = EngineProcess::spawn(&self.config.program, &start, memory)?;
-        self.journal.line(Level::Info, format_args!("{node:?} engine is process {}", process.pid()));
-        let flags = epoll::EventFlags::IN;
-        epoll::add(
-            &self.epoll,
-            process.event_fd(),
-            epoll::EventData::new_u64(Wakeup::Event(node).data()),
-            flags,
-        )?;
-        epoll::add(
-            &self.epoll,
-            process.channel_fd(),
-            epoll::EventData::new_u64(Wakeup::Channel(node).data()),
-            flags,
-        )?;
-        let slot = &mut self.engines[node_index(node)];
-        // An alarm about the process before this one says nothing about this one.
-        let _stale = slot.alarm.take();
-        slot.supervised =
-            Some(self.config.supervisor.add(node, process.grant_handle(), Arc::clone(&slot.alarm)));
-        slot.life = Life::Starting(process);
+        self.engines[node_index(node)].life = Life::Starting(process);
+        if let Err(error) = self.watch_engine(node) {
+            self.stop_engine(node);
+            return Err(error);
+        }
         let segments: Vec<SegmentId> = self.segments.ids().collect();
         for segment in segments {
             self.announce_segment(node, segment);
         }
         Ok(())
+    }
+
+    /// The files that an engine works on.
+    pub(super) fn engine_memory<'a>(
+        config: &'a Config,
+        allocations: &'a Allocations,
+        tables: &'a PageTables,
+    ) -> Memory<'a> {
+        Memory {
+            vram: allocations.memory().file(),
+            tables: tables.file(),
+            grant: config.supervisor.grant_event(),
+        }
+    }
+
+    /// Listens to a process that was just started.
+    pub(super) fn watch_engine(&mut self, node: NodeKind) -> io::Result<()> {
+        let Some(process) = self.engines[node_index(node)].process() else { return Ok(()) };
+        self.journal.line(Level::Info, format_args!("{node:?} engine is process {}", process.pid()));
+        for (descriptor, wakeup) in
+            [(process.event_fd(), Wakeup::Event(node)), (process.channel_fd(), Wakeup::Channel(node))]
+        {
+            let data = epoll::EventData::new_u64(wakeup.data());
+            epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    /// No longer listens to a process.
+    pub(super) fn unwatch_engine(&mut self, node: NodeKind) {
+        let Some(process) = self.engines[node_index(node)].process() else { return };
+        for descriptor in [process.event_fd(), process.channel_fd()] {
+            if let Err(error) = epoll::delete(&self.epoll, descriptor) {
+                log::debug!("engine descriptor was not watched: {error}");
+            }
+        }
     }
 
     /// An engine wrote on its channel, or has read from it.
@@ -272,7 +329,9 @@ impl Session {
         }
     }
 
-    fn retry_waiting(&mut self, node: NodeKind) {
+    /// Something that stood between a message and its engine is out of the way.
+    pub(super) fn retry_waiting(&mut self, node: NodeKind) {
+        self.admit_engine(node);
         if !self.engines[node_index(node)].is_running() {
             return;
         }
@@ -294,20 +353,23 @@ impl Session {
         }
     }
 
-    /// Ends an engine process, and every device that had work on its node.
+    /// Ends an engine process: the next takes its place, or every device that had work on its node is lost.
     pub(super) fn lose_engine(&mut self, node: NodeKind, reason: &str) {
         let index = node_index(node);
-        let was_running = matches!(self.engines[index].life, Life::Running(_));
+        let had_devices = self.engines[index].has_devices();
+        if self.revive_engine(node, reason) {
+            return;
+        }
         self.stop_engine(node);
         let slot = &mut self.engines[index];
         let waiting = std::mem::take(&mut slot.waiting);
         let compiling = std::mem::take(&mut slot.compiling);
         let text = format!("the {node:?} engine is lost: {reason}");
         for origin in waiting.iter().map(|m| m.origin).chain(compiling.values().map(|k| k.origin)) {
-            let status = if was_running { Status::DeviceLost } else { Status::NotSupported };
+            let status = if had_devices { Status::DeviceLost } else { Status::NotSupported };
             self.answer(origin, Err(Refused { status, text: text.clone() }));
         }
-        if was_running {
+        if had_devices {
             count(&self.counters.engines_lost);
             self.journal.line(Level::Warn, format_args!("{text}"));
             self.lose_devices_of_node(node);
@@ -317,18 +379,10 @@ impl Session {
 
     /// Kills and reaps an engine process, if there is one.
     pub(super) fn stop_engine(&mut self, node: NodeKind) {
+        self.unwatch_engine(node);
         let slot = &mut self.engines[node_index(node)];
-        let (Life::Starting(process) | Life::Running(process)) = std::mem::replace(&mut slot.life, Life::Off)
-        else {
-            return;
-        };
-        for descriptor in [process.event_fd(), process.channel_fd()] {
-            if let Err(error) = epoll::delete(&self.epoll, descriptor) {
-                log::debug!("engine descriptor was not watched: {error}");
-            }
-        }
         // Reaped when dropped: from here on nothing of it touches memory (TDR-46).
-        drop(process);
+        slot.life = Life::Off;
         if let Some(id) = slot.supervised.take() {
             self.config.supervisor.remove(id);
         }
@@ -337,6 +391,8 @@ impl Session {
         slot.slots = Slots::new(doorbells);
         slot.segments_outstanding.clear();
         slot.outbox = Outbox::default();
+        slot.rebuilding.clear();
+        slot.is_successor = false;
         slot.run_list.clear();
         // What it ran has ended.
         for (context, buffer) in std::mem::take(&mut slot.in_flight).into_iter().filter_map(|f| f.owner) {

@@ -1,5 +1,7 @@
 //! Kernels: compiled in the engine process, never here (design §3).
 
+use std::sync::Arc;
+
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::kernel::name::KernelName;
@@ -22,6 +24,20 @@ use super::reply::Origin;
 use super::reply::Outcome;
 use super::reply::Refused;
 use super::state::Session;
+
+/// Bytes of the kernel sources of one VM: they are kept for the next process of an engine (MCDM-06).
+pub const MAX_KERNEL_BYTES: usize = 64 << 20;
+
+/// What a kernel is compiled from, should its engine be replaced.
+#[derive(Debug, Clone)]
+pub struct KernelSource {
+    /// `LANGUAGE_*` of the protocol.
+    pub language: u32,
+    /// Entry point, where there are several.
+    pub entry: Option<String>,
+    /// Text or words.
+    pub bytes: Arc<[u8]>,
+}
 
 /// A kernel that an engine compiles.
 #[derive(Debug, Clone, Copy)]
@@ -56,9 +72,12 @@ impl Session {
             let text = "the engine has not read the kernels before this one yet".to_owned();
             return Err(Refused { status: Status::OutOfResources, text });
         }
+        (self.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
         let device = self.device_mut(origin.context)?;
-        let handle = device.kernels.insert(()).ok_or(Status::OutOfResources)?;
+        let kept = KernelSource { language: head.language, entry: entry.clone(), bytes: source.into() };
+        let handle = device.kernels.insert(kept).ok_or(Status::OutOfResources)?;
         let kernel = Self::kernel_name(device.root.0, handle);
+        self.kernel_bytes += source.len();
         let origin = if origin.item.is_some() { origin } else { self.park(origin) };
         let slot = &mut self.engines[node_index(NodeKind::Compute)];
         slot.compiling.insert((kernel.root, kernel.handle), PendingKernel { origin, handle });
@@ -79,7 +98,7 @@ impl Session {
         binding_count: u32,
         constant_bytes: u32,
     ) {
-        let Some(pending) = self.take_pending(kernel) else { return };
+        let Some(pending) = self.take_pending(kernel) else { return self.kernel_rebuilt(kernel) };
         let reply =
             KernelCreated { kernel: pending.handle, workgroup, binding_count, constant_bytes, reserved: 0 };
         self.answer(pending.origin, Ok(reply.as_bytes().to_vec()));
@@ -87,11 +106,24 @@ impl Session {
 
     /// The engine has refused a kernel.
     pub(super) fn kernel_refused(&mut self, kernel: KernelName, reason: String) {
-        let Some(pending) = self.take_pending(kernel) else { return };
-        if let Ok(device) = self.device_mut(pending.origin.context) {
-            device.kernels.remove(pending.handle);
-        }
+        let Some(pending) = self.take_pending(kernel) else { return self.kernel_rebuilt(kernel) };
+        self.drop_kernel(pending.origin.context, pending.handle);
         self.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text: reason }));
+    }
+
+    /// The next process of an engine has compiled a kernel again, or could not: then a buffer that names it faults.
+    fn kernel_rebuilt(&mut self, kernel: KernelName) {
+        let slot = &mut self.engines[node_index(NodeKind::Compute)];
+        if slot.rebuilding.remove(&(kernel.root, kernel.handle)) {
+            self.retry_waiting(NodeKind::Compute);
+        }
+    }
+
+    /// Forgets a kernel and its source.
+    pub(super) fn drop_kernel(&mut self, context: u32, handle: Handle) {
+        let Ok(device) = self.device_mut(context) else { return };
+        let bytes = device.kernels.remove(handle).map_or(0, |source| source.bytes.len());
+        self.kernel_bytes -= bytes;
     }
 
     /// DESTROY_KERNEL. A buffer that names it later faults.
@@ -103,13 +135,14 @@ impl Session {
         let slot = &self.engines[node_index(NodeKind::Compute)];
         (!slot.compiling.contains_key(&(kernel.root, kernel.handle))).or(Status::Busy)?;
         self.post(NodeKind::Compute, Request::DestroyKernel { kernel }, &[]);
-        self.device_mut(origin.context)?.kernels.remove(message.handle);
+        self.drop_kernel(origin.context, message.handle);
         Ok(Handled::done())
     }
 
     /// Has the engine forget all kernels of a device that ended.
     pub(super) fn forget_kernels(&mut self, device: &Device) {
-        for (handle, ()) in device.kernels.iter() {
+        for (handle, source) in device.kernels.iter() {
+            self.kernel_bytes -= source.bytes.len();
             let kernel = Self::kernel_name(device.root.0, handle);
             self.post(NodeKind::Compute, Request::DestroyKernel { kernel }, &[]);
         }

@@ -32,6 +32,7 @@ pub mod page;
 pub mod pending;
 pub mod queues;
 pub mod reply;
+pub mod revival;
 pub mod segments;
 pub mod state;
 pub mod submission;

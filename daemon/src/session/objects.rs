@@ -9,6 +9,7 @@ use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 
+use super::kernels::KernelSource;
 use super::page::DevicePage;
 use super::table::Table;
 use super::timeline::Item;
@@ -78,7 +79,7 @@ pub struct Device {
     /// Doorbells.
     pub doorbells: Table<Doorbell>,
     /// Kernels that are compiled.
-    pub kernels: Table<()>,
+    pub kernels: Table<KernelSource>,
     /// Its entry in each engine's process table.
     pub presence: [Option<u32>; 2],
     /// `DEVICE_*`: the truth that the device page has a copy of.
@@ -186,6 +187,8 @@ pub struct Doorbell {
     pub node: NodeKind,
     /// Where it stands.
     pub state: DoorbellState,
+    /// Whether it was ever connected: before that, what is in its ring reaches nobody (UMS-34).
+    pub was_connected: bool,
     /// Entry in the engine's queue table; none once the device is in error, or that engine gone.
     pub hw_queue: Option<u16>,
     /// The ring's allocation; one reference (UMS-82).

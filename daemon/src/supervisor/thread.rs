@@ -142,6 +142,9 @@ fn run(shared: &Shared, timeout: Duration) {
         let phase = |engine: EngineId| Grant::from_word(load(engine, GRANT)).phase;
         let now = begun.elapsed();
         let (operations, mut next) = turns.decide(phase, now);
+        for operation in operations {
+            apply(&members, operation);
+        }
         for (&engine, member) in &members.engines {
             if !matches!(phase(engine), Phase::Granted | Phase::Revoking) {
                 watchdog.forget(engine);
@@ -154,9 +157,6 @@ fn run(shared: &Shared, timeout: Duration) {
             next = Some(next.map_or(look, |at| at.min(look)));
         }
         again = next;
-        for operation in operations {
-            apply(&members, operation);
-        }
     }
 }
 

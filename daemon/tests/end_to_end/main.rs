@@ -9,6 +9,7 @@ mod raw;
 mod raw_queue;
 mod spy;
 mod support;
+mod tdr;
 mod ums_connections;
 mod ums_doorbells;
 mod ums_endings;

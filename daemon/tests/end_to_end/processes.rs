@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use rustix::process::Pid;
 use rustix::process::Signal;
@@ -32,14 +33,28 @@ pub(crate) fn engine(daemon: &Daemon) -> u32 {
     engines[0]
 }
 
+fn try_signal(pid: u32, signal: Signal) -> rustix::io::Result<()> {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal)
+}
+
 fn signal(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
+    try_signal(pid, signal).unwrap();
 }
 
 /// Ends a process as a crash does.
 pub(crate) fn kill(pid: u32) {
     signal(pid, Signal::KILL);
+}
+
+/// Ends a daemon's engines, but for `spared`, until one is no longer replaced.
+pub(crate) fn lose_engine(daemon: &Daemon, spared: &[u32], is_lost: impl Fn() -> bool) {
+    until("an engine that is lost", || {
+        for pid in engines(daemon).into_iter().filter(|pid| !spared.contains(pid)) {
+            // It may be gone already.
+            let _gone = try_signal(pid, Signal::KILL);
+        }
+        is_lost()
+    });
 }
 
 /// Whether a process is there, and no zombie.
@@ -72,7 +87,8 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        signal(self.pid, Signal::CONT);
+        // The daemon may have ended it meanwhile.
+        let _gone = try_signal(self.pid, Signal::CONT);
     }
 }
 
@@ -134,6 +150,11 @@ impl EngineView {
     pub(crate) fn is_up_to_date(&self) -> bool {
         let sequence = self.sequence();
         self.load(block::WATCH_ACK) >= sequence
+    }
+
+    /// What it runs.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress::from_word(self.load(block::PROGRESS))
     }
 
     /// The power word.

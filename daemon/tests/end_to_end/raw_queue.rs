@@ -90,7 +90,16 @@ impl RawQueue {
 
     /// Over a ring of the caller's.
     pub(crate) fn over(guest: &Arc<RawGuest>, context: Handle, ring: RawRing) -> Self {
-        let created = guest.queue(context, QUEUE_USER_MODE_SUBMISSION).unwrap();
+        Self::make(guest, context, ring, 0)
+    }
+
+    /// With more flags for the queue.
+    pub(crate) fn flagged(guest: &Arc<RawGuest>, context: Handle, flags: u32) -> Self {
+        Self::make(guest, context, RawRing::new(guest), flags)
+    }
+
+    fn make(guest: &Arc<RawGuest>, context: Handle, ring: RawRing, flags: u32) -> Self {
+        let created = guest.queue(context, QUEUE_USER_MODE_SUBMISSION | flags).unwrap();
         let bell = guest.ask(message::CREATE_DOORBELL, &ring.doorbell(created.queue)).unwrap();
         Self { guest: Arc::clone(guest), created, bell, ring, written: 0, value: 0 }
     }

@@ -22,7 +22,7 @@ use crate::processes::Stopped;
 use crate::processes::engine;
 use crate::processes::engines;
 use crate::processes::is_there;
-use crate::processes::kill;
+use crate::processes::lose_engine;
 use crate::raw_queue::ABORT;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::RETRY;
@@ -69,15 +69,13 @@ fn ums_99_ums_101_a_lost_engine_aborts_its_own_doorbells_alone() {
     let daemon = Daemon::with_vgpus(2, &["--spin", "600000000"]);
     let (first, second) = (daemon.vm(0), daemon.vm(1));
     let (guest, context) = copy_guest(&first);
-    let lost = engine(&daemon);
+    let first_engine = engine(&daemon);
     let (neighbour, neighbours) = copy_guest(&second);
     let queues = [RawQueue::new(&guest, context), RawQueue::new(&guest, context)];
     let mut works = RawQueue::new(&neighbour, neighbours);
     assert_eq!((queues[0].connect(), works.connect()), (Ok(CONNECTED), Ok(CONNECTED)));
-    kill(lost);
-    for queue in &queues {
-        until("ABORT", || queue.status() == ABORT);
-    }
+    let spared = engines(&daemon).into_iter().find(|pid| *pid != first_engine).unwrap();
+    lose_engine(&daemon, &[spared], || queues.iter().all(|queue| queue.status() == ABORT));
     assert_eq!(guest.device_status(), DEVICE_RESET);
     assert_eq!((works.status(), neighbour.device_status()), (CONNECTED, DEVICE_ACTIVE));
     works.run(&CommandBuffer::new());
@@ -224,8 +222,7 @@ fn a_lost_device_takes_nothing_from_the_next_engine() {
     let vm = daemon.vm(0);
     let [(loser, losers), (other, _)] = [copy_guest(&vm), copy_guest(&vm)];
     let lost: Vec<RawQueue> = (0..3).map(|_| RawQueue::new(&loser, losers)).collect();
-    kill(engine(&daemon));
-    until("ABORT", || lost.iter().all(|queue| queue.status() == ABORT));
+    lose_engine(&daemon, &[], || lost.iter().all(|queue| queue.status() == ABORT));
     until("the loss of the neighbour", || other.device_status() == DEVICE_RESET);
     let (guest, context) = copy_guest(&vm);
     let mut queues: Vec<RawQueue> = (0..3).map(|_| RawQueue::new(&guest, context)).collect();

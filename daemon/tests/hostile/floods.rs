@@ -31,6 +31,7 @@ use crate::daemon::NEVER;
 use crate::daemon::until;
 use crate::packets::fill;
 use crate::packets::wait;
+use crate::processes::lose_engine;
 use crate::processes::signal;
 use crate::ring::Ring;
 use crate::scene::Scene;
@@ -182,8 +183,7 @@ fn an_engine_that_starts_is_told_of_thousands_of_blobs() {
     assert!((4000..4096).contains(&made), "{made}");
     scene.unharmed();
     let neighbour = scene.give_neighbour_up();
-    signal(scene.daemon.engine(0), Signal::KILL);
-    until("the engine is lost", || neighbour.is_lost());
+    lose_engine(&scene.daemon, || neighbour.is_lost());
     drop(neighbour);
     for index in 0..8 {
         assert_eq!(wire::name(&scene.vm, command::RESOURCE_UNREF, 0, FIRST_ID + index), OK_NODATA);

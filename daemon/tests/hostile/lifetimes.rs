@@ -6,7 +6,6 @@ use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateContext;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::status::Status;
-use rustix::process::Signal;
 use zerocopy::IntoBytes;
 
 use crate::attacker::Attacker;
@@ -17,7 +16,7 @@ use crate::daemon::until;
 use crate::packets::copy;
 use crate::packets::fill;
 use crate::packets::wait;
-use crate::processes::signal;
+use crate::processes::lose_engine;
 use crate::ring::Ring;
 use crate::scene::Scene;
 
@@ -55,14 +54,12 @@ fn processes_that_end_in_mid_work_leave_nothing_behind() {
 #[test]
 fn a_device_that_ends_while_its_engine_starts_leaves_no_fence_open() {
     let mut scene = Scene::new();
-    let neighbour = scene.give_neighbour_up();
+    scene.give_neighbour_up();
     let create = CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 };
     for round in 0..10 {
-        let other = scene.daemon.engine(1);
-        for engine in scene.daemon.children().into_iter().filter(|engine| *engine != other) {
-            signal(engine, Signal::KILL);
-        }
-        until("the engine is lost", || neighbour.is_lost());
+        let before = scene.attacker();
+        before.create_context();
+        lose_engine(&scene.daemon, || !before.is_active());
         let attacker = scene.attacker();
         let messages = [
             attacker.start(message::CREATE_CONTEXT, 2, create.as_bytes()),

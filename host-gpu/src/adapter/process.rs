@@ -22,7 +22,10 @@ use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::fence;
+use campanile_protocol::handshake::grant::Grant;
+use campanile_protocol::handshake::grant::Phase;
 use campanile_protocol::handshake::power;
+use campanile_protocol::packet::Fault;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
@@ -64,6 +67,7 @@ pub struct Memory<'a> {
 pub struct EngineProcess {
     child: Child,
     channel: Channel,
+    block: File,
     pub(super) shared: Arc<Mapping>,
     event: Event,
     wake: Arc<Event>,
@@ -76,6 +80,41 @@ pub struct EngineProcess {
     processes: Indices,
     queues: Indices,
     lost: bool,
+}
+
+/// Starts the process and sends it what it works on.
+fn launch(
+    program: &Program,
+    start: &Start,
+    memory: Memory<'_>,
+    block: &File,
+    event: &Event,
+    wake: &Event,
+) -> io::Result<(Child, Channel)> {
+    let (ours, theirs) = Channel::pair()?;
+    let mut child = Command::new(&program.path)
+        .arg("engine")
+        .envs(program.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::from(theirs.into_socket()))
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|error| {
+            io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
+        })?;
+    let descriptors = [
+        block.as_fd(),
+        memory.vram.as_fd(),
+        memory.tables.as_fd(),
+        event.as_fd(),
+        memory.grant.as_fd(),
+        wake.as_fd(),
+    ];
+    if let Err(error) = ours.send(start, &[], &descriptors, false) {
+        child.kill()?;
+        child.wait()?;
+        return Err(io::Error::other(error));
+    }
+    Ok((child, ours))
 }
 
 /// What the supervisor needs of an engine to give it the node and take it back.
@@ -103,28 +142,11 @@ impl EngineProcess {
         }
         let event = Event::new()?;
         let wake = Event::new()?;
-        let (ours, theirs) = Channel::pair()?;
-        let child = Command::new(&program.path)
-            .arg("engine")
-            .envs(program.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::from(theirs.into_socket()))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|error| {
-                io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
-            })?;
-        let descriptors = [
-            block.as_fd(),
-            memory.vram.as_fd(),
-            memory.tables.as_fd(),
-            event.as_fd(),
-            memory.grant.as_fd(),
-            wake.as_fd(),
-        ];
-        ours.send(start, &[], &descriptors, false).map_err(io::Error::other)?;
+        let (child, channel) = launch(program, start, memory, &block, &event, &wake)?;
         Ok(Self {
             child,
-            channel: ours,
+            channel,
+            block,
             shared: Arc::new(shared),
             event,
             wake: Arc::new(wake),
@@ -138,6 +160,46 @@ impl EngineProcess {
             queues: Indices::new(block::MAX_QUEUES),
             lost: false,
         })
+    }
+
+    /// Starts another process in the place of one that was reset. Processes, queues, doorbells and kernel-mode
+    /// buffers stay what they were: it goes on where the other stopped (TDR-57). Segments and kernels are not: it
+    /// must be told of them before it is given its node.
+    pub fn revive(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+        self.store(block::POWER, power::ACTIVE);
+        let generation = Grant::from_word(self.load(block::GRANT)).generation;
+        self.store(block::GRANT, Grant { phase: Phase::Idle, generation }.word());
+        self.store(block::PROGRESS, 0);
+        (self.child, self.channel) = launch(program, start, memory, &self.block, &self.event, &self.wake)?;
+        self.lost = false;
+        Ok(())
+    }
+
+    /// What it runs, or ran when it was reset.
+    pub fn work(&self) -> Work {
+        Progress::from_word(self.load(block::PROGRESS)).work
+    }
+
+    /// Ends the oldest kernel-mode buffer with a fault, after the process that ran it was reset. False when
+    /// there is none.
+    pub fn abort_command(&mut self, fault: Fault) -> bool {
+        let completed = self.load(block::HW_QUEUE_COMPLETED).min(self.submitted);
+        if completed >= self.submitted {
+            return false;
+        }
+        let mut bytes = [0; size_of::<HwSubmission>()];
+        let slot = hw_queue::slot(completed);
+        let submission = self.shared.slice(slot, bytes.len() as u64).and_then(|slice| {
+            slice.copy_to(&mut bytes);
+            HwSubmission::read_from_bytes(&bytes).ok()
+        });
+        let fence_id = submission.map_or(0, |submission| submission.fence_id);
+        let result = HwResult { fence_id, fault_va: 0, fault: fault as u32, reserved: 0 };
+        if let Some(slice) = self.shared.slice(slot + hw_queue::RESULT, size_of::<HwResult>() as u64) {
+            slice.copy_from(result.as_bytes());
+        }
+        self.store(block::HW_QUEUE_COMPLETED, completed + 1);
+        true
     }
 
     /// Readable when the engine has something to report.
@@ -212,7 +274,7 @@ impl EngineProcess {
     }
 
     /// Has the engine look at a queue's write pointer when it next looks at the slots (UMS-64, UMS-71).
-    fn ask_look(&self, queue: u16) {
+    pub fn ask_look(&self, queue: u16) {
         let word = block::LOOK + u64::from(queue / 64) * 8;
         if u32::from(queue) < block::MAX_QUEUES
             && let Some(word) = self.shared.word(word)
@@ -294,6 +356,7 @@ impl Adapter for EngineProcess {
             (block::QUEUE_COMPLETED, entry.completed),
             (block::QUEUE_FAULT, 0),
             (block::QUEUE_FAULT_VA, 0),
+            (block::QUEUE_SAVED, 0),
         ];
         for (offset, value) in words {
             self.store(place + offset, value);

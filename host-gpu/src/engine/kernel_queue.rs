@@ -15,6 +15,7 @@ use zerocopy::IntoBytes;
 
 use super::machine::Machine;
 use super::progress;
+use super::saved;
 use super::user_queue::Outcome;
 use super::watch::Watch;
 use super::watch::load;
@@ -74,7 +75,10 @@ impl KernelQueue {
                 }
                 return self.report(shared, &submission, Some((Fault::PageFault, submission.buffer_va)));
             };
-            match Buffer::fetch(&process.space(tables, segments), submission.buffer_va, submission.length) {
+            let fetched =
+                Buffer::fetch(&process.space(tables, segments), submission.buffer_va, submission.length)
+                    .and_then(|buffer| saved::restore(shared, block::HW_QUEUE_SAVED, self.completed, buffer));
+            match fetched {
                 Ok(buffer) => self.running = Some((buffer, submission)),
                 Err(Stop::Moving) => return Outcome::Blocked,
                 Err(Stop::Fault(fault, address)) => {
@@ -88,7 +92,11 @@ impl KernelQueue {
         let Some(process) = watch.process(submission.process) else {
             return self.report(shared, &submission, Some((Fault::PageFault, submission.buffer_va)));
         };
-        let fault = match buffer.run(node, &process.space(tables, segments), should_pause) {
+        let step = buffer.run(node, &process.space(tables, segments), should_pause);
+        if matches!(step, Step::Blocked | Step::Paused) {
+            saved::save(shared, block::HW_QUEUE_SAVED, self.completed, buffer);
+        }
+        let fault = match step {
             Step::Done => None,
             Step::Blocked => return Outcome::Blocked,
             Step::Paused => return Outcome::More,

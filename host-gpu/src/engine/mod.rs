@@ -23,6 +23,7 @@ pub mod machine;
 pub mod message;
 pub mod progress;
 pub mod sandbox;
+pub mod saved;
 pub mod start;
 pub mod user_queue;
 pub mod watch;

@@ -24,7 +24,9 @@ use campanile_protocol::queue::ring::RingEntry;
 use zerocopy::FromBytes;
 
 use super::machine::Machine;
+use super::saved;
 use super::watch::Process;
+use super::watch::load;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::memory::segment::Place;
@@ -71,14 +73,16 @@ pub struct UserQueue {
 }
 
 impl UserQueue {
-    /// A queue that came up.
-    pub fn new(index: u16, entry: QueueEntry) -> Self {
+    /// A queue that came up, or one that an earlier process of this engine had: goes on where that stopped.
+    pub fn new(shared: &Mapping, index: u16, entry: QueueEntry) -> Self {
+        let base = block::queue(u32::from(index));
+        let consumed = load(shared, base + block::QUEUE_CONSUMED);
         Self {
             index,
             entry,
-            consumed: entry.consumed,
-            completed: entry.completed,
-            write_pointer: entry.consumed,
+            consumed,
+            completed: load(shared, base + block::QUEUE_COMPLETED),
+            write_pointer: consumed,
             resolved: None,
             running: None,
             owes_look: false,
@@ -197,9 +201,10 @@ impl UserQueue {
         }
         if self.running.is_none() {
             let fetched = self.fetch(&space).and_then(|entry| {
-                entry
-                    .map(|entry| Ok((Buffer::fetch(&space, entry.buffer_va, entry.length)?, entry)))
-                    .transpose()
+                let Some(entry) = entry else { return Ok(None) };
+                let buffer = Buffer::fetch(&space, entry.buffer_va, entry.length)?;
+                let place = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
+                Ok(Some((saved::restore(shared, place, self.consumed, buffer)?, entry)))
             });
             match fetched {
                 Ok(None) => return Outcome::Idle,
@@ -209,7 +214,12 @@ impl UserQueue {
         }
         let Some((buffer, entry)) = self.running.as_mut() else { return Outcome::Idle };
         let entry = *entry;
-        match buffer.run(node, &space, should_pause) {
+        let step = buffer.run(node, &space, should_pause);
+        if matches!(step, Step::Blocked | Step::Paused) {
+            let place = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
+            saved::save(shared, place, self.consumed, buffer);
+        }
+        match step {
             Step::Done => {}
             Step::Blocked => return Outcome::Blocked,
             Step::Paused => return Outcome::More,

@@ -127,7 +127,7 @@ impl Watch {
                 }
                 Some(entry) => {
                     if !self.queues.get(&index).is_some_and(|queue| queue.is_of(&entry)) {
-                        self.queues.insert(index, UserQueue::new(index, entry));
+                        self.queues.insert(index, UserQueue::new(shared, index, entry));
                     }
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 use rustix::time::ClockId;
@@ -55,6 +56,19 @@ impl Buffer {
         let mut bytes = vec![0; length as usize];
         space.read(address, &mut bytes)?;
         Ok(Self { bytes, at: 0, done_in_packet: 0 })
+    }
+
+    /// How far it is, between two packets or two chunks.
+    pub fn save(&self) -> Saved {
+        // No buffer is longer than its maximum.
+        Saved { at: u32::try_from(self.at).unwrap_or(u32::MAX), done_in_packet: self.done_in_packet }
+    }
+
+    /// Goes on from what another process of this engine saved.
+    pub fn restore(mut self, saved: Saved) -> Result<Self, Stop> {
+        self.at = saved.at as usize;
+        self.done_in_packet = saved.done_in_packet;
+        if self.at > self.bytes.len() { Err(Stop::fault(Fault::PacketSize)) } else { Ok(self) }
     }
 
     /// Whether a buffer that was blocked can go on: its fence is there, or it does not wait for one.

@@ -38,6 +38,9 @@ pub const LOOK: u64 = 0x340;
 /// Words of [`LOOK`].
 pub const LOOK_WORDS: u64 = MAX_QUEUES as u64 / 64;
 
+/// How far the hardware queue's oldest buffer is, where it was put aside ([`super::saved::Saved`]); engine.
+pub const HW_QUEUE_SAVED: u64 = 0x3c0;
+
 /// HW queue slots.
 pub const HW_QUEUE: u64 = 0x400;
 /// Doorbell slots: one 64-bit word each ([`super::slot::DoorbellSlot`]); daemon.
@@ -66,6 +69,8 @@ pub const QUEUE_COMPLETED: u64 = 200;
 pub const QUEUE_FAULT: u64 = 208;
 /// Address at fault, within a queue entry; engine.
 pub const QUEUE_FAULT_VA: u64 = 216;
+/// How far the oldest buffer is, where it was put aside ([`super::saved::Saved`]), within a queue entry; engine.
+pub const QUEUE_SAVED: u64 = 224;
 /// Bytes of the block.
 pub const BLOCK_BYTES: u64 = QUEUES + MAX_QUEUES as u64 * QUEUE_BYTES;
 
@@ -131,6 +136,7 @@ mod tests {
     use super::GRANT;
     use super::HW_QUEUE;
     use super::HW_QUEUE_COMPLETED;
+    use super::HW_QUEUE_SAVED;
     use super::HW_QUEUE_SUBMITTED;
     use super::LISTENER;
     use super::LOOK;
@@ -157,6 +163,7 @@ mod tests {
             (ATTENTION, ATTENTION_WORDS),
             (LISTENER, 1),
             (LOOK, LOOK_WORDS),
+            (HW_QUEUE_SAVED, 2),
             (HW_QUEUE, 1),
         ];
         for pair in words.windows(2) {

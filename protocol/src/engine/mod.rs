@@ -19,4 +19,5 @@
 pub mod block;
 pub mod hw_queue;
 pub mod progress;
+pub mod saved;
 pub mod slot;
