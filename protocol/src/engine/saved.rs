@@ -31,7 +31,7 @@ impl Saved {
         if place == 0 || words[0] >> 32 != count & 0xffff_ffff {
             return None;
         }
-        Some(Self { at: (place - 1) as u32, done_in_packet: words[1] })
+        Some(Self { at: ((place - 1) & 0xffff_ffff) as u32, done_in_packet: words[1] })
     }
 }
 
