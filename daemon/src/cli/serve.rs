@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 
 use anyhow::Context;
-use campanile_host_gpu::adapter::process::Program;
+use campanile_host_gpu::adapter::program::Program;
 use clap::Parser;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::adapter::process::Memory;
-use campanile_host_gpu::adapter::process::Program;
+use campanile_host_gpu::adapter::program::Memory;
+use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;

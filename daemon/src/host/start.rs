@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_host_gpu::adapter::process::Program;
+use campanile_host_gpu::adapter::program::Program;
 use campanile_protocol::PAGE_SIZE;
 
 use super::probe::probe_compute;

@@ -2,7 +2,7 @@
 
 use campanile_protocol::page_table::SegmentId;
 
-use super::engines::EngineSlot;
+use super::engine_slot::EngineSlot;
 
 /// A point in each engine's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

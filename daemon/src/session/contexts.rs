@@ -12,7 +12,7 @@ use campanile_protocol::control::status::Status;
 
 use super::control::Checked;
 use super::control::body;
-use super::engines::WaitingMessage;
+use super::engine_slot::WaitingMessage;
 use super::objects::Context;
 use super::objects::NODES;
 use super::objects::node_index;

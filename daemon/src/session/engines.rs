@@ -1,22 +1,11 @@
 //! The engines of a session: started when first used, one process a node.
-//!
-//! ```text
-//!   Off ──first use──▶ Starting ──Started──▶ Running ──gone, hung──▶ Lost ──next first use──▶ Starting
-//!                          └──Refused──▶ Off (who waited is told why)
-//! ```
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::adapter::process::Memory;
-use campanile_host_gpu::adapter::process::Program;
+use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
-use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::kernel::name::KernelName;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_protocol::control::status::Status;
@@ -28,151 +17,12 @@ use rustix::event::epoll;
 use super::config::Compute;
 use super::config::Config;
 use super::counters::count;
-use super::kernels::PendingKernel;
-use super::objects::Buffer;
 use super::objects::NODES;
 use super::objects::node_index;
-use super::outbox::Outbox;
-use super::reply::Origin;
 use super::reply::Refused;
-use super::revival::Resets;
 use super::state::Session;
-use crate::doorbell::slots::Slots;
-use crate::supervisor::alarm::Alarm;
 use crate::supervisor::alarm::Hang;
-use crate::supervisor::turns::EngineId;
 use crate::vidmm::allocations::Allocations;
-
-/// A message that waits for an engine to start; it is handled anew then.
-#[derive(Debug)]
-pub struct WaitingMessage {
-    /// Where its answer goes.
-    pub origin: Origin,
-    /// Its code.
-    pub opcode: u32,
-    /// Its body.
-    pub body: Vec<u8>,
-}
-
-/// A buffer in the hardware queue.
-#[derive(Debug, Clone, Copy)]
-pub struct InFlight {
-    /// The engine's fence id.
-    pub fence_id: u64,
-    /// The virtio-gpu context that it belongs to, and the buffer; none once its device has ended.
-    pub owner: Option<(u32, Buffer)>,
-}
-
-#[derive(Debug)]
-enum Life {
-    Off,
-    Starting(EngineProcess),
-    Running(EngineProcess),
-}
-
-/// One node's engine, or its place.
-#[derive(Debug)]
-pub struct EngineSlot {
-    life: Life,
-    /// Its number with the supervisor, once it takes part in turns.
-    pub supervised: Option<EngineId>,
-    alarm: Arc<Alarm>,
-    /// Physical doorbells.
-    pub slots: Slots,
-    /// Contexts with kernel-mode work, in turn.
-    pub run_list: VecDeque<(u32, Handle)>,
-    /// The hardware queue, oldest first.
-    pub in_flight: VecDeque<InFlight>,
-    /// Last fence id given.
-    pub last_fence_id: u64,
-    /// Segments that it was told of and has not mapped yet.
-    pub segments_outstanding: BTreeSet<SegmentId>,
-    /// Requests that it has not read yet.
-    pub outbox: Outbox,
-    /// Messages that wait for it.
-    pub waiting: Vec<WaitingMessage>,
-    /// When it was reset of late.
-    pub resets: Resets,
-    is_successor: bool,
-    /// Kernels of earlier processes of it that it has not compiled again yet.
-    pub rebuilding: BTreeSet<(u64, u64)>,
-    /// Kernels that it compiles.
-    pub compiling: BTreeMap<(u64, u64), PendingKernel>,
-}
-
-impl EngineSlot {
-    /// No process yet.
-    pub fn new(doorbells: u32) -> io::Result<Self> {
-        Ok(Self {
-            life: Life::Off,
-            supervised: None,
-            alarm: Arc::new(Alarm::new()?),
-            slots: Slots::new(doorbells),
-            run_list: VecDeque::new(),
-            in_flight: VecDeque::new(),
-            last_fence_id: 0,
-            segments_outstanding: BTreeSet::new(),
-            outbox: Outbox::default(),
-            waiting: Vec::new(),
-            resets: Resets::default(),
-            is_successor: false,
-            rebuilding: BTreeSet::new(),
-            compiling: BTreeMap::new(),
-        })
-    }
-
-    /// The process, starting or running.
-    pub fn process(&self) -> Option<&EngineProcess> {
-        match &self.life {
-            Life::Off => None,
-            Life::Starting(process) | Life::Running(process) => Some(process),
-        }
-    }
-
-    /// The process, to change.
-    pub fn process_mut(&mut self) -> Option<&mut EngineProcess> {
-        match &mut self.life {
-            Life::Off => None,
-            Life::Starting(process) | Life::Running(process) => Some(process),
-        }
-    }
-
-    /// Whether work can be given to it.
-    pub fn is_running(&self) -> bool {
-        self.has_begun() && self.segments_outstanding.is_empty() && self.rebuilding.is_empty()
-    }
-
-    /// Whether its process has come up.
-    pub fn has_begun(&self) -> bool {
-        matches!(self.life, Life::Running(_))
-    }
-
-    /// Whether devices may have work on it: it runs, or takes the place of one that did.
-    pub fn has_devices(&self) -> bool {
-        self.has_begun() || self.is_successor
-    }
-
-    /// Starts the next process over the state of the last, which is reset.
-    pub fn revive(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
-        self.outbox = Outbox::default();
-        self.segments_outstanding.clear();
-        self.rebuilding.clear();
-        self.is_successor = true;
-        match std::mem::replace(&mut self.life, Life::Off) {
-            Life::Off => Err(io::Error::other("there is no process to replace")),
-            Life::Starting(mut process) | Life::Running(mut process) => {
-                let revived = process.revive(program, start, memory);
-                self.life = Life::Starting(process);
-                revived
-            }
-        }
-    }
-
-    /// What tells that it hung.
-    pub fn alarm(&self) -> &Arc<Alarm> {
-        &self.alarm
-    }
-}
 
 /// What a session's epoll descriptor says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,7 +80,7 @@ impl Session {
         let start = self.config.start_message(node, self.tables.mapping().len());
         let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables);
         let process = EngineProcess::spawn(&self.config.program, &start, memory)?;
-        self.engines[node_index(node)].life = Life::Starting(process);
+        self.engines[node_index(node)].begin(process);
         if let Err(error) = self.watch_engine(node) {
             self.stop_engine(node);
             return Err(error);
@@ -300,10 +150,7 @@ impl Session {
         match response {
             Response::Started { device } => {
                 self.journal.line(Level::Info, format_args!("{node:?} node: {device}"));
-                slot.life = match std::mem::replace(&mut slot.life, Life::Off) {
-                    Life::Starting(process) => Life::Running(process),
-                    other => other,
-                };
+                self.engines[node_index(node)].came_up();
                 self.retry_waiting(node);
             }
             Response::Refused { reason } => {
@@ -343,7 +190,7 @@ impl Session {
     /// The supervisor says that an engine did not yield.
     pub(super) fn engine_alarm(&mut self, node: NodeKind) {
         let slot = &self.engines[node_index(node)];
-        let reason = match slot.alarm.take() {
+        let reason = match slot.alarm().take() {
             Some(Hang::NotYielded) => "it did not yield its node in time",
             Some(Hang::NoProgress) => "it made no progress in time",
             None => return,
@@ -381,21 +228,11 @@ impl Session {
     pub(super) fn stop_engine(&mut self, node: NodeKind) {
         self.unwatch_engine(node);
         let slot = &mut self.engines[node_index(node)];
-        // Reaped when dropped: from here on nothing of it touches memory (TDR-46).
-        slot.life = Life::Off;
+        let ended = slot.clear(self.config.doorbells);
         if let Some(id) = slot.supervised.take() {
             self.config.supervisor.remove(id);
         }
-        let doorbells = self.config.doorbells;
-        let slot = &mut self.engines[node_index(node)];
-        slot.slots = Slots::new(doorbells);
-        slot.segments_outstanding.clear();
-        slot.outbox = Outbox::default();
-        slot.rebuilding.clear();
-        slot.is_successor = false;
-        slot.run_list.clear();
-        // What it ran has ended.
-        for (context, buffer) in std::mem::take(&mut slot.in_flight).into_iter().filter_map(|f| f.owner) {
+        for (context, buffer) in ended {
             self.end_item(context, buffer.ring, buffer.item);
         }
     }

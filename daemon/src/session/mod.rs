@@ -21,6 +21,7 @@ pub mod control;
 pub mod counters;
 pub mod devices;
 pub mod doorbells;
+pub mod engine_slot;
 pub mod engines;
 pub mod journal;
 pub mod kernels;

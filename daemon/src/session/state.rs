@@ -13,7 +13,7 @@ use rustix::event::epoll;
 use super::blobs::Blob;
 use super::config::Config;
 use super::counters::Counters;
-use super::engines::EngineSlot;
+use super::engine_slot::EngineSlot;
 use super::engines::Wakeup;
 use super::journal::Journal;
 use super::objects::NODES;

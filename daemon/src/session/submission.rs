@@ -22,7 +22,7 @@ use log::Level;
 
 use super::control::Checked;
 use super::counters::count;
-use super::engines::InFlight;
+use super::engine_slot::InFlight;
 use super::objects::Buffer;
 use super::objects::MAX_SOFTWARE_QUEUE;
 use super::objects::QueueKind;

@@ -13,7 +13,7 @@ use campanile_daemon::vhost::counters::Count;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
-use campanile_host_gpu::adapter::process::Program;
+use campanile_host_gpu::adapter::program::Program;
 use campanile_protocol::control::status::Status;
 
 use crate::attacker::Attacker;

@@ -1,7 +1,7 @@
 //! The daemon's side of an engine: the adapter that the scheduler and the object layer drive.
 //!
 //! ```text
-//!   STARTING ──Started──▶ RUNNING ──process gone, reset──▶ LOST
+//!   STARTING ──Started──▶ RUNNING ──process gone, reset──▶ LOST ──next process──▶ STARTING
 //!       └──────Refused──▶ LOST (with the reason)
 //! ```
 //!
@@ -14,7 +14,9 @@ use campanile_protocol::engine::hw_queue::HwSubmission;
 
 pub mod indices;
 pub mod process;
+pub mod program;
 pub mod reports;
+pub mod successor;
 
 /// Why the adapter did not do something.
 #[derive(Debug, thiserror::Error)]

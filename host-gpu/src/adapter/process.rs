@@ -4,10 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,16 +19,16 @@ use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::fence;
-use campanile_protocol::handshake::grant::Grant;
-use campanile_protocol::handshake::grant::Phase;
 use campanile_protocol::handshake::power;
-use campanile_protocol::packet::Fault;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use super::Adapter;
 use super::AdapterError;
 use super::indices::Indices;
+use super::program::Memory;
+use super::program::Program;
+use super::program::launch;
 use crate::engine::channel::Channel;
 use crate::engine::channel::ChannelError;
 use crate::engine::message::Request;
@@ -42,79 +39,24 @@ use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
 use crate::memory::vram;
 
-/// How to start engine processes.
-#[derive(Debug, Clone)]
-pub struct Program {
-    /// The executable; it is called with the single argument `engine` and the channel as standard input.
-    pub path: PathBuf,
-    /// Environment of the Vulkan loader.
-    pub environment: Vec<(String, String)>,
-}
-
-/// The files that an engine works on.
-#[derive(Debug, Clone, Copy)]
-pub struct Memory<'a> {
-    /// Video memory.
-    pub vram: &'a File,
-    /// Page tables.
-    pub tables: &'a File,
-    /// Told when the engine wants a node or gives it back.
-    pub grant: &'a Event,
-}
-
 /// An engine process.
 #[derive(Debug)]
 pub struct EngineProcess {
-    child: Child,
-    channel: Channel,
-    block: File,
+    pub(super) child: Child,
+    pub(super) channel: Channel,
+    pub(super) block: File,
     pub(super) shared: Arc<Mapping>,
-    event: Event,
-    wake: Arc<Event>,
+    pub(super) event: Event,
+    pub(super) wake: Arc<Event>,
     sequence: u64,
     generation: u64,
-    submitted: u64,
+    pub(super) submitted: u64,
     pub(super) completed: u64,
     progress: u64,
     doorbell_generation: u16,
     processes: Indices,
     queues: Indices,
-    lost: bool,
-}
-
-/// Starts the process and sends it what it works on.
-fn launch(
-    program: &Program,
-    start: &Start,
-    memory: Memory<'_>,
-    block: &File,
-    event: &Event,
-    wake: &Event,
-) -> io::Result<(Child, Channel)> {
-    let (ours, theirs) = Channel::pair()?;
-    let mut child = Command::new(&program.path)
-        .arg("engine")
-        .envs(program.environment.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::from(theirs.into_socket()))
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(|error| {
-            io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
-        })?;
-    let descriptors = [
-        block.as_fd(),
-        memory.vram.as_fd(),
-        memory.tables.as_fd(),
-        event.as_fd(),
-        memory.grant.as_fd(),
-        wake.as_fd(),
-    ];
-    if let Err(error) = ours.send(start, &[], &descriptors, false) {
-        child.kill()?;
-        child.wait()?;
-        return Err(io::Error::other(error));
-    }
-    Ok((child, ours))
+    pub(super) lost: bool,
 }
 
 /// What the supervisor needs of an engine to give it the node and take it back.
@@ -160,46 +102,6 @@ impl EngineProcess {
             queues: Indices::new(block::MAX_QUEUES),
             lost: false,
         })
-    }
-
-    /// Starts another process in the place of one that was reset. Processes, queues, doorbells and kernel-mode
-    /// buffers stay what they were: it goes on where the other stopped (TDR-57). Segments and kernels are not: it
-    /// must be told of them before it is given its node.
-    pub fn revive(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
-        self.store(block::POWER, power::ACTIVE);
-        let generation = Grant::from_word(self.load(block::GRANT)).generation;
-        self.store(block::GRANT, Grant { phase: Phase::Idle, generation }.word());
-        self.store(block::PROGRESS, 0);
-        (self.child, self.channel) = launch(program, start, memory, &self.block, &self.event, &self.wake)?;
-        self.lost = false;
-        Ok(())
-    }
-
-    /// What it runs, or ran when it was reset.
-    pub fn work(&self) -> Work {
-        Progress::from_word(self.load(block::PROGRESS)).work
-    }
-
-    /// Ends the oldest kernel-mode buffer with a fault, after the process that ran it was reset. False when
-    /// there is none.
-    pub fn abort_command(&mut self, fault: Fault) -> bool {
-        let completed = self.load(block::HW_QUEUE_COMPLETED).min(self.submitted);
-        if completed >= self.submitted {
-            return false;
-        }
-        let mut bytes = [0; size_of::<HwSubmission>()];
-        let slot = hw_queue::slot(completed);
-        let submission = self.shared.slice(slot, bytes.len() as u64).and_then(|slice| {
-            slice.copy_to(&mut bytes);
-            HwSubmission::read_from_bytes(&bytes).ok()
-        });
-        let fence_id = submission.map_or(0, |submission| submission.fence_id);
-        let result = HwResult { fence_id, fault_va: 0, fault: fault as u32, reserved: 0 };
-        if let Some(slice) = self.shared.slice(slot + hw_queue::RESULT, size_of::<HwResult>() as u64) {
-            slice.copy_from(result.as_bytes());
-        }
-        self.store(block::HW_QUEUE_COMPLETED, completed + 1);
-        true
     }
 
     /// Readable when the engine has something to report.

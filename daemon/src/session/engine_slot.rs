@@ -1,0 +1,187 @@
+//! The engine of one node, as a session has it: its process, and what is on its way to it.
+//!
+//! ```text
+//!   Off ──first use──▶ Starting ──Started──▶ Running ──gone, hung──▶ Starting (over the same shared block)
+//!    ▲                     └──Refused──┐          └── too often ──┐
+//!    └─────────────────────────────────┴──────────────────────────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::adapter::program::Memory;
+use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::engine::message::Start;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::page_table::SegmentId;
+
+use super::kernels::PendingKernel;
+use super::objects::Buffer;
+use super::outbox::Outbox;
+use super::reply::Origin;
+use super::revival::Resets;
+use crate::doorbell::slots::Slots;
+use crate::supervisor::alarm::Alarm;
+use crate::supervisor::turns::EngineId;
+
+/// A message that waits for an engine to start; it is handled anew then.
+#[derive(Debug)]
+pub struct WaitingMessage {
+    /// Where its answer goes.
+    pub origin: Origin,
+    /// Its code.
+    pub opcode: u32,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// A buffer in the hardware queue.
+#[derive(Debug, Clone, Copy)]
+pub struct InFlight {
+    /// The engine's fence id.
+    pub fence_id: u64,
+    /// The virtio-gpu context that it belongs to, and the buffer; none once its device has ended.
+    pub owner: Option<(u32, Buffer)>,
+}
+
+#[derive(Debug)]
+enum Life {
+    Off,
+    Starting(EngineProcess),
+    Running(EngineProcess),
+}
+
+/// One node's engine, or its place.
+#[derive(Debug)]
+pub struct EngineSlot {
+    life: Life,
+    /// Its number with the supervisor, once it takes part in turns.
+    pub supervised: Option<EngineId>,
+    alarm: Arc<Alarm>,
+    /// Physical doorbells.
+    pub slots: Slots,
+    /// Contexts with kernel-mode work, in turn.
+    pub run_list: VecDeque<(u32, Handle)>,
+    /// The hardware queue, oldest first.
+    pub in_flight: VecDeque<InFlight>,
+    /// Last fence id given.
+    pub last_fence_id: u64,
+    /// Segments that it was told of and has not mapped yet.
+    pub segments_outstanding: BTreeSet<SegmentId>,
+    /// Requests that it has not read yet.
+    pub outbox: Outbox,
+    /// Messages that wait for it.
+    pub waiting: Vec<WaitingMessage>,
+    /// When it was reset of late.
+    pub resets: Resets,
+    is_successor: bool,
+    /// Kernels of earlier processes of it that it has not compiled again yet.
+    pub rebuilding: BTreeSet<(u64, u64)>,
+    /// Kernels that it compiles.
+    pub compiling: BTreeMap<(u64, u64), PendingKernel>,
+}
+
+impl EngineSlot {
+    /// No process yet.
+    pub fn new(doorbells: u32) -> io::Result<Self> {
+        Ok(Self {
+            life: Life::Off,
+            supervised: None,
+            alarm: Arc::new(Alarm::new()?),
+            slots: Slots::new(doorbells),
+            run_list: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            last_fence_id: 0,
+            segments_outstanding: BTreeSet::new(),
+            outbox: Outbox::default(),
+            waiting: Vec::new(),
+            resets: Resets::default(),
+            is_successor: false,
+            rebuilding: BTreeSet::new(),
+            compiling: BTreeMap::new(),
+        })
+    }
+
+    /// The process, starting or running.
+    pub fn process(&self) -> Option<&EngineProcess> {
+        match &self.life {
+            Life::Off => None,
+            Life::Starting(process) | Life::Running(process) => Some(process),
+        }
+    }
+
+    /// The process, to change.
+    pub fn process_mut(&mut self) -> Option<&mut EngineProcess> {
+        match &mut self.life {
+            Life::Off => None,
+            Life::Starting(process) | Life::Running(process) => Some(process),
+        }
+    }
+
+    /// Whether work can be given to it.
+    pub fn is_running(&self) -> bool {
+        self.has_begun() && self.segments_outstanding.is_empty() && self.rebuilding.is_empty()
+    }
+
+    /// Whether its process has come up.
+    pub fn has_begun(&self) -> bool {
+        matches!(self.life, Life::Running(_))
+    }
+
+    /// Whether devices may have work on it: it runs, or takes the place of one that did.
+    pub fn has_devices(&self) -> bool {
+        self.has_begun() || self.is_successor
+    }
+
+    /// Takes a process that was just started.
+    pub fn begin(&mut self, process: EngineProcess) {
+        self.life = Life::Starting(process);
+    }
+
+    /// Its process has come up.
+    pub fn came_up(&mut self) {
+        self.life = match std::mem::replace(&mut self.life, Life::Off) {
+            Life::Starting(process) => Life::Running(process),
+            other => other,
+        };
+    }
+
+    /// Ends the process, and whatever it had; the buffers that it ran or was to run.
+    #[must_use]
+    pub fn clear(&mut self, doorbells: u32) -> Vec<(u32, Buffer)> {
+        // Reaped when dropped: from here on nothing of it touches memory (TDR-46).
+        self.life = Life::Off;
+        self.slots = Slots::new(doorbells);
+        self.segments_outstanding.clear();
+        self.outbox = Outbox::default();
+        self.rebuilding.clear();
+        self.is_successor = false;
+        self.run_list.clear();
+        std::mem::take(&mut self.in_flight).into_iter().filter_map(|flight| flight.owner).collect()
+    }
+
+    /// Starts the next process over the state of the last, which is reset.
+    pub fn revive(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+        self.outbox = Outbox::default();
+        self.segments_outstanding.clear();
+        self.rebuilding.clear();
+        self.is_successor = true;
+        match std::mem::replace(&mut self.life, Life::Off) {
+            Life::Off => Err(io::Error::other("there is no process to replace")),
+            Life::Starting(mut process) | Life::Running(mut process) => {
+                let revived = process.revive(program, start, memory);
+                self.life = Life::Starting(process);
+                revived
+            }
+        }
+    }
+
+    /// What tells that it hung.
+    pub fn alarm(&self) -> &Arc<Alarm> {
+        &self.alarm
+    }
+}

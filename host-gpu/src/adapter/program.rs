@@ -1,0 +1,68 @@
+//! How engine processes are started.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+
+use crate::engine::channel::Channel;
+use crate::engine::message::Start;
+use crate::event::Event;
+
+/// How to start engine processes.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The executable; it is called with the single argument `engine` and the channel as standard input.
+    pub path: PathBuf,
+    /// Environment of the Vulkan loader.
+    pub environment: Vec<(String, String)>,
+}
+
+/// The files that an engine works on.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory<'a> {
+    /// Video memory.
+    pub vram: &'a File,
+    /// Page tables.
+    pub tables: &'a File,
+    /// Told when the engine wants a node or gives it back.
+    pub grant: &'a Event,
+}
+
+/// Starts the process and sends it what it works on.
+pub(super) fn launch(
+    program: &Program,
+    start: &Start,
+    memory: Memory<'_>,
+    block: &File,
+    event: &Event,
+    wake: &Event,
+) -> io::Result<(Child, Channel)> {
+    let (ours, theirs) = Channel::pair()?;
+    let mut child = Command::new(&program.path)
+        .arg("engine")
+        .envs(program.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::from(theirs.into_socket()))
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|error| {
+            io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
+        })?;
+    let descriptors = [
+        block.as_fd(),
+        memory.vram.as_fd(),
+        memory.tables.as_fd(),
+        event.as_fd(),
+        memory.grant.as_fd(),
+        wake.as_fd(),
+    ];
+    if let Err(error) = ours.send(start, &[], &descriptors, false) {
+        child.kill()?;
+        child.wait()?;
+        return Err(io::Error::other(error));
+    }
+    Ok((child, ours))
+}
