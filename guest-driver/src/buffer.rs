@@ -30,6 +30,13 @@ impl Device {
         Buffer::create(&self.shared, BlobMemory::Vram, size)
     }
 
+    /// Maps the whole of a resource that something else made into this device's address space, at the address that
+    /// is returned. The daemon refuses one of another process: for tests.
+    #[doc(hidden)]
+    pub fn map_resource(&self, resource: u32, size: u64) -> Result<u64, DriverError> {
+        self.shared.map(resource, size)
+    }
+
     /// A buffer in guest RAM that the GPU reads and writes in place.
     pub fn create_guest_buffer(&self, size: u64) -> Result<Buffer, DriverError> {
         Buffer::create(&self.shared, BlobMemory::GuestRam, size)
