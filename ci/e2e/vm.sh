@@ -47,13 +47,19 @@ vm_runs() { kill -0 "$(cat "$scratch/$1/pid")" 2>/dev/null; }
 # `line` to it.
 #   vm_expect NAME SECONDS PATTERN
 vm_expect() {
-    local name=$1 end=$((SECONDS + $2)) pattern=$3
+    local name=$1 end=$((SECONDS + $2)) pattern=$3 part begun=
     while [ "$SECONDS" -lt "$end" ]; do
-        if IFS= read -r -t 1 line <&"${commands_out[$name]}"; then
+        # A read that times out may have got the beginning of a line.
+        if IFS= read -r -t 1 part <&"${commands_out[$name]}"; then
+            line=$begun$part
+            begun=
             # shellcheck disable=SC2053 # a pattern
             if [[ $line == $pattern ]]; then return 0; fi
             printf '%s\n' "$line"
-        elif ! vm_runs "$name"; then
+            continue
+        fi
+        begun+=$part
+        if ! vm_runs "$name"; then
             echo "QEMU has ended: $(tail -n 1 "$scratch/$name/qemu")"
             return 1
         fi

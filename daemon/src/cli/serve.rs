@@ -44,6 +44,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         doorbells: engine.doorbells,
         spin: engine.spin(),
         sandbox: !engine.no_sandbox,
+        window: !engine.no_window,
         vulkan_device: engine.vulkan_device.clone(),
         program: engine_program(engine)?,
     })

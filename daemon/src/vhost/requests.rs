@@ -95,8 +95,10 @@ impl VhostUserBackendReqHandler for Session {
             let queue = u16::try_from(index).unwrap_or(u16::MAX);
             negotiated.memory.guest_address(address).ok_or(Refusal::QueueAddress { queue, address })
         };
-        ring.lock().set_addresses(guest(descriptor)?, guest(available)?, guest(used)?)?;
+        let descriptors = guest(descriptor)?;
+        ring.lock().set_addresses(descriptors, guest(available)?, guest(used)?)?;
         drop(negotiated);
+        self.ring_placed(descriptors);
         self.look_at(index);
         Ok(())
     }
@@ -166,6 +168,7 @@ impl VhostUserBackendReqHandler for Session {
 
     /// Exactly `size` bytes whatever the offset: cloud-hypervisor hangs on anything else.
     fn get_config(&self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        self.configuration_asked(offset, size);
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
         let size = usize::try_from(size).map_err(|_| Error::InvalidParam)?;
         let mut bytes: Vec<u8> = self.config.iter().copied().skip(skip).take(size).collect();

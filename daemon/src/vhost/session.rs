@@ -17,6 +17,9 @@ use rustix::event::epoll;
 use vhost::vhost_user::Backend;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 
+use super::advice;
+use super::advice::Advice;
+use super::advice::Said;
 use super::counters::Count;
 use super::counters::Counters;
 use super::device::Aperture;
@@ -45,6 +48,8 @@ pub(super) struct Shared {
 /// One connection's state; its trait implementation is in `requests.rs`.
 #[derive(Debug)]
 pub(super) struct Session {
+    /// The socket's name, for the log.
+    name: String,
     pub(super) shared: Shared,
     pub(super) device_features: u64,
     pub(super) config: Vec<u8>,
@@ -65,6 +70,7 @@ pub(super) struct Negotiated {
     at_rest: bool,
     /// SET_FEATURES came at rest: the guest resumes or begins anew.
     renegotiated: bool,
+    said: Said,
 }
 
 impl std::fmt::Debug for Negotiated {
@@ -74,8 +80,9 @@ impl std::fmt::Debug for Negotiated {
 }
 
 impl Session {
-    pub(super) fn new(shared: Shared, offer: Offer, waiting: window::Waiting) -> Self {
+    pub(super) fn new(name: &str, shared: Shared, offer: Offer, waiting: window::Waiting) -> Self {
         Self {
+            name: name.to_owned(),
             shared,
             device_features: offer.features,
             config: offer.config,
@@ -158,6 +165,33 @@ impl Session {
         let mut negotiated = self.negotiated();
         negotiated.at_rest = false;
         self.ask_for_window(&mut negotiated);
+    }
+
+    /// QEMU asks for the whole configuration at once, after it has set up its queues and before the guest runs.
+    /// Other front-ends hand on the guest's own accesses, from which nothing follows.
+    pub(super) fn configuration_asked(&self, offset: u32, size: u32) {
+        let mut negotiated = self.negotiated();
+        if offset != 0 || negotiated.protocol & VhostUserProtocolFeatures::SHMEM.bits() == 0 {
+            return;
+        }
+        let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let own = count(self.config.len());
+        if size != own {
+            negotiated.said.say(&self.name, Advice::ConfigSize { asked: size, own });
+        }
+        let own = count(self.shared.rings.len());
+        let asked = count(self.shared.rings.iter().filter(|ring| ring.lock().has_call()).count());
+        if asked != own && asked != 0 && negotiated.epoch == 0 {
+            negotiated.said.say(&self.name, Advice::Queues { asked, own });
+        }
+    }
+
+    /// The guest's driver has written its ring at this address.
+    pub(super) fn ring_placed(&self, descriptors: u64) {
+        let mut negotiated = self.negotiated();
+        if advice::is_private(negotiated.memory.ram(), descriptors) {
+            negotiated.said.say(&self.name, Advice::PrivateMemory);
+        }
     }
 
     pub(super) fn stopped(&self) {

@@ -35,6 +35,7 @@ fn what_is_refused_is_counted() {
         doorbells: 64,
         spin: Duration::from_millis(2),
         sandbox: true,
+        window: true,
         vulkan_device: None,
         program: Program {
             path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),

@@ -25,6 +25,17 @@ pub enum TransportError {
         /// Each node, and why it is not the one.
         why: String,
     },
+    /// The render node is Campanile's, and nobody behind it answers.
+    #[error(
+        "{}: the device has not answered for {after:?}: the daemon on the host has ended, or hangs; start it, then \
+         restart this VM", path.display()
+    )]
+    Silent {
+        /// The node.
+        path: PathBuf,
+        /// How long.
+        after: Duration,
+    },
     /// The system refused something that the transport needs.
     #[error("the system refused {what}: {source}")]
     System {

@@ -109,8 +109,25 @@ fn measure(device: &Device, turns: u64) -> anyhow::Result<Figures> {
     })
 }
 
+/// Nothing but user-mode submissions, between two lines of output.
+fn steady(device: &Device, time: Duration) -> anyhow::Result<()> {
+    let mut queue = device.create_context(Node::Copy)?.create_user_queue(&QueueOptions::default())?;
+    user_mode(&mut queue, 100, &mut Samples::default())?;
+    println!("steady");
+    let (begun, mut turns) = (Instant::now(), 0_u64);
+    while begun.elapsed() < time {
+        user_mode(&mut queue, 100, &mut Samples::default())?;
+        turns += 1;
+    }
+    println!("{} submissions, {} reconnects", turns * 100, queue.reconnects());
+    Ok(())
+}
+
 /// Measures and prints.
 pub fn run(device: &Device, arguments: &BenchArguments) -> anyhow::Result<()> {
+    if let Some(seconds) = arguments.steady {
+        return steady(device, Duration::from_secs(seconds));
+    }
     let figures = measure(device, if arguments.quick { 10 } else { 100 })?;
     if arguments.json {
         println!("{}", serde_json::to_string(&figures)?);

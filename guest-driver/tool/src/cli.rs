@@ -110,6 +110,9 @@ pub struct BenchArguments {
     /// Measure shorter, for a first look.
     #[arg(long)]
     pub quick: bool,
+    /// Measure nothing: submit in user mode only, for so many seconds.
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    pub steady: Option<u64>,
 }
 
 /// `campanile-guest burn`.

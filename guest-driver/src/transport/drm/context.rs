@@ -11,6 +11,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::CAPSET_ID;
@@ -31,8 +32,11 @@ use crate::transport::blob::Blob;
 use crate::transport::blob::BlobMemory;
 use crate::transport::error::TransportError;
 use crate::transport::shared_memory::SharedMemory;
+use crate::transport::submission::Completion;
 use crate::transport::submission::Submission;
 
+/// How long a daemon that is there may take to answer.
+const GREETING: Duration = Duration::from_secs(5);
 /// Timelines of a context, the most that the stock driver has.
 const RINGS: u8 = 64;
 
@@ -66,7 +70,21 @@ impl DrmContext {
         let made = ioctl::init_context(node.file.as_fd(), CAPSET_ID, u64::from(RINGS));
         made.map_err(|errno| TransportError::System { what: "CONTEXT_INIT", source: errno.into() })?;
         let (sent, lost) = (AtomicU64::new(1), AtomicBool::new(false));
-        Ok(Self { node, blobs: Mutex::default(), sent, lost })
+        let context = Self { node, blobs: Mutex::default(), sent, lost };
+        context.greet()?;
+        Ok(context)
+    }
+
+    /// Has the device answer to nothing at all. What is asked of a daemon that is gone is never answered, and some of
+    /// it the kernel waits for without an end: better to find out here.
+    fn greet(&self) -> Result<(), TransportError> {
+        let file = self.done("EXECBUFFER", ioctl::execute(self.fd(), &[], Some(0)))?;
+        match (SyncFile { file }).wait(Some(GREETING)) {
+            Err(TransportError::Timeout { after, .. }) => {
+                Err(TransportError::Silent { path: self.path().to_owned(), after })
+            }
+            greeted => greeted,
+        }
     }
 
     /// The node's name.

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use campanile_protocol::capset::CAPSET_ID;
+use campanile_protocol::virtio_gpu::DEVICE_ID;
 use rustix::io::Errno;
 
 use super::ioctl;
@@ -17,6 +18,29 @@ use crate::transport::error::TransportError;
 
 /// Where the guest's kernel puts its render nodes.
 const FOLDER: &str = "/dev/dri";
+
+/// Where it lists virtio devices.
+const BUS: &str = "/sys/bus/virtio/devices";
+
+/// What to do about a guest without render node, from the virtio devices that it has.
+fn bus_advice(bus: &Path) -> String {
+    let entries = fs::read_dir(bus).into_iter().flatten().flatten();
+    let ids: Vec<u32> = entries
+        .filter_map(|entry| fs::read_to_string(entry.path().join("device")).ok())
+        .filter_map(|id| u32::from_str_radix(id.trim().trim_start_matches("0x"), 16).ok())
+        .collect();
+    if ids.contains(&DEVICE_ID) {
+        return format!(
+            "a virtio device of id {DEVICE_ID} is there, but no driver has it: load virtio_gpu (modprobe virtio_gpu), \
+             or see in dmesg why it refused the device"
+        );
+    }
+    let found = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let found = if found.is_empty() { "none".to_owned() } else { found };
+    format!(
+        "virtio devices of this VM: {found}; Campanile's needs virtio-id={DEVICE_ID} on the VMM's command line"
+    )
+}
 
 /// An opened render node of a Campanile device.
 #[derive(Debug)]
@@ -42,10 +66,7 @@ impl RenderNode {
         paths.retain(|path| path.to_string_lossy().contains("/renderD"));
         paths.sort();
         if paths.is_empty() {
-            let why = format!(
-                "{} has none; the VM needs Campanile's device, the guest's kernel the driver virtio_gpu",
-                folder.display()
-            );
+            let why = format!("{} has none; {}", folder.display(), bus_advice(Path::new(BUS)));
             return Err(TransportError::NoRenderNode { why });
         }
         let mut reasons = Vec::new();
@@ -103,6 +124,19 @@ impl RenderNode {
 #[cfg(test)]
 mod tests {
     use super::RenderNode;
+    use super::bus_advice;
+
+    #[test]
+    fn a_guest_without_node_is_told_what_to_change() {
+        let bus = tempfile::tempdir().unwrap();
+        assert!(bus_advice(bus.path()).contains("virtio-id=16"));
+        let device = bus.path().join("virtio0");
+        std::fs::create_dir(&device).unwrap();
+        std::fs::write(device.join("device"), "0x0011\n").unwrap();
+        assert!(bus_advice(bus.path()).contains("17; Campanile's needs virtio-id=16"));
+        std::fs::write(device.join("device"), "0x0010\n").unwrap();
+        assert!(bus_advice(bus.path()).contains("modprobe virtio_gpu"));
+    }
 
     #[test]
     fn each_node_that_is_not_the_one_is_named_with_the_reason() {
