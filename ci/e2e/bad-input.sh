@@ -6,8 +6,8 @@
 #   claim_line CLAIM FILE PATTERN SECONDS
 claim_line() {
     local found
-    if until_holds "$4" "tail -n +\${log_start:-1} '$2' | grep -q -- '$3'"; then
-        found=$(grep -m 1 -- "$3" "$2" | sed 's/^.*qemu-system-x86_64: //; s/^\[[^]]*\] //' | cut -c1-200)
+    if until_holds "$4" "tail -n +$log_start '$2' | grep -q -- '$3'"; then
+        found=$(tail -n "+$log_start" "$2" | grep -m 1 -- "$3" | sed 's/^.*qemu-system-x86_64: //; s/^\[[^]]*\] //' | cut -c1-200)
         pass "$1: $found"
     else
         fail "$1" "$(tail -n 2 "$2")"
@@ -29,8 +29,8 @@ wrong_command_lines() {
     wrong_machine "config_size=24" "$log" 'set config_size=16' virtio-id=16,num_vqs=2,config_size=24,vq_size=256
     wrong_machine "config_size=8" "$log" 'set config_size=16' virtio-id=16,num_vqs=2,config_size=8,vq_size=256
     wrong_machine "num_vqs=1" "$log" 'set num_vqs=2' virtio-id=16,num_vqs=1,config_size=16,vq_size=256
-    wrong_machine "num_vqs=3" "$scratch/wrong/qemu" 'queues' virtio-id=16,num_vqs=3,config_size=16,vq_size=256
-    wrong_machine "share=off" "$log" 'share=on' virtio-id=16,num_vqs=2,config_size=16,vq_size=256 off
+    wrong_machine "num_vqs=3" "$log" 'set num_vqs=2' virtio-id=16,num_vqs=3,config_size=16,vq_size=256
+    wrong_machine "share=off" "$scratch/wrong/qemu" 'share=on' virtio-id=16,num_vqs=2,config_size=16,vq_size=256 off
     vm_start wrong "$scratch/b.sock" virtio-id=41,num_vqs=2,config_size=16,vq_size=256
     if vm_ready wrong; then
         guest wrong 10 "campanile-guest info" || true

@@ -2,13 +2,6 @@
 //! change, at most once a connection.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
-
-use vm_memory::GuestAddress;
-use vm_memory::GuestMemoryBackend;
-use vm_memory::GuestMemoryRegion;
-
-use super::memory::GuestRam;
 
 /// Something on the VMM's command line that has to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,8 +20,11 @@ pub(super) enum Advice {
         /// Queues of the device.
         own: u32,
     },
-    /// What the guest writes does not reach this process.
-    PrivateMemory,
+    /// The guest's driver starts without having seen the configuration, of so many bytes.
+    NoConfig {
+        /// Bytes of the device.
+        own: u32,
+    },
 }
 
 impl Advice {
@@ -43,9 +39,10 @@ impl Advice {
                 "the VMM has set up {asked} of {own} queues, so that the guest's driver will refuse the device: set \
                  num_vqs={own} on its command line"
             ),
-            Self::PrivateMemory => "what the guest writes to its memory does not arrive here: the VMM's memory must be \
-                                    shared; in QEMU, share=on at the memory-backend object that the machine uses"
-                .to_owned(),
+            Self::NoConfig { own } => format!(
+                "the guest's driver starts the device without having seen its configuration: set config_size={own} on the \
+                 VMM's command line"
+            ),
         }
     }
 }
@@ -68,15 +65,6 @@ impl Said {
     }
 }
 
-/// Whether the file behind this guest address has no page at all, although the guest has written its ring there: then
-/// the front-end maps it privately.
-pub(super) fn is_private(ram: &GuestRam, address: u64) -> bool {
-    let region = ram.find_region(GuestAddress(address));
-    let file = region.and_then(|region| region.file_offset()).map(|place| place.file());
-    let metadata = file.and_then(|file| file.metadata().ok());
-    metadata.is_some_and(|metadata| metadata.is_file() && metadata.blocks() == 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::Advice;
@@ -85,6 +73,6 @@ mod tests {
     fn each_line_says_what_to_change() {
         assert!(Advice::ConfigSize { asked: 8, own: 16 }.line().contains("config_size=16"));
         assert!(Advice::Queues { asked: 1, own: 2 }.line().contains("num_vqs=2"));
-        assert!(Advice::PrivateMemory.line().contains("share=on"));
+        assert!(Advice::NoConfig { own: 16 }.line().contains("config_size=16"));
     }
 }

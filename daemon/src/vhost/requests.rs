@@ -95,10 +95,8 @@ impl VhostUserBackendReqHandler for Session {
             let queue = u16::try_from(index).unwrap_or(u16::MAX);
             negotiated.memory.guest_address(address).ok_or(Refusal::QueueAddress { queue, address })
         };
-        let descriptors = guest(descriptor)?;
-        ring.lock().set_addresses(descriptors, guest(available)?, guest(used)?)?;
+        ring.lock().set_addresses(guest(descriptor)?, guest(available)?, guest(used)?)?;
         drop(negotiated);
-        self.ring_placed(descriptors);
         self.look_at(index);
         Ok(())
     }
@@ -239,6 +237,7 @@ impl VhostUserBackendReqHandler for Session {
 
     fn get_shmem_config(&self) -> Result<VhostUserShMemConfig> {
         let aperture = self.aperture.as_ref().ok_or(Error::InvalidOperation("no region is offered"))?;
+        self.windows_asked();
         let mut sizes = [0; 256];
         sizes[usize::from(aperture.region)] = aperture.length;
         Ok(VhostUserShMemConfig::new(1, &sizes))

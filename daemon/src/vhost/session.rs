@@ -17,7 +17,6 @@ use rustix::event::epoll;
 use vhost::vhost_user::Backend;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 
-use super::advice;
 use super::advice::Advice;
 use super::advice::Said;
 use super::counters::Count;
@@ -71,6 +70,19 @@ pub(super) struct Negotiated {
     /// SET_FEATURES came at rest: the guest resumes or begins anew.
     renegotiated: bool,
     said: Said,
+    /// Some of the configuration has been asked for.
+    configured: bool,
+}
+
+impl Negotiated {
+    /// Whether the front-end may be QEMU's generic device: it has windows.
+    fn is_qemu(&self) -> bool {
+        self.protocol & VhostUserProtocolFeatures::SHMEM.bits() != 0
+    }
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 impl std::fmt::Debug for Negotiated {
@@ -98,7 +110,7 @@ impl Session {
 
     pub(super) fn ring(&self, index: u32) -> Result<&Ring, Refusal> {
         let ring = usize::try_from(index).ok().and_then(|index| self.shared.rings.ring(index));
-        ring.ok_or(Refusal::NoSuchQueue(index))
+        ring.ok_or(Refusal::NoSuchQueue { index, queues: self.shared.rings.len() })
     }
 
     /// Has the worker look at every ring.
@@ -164,33 +176,30 @@ impl Session {
     pub(super) fn started(&self) {
         let mut negotiated = self.negotiated();
         negotiated.at_rest = false;
+        if !negotiated.configured && negotiated.is_qemu() {
+            let own = count(self.config.len());
+            negotiated.said.say(&self.name, Advice::NoConfig { own });
+        }
         self.ask_for_window(&mut negotiated);
     }
 
-    /// QEMU asks for the whole configuration at once, after it has set up its queues and before the guest runs.
-    /// Other front-ends hand on the guest's own accesses, from which nothing follows.
+    /// QEMU asks for the whole configuration at once, whenever the guest reads some of it. Other front-ends hand on the
+    /// guest's own accesses, from which nothing follows.
     pub(super) fn configuration_asked(&self, offset: u32, size: u32) {
         let mut negotiated = self.negotiated();
-        if offset != 0 || negotiated.protocol & VhostUserProtocolFeatures::SHMEM.bits() == 0 {
-            return;
-        }
-        let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        negotiated.configured = true;
         let own = count(self.config.len());
-        if size != own {
+        if offset == 0 && size != own && negotiated.is_qemu() {
             negotiated.said.say(&self.name, Advice::ConfigSize { asked: size, own });
-        }
-        let own = count(self.shared.rings.len());
-        let asked = count(self.shared.rings.iter().filter(|ring| ring.lock().has_call()).count());
-        if asked != own && asked != 0 && negotiated.epoch == 0 {
-            negotiated.said.say(&self.name, Advice::Queues { asked, own });
         }
     }
 
-    /// The guest's driver has written its ring at this address.
-    pub(super) fn ring_placed(&self, descriptors: u64) {
-        let mut negotiated = self.negotiated();
-        if advice::is_private(negotiated.memory.ram(), descriptors) {
-            negotiated.said.say(&self.name, Advice::PrivateMemory);
+    /// QEMU asks for the windows when it has set up its queues, and nobody else's settings can be wrong.
+    pub(super) fn windows_asked(&self) {
+        let own = count(self.shared.rings.len());
+        let asked = count(self.shared.rings.iter().filter(|ring| ring.lock().has_call()).count());
+        if asked != 0 && asked != own {
+            self.negotiated().said.say(&self.name, Advice::Queues { asked, own });
         }
     }
 

@@ -32,7 +32,7 @@ fn bus_advice(bus: &Path) -> String {
     if ids.contains(&DEVICE_ID) {
         return format!(
             "a virtio device of id {DEVICE_ID} is there, but no driver has it: load virtio_gpu (modprobe virtio_gpu), \
-             or see in dmesg why it refused the device"
+             or see in dmesg why it refused the device (\"failed to find virt queues\": the VMM needs num_vqs=2)"
         );
     }
     let found = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
