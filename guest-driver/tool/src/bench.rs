@@ -14,7 +14,7 @@ use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use serde::Serialize;
 
-use crate::cli::BenchArguments;
+use crate::args::BenchArguments;
 use crate::percentiles::Percentiles;
 use crate::percentiles::ratio;
 

@@ -15,7 +15,7 @@ use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use zerocopy::IntoBytes;
 
-use crate::cli::BurnArguments;
+use crate::args::BurnArguments;
 
 /// The kernel.
 const KERNEL: &str = include_str!("burn.wgsl");

@@ -1,12 +1,13 @@
 //! The guest's tool, `campanile-guest`, and what the demo on the host has in common with it.
 //!
 //! ```text
-//!   cli ─▶ target: the render node (drm), or a daemon's socket (loopback)
+//!   args ─▶ target: the render node (drm), or a daemon's socket (loopback)
 //!           └─▶ info · run · bench · burn · mandelbrot · selftest · trespass (hidden: for tests in a VM)
 //! ```
 //!
 //! Every command opens one device, and ends with one line that says what failed.
 
+pub mod args;
 pub mod bench;
 pub mod burn;
 pub mod cli;

@@ -14,7 +14,7 @@ use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_protocol::packet::Binding;
 use zerocopy::IntoBytes;
 
-use crate::cli::RunArguments;
+use crate::args::RunArguments;
 use crate::run_buffer::BufferSpec;
 use crate::run_buffer::WordKind;
 

@@ -124,6 +124,7 @@ impl RenderNode {
 #[cfg(test)]
 mod tests {
     use super::RenderNode;
+    use super::TransportError;
     use super::bus_advice;
 
     #[test]
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn each_node_that_is_not_the_one_is_named_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
-        let message = |error: Result<RenderNode, _>| error.unwrap_err().to_string();
+        let message = |found: Result<RenderNode, TransportError>| found.unwrap_err().to_string();
         assert!(message(RenderNode::find_in(folder.path())).contains("has none"));
         std::fs::write(folder.path().join("renderD128"), "").unwrap();
         let said = message(RenderNode::find_in(folder.path()));
