@@ -205,7 +205,7 @@ impl Device for GpuDevice {
     }
 
     fn reset(&mut self) {
-        log::info!("{}: the guest has reset the device", self.config.name);
+        log::debug!("{}: the guest has reset the device", self.config.name);
         self.waiting.clear();
         self.session.reset();
         if !self.config.window {
