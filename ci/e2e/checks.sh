@@ -41,6 +41,16 @@ driver() {
         "dmesg >log; echo \$(ls /dev/dri | tr '\n' ',')\$(sed -n 's/.*cap set 0: id \([0-9]*\).*/\1/p' log),\$(sed -n 's/.*memory window: .* +\(0x[0-9a-f]*\)/\1/p' log)"
 }
 
+readme() {
+    local claim="the README's command line is the one that these machines run" part
+    for part in '-object memory-backend-memfd,id=m,size=4G,share=on' '-machine q35,memory-backend=m' \
+        '-chardev socket,id=c,path=/run/campanile/a.sock' \
+        "-device vhost-user-test-device-pci,chardev=c,$device_settings"; do
+        grep -qF -- "$part" README.md || { fail "$claim" "it has no $part"; return; }
+    done
+    pass "$claim"
+}
+
 info() {
     local claim="info agrees with the daemon: memory, nodes, doorbells, protocol" node=available
     log_start=1
@@ -191,7 +201,7 @@ all_checks() {
         --vgpu "name=b,socket=$scratch/b.sock,vram=64M" ||
         { fail "the daemon starts" "$(cat "$scratch/daemon.log")"; return; }
     first_result || return
-    local check checks=(driver info conformance mandelbrot two_processes trespass no_messages bench killed_process reset
+    local check checks=(driver readme info conformance mandelbrot two_processes trespass no_messages bench killed_process reset
         two_machines killed_qemu bad_input without_window)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do "$check"; done

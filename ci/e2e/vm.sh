@@ -7,13 +7,16 @@
 #
 # Nothing here waits without a limit, and nothing sleeps for a fixed time instead of waiting.
 
+# The device, as the README has it.
+readonly device_settings=virtio-id=16,num_vqs=2,config_size=16,vq_size=256
+
 # The machine's descriptors of these FIFOs, opened for reading and writing so that opening never blocks.
 declare -A commands_in commands_out qmp_in qmp_out
 
 # Boots a machine on a vGPU's socket. Further arguments replace the device's settings and the memory's.
 #   vm_start NAME SOCKET [DEVICE-SETTINGS [SHARE]]
 vm_start() {
-    local name=$1 socket=$2 device=${3:-virtio-id=16,num_vqs=2,config_size=16,vq_size=256} share=${4:-on}
+    local name=$1 socket=$2 device=${3:-$device_settings} share=${4:-on}
     local folder=$scratch/$name fifo descriptor
     rm -rf "$folder"
     mkdir "$folder"
@@ -28,8 +31,8 @@ vm_start() {
     qmp_out[$name]=$descriptor
     "$qemu" -name "$name" -accel tcg,thread=multi -cpu max -smp 2 -m 512 -display none -nodefaults \
         -object "memory-backend-memfd,id=m,size=512M,share=$share" -machine q35,memory-backend=m \
-        -chardev "socket,id=gpu,path=$socket" \
-        -device "vhost-user-test-device-pci,chardev=gpu,$device" \
+        -chardev "socket,id=c,path=$socket" \
+        -device "vhost-user-test-device-pci,chardev=c,$device" \
         -kernel "$tools/vmlinuz" -initrd "$scratch/initramfs" -append 'console=ttyS0 quiet panic=-1' \
         -serial "file:$folder/console" \
         -chardev "pipe,id=commands,path=$folder/commands" -serial chardev:commands \
