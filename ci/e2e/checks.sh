@@ -41,6 +41,14 @@ driver() {
         "dmesg >log; echo \$(ls /dev/dri | tr '\n' ',')\$(sed -n 's/.*cap set 0: id \([0-9]*\).*/\1/p' log),\$(sed -n 's/.*memory window: .* +\(0x[0-9a-f]*\)/\1/p' log)"
 }
 
+unprivileged() {
+    claim_guest a "a user who may not open the render node is told so" \
+        'renderD128: permission denied; add this user to the node.s group' 10 \
+        'chmod 600 /dev/dri/renderD128; start-stop-daemon -S -c somebody -x /bin/campanile-guest -- info; true'
+    claim_guest a "and one who may needs no other privilege" "$squares_result" 30 \
+        "chmod 666 /dev/dri/renderD128; start-stop-daemon -S -c somebody -x /bin/campanile-guest -- ${squares#* }"
+}
+
 readme() {
     local claim="the README's command line is the one that these machines run" part
     for part in '-object memory-backend-memfd,id=m,size=4G,share=on' '-machine q35,memory-backend=m' \
@@ -201,7 +209,7 @@ all_checks() {
         --vgpu "name=b,socket=$scratch/b.sock,vram=64M" ||
         { fail "the daemon starts" "$(cat "$scratch/daemon.log")"; return; }
     first_result || return
-    local check checks=(driver readme info conformance mandelbrot two_processes trespass no_messages bench killed_process reset
+    local check checks=(driver readme unprivileged info conformance mandelbrot two_processes trespass no_messages bench killed_process reset
         two_machines killed_qemu bad_input without_window)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do "$check"; done
