@@ -25,5 +25,8 @@ log_mark() { log_start=$(($(wc -l <"$scratch/daemon.log") + 1)); }
 # Whether the log has a line like this since the mark.
 log_has() { tail -n "+$log_start" "$scratch/daemon.log" | grep -q -- "$1"; }
 
+# How many lines like this it has since then.
+log_count() { tail -n "+$log_start" "$scratch/daemon.log" | grep -c -- "$1" || true; }
+
 # The daemon's engine processes.
 engines() { pgrep -c -P "$daemon_pid" || true; }
