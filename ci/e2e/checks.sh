@@ -89,6 +89,10 @@ conformance() {
     fi
 }
 
+c_example() {
+    claim_guest a "the C example, linked statically, runs in the guest" '^1024 squares are right' 30 squares
+}
+
 # Has a guest render, and compares its file with the host's.
 #   picture NAME CLAIM
 picture() {
@@ -220,7 +224,7 @@ all_checks() {
         --vgpu "name=b,socket=$scratch/b.sock,vram=64M" ||
         { fail "the daemon starts" "$(cat "$scratch/daemon.log")"; return; }
     first_result || return
-    local check checks=(driver readme unprivileged info conformance mandelbrot two_processes trespass no_messages bench killed_process reset
+    local check checks=(driver readme unprivileged info conformance c_example mandelbrot two_processes trespass no_messages bench killed_process reset
         two_machines killed_qemu bad_input without_window)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do "$check"; done

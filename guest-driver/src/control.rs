@@ -1,25 +1,22 @@
 //! Control messages: one response slot each, answered in the device page.
 
 use std::sync::Arc;
-use std::sync::Condvar;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use campanile_protocol::control::frame::FrameHeader;
 use campanile_protocol::control::frame::MAGIC;
-use campanile_protocol::control::reply::MAX_PAYLOAD;
 use campanile_protocol::control::reply::ResponseHeader;
 use campanile_protocol::control::status::Status;
-use campanile_protocol::device_page;
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
 use crate::error::DriverError;
+use crate::slots::Answer;
+use crate::slots::Slots;
 use crate::transport::Transport;
 use crate::transport::shared_memory::SharedMemory;
 use crate::transport::submission::Submission;
@@ -28,8 +25,7 @@ use crate::transport::submission::Submission;
 pub(crate) struct Control {
     transport: Arc<dyn Transport>,
     page: SharedMemory,
-    free: Mutex<Vec<u32>>,
-    freed: Condvar,
+    slots: Slots,
     sequence: AtomicU64,
 }
 
@@ -39,21 +35,21 @@ impl std::fmt::Debug for Control {
     }
 }
 
-/// A message under way. Gives its slot back when it is answered, or never: a slot that the daemon may still
-/// write is not used again.
+/// A message under way. Dropping it gives its slot back when it is answered, and not before: a slot that the daemon
+/// may still write is not used again.
 #[derive(Debug)]
 pub(crate) struct Call {
     control: Arc<Control>,
     message: &'static str,
-    slot: u32,
+    answer: Answer,
     sequence: u64,
     submission: Submission,
 }
 
 impl Control {
     pub(crate) fn new(transport: Arc<dyn Transport>, page: SharedMemory) -> Self {
-        let free = (0..device_page::RESPONSE_SLOTS).rev().collect();
-        Self { transport, page, free: Mutex::new(free), freed: Condvar::new(), sequence: AtomicU64::new(1) }
+        let slots = Slots::new(page.clone());
+        Self { transport, page, slots, sequence: AtomicU64::new(1) }
     }
 
     /// The way to the daemon.
@@ -66,21 +62,6 @@ impl Control {
         &self.page
     }
 
-    fn take_slot(&self) -> u32 {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(slot) = free.pop() {
-                return slot;
-            }
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn free_slot(&self, slot: u32) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
-        self.freed.notify_one();
-    }
-
     /// Sends a message. Each slot has a timeline of its own, so that a message that takes long holds up no other.
     pub(crate) fn send(
         self: &Arc<Self>,
@@ -88,7 +69,27 @@ impl Control {
         opcode: u32,
         parts: &[&[u8]],
     ) -> Result<Call, DriverError> {
-        let slot = self.take_slot();
+        self.send_with(self.slots.take(), message, opcode, parts)
+    }
+
+    /// Sends a message that may take very long to be answered; none where other messages need what slots are left.
+    pub(crate) fn send_wait(
+        self: &Arc<Self>,
+        message: &'static str,
+        opcode: u32,
+        parts: &[&[u8]],
+    ) -> Result<Option<Call>, DriverError> {
+        let slot = self.slots.take_for_wait();
+        slot.map(|slot| self.send_with(slot, message, opcode, parts)).transpose()
+    }
+
+    fn send_with(
+        self: &Arc<Self>,
+        slot: u32,
+        message: &'static str,
+        opcode: u32,
+        parts: &[&[u8]],
+    ) -> Result<Call, DriverError> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let body: usize = parts.iter().map(|part| part.len()).sum();
         let size = (size_of::<FrameHeader>() + body).next_multiple_of(8);
@@ -106,9 +107,12 @@ impl Control {
         frame.resize(size, 0);
         let ring = u8::try_from(slot + 1).unwrap_or(0);
         match self.transport.submit(&frame, Some(ring)) {
-            Ok(submission) => Ok(Call { control: Arc::clone(self), message, slot, sequence, submission }),
+            Ok(submission) => {
+                let answer = self.slots.expect_answer(slot, &submission);
+                Ok(Call { control: Arc::clone(self), message, answer, sequence, submission })
+            }
             Err(error) => {
-                self.free_slot(slot);
+                self.slots.put_back(slot);
                 Err(error.into())
             }
         }
@@ -149,9 +153,7 @@ impl Call {
     /// Waits, and takes the answer.
     pub(crate) fn finish(self, timeout: Option<Duration>) -> Result<Vec<u8>, DriverError> {
         self.wait(timeout)?;
-        let answer = self.answer();
-        self.control.free_slot(self.slot);
-        answer
+        self.answer()
     }
 
     /// Whether message and work are done.
@@ -159,29 +161,29 @@ impl Call {
         self.submission.is_done()
     }
 
-    fn answer(&self) -> Result<Vec<u8>, DriverError> {
-        let bad = DriverError::BadAnswer(self.message);
-        let at = device_page::response(self.slot);
-        let page = &self.control.page;
-        let word = page.word(at).ok_or(DriverError::BadAnswer(self.message))?;
-        // PAIRS WITH the daemon's release of the sequence in `answer`.
-        if word.load(Ordering::Acquire) != self.sequence {
-            return Err(bad);
+    /// The answer of a call that is done.
+    pub(crate) fn answer(&self) -> Result<Vec<u8>, DriverError> {
+        let bad = || DriverError::BadAnswer(self.message);
+        let bytes = self.control.slots.read(&self.answer);
+        let (header, payload) = ResponseHeader::read_from_prefix(&bytes).map_err(|_| bad())?;
+        if header.sequence != self.sequence {
+            return Err(bad());
         }
-        let mut head = [0; size_of::<ResponseHeader>()];
-        page.read(at, &mut head).ok_or(DriverError::BadAnswer(self.message))?;
-        let header =
-            ResponseHeader::read_from_bytes(&head).map_err(|_| DriverError::BadAnswer(self.message))?;
-        let length = usize::try_from(header.payload_bytes).unwrap_or(usize::MAX).min(MAX_PAYLOAD);
-        let mut payload = vec![0; length];
-        page.read(at + head.len() as u64, &mut payload).ok_or(bad)?;
+        let length = usize::try_from(header.payload_bytes).unwrap_or(usize::MAX).min(payload.len());
+        let payload = payload.get(..length).ok_or_else(bad)?.to_vec();
         match Status::from_word(header.status) {
             Some(Status::Ok) => Ok(payload),
             Some(status) => {
                 let text = String::from_utf8_lossy(&payload).into_owned();
                 Err(DriverError::Refused { message: self.message, status, text })
             }
-            None => Err(DriverError::BadAnswer(self.message)),
+            None => Err(bad()),
         }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.control.slots.forget(&self.answer, &self.submission);
     }
 }

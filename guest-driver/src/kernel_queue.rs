@@ -36,6 +36,13 @@ pub struct KernelQueue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
+impl Ticket {
+    /// Its number: the queue's first buffer has 1.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 impl Context {
     /// A queue fed through the daemon: always there, also where user-mode submission is not (UMS-06).
     pub fn create_kernel_queue(&self) -> Result<KernelQueue, DriverError> {
@@ -66,6 +73,11 @@ impl KernelQueue {
         self.pending.push_back(call);
         self.submitted += 1;
         Ok(Ticket(self.submitted))
+    }
+
+    /// The ticket of the queue's buffer `number`, where there was one.
+    pub fn ticket(&self, number: u64) -> Option<Ticket> {
+        (1..=self.submitted).contains(&number).then_some(Ticket(number))
     }
 
     fn finish_oldest(&mut self, timeout: Option<Duration>) -> Result<(), DriverError> {

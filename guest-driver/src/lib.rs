@@ -60,5 +60,6 @@ pub mod fence;
 pub mod kernel;
 pub mod kernel_queue;
 pub mod node;
+mod slots;
 pub mod transport;
 pub mod user_queue;

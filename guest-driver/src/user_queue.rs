@@ -145,12 +145,7 @@ impl UserQueue {
 
     /// The point that the last submission will reach.
     pub fn last(&self) -> FencePoint {
-        FencePoint {
-            shared: Arc::clone(self.shared()),
-            queue: self.created.queue,
-            fence_offset: self.created.fence_offset,
-            value: self.value,
-        }
+        self.point(self.value)
     }
 
     fn progress(&self) -> u64 {
@@ -159,7 +154,7 @@ impl UserQueue {
     }
 
     fn point(&self, value: u64) -> FencePoint {
-        FencePoint { value, ..self.last() }
+        FencePoint::new(Arc::clone(self.shared()), self.created.queue, self.created.fence_offset, value)
     }
 
     /// Room for `length` bytes of packets; waits for the oldest buffers where there is none.

@@ -63,6 +63,9 @@ pub struct EngineArguments {
     /// Microseconds that an engine polls without work before it sleeps.
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 2000)]
     pub spin: u64,
+    /// Milliseconds that work may stand still, or hold a node that another vGPU wants, before its engine is reset.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 2000)]
+    pub tdr_timeout: u64,
     /// Use the Vulkan device whose name contains this.
     #[arg(long, value_name = "TEXT")]
     pub vulkan_device: Option<String>,
@@ -83,6 +86,11 @@ impl EngineArguments {
         Duration::from_micros(self.spin)
     }
 
+    /// The TDR timeout.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_millis(self.tdr_timeout)
+    }
+
     /// The same settings as arguments of `campanile serve`.
     pub fn to_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec![
@@ -90,6 +98,8 @@ impl EngineArguments {
             self.doorbells.to_string().into(),
             "--spin".into(),
             self.spin.to_string().into(),
+            "--tdr-timeout".into(),
+            self.tdr_timeout.to_string().into(),
         ];
         if let Some(device) = &self.vulkan_device {
             arguments.extend(["--vulkan-device".into(), device.into()]);

@@ -43,6 +43,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         vgpus,
         doorbells: engine.doorbells,
         spin: engine.spin(),
+        timeout: engine.timeout(),
         sandbox: !engine.no_sandbox,
         window: !engine.no_window,
         vulkan_device: engine.vulkan_device.clone(),

@@ -38,6 +38,8 @@ pub struct HostOptions {
     pub doorbells: u32,
     /// How long an engine spins without work.
     pub spin: Duration,
+    /// How long work may stand still, or keep a node that another vGPU wants.
+    pub timeout: Duration,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
     /// Whether guests are offered a window onto video memory, where the VMM can show one.
@@ -52,6 +54,9 @@ pub struct HostOptions {
 pub const MIN_VRAM: u64 = 16 << 20;
 /// Largest video memory of one vGPU: what page tables can map.
 pub const MAX_VRAM: u64 = 32 << 30;
+
+/// Shortest TDR timeout: scheduling on a busy host must not look like a hang.
+pub const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Why a daemon did not come up.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +120,12 @@ fn check(options: &HostOptions) -> Result<(), HostError> {
     if options.doorbells == 0 || options.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS {
         return wrong(format!("{} doorbells; 1 to 1024 are possible", options.doorbells));
     }
+    if options.timeout < MIN_TIMEOUT {
+        return wrong(format!(
+            "a TDR timeout of {} ms; 10 or more are possible",
+            options.timeout.as_millis()
+        ));
+    }
     Ok(())
 }
 
@@ -122,7 +133,7 @@ impl Host {
     /// Starts serving every vGPU.
     pub fn start(options: HostOptions) -> Result<Self, HostError> {
         check(&options)?;
-        let supervisor = Arc::new(Supervisor::start()?);
+        let supervisor = Arc::new(Supervisor::start(options.timeout)?);
         let compute = probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
         match &compute {
             Compute::Available(device) => log::info!("compute node: {device}"),

@@ -6,20 +6,22 @@
 //! ```
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use campanile_host_gpu::engine::message::MAX_RUNS;
 use campanile_host_gpu::engine::message::RunRecord;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::virtio_gpu::blob::MemEntry;
+use log::Level;
 use vm_memory::GuestAddress;
 use vm_memory::GuestMemoryBackend;
 use vm_memory::GuestMemoryRegion;
+use vm_memory::GuestRegionMmap;
 
 use super::barrier::Barrier;
-use super::memory::GuestSegment;
 use super::pending::Action;
+use super::segments::GuestSegment;
 use super::state::Refusal;
 use super::state::Session;
 use super::state::Window;
@@ -74,15 +76,20 @@ impl Session {
     ) -> Result<(), Refusal> {
         self.check_new_blob(resource, size)?;
         let memory = self.guest_memory.as_ref().ok_or(Refusal::Unspecified)?;
-        let (runs, files) = find_runs(memory, entries)?;
+        let window = self.allocations.memory().file();
+        let (runs, files) = find_runs(memory, window, entries)?;
         let total: u64 = runs.iter().map(|run| run.length).sum();
         if total != size {
             return Err(Refusal::Parameter);
         }
-        let segment = GuestSegment::new(&runs, files).map_err(|_| Refusal::OutOfMemory)?;
-        let mapping = segment.map(&runs).map_err(|_| Refusal::OutOfMemory)?;
+        // Pages may be named more than once, but a list that is longer than the VM's memory is no honest one.
+        let ram = memory.iter().filter(|region| !is_of_file(region, window)).map(|region| region.len()).sum();
+        if total > ram {
+            return Err(Refusal::Parameter);
+        }
+        let segment = GuestSegment::new(runs, files);
         let id = self.segments.insert(segment).ok_or(Refusal::OutOfMemory)?;
-        let allocation = self.allocations.create_guest(id, Arc::new(mapping));
+        let allocation = self.allocations.create_guest(id, size);
         self.blobs.insert(resource, Blob { allocation, is_vram: false, mappable: false, shown: Shown::No });
         self.announce_segment_to_all(id);
         self.after(Barrier::segment(id), Action::Answer(token));
@@ -110,6 +117,9 @@ impl Session {
             }
             Window::Awaited(_) => return Err(Refusal::OutOfMemory),
         }
+        if self.has_too_much_pending() {
+            return Err(Refusal::OutOfMemory);
+        }
         let blob = self.blobs.get(&resource).ok_or(Refusal::Resource)?;
         if !blob.mappable || blob.shown != Shown::No || !offset.is_multiple_of(PAGE_SIZE) {
             return Err(Refusal::Parameter);
@@ -134,8 +144,8 @@ impl Session {
 
     /// The guest gives its name for a blob up. Its memory goes when nothing refers to it any more (UMS-82).
     pub fn unref_blob(&mut self, resource: u32) -> Result<(), Refusal> {
-        if self.blobs.get(&resource).ok_or(Refusal::Resource)?.shown == Shown::Moving {
-            return Err(Refusal::Parameter);
+        if !self.blobs.contains_key(&resource) {
+            return Err(Refusal::Resource);
         }
         for process in self.processes.values_mut() {
             process.attached.remove(&resource);
@@ -182,7 +192,8 @@ impl Session {
         let mappings = self.gpu_mappings(allocation);
         for &(root, va, mapping) in &mappings {
             if let Err(error) = self.tables.start_move(root, va, mapping.size) {
-                log::error!("{}: a mapping of ours could not be moved: {error}", self.config.name);
+                self.journal
+                    .line(Level::Error, format_args!("a mapping of ours could not be moved: {error}"));
             }
         }
         // Nobody else may see it: no engine has to let go.
@@ -210,21 +221,36 @@ impl Session {
                     mapping.writable,
                 )
             {
-                log::error!("{}: a mapping of ours could not be moved: {error}", self.config.name);
+                self.journal
+                    .line(Level::Error, format_args!("a mapping of ours could not be moved: {error}"));
             }
         }
         self.release_allocation(allocation);
-        if let Some(blob) = self.blobs.get_mut(&resource) {
+        // Given up meanwhile, and its name perhaps taken by another?
+        if let Some(blob) = self.blobs.get_mut(&resource).filter(|blob| blob.allocation == allocation) {
             blob.shown = if matches!(target, Place::Aperture(_)) { Shown::Yes } else { Shown::No };
         }
         self.due.push((token, Ok(())));
     }
 }
 
-/// The file ranges of a page list, neighbours joined.
-fn find_runs(memory: &GuestRam, entries: &[MemEntry]) -> Result<(Vec<RunRecord>, Vec<File>), Refusal> {
+/// Whether a region of guest memory lies in `file`. VMMs list the window, which is video memory, with guest RAM.
+fn is_of_file(region: &GuestRegionMmap, file: &File) -> bool {
+    let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+    match (region.file_offset().map(|range| identity(range.file())), identity(file)) {
+        (Some(Ok(one)), Ok(other)) => one == other,
+        _ => false,
+    }
+}
+
+/// The file ranges of a page list, neighbours joined. Pages of `window` are no guest RAM.
+fn find_runs(
+    memory: &GuestRam,
+    window: &File,
+    entries: &[MemEntry],
+) -> Result<(Vec<RunRecord>, Vec<Arc<File>>), Refusal> {
     let mut runs: Vec<RunRecord> = Vec::new();
-    let mut files: Vec<(i32, File)> = Vec::new();
+    let mut files: Vec<Arc<File>> = Vec::new();
     for entry in entries {
         let length = u64::from(entry.length);
         if length == 0
@@ -240,11 +266,11 @@ fn find_runs(memory: &GuestRam, entries: &[MemEntry]) -> Result<(Vec<RunRecord>,
             return Err(Refusal::Parameter);
         }
         let file = region.file_offset().ok_or(Refusal::Unspecified)?;
-        let descriptor = file.file().as_raw_fd();
-        let index = match files.iter().position(|(known, _)| *known == descriptor) {
+        let index = match files.iter().position(|known| Arc::ptr_eq(known, file.arc())) {
             Some(index) => index,
+            None if is_of_file(region, window) => return Err(Refusal::Parameter),
             None if files.len() < GuestSegment::MAX_FILES => {
-                files.push((descriptor, file.file().try_clone().map_err(|_| Refusal::OutOfMemory)?));
+                files.push(Arc::clone(file.arc()));
                 files.len() - 1
             }
             None => return Err(Refusal::OutOfMemory),
@@ -259,5 +285,5 @@ fn find_runs(memory: &GuestRam, entries: &[MemEntry]) -> Result<(Vec<RunRecord>,
             _ => runs.push(record),
         }
     }
-    Ok((runs, files.into_iter().map(|(_, file)| file).collect()))
+    Ok((runs, files))
 }

@@ -61,7 +61,7 @@ impl Session {
         if let Some(entry) = device.presence[node_index(node)] {
             return Ok(entry);
         }
-        let (root, page_va) = (device.root.0, device.page_va);
+        let (root, page_va) = (device.root.0, device.page.va);
         let process = self.engines[node_index(node)].process_mut().ok_or(Status::DeviceLost)?;
         let entry = process
             .create_process(root, page_va)

@@ -26,6 +26,7 @@ use super::objects::MAX_CONTEXTS;
 use super::objects::MAX_KERNELS;
 use super::objects::NODES;
 use super::objects::node_index;
+use super::page::DevicePage;
 use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -76,6 +77,9 @@ impl Session {
     /// there; anything else is answered in it.
     pub(super) fn open_device(&mut self, origin: Origin, bytes: &[u8]) -> Result<(), Refusal> {
         let message: CreateDevice = body(bytes).map_err(|_| Refusal::Parameter)?;
+        if self.has_too_much_pending() {
+            return Err(Refusal::OutOfMemory);
+        }
         let refused = |refused: Refused| match refused.status {
             Status::OutOfResources => Refusal::OutOfMemory,
             Status::InvalidResource => Refusal::Resource,
@@ -88,13 +92,12 @@ impl Session {
             return Err(Refusal::Parameter);
         }
         self.allocations.locate(page).map_err(|_| Refusal::OutOfMemory)?;
+        let guest = self.map_guest_page(page, message.page_offset)?;
         let root = self.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
         let process = self.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
         self.allocations.retain(page);
         process.device = Some(Device {
-            page,
-            page_offset: message.page_offset,
-            page_va: message.page_va,
+            page: DevicePage { allocation: page, offset: message.page_offset, va: message.page_va, guest },
             root,
             mappings: BTreeMap::new(),
             contexts: Table::new(MAX_CONTEXTS),
@@ -130,14 +133,13 @@ impl Session {
     /// Status words first: zero would read as CONNECTED (UMS-49).
     fn prepare_page(&self, context: u32) {
         let Ok(device) = self.device(context) else { return };
-        let Some((mapping, start)) = self.allocations.view(device.page) else { return };
-        let word = |offset: u64| mapping.word(start + device.page_offset + offset);
+        let Some(page) = device.page.view(&self.allocations) else { return };
         for index in 0..device_page::MAX_QUEUES {
-            if let Some(word) = word(device_page::status(index)) {
+            if let Some(word) = page.word(device_page::status(index)) {
                 word.store(DoorbellStatus::DisconnectedRetry.word(), Ordering::Release);
             }
         }
-        if let Some(word) = word(device_page::DEVICE_STATUS) {
+        if let Some(word) = page.word(device_page::DEVICE_STATUS) {
             word.store(device.status, Ordering::Release);
         }
     }
@@ -162,17 +164,17 @@ impl Session {
         let Some(device) = process.device.take() else { return };
         for node in NODES {
             let slot = &mut self.engines[node_index(node)];
-            slot.run_list.retain(|(of, _)| *of != context);
             if let Some(process) = slot.process_mut()
                 && let Some(entry) = device.presence[node_index(node)]
             {
                 process.destroy_process(entry);
             }
         }
+        self.disown_buffers(context);
         self.forget_kernels(&device);
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
-        held.push(device.page);
+        held.push(device.page.allocation);
         let barrier = Barrier::raise(&mut self.engines);
         self.after(barrier, Action::DestroyRoot(device.root));
         self.after(barrier, Action::Release(held));

@@ -18,6 +18,7 @@ use campanile_protocol::control::reply::DoorbellConnected;
 use campanile_protocol::control::reply::DoorbellCreated;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
+use campanile_protocol::engine::block::QUEUE_EXEMPT;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::handshake::doorbell;
@@ -52,6 +53,7 @@ impl Session {
         let known = message.flags & !(DOORBELL_REQUIRE_SECONDARY | DOORBELL_RESIZE_RING) == 0
             && message.reserved == 0;
         known.or(Status::InvalidParameter)?;
+        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
         (message.private_bytes as usize <= DOORBELL_PRIVATE_BYTES).or(Status::InvalidParameter)?;
         let entries = message.ring_entries;
         let sized =
@@ -60,6 +62,7 @@ impl Session {
         let device = self.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         let node = queue.node;
+        let flags = if queue.is_exempt { QUEUE_EXEMPT } else { 0 };
         let completed = match queue.kind {
             QueueKind::Ordinary { .. } => return Err(Status::InvalidParameter.into()),
             QueueKind::UserMode { doorbell: Some(_), .. } => return Err(Status::Busy.into()),
@@ -87,7 +90,7 @@ impl Session {
             ring_entries: entries,
             process,
             fence_index: index,
-            reserved: 0,
+            flags,
         };
         let hw_queue = engine
             .create_hw_queue(entry)
@@ -217,11 +220,8 @@ impl Session {
         let Ok(device) = self.device(holder.context) else { return };
         let Some(found) = device.doorbells.get(holder.doorbell) else { return };
         let (status, node, index) = (found.state.status().word(), found.node, found.queue.index());
-        let view = self.allocations.view(device.page);
-        let word = view.and_then(|(mapping, start)| {
-            mapping.word(start + device.page_offset + device_page::status(index))
-        });
-        let Some(word) = word else { return };
+        let Some(page) = device.page.view(&self.allocations) else { return };
+        let Some(word) = page.word(device_page::status(index)) else { return };
         match disconnect {
             Disconnect::Nothing => {}
             Disconnect::PublishOnly => word.store(status, Ordering::Release),

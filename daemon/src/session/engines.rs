@@ -19,6 +19,7 @@ use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
+use log::Level;
 use rustix::event::epoll;
 
 use super::config::Compute;
@@ -27,11 +28,13 @@ use super::kernels::PendingKernel;
 use super::objects::Buffer;
 use super::objects::NODES;
 use super::objects::node_index;
+use super::outbox::Outbox;
 use super::reply::Origin;
 use super::reply::Refused;
 use super::state::Session;
 use crate::doorbell::slots::Slots;
 use crate::supervisor::alarm::Alarm;
+use crate::supervisor::alarm::Hang;
 use crate::supervisor::turns::EngineId;
 
 /// A message that waits for an engine to start; it is handled anew then.
@@ -50,10 +53,8 @@ pub struct WaitingMessage {
 pub struct InFlight {
     /// The engine's fence id.
     pub fence_id: u64,
-    /// The virtio-gpu context that it belongs to.
-    pub context: u32,
-    /// The buffer.
-    pub buffer: Buffer,
+    /// The virtio-gpu context that it belongs to, and the buffer; none once its device has ended.
+    pub owner: Option<(u32, Buffer)>,
 }
 
 #[derive(Debug)]
@@ -79,6 +80,8 @@ pub struct EngineSlot {
     pub last_fence_id: u64,
     /// Segments that it was told of and has not mapped yet.
     pub segments_outstanding: BTreeSet<SegmentId>,
+    /// Requests that it has not read yet.
+    pub outbox: Outbox,
     /// Messages that wait for it.
     pub waiting: Vec<WaitingMessage>,
     /// Kernels that it compiles.
@@ -97,6 +100,7 @@ impl EngineSlot {
             in_flight: VecDeque::new(),
             last_fence_id: 0,
             segments_outstanding: BTreeSet::new(),
+            outbox: Outbox::default(),
             waiting: Vec::new(),
             compiling: BTreeMap::new(),
         })
@@ -174,7 +178,7 @@ impl Session {
         }
         if self.engines[index].process().is_none() {
             self.start_engine(node).map_err(|error| {
-                log::error!("{}: {error}", self.config.name);
+                self.journal.line(Level::Error, format_args!("{error}"));
                 Refused { status: Status::OutOfResources, text: error.to_string() }
             })?;
         }
@@ -190,7 +194,7 @@ impl Session {
             grant: self.config.supervisor.grant_event(),
         };
         let process = EngineProcess::spawn(&self.config.program, &start, memory)?;
-        log::info!("{}: {node:?} engine is process {}", self.config.name, process.pid());
+        self.journal.line(Level::Info, format_args!("{node:?} engine is process {}", process.pid()));
         let flags = epoll::EventFlags::IN;
         epoll::add(
             &self.epoll,
@@ -217,15 +221,16 @@ impl Session {
         Ok(())
     }
 
-    /// What an engine wrote on its channel.
+    /// An engine wrote on its channel, or has read from it.
     pub(super) fn engine_responses(&mut self, node: NodeKind) {
+        self.flush_outbox(node);
         loop {
             let Some(process) = self.engines[node_index(node)].process() else { return };
             match process.receive() {
                 Ok(None) => return,
                 Ok(Some(response)) => self.engine_response(node, response),
                 Err(error) => {
-                    log::warn!("{}: {node:?} engine: {error}", self.config.name);
+                    self.journal.line(Level::Warn, format_args!("{node:?} engine: {error}"));
                     self.lose_engine(node, "the engine process ended");
                     return;
                 }
@@ -237,7 +242,7 @@ impl Session {
         let slot = &mut self.engines[node_index(node)];
         match response {
             Response::Started { device } => {
-                log::info!("{}: {node:?} node: {device}", self.config.name);
+                self.journal.line(Level::Info, format_args!("{node:?} node: {device}"));
                 slot.life = match std::mem::replace(&mut slot.life, Life::Off) {
                     Life::Starting(process) => Life::Running(process),
                     other => other,
@@ -245,7 +250,7 @@ impl Session {
                 self.retry_waiting(node);
             }
             Response::Refused { reason } => {
-                log::error!("{}: {node:?} engine refused to start: {reason}", self.config.name);
+                self.journal.line(Level::Error, format_args!("{node:?} engine refused to start: {reason}"));
                 self.lose_engine(node, &reason);
             }
             Response::SegmentAdded { segment } => {
@@ -254,9 +259,9 @@ impl Session {
                 self.run_pending();
             }
             Response::SegmentRefused { segment, reason } => {
-                log::error!(
-                    "{}: {node:?} engine could not map segment {segment}: {reason}",
-                    self.config.name
+                self.journal.line(
+                    Level::Error,
+                    format_args!("{node:?} engine could not map segment {segment}: {reason}"),
                 );
                 self.lose_engine(node, &reason);
             }
@@ -278,8 +283,14 @@ impl Session {
 
     /// The supervisor says that an engine did not yield.
     pub(super) fn engine_alarm(&mut self, node: NodeKind) {
-        if self.engines[node_index(node)].alarm.take() && self.engines[node_index(node)].process().is_some() {
-            self.lose_engine(node, "it did not yield its node in time");
+        let slot = &self.engines[node_index(node)];
+        let reason = match slot.alarm.take() {
+            Some(Hang::NotYielded) => "it did not yield its node in time",
+            Some(Hang::NoProgress) => "it made no progress in time",
+            None => return,
+        };
+        if slot.process().is_some() {
+            self.lose_engine(node, reason);
         }
     }
 
@@ -298,7 +309,7 @@ impl Session {
         }
         if was_running {
             count(&self.counters.engines_lost);
-            log::warn!("{}: {text}", self.config.name);
+            self.journal.line(Level::Warn, format_args!("{text}"));
             self.lose_devices_of_node(node);
         }
         self.run_pending();
@@ -325,7 +336,12 @@ impl Session {
         let slot = &mut self.engines[node_index(node)];
         slot.slots = Slots::new(doorbells);
         slot.segments_outstanding.clear();
+        slot.outbox = Outbox::default();
         slot.run_list.clear();
+        // What it ran has ended.
+        for (context, buffer) in std::mem::take(&mut slot.in_flight).into_iter().filter_map(|f| f.owner) {
+            self.end_item(context, buffer.ring, buffer.item);
+        }
     }
 
     /// All engines.

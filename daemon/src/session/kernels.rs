@@ -52,19 +52,18 @@ impl Session {
         if !self.ensure_engine(NodeKind::Compute)? {
             return Ok(self.wait_for_engine(origin, NodeKind::Compute, message::CREATE_KERNEL, bytes));
         }
+        if !self.engines[node_index(NodeKind::Compute)].outbox.has_room(source.len()) {
+            let text = "the engine has not read the kernels before this one yet".to_owned();
+            return Err(Refused { status: Status::OutOfResources, text });
+        }
         let device = self.device_mut(origin.context)?;
         let handle = device.kernels.insert(()).ok_or(Status::OutOfResources)?;
         let kernel = Self::kernel_name(device.root.0, handle);
-        let request = Request::CreateKernel { kernel, language: head.language, entry };
-        let slot = &mut self.engines[node_index(NodeKind::Compute)];
-        let sent = slot.process().ok_or(Status::DeviceLost)?.request(&request, source, &[]);
-        if let Err(error) = sent {
-            self.device_mut(origin.context)?.kernels.remove(handle);
-            return Err(Refused { status: Status::OutOfResources, text: error.to_string() });
-        }
         let origin = if origin.item.is_some() { origin } else { self.park(origin) };
         let slot = &mut self.engines[node_index(NodeKind::Compute)];
         slot.compiling.insert((kernel.root, kernel.handle), PendingKernel { origin, handle });
+        let request = Request::CreateKernel { kernel, language: head.language, entry };
+        self.post(NodeKind::Compute, request, source);
         Ok(Handled::Parked)
     }
 
@@ -103,25 +102,16 @@ impl Session {
         let kernel = Self::kernel_name(root, message.handle);
         let slot = &self.engines[node_index(NodeKind::Compute)];
         (!slot.compiling.contains_key(&(kernel.root, kernel.handle))).or(Status::Busy)?;
-        if let Some(process) = slot.process()
-            && let Err(error) = process.request(&Request::DestroyKernel { kernel }, &[], &[])
-        {
-            return Err(Refused { status: Status::OutOfResources, text: error.to_string() });
-        }
+        self.post(NodeKind::Compute, Request::DestroyKernel { kernel }, &[]);
         self.device_mut(origin.context)?.kernels.remove(message.handle);
         Ok(Handled::done())
     }
 
     /// Has the engine forget all kernels of a device that ended.
     pub(super) fn forget_kernels(&mut self, device: &Device) {
-        let slot = &mut self.engines[node_index(NodeKind::Compute)];
-        slot.compiling.retain(|(root, _), _| *root != device.root.0);
-        let Some(process) = slot.process() else { return };
         for (handle, ()) in device.kernels.iter() {
             let kernel = Self::kernel_name(device.root.0, handle);
-            if let Err(error) = process.request(&Request::DestroyKernel { kernel }, &[], &[]) {
-                log::debug!("{}: kernel {kernel:?} stays until the engine ends: {error}", self.config.name);
-            }
+            self.post(NodeKind::Compute, Request::DestroyKernel { kernel }, &[]);
         }
     }
 }

@@ -42,10 +42,26 @@ impl Session {
         }
         self.abort_doorbells(context);
         self.cancel_buffers(context);
+        self.refuse_waiting_messages(context);
         let Ok(device) = self.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.waits) {
             let text = "the device is in error".to_owned();
             self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
+        }
+    }
+
+    /// Answers what waits for an engine to start, or to compile.
+    fn refuse_waiting_messages(&mut self, context: u32) {
+        let mut origins = Vec::new();
+        for slot in &mut self.engines {
+            let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
+            origins.extend(of_it.map(|message| message.origin));
+            let of_it = slot.compiling.extract_if(.., |_, kernel| kernel.origin.context == context);
+            origins.extend(of_it.map(|(_, kernel)| kernel.origin));
+        }
+        for origin in origins {
+            let text = "the device is in error".to_owned();
+            self.answer(origin, Err(Refused { status: Status::DeviceLost, text }));
         }
     }
 
@@ -69,12 +85,23 @@ impl Session {
         }
     }
 
-    /// The engine of `node` is gone: every device that it knew is in error, and what it ran has ended.
+    /// The device of these buffers has ended: what its engine says of them concerns nobody, least of all the next
+    /// device of the same process.
+    pub(super) fn disown_buffers(&mut self, context: u32) {
+        let mut ended = Vec::new();
+        for slot in &mut self.engines {
+            let of_it =
+                slot.in_flight.iter_mut().filter(|flight| flight.owner.is_some_and(|(of, _)| of == context));
+            ended.extend(of_it.filter_map(|flight| flight.owner.take()));
+        }
+        for (context, buffer) in ended {
+            self.end_item(context, buffer.ring, buffer.item);
+        }
+    }
+
+    /// The engine of `node` is gone: every device that it knew is in error.
     pub(super) fn lose_devices_of_node(&mut self, node: NodeKind) {
         let index = node_index(node);
-        for flight in std::mem::take(&mut self.engines[index].in_flight) {
-            self.end_item(flight.context, flight.buffer.ring, flight.buffer.item);
-        }
         let affected: Vec<u32> = self
             .processes
             .iter()

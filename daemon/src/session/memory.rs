@@ -1,94 +1,32 @@
-//! Address spaces, and guest RAM as segments.
+//! Address spaces.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsFd;
-use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
-use campanile_host_gpu::engine::message::MAX_RUNS;
-use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;
-use campanile_host_gpu::engine::message::RunRecord;
-use campanile_host_gpu::memory::mapping::MapError;
 use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::memory::page_table::writer::TableError;
-use campanile_host_gpu::memory::view::FileRange;
-use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::control::message::MAP_WRITABLE;
 use campanile_protocol::control::message::MapMemory;
 use campanile_protocol::control::message::UnmapMemory;
 use campanile_protocol::control::reply::Paging;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use campanile_protocol::page_table::SegmentId;
-use zerocopy::IntoBytes;
 
 use super::barrier::Barrier;
 use super::control::Checked;
 use super::objects::GpuMapping;
 use super::objects::MAX_MAPPINGS;
 use super::objects::NODES;
-use super::objects::node_index;
 use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
 use super::reply::Refused;
+use super::state::Refusal;
 use super::state::Session;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Freed;
-
-/// Guest RAM that engines map as one segment.
-#[derive(Debug)]
-pub struct GuestSegment {
-    list: File,
-    runs: u64,
-    files: Vec<File>,
-}
-
-impl GuestSegment {
-    /// Files that one segment can lie in.
-    pub const MAX_FILES: usize = 30;
-
-    /// A segment of `runs` in `files`.
-    pub fn new(runs: &[RunRecord], files: Vec<File>) -> std::io::Result<Self> {
-        let mut list: File = create_memfd("campanile-run-list", runs.as_bytes().len() as u64)?;
-        list.write_all(runs.as_bytes())?;
-        Ok(Self { list, runs: (runs.len() as u64).min(MAX_RUNS), files })
-    }
-
-    /// The daemon's own view of it.
-    pub fn map(&self, runs: &[RunRecord]) -> Result<Mapping, MapError> {
-        let ranges: Vec<FileRange<'_>> = runs
-            .iter()
-            .filter_map(|run| {
-                let file = self.files.get(usize::try_from(run.file).ok()?)?;
-                Some(FileRange { file, offset: run.offset, length: run.length })
-            })
-            .collect();
-        Mapping::of_ranges(&ranges)
-    }
-}
-
-/// The guest RAM segments of a session.
-#[derive(Debug, Default)]
-pub struct Segments {
-    table: BTreeMap<u16, GuestSegment>,
-}
-
-impl Segments {
-    /// Adds one under a free number; `None` when all are taken.
-    pub fn insert(&mut self, segment: GuestSegment) -> Option<SegmentId> {
-        let free = (1..SegmentId::LIMIT).find(|id| !self.table.contains_key(id))?;
-        self.table.insert(free, segment);
-        Some(SegmentId(free))
-    }
-
-    /// All numbers.
-    pub fn ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
-        self.table.keys().copied().map(SegmentId)
-    }
-}
 
 impl From<TableError> for Refused {
     fn from(error: TableError) -> Self {
@@ -101,22 +39,6 @@ impl From<TableError> for Refused {
 }
 
 impl Session {
-    /// Tells an engine to map a segment.
-    pub(super) fn announce_segment(&mut self, node: NodeKind, id: SegmentId) {
-        let Some(segment) = self.segments.table.get(&id.0) else { return };
-        let slot = &mut self.engines[node_index(node)];
-        let Some(process) = slot.process() else { return };
-        let descriptors: Vec<BorrowedFd<'_>> =
-            std::iter::once(segment.list.as_fd()).chain(segment.files.iter().map(AsFd::as_fd)).collect();
-        let request = Request::AddSegment { segment: id.0, runs: segment.runs };
-        match process.request(&request, &[], &descriptors) {
-            Ok(()) => {
-                slot.segments_outstanding.insert(id);
-            }
-            Err(error) => self.lose_engine(node, &error.to_string()),
-        }
-    }
-
     /// Tells every engine to map a segment.
     pub(super) fn announce_segment_to_all(&mut self, id: SegmentId) {
         for node in NODES {
@@ -127,21 +49,27 @@ impl Session {
     /// Drops a reference to an allocation, and what hung on the last one.
     pub(super) fn release_allocation(&mut self, allocation: AllocationId) {
         if let Freed::Segment(segment) = self.allocations.release(allocation) {
-            self.segments.table.remove(&segment.0);
-            for slot in &self.engines {
-                if let Some(process) = slot.process()
-                    && let Err(error) =
-                        process.request(&Request::RemoveSegment { segment: segment.0 }, &[], &[])
-                {
-                    log::debug!("{}: segment {}: {error}", self.config.name, segment.0);
-                }
-            }
+            self.segments.remove(segment);
+            self.post_to_all(&Request::RemoveSegment { segment: segment.0 });
         }
+    }
+
+    /// The daemon's own view of a device page at `offset` of an allocation; none for video memory.
+    pub(super) fn map_guest_page(
+        &self,
+        allocation: AllocationId,
+        offset: u64,
+    ) -> Result<Option<Arc<Mapping>>, Refusal> {
+        let Some(id) = self.allocations.guest_segment(allocation) else { return Ok(None) };
+        let segment = self.segments.get(id).ok_or(Refusal::Resource)?;
+        let mapping = segment.map(offset, DEVICE_PAGE_BYTES).map_err(|_| Refusal::OutOfMemory)?;
+        Ok(Some(Arc::new(mapping)))
     }
 
     /// MAP_MEMORY.
     pub(super) fn map_memory(&mut self, origin: Origin, message: &MapMemory) -> Outcome {
         (message.flags & !MAP_WRITABLE == 0).or(Status::InvalidParameter)?;
+        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
         let allocation = self.attached_allocation(origin.context, message.resource)?;
         let length = self.allocations.size(allocation);
         let inside = message.offset.checked_add(message.size).is_some_and(|end| end <= length);
@@ -188,7 +116,7 @@ impl Session {
         let found = device.mappings.get(&message.va).filter(|mapping| mapping.size == message.size);
         let allocation = found.ok_or(Status::InvalidAddress)?.allocation;
         let covers = |va: u64| va >= message.va && va - message.va < message.size;
-        (!covers(device.page_va)).or(Status::Busy)?;
+        (!covers(device.page.va)).or(Status::Busy)?;
         device.mappings.remove(&message.va);
         let root = device.root;
         self.tables.unmap(root, message.va, message.size)?;

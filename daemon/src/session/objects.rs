@@ -9,6 +9,7 @@ use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 
+use super::page::DevicePage;
 use super::table::Table;
 use super::timeline::Item;
 use super::timeline::Timeline;
@@ -64,12 +65,8 @@ pub struct GpuMapping {
 /// The device of a guest process: its objects and its address space.
 #[derive(Debug)]
 pub struct Device {
-    /// Allocation of the device page; one reference.
-    pub page: AllocationId,
-    /// Where in it the device page starts.
-    pub page_offset: u64,
-    /// Where the address space shows it.
-    pub page_va: u64,
+    /// Its page.
+    pub page: DevicePage,
     /// The address space.
     pub root: Root,
     /// What is mapped, by address.
@@ -142,6 +139,8 @@ pub struct Buffer {
     pub length: u32,
     /// Value of the progress fence when it is done.
     pub fence_value: u64,
+    /// Whether no timeout holds for it (UMS-27).
+    pub is_exempt: bool,
     /// Timeline and place on it.
     pub ring: u8,
     /// Place on that timeline.
@@ -174,6 +173,8 @@ pub struct Queue {
     pub node: NodeKind,
     /// How it takes work.
     pub kind: QueueKind,
+    /// Whether no timeout holds for its work (UMS-27).
+    pub is_exempt: bool,
 }
 
 /// A doorbell (UMS-31).

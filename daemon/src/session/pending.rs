@@ -10,6 +10,9 @@ use super::timeline::Token;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::vram::Place;
 
+/// Actions of one session that may wait while more work is taken.
+pub const MAX_PENDING: usize = 16 * 1024;
+
 /// What to do then.
 #[derive(Debug)]
 pub enum Action {
@@ -51,10 +54,20 @@ pub struct Pending {
 }
 
 impl Session {
+    /// Whether as much waits as may. Messages that make something are refused then; those that end something
+    /// never are, so what waits is bounded by what there is (MCDM-06).
+    pub(super) fn has_too_much_pending(&self) -> bool {
+        self.pending.len() >= MAX_PENDING
+    }
+
     /// Does `action` once every engine has passed `barrier`; now, if they have.
     pub(super) fn after(&mut self, barrier: Barrier, action: Action) {
+        let is_due = barrier.is_passed(&self.engines);
         self.pending.push(Pending { barrier, action });
-        self.run_pending();
+        // What came first is due first. Where it is not, neither is this: engines pass barriers in order.
+        if is_due {
+            self.run_pending();
+        }
     }
 
     /// Does what is due, oldest first.
@@ -82,8 +95,8 @@ impl Session {
             Action::PagingFence { context, root, value } => {
                 let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
                 if let Some(device) = device.filter(|device| device.root == root)
-                    && let Some((mapping, offset)) = self.allocations.view(device.page)
-                    && let Some(word) = mapping.word(offset + device.page_offset + device_page::PAGING_FENCE)
+                    && let Some(page) = device.page.view(&self.allocations)
+                    && let Some(word) = page.word(device_page::PAGING_FENCE)
                 {
                     word.store(value, Ordering::Release);
                 }

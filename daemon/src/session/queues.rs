@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use campanile_protocol::control::message::CreateQueue;
 use campanile_protocol::control::message::Named;
+use campanile_protocol::control::message::QUEUE_DISABLE_GPU_TIMEOUT;
 use campanile_protocol::control::message::QUEUE_FLAGS_KNOWN;
 use campanile_protocol::control::message::QUEUE_USER_MODE_SUBMISSION;
 use campanile_protocol::control::message::WaitFence;
@@ -33,13 +34,14 @@ impl Session {
         } else {
             QueueKind::Ordinary { issued: 0 }
         };
-        let queue = Queue { context: message.context, node: context.node, kind };
+        let is_exempt = message.flags & QUEUE_DISABLE_GPU_TIMEOUT != 0;
+        let queue = Queue { context: message.context, node: context.node, kind, is_exempt };
         let handle = device.queues.insert(queue).ok_or(Status::OutOfResources)?;
         if let Some(context) = device.contexts.get_mut(message.context) {
             context.queues += 1;
         }
         let fence_offset = device_page::fence(handle.index());
-        let fence_va = device.page_va + fence_offset;
+        let fence_va = device.page.va + fence_offset;
         self.store_page_word(origin.context, fence_offset, 0);
         self.store_page_word(origin.context, device_page::last_queued(handle.index()), 0);
         Ok(Handled::with(&QueueCreated { queue: handle, fence_offset, fence_va }))
@@ -55,10 +57,11 @@ impl Session {
                 let queued = device.contexts.get(queue.context).is_some_and(|context| {
                     context.software_queue.iter().any(|buffer| buffer.queue == message.handle)
                 });
-                let flying =
-                    self.engines.iter().flat_map(|engine| &engine.in_flight).any(|flight| {
-                        flight.context == origin.context && flight.buffer.queue == message.handle
-                    });
+                let flying = self.engines.iter().flat_map(|engine| &engine.in_flight).any(|flight| {
+                    flight.owner.is_some_and(|(context, buffer)| {
+                        context == origin.context && buffer.queue == message.handle
+                    })
+                });
                 queued || flying
             }
         };
@@ -116,11 +119,8 @@ impl Session {
     /// Sets MonitoredValue and reads CurrentValue after it.
     fn monitor_fence(&self, context: u32, queue: Handle, smallest: Option<u64>) -> u64 {
         let Ok(device) = self.device(context) else { return 0 };
-        let view = self.allocations.view(device.page);
-        let word = view.and_then(|(mapping, start)| {
-            mapping.word(start + device.page_offset + device_page::fence(queue.index()))
-        });
-        let Some(word) = word else { return 0 };
+        let Some(page) = device.page.view(&self.allocations) else { return 0 };
+        let Some(word) = page.word(device_page::fence(queue.index())) else { return 0 };
         let doorbell = match device.queues.get(queue).map(|queue| (queue.kind, queue.node)) {
             Some((QueueKind::UserMode { doorbell: Some(doorbell), .. }, node)) => {
                 device.doorbells.get(doorbell).zip(Some(node))
@@ -134,15 +134,5 @@ impl Session {
             return process.monitor(hw_queue, smallest, word);
         }
         word.load(Ordering::Acquire)
-    }
-
-    /// Stores a word of a process's device page.
-    pub(super) fn store_page_word(&self, context: u32, offset: u64, value: u64) {
-        if let Ok(device) = self.device(context)
-            && let Some((mapping, start)) = self.allocations.view(device.page)
-            && let Some(word) = mapping.word(start + device.page_offset + offset)
-        {
-            word.store(value, Ordering::Release);
-        }
     }
 }

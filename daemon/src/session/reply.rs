@@ -103,20 +103,16 @@ impl Session {
             status: status.word(),
             payload_bytes: u32::try_from(length).unwrap_or(0),
         };
-        let device = self.processes.get(&origin.context).and_then(|process| process.device.as_ref());
-        let view = device.and_then(|device| {
-            let (mapping, offset) = self.allocations.view(device.page)?;
-            Some((mapping, offset + device.page_offset + device_page::response(origin.slot)))
-        });
-        if let Some((mapping, at)) = view {
+        if let Some(page) = self.page(origin.context) {
+            let at = device_page::response(origin.slot);
             let head = size_of::<ResponseHeader>() as u64;
-            if let Some(slice) = mapping.slice(at + head, length as u64) {
+            if let Some(slice) = page.slice(at + head, length as u64) {
                 slice.copy_from(&payload[..length]);
             }
-            if let Some(slice) = mapping.slice(at + 8, head - 8) {
+            if let Some(slice) = page.slice(at + 8, head - 8) {
                 slice.copy_from(&header.as_bytes()[8..]);
             }
-            if let Some(word) = mapping.word(at) {
+            if let Some(word) = page.word(at) {
                 // PAIRS WITH the guest driver's acquire of the sequence.
                 word.store(origin.sequence, Ordering::Release);
             }

@@ -15,11 +15,12 @@ use super::config::Config;
 use super::counters::Counters;
 use super::engines::EngineSlot;
 use super::engines::Wakeup;
-use super::memory::Segments;
+use super::journal::Journal;
 use super::objects::NODES;
 use super::objects::Process;
 use super::objects::node_index;
 use super::pending::Pending;
+use super::segments::Segments;
 use super::timeline::Token;
 use crate::vhost::memory::GuestRam;
 use crate::vidmm::allocations::Allocations;
@@ -57,6 +58,7 @@ pub(super) enum Window {
 pub struct Session {
     pub(super) config: Arc<Config>,
     pub(super) counters: Arc<Counters>,
+    pub(super) journal: Journal,
     pub(super) allocations: Allocations,
     pub(super) tables: PageTables,
     pub(super) segments: Segments,
@@ -83,8 +85,10 @@ impl Session {
             let data = epoll::EventData::new_u64(Wakeup::Alarm(node).data());
             epoll::add(&epoll, engines[node_index(node)].alarm().as_fd(), data, epoll::EventFlags::IN)?;
         }
+        let journal = Journal::new(&config.name);
         Ok(Self {
             config,
+            journal,
             counters,
             allocations: Allocations::new(memory),
             tables: PageTables::new().map_err(io::Error::other)?,

@@ -13,10 +13,12 @@ use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
+use log::Level;
 
 use super::control::Checked;
 use super::counters::count;
@@ -46,7 +48,7 @@ impl Session {
         (aligned && message.flags == 0 && message.length <= MAX_DMA_BUFFER).or(Status::InvalidParameter)?;
         let device = self.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
-        let (context, node) = (queue.context, queue.node);
+        let (context, node, is_exempt) = (queue.context, queue.node, queue.is_exempt);
         // UMS-26: a user-mode queue takes work from its doorbell alone.
         let QueueKind::Ordinary { issued } = queue.kind else { return Err(Status::InvalidParameter.into()) };
         let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
@@ -63,6 +65,7 @@ impl Session {
             va: message.buffer_va,
             length: message.length,
             fence_value,
+            is_exempt,
             ring: origin.ring,
             item,
         };
@@ -119,14 +122,14 @@ impl Session {
                 length: buffer.length,
                 process: presence.unwrap_or(u32::MAX),
                 fence_index: buffer.queue.index(),
-                reserved: 0,
+                flags: if buffer.is_exempt { HW_EXEMPT } else { 0 },
             };
             let fence_id = slot.last_fence_id;
             let submitted = slot.process_mut().map(|process| process.submit_command(submission));
             match submitted {
-                Some(Ok(())) => slot.in_flight.push_back(InFlight { fence_id, context: of, buffer }),
+                Some(Ok(())) => slot.in_flight.push_back(InFlight { fence_id, owner: Some((of, buffer)) }),
                 Some(Err(error)) => {
-                    log::error!("{}: {node:?} hardware queue: {error}", self.config.name);
+                    self.journal.line(Level::Error, format_args!("{node:?} hardware queue: {error}"));
                     self.end_item(of, buffer.ring, buffer.item);
                 }
                 None => self.end_item(of, buffer.ring, buffer.item),
@@ -138,22 +141,24 @@ impl Session {
     pub(super) fn buffer_completed(&mut self, node: NodeKind, result: HwResult) {
         let Some(flight) = self.engines[node_index(node)].in_flight.pop_front() else { return };
         if result.fence_id != flight.fence_id {
-            log::error!(
-                "{}: {node:?} engine reports fence {} instead of {}",
-                self.config.name,
-                result.fence_id,
-                flight.fence_id
+            self.journal.line(
+                Level::Error,
+                format_args!(
+                    "{node:?} engine reports fence {} instead of {}",
+                    result.fence_id, flight.fence_id
+                ),
             );
             self.engines[node_index(node)].in_flight.push_front(flight);
             self.lose_engine(node, "it reported a buffer that it was not given");
             return;
         }
-        let buffer = flight.buffer;
-        if result.fault != 0 {
-            self.fault_device(flight.context, buffer.queue, result.fault, result.fault_va);
+        if let Some((context, buffer)) = flight.owner {
+            if result.fault != 0 {
+                self.fault_device(context, buffer.queue, result.fault, result.fault_va);
+            }
+            self.end_item(context, buffer.ring, buffer.item);
+            self.release_waiters(context, buffer.queue);
         }
-        self.end_item(flight.context, buffer.ring, buffer.item);
-        self.release_waiters(flight.context, buffer.queue);
         self.fill_hw_queue(node);
     }
 }

@@ -3,35 +3,56 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::event::Event;
 
+/// How an engine hangs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hang {
+    /// It did not give its node to another vGPU.
+    NotYielded,
+    /// It got no step further.
+    NoProgress,
+}
+
+const NOT_RAISED: u8 = 0;
+const NOT_YIELDED: u8 = 1;
+const NO_PROGRESS: u8 = 2;
+
 /// Raised by the supervisor, read by the vGPU's thread.
 #[derive(Debug)]
 pub struct Alarm {
-    raised: AtomicBool,
+    raised: AtomicU8,
     event: Event,
 }
 
 impl Alarm {
     /// Not raised.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { raised: AtomicBool::new(false), event: Event::new()? })
+        Ok(Self { raised: AtomicU8::new(NOT_RAISED), event: Event::new()? })
     }
 
     /// Raises it.
-    pub fn raise(&self) {
+    pub fn raise(&self, hang: Hang) {
+        let word = match hang {
+            Hang::NotYielded => NOT_YIELDED,
+            Hang::NoProgress => NO_PROGRESS,
+        };
         // PAIRS WITH `take`.
-        self.raised.store(true, Ordering::Release);
+        self.raised.store(word, Ordering::Release);
         self.event.signal();
     }
 
     /// Takes it.
-    pub fn take(&self) -> bool {
+    pub fn take(&self) -> Option<Hang> {
         self.event.drain();
-        self.raised.swap(false, Ordering::Acquire)
+        match self.raised.swap(NOT_RAISED, Ordering::Acquire) {
+            NOT_YIELDED => Some(Hang::NotYielded),
+            NO_PROGRESS => Some(Hang::NoProgress),
+            _ => None,
+        }
     }
 }
 

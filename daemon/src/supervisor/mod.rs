@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   engines ── grant eventfd ──▶ supervisor ── turns (pure) ──▶ GRANTED / REVOKING ──▶ wake eventfd ──▶ engine
-//!                                    └── no yield in time ──▶ alarm ──▶ the vGPU's thread resets the engine
+//!                                    ├── no yield in time ──▶ alarm ──▶ the vGPU's thread resets the engine
+//!      progress word ── watchdog (pure) ──┘
 //! ```
 //!
 //! One thread owns every decision between vGPUs; what goes on inside a vGPU (which context, which queue) is
@@ -11,3 +12,4 @@
 pub mod alarm;
 pub mod thread;
 pub mod turns;
+pub mod watchdog;

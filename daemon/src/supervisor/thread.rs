@@ -9,20 +9,25 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::process::GrantHandle;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::event::Event;
 use campanile_protocol::engine::block::GRANT;
+use campanile_protocol::engine::block::PROGRESS;
+use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::handshake::grant::Grant;
 use campanile_protocol::handshake::grant::Phase;
 
 use super::alarm::Alarm;
+use super::alarm::Hang;
 use super::turns::EngineId;
 use super::turns::Operation;
 use super::turns::Turns;
+use super::watchdog::Watchdog;
 
 #[derive(Debug)]
 struct Member {
@@ -61,11 +66,12 @@ impl Shared {
 }
 
 impl Supervisor {
-    /// Starts the thread.
-    pub fn start() -> io::Result<Self> {
+    /// Starts the thread. Engines are reset that do not yield, or get nowhere, for `timeout`.
+    pub fn start(timeout: Duration) -> io::Result<Self> {
         let shared = Arc::new(Shared { event: Event::new()?, members: Mutex::new(Members::default()) });
         let its = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("supervisor".to_owned()).spawn(move || run(&its))?;
+        let thread =
+            thread::Builder::new().name("supervisor".to_owned()).spawn(move || run(&its, timeout))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -108,12 +114,13 @@ impl Drop for Supervisor {
     }
 }
 
-fn run(shared: &Shared) {
-    let mut turns = Turns::default();
+fn run(shared: &Shared, timeout: Duration) {
+    let mut turns = Turns::new(timeout);
+    let mut watchdog = Watchdog::new(timeout);
     let begun = Instant::now();
     let mut again = None;
     loop {
-        let wait = again.map(|at: std::time::Duration| at.saturating_sub(begun.elapsed()));
+        let wait = again.map(|at: Duration| at.saturating_sub(begun.elapsed()));
         shared.event.wait(wait);
         let mut members = shared.lock();
         if members.stop {
@@ -126,12 +133,26 @@ fn run(shared: &Shared) {
         }
         for engine in std::mem::take(&mut members.gone) {
             turns.remove(engine);
+            watchdog.forget(engine);
         }
-        let phase = |engine: EngineId| {
-            let word = members.engines.get(&engine).and_then(|member| member.handle.shared.word(GRANT));
-            word.map_or(Phase::Idle, |word| Grant::from_word(word.load(Ordering::Acquire)).phase)
+        let load = |engine: EngineId, offset: u64| {
+            let word = members.engines.get(&engine).and_then(|member| member.handle.shared.word(offset));
+            word.map_or(0, |word| word.load(Ordering::Acquire))
         };
-        let (operations, next) = turns.decide(phase, begun.elapsed());
+        let phase = |engine: EngineId| Grant::from_word(load(engine, GRANT)).phase;
+        let now = begun.elapsed();
+        let (operations, mut next) = turns.decide(phase, now);
+        for (&engine, member) in &members.engines {
+            if !matches!(phase(engine), Phase::Granted | Phase::Revoking) {
+                watchdog.forget(engine);
+                continue;
+            }
+            if watchdog.look(engine, Progress::from_word(load(engine, PROGRESS)), now) {
+                member.alarm.raise(Hang::NoProgress);
+            }
+            let look = now + watchdog.period();
+            next = Some(next.map_or(look, |at| at.min(look)));
+        }
         again = next;
         for operation in operations {
             apply(&members, operation);
@@ -148,8 +169,7 @@ fn apply(members: &Members, operation: Operation) {
         Operation::Give(_) => grant::give(word),
         Operation::Revoke(_) => grant::revoke(word),
         Operation::Hung(_) => {
-            log::warn!("{:?} engine {} did not yield its node in time", member.node, engine.0);
-            member.alarm.raise();
+            member.alarm.raise(Hang::NotYielded);
             true
         }
     };

@@ -6,9 +6,6 @@ use std::time::Duration;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::handshake::grant::Phase;
 
-/// How long an engine may go on after it was asked to yield (TDR-13: the delay of the preemption request).
-pub const YIELD_LIMIT: Duration = Duration::from_secs(2);
-
 /// Number of an engine with the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EngineId(pub u64);
@@ -38,8 +35,10 @@ struct NodeTurns {
 }
 
 /// Turns on all nodes: round robin among the engines that want, one holder a node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Turns {
+    /// How long an engine may go on after it was asked to yield (TDR-13: the delay of the preemption request).
+    timeout: Duration,
     engines: BTreeMap<EngineId, NodeKind>,
     nodes: [NodeTurns; 2],
 }
@@ -52,6 +51,11 @@ const fn place(node: NodeKind) -> usize {
 }
 
 impl Turns {
+    /// Nobody takes part yet. An engine may go on for `timeout` after it was asked to yield.
+    pub fn new(timeout: Duration) -> Self {
+        Self { timeout, engines: BTreeMap::new(), nodes: Default::default() }
+    }
+
     /// An engine takes part.
     pub fn add(&mut self, engine: EngineId, node: NodeKind) {
         self.engines.insert(engine, node);
@@ -74,6 +78,7 @@ impl Turns {
         phase: impl Fn(EngineId) -> Phase,
         now: Duration,
     ) -> (Vec<Operation>, Option<Duration>) {
+        let timeout = self.timeout;
         let mut operations = Vec::new();
         let mut again: Option<Duration> = None;
         for node in [NodeKind::Compute, NodeKind::Copy] {
@@ -91,11 +96,11 @@ impl Turns {
                         if !wants.is_empty() {
                             operations.push(Operation::Revoke(holding.engine));
                             holding.revoked = Some(now);
-                            again = earlier(again, now + YIELD_LIMIT);
+                            again = earlier(again, now + timeout);
                         }
                     }
                     Phase::Revoking => {
-                        let due = holding.revoked.unwrap_or(now) + YIELD_LIMIT;
+                        let due = holding.revoked.unwrap_or(now) + timeout;
                         if now >= due && !holding.reported {
                             holding.reported = true;
                             operations.push(Operation::Hung(holding.engine));
@@ -137,8 +142,8 @@ mod tests {
     use super::EngineId;
     use super::Operation;
     use super::Turns;
-    use super::YIELD_LIMIT;
 
+    const TIMEOUT: Duration = Duration::from_secs(2);
     const A: EngineId = EngineId(1);
     const B: EngineId = EngineId(2);
     const C: EngineId = EngineId(3);
@@ -150,7 +155,7 @@ mod tests {
 
     impl World {
         fn new(engines: &[(EngineId, NodeKind)]) -> Self {
-            let mut turns = Turns::default();
+            let mut turns = Turns::new(TIMEOUT);
             for &(engine, node) in engines {
                 turns.add(engine, node);
             }
@@ -215,7 +220,7 @@ mod tests {
         let _given = world.decide(0);
         world.set(B, Phase::Want);
         assert_eq!(world.decide(1), [Operation::Revoke(A)]);
-        let limit = u64::try_from(YIELD_LIMIT.as_millis()).unwrap();
+        let limit = u64::try_from(TIMEOUT.as_millis()).unwrap();
         assert_eq!(world.decide(limit), []);
         assert_eq!(world.decide(limit + 1), [Operation::Hung(A)]);
         assert_eq!(world.decide(limit + 2), []);

@@ -17,7 +17,7 @@ pub struct AllocationId(pub u64);
 #[derive(Debug)]
 enum Backing {
     Vram(Option<Place>),
-    Guest { segment: SegmentId, mapping: Arc<Mapping> },
+    Guest(SegmentId),
 }
 
 #[derive(Debug)]
@@ -86,9 +86,9 @@ impl Allocations {
         Ok(self.insert(size, Backing::Vram(None)))
     }
 
-    /// Adds a view of guest RAM that engines know as `segment`. One reference.
-    pub fn create_guest(&mut self, segment: SegmentId, mapping: Arc<Mapping>) -> AllocationId {
-        self.insert(mapping.len(), Backing::Guest { segment, mapping })
+    /// Adds `size` bytes of guest RAM that engines know as `segment`. One reference.
+    pub fn create_guest(&mut self, segment: SegmentId, size: u64) -> AllocationId {
+        self.insert(size, Backing::Guest(segment))
     }
 
     /// Bytes of an allocation.
@@ -119,7 +119,7 @@ impl Allocations {
                 }
                 Freed::Done
             }
-            Backing::Guest { segment, .. } => Freed::Segment(segment),
+            Backing::Guest(segment) => Freed::Segment(segment),
         }
     }
 
@@ -127,7 +127,7 @@ impl Allocations {
     pub fn locate(&mut self, id: AllocationId) -> Result<(SegmentId, u64), MemoryError> {
         let Some(allocation) = self.table.get_mut(&id) else { return Err(MemoryError::Exhausted(0)) };
         match &mut allocation.backing {
-            Backing::Guest { segment, .. } => Ok((*segment, 0)),
+            Backing::Guest(segment) => Ok((*segment, 0)),
             Backing::Vram(Some(place)) => Ok((SegmentId::VRAM, place.offset())),
             Backing::Vram(place @ None) => {
                 let size = allocation.size;
@@ -138,11 +138,20 @@ impl Allocations {
         }
     }
 
-    /// Where the daemon reaches an allocation that has a place: mapping and offset.
+    /// Where the daemon reaches an allocation of video memory that has a place: mapping and offset. Guest RAM has
+    /// no view here: each of its runs would cost the daemon a mapping.
     pub fn view(&self, id: AllocationId) -> Option<(&Arc<Mapping>, u64)> {
         match &self.table.get(&id)?.backing {
             Backing::Vram(place) => Some((self.memory.mapping(), (*place)?.offset())),
-            Backing::Guest { mapping, .. } => Some((mapping, 0)),
+            Backing::Guest(_) => None,
+        }
+    }
+
+    /// The segment of an allocation that is guest RAM.
+    pub fn guest_segment(&self, id: AllocationId) -> Option<SegmentId> {
+        match &self.table.get(&id)?.backing {
+            Backing::Guest(segment) => Some(*segment),
+            Backing::Vram(_) => None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! The copy node: rings, doorbells and packets without Vulkan.
 
+use std::sync::atomic::Ordering;
+
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
@@ -88,4 +90,20 @@ fn ums_122_work_rung_while_the_engine_goes_to_sleep_is_never_lost() {
         }
     }
     assert!(queue.reconnects() > 100, "the engine slept between rings, {} times", queue.reconnects());
+}
+
+#[test]
+fn timestamps_rise_on_every_node() {
+    let daemon = Daemon::start();
+    let (_vm, device) = daemon.device();
+    let times = device.create_buffer(16).unwrap();
+    for node in [Node::Copy, Node::Compute] {
+        let context = device.create_context(node).unwrap();
+        let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
+        let mut commands = CommandBuffer::new();
+        commands.timestamp(times.va()).unwrap().timestamp(times.va() + 8).unwrap();
+        queue.submit(&commands).unwrap().wait(Some(NEVER)).unwrap();
+        let [first, second] = [0, 8].map(|at| times.memory().word(at).unwrap().swap(0, Ordering::Relaxed));
+        assert!(0 < first && first <= second, "{node:?}: {first} ns, then {second} ns");
+    }
 }

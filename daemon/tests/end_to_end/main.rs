@@ -1,7 +1,6 @@
 //! A real daemon, its real socket, a guest without a VM.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-#![allow(dead_code, reason = "helpers that scenes still to come need")]
 
 mod compute_node;
 mod copy_node;

@@ -110,11 +110,6 @@ impl Daemon {
         let device = Device::open(vm.open("test").unwrap()).unwrap();
         (vm, device)
     }
-
-    /// Whether the daemon still runs.
-    pub(crate) fn is_alive(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
 }
 
 impl Drop for Daemon {

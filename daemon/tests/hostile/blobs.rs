@@ -1,22 +1,39 @@
 //! Blobs that cannot be.
 
+use std::sync::atomic::Ordering;
+
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::BlobMemory;
+use campanile_guest_driver::transport::loopback::raw::RawChain;
+use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
+use campanile_guest_driver::transport::loopback::raw::RawRam;
+use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::control::message;
+use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::queue::ring::CONTROL_READ_POINTER;
 use campanile_protocol::virtio_gpu::blob::CreateBlob;
 use campanile_protocol::virtio_gpu::blob::FLAG_MAPPABLE;
 use campanile_protocol::virtio_gpu::blob::MEM_GUEST;
 use campanile_protocol::virtio_gpu::blob::MEM_HOST3D;
 use campanile_protocol::virtio_gpu::blob::MemEntry;
 use campanile_protocol::virtio_gpu::command;
+use campanile_protocol::virtio_gpu::command::Header;
+use campanile_protocol::virtio_gpu::command::ResourceName;
 use campanile_protocol::virtio_gpu::response::ERR_INVALID_PARAMETER;
 use campanile_protocol::virtio_gpu::response::ERR_INVALID_RESOURCE_ID;
 use campanile_protocol::virtio_gpu::response::ERR_OUT_OF_MEMORY;
 use campanile_protocol::virtio_gpu::response::OK_MAP_INFO;
 use campanile_protocol::virtio_gpu::response::OK_NODATA;
 
+use zerocopy::IntoBytes;
+
+use crate::attacker::PAGE_VA;
+use crate::daemon::NEVER;
+use crate::daemon::until;
+use crate::packets::copy;
 use crate::packets::fill;
+use crate::packets::wait;
 use crate::ring::Ring;
 use crate::scene::Scene;
 use crate::wire;
@@ -136,6 +153,33 @@ fn page_lists_outside_guest_memory_are_refused() {
 }
 
 #[test]
+fn a_page_list_longer_than_guest_memory_is_refused() {
+    let mut scene = Scene::new();
+    let length = 4 * 4096;
+    let ram = scene.vm.raw_ram(length).unwrap();
+    let whole_memory = (64 << 20) / length;
+    for (count, expected) in [(whole_memory + 1, ERR_INVALID_PARAMETER), (whole_memory, OK_NODATA)] {
+        let entry = MemEntry { address: ram.address(), length: 4 * 4096, padding: 0 };
+        let list = vec![entry; count.try_into().unwrap()];
+        let entry_count = count.try_into().unwrap();
+        let create = CreateBlob { memory: MEM_GUEST, flags: 0, entry_count, size: count * length, ..VRAM };
+        assert_eq!(wire::create_blob(&scene.vm, create, &list), expected, "{count} times the same pages");
+    }
+    scene.unharmed();
+}
+
+#[test]
+fn a_page_list_in_the_window_is_refused() {
+    let mut scene = Scene::new();
+    // The VMM lists the window with guest memory.
+    let window = scene.vm.raw_window_base();
+    let create = CreateBlob { memory: MEM_GUEST, flags: 0, entry_count: 1, ..VRAM };
+    let entry = MemEntry { address: window, length: 4096, padding: 0 };
+    assert_eq!(wire::create_blob(&scene.vm, create, &[entry]), ERR_INVALID_PARAMETER);
+    scene.unharmed();
+}
+
+#[test]
 fn overlapping_and_outside_places_in_the_window_are_refused() {
     let mut scene = Scene::new();
     let vm = &scene.vm;
@@ -220,27 +264,83 @@ fn a_ring_freed_under_its_doorbell_is_not_given_to_others() {
 
 /// A command under way.
 struct Raw {
-    chain: campanile_guest_driver::transport::loopback::raw::RawChain,
-    ram: campanile_guest_driver::transport::loopback::raw::RawRam,
-}
-
-fn raw(vm: &campanile_guest_driver::transport::loopback::vm::LoopbackVm, kind: u32, resource_id: u32) -> Raw {
-    use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
-    use campanile_protocol::virtio_gpu::command::Header;
-    use campanile_protocol::virtio_gpu::command::ResourceName;
-    use zerocopy::IntoBytes;
-    let ram = vm.raw_ram(4096).unwrap();
-    let header = Header { kind, ..Header::default() };
-    let bytes = [header.as_bytes(), ResourceName { resource_id, padding: 0 }.as_bytes()].concat();
-    ram.memory().write(0, &bytes).unwrap();
-    let request = RawDescriptor { address: ram.address(), length: 32, flags: 1, next: 1 };
-    let answer = RawDescriptor { address: ram.address() + 1024, length: 64, flags: 2, next: 0 };
-    Raw { chain: vm.raw_chain(0, &[request, answer]).unwrap(), ram }
+    chain: RawChain,
+    ram: RawRam,
 }
 
 impl Raw {
-    fn finish(self) -> u32 {
-        self.chain.wait(Some(crate::daemon::NEVER)).unwrap();
-        self.ram.memory().word32(1024).unwrap().load(std::sync::atomic::Ordering::Acquire)
+    /// Puts a command that names a resource on the ring, and does not wait for it.
+    fn start(vm: &LoopbackVm, kind: u32, resource_id: u32) -> Self {
+        let ram = vm.raw_ram(4096).unwrap();
+        let header = Header { kind, ..Header::default() };
+        let bytes = [header.as_bytes(), ResourceName { resource_id, padding: 0 }.as_bytes()].concat();
+        ram.memory().write(0, &bytes).unwrap();
+        let request = RawDescriptor { address: ram.address(), length: 32, flags: 1, next: 1 };
+        let answer = RawDescriptor { address: ram.address() + 1024, length: 64, flags: 2, next: 0 };
+        Self { chain: vm.raw_chain(0, &[request, answer]).unwrap(), ram }
     }
+
+    /// The response code.
+    fn finish(self) -> u32 {
+        self.chain.wait(Some(NEVER)).unwrap();
+        self.ram.memory().word32(1024).unwrap().load(Ordering::Acquire)
+    }
+}
+
+#[test]
+fn a_blob_unmapped_and_freed_in_one_breath_under_the_gpu_goes_when_it_is_out() {
+    let mut scene = Scene::new();
+    let attacker = scene.attacker();
+    let ring = Ring::new(&attacker);
+    let (from, size) = (1 << 32, 2 << 20);
+    for round in 0..20 {
+        let blob = attacker.context.create_blob(BlobMemory::Vram, 2 * size).unwrap();
+        let resource = blob.resource_id();
+        assert_eq!(attacker.map(resource, 0, from, 2 * size), Status::Ok);
+        assert_eq!(wire::map_blob(&scene.vm, resource, 20 << 20), OK_MAP_INFO);
+        ring.packets(&copy(from, from + size, size));
+        ring.write(round, &ring.entry(copy(0, 0, 0).len(), round + 1));
+        ring.ring(&attacker, round + 1);
+        let out = Raw::start(&scene.vm, command::RESOURCE_UNMAP_BLOB, resource);
+        let gone = Raw::start(&scene.vm, command::RESOURCE_UNREF, resource);
+        assert_eq!(out.finish(), OK_NODATA);
+        assert_eq!(gone.finish(), OK_NODATA);
+        ring.reached(&attacker, round + 1);
+        assert_eq!(attacker.unmap(from, 2 * size), Status::Ok);
+    }
+    until("all of it is free", || attacker.context.create_blob(BlobMemory::Vram, 48 << 20).is_ok());
+    assert!(attacker.is_active());
+    scene.unharmed();
+}
+
+#[test]
+fn a_device_page_moved_under_its_device_takes_the_fence_with_it() {
+    let mut scene = Scene::new();
+    let attacker = scene.attacker();
+    let ring = Ring::new(&attacker);
+    let word = 64 << 10;
+    let queue = attacker.create_queue(ring.context, 0).queue;
+    ring.run_first(&attacker, &wait(ring.va + word, 1));
+    let page = attacker.page_blob.resource_id();
+    for place in [20 << 20, 22 << 20] {
+        assert_eq!(wire::name(&scene.vm, command::RESOURCE_UNMAP_BLOB, 0, page), OK_NODATA);
+        assert_eq!(wire::map_blob(&scene.vm, page, place), OK_MAP_INFO);
+    }
+    assert_eq!(wire::name(&scene.vm, command::RESOURCE_UNMAP_BLOB, 0, page), OK_NODATA);
+    ring.memory.word(word).unwrap().store(1, Ordering::Release);
+    let read_pointer = ring.memory.word(CONTROL_READ_POINTER).unwrap();
+    until("the buffer is done", || read_pointer.load(Ordering::Acquire) == 1);
+    // No CPU sees the page now: the GPU reads the fence.
+    let packets = copy(PAGE_VA + ring.queue.fence_offset, ring.va + word, 8);
+    ring.packets(&packets);
+    let submit = Submit {
+        queue,
+        buffer_va: ring.va + crate::ring::PACKETS,
+        length: packets.len().try_into().unwrap(),
+        flags: 0,
+    };
+    ring.memory.word(word).unwrap().store(99, Ordering::Release);
+    attacker.start(message::SUBMIT, 5, submit.as_bytes()).1.wait(Some(NEVER)).unwrap();
+    assert_eq!(ring.memory.word(word).unwrap().load(Ordering::Acquire), 1);
+    scene.unharmed();
 }

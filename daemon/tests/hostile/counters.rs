@@ -34,6 +34,7 @@ fn what_is_refused_is_counted() {
         vgpus: vec![VgpuOptions { name: "a".to_owned(), socket: socket.clone(), vram_bytes: 64 << 20 }],
         doorbells: 64,
         spin: Duration::from_millis(2),
+        timeout: Duration::from_secs(2),
         sandbox: true,
         window: true,
         vulkan_device: None,

@@ -220,13 +220,6 @@ fn a_device_page_freed_under_its_device_stays_until_the_device_ends() {
     scene.unharmed();
 }
 
-/// Maps the page where the window was free before.
-fn attacker_place(scene: &Scene, page: u32) -> Option<u64> {
-    (0..8192).map(|at| at * 4096).find(|offset| {
-        wire::map_blob(&scene.vm, page, *offset) == campanile_protocol::virtio_gpu::response::OK_MAP_INFO
-    })
-}
-
 #[test]
 fn a_device_page_in_scattered_guest_pages_is_as_good_as_another() {
     use campanile_guest_driver::device::Device;

@@ -2,7 +2,6 @@
 //! [`scene::Scene::unharmed`]: whoever did nothing wrong goes on computing, in the same daemon process.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-#![allow(dead_code, reason = "helpers that scenes still to come need")]
 
 mod attacker;
 mod blobs;
@@ -11,10 +10,14 @@ mod chains;
 mod commands;
 mod counters;
 mod daemon;
+mod engines;
+mod floods;
 mod frames;
 mod front_ends;
+mod lifetimes;
 mod messages;
 mod packets;
+mod processes;
 mod ring;
 mod rings;
 mod scene;

@@ -191,3 +191,24 @@ fn buffers_that_cannot_be_fetched_stop_their_device() {
     }
     scene.unharmed();
 }
+
+#[test]
+fn transfers_outside_the_address_space_stop_their_device() {
+    let mut scene = Scene::new();
+    let end = 1 << 39;
+    let cases = [
+        fill(0, 4096, 1),
+        fill(4096, 4, 1),
+        fill(end - 4096, 8192, 1),
+        fill(end, 4096, 1),
+        fill(1 << 62, 4096, 1),
+        fill(DATA_VA + BYTES - 4, 8, 1),
+        copy(0, DATA_VA, 4096),
+        copy(DATA_VA, 0, 4096),
+        copy(DATA_VA + BYTES - 4096, DATA_VA, 4100),
+        copy(DATA_VA, end - 4096, 8192),
+        copy(1 << 62, DATA_VA, 4096),
+    ];
+    faults(&mut scene, DEVICE_PAGE_FAULT, &cases);
+    scene.unharmed();
+}

@@ -3,11 +3,16 @@
 use std::sync::atomic::Ordering;
 
 use campanile_protocol::control::message;
+use campanile_protocol::control::message::CreateDoorbell;
+use campanile_protocol::control::message::DOORBELL_REQUIRE_SECONDARY;
+use campanile_protocol::control::message::MapMemory;
+use campanile_protocol::control::message::QUEUE_USER_MODE_SUBMISSION;
 use campanile_protocol::control::message::WaitFence;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::device_page::DEVICE_DMA_FAULT;
 use campanile_protocol::device_page::DEVICE_PAGE_FAULT;
+use campanile_protocol::handle::Handle;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 use campanile_protocol::queue::ring::RingEntry;
 use zerocopy::IntoBytes;
@@ -19,6 +24,7 @@ use crate::packets::fill;
 use crate::packets::wait;
 use crate::ring::ENTRIES;
 use crate::ring::Ring;
+use crate::ring::doorbell;
 use crate::scene::Scene;
 
 fn stopped(attacker: &Attacker, ring: &Ring, expected: u64, what: &str) {
@@ -191,5 +197,64 @@ fn a_thirty_third_wait_is_refused() {
         wait.wait(Some(NEVER)).unwrap();
     }
     assert_eq!(attacker.status(message::WAIT_FENCE, forever.as_bytes()), Status::Ok);
+    scene.unharmed();
+}
+
+#[test]
+fn a_ring_unmapped_under_its_queue_stops_its_device() {
+    let mut scene = Scene::new();
+    let attacker = scene.attacker();
+    let ring = Ring::new(&attacker);
+    ring.run_first(&attacker, &fill(ring.va + (64 << 10), 4096, 3));
+    ring.reached(&attacker, 1);
+    assert_eq!(attacker.unmap(ring.va, crate::ring::BYTES), Status::Ok);
+    ring.write(1, &ring.entry(0, 2));
+    ring.ring(&attacker, 2);
+    assert_eq!(attacker.fault(), DEVICE_PAGE_FAULT);
+    scene.unharmed();
+}
+
+#[test]
+fn doorbells_that_cannot_be_are_refused() {
+    let mut scene = Scene::new();
+    let attacker = scene.attacker();
+    let (blob, _memory) = attacker.memory(DATA_VA, crate::ring::BYTES);
+    let (other, _memory) = attacker.memory(1 << 32, 8192);
+    let read_only = MapMemory { resource: blob.resource_id(), flags: 0, offset: 0, va: 1 << 33, size: 8192 };
+    assert_eq!(attacker.status(message::MAP_MEMORY, read_only.as_bytes()), Status::Ok);
+    let context = attacker.create_context();
+    let queue = attacker.create_queue(context, QUEUE_USER_MODE_SUBMISSION).queue;
+    let right = doorbell(queue, &blob, DATA_VA);
+    let last = DATA_VA + crate::ring::BYTES;
+    let resource = Status::InvalidResource;
+    let cases = [
+        (CreateDoorbell { ring_entries: 0, ..right }, Status::InvalidParameter),
+        (CreateDoorbell { ring_entries: 1, ..right }, Status::InvalidParameter),
+        (CreateDoorbell { ring_entries: 3, ..right }, Status::InvalidParameter),
+        (CreateDoorbell { ring_entries: 1 << 17, ..right }, Status::InvalidParameter),
+        (CreateDoorbell { ring_entries: u32::MAX, ..right }, Status::InvalidParameter),
+        (CreateDoorbell { flags: 1 << 31, ..right }, Status::InvalidParameter),
+        (CreateDoorbell { reserved: 1, ..right }, Status::InvalidParameter),
+        (CreateDoorbell { private_bytes: u32::MAX, ..right }, Status::InvalidParameter),
+        (CreateDoorbell { flags: DOORBELL_REQUIRE_SECONDARY, ..right }, Status::NotSupported),
+        (CreateDoorbell { queue: Handle::NONE, ..right }, Status::InvalidHandle),
+        (CreateDoorbell { queue: Handle::new(queue.index(), 77), ..right }, Status::InvalidHandle),
+        (CreateDoorbell { ring_resource: 0, ..right }, resource),
+        (CreateDoorbell { control_resource: u32::MAX, ..right }, resource),
+        (CreateDoorbell { ring_resource: other.resource_id(), ..right }, Status::InvalidAddress),
+        (CreateDoorbell { control_resource: other.resource_id(), ..right }, Status::InvalidAddress),
+        (CreateDoorbell { ring_va: right.ring_va + 8, ..right }, Status::InvalidAddress),
+        (CreateDoorbell { control_va: right.control_va + 8, ..right }, Status::InvalidAddress),
+        (CreateDoorbell { ring_va: 0, ..right }, Status::InvalidAddress),
+        (CreateDoorbell { ring_va: last - 64, ..right }, Status::InvalidAddress),
+        (CreateDoorbell { ring_va: u64::MAX - 63, ..right }, Status::InvalidAddress),
+        (CreateDoorbell { control_va: 1 << 39, ..right }, Status::InvalidAddress),
+        (CreateDoorbell { control_va: 1 << 33, ..right }, Status::InvalidAddress),
+    ];
+    for (create, expected) in cases {
+        assert_eq!(attacker.status(message::CREATE_DOORBELL, create.as_bytes()), expected, "{create:?}");
+    }
+    assert_eq!(attacker.status(message::CREATE_DOORBELL, right.as_bytes()), Status::Ok);
+    assert_eq!(attacker.status(message::CREATE_DOORBELL, right.as_bytes()), Status::Busy);
     scene.unharmed();
 }

@@ -84,9 +84,11 @@ fn interrupt_comes_when_used_event_is_crossed_and_not_before() {
         vm.control.kick();
         let wanted = head / 2 + 1;
         eventually("answer", || vm.control.used_index() == wanted);
-        assert_eq!(vm.control.interrupted(Duration::from_millis(50)), head == 4);
+        let is_wanted = head == 4;
+        let patience = if is_wanted { Duration::from_secs(10) } else { Duration::from_millis(50) };
+        assert_eq!(vm.control.interrupted(patience), is_wanted);
     }
-    assert_eq!(bench.count(Count::Interrupts), 1);
+    eventually("its count", || bench.count(Count::Interrupts) == 1);
 }
 
 #[test]
@@ -95,13 +97,15 @@ fn interrupt_flag_is_honoured_without_event_idx() {
     let mut vm = Vm::with(bench.front_end(VhostUserProtocolFeatures::SHMEM, EVENT_IDX), 256, false);
     vm.start([0, 0]);
     assert_eq!(vm.control.round(0, &request(ECHO)), request(ECHO));
-    assert_eq!(bench.count(Count::Interrupts), 1);
+    // The answer is there before its interrupt, and that before its count.
+    eventually("its count", || bench.count(Count::Interrupts) == 1);
+    while vm.control.interrupted(Duration::ZERO) {}
     vm.control.refuse_interrupts();
     vm.control.request(2, &request(ECHO));
     vm.control.offer(2);
     vm.control.kick();
     eventually("answer", || vm.control.used_index() == 2);
-    assert!(!vm.control.interrupted(Duration::from_millis(50)) || bench.count(Count::Interrupts) == 1);
+    assert!(!vm.control.interrupted(Duration::from_millis(50)));
     assert_eq!(bench.count(Count::Interrupts), 1);
 }
 
@@ -150,7 +154,7 @@ fn ring_without_a_call_descriptor_is_served_and_the_interrupt_comes_later() {
     eventually("interrupt considered", || bench.count(Count::Answers) == 1);
     std::thread::sleep(Duration::from_millis(5));
     vm.front.set_vring_call(0, &vm.control.call).unwrap();
-    assert!(vm.control.interrupted(Duration::from_secs(1)));
+    assert!(vm.control.interrupted(Duration::from_secs(10)));
 }
 
 /// The device's own event is seen within one batch, whatever the guest sends.

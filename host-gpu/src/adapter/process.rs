@@ -18,6 +18,8 @@ use campanile_protocol::engine::hw_queue;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::engine::progress::Progress;
+use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::fence;
 use campanile_protocol::handshake::power;
@@ -69,7 +71,7 @@ pub struct EngineProcess {
     generation: u64,
     submitted: u64,
     pub(super) completed: u64,
-    heartbeat: u64,
+    progress: u64,
     doorbell_generation: u16,
     processes: Indices,
     queues: Indices,
@@ -130,7 +132,7 @@ impl EngineProcess {
             generation: 0,
             submitted: 0,
             completed: 0,
-            heartbeat: 0,
+            progress: 0,
             doorbell_generation: 0,
             processes: Indices::new(block::MAX_PROCESSES),
             queues: Indices::new(block::MAX_QUEUES),
@@ -362,9 +364,10 @@ impl Adapter for EngineProcess {
     }
 
     fn query_engine_status(&mut self) -> u32 {
-        let heartbeat = self.load(block::HEARTBEAT);
-        let responsive = heartbeat != self.heartbeat || self.is_asleep();
-        self.heartbeat = heartbeat;
+        let progress = self.load(block::PROGRESS);
+        let is_idle = Progress::from_word(progress).work == Work::Nothing;
+        let responsive = progress != self.progress || is_idle;
+        self.progress = progress;
         u32::from(responsive)
     }
 

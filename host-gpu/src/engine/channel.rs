@@ -31,6 +31,9 @@ pub enum ChannelError {
     /// The other process is gone.
     #[error("the other end of the engine channel is closed")]
     Closed,
+    /// The other process has not read what was sent before. Send again when the socket is writable.
+    #[error("the other end of the engine channel does not read")]
+    Full,
     /// The socket failed.
     #[error("engine channel: {0}")]
     Socket(#[from] io::Error),
@@ -77,8 +80,8 @@ impl Channel {
         self.socket
     }
 
-    /// Sends `message`, then `bytes`, with `descriptors`. With `wait` false a full socket is an error
-    /// (`WouldBlock`), so that a stuck engine cannot stop the daemon.
+    /// Sends `message`, then `bytes`, with `descriptors`. With `wait` false a full socket is an error, so that a
+    /// stuck engine cannot stop the daemon.
     pub fn send(
         &self,
         message: &impl Serialize,
@@ -105,6 +108,8 @@ impl Channel {
         let parts = [IoSlice::new(&head), IoSlice::new(&text), IoSlice::new(bytes)];
         rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, flags).map_err(|errno| match errno {
             rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET => ChannelError::Closed,
+            // The second: more descriptors are in flight than the user may have.
+            rustix::io::Errno::AGAIN | rustix::io::Errno::TOOMANYREFS if !wait => ChannelError::Full,
             other => ChannelError::Socket(other.into()),
         })?;
         Ok(())

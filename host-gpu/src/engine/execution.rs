@@ -9,6 +9,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::progress::Work;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::handshake::grant::Turn;
 use campanile_protocol::handshake::power;
@@ -18,6 +19,7 @@ use super::idle::Idle;
 use super::idle::Quiet;
 use super::kernel_queue::KernelQueue;
 use super::machine::Machine;
+use super::progress;
 use super::user_queue::Outcome;
 use super::watch::Watch;
 use super::watch::load;
@@ -251,6 +253,7 @@ impl Execution {
         let others = self.runnable.len() > 1 || (self.kernel_has_work() && !self.runnable.is_empty());
         let pending = Arc::clone(&self.commands.pending);
         let mut should_pause = || {
+            progress::step(&shared);
             let turn = grant::Grant::from_word(load(&shared, block::GRANT));
             (turn.phase == grant::Phase::Revoking && begun.elapsed() > TURN)
                 || load(&shared, block::WATCH_SEQUENCE) != sequence
@@ -260,9 +263,9 @@ impl Execution {
         };
         if self.kernel_has_work() {
             let outcome = self.kernel_queue.turn(&mut self.machine, &mut self.watch, &mut should_pause);
+            progress::end(&shared);
             match outcome {
                 Outcome::WakeWaiter => {
-                    self.beat();
                     // PAIRS WITH adapter/process.rs `stop_listening`.
                     if self.machine.shared.word(block::LISTENER).is_none_or(power::needs_poke) {
                         self.events.event.signal();
@@ -274,28 +277,21 @@ impl Execution {
         }
         let Some(index) = self.runnable.pop_front() else { return };
         let Some((queue, process)) = self.watch.queue(index) else { return };
+        progress::begin(&shared, Work::UserQueue(index), queue.is_exempt());
         let outcome = queue.turn(&mut self.machine, process, &mut should_pause);
         let more = queue.has_work();
+        progress::end(&shared);
         match outcome {
             Outcome::Blocked => {
                 self.blocked.push(index);
                 return;
             }
             Outcome::Faulted => self.ask_attention(index),
-            Outcome::WakeWaiter => {
-                self.ask_attention(index);
-                self.beat();
-            }
-            Outcome::Idle | Outcome::More => self.beat(),
+            Outcome::WakeWaiter => self.ask_attention(index),
+            Outcome::Idle | Outcome::More => {}
         }
         if more {
             self.runnable.push_back(index);
-        }
-    }
-
-    fn beat(&self) {
-        if let Some(word) = self.machine.shared.word(block::HEARTBEAT) {
-            word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         }
     }
 

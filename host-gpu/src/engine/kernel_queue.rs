@@ -5,13 +5,16 @@ use std::sync::atomic::Ordering;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::hw_queue;
+use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::engine::progress::Work;
 use campanile_protocol::packet::Fault;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use super::machine::Machine;
+use super::progress;
 use super::user_queue::Outcome;
 use super::watch::Watch;
 use super::watch::load;
@@ -81,6 +84,7 @@ impl KernelQueue {
         }
         let Some((buffer, submission)) = self.running.as_mut() else { return Outcome::Idle };
         let submission = *submission;
+        progress::begin(shared, Work::HwQueue, submission.flags & HW_EXEMPT != 0);
         let Some(process) = watch.process(submission.process) else {
             return self.report(shared, &submission, Some((Fault::PageFault, submission.buffer_va)));
         };
@@ -90,14 +94,20 @@ impl KernelQueue {
             Step::Paused => return Outcome::More,
             Step::Fault(fault, address) => Some((fault, address)),
         };
-        if fault.is_none()
-            && let Some(word) = process
-                .page(tables, segments)
-                .and_then(|page| page.word(device_page::fence(submission.fence_index)))
-        {
-            word.store(submission.fence_value, Ordering::Release);
+        if fault.is_some() {
+            return self.report(shared, &submission, fault);
         }
-        self.report(shared, &submission, fault)
+        match process.page(tables, segments) {
+            Ok(page) => {
+                if let Some(word) = page.word(device_page::fence(submission.fence_index)) {
+                    word.store(submission.fence_value, Ordering::Release);
+                }
+                self.report(shared, &submission, None)
+            }
+            // The buffer stays, done as it is.
+            Err(Stop::Moving) => Outcome::Blocked,
+            Err(Stop::Fault(fault, address)) => self.report(shared, &submission, Some((fault, address))),
+        }
     }
 
     fn report(

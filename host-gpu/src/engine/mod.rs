@@ -21,6 +21,7 @@ pub mod idle;
 pub mod kernel_queue;
 pub mod machine;
 pub mod message;
+pub mod progress;
 pub mod sandbox;
 pub mod start;
 pub mod user_queue;

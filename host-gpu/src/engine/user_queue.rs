@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use campanile_protocol::device_page;
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::block::QUEUE_EXEMPT;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::handshake::doorbell;
 use campanile_protocol::handshake::fence;
@@ -90,6 +91,11 @@ impl UserQueue {
         self.entry == *entry
     }
 
+    /// Whether no timeout holds for its work (UMS-27).
+    pub fn is_exempt(&self) -> bool {
+        self.entry.flags & QUEUE_EXEMPT != 0
+    }
+
     /// Index of its process.
     pub fn process(&self) -> u32 {
         self.entry.process
@@ -125,15 +131,16 @@ impl UserQueue {
         if self.stopped {
             return;
         }
-        self.owes_look = match self.resolve(space) {
-            Ok(resolved) => {
-                if let Some(word) = resolved.control.word(ring::CONTROL_WRITE_POINTER) {
-                    self.write_pointer = doorbell::final_look(word);
-                }
-                false
-            }
-            Err(stop) => stop == Stop::Moving,
-        };
+        // A guest may take its ring away before it destroys the doorbell. If it rings after that, the fetch faults.
+        self.owes_look = self.read_write_pointer(space) == Err(Stop::Moving);
+    }
+
+    fn read_write_pointer(&mut self, space: &Space<'_>) -> Result<(), Stop> {
+        if let Some(word) = self.resolve(space)?.control.word(ring::CONTROL_WRITE_POINTER) {
+            self.write_pointer = doorbell::final_look(word);
+        }
+        self.owes_look = false;
+        Ok(())
     }
 
     fn resolve(&mut self, space: &Space<'_>) -> Result<&Resolved, Stop> {
@@ -182,11 +189,11 @@ impl UserQueue {
         }
         let Machine { shared, tables, segments, node } = machine;
         let space = process.space(tables, segments);
-        if self.owes_look {
-            self.look(&space);
-            if self.owes_look && self.running.is_none() {
-                return Outcome::Blocked;
-            }
+        if self.owes_look
+            && self.running.is_none()
+            && let Err(stop) = self.read_write_pointer(&space)
+        {
+            return self.stop(shared, stop);
         }
         if self.running.is_none() {
             let fetched = self.fetch(&space).and_then(|entry| {
@@ -221,12 +228,15 @@ impl UserQueue {
     fn retire(&mut self, entry: &RingEntry, machine: &Machine, process: &mut Process) -> Result<bool, Stop> {
         let Machine { shared, tables, segments, .. } = machine;
         let space = process.space(tables, segments);
-        // While the ring control is on the move the buffer stays, done as it is.
+        // While ring control or device page are on the move the buffer stays, done as it is.
+        let missing = Stop::Fault(Fault::PageFault, 0);
         self.resolve(&space)?;
+        process.page(tables, segments)?;
         self.running = None;
         self.consumed += 1;
         self.completed = entry.fence_value;
         let consumed = self.consumed;
+        let space = process.space(tables, segments);
         if let Some(word) = self.resolve(&space)?.control.word(ring::CONTROL_READ_POINTER) {
             word.store(consumed, Ordering::Release);
         }
@@ -238,8 +248,7 @@ impl UserQueue {
                 word.store(value, Ordering::Release);
             }
         }
-        let missing = Stop::Fault(Fault::PageFault, 0);
-        let page = process.page(tables, segments).ok_or(missing)?;
+        let page = process.page(tables, segments)?;
         let current = page.word(device_page::fence(self.entry.fence_index)).ok_or(missing)?;
         let monitored = shared.word(base + block::QUEUE_MONITORED).ok_or(missing)?;
         Ok(fence::signal(current, monitored, entry.fence_value))

@@ -21,6 +21,7 @@ use crate::memory::page_table::reader::Intent;
 use crate::memory::segment::Place;
 use crate::memory::segment::Segments;
 use crate::node::space::Space;
+use crate::node::space::Stop;
 
 /// One guest process.
 #[derive(Debug)]
@@ -38,12 +39,18 @@ impl Process {
     }
 
     /// Its device page, resolved anew where that was dropped.
-    pub fn page(&mut self, tables: &Mapping, segments: &Segments) -> Option<&Place> {
-        if self.page.is_none() {
-            let space = Space { tables, root: self.entry.root, segments };
-            self.page = space.place(self.entry.page_va, device_page::DEVICE_PAGE_BYTES, Intent::Write).ok();
-        }
-        self.page.as_ref()
+    ///
+    /// # Errors
+    /// It is on the move, or lies in several pieces.
+    pub fn page(&mut self, tables: &Mapping, segments: &Segments) -> Result<&Place, Stop> {
+        let page = match self.page.take() {
+            Some(page) => page,
+            None => {
+                let space = Space { tables, root: self.entry.root, segments };
+                space.place(self.entry.page_va, device_page::DEVICE_PAGE_BYTES, Intent::Write)?
+            }
+        };
+        Ok(self.page.insert(page))
     }
 
     fn matches(&self, entry: &ProcessEntry) -> bool {
@@ -152,12 +159,11 @@ impl Watch {
             if process.cells.is_empty() {
                 continue;
             }
-            if process.page.is_none() && process.page(tables, segments).is_none() {
-                continue;
-            }
+            // While it is on the move nobody can ring; whoever did is found when it is there again.
+            let summary =
+                process.page(tables, segments).ok().and_then(|page| page.word(device_page::SUMMARY));
+            let mut bits = summary.map_or(0, doorbell::take_rung);
             let Some(page) = process.page.as_ref() else { continue };
-            let Some(summary) = page.word(device_page::SUMMARY) else { continue };
-            let mut bits = doorbell::take_rung(summary);
             while bits != 0 {
                 let bit = bits.trailing_zeros();
                 bits &= bits - 1;

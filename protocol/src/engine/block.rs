@@ -21,8 +21,8 @@ pub const PAGE_TABLE_ACK: u64 = 0x180;
 pub const HW_QUEUE_SUBMITTED: u64 = 0x1c0;
 /// Kernel-mode buffers done, ever; engine.
 pub const HW_QUEUE_COMPLETED: u64 = 0x200;
-/// Buffers run, ever, user mode and kernel mode: progress as TDR sees it; engine.
-pub const HEARTBEAT: u64 = 0x240;
+/// What the engine runs, and how far it is ([`super::progress::Progress`]); engine.
+pub const PROGRESS: u64 = 0x240;
 /// One bit a queue: the daemon should look at its report; engine (or), daemon (swap).
 pub const ATTENTION: u64 = 0x280;
 /// Words of [`ATTENTION`].
@@ -117,16 +117,18 @@ pub struct QueueEntry {
     pub process: u32,
     /// Index of its fence in the device page.
     pub fence_index: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// `QUEUE_*`.
+    pub flags: u32,
 }
+
+/// In [`QueueEntry::flags`]: no timeout holds for its work (UMS-27).
+pub const QUEUE_EXEMPT: u32 = 1;
 
 #[cfg(test)]
 mod tests {
     use super::ATTENTION;
     use super::ATTENTION_WORDS;
     use super::GRANT;
-    use super::HEARTBEAT;
     use super::HW_QUEUE;
     use super::HW_QUEUE_COMPLETED;
     use super::HW_QUEUE_SUBMITTED;
@@ -136,6 +138,7 @@ mod tests {
     use super::PAGE_TABLE_ACK;
     use super::PAGE_TABLE_GENERATION;
     use super::POWER;
+    use super::PROGRESS;
     use super::WATCH_ACK;
     use super::WATCH_SEQUENCE;
 
@@ -150,7 +153,7 @@ mod tests {
             (PAGE_TABLE_ACK, 1),
             (HW_QUEUE_SUBMITTED, 1),
             (HW_QUEUE_COMPLETED, 1),
-            (HEARTBEAT, 1),
+            (PROGRESS, 1),
             (ATTENTION, ATTENTION_WORDS),
             (LISTENER, 1),
             (LOOK, LOOK_WORDS),

@@ -35,9 +35,12 @@ pub struct HwSubmission {
     pub process: u32,
     /// Index of the progress fence in the device page.
     pub fence_index: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// `HW_*`.
+    pub flags: u32,
 }
+
+/// In [`HwSubmission::flags`]: no timeout holds for it (UMS-27).
+pub const HW_EXEMPT: u32 = 1;
 
 /// How a buffer ended; written by the engine before it raises the completed count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -18,4 +18,5 @@
 
 pub mod block;
 pub mod hw_queue;
+pub mod progress;
 pub mod slot;

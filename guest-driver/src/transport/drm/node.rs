@@ -59,6 +59,15 @@ impl RenderNode {
         Self::find_in(Path::new(FOLDER))
     }
 
+    /// The one at `path`.
+    ///
+    /// # Errors
+    /// `NoRenderNode`, where it is not Campanile's.
+    pub fn at(path: &Path) -> Result<Self, TransportError> {
+        Self::open(path)
+            .map_err(|reason| TransportError::NoRenderNode { why: format!("{}: {reason}", path.display()) })
+    }
+
     fn find_in(folder: &Path) -> Result<Self, TransportError> {
         let mut paths: Vec<PathBuf> = fs::read_dir(folder)
             .map(|entries| entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect())

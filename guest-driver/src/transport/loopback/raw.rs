@@ -12,6 +12,7 @@ use super::split_ring::Descriptor;
 use super::split_ring::Links;
 use super::virt_queue::VirtQueue;
 use super::vm::LoopbackVm;
+use super::window::WINDOW_BASE;
 use crate::transport::error::TransportError;
 use crate::transport::shared_memory::SharedMemory;
 
@@ -75,6 +76,11 @@ impl LoopbackVm {
             payload: &[],
             response_bytes: response_len,
         })
+    }
+
+    /// Guest-physical address of the host-visible window.
+    pub fn raw_window_base(&self) -> u64 {
+        WINDOW_BASE
     }
 
     /// Zeroed guest RAM in one run.

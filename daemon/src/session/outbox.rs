@@ -1,0 +1,140 @@
+//! What engines are asked, in order, whether their channel has room at the moment or not.
+//!
+//! ```text
+//!   post ─▶ outbox ─▶ channel (at once where it has room, else when the engine has read) ─▶ control thread
+//! ```
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+
+use campanile_host_gpu::adapter::AdapterError;
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::engine::channel::ChannelError;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::message::Request;
+use campanile_protocol::page_table::SegmentId;
+use rustix::event::epoll;
+
+use super::engines::Wakeup;
+use super::objects::NODES;
+use super::objects::node_index;
+use super::segments::Segments;
+use super::state::Session;
+
+/// Bytes of kernel sources that may wait for one engine to read them.
+pub const MAX_WAITING_SOURCES: usize = 4 << 20;
+
+/// One request.
+#[derive(Debug)]
+enum Outgoing {
+    /// AddSegment; the segment is looked up when it is sent.
+    Segment(SegmentId),
+    /// Any other, with the bytes behind it.
+    Plain(Request, Vec<u8>),
+}
+
+/// Requests that wait until an engine has read those before.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    waiting: VecDeque<Outgoing>,
+    sources: usize,
+    is_watched: bool,
+}
+
+impl Outbox {
+    /// Whether a kernel source of `bytes` may be added.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.sources + bytes <= MAX_WAITING_SOURCES
+    }
+
+    fn push(&mut self, outgoing: Outgoing) {
+        if let Outgoing::Plain(_, bytes) = &outgoing {
+            self.sources += bytes.len();
+        }
+        self.waiting.push_back(outgoing);
+    }
+
+    /// Sends what the channel takes. False when it is full.
+    fn send(&mut self, process: &EngineProcess, segments: &Segments) -> Result<bool, AdapterError> {
+        while let Some(outgoing) = self.waiting.front() {
+            let sent = match outgoing {
+                Outgoing::Plain(request, bytes) => process.request(request, bytes, &[]),
+                Outgoing::Segment(id) => send_segment(process, *id, segments),
+            };
+            match sent {
+                Ok(()) => {}
+                Err(AdapterError::Channel(ChannelError::Full)) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            if let Some(Outgoing::Plain(_, bytes)) = self.waiting.pop_front() {
+                self.sources -= bytes.len();
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn send_segment(process: &EngineProcess, id: SegmentId, segments: &Segments) -> Result<(), AdapterError> {
+    // Gone already: its RemoveSegment follows, and nothing comes of it.
+    let Some(segment) = segments.get(id) else { return Ok(()) };
+    let list: File = segment.list().map_err(ChannelError::from)?;
+    let descriptors: Vec<BorrowedFd<'_>> =
+        std::iter::once(list.as_fd()).chain(segment.files().iter().map(AsFd::as_fd)).collect();
+    let request = Request::AddSegment { segment: id.0, runs: segment.run_count() };
+    process.request(&request, &[], &descriptors)
+}
+
+impl Session {
+    /// Asks an engine, if there is one. An engine that cannot be asked is lost.
+    pub(super) fn post(&mut self, node: NodeKind, request: Request, bytes: &[u8]) {
+        let slot = &mut self.engines[node_index(node)];
+        if slot.process().is_some() {
+            slot.outbox.push(Outgoing::Plain(request, bytes.to_vec()));
+            self.flush_outbox(node);
+        }
+    }
+
+    /// Asks every engine.
+    pub(super) fn post_to_all(&mut self, request: &Request) {
+        for node in NODES {
+            self.post(node, request.clone(), &[]);
+        }
+    }
+
+    /// Tells an engine to map a segment.
+    pub(super) fn announce_segment(&mut self, node: NodeKind, id: SegmentId) {
+        let slot = &mut self.engines[node_index(node)];
+        if slot.process().is_some() {
+            slot.segments_outstanding.insert(id);
+            slot.outbox.push(Outgoing::Segment(id));
+            self.flush_outbox(node);
+        }
+    }
+
+    /// Sends what waits for an engine, and has the session woken when there is room for the rest.
+    pub(super) fn flush_outbox(&mut self, node: NodeKind) {
+        let slot = &mut self.engines[node_index(node)];
+        let mut outbox = std::mem::take(&mut slot.outbox);
+        let Some(process) = slot.process() else { return };
+        let flushed = outbox.send(process, &self.segments).and_then(|is_empty| {
+            if outbox.is_watched == is_empty {
+                let flags = if is_empty {
+                    epoll::EventFlags::IN
+                } else {
+                    epoll::EventFlags::IN | epoll::EventFlags::OUT
+                };
+                let data = epoll::EventData::new_u64(Wakeup::Channel(node).data());
+                epoll::modify(&self.epoll, process.channel_fd(), data, flags)
+                    .map_err(|errno| ChannelError::Socket(errno.into()))?;
+                outbox.is_watched = !is_empty;
+            }
+            Ok(())
+        });
+        self.engines[node_index(node)].outbox = outbox;
+        if let Err(error) = flushed {
+            self.lose_engine(node, &error.to_string());
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Guest RAM as segments: the page list of a guest blob, which engines map as one piece.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::io::Write;
+use std::sync::Arc;
+
+use campanile_host_gpu::engine::message::RunRecord;
+use campanile_host_gpu::memory::mapping::MapError;
+use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_host_gpu::memory::view::FileRange;
+use campanile_host_gpu::memory::vram::create_memfd;
+use campanile_protocol::page_table::SegmentId;
+use zerocopy::IntoBytes;
+
+/// Runs of all segments of one VM: each is a mapping of its own in every engine, and Linux lets a process have
+/// 65,530 of them.
+pub const MAX_RUNS_OF_VM: usize = 48 * 1024;
+
+/// Guest RAM that engines map as one segment. Holds no descriptors of its own: the files are those of the VM's
+/// memory table.
+#[derive(Debug)]
+pub struct GuestSegment {
+    runs: Vec<RunRecord>,
+    files: Vec<Arc<File>>,
+}
+
+impl GuestSegment {
+    /// Files that one segment can lie in.
+    pub const MAX_FILES: usize = 30;
+
+    /// A segment of `runs` in `files`.
+    pub fn new(runs: Vec<RunRecord>, files: Vec<Arc<File>>) -> Self {
+        Self { runs, files }
+    }
+
+    /// How many runs it has.
+    pub fn run_count(&self) -> u64 {
+        self.runs.len() as u64
+    }
+
+    /// The files that the runs lie in.
+    pub fn files(&self) -> &[Arc<File>] {
+        &self.files
+    }
+
+    /// A new file with the list of runs, for an engine.
+    pub fn list(&self) -> io::Result<File> {
+        let bytes = self.runs.as_bytes();
+        let mut list = create_memfd("campanile-run-list", bytes.len() as u64)?;
+        list.write_all(bytes)?;
+        Ok(list)
+    }
+
+    /// The daemon's own view of `length` bytes at `offset`, both whole pages.
+    pub fn map(&self, offset: u64, length: u64) -> Result<Mapping, MapError> {
+        let end = offset.saturating_add(length);
+        let mut ranges = Vec::new();
+        let mut at: u64 = 0;
+        for run in &self.runs {
+            let (first, last) = (at.max(offset), (at + run.length).min(end));
+            let file = usize::try_from(run.file).ok().and_then(|file| self.files.get(file));
+            if let Some(file) = file.filter(|_| first < last) {
+                ranges.push(FileRange { file, offset: run.offset + (first - at), length: last - first });
+            }
+            at += run.length;
+        }
+        Mapping::of_ranges(&ranges)
+    }
+}
+
+/// The guest RAM segments of a session.
+#[derive(Debug, Default)]
+pub struct Segments {
+    table: BTreeMap<u16, GuestSegment>,
+    runs: usize,
+}
+
+impl Segments {
+    /// Adds one under a free number; `None` when all numbers, or [`MAX_RUNS_OF_VM`], are taken.
+    pub fn insert(&mut self, segment: GuestSegment) -> Option<SegmentId> {
+        let runs = self.runs + segment.runs.len();
+        let free = (1..SegmentId::LIMIT).find(|id| !self.table.contains_key(id))?;
+        if runs > MAX_RUNS_OF_VM {
+            return None;
+        }
+        self.runs = runs;
+        self.table.insert(free, segment);
+        Some(SegmentId(free))
+    }
+
+    /// Takes one out.
+    pub fn remove(&mut self, id: SegmentId) {
+        if let Some(segment) = self.table.remove(&id.0) {
+            self.runs -= segment.runs.len();
+        }
+    }
+
+    /// One of them.
+    pub fn get(&self, id: SegmentId) -> Option<&GuestSegment> {
+        self.table.get(&id.0)
+    }
+
+    /// All numbers.
+    pub fn ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        self.table.keys().copied().map(SegmentId)
+    }
+}

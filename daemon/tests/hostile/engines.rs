@@ -1,0 +1,104 @@
+//! Engines that are killed or stand still: their vGPU's devices on that node are lost, and nothing else.
+
+use std::sync::atomic::Ordering;
+
+use campanile_protocol::control::message;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page::DEVICE_RESET;
+use rustix::process::Signal;
+
+use crate::bystander::Bystander;
+use crate::daemon::until;
+use crate::packets::fill;
+use crate::packets::wait;
+use crate::processes::signal;
+use crate::ring::Ring;
+use crate::scene::Scene;
+
+#[test]
+fn an_engine_that_is_killed_takes_its_devices_along_and_no_others() {
+    let mut scene = Scene::new();
+    let attacker = scene.attacker();
+    let ring = Ring::new(&attacker);
+    let word = ring.va + (64 << 10);
+    ring.run_first(&attacker, &wait(word, 1));
+    signal(scene.daemon.engine(0), Signal::KILL);
+    assert_eq!(attacker.fault(), DEVICE_RESET);
+    let neighbour = scene.give_neighbour_up();
+    until("the neighbour's device is lost too", || neighbour.is_lost());
+    assert_eq!(attacker.status(message::DESTROY_DEVICE, &[]), Status::Ok);
+    assert_eq!(attacker.open_device(&attacker.create_device()), Some(Status::Ok));
+    let ring = Ring::new(&attacker);
+    ring.run_first(&attacker, &fill(word, 4096, 3));
+    ring.reached(&attacker, 1);
+    Bystander::new(&scene.vm).compute();
+    scene.unharmed();
+}
+
+#[test]
+fn what_is_left_of_a_lost_engine_does_not_touch_its_successor() {
+    let mut scene = Scene::new();
+    let old = scene.attacker();
+    let old_ring = Ring::new(&old);
+    signal(scene.daemon.engine(0), Signal::KILL);
+    assert_eq!(old.fault(), DEVICE_RESET);
+    scene.give_neighbour_up();
+    // The new engine's first queue has the number that the old one's had.
+    let new = scene.attacker();
+    let new_ring = Ring::new(&new);
+    new_ring.run_first(&new, &fill(new_ring.va + (64 << 10), 4096, 1));
+    new_ring.reached(&new, 1);
+    assert_eq!(old.named(message::CONNECT_DOORBELL, old_ring.bell.doorbell), Status::DeviceLost);
+    assert_eq!(old.named(message::DESTROY_DOORBELL, old_ring.bell.doorbell), Status::Ok);
+    assert_eq!(old.named(message::DESTROY_QUEUE, old_ring.queue.queue), Status::Ok);
+    assert_eq!(old.status(message::DESTROY_DEVICE, &[]), Status::Ok);
+    new_ring.write(1, &new_ring.entry(0, 2));
+    new_ring.ring(&new, 2);
+    new_ring.reached(&new, 2);
+    assert!(new.is_active());
+    scene.unharmed();
+}
+
+#[test]
+fn an_engine_that_stands_still_with_its_node_is_ended_for_who_waits() {
+    let mut scene = Scene::new();
+    let attacker = scene.attacker();
+    let ring = Ring::new(&attacker);
+    let (mark, never) = (64 << 10, 65 << 10);
+    ring.run_first(&attacker, &[fill(ring.va + mark, 8, 7), wait(ring.va + never, 1)].concat());
+    until("the engine has the node", || {
+        ring.memory.word(mark).unwrap().load(Ordering::Acquire) == 7 << 32 | 7
+    });
+    signal(scene.daemon.engine(0), Signal::STOP);
+    let neighbour = scene.give_neighbour_up();
+    scene.other_vm.compute();
+    assert_eq!(attacker.fault(), DEVICE_RESET);
+    until("its other devices are lost", || neighbour.is_lost());
+    Bystander::new(&scene.vm).compute();
+    scene.unharmed();
+}
+
+#[test]
+fn engines_killed_again_and_again_are_started_again_and_the_log_stays_short() {
+    let mut scene = Scene::new();
+    scene.give_neighbour_up();
+    let other = scene.daemon.engine(1);
+    let kill = || {
+        let attacker = scene.attacker();
+        Ring::new(&attacker);
+        let engine = scene.daemon.children().into_iter().find(|pid| *pid != other).unwrap();
+        signal(engine, Signal::KILL);
+        assert_eq!(attacker.fault(), DEVICE_RESET);
+    };
+    kill();
+    let before = scene.daemon.footprint();
+    for _ in 0..40 {
+        kill();
+    }
+    let after = scene.daemon.footprint();
+    assert!(after.0 <= before.0 + 2, "{before:?} descriptors and mappings became {after:?}");
+    assert!(after.1 <= before.1 + 8, "{before:?} descriptors and mappings became {after:?}");
+    let lines = scene.daemon.log().lines().filter(|line| line.contains(" v0: ")).count();
+    assert!(lines < 100, "{lines} lines about engines");
+    scene.unharmed();
+}

@@ -1,0 +1,156 @@
+//! The response slots of a device page: each is free, or has one message under way.
+//!
+//! A slot that the daemon may still write is not used again, so a message that is given up keeps its slot until it is
+//! answered. Where slots are short, the answers of messages that nobody has come for yet are copied out.
+//!
+//! Locks, in this order: the table, then one [`Answer`].
+
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use campanile_protocol::device_page;
+
+use crate::transport::shared_memory::SharedMemory;
+use crate::transport::submission::Submission;
+
+/// Slots that long waits leave to other messages, some of which may be what ends a wait.
+const KEPT_FROM_WAITS: usize = 8;
+
+/// How often somebody who needs a slot looks whether a message was answered.
+const SWEEP: Duration = Duration::from_millis(1);
+
+/// Where the answer to a message is, or will be.
+#[derive(Debug)]
+enum Place {
+    /// In this slot.
+    InSlot(u32),
+    /// Here, and the slot has been given to another message.
+    Copied(Vec<u8>),
+}
+
+/// The answer to one message.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    place: Arc<Mutex<Place>>,
+}
+
+impl Answer {
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All slots of a device page.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    page: SharedMemory,
+    table: Mutex<Table>,
+    freed: Condvar,
+}
+
+#[derive(Debug)]
+struct Table {
+    free: Vec<u32>,
+    under_way: Vec<(Answer, Submission)>,
+}
+
+impl Table {
+    /// Frees the slots of messages that are answered, and keeps the answers.
+    fn sweep(&mut self, page: &SharedMemory) {
+        let Self { free, under_way } = self;
+        for (answer, _) in under_way.extract_if(.., |(_, submission)| submission.is_done()) {
+            let mut place = answer.place();
+            if let Place::InSlot(slot) = *place {
+                *place = Place::Copied(bytes(page, slot));
+                free.push(slot);
+            }
+        }
+    }
+}
+
+/// What the daemon wrote into a slot; nothing where the page has no such slot.
+fn bytes(page: &SharedMemory, slot: u32) -> Vec<u8> {
+    let at = device_page::response(slot);
+    let mut bytes = vec![0; usize::try_from(device_page::RESPONSE_SLOT_BYTES).unwrap_or(0)];
+    // PAIRS WITH the daemon's release of the sequence in `answer`.
+    let sequence = page.word(at).map(|word| word.load(Ordering::Acquire));
+    if sequence.is_none() || page.read(at, &mut bytes).is_none() {
+        bytes.clear();
+    }
+    bytes
+}
+
+impl Slots {
+    /// All free.
+    pub(crate) fn new(page: SharedMemory) -> Self {
+        let table = Table { free: (0..device_page::RESPONSE_SLOTS).rev().collect(), under_way: Vec::new() };
+        Self { page, table: Mutex::new(table), freed: Condvar::new() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A slot. Blocks until one is free.
+    pub(crate) fn take(&self) -> u32 {
+        let mut table = self.table();
+        loop {
+            if let Some(slot) = table.free.pop() {
+                return slot;
+            }
+            table.sweep(&self.page);
+            if table.free.is_empty() {
+                // Nobody tells when a message is answered that nobody waits for.
+                table = self.freed.wait_timeout(table, SWEEP).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    /// A slot for a message that may take very long to be answered, unless too few are left.
+    pub(crate) fn take_for_wait(&self) -> Option<u32> {
+        let mut table = self.table();
+        if table.free.len() <= KEPT_FROM_WAITS {
+            table.sweep(&self.page);
+        }
+        if table.free.len() > KEPT_FROM_WAITS { table.free.pop() } else { None }
+    }
+
+    /// Gives a slot back that no message went out with.
+    pub(crate) fn put_back(&self, slot: u32) {
+        self.table().free.push(slot);
+        self.freed.notify_one();
+    }
+
+    /// The answer to the message that went out with `slot`.
+    pub(crate) fn expect_answer(&self, slot: u32, submission: &Submission) -> Answer {
+        let answer = Answer { place: Arc::new(Mutex::new(Place::InSlot(slot))) };
+        self.table().under_way.push((answer.clone(), submission.clone()));
+        answer
+    }
+
+    /// What the daemon wrote, header and payload, once the message is done.
+    pub(crate) fn read(&self, answer: &Answer) -> Vec<u8> {
+        match &*answer.place() {
+            Place::InSlot(slot) => bytes(&self.page, *slot),
+            Place::Copied(bytes) => bytes.clone(),
+        }
+    }
+
+    /// Nobody will ask for this answer any more. Its slot is free now, or once the message is answered.
+    pub(crate) fn forget(&self, answer: &Answer, submission: &Submission) {
+        if !submission.is_done() {
+            return;
+        }
+        let mut table = self.table();
+        table.under_way.retain(|(other, _)| !Arc::ptr_eq(&other.place, &answer.place));
+        if let Place::InSlot(slot) = *answer.place() {
+            table.free.push(slot);
+            self.freed.notify_one();
+        }
+    }
+}
