@@ -132,7 +132,8 @@ no_messages() {
     local claim="no control-queue message while user-mode work flows" lines
     guest a 30 'sh /guest/steady' || { fail "$claim" "$output"; return; }
     mapfile -t lines <<<"$output"
-    if [ "${#lines[@]}" -eq 5 ] && [ "${lines[0]}" = "${lines[2]}" ] && [ "${lines[1]}" = "${lines[3]}" ]; then
+    if [ "${#lines[@]}" -eq 5 ] && [ "${lines[0]}" = "${lines[2]}" ] && [ "${lines[1]}" = "${lines[3]}" ] &&
+        [ "${lines[4]%% *}" -ge 100 ]; then
         pass "$claim (${lines[4]}; fences of the whole VM before and after: ${lines[0]})"
     else
         fail "$claim" "$output"
@@ -194,7 +195,7 @@ two_machines() {
     guest b 5 'campanile-guest burn --seconds 3 >one 2>&1 & echo begun'
     if guest a 30 'campanile-guest burn --seconds 3' && grep -q '^burnt .* 0 wrong' <<<"$output"; then
         claim_guest b "$claim" '^burnt .* 0 wrong' 30 \
-            'until grep -q -E "burnt|campanile-guest:" one; do usleep 20000; done; cat one'
+            'until grep -q -E "burnt|campanile-guest:" one 2>/dev/null; do usleep 20000; done; cat one'
     else
         fail "$claim" "a: $output"
     fi
