@@ -192,7 +192,7 @@ reset() {
 two_machines() {
     local claim="two machines on one daemon are both right at the same time"
     boot b "$scratch/b.sock" || return
-    guest b 5 'campanile-guest burn --seconds 3 >one 2>&1 & echo begun'
+    guest b 5 'rm -f one; campanile-guest burn --seconds 3 >one 2>&1 & echo begun'
     if guest a 30 'campanile-guest burn --seconds 3' && grep -q '^burnt .* 0 wrong' <<<"$output"; then
         claim_guest b "$claim" '^burnt .* 0 wrong' 30 \
             'until grep -q -E "burnt|campanile-guest:" one 2>/dev/null; do usleep 20000; done; cat one'
