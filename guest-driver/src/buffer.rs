@@ -6,6 +6,7 @@ use campanile_protocol::packet::Binding;
 
 use crate::device::Device;
 use crate::device::Shared;
+use crate::device::reachable;
 use crate::error::DriverError;
 use crate::transport::blob::Blob;
 use crate::transport::blob::BlobMemory;
@@ -23,9 +24,17 @@ pub struct Buffer {
 }
 
 impl Device {
-    /// A buffer of video memory, zeroed, of at least `size` bytes.
+    /// A buffer of video memory, zeroed, of at least `size` bytes. In a VM without a window onto video memory it lies
+    /// in guest RAM instead.
     pub fn create_buffer(&self, size: u64) -> Result<Buffer, DriverError> {
         Buffer::create(&self.shared, BlobMemory::Vram, size)
+    }
+
+    /// Maps the whole of a resource that something else made into this device's address space, at the address that
+    /// is returned. The daemon refuses one of another process: for tests.
+    #[doc(hidden)]
+    pub fn map_resource(&self, resource: u32, size: u64) -> Result<u64, DriverError> {
+        self.shared.map(resource, size)
     }
 
     /// A buffer in guest RAM that the GPU reads and writes in place.
@@ -37,7 +46,7 @@ impl Device {
 impl Buffer {
     pub(crate) fn create(shared: &Arc<Shared>, kind: BlobMemory, size: u64) -> Result<Self, DriverError> {
         let transport = shared.control.transport();
-        let blob = transport.create_blob(kind, size)?;
+        let blob = transport.create_blob(reachable(&**transport, kind), size)?;
         let placed = transport.map(&blob).map_err(DriverError::from).and_then(|memory| {
             let va = shared.map(blob.resource_id(), blob.size())?;
             Ok((memory, va))

@@ -50,19 +50,33 @@ pub struct Device {
     pub(crate) shared: Arc<Shared>,
 }
 
+/// Where memory that the CPU is to reach can lie: without a window onto video memory in guest RAM only.
+pub(crate) fn reachable(transport: &dyn Transport, wanted: BlobMemory) -> BlobMemory {
+    if transport.sees_video_memory() { wanted } else { BlobMemory::GuestRam }
+}
+
 impl Device {
     /// Opens a device over a transport: one guest process, one address space.
     ///
     /// # Errors
-    /// What the transport says; `Refused` with `VersionMismatch` where daemon and driver do not fit.
+    /// What the transport says; `Version` where daemon and driver do not fit.
     pub fn open(transport: impl Transport) -> Result<Self, DriverError> {
+        Self::open_as(transport, PROTOCOL_VERSION)
+    }
+
+    /// As [`Self::open`], for a program that claims to speak another protocol: for tests.
+    #[doc(hidden)]
+    pub fn open_as(transport: impl Transport, protocol_version: u32) -> Result<Self, DriverError> {
         let transport: Arc<dyn Transport> = Arc::new(transport);
         let capset = transport.capset()?;
-        let blob = transport.create_blob(BlobMemory::Vram, DEVICE_PAGE_BYTES)?;
+        if capset.protocol_version >> 16 != protocol_version >> 16 {
+            return Err(DriverError::Version { daemon: capset.protocol_version, own: protocol_version });
+        }
+        let blob = transport.create_blob(reachable(&*transport, BlobMemory::Vram), DEVICE_PAGE_BYTES)?;
         let page = transport.map(&blob)?;
         let control = Arc::new(Control::new(transport, page));
         let create = CreateDevice {
-            protocol_version: PROTOCOL_VERSION,
+            protocol_version,
             page_resource: blob.resource_id(),
             page_offset: 0,
             page_va: PAGE_VA,
@@ -82,7 +96,12 @@ impl Device {
         self.shared.check()
     }
 
-    /// Commands that the whole VM has put on its control queue.
+    /// Whether buffers of video memory are what they are called; without a window onto it they lie in guest RAM.
+    pub fn sees_video_memory(&self) -> bool {
+        self.shared.control.transport().sees_video_memory()
+    }
+
+    /// Commands that the whole VM has put on its control queue, where the transport can tell, and else this process.
     pub fn control_commands(&self) -> u64 {
         self.shared.control.transport().commands_sent()
     }

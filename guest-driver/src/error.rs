@@ -10,6 +10,17 @@ pub enum DriverError {
     /// The way to the daemon failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// Daemon and driver are of different major versions.
+    #[error(
+        "the daemon speaks protocol {}.{}, this program {}.{}: install the program that came with the daemon",
+        daemon >> 16, daemon & 0xffff, own >> 16, own & 0xffff
+    )]
+    Version {
+        /// What the daemon speaks, `major << 16 | minor`.
+        daemon: u32,
+        /// What this program speaks.
+        own: u32,
+    },
     /// The daemon refused a message.
     #[error("{message} was refused: {status:?}{}{text}", if text.is_empty() { "" } else { ": " })]
     Refused {

@@ -75,6 +75,9 @@ pub struct EngineArguments {
     /// Let engine processes keep their privileges (for debugging, and for kernels without landlock or seccomp).
     #[arg(long)]
     pub no_sandbox: bool,
+    /// Offer no window onto video memory, as with a VMM that can show none: guests' buffers lie in their own memory.
+    #[arg(long)]
+    pub no_window: bool,
 }
 
 impl EngineArguments {
@@ -106,6 +109,9 @@ impl EngineArguments {
         }
         if self.no_sandbox {
             arguments.push("--no-sandbox".into());
+        }
+        if self.no_window {
+            arguments.push("--no-window".into());
         }
         arguments
     }

@@ -1,13 +1,13 @@
 //! `campanile demo` and `campanile bench`.
 
 use anyhow::Context;
+use campanile_guest::mandelbrot;
+use campanile_guest::picture::write_png;
 use serde::Serialize;
 
 use super::args::MeasureArguments;
 use crate::measure::daemon::DaemonProcess;
 use crate::measure::figures::Figures;
-use crate::measure::mandelbrot;
-use crate::measure::picture::write_png;
 use crate::measure::round_trips;
 use crate::measure::round_trips::Effort;
 

@@ -45,6 +45,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         spin: engine.spin(),
         timeout: engine.timeout(),
         sandbox: !engine.no_sandbox,
+        window: !engine.no_window,
         vulkan_device: engine.vulkan_device.clone(),
         program: engine_program(engine)?,
     })

@@ -42,6 +42,8 @@ pub struct HostOptions {
     pub timeout: Duration,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
+    /// Whether guests are offered a window onto video memory, where the VMM can show one.
+    pub window: bool,
     /// Part of the name of the Vulkan device.
     pub vulkan_device: Option<String>,
     /// What engines are started from.
@@ -145,6 +147,7 @@ impl Host {
                 doorbells: options.doorbells,
                 spin: options.spin,
                 sandbox: options.sandbox,
+                window: options.window,
                 vulkan_device: options.vulkan_device.clone(),
                 program: options.program.clone(),
                 compute: compute.clone(),

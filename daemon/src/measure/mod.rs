@@ -9,7 +9,5 @@
 pub mod cpu_time;
 pub mod daemon;
 pub mod figures;
-pub mod mandelbrot;
 pub mod peer;
-pub mod picture;
 pub mod round_trips;

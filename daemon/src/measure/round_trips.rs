@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
+use campanile_guest::percentiles::Percentiles;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::fence::FencePoint;
@@ -20,7 +21,6 @@ use campanile_protocol::capset::NODE_FLAG_AVAILABLE;
 
 use super::cpu_time;
 use super::figures::Figures;
-use super::figures::Percentiles;
 use super::peer::Peer;
 
 /// Submissions under way while pipelining: fewer than the ring has entries.

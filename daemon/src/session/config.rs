@@ -31,6 +31,8 @@ pub struct Config {
     pub spin: Duration,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
+    /// Whether the front-end is offered a window onto video memory.
+    pub window: bool,
     /// Part of the name of the Vulkan device, or none for the best.
     pub vulkan_device: Option<String>,
     /// What engines are started from.

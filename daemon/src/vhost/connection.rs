@@ -43,6 +43,7 @@ pub(super) enum ConnectionError {
 
 /// Serves one front-end until it hangs up, or something breaks. `stream` is shut down afterwards.
 pub(super) fn serve(
+    socket: &str,
     stream: &UnixStream,
     device: Box<dyn Device>,
     counters: &Arc<Counters>,
@@ -60,7 +61,7 @@ pub(super) fn serve(
         epoll: Arc::new(epoll),
         counters: Arc::clone(counters),
     };
-    let session = Arc::new(Session::new(shared.clone(), offer, Arc::clone(waiting)));
+    let session = Arc::new(Session::new(socket, shared.clone(), offer, Arc::clone(waiting)));
     let mailbox = Arc::clone(&shared.mailbox);
     let requests = stream.try_clone().map_err(ConnectionError::Host)?;
     let hang_up = stream.try_clone().map_err(ConnectionError::Host)?;

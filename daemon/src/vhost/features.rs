@@ -22,14 +22,15 @@ pub(super) const MEMORY_SLOTS: usize = 509;
 
 /// Protocol features of a device with or without an aperture. Never STATUS (the crate drops the connection),
 /// nor INFLIGHT_SHMFD; LOG_SHMFD and DEVICE_STATE come with migration.
+///
+/// CONFIGURE_MEM_SLOTS never together with SHMEM: QEMU 11.1 then dies when the guest resets (decision 21).
 pub(super) fn protocol(aperture: bool) -> VhostUserProtocolFeatures {
     let common = VhostUserProtocolFeatures::CONFIG
         | VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::REPLY_ACK
-        | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
         | VhostUserProtocolFeatures::RESET_DEVICE;
     let window = VhostUserProtocolFeatures::BACKEND_REQ
         | VhostUserProtocolFeatures::BACKEND_SEND_FD
         | VhostUserProtocolFeatures::SHMEM;
-    if aperture { common | window } else { common }
+    if aperture { common | window } else { common | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS }
 }

@@ -56,6 +56,7 @@ pub mod socket;
 pub mod ticket;
 pub mod window;
 
+mod advice;
 mod call;
 mod connection;
 mod features;

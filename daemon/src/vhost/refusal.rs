@@ -10,8 +10,8 @@ use vm_memory::mmap::MmapRegionError;
 /// A request that was not done. The front-end is told (if it asked), and the session ends.
 #[derive(Debug, Error)]
 pub(super) enum Refusal {
-    #[error("queue {0}: there is no such queue")]
-    NoSuchQueue(u32),
+    #[error("queue {index}: there is no such queue; set num_vqs={queues} on the VMM's command line")]
+    NoSuchQueue { index: u32, queues: usize },
     #[error("queue {queue}: {size} is no size (a power of two up to {max} is)")]
     QueueSize { queue: u16, size: u32, max: u16 },
     #[error("queue {queue}: address {address:#x} is in no memory region")]

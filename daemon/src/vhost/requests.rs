@@ -166,6 +166,7 @@ impl VhostUserBackendReqHandler for Session {
 
     /// Exactly `size` bytes whatever the offset: cloud-hypervisor hangs on anything else.
     fn get_config(&self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        self.configuration_asked(offset, size);
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
         let size = usize::try_from(size).map_err(|_| Error::InvalidParam)?;
         let mut bytes: Vec<u8> = self.config.iter().copied().skip(skip).take(size).collect();
@@ -236,6 +237,7 @@ impl VhostUserBackendReqHandler for Session {
 
     fn get_shmem_config(&self) -> Result<VhostUserShMemConfig> {
         let aperture = self.aperture.as_ref().ok_or(Error::InvalidOperation("no region is offered"))?;
+        self.windows_asked();
         let mut sizes = [0; 256];
         sizes[usize::from(aperture.region)] = aperture.length;
         Ok(VhostUserShMemConfig::new(1, &sizes))

@@ -17,6 +17,8 @@ use rustix::event::epoll;
 use vhost::vhost_user::Backend;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 
+use super::advice::Advice;
+use super::advice::Said;
 use super::counters::Count;
 use super::counters::Counters;
 use super::device::Aperture;
@@ -45,6 +47,8 @@ pub(super) struct Shared {
 /// One connection's state; its trait implementation is in `requests.rs`.
 #[derive(Debug)]
 pub(super) struct Session {
+    /// The socket's name, for the log.
+    name: String,
     pub(super) shared: Shared,
     pub(super) device_features: u64,
     pub(super) config: Vec<u8>,
@@ -65,6 +69,20 @@ pub(super) struct Negotiated {
     at_rest: bool,
     /// SET_FEATURES came at rest: the guest resumes or begins anew.
     renegotiated: bool,
+    said: Said,
+    /// Some of the configuration has been asked for.
+    configured: bool,
+}
+
+impl Negotiated {
+    /// Whether the front-end may be QEMU's generic device: it has windows.
+    fn is_qemu(&self) -> bool {
+        self.protocol & VhostUserProtocolFeatures::SHMEM.bits() != 0
+    }
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 impl std::fmt::Debug for Negotiated {
@@ -74,8 +92,9 @@ impl std::fmt::Debug for Negotiated {
 }
 
 impl Session {
-    pub(super) fn new(shared: Shared, offer: Offer, waiting: window::Waiting) -> Self {
+    pub(super) fn new(name: &str, shared: Shared, offer: Offer, waiting: window::Waiting) -> Self {
         Self {
+            name: name.to_owned(),
             shared,
             device_features: offer.features,
             config: offer.config,
@@ -91,7 +110,7 @@ impl Session {
 
     pub(super) fn ring(&self, index: u32) -> Result<&Ring, Refusal> {
         let ring = usize::try_from(index).ok().and_then(|index| self.shared.rings.ring(index));
-        ring.ok_or(Refusal::NoSuchQueue(index))
+        ring.ok_or(Refusal::NoSuchQueue { index, queues: self.shared.rings.len() })
     }
 
     /// Has the worker look at every ring.
@@ -157,7 +176,31 @@ impl Session {
     pub(super) fn started(&self) {
         let mut negotiated = self.negotiated();
         negotiated.at_rest = false;
+        if !negotiated.configured && negotiated.is_qemu() {
+            let own = count(self.config.len());
+            negotiated.said.say(&self.name, Advice::NoConfig { own });
+        }
         self.ask_for_window(&mut negotiated);
+    }
+
+    /// QEMU asks for the whole configuration at once, whenever the guest reads some of it. Other front-ends hand on the
+    /// guest's own accesses, from which nothing follows.
+    pub(super) fn configuration_asked(&self, offset: u32, size: u32) {
+        let mut negotiated = self.negotiated();
+        negotiated.configured = true;
+        let own = count(self.config.len());
+        if offset == 0 && size != own && negotiated.is_qemu() {
+            negotiated.said.say(&self.name, Advice::ConfigSize { asked: size, own });
+        }
+    }
+
+    /// QEMU asks for the windows when it has set up its queues, and nobody else's settings can be wrong.
+    pub(super) fn windows_asked(&self) {
+        let own = count(self.shared.rings.len());
+        let asked = count(self.shared.rings.iter().filter(|ring| ring.lock().has_call()).count());
+        if asked != 0 && asked != own {
+            self.negotiated().said.say(&self.name, Advice::Queues { asked, own });
+        }
     }
 
     pub(super) fn stopped(&self) {

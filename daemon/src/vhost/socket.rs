@@ -169,6 +169,6 @@ impl<F: Factory> Server<F> {
             return Ok(());
         }
         let device = (self.factory)().map_err(ConnectionError::Device)?;
-        connection::serve(stream, device, &self.counters, &self.waiting)
+        connection::serve(&self.name, stream, device, &self.counters, &self.waiting)
     }
 }

@@ -20,7 +20,8 @@ use super::mailbox::Mailbox;
 pub enum WindowError {
     /// The front-end did not acknowledge SHMEM.
     #[error(
-        "this VMM has no shared memory regions for vhost-user devices; QEMU from 11.1 on and crosvm have them"
+        "this VMM has no shared memory regions for vhost-user devices (QEMU has them from 11.1 on, and crosvm); \
+         buffers lie in the guest's own memory"
     )]
     NotNegotiated,
     /// The front-end said no, or its channel broke.

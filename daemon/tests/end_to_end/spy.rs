@@ -51,6 +51,10 @@ impl Transport for Spy {
         self.inner.capset()
     }
 
+    fn sees_video_memory(&self) -> bool {
+        self.inner.sees_video_memory()
+    }
+
     fn create_blob(&self, memory: BlobMemory, size: u64) -> Result<Blob, TransportError> {
         self.inner.create_blob(memory, size)
     }

@@ -36,6 +36,7 @@ fn what_is_refused_is_counted() {
         spin: Duration::from_millis(2),
         timeout: Duration::from_secs(2),
         sandbox: true,
+        window: true,
         vulkan_device: None,
         program: Program {
             path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),

@@ -106,8 +106,8 @@ fn device_info(device: &Device) -> CampanileDeviceInfo {
 }
 
 /// Opens a device inside of a VM, over the render node at `path` ("/dev/dri/renderD128"), or, where `path` is NULL,
-/// over the first render node that is a Campanile's. This library has no way to render nodes yet, and answers
-/// `CAMPANILE_NOT_SUPPORTED`.
+/// over the first render node that is a Campanile's. `CAMPANILE_NO_DEVICE`, with the reason, where it is none, or
+/// nobody behind it answers.
 ///
 /// # Safety
 /// `path` is NULL or a string; `device` is NULL or room for a pointer.

@@ -37,6 +37,7 @@ impl From<DriverError> for Failure {
         let result = match &error {
             DriverError::Transport(error) => of_transport(error),
             DriverError::Refused { status, .. } => of_status(*status),
+            DriverError::Version { .. } => CampanileResult::CampanileVersionMismatch,
             DriverError::BadAnswer(_) => CampanileResult::CampanileFailed,
             DriverError::DeviceLost(_) => CampanileResult::CampanileDeviceLost,
             DriverError::Range { .. } | DriverError::Commands(_) => CampanileResult::CampanileInvalidArgument,
@@ -55,7 +56,10 @@ impl From<TransportError> for Failure {
 
 fn of_transport(error: &TransportError) -> CampanileResult {
     match error {
-        TransportError::Connect { .. } | TransportError::Missing { .. } => CampanileResult::CampanileNoDevice,
+        TransportError::Connect { .. }
+        | TransportError::Missing { .. }
+        | TransportError::NoRenderNode { .. }
+        | TransportError::Silent { .. } => CampanileResult::CampanileNoDevice,
         TransportError::Disconnected | TransportError::DeviceReset | TransportError::BrokenRing => {
             CampanileResult::CampanileDisconnected
         }

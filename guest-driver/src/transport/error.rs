@@ -19,6 +19,23 @@ pub enum TransportError {
         #[source]
         source: io::Error,
     },
+    /// This machine has no render node that is Campanile's.
+    #[error("no render node of a Campanile device: {why}")]
+    NoRenderNode {
+        /// Each node, and why it is not the one.
+        why: String,
+    },
+    /// The render node is Campanile's, and nobody behind it answers.
+    #[error(
+        "{}: the device has not answered for {after:?}: the daemon on the host has ended, or hangs; start it, then \
+         restart this VM", path.display()
+    )]
+    Silent {
+        /// The node.
+        path: PathBuf,
+        /// How long.
+        after: Duration,
+    },
     /// The system refused something that the transport needs.
     #[error("the system refused {what}: {source}")]
     System {
@@ -74,6 +91,11 @@ pub enum TransportError {
         /// Bytes asked for.
         bytes: u64,
     },
+    /// The VM has no window onto video memory.
+    #[error(
+        "this VM shows no video memory (QEMU from 11.1 on does, by its host-visible window); use guest RAM"
+    )]
+    NoWindow,
     /// The host-visible window has no gap that is long enough.
     #[error("the host-visible window has no gap of {bytes} bytes; unmap blobs or ask for a larger aperture")]
     OutOfWindow {

@@ -16,6 +16,7 @@
 //!   memory that was mapped stays valid memory, only nobody answers in it.
 
 pub mod blob;
+pub mod drm;
 pub mod error;
 pub mod loopback;
 pub mod shared_memory;
@@ -37,16 +38,20 @@ pub trait Transport: Send + Sync + 'static {
     /// Capability set 24, as the device reports it now. Blocks for one answer at most.
     fn capset(&self) -> Result<Capset, TransportError>;
 
+    /// Whether this process can map blobs of video memory: whether the VM has a host-visible window. Without, every
+    /// blob that the CPU is to reach has to lie in guest RAM.
+    fn sees_video_memory(&self) -> bool;
+
     /// Creates a mappable blob of at least `size` bytes (rounded up to whole pages), zeroed, and attaches it to
-    /// this context. Blocks until the device has answered.
+    /// this context. Blocks until the device has answered, where the transport can tell.
     fn create_blob(&self, memory: BlobMemory, size: u64) -> Result<Blob, TransportError>;
 
     /// Maps a blob for this process's CPU. Mapping it again gives the same memory. Blocks until the device has
     /// put the blob where the mapping shows it.
     fn map(&self, blob: &Blob) -> Result<SharedMemory, TransportError>;
 
-    /// Detaches, unmaps and frees a blob, and blocks until the device has done so. What [`Self::map`] gave out
-    /// stays valid memory, but no longer is the blob.
+    /// Detaches, unmaps and frees a blob, and blocks until the device has done so, where the transport can tell.
+    /// What [`Self::map`] gave out stays valid memory, but no longer is the blob.
     fn destroy_blob(&self, blob: Blob) -> Result<(), TransportError>;
 
     /// Sends a row of control frames, at most `MAX_CONTROL_BYTES`, as one SUBMIT_3D and returns at once.

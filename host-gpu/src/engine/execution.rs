@@ -112,6 +112,11 @@ impl Execution {
                 self.rest();
                 continue;
             }
+            // The daemon lets work go when the segments and kernels that it needs have been announced, which may have
+            // been after the look above and before the work was seen.
+            if self.commands.pending.swap(false, Ordering::Acquire) {
+                self.drain_commands();
+            }
             let Some(word) = self.machine.shared.word(block::GRANT) else { continue };
             match grant::take_turn(word) {
                 Turn::Run => {

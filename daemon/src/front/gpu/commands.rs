@@ -50,10 +50,12 @@ impl GpuDevice {
                     return Err(Refusal::Parameter);
                 }
                 self.session.create_context(header.context_id)?;
+                log::debug!("{}: context {} opened", self.name(), header.context_id);
                 done()
             }
             command::CTX_DESTROY => {
                 self.session.destroy_context(header.context_id)?;
+                log::debug!("{}: context {} closed", self.name(), header.context_id);
                 done()
             }
             command::CTX_ATTACH_RESOURCE => {

@@ -64,8 +64,16 @@ pub struct GpuDevice {
 impl GpuDevice {
     /// A device with nothing in it.
     pub fn new(config: Arc<Config>, counters: Arc<Counters>) -> io::Result<Self> {
-        let session = Session::new(Arc::clone(&config), Arc::clone(&counters))?;
+        let mut session = Session::new(Arc::clone(&config), Arc::clone(&counters))?;
+        if !config.window {
+            session.set_window(false);
+        }
         Ok(Self { session, config, counters, waiting: HashMap::new(), next_token: 0 })
+    }
+
+    /// The vGPU's name.
+    pub(super) fn name(&self) -> &str {
+        &self.config.name
     }
 
     pub(super) fn new_token(&mut self) -> Token {
@@ -125,17 +133,23 @@ pub(super) fn reply_header(request: &Header, kind: u32) -> Header {
 impl Device for GpuDevice {
     fn offer(&self) -> io::Result<Offer> {
         let memory = self.session.video_memory();
+        let aperture = if self.config.window {
+            Some(Aperture {
+                region: virtio_gpu::SHM_HOST_VISIBLE,
+                file: memory.file().try_clone()?,
+                offset: 0,
+                length: memory.aperture_bytes(),
+            })
+        } else {
+            log::info!("{}: no window onto video memory is offered (--no-window)", self.config.name);
+            None
+        };
         Ok(Offer {
             features: virtio_gpu::F_VIRGL | virtio_gpu::F_RESOURCE_BLOB | virtio_gpu::F_CONTEXT_INIT,
             queues: virtio_gpu::QUEUE_COUNT,
             config: DeviceConfig::COMPUTE_ONLY.as_bytes().to_vec(),
             smallest_answer: size_of::<Header>(),
-            aperture: Some(Aperture {
-                region: virtio_gpu::SHM_HOST_VISIBLE,
-                file: memory.file().try_clone()?,
-                offset: 0,
-                length: memory.aperture_bytes(),
-            }),
+            aperture,
         })
     }
 
@@ -191,7 +205,11 @@ impl Device for GpuDevice {
     }
 
     fn reset(&mut self) {
+        log::debug!("{}: the guest has reset the device", self.config.name);
         self.waiting.clear();
         self.session.reset();
+        if !self.config.window {
+            self.session.set_window(false);
+        }
     }
 }

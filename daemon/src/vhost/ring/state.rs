@@ -180,6 +180,11 @@ impl RingState {
         self.enabled = enabled;
     }
 
+    /// Whether the front-end has said where to signal.
+    pub(in super::super) fn has_call(&self) -> bool {
+        self.call.is_some()
+    }
+
     pub(in super::super) fn set_call(&mut self, call: Option<Call>) {
         self.call = call;
         if self.owed

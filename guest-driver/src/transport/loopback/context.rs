@@ -132,6 +132,10 @@ impl Transport for LoopbackContext {
         Ok(answer.capset)
     }
 
+    fn sees_video_memory(&self) -> bool {
+        self.channel.vm.window_bytes() > 0
+    }
+
     fn create_blob(&self, memory: BlobMemory, size: u64) -> Result<Blob, TransportError> {
         let limit = u64::MAX - PAGE_SIZE + 1;
         if size == 0 || size > limit {

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::mandelbrot::LIMIT;
-use super::mandelbrot::SIDE;
+use crate::mandelbrot::LIMIT;
+use crate::mandelbrot::SIDE;
 
 /// The colour of a number of iterations: black inside, blue to gold outside.
 fn colour(count: u32) -> [u8; 3] {

@@ -1,0 +1,106 @@
+# shellcheck shell=bash
+# Virtual machines for ci/e2e-qemu to source. A machine has a folder in $scratch:
+#
+#   console        what the guest's kernel said           qemu     what QEMU said
+#   data           what the guest sent with `send`        pid      QEMU's process
+#   commands.in, commands.out   FIFOs: the guest's init   qmp.in, qmp.out   FIFOs: QEMU's monitor
+#
+# Nothing here waits without a limit, and nothing sleeps for a fixed time instead of waiting.
+
+# The device, as the README has it.
+readonly device_settings=virtio-id=16,num_vqs=2,config_size=16,vq_size=256
+
+# The machine's descriptors of these FIFOs, opened for reading and writing so that opening never blocks.
+declare -A commands_in commands_out qmp_in qmp_out
+
+# Boots a machine on a vGPU's socket. Further arguments replace the device's settings and the memory's.
+#   vm_start NAME SOCKET [DEVICE-SETTINGS [SHARE]]
+vm_start() {
+    local name=$1 socket=$2 device=${3:-$device_settings} share=${4:-on}
+    local folder=$scratch/$name fifo descriptor
+    rm -rf "$folder"
+    mkdir "$folder"
+    for fifo in commands.in commands.out qmp.in qmp.out; do mkfifo "$folder/$fifo"; done
+    exec {descriptor}<>"$folder/commands.in"
+    commands_in[$name]=$descriptor
+    exec {descriptor}<>"$folder/commands.out"
+    commands_out[$name]=$descriptor
+    exec {descriptor}<>"$folder/qmp.in"
+    qmp_in[$name]=$descriptor
+    exec {descriptor}<>"$folder/qmp.out"
+    qmp_out[$name]=$descriptor
+    "$qemu" -name "$name" -accel tcg,thread=multi -cpu max -smp 2 -m 512 -display none -nodefaults \
+        -object "memory-backend-memfd,id=m,size=512M,share=$share" -machine q35,memory-backend=m \
+        -chardev "socket,id=c,path=$socket" \
+        -device "vhost-user-test-device-pci,chardev=c,$device" \
+        -kernel "$tools/vmlinuz" -initrd "$scratch/initramfs" -append 'console=ttyS0 quiet panic=-1' \
+        -serial "file:$folder/console" \
+        -chardev "pipe,id=commands,path=$folder/commands" -serial chardev:commands \
+        -serial "file:$folder/data" \
+        -chardev "pipe,id=qmp,path=$folder/qmp" -mon chardev=qmp,mode=control \
+        >"$folder/qemu" 2>&1 </dev/null &
+    echo $! >"$folder/pid"
+    echo '{"execute":"qmp_capabilities"}' >&"${qmp_in[$name]}"
+}
+
+# Whether QEMU runs.
+vm_runs() { kill -0 "$(cat "$scratch/$1/pid")" 2>/dev/null; }
+
+# Reads the guest's lines until one fits a pattern, at most so many seconds; prints the lines before it, and sets
+# `line` to it.
+#   vm_expect NAME SECONDS PATTERN
+vm_expect() {
+    local name=$1 end=$((SECONDS + $2)) pattern=$3 part begun=
+    while [ "$SECONDS" -lt "$end" ]; do
+        # A read that times out may have got the beginning of a line.
+        if IFS= read -r -t 1 part <&"${commands_out[$name]}"; then
+            line=$begun$part
+            begun=
+            # shellcheck disable=SC2053 # a pattern
+            if [[ $line == $pattern ]]; then return 0; fi
+            printf '%s\n' "$line"
+            continue
+        fi
+        begun+=$part
+        if ! vm_runs "$name"; then
+            echo "QEMU has ended: $(tail -n 1 "$scratch/$name/qemu")"
+            return 1
+        fi
+    done
+    echo "no '$pattern' in $2 s; the console ends with: $(tail -n 1 "$scratch/$name/console")"
+    return 1
+}
+
+# Waits until the guest's init takes commands.
+vm_ready() { vm_expect "$1" 60 'ready *' >/dev/null; }
+
+tag=0
+# Runs a command in the guest; its output is in `output`, its status this function's.
+#   guest NAME SECONDS COMMAND
+guest() {
+    local name=$1 seconds=$2 command=$3 line status
+    tag=$((tag + 1))
+    printf '%s %s\n' "t$tag" "$command" >&"${commands_in[$name]}"
+    # Not in a subshell: `line` has the status.
+    vm_expect "$name" "$seconds" "t$tag done *" >"$scratch/$name/output" || {
+        output=$(cat "$scratch/$name/output")
+        return 124
+    }
+    output=$(sed "s/^t$tag| //" "$scratch/$name/output")
+    status=${line##* }
+    return "$status"
+}
+
+# Tells QEMU something over QMP.
+qmp() { printf '{"execute":"%s"}\n' "$2" >&"${qmp_in[$1]}"; }
+
+# Ends a machine at once, and waits for its end.
+vm_kill() {
+    local pid
+    pid=$(cat "$scratch/$1/pid")
+    kill -KILL "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+}
+
+# Waits until QEMU ends by itself, at most so many seconds.
+vm_ended() { until_holds "$2" "! vm_runs $1"; }

@@ -1,0 +1,53 @@
+//! The fence of one submission: a sync file, which `poll` waits for.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use rustix::io::Errno;
+
+use crate::transport::error::TransportError;
+use crate::transport::submission::Completion;
+
+/// A submission under way, or one without a fence, of which nothing more will be heard.
+#[derive(Debug)]
+pub(super) struct SyncFile {
+    pub(super) file: Option<OwnedFd>,
+}
+
+impl SyncFile {
+    /// Whether the fence is signalled within `timeout`.
+    fn signalled(&self, timeout: Option<Duration>) -> Result<bool, TransportError> {
+        let Some(file) = &self.file else { return Ok(true) };
+        let begun = Instant::now();
+        loop {
+            let left = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+            let left = left.map(|left| Timespec::try_from(left).unwrap_or_default());
+            let mut files = [PollFd::new(file, PollFlags::IN)];
+            match poll(&mut files, left.as_ref()) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    return Err(TransportError::System { what: "waiting for a fence", source: errno.into() });
+                }
+            }
+        }
+    }
+}
+
+impl Completion for SyncFile {
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), TransportError> {
+        if self.signalled(timeout)? {
+            return Ok(());
+        }
+        Err(TransportError::Timeout { what: "SUBMIT_3D", after: timeout.unwrap_or_default() })
+    }
+
+    fn is_done(&self) -> bool {
+        self.signalled(Some(Duration::ZERO)).unwrap_or(true)
+    }
+}

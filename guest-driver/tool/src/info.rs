@@ -1,0 +1,142 @@
+//! `campanile-guest info`.
+
+use campanile_guest_driver::transport::Transport;
+use campanile_protocol::PROTOCOL_VERSION;
+use campanile_protocol::capset::Capset;
+use campanile_protocol::capset::NODE_FLAG_AVAILABLE;
+use campanile_protocol::capset::NODE_FLAG_RING_BUFFER_FENCE_RELEASE;
+use campanile_protocol::capset::NODE_FLAG_USER_MODE_SUBMISSION;
+use campanile_protocol::capset::NODE_KIND_COMPUTE;
+use campanile_protocol::capset::NODE_KIND_COPY;
+use serde::Serialize;
+
+use crate::target::Target;
+use crate::target::WithTransport;
+
+/// All that a guest learns before it opens a device.
+#[derive(Debug, Serialize)]
+struct Info {
+    device: String,
+    tool_version: &'static str,
+    protocol: Versions,
+    segments: Vec<Segment>,
+    nodes: Vec<Node>,
+    doorbell_bytes: u32,
+    secondary_doorbells: bool,
+    max_control_bytes: u32,
+    max_dma_buffer_bytes: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Versions {
+    daemon: String,
+    tool: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Segment {
+    name: &'static str,
+    bytes: Option<u64>,
+    cpu_visible_bytes: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Node {
+    ordinal: usize,
+    kind: &'static str,
+    available: bool,
+    user_mode_submission: bool,
+    ring_buffer_fence_release: bool,
+    physical_doorbells: u32,
+}
+
+/// Asks a transport for its capability set, and whether it has a window.
+struct Ask;
+
+impl WithTransport for Ask {
+    type Output = anyhow::Result<(Capset, bool)>;
+
+    fn with(self, transport: impl Transport) -> Self::Output {
+        Ok((transport.capset()?, transport.sees_video_memory()))
+    }
+}
+
+fn version(version: u32) -> String {
+    format!("{}.{}", version >> 16, version & 0xffff)
+}
+
+impl Info {
+    fn ask(target: &Target) -> anyhow::Result<Self> {
+        let machine = target.machine()?;
+        let (capset, window) = machine.with(Ask)??;
+        let vram = Segment {
+            name: "video memory",
+            bytes: Some(capset.vram_bytes),
+            cpu_visible_bytes: Some(if window { capset.aperture_bytes } else { 0 }),
+        };
+        let ram = Segment { name: "guest RAM", bytes: None, cpu_visible_bytes: None };
+        let count = usize::try_from(capset.node_count)?.min(capset.nodes.len());
+        let nodes = capset.nodes[..count].iter().enumerate().map(|(ordinal, node)| Node {
+            ordinal,
+            kind: match node.kind {
+                NODE_KIND_COMPUTE => "compute",
+                NODE_KIND_COPY => "copy",
+                _ => "unknown",
+            },
+            available: node.flags & NODE_FLAG_AVAILABLE != 0,
+            user_mode_submission: node.flags & NODE_FLAG_USER_MODE_SUBMISSION != 0,
+            ring_buffer_fence_release: node.flags & NODE_FLAG_RING_BUFFER_FENCE_RELEASE != 0,
+            physical_doorbells: node.physical_doorbells,
+        });
+        Ok(Self {
+            device: machine.describe()?,
+            tool_version: env!("CARGO_PKG_VERSION"),
+            protocol: Versions { daemon: version(capset.protocol_version), tool: version(PROTOCOL_VERSION) },
+            segments: vec![vram, ram],
+            nodes: nodes.collect(),
+            doorbell_bytes: capset.doorbell_bytes,
+            secondary_doorbells: capset.secondary_doorbell_bytes > 0,
+            max_control_bytes: capset.max_control_bytes,
+            max_dma_buffer_bytes: capset.max_dma_buffer_bytes,
+        })
+    }
+
+    fn table(&self) -> String {
+        let mut rows = vec![
+            ("device".to_owned(), self.device.clone()),
+            ("tool".to_owned(), self.tool_version.to_owned()),
+            ("protocol".to_owned(), format!("daemon {}, tool {}", self.protocol.daemon, self.protocol.tool)),
+        ];
+        for segment in &self.segments {
+            let size = segment.bytes.map_or("the GPU works in it in place".to_owned(), |bytes| {
+                let visible = segment.cpu_visible_bytes.unwrap_or(0);
+                format!("{} MiB, {} MiB of it visible to the CPU", bytes >> 20, visible >> 20)
+            });
+            rows.push((segment.name.to_owned(), size));
+        }
+        for node in &self.nodes {
+            let state = if node.available { "available" } else { "not available" };
+            let submission = if node.user_mode_submission { ", user-mode submission" } else { "" };
+            let text = format!("{}, {state}{submission}, {} doorbells", node.kind, node.physical_doorbells);
+            rows.push((format!("node {}", node.ordinal), text));
+        }
+        rows.push(("doorbell".to_owned(), format!("{} bytes", self.doorbell_bytes)));
+        let limits = (self.max_control_bytes >> 10, self.max_dma_buffer_bytes >> 10);
+        rows.push((
+            "limits".to_owned(),
+            format!("control message {} KiB, buffer {} KiB", limits.0, limits.1),
+        ));
+        rows.iter().map(|(name, text)| format!("{name:<14}{text}\n")).collect()
+    }
+}
+
+/// Prints it.
+pub fn print(target: &Target, json: bool) -> anyhow::Result<()> {
+    let info = Info::ask(target)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&info)?);
+    } else {
+        print!("{}", info.table());
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! What a program may rely on, whatever the transport: one list of checks, run on each.
+//!
+//! ```text
+//!   machine ─┬─ transport   blobs, mappings, submissions: the trait Transport
+//!            └─ device      buffers, kernels, queues, fences: the API of the driver
+//! ```
+
+pub mod device;
+pub mod transport;
+
+use crate::target::Machine;
+use crate::target::Target;
+
+/// One claim, and how it is tried on a machine that other checks use, too.
+#[derive(Debug, Clone, Copy)]
+pub struct Check {
+    /// The claim.
+    pub claim: &'static str,
+    /// Tries it; the error says what is not so.
+    pub holds: fn(&Machine) -> anyhow::Result<()>,
+}
+
+/// All checks.
+pub fn checks() -> Vec<Check> {
+    [transport::CHECKS, device::CHECKS].concat()
+}
+
+/// `campanile-guest selftest`: one line a check, an error if one failed.
+pub fn run(target: &Target) -> anyhow::Result<()> {
+    let machine = target.machine()?;
+    let mut failed = 0;
+    for check in checks() {
+        match (check.holds)(&machine) {
+            Ok(()) => println!("ok      {}", check.claim),
+            Err(error) => {
+                failed += 1;
+                println!("FAILED  {}: {error:#}", check.claim);
+            }
+        }
+    }
+    anyhow::ensure!(failed == 0, "{failed} checks failed");
+    Ok(())
+}
