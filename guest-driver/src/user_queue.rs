@@ -275,7 +275,9 @@ impl Drop for UserQueue {
     fn drop(&mut self) {
         let shared = self.context.shared();
         // Work that was rung still runs to its end (UMS-126, UMS-146); a device in error ends it.
+        // A suspended context runs nothing.
         if shared.control.transport().is_connected()
+            && !self.context.is_suspended()
             && shared.check().is_ok()
             && let Err(error) = self.last().wait(Some(LAST_WAIT))
         {

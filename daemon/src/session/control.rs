@@ -145,6 +145,8 @@ impl Session {
             message::CREATE_KERNEL => self.create_kernel(origin, bytes),
             message::DESTROY_KERNEL => self.destroy_kernel(origin, &body(bytes)?),
             message::SUBMIT => self.submit_buffer(origin, &body(bytes)?),
+            message::SUSPEND_CONTEXT => self.suspend_context(origin, &body(bytes)?),
+            message::RESUME_CONTEXT => self.resume_context(origin, &body(bytes)?),
             message::WAIT_FENCE => self.wait_fence(origin, &body(bytes)?),
             _ => Err(Status::UnknownMessage.into()),
         }

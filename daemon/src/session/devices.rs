@@ -170,6 +170,13 @@ impl Session {
                 process.destroy_process(entry);
             }
         }
+        for (_, context) in device.contexts.iter() {
+            if let Some((process, entry)) =
+                self.engines[node_index(context.node)].process_mut().zip(context.entry)
+            {
+                process.destroy_context(entry);
+            }
+        }
         self.disown_buffers(context);
         self.forget_kernels(&device);
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();

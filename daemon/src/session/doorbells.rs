@@ -62,6 +62,8 @@ impl Session {
         let device = self.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         let node = queue.node;
+        let entry = device.contexts.get(queue.context).and_then(|context| context.entry);
+        let context = entry.ok_or(Status::DeviceLost)?;
         let flags = if queue.is_exempt { QUEUE_EXEMPT } else { 0 };
         let completed = match queue.kind {
             QueueKind::Ordinary { .. } => return Err(Status::InvalidParameter.into()),
@@ -91,6 +93,8 @@ impl Session {
             process,
             fence_index: index,
             flags,
+            context,
+            reserved: 0,
         };
         let hw_queue = engine
             .create_hw_queue(entry)

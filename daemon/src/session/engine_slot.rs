@@ -44,6 +44,8 @@ pub struct WaitingMessage {
 pub struct InFlight {
     /// The engine's fence id.
     pub fence_id: u64,
+    /// Suspends of its context before it was handed over.
+    pub suspends: u64,
     /// The virtio-gpu context that it belongs to, and the buffer; none once its device has ended.
     pub owner: Option<(u32, Buffer)>,
 }

@@ -193,6 +193,7 @@ impl Session {
         let reason = match slot.alarm().take() {
             Some(Hang::NotYielded) => "it did not yield its node in time",
             Some(Hang::NoProgress) => "it made no progress in time",
+            Some(Hang::NotSuspended) => "it did not suspend a context in time",
             None => return,
         };
         if slot.process().is_some() {

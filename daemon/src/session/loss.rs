@@ -43,6 +43,7 @@ impl Session {
         self.abort_doorbells(context);
         self.cancel_buffers(context);
         self.refuse_waiting_messages(context);
+        self.refuse_suspends(Status::DeviceLost, |of| of.context == context);
         let Ok(device) = self.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.waits) {
             let text = "the device is in error".to_owned();
@@ -115,6 +116,8 @@ impl Session {
             // A new process of the engine has never heard of it.
             if let Ok(device) = self.device_mut(context) {
                 device.presence[index] = None;
+                let of_node = device.contexts.iter_mut().filter(|(_, context)| context.node == node);
+                of_node.for_each(|(_, context)| context.entry = None);
             }
         }
     }

@@ -37,5 +37,6 @@ pub mod revival;
 pub mod segments;
 pub mod state;
 pub mod submission;
+pub mod suspends;
 pub mod table;
 pub mod timeline;

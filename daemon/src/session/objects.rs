@@ -7,10 +7,12 @@ use std::collections::VecDeque;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
+use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::handle::Handle;
 
 use super::kernels::KernelSource;
 use super::page::DevicePage;
+use super::suspends::Holds;
 use super::table::Table;
 use super::timeline::Item;
 use super::timeline::Timeline;
@@ -123,8 +125,14 @@ pub struct Context {
     pub node: NodeKind,
     /// Kernel-mode buffers not yet with the engine.
     pub software_queue: VecDeque<Buffer>,
+    /// Buffers submitted to it, ever.
+    pub submitted: u64,
     /// Whether the run list of its node names it.
     pub listed: bool,
+    /// Its entry in the engine's context table; none once that engine is gone.
+    pub entry: Option<u32>,
+    /// Why it is suspended; not at all, if for no reason.
+    pub held: Holds,
     /// Queues that it has.
     pub queues: u32,
 }
@@ -134,6 +142,12 @@ pub struct Context {
 pub struct Buffer {
     /// The queue that it was submitted to.
     pub queue: Handle,
+    /// The queue's context.
+    pub context: Handle,
+    /// Its place among all buffers of that context.
+    pub serial: u64,
+    /// How far it is, where an engine gave it back.
+    pub saved: Saved,
     /// GPU virtual address.
     pub va: u64,
     /// Bytes.

@@ -116,6 +116,7 @@ impl Session {
         let attention = process.take_attention();
         let sleepy = process.wishes_f1();
         self.collect_completions(node);
+        self.collect_suspends(node);
         for queue in attention {
             self.queue_wants_attention(node, queue);
         }

@@ -138,6 +138,7 @@ impl Session {
     fn convict(&mut self, node: NodeKind, work: Work) -> Option<u32> {
         // What was done before the end counts.
         self.collect_completions(node);
+        self.collect_suspends(node);
         let index = node_index(node);
         let guilty = match work {
             Work::Nothing => None,

@@ -21,6 +21,7 @@ use super::objects::Process;
 use super::objects::node_index;
 use super::pending::Pending;
 use super::segments::Segments;
+use super::suspends::Suspending;
 use super::timeline::Token;
 use crate::vhost::memory::GuestRam;
 use crate::vidmm::allocations::Allocations;
@@ -67,6 +68,7 @@ pub struct Session {
     pub(super) engines: [EngineSlot; 2],
     pub(super) kernel_bytes: usize,
     pub(super) pending: Vec<Pending>,
+    pub(super) suspending: Vec<Suspending>,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     pub(super) guest_memory: Option<Arc<GuestRam>>,
     pub(super) window: Window,
@@ -99,6 +101,7 @@ impl Session {
             engines,
             kernel_bytes: 0,
             pending: Vec::new(),
+            suspending: Vec::new(),
             due: Vec::new(),
             guest_memory: None,
             window: Window::Awaited(Vec::new()),

@@ -14,9 +14,12 @@ use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
+use campanile_protocol::engine::hw_queue::HW_GIVEN_BACK;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::engine::saved::Saved;
+use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 use log::Level;
 
@@ -62,6 +65,9 @@ impl Session {
         }
         let buffer = Buffer {
             queue: message.queue,
+            context,
+            serial: 0,
+            saved: Saved::default(),
             va: message.buffer_va,
             length: message.length,
             fence_value,
@@ -69,14 +75,11 @@ impl Session {
             ring: origin.ring,
             item,
         };
-        let mut list = false;
         if let Some(context) = device.contexts.get_mut(context) {
-            context.software_queue.push_back(buffer);
-            list = !std::mem::replace(&mut context.listed, true);
+            context.submitted += 1;
+            context.software_queue.push_back(Buffer { serial: context.submitted, ..buffer });
         }
-        if list {
-            self.engines[node_index(node)].run_list.push_back((origin.context, context));
-        }
+        self.list_context(origin.context, context);
         count(&self.counters.submissions);
         let engine = self.engines[node_index(node)].process();
         let lingers =
@@ -97,6 +100,28 @@ impl Session {
         }
     }
 
+    /// Puts a context on the run list of its node, where it has something to run and may run it. What an engine still
+    /// has of it from before its last suspend comes back first.
+    pub(super) fn list_context(&mut self, of: u32, handle: Handle) {
+        let Ok(device) = self.device_mut(of) else { return };
+        let Some(context) = device.contexts.get_mut(handle) else { return };
+        let node = node_index(context.node);
+        let may_run = !context.listed && !context.held.any() && !context.software_queue.is_empty();
+        let Some(entry) = context.entry.filter(|_| may_run) else { return };
+        let suspends = self.engines[node].process().map_or(0, |process| process.suspends(entry));
+        let stale = self.engines[node].in_flight.iter().any(|flight| {
+            flight.suspends != suspends
+                && flight.owner.is_some_and(|(context, buffer)| context == of && buffer.context == handle)
+        });
+        if stale {
+            return;
+        }
+        self.engines[node].run_list.push_back((of, handle));
+        if let Some(context) = self.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle)) {
+            context.listed = true;
+        }
+    }
+
     /// Gives buffers to the engine while its hardware queue has room, one context after the other.
     pub(super) fn fill_hw_queue(&mut self, node: NodeKind) {
         let index = node_index(node);
@@ -105,7 +130,10 @@ impl Session {
             let Ok(device) = self.device_mut(of) else { continue };
             let presence = device.presence[index];
             let Some(context) = device.contexts.get_mut(handle) else { continue };
-            let Some(buffer) = context.software_queue.pop_front() else {
+            let entry = context.entry.filter(|_| !context.held.any());
+            let Some((buffer, entry)) =
+                entry.and_then(|entry| Some((context.software_queue.pop_front()?, entry)))
+            else {
                 context.listed = false;
                 continue;
             };
@@ -115,19 +143,26 @@ impl Session {
             }
             let slot = &mut self.engines[index];
             slot.last_fence_id += 1;
+            let suspends = slot.process().map_or(0, |process| process.suspends(entry));
             let submission = HwSubmission {
                 fence_id: slot.last_fence_id,
                 buffer_va: buffer.va,
                 fence_value: buffer.fence_value,
+                suspends,
+                resume_in_packet: buffer.saved.done_in_packet,
+                resume_at: buffer.saved.at,
                 length: buffer.length,
                 process: presence.unwrap_or(u32::MAX),
+                context: entry,
                 fence_index: buffer.queue.index(),
                 flags: if buffer.is_exempt { HW_EXEMPT } else { 0 },
             };
             let fence_id = slot.last_fence_id;
             let submitted = slot.process_mut().map(|process| process.submit_command(submission));
             match submitted {
-                Some(Ok(())) => slot.in_flight.push_back(InFlight { fence_id, owner: Some((of, buffer)) }),
+                Some(Ok(())) => {
+                    slot.in_flight.push_back(InFlight { fence_id, suspends, owner: Some((of, buffer)) })
+                }
                 Some(Err(error)) => {
                     self.journal.line(Level::Error, format_args!("{node:?} hardware queue: {error}"));
                     self.end_item(of, buffer.ring, buffer.item);
@@ -152,13 +187,40 @@ impl Session {
             self.lose_engine(node, "it reported a buffer that it was not given");
             return;
         }
-        if let Some((context, buffer)) = flight.owner {
+        if result.flags & HW_GIVEN_BACK != 0 {
+            self.buffer_given_back(node, flight, result);
+        } else if let Some((context, buffer)) = flight.owner {
             if result.fault != 0 {
                 self.fault_device(context, buffer.queue, result.fault, result.fault_va);
             }
             self.end_item(context, buffer.ring, buffer.item);
             self.release_waiters(context, buffer.queue);
+            self.list_context(context, buffer.context);
         }
         self.fill_hw_queue(node);
+    }
+
+    /// The engine has not done a buffer, since its context was suspended: it is the first of its queue again, and goes on
+    /// from where it is (PRE-31).
+    fn buffer_given_back(&mut self, node: NodeKind, flight: InFlight, result: HwResult) {
+        let Some((of, buffer)) = flight.owner else { return };
+        let index = node_index(node);
+        let entry = self.device(of).ok().and_then(|device| device.contexts.get(buffer.context)?.entry);
+        let process = self.engines[index].process();
+        let suspends = process.zip(entry).map_or(0, |(process, entry)| process.suspends(entry));
+        if suspends == flight.suspends && entry.is_some() {
+            self.end_item(of, buffer.ring, buffer.item);
+            self.lose_engine(node, "it gave a buffer back that nobody had asked for");
+            return;
+        }
+        let saved = Saved { at: result.resume_at, done_in_packet: result.resume_in_packet };
+        let device = self.device_mut(of).ok().filter(|device| device.is_active());
+        let Some(context) = device.and_then(|device| device.contexts.get_mut(buffer.context)) else {
+            self.end_item(of, buffer.ring, buffer.item);
+            return;
+        };
+        let place = context.software_queue.partition_point(|other| other.serial < buffer.serial);
+        context.software_queue.insert(place, Buffer { saved, ..buffer });
+        self.list_context(of, buffer.context);
     }
 }

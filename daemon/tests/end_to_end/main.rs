@@ -17,3 +17,4 @@ mod ums_fences;
 mod ums_power;
 mod ums_queues;
 mod ums_submission;
+mod ums_suspend;

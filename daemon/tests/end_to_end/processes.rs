@@ -4,6 +4,7 @@ use std::fs;
 use std::fs::File;
 use std::sync::atomic::Ordering;
 
+use campanile_host_gpu::memory::bits;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_protocol::engine::block;
@@ -122,7 +123,8 @@ impl EngineView {
             }
             inodes.push(inode);
             let file = File::options().read(true).write(true).open(&path).unwrap();
-            views.push(Self { shared: Mapping::new(file, 0, block::BLOCK_BYTES, Access::ReadOnly).unwrap() });
+            views
+                .push(Self { shared: Mapping::new(file, 0, block::BLOCK_BYTES, Access::ReadWrite).unwrap() });
         }
         views
     }
@@ -175,5 +177,16 @@ impl EngineView {
     /// Whether the engine wants the daemon to look at a queue.
     pub(crate) fn asks_for_attention(&self) -> bool {
         (0..block::ATTENTION_WORDS).any(|index| self.load(block::ATTENTION + index * 8) != 0)
+    }
+
+    /// The suspend fence that the engine has reported for a context entry.
+    pub(crate) fn suspend_reported(&self, context: u32) -> u64 {
+        self.load(block::context_report(context))
+    }
+
+    /// Reports a suspend fence in the engine's place; the daemon sees it when it next looks.
+    pub(crate) fn report_suspend(&self, context: u32, fence: u64) {
+        self.shared.word(block::context_report(context)).unwrap().store(fence, Ordering::Release);
+        bits::raise(&self.shared, block::SUSPEND_REPORTS, context);
     }
 }

@@ -21,4 +21,5 @@ mod processes;
 mod ring;
 mod rings;
 mod scene;
+mod suspends;
 mod wire;

@@ -17,6 +17,7 @@ pub mod process;
 pub mod program;
 pub mod reports;
 pub mod successor;
+pub mod suspends;
 
 /// Why the adapter did not do something.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,14 @@ pub trait Adapter {
     fn create_process(&mut self, root: u64, page_va: u64) -> Result<u32, AdapterError>;
     /// Forgets it.
     fn destroy_process(&mut self, process: u32);
+    /// Makes a context known; resumed (UMS-114).
+    fn create_context(&mut self) -> Result<u32, AdapterError>;
+    /// Forgets it. Nothing of it is left with the engine.
+    fn destroy_context(&mut self, context: u32);
+    /// Stops a context as soon as can be (UMS-108); the fence that the engine reports then (UMS-109).
+    fn suspend_context(&mut self, context: u32) -> u64;
+    /// Lets it run again.
+    fn resume_context(&mut self, context: u32);
     /// Makes a user-mode queue known. `entry.generation` is filled in.
     fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<u16, AdapterError>;
     /// Forgets it.

@@ -18,6 +18,7 @@ use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::slot::DoorbellSlot;
+use campanile_protocol::engine::suspension::Suspension;
 use campanile_protocol::handshake::fence;
 use campanile_protocol::handshake::power;
 use zerocopy::FromBytes;
@@ -29,12 +30,14 @@ use super::indices::Indices;
 use super::program::Memory;
 use super::program::Program;
 use super::program::launch;
+use super::suspends::Contexts;
 use crate::engine::channel::Channel;
 use crate::engine::channel::ChannelError;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
 use crate::engine::message::Start;
 use crate::event::Event;
+use crate::memory::bits;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
 use crate::memory::vram;
@@ -48,7 +51,7 @@ pub struct EngineProcess {
     pub(super) shared: Arc<Mapping>,
     pub(super) event: Event,
     pub(super) wake: Arc<Event>,
-    sequence: u64,
+    pub(super) sequence: u64,
     generation: u64,
     pub(super) submitted: u64,
     pub(super) completed: u64,
@@ -56,6 +59,7 @@ pub struct EngineProcess {
     doorbell_generation: u16,
     processes: Indices,
     queues: Indices,
+    pub(super) contexts: Contexts,
     pub(super) lost: bool,
 }
 
@@ -100,6 +104,7 @@ impl EngineProcess {
             doorbell_generation: 0,
             processes: Indices::new(block::MAX_PROCESSES),
             queues: Indices::new(block::MAX_QUEUES),
+            contexts: Contexts::default(),
             lost: false,
         })
     }
@@ -177,16 +182,13 @@ impl EngineProcess {
 
     /// Has the engine look at a queue's write pointer when it next looks at the slots (UMS-64, UMS-71).
     pub fn ask_look(&self, queue: u16) {
-        let word = block::LOOK + u64::from(queue / 64) * 8;
-        if u32::from(queue) < block::MAX_QUEUES
-            && let Some(word) = self.shared.word(word)
-        {
-            // PAIRS WITH engine/watch.rs `take_looks`: the slot has changed before.
-            word.fetch_or(1 << (queue % 64), Ordering::Release);
+        if u32::from(queue) < block::MAX_QUEUES {
+            // PAIRS WITH engine/watch.rs `refresh`: the slot has changed before.
+            bits::raise(&self.shared, block::LOOK, u32::from(queue));
         }
     }
 
-    fn changed(&mut self) {
+    pub(super) fn changed(&mut self) {
         self.sequence += 1;
         // PAIRS WITH engine/watch.rs `refresh`.
         self.store(block::WATCH_SEQUENCE, self.sequence);
@@ -247,6 +249,28 @@ impl Adapter for EngineProcess {
         self.store(block::process(process), 0);
         self.changed();
         self.processes.retire(process, self.sequence);
+    }
+
+    fn create_context(&mut self) -> Result<u32, AdapterError> {
+        let acknowledged = self.watch_acknowledged();
+        let index = self.contexts.take(acknowledged).ok_or(AdapterError::Full("context entry"))?;
+        // The engine has acknowledged the end of the context before it, and touches neither until it is asked.
+        self.store(block::context_request(index), Suspension::default().word());
+        self.store(block::context_report(index), 0);
+        Ok(index)
+    }
+
+    fn destroy_context(&mut self, context: u32) {
+        self.changed();
+        self.contexts.retire(context, self.sequence);
+    }
+
+    fn suspend_context(&mut self, context: u32) -> u64 {
+        self.change_suspension(context, Suspension::suspend).fence
+    }
+
+    fn resume_context(&mut self, context: u32) {
+        let _resumed = self.change_suspension(context, Suspension::resume);
     }
 
     fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<u16, AdapterError> {

@@ -1,7 +1,7 @@
 //! What an engine reports through the shared block, and how the daemon listens.
 
+use crate::memory::bits;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -50,20 +50,8 @@ impl EngineProcess {
 
     /// Queues that want attention since the last call.
     pub fn take_attention(&self) -> Vec<u16> {
-        let mut queues = Vec::new();
-        for index in 0..block::ATTENTION_WORDS {
-            let Some(word) = self.shared.word(block::ATTENTION + index * 8) else { continue };
-            if word.load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            let mut bits = word.swap(0, Ordering::AcqRel);
-            while bits != 0 {
-                let bit = u64::from(bits.trailing_zeros());
-                bits &= bits - 1;
-                queues.push(u16::try_from(index * 64 + bit).unwrap_or(0));
-            }
-        }
-        queues
+        let queues = bits::take(&self.shared, block::ATTENTION, block::ATTENTION_WORDS);
+        queues.into_iter().map(|queue| u16::try_from(queue).unwrap_or(0)).collect()
     }
 
     /// The fault that stopped a queue: code and address.

@@ -25,6 +25,7 @@ use super::watch::Watch;
 use super::watch::load;
 use crate::event::Event;
 use crate::kernel::name::KernelName;
+use crate::memory::bits;
 use crate::memory::mapping::Mapping;
 use crate::node::buffer::Node;
 use crate::vulkan::pipeline::Pipeline;
@@ -296,9 +297,7 @@ impl Execution {
     }
 
     fn ask_attention(&self, queue: u16) {
-        if let Some(word) = self.machine.shared.word(block::ATTENTION + u64::from(queue / 64) * 8) {
-            word.fetch_or(1 << (queue % 64), Ordering::Release);
-        }
+        bits::raise(&self.machine.shared, block::ATTENTION, u32::from(queue));
         self.events.event.signal();
     }
 

@@ -6,9 +6,11 @@ use campanile_protocol::device_page;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::hw_queue;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
+use campanile_protocol::engine::hw_queue::HW_GIVEN_BACK;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Work;
+use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::packet::Fault;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
@@ -16,6 +18,7 @@ use zerocopy::IntoBytes;
 use super::machine::Machine;
 use super::progress;
 use super::saved;
+use super::suspension;
 use super::user_queue::Outcome;
 use super::watch::Watch;
 use super::watch::load;
@@ -42,9 +45,12 @@ impl KernelQueue {
         self.running.is_some() || load(shared, block::HW_QUEUE_SUBMITTED) != self.completed
     }
 
-    /// Whether a blocked buffer can go on.
+    /// Whether a blocked buffer can go on, or back.
     pub fn is_ready(&self, machine: &Machine, watch: &mut Watch) -> bool {
         let Some((buffer, submission)) = &self.running else { return true };
+        if must_go_back(&machine.shared, submission) {
+            return true;
+        }
         watch
             .process(submission.process)
             .is_none_or(|process| buffer.is_ready(&process.space(&machine.tables, &machine.segments)))
@@ -68,6 +74,12 @@ impl KernelQueue {
             };
             slice.copy_to(&mut bytes);
             let Ok(submission) = HwSubmission::read_from_bytes(&bytes) else { return Outcome::Idle };
+            let handed_over = Saved { at: submission.resume_at, done_in_packet: submission.resume_in_packet };
+            if must_go_back(shared, &submission) {
+                let words = [load(shared, block::HW_QUEUE_SAVED), load(shared, block::HW_QUEUE_SAVED + 8)];
+                let saved = Saved::from_words(words, self.completed).unwrap_or(handed_over);
+                return self.give_back(shared, &submission, saved);
+            }
             let Some(process) = watch.process(submission.process) else {
                 if watch.is_stale(shared) {
                     // It came up after the tables were last read, and before this buffer.
@@ -77,6 +89,7 @@ impl KernelQueue {
             };
             let fetched =
                 Buffer::fetch(&process.space(tables, segments), submission.buffer_va, submission.length)
+                    .and_then(|buffer| buffer.restore(handed_over))
                     .and_then(|buffer| saved::restore(shared, block::HW_QUEUE_SAVED, self.completed, buffer));
             match fetched {
                 Ok(buffer) => self.running = Some((buffer, submission)),
@@ -88,6 +101,10 @@ impl KernelQueue {
         }
         let Some((buffer, submission)) = self.running.as_mut() else { return Outcome::Idle };
         let submission = *submission;
+        if must_go_back(shared, &submission) {
+            let saved = buffer.save();
+            return self.give_back(shared, &submission, saved);
+        }
         progress::begin(shared, Work::HwQueue, submission.flags & HW_EXEMPT != 0);
         let Some(process) = watch.process(submission.process) else {
             return self.report(shared, &submission, Some((Fault::PageFault, submission.buffer_va)));
@@ -124,9 +141,24 @@ impl KernelQueue {
         submission: &HwSubmission,
         fault: Option<(Fault, u64)>,
     ) -> Outcome {
-        self.running = None;
         let (fault, fault_va) = fault.map_or((0, 0), |(fault, address)| (fault as u32, address));
-        let result = HwResult { fence_id: submission.fence_id, fault_va, fault, reserved: 0 };
+        self.end(shared, HwResult { fence_id: submission.fence_id, fault_va, fault, ..HwResult::default() })
+    }
+
+    /// Not done: its context was suspended since it was handed over, and the daemon will hand it over again.
+    fn give_back(&mut self, shared: &Mapping, submission: &HwSubmission, saved: Saved) -> Outcome {
+        let result = HwResult {
+            fence_id: submission.fence_id,
+            flags: HW_GIVEN_BACK,
+            resume_at: saved.at,
+            resume_in_packet: saved.done_in_packet,
+            ..HwResult::default()
+        };
+        self.end(shared, result)
+    }
+
+    fn end(&mut self, shared: &Mapping, result: HwResult) -> Outcome {
+        self.running = None;
         let at = hw_queue::slot(self.completed) + hw_queue::RESULT;
         if let Some(slice) = shared.slice(at, size_of::<HwResult>() as u64) {
             slice.copy_from(result.as_bytes());
@@ -138,4 +170,9 @@ impl KernelQueue {
         }
         Outcome::WakeWaiter
     }
+}
+
+/// Whether a suspend came between: also one that is over, since what was behind the buffer may have been given back.
+fn must_go_back(shared: &Mapping, submission: &HwSubmission) -> bool {
+    suspension::of(shared, submission.context).fence != submission.suspends
 }

@@ -25,5 +25,6 @@ pub mod progress;
 pub mod sandbox;
 pub mod saved;
 pub mod start;
+pub mod suspension;
 pub mod user_queue;
 pub mod watch;

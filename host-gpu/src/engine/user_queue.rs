@@ -69,6 +69,8 @@ pub struct UserQueue {
     running: Option<(Buffer, RingEntry)>,
     /// A look found the ring control on the move.
     owes_look: bool,
+    /// Its context is suspended.
+    is_held: bool,
     stopped: bool,
 }
 
@@ -86,6 +88,7 @@ impl UserQueue {
             resolved: None,
             running: None,
             owes_look: false,
+            is_held: false,
             stopped: false,
         }
     }
@@ -120,9 +123,21 @@ impl UserQueue {
         }
     }
 
+    /// Puts it aside while its context is suspended: nothing of it runs, and nothing that it resolved is kept. What it
+    /// ran is saved in the shared block, and goes on from there.
+    pub fn hold(&mut self, is_held: bool) {
+        if is_held && !self.is_held {
+            self.running = None;
+            self.resolved = None;
+        }
+        self.is_held = is_held;
+    }
+
     /// Whether there is something to do.
     pub fn has_work(&self) -> bool {
-        !self.stopped && (self.running.is_some() || self.owes_look || self.write_pointer != self.consumed)
+        !self.stopped
+            && !self.is_held
+            && (self.running.is_some() || self.owes_look || self.write_pointer != self.consumed)
     }
 
     /// Whether a blocked queue can go on.
@@ -188,7 +203,7 @@ impl UserQueue {
         process: &mut Process,
         should_pause: &mut dyn FnMut() -> bool,
     ) -> Outcome {
-        if self.stopped {
+        if self.stopped || self.is_held {
             return Outcome::Idle;
         }
         let Machine { shared, tables, segments, node } = machine;

@@ -15,7 +15,9 @@ use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::doorbell;
 use zerocopy::FromBytes;
 
+use super::suspension;
 use super::user_queue::UserQueue;
+use crate::memory::bits;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::memory::segment::Place;
@@ -102,7 +104,10 @@ impl Watch {
         let sequence = load(shared, block::WATCH_SEQUENCE);
         // Before the slots are read: who is looked at here has its new slot below, and who gets a slot later is
         // looked at later.
-        take_looks(shared, &mut look);
+        // PAIRS WITH adapter/process.rs `ask_look`.
+        for queue in bits::take(shared, block::LOOK, block::LOOK_WORDS) {
+            look(u16::try_from(queue).unwrap_or(u16::MAX));
+        }
         let slots: Vec<DoorbellSlot> = (0..block::MAX_DOORBELLS)
             .map(|index| DoorbellSlot(load(shared, block::doorbell(index))))
             .collect();
@@ -129,6 +134,9 @@ impl Watch {
                     if !self.queues.get(&index).is_some_and(|queue| queue.is_of(&entry)) {
                         self.queues.insert(index, UserQueue::new(shared, index, entry));
                     }
+                    if let Some(queue) = self.queues.get_mut(&index) {
+                        queue.hold(suspension::of(shared, entry.context).is_suspended);
+                    }
                 }
             }
         }
@@ -142,6 +150,7 @@ impl Watch {
             }
         }
         self.watched = slots.iter().any(|slot| slot.is_watching());
+        suspension::report(shared);
         self.sequence = sequence;
         if let Some(ack) = shared.word(block::WATCH_ACK) {
             ack.store(sequence, Ordering::Release);
@@ -180,21 +189,6 @@ impl Watch {
 /// A word of the shared block, with acquire.
 pub fn load(shared: &Mapping, offset: u64) -> u64 {
     shared.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
-}
-
-/// Takes the queues whose doorbell was connected or taken away: every one, though the slots may have changed more
-/// than once since they were read.
-fn take_looks(shared: &Mapping, look: &mut impl FnMut(u16)) {
-    for index in 0..block::LOOK_WORDS {
-        let Some(word) = shared.word(block::LOOK + index * 8) else { continue };
-        // PAIRS WITH adapter/process.rs `ask_look`.
-        let mut bits = if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Acquire) };
-        while bits != 0 {
-            let bit = u64::from(bits.trailing_zeros());
-            bits &= bits - 1;
-            look(u16::try_from(index * 64 + bit).unwrap_or(u16::MAX));
-        }
-    }
 }
 
 fn read<T: FromBytes>(shared: &Mapping, offset: u64) -> Option<T> {

@@ -71,8 +71,31 @@ pub const QUEUE_FAULT: u64 = 208;
 pub const QUEUE_FAULT_VA: u64 = 216;
 /// How far the oldest buffer is, where it was put aside ([`super::saved::Saved`]), within a queue entry; engine.
 pub const QUEUE_SAVED: u64 = 224;
+/// One bit a context: its [`CONTEXT_REQUEST`] has changed. Raised after that word; daemon (or), engine (swap).
+pub const SUSPENDS: u64 = QUEUES + MAX_QUEUES as u64 * QUEUE_BYTES;
+/// Words of [`SUSPENDS`] and of [`SUSPEND_REPORTS`].
+pub const SUSPEND_WORDS: u64 = MAX_CONTEXTS as u64 / 64;
+/// One bit a context: its [`CONTEXT_REPORT`] has changed. Raised after that word; engine (or), daemon (swap).
+pub const SUSPEND_REPORTS: u64 = SUSPENDS + SUSPEND_WORDS * 8;
+/// Contexts that an engine can serve.
+pub const MAX_CONTEXTS: u32 = 4096;
+/// Whether a context may run ([`super::suspension::Suspension`]), one word a context; daemon.
+pub const CONTEXT_REQUEST: u64 = SUSPEND_REPORTS + SUSPEND_WORDS * 8;
+/// The last suspend fence that the engine reports (UMS-109), one word a context; engine, and the daemon while no
+/// process runs.
+pub const CONTEXT_REPORT: u64 = CONTEXT_REQUEST + MAX_CONTEXTS as u64 * 8;
 /// Bytes of the block.
-pub const BLOCK_BYTES: u64 = QUEUES + MAX_QUEUES as u64 * QUEUE_BYTES;
+pub const BLOCK_BYTES: u64 = (CONTEXT_REPORT + MAX_CONTEXTS as u64 * 8).next_multiple_of(4096);
+
+/// Where the request word of context entry `index` lies.
+pub const fn context_request(index: u32) -> u64 {
+    CONTEXT_REQUEST + index as u64 * 8
+}
+
+/// Where the report word of context entry `index` lies.
+pub const fn context_report(index: u32) -> u64 {
+    CONTEXT_REPORT + index as u64 * 8
+}
 
 /// Where process entry `index` lies.
 pub const fn process(index: u32) -> u64 {
@@ -124,6 +147,10 @@ pub struct QueueEntry {
     pub fence_index: u32,
     /// `QUEUE_*`.
     pub flags: u32,
+    /// Index of its context entry.
+    pub context: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// In [`QueueEntry::flags`]: no timeout holds for its work (UMS-27).

@@ -29,10 +29,19 @@ pub struct HwSubmission {
     pub buffer_va: u64,
     /// What to store in the progress fence.
     pub fence_value: u64,
+    /// Suspends of its context before it was handed over: when there is one more, it is given back
+    /// ([`super::suspension`]).
+    pub suspends: u64,
+    /// Bytes done of the packet at `resume_at`, where it was given back before.
+    pub resume_in_packet: u64,
+    /// Bytes of packets done, where it was given back before.
+    pub resume_at: u32,
     /// Bytes.
     pub length: u32,
     /// Index of the process entry whose address space it runs in.
     pub process: u32,
+    /// Index of its context entry.
+    pub context: u32,
     /// Index of the progress fence in the device page.
     pub fence_index: u32,
     /// `HW_*`.
@@ -52,6 +61,18 @@ pub struct HwResult {
     pub fault_va: u64,
     /// 0, or a [`crate::packet::Fault`].
     pub fault: u32,
+    /// `HW_*`.
+    pub flags: u32,
+    /// With [`HW_GIVEN_BACK`]: bytes done of the packet at `resume_at`.
+    pub resume_in_packet: u64,
+    /// With [`HW_GIVEN_BACK`]: bytes of packets done.
+    pub resume_at: u32,
     /// Zero.
     pub reserved: u32,
 }
+
+/// In [`HwResult::flags`]: not done; its context was suspended (UMS-102).
+pub const HW_GIVEN_BACK: u32 = 1;
+
+const _: () = assert!(size_of::<HwSubmission>() as u64 <= RESULT, "a submission fits the daemon's line");
+const _: () = assert!(size_of::<HwResult>() as u64 <= SLOT_BYTES - RESULT, "a result fits the engine's line");

@@ -21,3 +21,4 @@ pub mod hw_queue;
 pub mod progress;
 pub mod saved;
 pub mod slot;
+pub mod suspension;
