@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateDoorbell;
@@ -38,9 +37,6 @@ use crate::transport::blob::BlobMemory;
 
 /// Where the ring begins in its buffer, behind the ring control.
 const RING_OFFSET: u64 = 4096;
-
-/// How long the end of a queue waits for its last buffer.
-const LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// How a user-mode queue is made.
 #[derive(Debug, Clone, Copy)]
@@ -274,15 +270,7 @@ impl UserQueue {
 impl Drop for UserQueue {
     fn drop(&mut self) {
         let shared = self.context.shared();
-        // Work that was rung still runs to its end (UMS-126, UMS-146); a device in error ends it.
-        // A suspended context runs nothing.
-        if shared.control.transport().is_connected()
-            && !self.context.is_suspended()
-            && shared.check().is_ok()
-            && let Err(error) = self.last().wait(Some(LAST_WAIT))
-        {
-            log::debug!("the last buffer of a queue: {error}");
-        }
+        // Answered when what was rung has run to its end (UMS-126, UMS-146).
         destroy(shared, "DESTROY_DOORBELL", message::DESTROY_DOORBELL, self.bell.doorbell);
         destroy(shared, "DESTROY_QUEUE", message::DESTROY_QUEUE, self.created.queue);
     }

@@ -146,6 +146,7 @@ impl Host {
                 vram_bytes: vgpu.vram_bytes,
                 doorbells: options.doorbells,
                 spin: options.spin,
+                timeout: options.timeout,
                 sandbox: options.sandbox,
                 window: options.window,
                 vulkan_device: options.vulkan_device.clone(),

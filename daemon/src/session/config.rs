@@ -29,6 +29,8 @@ pub struct Config {
     pub doorbells: u32,
     /// How long an engine spins without work before F1.
     pub spin: Duration,
+    /// How long work may stand still (TDR-13).
+    pub timeout: Duration,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
     /// Whether the front-end is offered a window onto video memory.

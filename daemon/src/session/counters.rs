@@ -20,6 +20,8 @@ pub struct Counters {
     pub f1_transitions: AtomicU64,
     /// Kernel-mode submissions.
     pub submissions: AtomicU64,
+    /// Last-queued words behind what was done (UMS-88).
+    pub last_queued_errors: AtomicU64,
     /// Devices put in error.
     pub devices_lost: AtomicU64,
     /// Engines reset: replaced, with nobody lost but whose work they ran.

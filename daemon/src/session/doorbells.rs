@@ -103,6 +103,7 @@ impl Session {
             queue: message.queue,
             node,
             state: DoorbellState::Retry,
+            is_draining: false,
             was_connected: false,
             hw_queue: Some(hw_queue),
             ring,
@@ -153,6 +154,7 @@ impl Session {
     pub(super) fn connect_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
         let device = self.device(origin.context)?;
         let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
+        (!doorbell.is_draining).or(Status::Busy)?;
         match doorbell.state.connect() {
             Connect::Already => {}
             Connect::Refused => return Err(Status::DeviceLost.into()),
@@ -243,25 +245,37 @@ impl Session {
         }
     }
 
-    /// DESTROY_DOORBELL (UMS-78, UMS-79).
+    /// DESTROY_DOORBELL (UMS-78, UMS-79): disconnects, and waits for what was rung (UMS-126).
     pub(super) fn destroy_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
-        self.device(origin.context)?.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
-        self.retry_doorbell(Holder { context: origin.context, doorbell: message.handle });
-        let device = self.device_mut(origin.context)?;
-        let doorbell = device.doorbells.remove(message.handle).ok_or(Status::InvalidHandle)?;
+        let device = self.device(origin.context)?;
+        let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
+        (!doorbell.is_draining).or(Status::Busy)?;
+        let holder = Holder { context: origin.context, doorbell: message.handle };
+        self.retry_doorbell(holder);
+        if self.drain(origin, holder)? {
+            return Ok(Handled::Parked);
+        }
+        self.remove_doorbell(holder)?;
+        Ok(Handled::done())
+    }
+
+    /// Forgets a doorbell that is disconnected, and its queue with the engine.
+    pub(super) fn remove_doorbell(&mut self, holder: Holder) -> Result<(), Refused> {
+        let device = self.device_mut(holder.context)?;
+        let doorbell = device.doorbells.remove(holder.doorbell).ok_or(Status::InvalidHandle)?;
         let engine = self.engines[node_index(doorbell.node)].process_mut();
         let reached = engine.zip(doorbell.hw_queue).map_or(0, |(engine, hw_queue)| {
             engine.destroy_hw_queue(hw_queue);
             engine.queue_completed(hw_queue)
         });
-        if let Some(queue) = self.device_mut(origin.context)?.queues.get_mut(doorbell.queue)
+        if let Some(queue) = self.device_mut(holder.context)?.queues.get_mut(doorbell.queue)
             && let QueueKind::UserMode { completed, .. } = queue.kind
         {
             queue.kind = QueueKind::UserMode { doorbell: None, completed: completed.max(reached) };
         }
         let barrier = Barrier::raise(&mut self.engines);
         self.after(barrier, Action::Release(vec![doorbell.ring, doorbell.control]));
-        Ok(Handled::done())
+        Ok(())
     }
 
     /// NOTIFY: valid for any queue of the process; the engine looks at its rings (UMS-94, UMS-96).
@@ -306,7 +320,10 @@ impl Session {
             self.engines[node_index(node)].process().and_then(|process| process.queue_fault(hw_queue));
         match fault {
             Some((fault, address)) => self.fault_device(context, queue, fault, address),
-            None => self.release_waiters(context, queue),
+            None => {
+                self.release_waiters(context, queue);
+                self.look_at_drains();
+            }
         }
     }
 

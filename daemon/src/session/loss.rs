@@ -44,6 +44,7 @@ impl Session {
         self.cancel_buffers(context);
         self.refuse_waiting_messages(context);
         self.refuse_suspends(Status::DeviceLost, |of| of.context == context);
+        self.look_at_drains();
         let Ok(device) = self.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.waits) {
             let text = "the device is in error".to_owned();

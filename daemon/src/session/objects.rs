@@ -201,6 +201,8 @@ pub struct Doorbell {
     pub node: NodeKind,
     /// Where it stands.
     pub state: DoorbellState,
+    /// Whether its end waits for what was rung (UMS-126): it is no longer connected.
+    pub is_draining: bool,
     /// Whether it was ever connected: before that, what is in its ring reaches nobody (UMS-34).
     pub was_connected: bool,
     /// Entry in the engine's queue table; none once the device is in error, or that engine gone.

@@ -13,6 +13,7 @@ use rustix::event::epoll;
 use super::blobs::Blob;
 use super::config::Config;
 use super::counters::Counters;
+use super::drains::Drain;
 use super::engine_slot::EngineSlot;
 use super::engines::Wakeup;
 use super::journal::Journal;
@@ -23,6 +24,7 @@ use super::pending::Pending;
 use super::segments::Segments;
 use super::suspends::Suspending;
 use super::timeline::Token;
+use super::timer::Timer;
 use crate::vhost::memory::GuestRam;
 use crate::vidmm::allocations::Allocations;
 use crate::vidmm::vram::VideoMemory;
@@ -69,6 +71,8 @@ pub struct Session {
     pub(super) kernel_bytes: usize,
     pub(super) pending: Vec<Pending>,
     pub(super) suspending: Vec<Suspending>,
+    pub(super) drains: Vec<Drain>,
+    pub(super) timer: Timer,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     pub(super) guest_memory: Option<Arc<GuestRam>>,
     pub(super) window: Window,
@@ -88,6 +92,9 @@ impl Session {
             let data = epoll::EventData::new_u64(Wakeup::Alarm(node).data());
             epoll::add(&epoll, engines[node_index(node)].alarm().as_fd(), data, epoll::EventFlags::IN)?;
         }
+        let timer = Timer::new()?;
+        let data = epoll::EventData::new_u64(Wakeup::Timer.data());
+        epoll::add(&epoll, timer.as_fd(), data, epoll::EventFlags::IN)?;
         let journal = Journal::new(&config.name);
         Ok(Self {
             config,
@@ -102,6 +109,8 @@ impl Session {
             kernel_bytes: 0,
             pending: Vec::new(),
             suspending: Vec::new(),
+            drains: Vec::new(),
+            timer,
             due: Vec::new(),
             guest_memory: None,
             window: Window::Awaited(Vec::new()),
@@ -185,9 +194,16 @@ impl Session {
                 Some(Wakeup::Event(node)) => self.engine_event(node),
                 Some(Wakeup::Channel(node)) => self.engine_responses(node),
                 Some(Wakeup::Alarm(node)) => self.engine_alarm(node),
+                Some(Wakeup::Timer) => self.timer_event(),
                 None => {}
             }
         }
+    }
+
+    /// A moment that something waited for has come.
+    fn timer_event(&mut self) {
+        self.timer.drain();
+        self.look_at_drains();
     }
 }
 

@@ -12,6 +12,7 @@ mod support;
 mod tdr;
 mod ums_connections;
 mod ums_doorbells;
+mod ums_drains;
 mod ums_endings;
 mod ums_fences;
 mod ums_power;

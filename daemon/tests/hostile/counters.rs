@@ -14,6 +14,7 @@ use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
+use campanile_protocol::control::message;
 use campanile_protocol::control::status::Status;
 
 use crate::attacker::Attacker;
@@ -58,6 +59,12 @@ fn what_is_refused_is_counted() {
     vm.raw_chain(0, &[empty]).unwrap().wait(Some(NEVER)).unwrap();
     assert_eq!((shell.get(Count::Malformed), load(&counters.refused_commands)), (1, 4));
     let ring = Ring::new(&attacker);
+    ring.run_first(&attacker, &[]);
+    ring.reached(&attacker, 1);
+    // Last-queued is zero, behind what was done (UMS-88).
+    assert_eq!(attacker.named(message::DESTROY_DOORBELL, ring.bell.doorbell), Status::Ok);
+    assert_eq!(load(&counters.last_queued_errors), 1);
+    let ring = Ring::at(&attacker, 1 << 33);
     ring.ring(&attacker, u64::MAX);
     attacker.fault();
     assert_eq!(load(&counters.devices_lost), 1);

@@ -283,6 +283,8 @@ impl Adapter for EngineProcess {
             (block::QUEUE_FAULT, 0),
             (block::QUEUE_FAULT_VA, 0),
             (block::QUEUE_SAVED, 0),
+            (block::QUEUE_DRAIN, 0),
+            (block::QUEUE_DRAINED, 0),
         ];
         for (offset, value) in words {
             self.store(place + offset, value);

@@ -61,6 +61,19 @@ impl EngineProcess {
         (fault != 0).then(|| (fault, self.load(base + block::QUEUE_FAULT_VA)))
     }
 
+    /// Has the engine say when a queue, whose doorbell is disconnected, has nothing left to run.
+    pub fn drain_queue(&mut self, queue: u16) {
+        self.store(block::queue(u32::from(queue)) + block::QUEUE_DRAIN, 1);
+        // Rung or not: the last look tells what there is.
+        self.ask_look(queue);
+        self.changed();
+    }
+
+    /// Whether it has said so.
+    pub fn queue_is_drained(&self, queue: u16) -> bool {
+        self.load(block::queue(u32::from(queue)) + block::QUEUE_DRAINED) != 0
+    }
+
     /// The last progress fence value that the engine says it stored for a queue.
     pub fn queue_completed(&self, queue: u16) -> u64 {
         self.load(block::queue(u32::from(queue)) + block::QUEUE_COMPLETED)

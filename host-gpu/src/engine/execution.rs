@@ -170,6 +170,9 @@ impl Execution {
                     if queue.has_work() && !self.runnable.contains(&index) && !self.blocked.contains(&index) {
                         self.runnable.push_back(index);
                     }
+                    if queue.report_drained(&self.machine.shared) {
+                        self.ask_attention(index);
+                    }
                 }
             }
             self.events.event.signal();
@@ -281,6 +284,7 @@ impl Execution {
         progress::begin(&shared, Work::UserQueue(index), queue.is_exempt());
         let outcome = queue.turn(&mut self.machine, process, &mut should_pause);
         let more = queue.has_work();
+        let drained = !more && queue.report_drained(&shared);
         progress::end(&shared);
         match outcome {
             Outcome::Blocked => {
@@ -293,6 +297,9 @@ impl Execution {
         }
         if more {
             self.runnable.push_back(index);
+        }
+        if drained {
+            self.ask_attention(index);
         }
     }
 

@@ -133,6 +133,16 @@ impl UserQueue {
         self.is_held = is_held;
     }
 
+    /// Tells the daemon, if it waits for that, that nothing is left to run. True when it must be signalled.
+    pub fn report_drained(&self, shared: &Mapping) -> bool {
+        let base = block::queue(u32::from(self.index));
+        if self.has_work() || load(shared, base + block::QUEUE_DRAIN) == 0 {
+            return false;
+        }
+        // PAIRS WITH adapter/reports.rs `queue_is_drained`.
+        shared.word(base + block::QUEUE_DRAINED).is_some_and(|word| word.swap(1, Ordering::Release) == 0)
+    }
+
     /// Whether there is something to do.
     pub fn has_work(&self) -> bool {
         !self.stopped

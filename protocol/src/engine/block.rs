@@ -61,6 +61,8 @@ pub const MAX_QUEUES: u32 = 1024;
 pub const QUEUE_BYTES: u64 = 256;
 /// MonitoredValue of the queue's progress fence (UMS-133), within a queue entry; daemon.
 pub const QUEUE_MONITORED: u64 = 128;
+/// Not zero when the daemon waits for the queue to have nothing left ([`QUEUE_DRAINED`]), within a queue entry; daemon.
+pub const QUEUE_DRAIN: u64 = 136;
 /// Entries consumed, within a queue entry; engine.
 pub const QUEUE_CONSUMED: u64 = 192;
 /// Last progress fence value stored, within a queue entry; engine.
@@ -71,6 +73,8 @@ pub const QUEUE_FAULT: u64 = 208;
 pub const QUEUE_FAULT_VA: u64 = 216;
 /// How far the oldest buffer is, where it was put aside ([`super::saved::Saved`]), within a queue entry; engine.
 pub const QUEUE_SAVED: u64 = 224;
+/// Not zero once a queue that is drained has nothing left to run, within a queue entry; engine.
+pub const QUEUE_DRAINED: u64 = 240;
 /// One bit a context: its [`CONTEXT_REQUEST`] has changed. Raised after that word; daemon (or), engine (swap).
 pub const SUSPENDS: u64 = QUEUES + MAX_QUEUES as u64 * QUEUE_BYTES;
 /// Words of [`SUSPENDS`] and of [`SUSPEND_REPORTS`].
