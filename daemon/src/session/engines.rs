@@ -33,6 +33,8 @@ pub enum Wakeup {
     Channel(NodeKind),
     /// The supervisor's alarm.
     Alarm(NodeKind),
+    /// The operator's orders.
+    Orders,
 }
 
 impl Wakeup {
@@ -42,6 +44,7 @@ impl Wakeup {
             Self::Event(node) => node_index(node) as u64,
             Self::Channel(node) => 2 + node_index(node) as u64,
             Self::Alarm(node) => 4 + node_index(node) as u64,
+            Self::Orders => 6,
         }
     }
 
@@ -52,6 +55,7 @@ impl Wakeup {
             0 => Some(Self::Event(node)),
             1 => Some(Self::Channel(node)),
             2 => Some(Self::Alarm(node)),
+            3 => Some(Self::Orders),
             _ => None,
         }
     }

@@ -23,6 +23,7 @@ pub mod devices;
 pub mod doorbells;
 pub mod engine_slot;
 pub mod engines;
+pub mod errands;
 pub mod journal;
 pub mod kernels;
 pub mod loss;

@@ -86,8 +86,10 @@ impl Session {
             let data = epoll::EventData::new_u64(Wakeup::Alarm(node).data());
             epoll::add(&epoll, engines[node_index(node)].alarm().as_fd(), data, epoll::EventFlags::IN)?;
         }
+        let data = epoll::EventData::new_u64(Wakeup::Orders.data());
+        epoll::add(&epoll, config.orders.as_fd(), data, epoll::EventFlags::IN)?;
         let journal = Journal::new(&config.name);
-        Ok(Self {
+        let session = Self {
             config,
             journal,
             counters,
@@ -103,7 +105,9 @@ impl Session {
             guest_memory: None,
             window: Window::Awaited(Vec::new()),
             epoll,
-        })
+        };
+        session.config.orders.begin_session();
+        Ok(session)
     }
 
     /// Readable when [`Self::event`] has something to do.
@@ -182,6 +186,7 @@ impl Session {
                 Some(Wakeup::Event(node)) => self.engine_event(node),
                 Some(Wakeup::Channel(node)) => self.engine_responses(node),
                 Some(Wakeup::Alarm(node)) => self.engine_alarm(node),
+                Some(Wakeup::Orders) => self.run_errands(),
                 None => {}
             }
         }
@@ -190,6 +195,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.config.orders.end_session();
         self.stop_engines();
     }
 }
