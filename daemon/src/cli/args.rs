@@ -10,6 +10,7 @@ use clap::Subcommand;
 
 use super::size::parse_size;
 use crate::host::start::VgpuOptions;
+use crate::operator::verb::Verb;
 
 /// Campanile: a host daemon that gives virtual machines a paravirtual GPU.
 #[derive(Debug, Parser)]
@@ -25,6 +26,8 @@ pub struct Arguments {
 pub enum Command {
     /// Serve vGPUs to VMMs.
     Serve(ServeArguments),
+    /// Ask something of a daemon that serves.
+    Ctl(CtlArguments),
     /// Start a daemon, attach a guest, render a Mandelbrot picture, check it, and measure.
     Demo(MeasureArguments),
     /// Measure.
@@ -49,9 +52,26 @@ pub struct ServeArguments {
     /// A vGPU: name=NAME,socket=PATH,vram=SIZE. May be given several times.
     #[arg(long, value_name = "SPEC", value_parser = parse_vgpu)]
     pub vgpu: Vec<VgpuOptions>,
+    /// Socket on which `campanile ctl` reaches the daemon; only this user can.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Common settings.
     #[command(flatten)]
     pub engine: EngineArguments,
+}
+
+/// `campanile ctl`.
+#[derive(Debug, Args)]
+pub struct CtlArguments {
+    /// The daemon's control socket, as in `campanile serve --control PATH`.
+    #[arg(long, value_name = "PATH", env = "CAMPANILE_CONTROL")]
+    pub control: PathBuf,
+    /// Print the answer as JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to ask.
+    #[command(subcommand)]
+    pub verb: Verb,
 }
 
 /// Settings of engines.

@@ -67,6 +67,11 @@ impl Slots {
             .map_or(Taken::None, |(_, index, holder)| Taken::Victim(index, holder))
     }
 
+    /// Slots that are held.
+    pub fn in_use(&self) -> usize {
+        self.held.iter().flatten().count()
+    }
+
     /// Gives a slot to a holder.
     pub fn hold(&mut self, slot: u32, holder: Holder, progress: u64) {
         self.looks += 1;

@@ -10,6 +10,10 @@ use campanile_protocol::PAGE_SIZE;
 
 use super::probe::probe_compute;
 use crate::front::gpu::device::GpuDevice;
+use crate::operator::desk;
+use crate::operator::desk::Desk;
+use crate::operator::socket::ControlSocket;
+use crate::orders::Orders;
 use crate::session::config::Compute;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
@@ -48,6 +52,8 @@ pub struct HostOptions {
     pub vulkan_device: Option<String>,
     /// What engines are started from.
     pub program: Program,
+    /// Where the operator's socket is, if there is one.
+    pub control: Option<PathBuf>,
 }
 
 /// Smallest video memory: aperture and local memory of a few MiB.
@@ -73,6 +79,9 @@ pub enum HostError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The operator's socket could not be set up.
+    #[error("control socket")]
+    Control(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The daemon itself could not be set up.
     #[error("starting the daemon")]
     System(#[from] io::Error),
@@ -93,6 +102,8 @@ pub struct Vgpu {
 /// A daemon that serves. Dropping it ends every session.
 #[derive(Debug)]
 pub struct Host {
+    /// Where the operator asks; the first to go, while there still is somebody to answer for.
+    pub control: Option<ControlSocket>,
     /// Its vGPUs.
     pub vgpus: Vec<Vgpu>,
     /// Whether it computes.
@@ -140,7 +151,9 @@ impl Host {
             Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
         }
         let mut vgpus = Vec::with_capacity(options.vgpus.len());
+        let mut known = Vec::with_capacity(options.vgpus.len());
         for vgpu in &options.vgpus {
+            let orders = Arc::new(Orders::new()?);
             let config = Arc::new(Config {
                 name: vgpu.name.clone(),
                 vram_bytes: vgpu.vram_bytes,
@@ -153,6 +166,7 @@ impl Host {
                 program: options.program.clone(),
                 compute: compute.clone(),
                 supervisor: Arc::clone(&supervisor),
+                orders: Arc::clone(&orders),
             });
             let counters = Arc::new(Counters::default());
             let shell_counters = Arc::new(ShellCounters::default());
@@ -169,9 +183,22 @@ impl Host {
                 vgpu.vram_bytes >> 20,
                 vgpu.socket.display()
             );
+            known.push(desk::Vgpu {
+                name: vgpu.name.clone(),
+                socket: vgpu.socket.clone(),
+                vram_bytes: vgpu.vram_bytes,
+                orders,
+                counters: Arc::clone(&counters),
+                shell_counters: Arc::clone(&shell_counters),
+            });
             vgpus.push(Vgpu { name: vgpu.name.clone(), counters, shell_counters, socket });
         }
-        Ok(Self { vgpus, compute })
+        let control = options.control.as_deref().map(|path| ControlSocket::spawn(path, Desk::new(known)));
+        let control = control.transpose().map_err(|error| HostError::Control(error.into()))?;
+        if let Some(control) = &control {
+            log::info!("control socket: {}", control.path().display());
+        }
+        Ok(Self { control, vgpus, compute })
     }
 }
 

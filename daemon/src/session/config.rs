@@ -7,6 +7,7 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
 
+use crate::orders::Orders;
 use crate::supervisor::thread::Supervisor;
 
 /// Whether the machine can compute.
@@ -43,6 +44,8 @@ pub struct Config {
     pub compute: Compute,
     /// Who gives turns.
     pub supervisor: Arc<Supervisor>,
+    /// What the operator asks of it.
+    pub orders: Arc<Orders>,
 }
 
 impl Config {

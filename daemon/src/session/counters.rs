@@ -30,6 +30,26 @@ pub struct Counters {
     pub engines_lost: AtomicU64,
 }
 
+impl Counters {
+    /// All counts, by name.
+    pub fn all(&self) -> [(&'static str, u64); 11] {
+        [
+            ("refused_commands", &self.refused_commands),
+            ("control_messages", &self.control_messages),
+            ("refused_messages", &self.refused_messages),
+            ("connects", &self.connects),
+            ("victims", &self.victims),
+            ("f1_transitions", &self.f1_transitions),
+            ("submissions", &self.submissions),
+            ("last_queued_errors", &self.last_queued_errors),
+            ("devices_lost", &self.devices_lost),
+            ("engines_reset", &self.engines_reset),
+            ("engines_lost", &self.engines_lost),
+        ]
+        .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
+    }
+}
+
 /// One more.
 pub fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);

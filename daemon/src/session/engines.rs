@@ -35,6 +35,8 @@ pub enum Wakeup {
     Alarm(NodeKind),
     /// The session's timer.
     Timer,
+    /// The operator's orders.
+    Orders,
 }
 
 impl Wakeup {
@@ -45,6 +47,7 @@ impl Wakeup {
             Self::Channel(node) => 2 + node_index(node) as u64,
             Self::Alarm(node) => 4 + node_index(node) as u64,
             Self::Timer => 6,
+            Self::Orders => 8,
         }
     }
 
@@ -56,6 +59,7 @@ impl Wakeup {
             1 => Some(Self::Channel(node)),
             2 => Some(Self::Alarm(node)),
             3 => Some(Self::Timer),
+            4 => Some(Self::Orders),
             _ => None,
         }
     }

@@ -114,11 +114,8 @@ impl Session {
             .collect();
         for context in affected {
             self.put_device_in_error(context, device_page::DEVICE_RESET);
-            // A new process of the engine has never heard of it.
             if let Ok(device) = self.device_mut(context) {
-                device.presence[index] = None;
-                let of_node = device.contexts.iter_mut().filter(|(_, context)| context.node == node);
-                of_node.for_each(|(_, context)| context.entry = None);
+                device.forget_engine(node);
             }
         }
     }

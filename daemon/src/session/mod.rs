@@ -24,6 +24,7 @@ pub mod doorbells;
 pub mod drains;
 pub mod engine_slot;
 pub mod engines;
+pub mod errands;
 pub mod journal;
 pub mod kernels;
 pub mod loss;

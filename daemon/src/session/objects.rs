@@ -98,6 +98,13 @@ impl Device {
         self.status == device_page::DEVICE_ACTIVE
     }
 
+    /// An engine is gone with all that it knew: the next process of its node has never heard of this device.
+    pub fn forget_engine(&mut self, node: NodeKind) {
+        self.presence[node_index(node)] = None;
+        let of_node = self.contexts.iter_mut().filter(|(_, context)| context.node == node);
+        of_node.for_each(|(_, context)| context.entry = None);
+    }
+
     /// The mapping that holds all of `va .. va + size`, and how far into its allocation that is.
     pub fn find_mapping(&self, va: u64, size: u64) -> Option<(&GpuMapping, u64)> {
         let (&start, mapping) = self.mappings.range(..=va).next_back()?;

@@ -95,8 +95,10 @@ impl Session {
         let timer = Timer::new()?;
         let data = epoll::EventData::new_u64(Wakeup::Timer.data());
         epoll::add(&epoll, timer.as_fd(), data, epoll::EventFlags::IN)?;
+        let data = epoll::EventData::new_u64(Wakeup::Orders.data());
+        epoll::add(&epoll, config.orders.as_fd(), data, epoll::EventFlags::IN)?;
         let journal = Journal::new(&config.name);
-        Ok(Self {
+        let session = Self {
             config,
             journal,
             counters,
@@ -115,7 +117,9 @@ impl Session {
             guest_memory: None,
             window: Window::Awaited(Vec::new()),
             epoll,
-        })
+        };
+        session.config.orders.begin_session();
+        Ok(session)
     }
 
     /// Readable when [`Self::event`] has something to do.
@@ -195,6 +199,7 @@ impl Session {
                 Some(Wakeup::Channel(node)) => self.engine_responses(node),
                 Some(Wakeup::Alarm(node)) => self.engine_alarm(node),
                 Some(Wakeup::Timer) => self.timer_event(),
+                Some(Wakeup::Orders) => self.run_errands(),
                 None => {}
             }
         }
@@ -209,6 +214,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.config.orders.end_session();
         self.stop_engines();
     }
 }

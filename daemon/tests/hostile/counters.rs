@@ -39,6 +39,7 @@ fn what_is_refused_is_counted() {
         sandbox: true,
         window: true,
         vulkan_device: None,
+        control: None,
         program: Program {
             path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
             environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
