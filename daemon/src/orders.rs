@@ -36,6 +36,10 @@ pub enum Order {
     ResetEngine(Option<NodeKind>),
     /// Reset every engine, with all devices (TDR-29).
     ResetAdapter,
+    /// Go to D3, when all contexts are suspended (UMS-123).
+    EnterD3,
+    /// Come back to D0 (UMS-124).
+    EnterD0,
 }
 
 /// Why an order was not carried out.

@@ -86,6 +86,9 @@ pub struct EngineArguments {
     /// Milliseconds that work may stand still, or hold a node that another vGPU wants, before its engine is reset.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 2000)]
     pub tdr_timeout: u64,
+    /// Milliseconds that all engines of a vGPU sleep before it goes to D3, and its engine processes end; 0 for never.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000)]
+    pub d3_after: u64,
     /// Use the Vulkan device whose name contains this.
     #[arg(long, value_name = "TEXT")]
     pub vulkan_device: Option<String>,
@@ -111,6 +114,11 @@ impl EngineArguments {
         Duration::from_millis(self.tdr_timeout)
     }
 
+    /// How long to sleep before D3.
+    pub fn d3_after(&self) -> Option<Duration> {
+        (self.d3_after != 0).then(|| Duration::from_millis(self.d3_after))
+    }
+
     /// The same settings as arguments of `campanile serve`.
     pub fn to_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec![
@@ -120,6 +128,8 @@ impl EngineArguments {
             self.spin.to_string().into(),
             "--tdr-timeout".into(),
             self.tdr_timeout.to_string().into(),
+            "--d3-after".into(),
+            self.d3_after.to_string().into(),
         ];
         if let Some(device) = &self.vulkan_device {
             arguments.extend(["--vulkan-device".into(), device.into()]);

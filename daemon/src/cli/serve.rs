@@ -44,6 +44,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         doorbells: engine.doorbells,
         spin: engine.spin(),
         timeout: engine.timeout(),
+        d3_after: engine.d3_after(),
         sandbox: !engine.no_sandbox,
         window: !engine.no_window,
         vulkan_device: engine.vulkan_device.clone(),

@@ -44,6 +44,8 @@ pub struct HostOptions {
     pub spin: Duration,
     /// How long work may stand still, or keep a node that another vGPU wants.
     pub timeout: Duration,
+    /// How long all engines of a vGPU sleep before it goes to D3; never for none.
+    pub d3_after: Option<Duration>,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
     /// Whether guests are offered a window onto video memory, where the VMM can show one.
@@ -160,6 +162,7 @@ impl Host {
                 doorbells: options.doorbells,
                 spin: options.spin,
                 timeout: options.timeout,
+                d3_after: options.d3_after,
                 sandbox: options.sandbox,
                 window: options.window,
                 vulkan_device: options.vulkan_device.clone(),

@@ -9,6 +9,7 @@ use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 
+use super::verb::PowerName;
 use super::verb::Verb;
 use crate::orders::Order;
 use crate::orders::OrderError;
@@ -80,6 +81,8 @@ impl Desk {
             Verb::Status => Ok(json!({ "vgpus": self.vgpus.iter().map(describe).collect::<Vec<_>>() })),
             Verb::Metrics => Ok(json!({ "vgpus": self.vgpus.iter().map(measure).collect::<Vec<_>>() })),
             Verb::Reset { vgpu, node } => self.order(vgpu, Order::ResetEngine(node.map(NodeKind::from))),
+            Verb::Power { vgpu, state: PowerName::D0 } => self.order(vgpu, Order::EnterD0),
+            Verb::Power { vgpu, state: PowerName::D3 } => self.order(vgpu, Order::EnterD3),
             Verb::ResetAdapter { vgpu: Some(vgpu) } => self.order(vgpu, Order::ResetAdapter),
             Verb::ResetAdapter { vgpu: None } => {
                 let each = self.vgpus.iter().map(|vgpu| {

@@ -25,6 +25,16 @@ impl From<NodeName> for NodeKind {
     }
 }
 
+/// A device power state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum PowerName {
+    /// On.
+    D0,
+    /// Off, with all that its guests have kept.
+    D3,
+}
+
 /// The commands: on the command line of `campanile ctl`, and on the socket as `{"verb": NAME, …}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Subcommand)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
@@ -47,6 +57,15 @@ pub enum Verb {
         #[arg(long, value_name = "NAME")]
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vgpu: Option<String>,
+    },
+    /// Put a vGPU to sleep, so that its engine processes end, or wake it. A guest that has work wakes it too.
+    Power {
+        /// The vGPU.
+        #[arg(long, value_name = "NAME")]
+        vgpu: String,
+        /// The state.
+        #[arg(value_name = "STATE")]
+        state: PowerName,
     },
     /// Show what was counted of each vGPU.
     Metrics,

@@ -32,6 +32,8 @@ pub struct Config {
     pub spin: Duration,
     /// How long work may stand still (TDR-13).
     pub timeout: Duration,
+    /// How long all engines sleep before the device goes to D3; never for none.
+    pub d3_after: Option<Duration>,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
     /// Whether the front-end is offered a window onto video memory.

@@ -4,12 +4,14 @@ use campanile_protocol::control::frame;
 use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::message;
 use campanile_protocol::control::status::Status;
+use std::time::Instant;
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::KnownLayout;
 
 use super::counters::count;
 use super::objects::Device;
+use super::power::wakes;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -104,7 +106,13 @@ impl Session {
     /// Handles one message and answers it, unless it is parked.
     pub(super) fn handle(&mut self, origin: Origin, opcode: u32, bytes: &[u8]) {
         count(&self.counters.control_messages);
-        match self.dispatch(origin, opcode, bytes) {
+        self.quiet_since = self.quiet_since.map(|_| Instant::now());
+        let woken = wakes(opcode) && self.leave_d3();
+        let outcome = self.dispatch(origin, opcode, bytes);
+        if woken {
+            self.resume_from_d3();
+        }
+        match outcome {
             Ok(Handled::Now(payload)) => self.answer(origin, Ok(payload)),
             Ok(Handled::Parked) => {}
             Err(refused) => self.answer(origin, Err(refused)),

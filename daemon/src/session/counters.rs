@@ -18,6 +18,8 @@ pub struct Counters {
     pub victims: AtomicU64,
     /// Transitions of an engine to F1.
     pub f1_transitions: AtomicU64,
+    /// Transitions of the device to D3.
+    pub d3_transitions: AtomicU64,
     /// Kernel-mode submissions.
     pub submissions: AtomicU64,
     /// Last-queued words behind what was done (UMS-88).
@@ -32,7 +34,7 @@ pub struct Counters {
 
 impl Counters {
     /// All counts, by name.
-    pub fn all(&self) -> [(&'static str, u64); 11] {
+    pub fn all(&self) -> [(&'static str, u64); 12] {
         [
             ("refused_commands", &self.refused_commands),
             ("control_messages", &self.control_messages),
@@ -40,6 +42,7 @@ impl Counters {
             ("connects", &self.connects),
             ("victims", &self.victims),
             ("f1_transitions", &self.f1_transitions),
+            ("d3_transitions", &self.d3_transitions),
             ("submissions", &self.submissions),
             ("last_queued_errors", &self.last_queued_errors),
             ("devices_lost", &self.devices_lost),

@@ -4,6 +4,7 @@
 //! (UMS-57); disconnecting, the status says RETRY or ABORT before the slot lets the cell go (UMS-67, UMS-70).
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
@@ -290,15 +291,22 @@ impl Session {
         Ok(Handled::done())
     }
 
-    /// TRANSITION_TO_F1: every doorbell of the engine is disconnected first, then it may sleep (UMS-118). Other
-    /// engines' doorbells stay (UMS-119).
-    pub(super) fn engine_to_f1(&mut self, node: NodeKind) {
+    /// Disconnects every doorbell of an engine with RETRY.
+    pub(super) fn disconnect_all(&mut self, node: NodeKind) {
         for holder in self.engines[node_index(node)].slots.holders() {
             self.retry_doorbell(holder);
         }
+    }
+
+    /// TRANSITION_TO_F1: every doorbell of the engine is disconnected first, then it may sleep (UMS-118). Other
+    /// engines' doorbells stay (UMS-119).
+    pub(super) fn engine_to_f1(&mut self, node: NodeKind) {
+        self.disconnect_all(node);
         let process = self.engines[node_index(node)].process_mut();
         if process.is_some_and(EngineProcess::allow_f1) {
             count(&self.counters.f1_transitions);
+            self.quiet_since = Some(Instant::now());
+            self.set_timer();
         }
     }
 

@@ -89,7 +89,6 @@ impl Session {
             let removed = self.remove_doorbell(holder);
             self.answer(origin, removed.map(|()| Vec::new()));
         }
-        self.set_timer();
     }
 
     fn is_over(&self, drain: &mut Drain, now: Instant) -> bool {
@@ -109,9 +108,9 @@ impl Session {
             || now.saturating_duration_since(drain.since) >= self.config.timeout
     }
 
-    /// Sets the timer for whoever must be looked at first.
-    fn set_timer(&self) {
+    /// When a doorbell that waits must be looked at though nobody signals.
+    pub(super) fn next_drain(&self) -> Option<Duration> {
         let waits = self.drains.iter().map(|drain| self.config.timeout.saturating_sub(drain.since.elapsed()));
-        self.timer.set(waits.min().map(|wait| wait + Duration::from_millis(1)));
+        waits.min()
     }
 }

@@ -16,6 +16,7 @@ use crate::orders::OrderError;
 
 #[derive(Debug, Serialize)]
 struct Description {
+    power: &'static str,
     blobs: usize,
     engines: Vec<EngineDescription>,
     processes: Vec<ProcessDescription>,
@@ -65,6 +66,7 @@ pub const fn status_name(status: u64) -> &'static str {
 fn describe_engine(node: NodeKind, slot: &EngineSlot) -> EngineDescription {
     let state = match slot.process() {
         None => "off",
+        Some(_) if slot.is_parked() => "ended for D3",
         Some(_) if !slot.has_begun() => "starting",
         Some(process) if process.is_asleep() => "asleep",
         Some(_) => "running",
@@ -72,7 +74,7 @@ fn describe_engine(node: NodeKind, slot: &EngineSlot) -> EngineDescription {
     EngineDescription {
         node: node_name(node),
         state,
-        pid: slot.process().map(|process| process.pid()),
+        pid: slot.process().filter(|_| slot.hears()).map(|process| process.pid()),
         doorbells_in_use: slot.slots.in_use(),
         buffers_in_flight: slot.in_flight.len(),
     }
@@ -94,8 +96,10 @@ impl Session {
     /// The operator has asked for something.
     pub(super) fn run_errands(&mut self) {
         for errand in self.config.orders.take() {
-            let answer = self.obey(errand.order);
-            errand.answer(answer);
+            match errand.order {
+                Order::EnterD3 => self.enter_d3(Some(errand)),
+                order => errand.answer(self.obey(order)),
+            }
         }
     }
 
@@ -104,6 +108,12 @@ impl Session {
             Order::Describe => self.describe(),
             Order::ResetEngine(node) => self.reset_by_order(node),
             Order::ResetAdapter => Ok(json!({ "devices_lost": self.reset_adapter() })),
+            Order::EnterD3 | Order::EnterD0 => {
+                if self.leave_d3() {
+                    self.resume_from_d3();
+                }
+                Ok(json!({ "power": self.power.name() }))
+            }
         }
     }
 
@@ -115,7 +125,8 @@ impl Session {
             .iter()
             .map(|(context, process)| describe_process(*context, process.device.as_ref()))
             .collect();
-        let description = Description { blobs: self.blobs.len(), engines, processes };
+        let description =
+            Description { power: self.power.name(), blobs: self.blobs.len(), engines, processes };
         serde_json::to_value(description).map_err(|error| OrderError::Refused(error.to_string()))
     }
 
@@ -123,7 +134,7 @@ impl Session {
     fn reset_by_order(&mut self, node: Option<NodeKind>) -> Answer {
         let mut resets = Vec::new();
         for of in NODES.into_iter().filter(|of| node.is_none_or(|node| node == *of)) {
-            if self.engines[node_index(of)].process().is_some() {
+            if self.engines[node_index(of)].hears() {
                 self.lose_engine(of, "the operator asked for it");
                 resets.push(node_name(of));
             }

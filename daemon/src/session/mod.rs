@@ -33,6 +33,7 @@ pub mod objects;
 pub mod outbox;
 pub mod page;
 pub mod pending;
+pub mod power;
 pub mod queues;
 pub mod reply;
 pub mod revival;

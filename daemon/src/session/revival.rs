@@ -90,7 +90,7 @@ impl Session {
     }
 
     /// Starts the next process, and puts into its outbox what it has to know before it may run.
-    fn start_next_process(&mut self, node: NodeKind) -> std::io::Result<()> {
+    pub(super) fn start_next_process(&mut self, node: NodeKind) -> std::io::Result<()> {
         self.refuse_compiling(node, "the engine ended while it compiled this kernel");
         let start = self.config.start_message(node, self.tables.mapping().len());
         let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables);

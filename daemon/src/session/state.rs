@@ -6,6 +6,8 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
 
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use rustix::event::epoll;
@@ -21,6 +23,7 @@ use super::objects::NODES;
 use super::objects::Process;
 use super::objects::node_index;
 use super::pending::Pending;
+use super::power::Power;
 use super::segments::Segments;
 use super::suspends::Suspending;
 use super::timeline::Token;
@@ -72,6 +75,9 @@ pub struct Session {
     pub(super) pending: Vec<Pending>,
     pub(super) suspending: Vec<Suspending>,
     pub(super) drains: Vec<Drain>,
+    pub(super) power: Power,
+    /// Since when engines may all be asleep.
+    pub(super) quiet_since: Option<Instant>,
     pub(super) timer: Timer,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     pub(super) guest_memory: Option<Arc<GuestRam>>,
@@ -112,6 +118,8 @@ impl Session {
             pending: Vec::new(),
             suspending: Vec::new(),
             drains: Vec::new(),
+            power: Power::D0,
+            quiet_since: None,
             timer,
             due: Vec::new(),
             guest_memory: None,
@@ -158,6 +166,7 @@ impl Session {
     /// handed out again.
     pub fn reset(&mut self) {
         self.stop_engines();
+        self.power = Power::D0;
         self.run_pending();
         let contexts: Vec<u32> = self.processes.keys().copied().collect();
         for context in contexts {
@@ -205,10 +214,19 @@ impl Session {
         }
     }
 
+    /// Sets the timer for what must be looked at first.
+    pub(super) fn set_timer(&self) {
+        let wait = self.next_drain().into_iter().chain(self.next_idleness()).min();
+        // It is due when it is over, not when it is about to be.
+        self.timer.set(wait.map(|wait| wait + Duration::from_millis(1)));
+    }
+
     /// A moment that something waited for has come.
     fn timer_event(&mut self) {
         self.timer.drain();
         self.look_at_drains();
+        self.look_at_idleness();
+        self.set_timer();
     }
 }
 

@@ -162,6 +162,7 @@ impl Session {
                 self.answer(origin, Ok(Suspended { fence: of.fence }.as_bytes().to_vec()));
             }
         }
+        self.look_at_power();
     }
 
     /// Answers messages whose suspend comes to nothing.

@@ -12,6 +12,7 @@ mod spy;
 mod support;
 mod tdr;
 mod ums_connections;
+mod ums_device_power;
 mod ums_doorbells;
 mod ums_drains;
 mod ums_endings;

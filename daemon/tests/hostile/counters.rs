@@ -36,6 +36,7 @@ fn what_is_refused_is_counted() {
         doorbells: 64,
         spin: Duration::from_millis(2),
         timeout: Duration::from_secs(2),
+        d3_after: None,
         sandbox: true,
         window: true,
         vulkan_device: None,
