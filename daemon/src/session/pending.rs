@@ -1,10 +1,13 @@
 //! What waits until every engine has let go.
 
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
 use std::sync::atomic::Ordering;
 
 use super::barrier::Barrier;
+use super::objects::node_index;
 use super::state::Session;
 use super::timeline::Token;
 use crate::vidmm::allocations::AllocationId;
@@ -82,6 +85,7 @@ impl Session {
         }
         waiting.append(&mut self.pending);
         self.pending = waiting;
+        self.look_at_power();
     }
 
     fn act(&mut self, action: Action) {
@@ -109,20 +113,25 @@ impl Session {
     }
 
     /// An engine signalled.
-    pub(super) fn engine_event(&mut self, node: campanile_host_gpu::engine::message::NodeKind) {
-        let index = super::objects::node_index(node);
-        let Some(process) = self.engines[index].process_mut() else { return };
+    pub(super) fn engine_event(&mut self, node: NodeKind) {
+        let Some(process) = self.engines[node_index(node)].process() else { return };
         process.drain_event();
-        let attention = process.take_attention();
         let sleepy = process.wishes_f1();
+        self.collect_reports(node);
+        if sleepy {
+            self.engine_to_f1(node);
+        }
+        self.run_pending();
+    }
+
+    /// Takes whatever an engine has reported in its shared block; also of a process that has ended.
+    pub(super) fn collect_reports(&mut self, node: NodeKind) {
+        let process = self.engines[node_index(node)].process();
+        let attention = process.map(EngineProcess::take_attention).unwrap_or_default();
         self.collect_completions(node);
         self.collect_suspends(node);
         for queue in attention {
             self.queue_wants_attention(node, queue);
         }
-        if sleepy {
-            self.engine_to_f1(node);
-        }
-        self.run_pending();
     }
 }

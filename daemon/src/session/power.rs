@@ -100,6 +100,7 @@ impl Session {
         for errand in errands {
             errand.answer(Ok(json!({ "power": self.power.name() })));
         }
+        // An engine that has ended has let go of everything.
         self.run_pending();
     }
 
@@ -116,7 +117,7 @@ impl Session {
             self.config.supervisor.remove(id);
         }
         // What was done before the end counts.
-        self.collect_completions(node);
+        self.collect_reports(node);
     }
 
     /// D0 again, with engine processes on their way, and contexts still suspended. False in D0.
@@ -154,11 +155,14 @@ impl Session {
         devices.flat_map(|(of, device)| device.contexts.iter().map(move |(handle, _)| (of, handle))).collect()
     }
 
-    /// Whether all engines sleep, and nothing is under way.
+    /// Whether all engines sleep, and nothing is under way. A doorbell that is connected may have been rung, though its
+    /// engine has not woken yet.
     fn is_idle(&self) -> bool {
         let sleeps = |node: NodeKind| {
             let slot = &self.engines[node_index(node)];
-            slot.in_flight.is_empty() && slot.process().is_none_or(|process| process.is_asleep())
+            slot.in_flight.is_empty()
+                && slot.slots.in_use() == 0
+                && slot.process().is_none_or(|process| process.is_asleep() && process.is_up_to_date())
         };
         matches!(self.power, Power::D0)
             && self.drains.is_empty()

@@ -137,8 +137,7 @@ impl Session {
     /// Puts the device in error whose work the engine ran (TDR-61); its context.
     fn convict(&mut self, node: NodeKind, work: Work) -> Option<u32> {
         // What was done before the end counts.
-        self.collect_completions(node);
-        self.collect_suspends(node);
+        self.collect_reports(node);
         let index = node_index(node);
         let guilty = match work {
             Work::Nothing => None,
@@ -153,9 +152,6 @@ impl Session {
         };
         if let Some(context) = guilty {
             self.put_device_in_error(context, DEVICE_HUNG);
-        }
-        for queue in self.engines[index].process()?.take_attention() {
-            self.queue_wants_attention(node, queue);
         }
         guilty
     }

@@ -1,5 +1,8 @@
 //! The device in D0 and D3.
 
+use std::time::Duration;
+use std::time::Instant;
+
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::kernel::KernelSource;
@@ -160,4 +163,31 @@ fn a_guest_that_has_work_stops_the_way_to_d3() {
     drop(stopped);
     queue.run(&CommandBuffer::new());
     assert_eq!(power(&operated), "D0");
+}
+
+#[test]
+fn ums_125_work_that_meets_the_device_anywhere_on_its_way_to_d3_is_not_lost() {
+    let operated = Operated::with(1, &["--spin", "20", "--d3-after", "1"]);
+    let vm = operated.daemon.vm(0);
+    let device = Device::open(vm.open("test").unwrap()).unwrap();
+    let context = device.create_context(Node::Copy).unwrap();
+    let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
+    let mut transitions = 0;
+    let mut round = 0u64;
+    while transitions < 20 {
+        // From nothing to more than it takes.
+        let pause = Duration::from_micros(round * 97 % 4000);
+        let begun = Instant::now();
+        while begun.elapsed() < pause {
+            std::hint::spin_loop();
+        }
+        let point = queue.submit(&CommandBuffer::new()).unwrap();
+        // Looks at the fence alone: nothing is sent that could wake the device.
+        until("a fence", || point.is_reached());
+        round += 1;
+        if round.is_multiple_of(50) {
+            let metrics = operated.ask(&["metrics"]);
+            transitions = metrics["vgpus"][0]["counters"]["d3_transitions"].as_u64().unwrap();
+        }
+    }
 }

@@ -205,6 +205,11 @@ impl EngineProcess {
         if self.lost { u64::MAX } else { self.load(block::WATCH_ACK).min(self.sequence) }
     }
 
+    /// Whether the engine has acted on all changes.
+    pub fn is_up_to_date(&self) -> bool {
+        self.watch_acknowledged() >= self.sequence
+    }
+
     /// Tells the engine to forget what it has resolved; returns the generation to wait for.
     pub fn invalidate_page_tables(&mut self) -> u64 {
         self.generation += 1;
