@@ -90,9 +90,9 @@ impl UserQueue {
         }
     }
 
-    /// Whether this is the queue of `entry`.
-    pub fn is_of(&self, entry: &QueueEntry) -> bool {
-        self.entry == *entry
+    /// Generation of its entry.
+    pub fn generation(&self) -> u64 {
+        self.entry.generation
     }
 
     /// Whether no timeout holds for its work (UMS-27).
@@ -117,6 +117,21 @@ impl UserQueue {
             self.write_pointer = value;
         } else {
             self.look(space);
+        }
+    }
+
+    /// Somebody rang the global cell that this queue is behind: its write pointer says whether it did (UMS-10).
+    pub fn glance(&mut self, space: &Space<'_>) {
+        if self.stopped || self.owes_look {
+            return;
+        }
+        match self.resolve(space) {
+            Ok(resolved) => {
+                if let Some(word) = resolved.control.word(ring::CONTROL_WRITE_POINTER) {
+                    self.write_pointer = doorbell::glance(word);
+                }
+            }
+            Err(stop) => self.owes_look = stop == Stop::Moving,
         }
     }
 
