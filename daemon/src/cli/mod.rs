@@ -9,5 +9,6 @@
 
 pub mod args;
 pub mod demo;
+pub mod doorbells;
 pub mod serve;
 pub mod size;

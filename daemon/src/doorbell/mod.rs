@@ -17,8 +17,8 @@
 //! ```
 //!
 //! [`state`] is one doorbell, [`slots`] the physical doorbells of one engine, [`line`] who waits for one, [`rate`] how
-//! often a guest may connect, [`modes`] what the operator chose. All are plain data, with time passed in: the object
-//! layer stores status words and slots in the order that they say (UMS-56, UMS-57, UMS-67, UMS-70).
+//! often a guest may connect, [`modes`] what the operator chose at start, [`switch`] what he changes later. But for the
+//! switch all are plain data, with time passed in: the object layer stores status words and slots in the order that they say (UMS-56, UMS-57, UMS-67, UMS-70).
 //!
 //! A connect is served in turn: in a line, round robin among the processes of a guest and in order within each. It
 //! waits while every slot was given away only a moment ago and nothing was done through it ([`slots::MIN_HOLD`]), or
@@ -29,5 +29,6 @@ pub mod modes;
 pub mod rate;
 pub mod slots;
 pub mod state;
+pub mod switch;
 #[cfg(test)]
 mod tests;

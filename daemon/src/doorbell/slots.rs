@@ -53,7 +53,7 @@ pub enum Taken {
 }
 
 /// Who holds which slot.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Slots {
     held: Vec<Option<Held>>,
     looks: u64,

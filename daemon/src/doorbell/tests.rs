@@ -30,12 +30,8 @@ enum Happens {
 /// The diagram of the folder, edge by edge: state, what happens, state after it, and what the guest's words and the
 /// engine's slots have to be told. What does not stand here changes nothing.
 fn edges() -> Vec<(DoorbellState, Happens, DoorbellState, Disconnect)> {
-    let mut edges = vec![(
-        DoorbellState::Retry,
-        Happens::Lost,
-        DoorbellState::Abort,
-        Disconnect::PublishOnly,
-    )];
+    let mut edges =
+        vec![(DoorbellState::Retry, Happens::Lost, DoorbellState::Abort, Disconnect::PublishOnly)];
     for place in PLACES {
         let connected = DoorbellState::Connected(place);
         edges.push((DoorbellState::Retry, Happens::Connect(place), connected, Disconnect::Nothing));
@@ -43,12 +39,7 @@ fn edges() -> Vec<(DoorbellState, Happens, DoorbellState, Disconnect)> {
         edges.push((connected, Happens::Lost, DoorbellState::Abort, Disconnect::Free(place)));
     }
     let own = Place::Own(7);
-    edges.push((
-        DoorbellState::Connected(own),
-        Happens::Victim,
-        DoorbellState::Retry,
-        Disconnect::Free(own),
-    ));
+    edges.push((DoorbellState::Connected(own), Happens::Victim, DoorbellState::Retry, Disconnect::Free(own)));
     edges
 }
 
@@ -119,11 +110,8 @@ fn ums_60_ums_61_a_connect_fails_only_on_a_dead_doorbell() {
         let connect = state.connect();
         assert_eq!(connect == Connect::Refused, before == DoorbellState::Abort);
         state.connected(Place::Own(3));
-        let after = if connect == Connect::FindPlace {
-            DoorbellState::Connected(Place::Own(3))
-        } else {
-            before
-        };
+        let after =
+            if connect == Connect::FindPlace { DoorbellState::Connected(Place::Own(3)) } else { before };
         assert_eq!(state, after, "nobody is given a second place");
     }
 }

@@ -9,6 +9,8 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_protocol::PAGE_SIZE;
 
 use super::probe::probe_compute;
+use crate::doorbell::modes::DoorbellModes;
+use crate::doorbell::switch::NotifySwitch;
 use crate::front::gpu::device::GpuDevice;
 use crate::session::config::Compute;
 use crate::session::config::Config;
@@ -36,6 +38,8 @@ pub struct HostOptions {
     pub vgpus: Vec<VgpuOptions>,
     /// Physical doorbells of each node of each vGPU.
     pub doorbells: u32,
+    /// How each node's doorbells work.
+    pub doorbell_modes: DoorbellModes,
     /// How long an engine spins without work.
     pub spin: Duration,
     /// How long work may stand still, or keep a node that another vGPU wants.
@@ -87,6 +91,8 @@ pub struct Vgpu {
     pub counters: Arc<Counters>,
     /// What its rings count.
     pub shell_counters: Arc<ShellCounters>,
+    /// Switches nodes to notify mode and back.
+    pub notify: Arc<NotifySwitch>,
     socket: VgpuSocket,
 }
 
@@ -141,10 +147,13 @@ impl Host {
         }
         let mut vgpus = Vec::with_capacity(options.vgpus.len());
         for vgpu in &options.vgpus {
+            let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
             let config = Arc::new(Config {
                 name: vgpu.name.clone(),
                 vram_bytes: vgpu.vram_bytes,
                 doorbells: options.doorbells,
+                doorbell_modes: options.doorbell_modes,
+                notify: Arc::clone(&notify),
                 spin: options.spin,
                 sandbox: options.sandbox,
                 window: options.window,
@@ -168,7 +177,7 @@ impl Host {
                 vgpu.vram_bytes >> 20,
                 vgpu.socket.display()
             );
-            vgpus.push(Vgpu { name: vgpu.name.clone(), counters, shell_counters, socket });
+            vgpus.push(Vgpu { name: vgpu.name.clone(), counters, shell_counters, notify, socket });
         }
         Ok(Self { vgpus, compute })
     }

@@ -33,6 +33,10 @@ pub enum Wakeup {
     Channel(NodeKind),
     /// The supervisor's alarm.
     Alarm(NodeKind),
+    /// The session's timer.
+    Timer,
+    /// The operator's switch for notify mode.
+    Switch,
 }
 
 impl Wakeup {
@@ -42,6 +46,8 @@ impl Wakeup {
             Self::Event(node) => node_index(node) as u64,
             Self::Channel(node) => 2 + node_index(node) as u64,
             Self::Alarm(node) => 4 + node_index(node) as u64,
+            Self::Timer => 6,
+            Self::Switch => 8,
         }
     }
 
@@ -52,6 +58,8 @@ impl Wakeup {
             0 => Some(Self::Event(node)),
             1 => Some(Self::Channel(node)),
             2 => Some(Self::Alarm(node)),
+            3 => Some(Self::Timer),
+            4 => Some(Self::Switch),
             _ => None,
         }
     }

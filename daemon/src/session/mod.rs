@@ -16,6 +16,7 @@
 pub mod barrier;
 pub mod blobs;
 pub mod config;
+pub mod connects;
 pub mod contexts;
 pub mod control;
 pub mod counters;
@@ -39,3 +40,4 @@ pub mod state;
 pub mod submission;
 pub mod table;
 pub mod timeline;
+pub mod timer;

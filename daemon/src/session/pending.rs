@@ -115,6 +115,7 @@ impl Session {
         process.drain_event();
         let attention = process.take_attention();
         let sleepy = process.wishes_f1();
+        self.counters.found_by_look.fetch_add(process.take_found_by_look(), Ordering::Relaxed);
         self.collect_completions(node);
         for queue in attention {
             self.queue_wants_attention(node, queue);

@@ -22,6 +22,8 @@ use super::objects::node_index;
 use super::pending::Pending;
 use super::segments::Segments;
 use super::timeline::Token;
+use super::timer::Timer;
+use crate::doorbell::rate::Rate;
 use crate::vhost::memory::GuestRam;
 use crate::vidmm::allocations::Allocations;
 use crate::vidmm::vram::VideoMemory;
@@ -71,6 +73,8 @@ pub struct Session {
     pub(super) guest_memory: Option<Arc<GuestRam>>,
     pub(super) window: Window,
     pub(super) epoll: OwnedFd,
+    pub(super) timer: Timer,
+    pub(super) connect_rate: Rate,
 }
 
 impl Session {
@@ -85,6 +89,12 @@ impl Session {
         for node in NODES {
             let data = epoll::EventData::new_u64(Wakeup::Alarm(node).data());
             epoll::add(&epoll, engines[node_index(node)].alarm().as_fd(), data, epoll::EventFlags::IN)?;
+        }
+        let timer = Timer::new()?;
+        for (descriptor, wakeup) in [(timer.as_fd(), Wakeup::Timer), (config.notify.as_fd(), Wakeup::Switch)]
+        {
+            let data = epoll::EventData::new_u64(wakeup.data());
+            epoll::add(&epoll, descriptor, data, epoll::EventFlags::IN)?;
         }
         let journal = Journal::new(&config.name);
         Ok(Self {
@@ -103,6 +113,8 @@ impl Session {
             guest_memory: None,
             window: Window::Awaited(Vec::new()),
             epoll,
+            timer,
+            connect_rate: Rate::new(),
         })
     }
 
@@ -182,6 +194,8 @@ impl Session {
                 Some(Wakeup::Event(node)) => self.engine_event(node),
                 Some(Wakeup::Channel(node)) => self.engine_responses(node),
                 Some(Wakeup::Alarm(node)) => self.engine_alarm(node),
+                Some(Wakeup::Timer) => self.timer_event(),
+                Some(Wakeup::Switch) => self.notify_switched(),
                 None => {}
             }
         }

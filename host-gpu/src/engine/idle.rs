@@ -118,13 +118,7 @@ impl Idle {
         self.phase = Phase::Working;
     }
 
-    fn block_without_node(
-        &self,
-        shared: &Mapping,
-        events: &Events,
-        state: u64,
-        has_work: impl Fn() -> bool,
-    ) {
+    fn block_without_node(&self, shared: &Mapping, events: &Events, state: u64, has_work: impl Fn() -> bool) {
         if let Some(word) = shared.word(block::GRANT)
             && grant::release(word)
         {

@@ -64,7 +64,6 @@ impl Process {
         };
         Ok(self.page.insert(page))
     }
-
 }
 
 /// Everything watched.

@@ -42,9 +42,6 @@ pub const WAIT_FENCE: u32 = 17;
 /// No body → [`crate::capset::Capset`].
 pub const QUERY_CAPS: u32 = 18;
 
-/// [`DoorbellMode`]: chooses between CONNECTED and CONNECTED_NOTIFY for the next connect (UMS-97).
-pub const SET_DOORBELL_MODE: u32 = 40;
-
 /// Opens the process's device over a device page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -169,19 +166,6 @@ pub const DOORBELL_RESIZE_RING: u32 = 2;
 /// Doorbell flag: connects answer CONNECTED_NOTIFY (UMS-51, UMS-58). The engine does not poll for the queue; the guest
 /// sends NOTIFY after each ring.
 pub const DOORBELL_NOTIFY: u32 = 4;
-
-/// Changes how a doorbell connects. A live one is disconnected with RETRY, and its next connect answers in the new
-/// mode (UMS-97). Nothing happens where it has that mode already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct DoorbellMode {
-    /// The doorbell.
-    pub doorbell: Handle,
-    /// [`DOORBELL_NOTIFY`] or zero.
-    pub flags: u32,
-    /// Zero.
-    pub reserved: u32,
-}
 
 /// Tells the daemon that work was submitted (UMS-94).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

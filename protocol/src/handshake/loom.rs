@@ -141,11 +141,16 @@ fn two_rings_one_cell<W: Modelled>() {
         let status = Arc::new(W::new(CONNECTED));
         let pointers = [Arc::new(W::new(0)), Arc::new(W::new(0))];
         let rings = [0, 1].map(|index| {
-            let (cell, status, pointer) = (Arc::clone(&cell), Arc::clone(&status), Arc::clone(&pointers[index]));
+            let (cell, status, pointer) =
+                (Arc::clone(&cell), Arc::clone(&status), Arc::clone(&pointers[index]));
             thread::spawn(move || {
                 let value = index as u64 + 1;
-                let bell =
-                    doorbell::GlobalDoorbell { write_pointer: &*pointer, cell: &*cell, value, status: &*status };
+                let bell = doorbell::GlobalDoorbell {
+                    write_pointer: &*pointer,
+                    cell: &*cell,
+                    value,
+                    status: &*status,
+                };
                 assert_eq!(bell.ring(1), CONNECTED);
             })
         });
