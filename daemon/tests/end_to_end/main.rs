@@ -4,6 +4,7 @@
 
 mod compute_node;
 mod copy_node;
+mod inside;
 mod processes;
 mod raw;
 mod raw_queue;
@@ -14,6 +15,8 @@ mod ums_connections;
 mod ums_doorbells;
 mod ums_endings;
 mod ums_fences;
+mod ums_models;
+mod ums_notify;
 mod ums_power;
 mod ums_queues;
 mod ums_submission;

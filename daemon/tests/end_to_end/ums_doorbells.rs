@@ -46,7 +46,7 @@ fn user_queue(guest: &RawGuest, context: Handle) -> Handle {
 
 #[test]
 fn ums_31_ums_32_ums_40_ums_43_create_gives_places_in_the_device_page() {
-    let daemon = Daemon::steady(4);
+    let daemon = Daemon::dedicated(4);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let ring = RawRing::new(&guest);
