@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateDoorbell;
+use campanile_protocol::control::message::DOORBELL_NOTIFY;
 use campanile_protocol::control::message::DOORBELL_PRIVATE_BYTES;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::message::Notify;
@@ -21,6 +22,7 @@ use campanile_protocol::control::reply::DoorbellCreated;
 use campanile_protocol::control::reply::QueueCreated;
 use campanile_protocol::device_page;
 use campanile_protocol::handshake::doorbell::Doorbell;
+use campanile_protocol::handshake::doorbell::GlobalDoorbell;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 use campanile_protocol::queue::ring;
 use campanile_protocol::queue::ring::RingEntry;
@@ -47,11 +49,14 @@ pub struct QueueOptions {
     pub arena_bytes: u64,
     /// Where ring and packets lie.
     pub memory: BlobMemory,
+    /// Has the engine not poll for this queue: the driver tells the daemon after each ring (UMS-51). For queues that
+    /// are seldom used.
+    pub notify: bool,
 }
 
 impl Default for QueueOptions {
     fn default() -> Self {
-        Self { entries: 256, arena_bytes: 256 * 1024, memory: BlobMemory::Vram }
+        Self { entries: 256, arena_bytes: 256 * 1024, memory: BlobMemory::Vram, notify: false }
     }
 }
 
@@ -69,6 +74,7 @@ pub struct UserQueue {
     arena_at: u64,
     arena_in_use: VecDeque<(u64, u64, u64)>,
     reconnects: u64,
+    most_turns: u64,
 }
 
 impl Context {
@@ -92,7 +98,7 @@ impl UserQueue {
             ring_resource: ring.resource_id(),
             control_resource: ring.resource_id(),
             ring_entries: options.entries,
-            flags: 0,
+            flags: if options.notify { DOORBELL_NOTIFY } else { 0 },
             private_bytes: 0,
             reserved: 0,
             private_data: [0; DOORBELL_PRIVATE_BYTES],
@@ -116,6 +122,7 @@ impl UserQueue {
             arena_at: 0,
             arena_in_use: VecDeque::new(),
             reconnects: 0,
+            most_turns: 0,
         })
     }
 
@@ -126,6 +133,11 @@ impl UserQueue {
     /// Control messages sent because the doorbell was not connected.
     pub fn reconnects(&self) -> u64 {
         self.reconnects
+    }
+
+    /// The most connects of others that a connect of this queue waited for (UMS-77).
+    pub fn most_turns(&self) -> u64 {
+        self.most_turns
     }
 
     /// The doorbell's status word.
@@ -219,33 +231,38 @@ impl UserQueue {
         self.point(self.value + 1 - u64::from(self.entries)).wait(None)
     }
 
+    /// Stores write pointer and doorbell, by the model that the node has; the status read after it.
+    fn ring_once(&self) -> Option<u64> {
+        let page = self.context.shared().control.page();
+        let write_pointer = self.ring.memory().word(ring::CONTROL_WRITE_POINTER)?;
+        let cell = page.word(self.bell.cell_offset)?;
+        let status = page.word(self.bell.status_offset)?;
+        Some(if self.bell.ring_value == 0 {
+            let (summary, summary_bit) = (page.word(device_page::SUMMARY)?, self.bell.summary_bit);
+            Doorbell { write_pointer, cell, summary, summary_bit, status }.ring(self.written)
+        } else {
+            let value = self.bell.ring_value;
+            GlobalDoorbell { write_pointer, cell, value, status }.ring(self.written)
+        })
+    }
+
     fn ring_doorbell(&mut self) -> Result<(), DriverError> {
+        let mut was_connected = false;
         loop {
-            let status = {
-                let page = self.context.shared().control.page();
-                let missing = || DriverError::BadAnswer("device page");
-                let bell = Doorbell {
-                    write_pointer: self
-                        .ring
-                        .memory()
-                        .word(ring::CONTROL_WRITE_POINTER)
-                        .ok_or_else(missing)?,
-                    cell: page.word(self.bell.cell_offset).ok_or_else(missing)?,
-                    summary: page.word(device_page::SUMMARY).ok_or_else(missing)?,
-                    summary_bit: self.bell.summary_bit,
-                    status: page.word(self.bell.status_offset).ok_or_else(missing)?,
-                };
-                bell.ring(self.written)
-            };
+            let status = self.ring_once().ok_or(DriverError::BadAnswer("device page"))?;
             match DoorbellStatus::from_word(status) {
                 Some(DoorbellStatus::Connected) => return Ok(()),
                 Some(DoorbellStatus::ConnectedNotify) => return self.notify(),
+                // The connect came after the write pointer, so it found what was written (UMS-64), though somebody
+                // else has the doorbell already. The next submission connects again.
+                Some(DoorbellStatus::DisconnectedRetry) if was_connected => return Ok(()),
                 Some(DoorbellStatus::DisconnectedRetry) => self.connect()?,
                 Some(DoorbellStatus::DisconnectedAbort) | None => {
                     self.context.shared().check()?;
                     return Err(DriverError::DeviceLost(device_page::DEVICE_STOPPED));
                 }
             }
+            was_connected = true;
         }
     }
 
@@ -256,7 +273,10 @@ impl UserQueue {
         let connected: Result<DoorbellConnected, _> =
             self.shared().control.request("CONNECT_DOORBELL", message::CONNECT_DOORBELL, &named);
         match connected {
-            Ok(_) => Ok(()),
+            Ok(connected) => {
+                self.most_turns = self.most_turns.max(connected.turns);
+                Ok(())
+            }
             Err(error) => self.shared().check().and(Err(error)),
         }
     }

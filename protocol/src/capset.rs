@@ -25,7 +25,7 @@ pub struct NodeMetadata {
     pub kind: u32,
     /// `NODE_FLAG_*`.
     pub flags: u32,
-    /// Physical doorbells of the node (UMS-12).
+    /// Physical doorbells of the node (UMS-12); 1 in the global model, for each guest process.
     pub physical_doorbells: u32,
     /// User-mode buffers in flight a queue; 0 means no limit (UMS-23).
     pub max_in_flight_hw_queue_buffers: u32,
@@ -46,6 +46,12 @@ pub const NODE_FLAG_AVAILABLE: u32 = 1 << 0;
 pub const NODE_FLAG_USER_MODE_SUBMISSION: u32 = 1 << 1;
 /// The device writes the progress fence after nobody uses the buffer any more (UMS-24).
 pub const NODE_FLAG_RING_BUFFER_FENCE_RELEASE: u32 = 1 << 2;
+
+/// The node's doorbells follow the global model: all queues of a process ring one cell (UMS-07, UMS-08). Without it
+/// each has a cell of its own.
+pub const NODE_FLAG_GLOBAL_DOORBELL: u32 = 1 << 3;
+/// Every connect on the node answers CONNECTED_NOTIFY (UMS-51).
+pub const NODE_FLAG_NOTIFY: u32 = 1 << 4;
 
 /// Capability set, version 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | summary word | guest (or), engine (swap) | engine |
 //! | doorbell cells | guest | engine |
+//! | global cells | guest (swap), engine (swap with zero) | engine |
 //! | status words | daemon, a copy of its own truth | guest |
 //! | progress fences | engine; daemon when a device is lost | guest, engines |
 //! | last-queued words | guest | daemon |
@@ -34,6 +35,9 @@ pub const SUMMARY: u64 = 0;
 pub const DEVICE_STATUS: u64 = 64;
 /// Last paging operation that is done.
 pub const PAGING_FENCE: u64 = 128;
+/// Global cells, one a node, a cache line each (UMS-08): in the global model all queues of this process on that
+/// node ring there. Holds [`crate::queue::doorbell::global_value`] of the last ring, or zero once the engine took it.
+pub const GLOBAL_CELLS: u64 = 512;
 /// Doorbell cells, 8 bytes each.
 pub const CELLS: u64 = PAGE_SIZE;
 /// Status words, 8 bytes each.
@@ -50,6 +54,11 @@ pub const DEVICE_PAGE_BYTES: u64 = RESPONSES + RESPONSE_SLOTS as u64 * RESPONSE_
 /// Where the cell of queue `index` lies.
 pub const fn cell(index: u32) -> u64 {
     CELLS + index as u64 * 8
+}
+
+/// Where the global cell of a node lies; `node` is less than [`crate::capset::MAX_NODES`].
+pub const fn global_cell(node: u32) -> u64 {
+    GLOBAL_CELLS + node as u64 * 64
 }
 
 /// Where the status word of queue `index` lies.
@@ -92,14 +101,25 @@ pub const DEVICE_PAGE_FAULT: u64 = 7;
 
 #[cfg(test)]
 mod tests {
+    use super::CELLS;
     use super::CELLS_PER_SUMMARY_BIT;
     use super::DEVICE_PAGE_BYTES;
     use super::MAX_QUEUES;
+    use super::PAGING_FENCE;
+    use super::global_cell;
+    use crate::capset::MAX_NODES;
     use crate::page_table::PAGE_SIZE;
 
     #[test]
     fn ums_17_a_device_page_is_whole_pages() {
         assert_eq!(DEVICE_PAGE_BYTES % PAGE_SIZE, 0);
         assert_eq!(MAX_QUEUES / CELLS_PER_SUMMARY_BIT, 64, "the summary word has 64 bits");
+    }
+
+    #[test]
+    fn ums_08_every_node_has_a_global_cell_of_its_own() {
+        let cells = (0u32..).take(MAX_NODES).map(global_cell);
+        assert!(cells.clone().all(|cell| cell > PAGING_FENCE && cell + 64 <= CELLS && cell % 64 == 0));
+        assert!(cells.clone().zip(cells.skip(1)).all(|(one, next)| one < next));
     }
 }

@@ -8,7 +8,13 @@ use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
 
+use super::doorbells::DoorbellModels;
+use super::doorbells::NodeSet;
+use super::doorbells::modes;
+use super::doorbells::parse_models;
+use super::doorbells::parse_nodes;
 use super::size::parse_size;
+use crate::doorbell::modes::DoorbellModes;
 use crate::host::start::VgpuOptions;
 use crate::operator::verb::Verb;
 
@@ -80,6 +86,13 @@ pub struct EngineArguments {
     /// Physical doorbells of each node.
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub doorbells: u32,
+    /// How the queues of a node share what its engine watches: dedicated (a physical doorbell for each connected queue)
+    /// or global (one cell for each guest process), for all nodes or as NODE=MODEL,…; nodes are compute and copy.
+    #[arg(long, value_name = "MODEL", value_parser = parse_models, default_value = "dedicated")]
+    pub doorbell_model: DoorbellModels,
+    /// Nodes, as NODE,…, whose engine never polls: guests send a message after each ring.
+    #[arg(long, value_name = "NODES", value_parser = parse_nodes)]
+    pub notify: Option<NodeSet>,
     /// Microseconds that an engine polls without work before it sleeps.
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 2000)]
     pub spin: u64,
@@ -109,6 +122,11 @@ impl EngineArguments {
         Duration::from_micros(self.spin)
     }
 
+    /// How the doorbells work.
+    pub fn doorbell_modes(&self) -> DoorbellModes {
+        modes(self.doorbell_model, self.notify)
+    }
+
     /// The TDR timeout.
     pub fn timeout(&self) -> Duration {
         Duration::from_millis(self.tdr_timeout)
@@ -124,6 +142,8 @@ impl EngineArguments {
         let mut arguments: Vec<OsString> = vec![
             "--doorbells".into(),
             self.doorbells.to_string().into(),
+            "--doorbell-model".into(),
+            self.doorbell_model.to_string().into(),
             "--spin".into(),
             self.spin.to_string().into(),
             "--tdr-timeout".into(),
@@ -131,6 +151,9 @@ impl EngineArguments {
             "--d3-after".into(),
             self.d3_after.to_string().into(),
         ];
+        if let Some(nodes) = self.notify {
+            arguments.extend(["--notify".into(), nodes.to_string().into()]);
+        }
         if let Some(device) = &self.vulkan_device {
             arguments.extend(["--vulkan-device".into(), device.into()]);
         }

@@ -11,6 +11,7 @@
 pub mod args;
 pub mod ctl;
 pub mod demo;
+pub mod doorbells;
 pub mod serve;
 pub mod size;
 pub mod table;

@@ -42,6 +42,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
     Ok(HostOptions {
         vgpus,
         doorbells: engine.doorbells,
+        doorbell_modes: engine.doorbell_modes(),
         spin: engine.spin(),
         timeout: engine.timeout(),
         d3_after: engine.d3_after(),

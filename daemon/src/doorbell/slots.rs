@@ -1,6 +1,13 @@
 //! The physical doorbells of one engine.
 
+use std::time::Duration;
+use std::time::Instant;
+
 use campanile_protocol::handle::Handle;
+
+/// How long nobody takes a slot away that nothing was done through yet (UMS-77): long enough for a guest that was told
+/// of its connect to ring, short enough that a guest which does not costs others little.
+pub const MIN_HOLD: Duration = Duration::from_micros(50);
 
 /// A doorbell of a guest process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +25,17 @@ struct Held {
     progress: u64,
     /// When it was last seen to move, or connected; counts looks.
     used: u64,
+    /// Whether it has moved since it was connected.
+    served: bool,
+    since: Instant,
+}
+
+impl Held {
+    /// When it may be taken away; `None`: now.
+    fn protected_until(&self, now: Instant) -> Option<Instant> {
+        let end = self.since + MIN_HOLD;
+        (!self.served && now < end).then_some(end)
+    }
 }
 
 /// What a request for a slot comes to.
@@ -28,12 +46,14 @@ pub enum Taken {
     Free(u32),
     /// This slot must first be taken from its holder (UMS-13).
     Victim(u32, Holder),
+    /// All have just been given away; ask again then.
+    Later(Instant),
     /// The engine has no slots at all.
     None,
 }
 
 /// Who holds which slot.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Slots {
     held: Vec<Option<Held>>,
     looks: u64,
@@ -45,26 +65,28 @@ impl Slots {
         Self { held: vec![None; count as usize], looks: 0 }
     }
 
-    /// Chooses a slot: a free one, or that of the holder that was idle for longest (UMS-14). `progress` tells
-    /// how far a holder's queue has come, so that use is seen without the holder saying so.
-    pub fn choose(&mut self, progress: impl Fn(Holder) -> u64) -> Taken {
-        self.looks += 1;
-        for held in self.held.iter_mut().flatten() {
-            let now = progress(held.holder);
-            if now != held.progress {
-                held.progress = now;
-                held.used = self.looks;
-            }
-        }
+    /// Chooses a slot: a free one, or of those that may be taken away that of the holder that was idle for longest
+    /// (UMS-14). `progress` tells how far a holder's queue has come, so that use is seen without the holder saying so.
+    pub fn choose(&mut self, now: Instant, progress: impl Fn(Holder) -> u64) -> Taken {
         if let Some((index, _)) = (0u32..).zip(&self.held).find(|(_, held)| held.is_none()) {
             return Taken::Free(index);
         }
-        let oldest = (0u32..)
-            .zip(&self.held)
-            .filter_map(|(index, held)| held.map(|held| (held.used, index, held.holder)));
-        oldest
-            .min_by_key(|(used, ..)| *used)
-            .map_or(Taken::None, |(_, index, holder)| Taken::Victim(index, holder))
+        self.looks += 1;
+        for held in self.held.iter_mut().flatten() {
+            let reached = progress(held.holder);
+            if reached != held.progress {
+                held.progress = reached;
+                held.used = self.looks;
+                held.served = true;
+            }
+        }
+        let all = || (0u32..).zip(self.held.iter().flatten());
+        let victim = all()
+            .filter(|(_, held)| held.protected_until(now).is_none())
+            .min_by_key(|(_, held)| held.used)
+            .map(|(index, held)| Taken::Victim(index, held.holder));
+        let later = || all().filter_map(|(_, held)| held.protected_until(now)).min().map(Taken::Later);
+        victim.or_else(later).unwrap_or(Taken::None)
     }
 
     /// Slots that are held.
@@ -73,11 +95,11 @@ impl Slots {
     }
 
     /// Gives a slot to a holder.
-    pub fn hold(&mut self, slot: u32, holder: Holder, progress: u64) {
+    pub fn hold(&mut self, slot: u32, holder: Holder, progress: u64, now: Instant) {
         self.looks += 1;
         let used = self.looks;
         if let Some(place) = self.held.get_mut(slot as usize) {
-            *place = Some(Held { holder, progress, used });
+            *place = Some(Held { holder, progress, used, served: false, since: now });
         }
     }
 
@@ -87,18 +109,16 @@ impl Slots {
             *place = None;
         }
     }
-
-    /// All holders.
-    pub fn holders(&self) -> Vec<Holder> {
-        self.held.iter().flatten().map(|held| held.holder).collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use campanile_protocol::handle::Handle;
 
     use super::Holder;
+    use super::MIN_HOLD;
     use super::Slots;
     use super::Taken;
 
@@ -109,24 +129,44 @@ mod tests {
     #[test]
     fn ums_14_the_doorbell_that_was_idle_for_longest_is_the_victim() {
         let mut slots = Slots::new(2);
-        assert_eq!(slots.choose(|_| 0), Taken::Free(0));
-        slots.hold(0, holder(0), 0);
-        assert_eq!(slots.choose(|_| 0), Taken::Free(1));
-        slots.hold(1, holder(1), 0);
+        let begun = Instant::now();
+        let later = begun + MIN_HOLD;
+        assert_eq!(slots.choose(begun, |_| 0), Taken::Free(0));
+        slots.hold(0, holder(0), 0, begun);
+        assert_eq!(slots.choose(begun, |_| 0), Taken::Free(1));
+        slots.hold(1, holder(1), 0, begun);
         // The first was rung after the second was connected.
         let progress = |which: Holder| u64::from(which == holder(0));
-        assert_eq!(slots.choose(progress), Taken::Victim(1, holder(1)));
-        slots.hold(1, holder(2), 0);
-        assert_eq!(slots.choose(progress), Taken::Victim(0, holder(0)));
+        assert_eq!(slots.choose(later, progress), Taken::Victim(1, holder(1)));
+        slots.hold(1, holder(2), 0, begun);
+        assert_eq!(slots.choose(later, progress), Taken::Victim(0, holder(0)));
     }
 
     #[test]
     fn ums_12_the_pool_is_finite() {
         let mut slots = Slots::new(1);
-        slots.hold(0, holder(0), 0);
-        assert_eq!(slots.choose(|_| 0), Taken::Victim(0, holder(0)));
+        let begun = Instant::now();
+        slots.hold(0, holder(0), 0, begun);
+        assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Victim(0, holder(0)));
         slots.free(0);
-        assert_eq!(slots.choose(|_| 0), Taken::Free(0));
-        assert_eq!(Slots::new(0).choose(|_| 0), Taken::None);
+        assert_eq!(slots.choose(begun, |_| 0), Taken::Free(0));
+        assert_eq!(Slots::new(0).choose(begun, |_| 0), Taken::None);
+    }
+
+    #[test]
+    fn ums_77_a_doorbell_is_no_victim_before_a_ring_was_served_or_the_minimum_hold_is_over() {
+        let mut slots = Slots::new(2);
+        let begun = Instant::now();
+        slots.hold(0, holder(0), 5, begun);
+        slots.hold(1, holder(1), 5, begun + MIN_HOLD / 2);
+        assert_eq!(slots.choose(begun, |_| 5), Taken::Later(begun + MIN_HOLD), "the first to be free");
+        // The younger one has served a ring: it goes, though the other was idle for longer.
+        let progress = |which: Holder| if which == holder(1) { 6 } else { 5 };
+        assert_eq!(slots.choose(begun, progress), Taken::Victim(1, holder(1)));
+        assert_eq!(slots.choose(begun + MIN_HOLD, progress), Taken::Victim(0, holder(0)));
+        // Whoever gets the slot is safe in turn.
+        slots.hold(1, holder(2), 0, begun + MIN_HOLD / 2);
+        slots.hold(0, holder(3), 0, begun + MIN_HOLD);
+        assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Later(begun + MIN_HOLD * 3 / 2));
     }
 }

@@ -2,13 +2,25 @@
 
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
+/// What stands for a connected doorbell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// This slot watches its cell: the dedicated model.
+    Own(u32),
+    /// This entry of the watch table has the global cell of its process stand for it too. There is one for every
+    /// queue, so nobody takes it away for another (UMS-15).
+    Shared(u32),
+    /// Nothing is watched: its guest says when it rings (UMS-51).
+    Notified,
+}
+
 /// Where a doorbell stands. The truth that the guest's status word is a copy of (design §10.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DoorbellState {
     /// The cell is a dummy; the guest may connect (UMS-34, UMS-35).
     Retry,
-    /// Slot `0` watches the cell.
-    Connected(u32),
+    /// Rings are delivered.
+    Connected(Place),
     /// Dead.
     Abort,
 }
@@ -17,8 +29,8 @@ pub enum DoorbellState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Connect {
-    /// Take a slot, point it to the cell, then publish CONNECTED.
-    TakeSlot,
+    /// Find a place, put the doorbell there, then publish the status.
+    FindPlace,
     /// It is connected already; nothing changes (UMS-61).
     Already,
     /// It is dead (UMS-54, UMS-60).
@@ -29,9 +41,9 @@ pub enum Connect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Disconnect {
-    /// Publish the status, then free this slot.
-    FreeSlot(u32),
-    /// Publish the status; no slot was held.
+    /// Publish the status, then free this place.
+    Free(Place),
+    /// Publish the status; there was no place.
     PublishOnly,
     /// Nothing changes (UMS-73).
     Nothing,
@@ -42,7 +54,8 @@ impl DoorbellState {
     pub const fn status(self) -> DoorbellStatus {
         match self {
             Self::Retry => DoorbellStatus::DisconnectedRetry,
-            Self::Connected(_) => DoorbellStatus::Connected,
+            Self::Connected(Place::Own(_) | Place::Shared(_)) => DoorbellStatus::Connected,
+            Self::Connected(Place::Notified) => DoorbellStatus::ConnectedNotify,
             Self::Abort => DoorbellStatus::DisconnectedAbort,
         }
     }
@@ -50,25 +63,35 @@ impl DoorbellState {
     /// The guest asks to connect.
     pub const fn connect(self) -> Connect {
         match self {
-            Self::Retry => Connect::TakeSlot,
+            Self::Retry => Connect::FindPlace,
             Self::Connected(_) => Connect::Already,
             Self::Abort => Connect::Refused,
         }
     }
 
-    /// The slot is there.
-    pub fn connected(&mut self, slot: u32) {
+    /// The place is there.
+    pub fn connected(&mut self, place: Place) {
         if *self == Self::Retry {
-            *self = Self::Connected(slot);
+            *self = Self::Connected(place);
         }
     }
 
-    /// Disconnects with RETRY.
+    /// Another doorbell needs what this one has: only a slot of its own can be of use to another.
+    pub fn victimise(&mut self) -> Disconnect {
+        match *self {
+            Self::Connected(Place::Own(_)) => self.retry(),
+            Self::Connected(Place::Shared(_) | Place::Notified) | Self::Retry | Self::Abort => {
+                Disconnect::Nothing
+            }
+        }
+    }
+
+    /// Disconnects with RETRY: F1, a change of mode, the end of the doorbell.
     pub fn retry(&mut self) -> Disconnect {
         match *self {
-            Self::Connected(slot) => {
+            Self::Connected(place) => {
                 *self = Self::Retry;
-                Disconnect::FreeSlot(slot)
+                Disconnect::Free(place)
             }
             Self::Retry | Self::Abort => Disconnect::Nothing,
         }
@@ -77,47 +100,9 @@ impl DoorbellState {
     /// Disconnects for good.
     pub fn abort(&mut self) -> Disconnect {
         match std::mem::replace(self, Self::Abort) {
-            Self::Connected(slot) => Disconnect::FreeSlot(slot),
+            Self::Connected(place) => Disconnect::Free(place),
             Self::Retry => Disconnect::PublishOnly,
             Self::Abort => Disconnect::Nothing,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Connect;
-    use super::Disconnect;
-    use super::DoorbellState;
-
-    #[test]
-    fn ums_54_nothing_leads_out_of_abort() {
-        let mut state = DoorbellState::Abort;
-        assert_eq!(state.connect(), Connect::Refused);
-        state.connected(3);
-        assert_eq!(state, DoorbellState::Abort);
-        assert_eq!(state.retry(), Disconnect::Nothing);
-        assert_eq!(state.abort(), Disconnect::Nothing);
-        assert_eq!(state, DoorbellState::Abort);
-    }
-
-    #[test]
-    fn ums_73_a_disconnect_of_a_disconnected_doorbell_changes_nothing() {
-        let mut state = DoorbellState::Retry;
-        assert_eq!(state.retry(), Disconnect::Nothing);
-        assert_eq!(state, DoorbellState::Retry);
-        assert_eq!(state.abort(), Disconnect::PublishOnly);
-    }
-
-    #[test]
-    fn ums_63_a_doorbell_reconnects_after_retry_perhaps_elsewhere() {
-        let mut state = DoorbellState::Retry;
-        assert_eq!(state.connect(), Connect::TakeSlot);
-        state.connected(1);
-        assert_eq!(state.connect(), Connect::Already);
-        assert_eq!(state.retry(), Disconnect::FreeSlot(1));
-        assert_eq!(state.connect(), Connect::TakeSlot);
-        state.connected(2);
-        assert_eq!(state.abort(), Disconnect::FreeSlot(2));
     }
 }

@@ -5,25 +5,102 @@ use campanile_protocol::queue::doorbell::DoorbellStatus;
 use super::state::Connect;
 use super::state::Disconnect;
 use super::state::DoorbellState;
+use super::state::Place;
 
-const STATES: [DoorbellState; 3] = [DoorbellState::Retry, DoorbellState::Connected(7), DoorbellState::Abort];
+const PLACES: [Place; 3] = [Place::Own(7), Place::Shared(7), Place::Notified];
+
+const STATES: [DoorbellState; 5] = [
+    DoorbellState::Retry,
+    DoorbellState::Connected(PLACES[0]),
+    DoorbellState::Connected(PLACES[1]),
+    DoorbellState::Connected(PLACES[2]),
+    DoorbellState::Abort,
+];
+
+/// What can happen to a doorbell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Happens {
+    /// A connect that finds this place.
+    Connect(Place),
+    Victim,
+    Retry,
+    Lost,
+}
+
+/// The diagram of the folder, edge by edge: state, what happens, state after it, and what the guest's words and the
+/// engine's slots have to be told. What does not stand here changes nothing.
+fn edges() -> Vec<(DoorbellState, Happens, DoorbellState, Disconnect)> {
+    let mut edges =
+        vec![(DoorbellState::Retry, Happens::Lost, DoorbellState::Abort, Disconnect::PublishOnly)];
+    for place in PLACES {
+        let connected = DoorbellState::Connected(place);
+        edges.push((DoorbellState::Retry, Happens::Connect(place), connected, Disconnect::Nothing));
+        edges.push((connected, Happens::Retry, DoorbellState::Retry, Disconnect::Free(place)));
+        edges.push((connected, Happens::Lost, DoorbellState::Abort, Disconnect::Free(place)));
+    }
+    let own = Place::Own(7);
+    edges.push((DoorbellState::Connected(own), Happens::Victim, DoorbellState::Retry, Disconnect::Free(own)));
+    edges
+}
+
+fn apply(state: &mut DoorbellState, happens: Happens) -> Disconnect {
+    match happens {
+        Happens::Connect(place) => {
+            state.connected(place);
+            Disconnect::Nothing
+        }
+        Happens::Victim => state.victimise(),
+        Happens::Retry => state.retry(),
+        Happens::Lost => state.abort(),
+    }
+}
 
 #[test]
-fn ums_65_ums_74_every_disconnect_succeeds_and_its_reason_is_the_status() {
+fn ums_54_ums_63_ums_65_ums_66_ums_73_a_doorbell_goes_along_these_edges_and_no_others() {
+    let mut walked = 0;
+    for before in STATES {
+        for happens in [
+            Happens::Connect(PLACES[0]),
+            Happens::Connect(PLACES[1]),
+            Happens::Connect(PLACES[2]),
+            Happens::Victim,
+            Happens::Retry,
+            Happens::Lost,
+        ] {
+            let edge = edges().into_iter().find(|(from, by, ..)| *from == before && *by == happens);
+            walked += usize::from(edge.is_some());
+            let (after, disconnect) =
+                edge.map_or((before, Disconnect::Nothing), |(_, _, to, what)| (to, what));
+            let mut state = before;
+            let told = apply(&mut state, happens);
+            assert_eq!((state, told), (after, disconnect), "{before:?}, {happens:?}");
+        }
+    }
+    assert_eq!(walked, edges().len(), "an edge of the diagram was not walked");
+}
+
+#[test]
+fn ums_15_only_a_slot_of_its_own_makes_a_victim() {
     for before in STATES {
         let mut state = before;
-        let disconnect = state.retry();
-        let expected = if before == DoorbellState::Abort { before } else { DoorbellState::Retry };
-        assert_eq!(state, expected, "a dead doorbell stays dead");
-        assert_eq!(disconnect == Disconnect::FreeSlot(7), before == DoorbellState::Connected(7));
-        let mut state = before;
-        let disconnect = state.abort();
-        assert_eq!(state, DoorbellState::Abort);
-        assert_eq!(disconnect == Disconnect::FreeSlot(7), before == DoorbellState::Connected(7));
+        let disconnect = state.victimise();
+        assert_eq!(disconnect != Disconnect::Nothing, before == DoorbellState::Connected(Place::Own(7)));
     }
-    assert_eq!(DoorbellState::Retry.status(), DoorbellStatus::DisconnectedRetry);
-    assert_eq!(DoorbellState::Abort.status(), DoorbellStatus::DisconnectedAbort);
-    assert_eq!(DoorbellState::Connected(7).status(), DoorbellStatus::Connected);
+}
+
+#[test]
+fn ums_49_ums_51_ums_58_ums_74_the_status_says_where_a_doorbell_stands() {
+    let words = STATES.map(DoorbellState::status);
+    assert_eq!(
+        words,
+        [
+            DoorbellStatus::DisconnectedRetry,
+            DoorbellStatus::Connected,
+            DoorbellStatus::Connected,
+            DoorbellStatus::ConnectedNotify,
+            DoorbellStatus::DisconnectedAbort,
+        ]
+    );
 }
 
 #[test]
@@ -32,8 +109,9 @@ fn ums_60_ums_61_a_connect_fails_only_on_a_dead_doorbell() {
         let mut state = before;
         let connect = state.connect();
         assert_eq!(connect == Connect::Refused, before == DoorbellState::Abort);
-        state.connected(3);
-        let after = if connect == Connect::TakeSlot { DoorbellState::Connected(3) } else { before };
-        assert_eq!(state, after, "nobody is given a second slot");
+        state.connected(Place::Own(3));
+        let after =
+            if connect == Connect::FindPlace { DoorbellState::Connected(Place::Own(3)) } else { before };
+        assert_eq!(state, after, "nobody is given a second place");
     }
 }

@@ -9,6 +9,8 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_protocol::PAGE_SIZE;
 
 use super::probe::probe_compute;
+use crate::doorbell::modes::DoorbellModes;
+use crate::doorbell::switch::NotifySwitch;
 use crate::front::gpu::device::GpuDevice;
 use crate::operator::desk;
 use crate::operator::desk::Desk;
@@ -40,6 +42,8 @@ pub struct HostOptions {
     pub vgpus: Vec<VgpuOptions>,
     /// Physical doorbells of each node of each vGPU.
     pub doorbells: u32,
+    /// How each node's doorbells work.
+    pub doorbell_modes: DoorbellModes,
     /// How long an engine spins without work.
     pub spin: Duration,
     /// How long work may stand still, or keep a node that another vGPU wants.
@@ -98,6 +102,8 @@ pub struct Vgpu {
     pub counters: Arc<Counters>,
     /// What its rings count.
     pub shell_counters: Arc<ShellCounters>,
+    /// Switches nodes to notify mode and back.
+    pub notify: Arc<NotifySwitch>,
     socket: VgpuSocket,
 }
 
@@ -156,10 +162,13 @@ impl Host {
         let mut known = Vec::with_capacity(options.vgpus.len());
         for vgpu in &options.vgpus {
             let orders = Arc::new(Orders::new()?);
+            let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
             let config = Arc::new(Config {
                 name: vgpu.name.clone(),
                 vram_bytes: vgpu.vram_bytes,
                 doorbells: options.doorbells,
+                doorbell_modes: options.doorbell_modes,
+                notify: Arc::clone(&notify),
                 spin: options.spin,
                 timeout: options.timeout,
                 d3_after: options.d3_after,
@@ -194,7 +203,7 @@ impl Host {
                 counters: Arc::clone(&counters),
                 shell_counters: Arc::clone(&shell_counters),
             });
-            vgpus.push(Vgpu { name: vgpu.name.clone(), counters, shell_counters, socket });
+            vgpus.push(Vgpu { name: vgpu.name.clone(), counters, shell_counters, notify, socket });
         }
         let control = options.control.as_deref().map(|path| ControlSocket::spawn(path, Desk::new(known)));
         let control = control.transpose().map_err(|error| HostError::Control(error.into()))?;

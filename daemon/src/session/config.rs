@@ -7,6 +7,8 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
 
+use crate::doorbell::modes::DoorbellModes;
+use crate::doorbell::switch::NotifySwitch;
 use crate::orders::Orders;
 use crate::supervisor::thread::Supervisor;
 
@@ -28,6 +30,10 @@ pub struct Config {
     pub vram_bytes: u64,
     /// Physical doorbells of each node.
     pub doorbells: u32,
+    /// How each node's doorbells work.
+    pub doorbell_modes: DoorbellModes,
+    /// Nodes whose engines do not poll, as the operator has it now.
+    pub notify: Arc<NotifySwitch>,
     /// How long an engine spins without work before F1.
     pub spin: Duration,
     /// How long work may stand still (TDR-13).

@@ -76,9 +76,10 @@ impl Session {
             return Ok(entry);
         }
         let (root, page_va) = (device.root.0, device.page.va);
+        let global_cell = self.global_cell(node).unwrap_or(0);
         let process = self.engines[node_index(node)].process_mut().ok_or(Status::DeviceLost)?;
         let entry = process
-            .create_process(root, page_va)
+            .create_process(root, page_va, global_cell)
             .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
         self.device_mut(context)?.presence[node_index(node)] = Some(entry);
         Ok(entry)

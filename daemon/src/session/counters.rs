@@ -12,10 +12,16 @@ pub struct Counters {
     pub control_messages: AtomicU64,
     /// Control messages that got a status other than OK.
     pub refused_messages: AtomicU64,
-    /// Doorbell connects that took a slot.
+    /// Doorbells connected.
     pub connects: AtomicU64,
     /// Doorbells that lost their slot to another.
     pub victims: AtomicU64,
+    /// Times that the line of connects stood: every slot had just been given away, or its guest connects too often.
+    pub connects_delayed: AtomicU64,
+    /// NOTIFY messages.
+    pub notifies: AtomicU64,
+    /// Rings that no physical doorbell saw, and a look did: after a connect, after a disconnect (UMS-71), for a NOTIFY.
+    pub found_by_look: AtomicU64,
     /// Transitions of an engine to F1.
     pub f1_transitions: AtomicU64,
     /// Transitions of the device to D3.

@@ -15,6 +15,7 @@ use campanile_protocol::control::message::CreateDevice;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
+use campanile_protocol::queue::doorbell::DoorbellModel;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
 use super::barrier::Barrier;
@@ -50,8 +51,8 @@ impl Session {
                     NodeKind::Compute => capset::NODE_KIND_COMPUTE,
                     NodeKind::Copy => capset::NODE_KIND_COPY,
                 },
-                flags: if available { usable } else { 0 },
-                physical_doorbells: self.config.doorbells,
+                flags: if available { usable | self.doorbell_flags(node) } else { 0 },
+                physical_doorbells: self.global_cell(node).map_or(self.config.doorbells, |_| 1),
                 max_in_flight_hw_queue_buffers: 0,
                 engines: 1,
                 reserved: [0; 3],
@@ -71,6 +72,12 @@ impl Session {
             reserved: 0,
             nodes,
         }
+    }
+
+    fn doorbell_flags(&self, node: NodeKind) -> u32 {
+        let mode = self.config.doorbell_modes.0[node_index(node)];
+        let global = if mode.model == DoorbellModel::Global { capset::NODE_FLAG_GLOBAL_DOORBELL } else { 0 };
+        global | if self.config.notify.is_on(node_index(node)) { capset::NODE_FLAG_NOTIFY } else { 0 }
     }
 
     /// CREATE_DEVICE. A page that cannot be used is refused through the front, since nothing can be written

@@ -1,7 +1,7 @@
-//! Doorbells: create, connect, victimise, destroy, F1.
+//! Doorbells: create, disconnect, switch to notify mode and back, notify, destroy, F1. Connecting is `connects.rs`.
 //!
-//! Order, as the guest sees it: connecting, the slot watches the cell before the status says CONNECTED
-//! (UMS-57); disconnecting, the status says RETRY or ABORT before the slot lets the cell go (UMS-67, UMS-70).
+//! Order, as the guest sees it: disconnecting, the status says RETRY or ABORT before the slot lets the cell go
+//! (UMS-67, UMS-70).
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -10,12 +10,12 @@ use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::message::CreateDoorbell;
+use campanile_protocol::control::message::DOORBELL_NOTIFY;
 use campanile_protocol::control::message::DOORBELL_PRIVATE_BYTES;
 use campanile_protocol::control::message::DOORBELL_REQUIRE_SECONDARY;
 use campanile_protocol::control::message::DOORBELL_RESIZE_RING;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::message::Notify;
-use campanile_protocol::control::reply::DoorbellConnected;
 use campanile_protocol::control::reply::DoorbellCreated;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
@@ -23,14 +23,18 @@ use campanile_protocol::engine::block::QUEUE_EXEMPT;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::handshake::doorbell;
+use campanile_protocol::queue::doorbell::DoorbellModel;
+use campanile_protocol::queue::doorbell::global_value;
 use campanile_protocol::queue::ring;
 
 use super::barrier::Barrier;
 use super::control::Checked;
 use super::counters::count;
 use super::objects::Doorbell;
+use super::objects::NODES;
 use super::objects::QueueKind;
 use super::objects::node_index;
+use super::objects::node_ordinal;
 use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -38,10 +42,9 @@ use super::reply::Outcome;
 use super::reply::Refused;
 use super::state::Session;
 use crate::doorbell::slots::Holder;
-use crate::doorbell::slots::Taken;
-use crate::doorbell::state::Connect;
 use crate::doorbell::state::Disconnect;
 use crate::doorbell::state::DoorbellState;
+use crate::doorbell::state::Place;
 use crate::vidmm::allocations::AllocationId;
 
 /// Alignment of a ring and a ring control: a cache line.
@@ -51,7 +54,8 @@ impl Session {
     /// CREATE_DOORBELL. Takes no physical doorbell (UMS-33).
     pub(super) fn create_doorbell(&mut self, origin: Origin, message: &CreateDoorbell) -> Outcome {
         (message.flags & DOORBELL_REQUIRE_SECONDARY == 0).or(Status::NotSupported)?;
-        let known = message.flags & !(DOORBELL_REQUIRE_SECONDARY | DOORBELL_RESIZE_RING) == 0
+        let known = message.flags & !(DOORBELL_REQUIRE_SECONDARY | DOORBELL_RESIZE_RING | DOORBELL_NOTIFY)
+            == 0
             && message.reserved == 0;
         known.or(Status::InvalidParameter)?;
         (!self.has_too_much_pending()).or(Status::OutOfResources)?;
@@ -106,6 +110,7 @@ impl Session {
             state: DoorbellState::Retry,
             is_draining: false,
             was_connected: false,
+            notify: message.flags & DOORBELL_NOTIFY != 0,
             hw_queue: Some(hw_queue),
             ring,
             control,
@@ -125,14 +130,30 @@ impl Session {
         );
         // Who waits already, waits for what the engine will signal through this entry.
         self.release_waiters(origin.context, message.queue);
-        Ok(Handled::with(&DoorbellCreated {
+        let dedicated = DoorbellCreated {
             doorbell: handle,
             cell_offset: device_page::cell(index),
             status_offset: device_page::status(index),
             last_queued_offset: device_page::last_queued(index),
             summary_bit: device_page::summary_bit(index),
+            ring_value: 0,
             private_data: message.private_data,
+        };
+        Ok(Handled::with(&match self.global_cell(node) {
+            None => dedicated,
+            Some(cell_offset) => DoorbellCreated {
+                cell_offset,
+                summary_bit: 0,
+                ring_value: global_value(node_ordinal(node), index),
+                ..dedicated
+            },
         }))
+    }
+
+    /// Where processes have their global cell for `node`; none in the dedicated model.
+    pub(super) fn global_cell(&self, node: NodeKind) -> Option<u64> {
+        let model = self.config.doorbell_modes.0[node_index(node)].model;
+        (model == DoorbellModel::Global).then(|| device_page::global_cell(node_ordinal(node)))
     }
 
     /// The allocation behind a ring or ring control: attached, mapped for the GPU, in one piece.
@@ -151,69 +172,34 @@ impl Session {
         Ok(allocation)
     }
 
-    /// CONNECT_DOORBELL. Never waits for a slot: takes one from somebody else if it must (UMS-13, UMS-76).
-    pub(super) fn connect_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.device(origin.context)?;
-        let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
-        (!doorbell.is_draining).or(Status::Busy)?;
-        match doorbell.state.connect() {
-            Connect::Already => {}
-            Connect::Refused => return Err(Status::DeviceLost.into()),
-            Connect::TakeSlot => {
-                let (node, cell) = (doorbell.node, doorbell.queue.index());
-                let hw_queue = doorbell.hw_queue.ok_or(Status::DeviceLost)?;
-                let process = device.presence[node_index(node)].ok_or(Status::DeviceLost)?;
-                let holder = Holder { context: origin.context, doorbell: message.handle };
-                let slot = self.take_slot(node)?;
-                let cell = u16::try_from(cell).map_err(|_| Status::InvalidHandle)?;
-                let engine = &mut self.engines[node_index(node)];
-                let running = engine.process_mut().ok_or(Status::DeviceLost)?;
-                running.connect_doorbell(slot, hw_queue, process, cell);
-                let progress = running.queue_completed(hw_queue);
-                engine.slots.hold(slot, holder, progress);
-                count(&self.counters.connects);
-                if let Some(doorbell) = self.device_mut(origin.context)?.doorbells.get_mut(message.handle) {
-                    doorbell.state.connected(slot);
-                    doorbell.was_connected = true;
+    /// The operator has thrown the switch: doorbells that are connected the other way are disconnected, and their
+    /// reconnects are answered in the new mode (UMS-97).
+    pub(super) fn notify_switched(&mut self) {
+        self.config.notify.take();
+        for node in NODES {
+            let always = self.config.notify.is_on(node_index(node));
+            for holder in self.connected_doorbells_of(node) {
+                let device = self.device(holder.context).ok();
+                let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
+                let misfits = doorbell.is_some_and(|doorbell| match doorbell.state {
+                    DoorbellState::Connected(place) => {
+                        (place == Place::Notified) != (always || doorbell.notify)
+                    }
+                    DoorbellState::Retry | DoorbellState::Abort => false,
+                });
+                if misfits {
+                    self.retry_doorbell(holder);
                 }
             }
         }
-        let device = self.device(origin.context)?;
-        let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
-        let status = doorbell.state.status().word();
-        self.store_page_word(origin.context, device_page::status(doorbell.queue.index()), status);
-        Ok(Handled::with(&DoorbellConnected { status }))
     }
 
-    /// A free slot, taken from the longest idle holder where none is.
-    fn take_slot(&mut self, node: NodeKind) -> Result<u32, Refused> {
-        let index = node_index(node);
-        let seen: Vec<(Holder, u64)> = self.engines[index]
-            .slots
-            .holders()
-            .into_iter()
-            .map(|holder| {
-                let doorbell =
-                    self.device(holder.context).ok().and_then(|device| device.doorbells.get(holder.doorbell));
-                let engine = self.engines[index].process();
-                let hw_queue = doorbell.and_then(|doorbell| doorbell.hw_queue);
-                let completed =
-                    hw_queue.zip(engine).map(|(hw_queue, engine)| engine.queue_completed(hw_queue));
-                (holder, completed.unwrap_or(0))
-            })
-            .collect();
-        let taken = self.engines[index].slots.choose(|holder| {
-            seen.iter().find(|(known, _)| *known == holder).map_or(0, |(_, completed)| *completed)
-        });
-        match taken {
-            Taken::Free(slot) => Ok(slot),
-            Taken::Victim(slot, holder) => {
-                count(&self.counters.victims);
-                self.retry_doorbell(holder);
-                Ok(slot)
-            }
-            Taken::None => Err(Status::OutOfResources.into()),
-        }
+    /// Takes the slot of a doorbell for another one.
+    pub(super) fn victimise_doorbell(&mut self, holder: Holder) {
+        let Ok(device) = self.device_mut(holder.context) else { return };
+        let Some(doorbell) = device.doorbells.get_mut(holder.doorbell) else { return };
+        let disconnect = doorbell.state.victimise();
+        self.carry_out(holder, disconnect);
     }
 
     /// Disconnects a doorbell with RETRY.
@@ -224,7 +210,7 @@ impl Session {
         self.carry_out(holder, disconnect);
     }
 
-    /// Publishes the status of a doorbell, then lets its slot go (UMS-70).
+    /// Publishes the status of a doorbell, then lets its place go (UMS-70).
     pub(super) fn carry_out(&mut self, holder: Holder, disconnect: Disconnect) {
         let Ok(device) = self.device(holder.context) else { return };
         let Some(found) = device.doorbells.get(holder.doorbell) else { return };
@@ -234,14 +220,21 @@ impl Session {
         match disconnect {
             Disconnect::Nothing => {}
             Disconnect::PublishOnly => word.store(status, Ordering::Release),
-            Disconnect::FreeSlot(slot) => {
+            Disconnect::Free(place) => {
+                let hw_queue = found.hw_queue;
                 let engine = &mut self.engines[node_index(node)];
                 doorbell::disconnect(word, status, || {
-                    if let Some(process) = engine.process_mut() {
-                        process.disconnect_doorbell(slot);
+                    let Some(process) = engine.process_mut() else { return };
+                    match place {
+                        Place::Own(slot) | Place::Shared(slot) => process.disconnect_doorbell(slot),
+                        Place::Notified => {
+                            hw_queue.into_iter().for_each(|queue| process.disconnect_notified(queue))
+                        }
                     }
                 });
-                engine.slots.free(slot);
+                if let Place::Own(slot) = place {
+                    engine.slots.free(slot);
+                }
             }
         }
     }
@@ -256,27 +249,35 @@ impl Session {
         if self.drain(origin, holder)? {
             return Ok(Handled::Parked);
         }
-        self.remove_doorbell(holder)?;
-        Ok(Handled::done())
+        let origin = self.park(origin);
+        self.remove_doorbell(origin, holder);
+        Ok(Handled::Parked)
     }
 
-    /// Forgets a doorbell that is disconnected, and its queue with the engine.
-    pub(super) fn remove_doorbell(&mut self, holder: Holder) -> Result<(), Refused> {
-        let device = self.device_mut(holder.context)?;
-        let doorbell = device.doorbells.remove(holder.doorbell).ok_or(Status::InvalidHandle)?;
+    /// Forgets a doorbell that is disconnected, and its queue with the engine. Answered when the engine has let go of the
+    /// ring: the guest may use that memory for something else then.
+    pub(super) fn remove_doorbell(&mut self, origin: Origin, holder: Holder) {
+        let device = self.device_mut(holder.context).ok();
+        let removed =
+            device.and_then(|device| Some((device.root, device.doorbells.remove(holder.doorbell)?)));
+        let Some((root, doorbell)) = removed else {
+            // Gone with its device.
+            return self.end_item(origin.context, origin.ring, origin.item);
+        };
         let engine = self.engines[node_index(doorbell.node)].process_mut();
         let reached = engine.zip(doorbell.hw_queue).map_or(0, |(engine, hw_queue)| {
             engine.destroy_hw_queue(hw_queue);
             engine.queue_completed(hw_queue)
         });
-        if let Some(queue) = self.device_mut(holder.context)?.queues.get_mut(doorbell.queue)
+        let device = self.device_mut(holder.context).ok();
+        if let Some(queue) = device.and_then(|device| device.queues.get_mut(doorbell.queue))
             && let QueueKind::UserMode { completed, .. } = queue.kind
         {
             queue.kind = QueueKind::UserMode { doorbell: None, completed: completed.max(reached) };
         }
         let barrier = Barrier::raise(&mut self.engines);
         self.after(barrier, Action::Release(vec![doorbell.ring, doorbell.control]));
-        Ok(())
+        self.after(barrier, Action::Reply { origin, root });
     }
 
     /// NOTIFY: valid for any queue of the process; the engine looks at its rings (UMS-94, UMS-96).
@@ -284,16 +285,27 @@ impl Session {
         (message.flags == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
         let device = self.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
-        let node = queue.node;
+        let (node, kind) = (queue.node, queue.kind);
+        let doorbell = match kind {
+            QueueKind::UserMode { doorbell: Some(doorbell), .. } => device.doorbells.get(doorbell),
+            QueueKind::UserMode { doorbell: None, .. } | QueueKind::Ordinary { .. } => None,
+        };
+        let notified =
+            doorbell.filter(|doorbell| doorbell.state == DoorbellState::Connected(Place::Notified));
+        let rung = notified.and_then(|doorbell| doorbell.hw_queue);
+        count(&self.counters.notifies);
         if let Some(process) = self.engines[node_index(node)].process_mut() {
-            process.wake();
+            match rung {
+                Some(hw_queue) => process.notify(hw_queue),
+                None => process.wake(),
+            }
         }
         Ok(Handled::done())
     }
 
-    /// Disconnects every doorbell of an engine with RETRY.
+    /// Disconnects every doorbell of a node with RETRY.
     pub(super) fn disconnect_all(&mut self, node: NodeKind) {
-        for holder in self.engines[node_index(node)].slots.holders() {
+        for holder in self.connected_doorbells_of(node) {
             self.retry_doorbell(holder);
         }
     }
@@ -308,6 +320,22 @@ impl Session {
             self.quiet_since = Some(Instant::now());
             self.set_timer();
         }
+    }
+
+    /// The doorbells of a node that are connected.
+    pub(super) fn connected_doorbells_of(&self, node: NodeKind) -> Vec<Holder> {
+        let devices = self.processes.iter().filter_map(|(context, process)| {
+            let device = process.device.as_ref()?;
+            device.presence[node_index(node)].map(|_| (*context, device))
+        });
+        devices
+            .flat_map(|(context, device)| {
+                let of_node = device.doorbells.iter().filter(move |(_, bell)| {
+                    bell.node == node && matches!(bell.state, DoorbellState::Connected(_))
+                });
+                of_node.map(move |(doorbell, _)| Holder { context, doorbell })
+            })
+            .collect()
     }
 
     /// Whose queue an entry of an engine's queue table is: context and queue.

@@ -12,7 +12,6 @@
 //! time (UMS-148); one that is behind is counted, and means that nothing is pending (UMS-88).
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use std::time::Instant;
 
 use campanile_protocol::control::status::Status;
@@ -86,8 +85,7 @@ impl Session {
             }
         }
         for Drain { holder, origin, .. } in over {
-            let removed = self.remove_doorbell(holder);
-            self.answer(origin, removed.map(|()| Vec::new()));
+            self.remove_doorbell(origin, holder);
         }
     }
 
@@ -109,8 +107,7 @@ impl Session {
     }
 
     /// When a doorbell that waits must be looked at though nobody signals.
-    pub(super) fn next_drain(&self) -> Option<Duration> {
-        let waits = self.drains.iter().map(|drain| self.config.timeout.saturating_sub(drain.since.elapsed()));
-        waits.min()
+    pub(super) fn next_drain(&self) -> Option<Instant> {
+        self.drains.iter().map(|drain| drain.since + self.config.timeout).min()
     }
 }

@@ -21,11 +21,13 @@ use campanile_host_gpu::engine::message::Start;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
 
+use super::connects::WaitingConnect;
 use super::kernels::PendingKernel;
 use super::objects::Buffer;
 use super::outbox::Outbox;
 use super::reply::Origin;
 use super::revival::Resets;
+use crate::doorbell::line::Line;
 use crate::doorbell::slots::Slots;
 use crate::supervisor::alarm::Alarm;
 use crate::supervisor::turns::EngineId;
@@ -70,6 +72,8 @@ pub struct EngineSlot {
     alarm: Arc<Alarm>,
     /// Physical doorbells.
     pub slots: Slots,
+    /// Connects that wait for their turn.
+    pub line: Line<WaitingConnect>,
     /// Contexts with kernel-mode work, in turn.
     pub run_list: VecDeque<(u32, Handle)>,
     /// The hardware queue, oldest first.
@@ -99,6 +103,7 @@ impl EngineSlot {
             supervised: None,
             alarm: Arc::new(Alarm::new()?),
             slots: Slots::new(doorbells),
+            line: Line::default(),
             run_list: VecDeque::new(),
             in_flight: VecDeque::new(),
             last_fence_id: 0,

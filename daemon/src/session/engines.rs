@@ -37,6 +37,8 @@ pub enum Wakeup {
     Timer,
     /// The operator's orders.
     Orders,
+    /// The operator's switch for notify mode.
+    Switch,
 }
 
 impl Wakeup {
@@ -48,6 +50,7 @@ impl Wakeup {
             Self::Alarm(node) => 4 + node_index(node) as u64,
             Self::Timer => 6,
             Self::Orders => 8,
+            Self::Switch => 10,
         }
     }
 
@@ -60,6 +63,7 @@ impl Wakeup {
             2 => Some(Self::Alarm(node)),
             3 => Some(Self::Timer),
             4 => Some(Self::Orders),
+            5 => Some(Self::Switch),
             _ => None,
         }
     }

@@ -54,7 +54,7 @@ impl Session {
 
     /// Answers what waits for an engine to start, or to compile.
     fn refuse_waiting_messages(&mut self, context: u32) {
-        let mut origins = Vec::new();
+        let mut origins = self.take_connects_of(context);
         for slot in &mut self.engines {
             let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
             origins.extend(of_it.map(|message| message.origin));

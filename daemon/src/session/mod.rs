@@ -16,6 +16,7 @@
 pub mod barrier;
 pub mod blobs;
 pub mod config;
+pub mod connects;
 pub mod contexts;
 pub mod control;
 pub mod counters;

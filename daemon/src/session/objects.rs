@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_protocol::capset;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::handle::Handle;
@@ -35,6 +36,14 @@ pub const fn node_index(node: NodeKind) -> usize {
     match node {
         NodeKind::Compute => 0,
         NodeKind::Copy => 1,
+    }
+}
+
+/// Ordinal of a node, as the guest knows it.
+pub const fn node_ordinal(node: NodeKind) -> u32 {
+    match node {
+        NodeKind::Compute => capset::NODE_COMPUTE,
+        NodeKind::Copy => capset::NODE_COPY,
     }
 }
 
@@ -212,6 +221,8 @@ pub struct Doorbell {
     pub is_draining: bool,
     /// Whether it was ever connected: before that, what is in its ring reaches nobody (UMS-34).
     pub was_connected: bool,
+    /// Whether its guest wants to notify after each ring (UMS-51).
+    pub notify: bool,
     /// Entry in the engine's queue table; none once the device is in error, or that engine gone.
     pub hw_queue: Option<u16>,
     /// The ring's allocation; one reference (UMS-82).

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::barrier::Barrier;
 use super::objects::node_index;
+use super::reply::Origin;
 use super::state::Session;
 use super::timeline::Token;
 use crate::vidmm::allocations::AllocationId;
@@ -42,6 +43,13 @@ pub enum Action {
         resource: u32,
         /// What to answer.
         token: Token,
+    },
+    /// Answer a control message with OK.
+    Reply {
+        /// Where its answer goes.
+        origin: Origin,
+        /// The address space of its device: a later device of the same context has another.
+        root: Root,
     },
     /// Answer a command.
     Answer(Token),
@@ -107,6 +115,13 @@ impl Session {
             }
             Action::Move { allocation, target, resource, token } => {
                 self.finish_move(allocation, target, resource, token)
+            }
+            Action::Reply { origin, root } => {
+                if self.device(origin.context).is_ok_and(|device| device.root == root) {
+                    self.answer(origin, Ok(Vec::new()));
+                } else {
+                    self.end_item(origin.context, origin.ring, origin.item);
+                }
             }
             Action::Answer(token) => self.due.push((token, Ok(()))),
         }

@@ -12,7 +12,7 @@
 //! Guests see RETRY and a connect that takes longer; handles, addresses and queued work stay. Video memory stays where it
 //! is: whoever evicts it does so in D3.
 
-use std::time::Duration;
+use std::time::Instant;
 
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::message;
@@ -161,7 +161,7 @@ impl Session {
         let sleeps = |node: NodeKind| {
             let slot = &self.engines[node_index(node)];
             slot.in_flight.is_empty()
-                && slot.slots.in_use() == 0
+                && self.connected_doorbells_of(node).is_empty()
                 && slot.process().is_none_or(|process| process.is_asleep() && process.is_up_to_date())
         };
         matches!(self.power, Power::D0)
@@ -170,14 +170,14 @@ impl Session {
             && self.engines.iter().any(|slot| slot.hears())
     }
 
-    /// How long until the device may have been idle for long enough.
-    pub(super) fn next_idleness(&self) -> Option<Duration> {
-        Some(self.config.d3_after?.saturating_sub(self.quiet_since?.elapsed()))
+    /// When the device may have been idle for long enough.
+    pub(super) fn next_idleness(&self) -> Option<Instant> {
+        Some(self.quiet_since? + self.config.d3_after?)
     }
 
     /// Goes to D3 when it has been idle for long enough. Where it is not, the next engine that falls asleep begins anew.
     pub(super) fn look_at_idleness(&mut self) {
-        if self.next_idleness() == Some(Duration::ZERO) {
+        if self.next_idleness().is_some_and(|at| at <= Instant::now()) {
             self.quiet_since = None;
             if self.is_idle() {
                 self.enter_d3(None);

@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::memory::page_table::writer::PageTables;
@@ -28,6 +27,7 @@ use super::segments::Segments;
 use super::suspends::Suspending;
 use super::timeline::Token;
 use super::timer::Timer;
+use crate::doorbell::rate::Rate;
 use crate::vhost::memory::GuestRam;
 use crate::vidmm::allocations::Allocations;
 use crate::vidmm::vram::VideoMemory;
@@ -83,6 +83,7 @@ pub struct Session {
     pub(super) guest_memory: Option<Arc<GuestRam>>,
     pub(super) window: Window,
     pub(super) epoll: OwnedFd,
+    pub(super) connect_rate: Rate,
 }
 
 impl Session {
@@ -99,10 +100,14 @@ impl Session {
             epoll::add(&epoll, engines[node_index(node)].alarm().as_fd(), data, epoll::EventFlags::IN)?;
         }
         let timer = Timer::new()?;
-        let data = epoll::EventData::new_u64(Wakeup::Timer.data());
-        epoll::add(&epoll, timer.as_fd(), data, epoll::EventFlags::IN)?;
-        let data = epoll::EventData::new_u64(Wakeup::Orders.data());
-        epoll::add(&epoll, config.orders.as_fd(), data, epoll::EventFlags::IN)?;
+        for (descriptor, wakeup) in [
+            (timer.as_fd(), Wakeup::Timer),
+            (config.orders.as_fd(), Wakeup::Orders),
+            (config.notify.as_fd(), Wakeup::Switch),
+        ] {
+            let data = epoll::EventData::new_u64(wakeup.data());
+            epoll::add(&epoll, descriptor, data, epoll::EventFlags::IN)?;
+        }
         let journal = Journal::new(&config.name);
         let session = Self {
             config,
@@ -125,6 +130,7 @@ impl Session {
             guest_memory: None,
             window: Window::Awaited(Vec::new()),
             epoll,
+            connect_rate: Rate::new(),
         };
         session.config.orders.begin_session();
         Ok(session)
@@ -209,21 +215,31 @@ impl Session {
                 Some(Wakeup::Alarm(node)) => self.engine_alarm(node),
                 Some(Wakeup::Timer) => self.timer_event(),
                 Some(Wakeup::Orders) => self.run_errands(),
+                Some(Wakeup::Switch) => self.notify_switched(),
                 None => {}
             }
         }
     }
 
     /// Sets the timer for what must be looked at first.
-    pub(super) fn set_timer(&self) {
-        let wait = self.next_drain().into_iter().chain(self.next_idleness()).min();
-        // It is due when it is over, not when it is about to be.
-        self.timer.set(wait.map(|wait| wait + Duration::from_millis(1)));
+    pub(super) fn set_timer(&mut self) {
+        if let Some(at) = self.next_drain().into_iter().chain(self.next_idleness()).min() {
+            self.timer.set(at);
+        }
     }
 
     /// A moment that something waited for has come.
     fn timer_event(&mut self) {
-        self.timer.drain();
+        self.timer.take();
+        // Who waits for a doorbell has woken the device, but the operator may have sent it to sleep since.
+        let waits = self.engines.iter().any(|slot| slot.line.first().is_some());
+        let woken = waits && self.leave_d3();
+        for node in NODES {
+            self.serve_connects(node);
+        }
+        if woken {
+            self.resume_from_d3();
+        }
         self.look_at_drains();
         self.look_at_idleness();
         self.set_timer();

@@ -1,10 +1,10 @@
-//! The moment at which a session must look again though nobody signals.
+//! The session's only clock: it wakes the vGPU's thread when something that waits for a moment is due.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::Instant;
 
 use rustix::time::Itimerspec;
 use rustix::time::TimerfdClockId;
@@ -12,41 +12,42 @@ use rustix::time::TimerfdFlags;
 use rustix::time::TimerfdTimerFlags;
 use rustix::time::Timespec;
 
-/// A timer descriptor.
+/// A timer that goes off once.
 #[derive(Debug)]
 pub struct Timer {
     descriptor: OwnedFd,
+    due: Option<Instant>,
 }
 
 impl Timer {
-    /// Not set.
+    /// One that is not set.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(Self { descriptor: rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)? })
+        Ok(Self { descriptor: rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?, due: None })
     }
 
-    /// Readable after `wait`, once; never for `None`.
-    pub fn set(&self, wait: Option<Duration>) {
+    /// Has it go off at `at`, or earlier where that was asked already.
+    pub fn set(&mut self, at: Instant) {
+        if self.due.is_some_and(|due| due <= at) {
+            return;
+        }
+        self.due = Some(at);
+        let left = at.saturating_duration_since(Instant::now());
+        let left = left.max(std::time::Duration::from_nanos(1));
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Zero would unset it.
-        let wait = wait.map(|wait| wait.max(Duration::from_nanos(1)));
-        let value = wait.map_or(zero, |wait| Timespec {
-            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        });
-        let spec = Itimerspec { it_interval: zero, it_value: value };
+        // What waits here is due within seconds: it always fits.
+        let spec = Itimerspec { it_interval: zero, it_value: Timespec::try_from(left).unwrap_or(zero) };
         if let Err(error) = rustix::time::timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &spec)
         {
             log::error!("setting a timer: {error}");
         }
     }
 
-    /// Takes its signal.
-    pub fn drain(&self) {
-        let mut count = [0; 8];
-        if let Err(error) = rustix::io::read(&self.descriptor, &mut count) {
-            log::debug!("a timer that is not due: {error}");
-        }
+    /// It went off: it is not set any more.
+    pub fn take(&mut self) {
+        self.due = None;
+        // Empty where it was set anew meanwhile.
+        let _count = rustix::io::read(&self.descriptor, &mut [0; 8]);
     }
 }
 

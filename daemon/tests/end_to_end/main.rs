@@ -4,6 +4,7 @@
 
 mod compute_node;
 mod copy_node;
+mod inside;
 mod operator;
 mod processes;
 mod raw;
@@ -17,6 +18,8 @@ mod ums_doorbells;
 mod ums_drains;
 mod ums_endings;
 mod ums_fences;
+mod ums_models;
+mod ums_notify;
 mod ums_power;
 mod ums_queues;
 mod ums_submission;

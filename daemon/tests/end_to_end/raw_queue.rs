@@ -17,6 +17,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::handshake::doorbell::Doorbell;
+use campanile_protocol::handshake::doorbell::GlobalDoorbell;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 use campanile_protocol::queue::ring;
 use campanile_protocol::queue::ring::RingEntry;
@@ -163,22 +164,30 @@ impl RawQueue {
         self.ring.control.word(ring::CONTROL_WRITE_POINTER).store(self.written, Ordering::Release);
     }
 
-    /// Stores to the doorbell cell, and nothing else that says what was written.
+    /// Stores to the doorbell cell, and nothing else that says what was written. In the global model the value is that
+    /// of the queue, whatever is asked for.
     pub(crate) fn store_cell(&self, value: u64) {
-        self.guest.word(self.bell.cell_offset).store(value, Ordering::Release);
-        self.guest.word(device_page::SUMMARY).fetch_or(self.bell.summary_bit, Ordering::Release);
+        let cell = self.guest.word(self.bell.cell_offset);
+        if self.bell.ring_value == 0 {
+            cell.store(value, Ordering::Release);
+            self.guest.word(device_page::SUMMARY).fetch_or(self.bell.summary_bit, Ordering::Release);
+        } else {
+            cell.swap(self.bell.ring_value, Ordering::AcqRel);
+        }
     }
 
-    /// Rings as a driver does; the status read after it.
+    /// Rings as a driver does, by the model that the daemon says the node has; the status read after it.
     pub(crate) fn ring(&self) -> u64 {
-        let bell = Doorbell {
-            write_pointer: self.ring.control.word(ring::CONTROL_WRITE_POINTER),
-            cell: self.guest.word(self.bell.cell_offset),
-            summary: self.guest.word(device_page::SUMMARY),
-            summary_bit: self.bell.summary_bit,
-            status: self.guest.word(self.bell.status_offset),
-        };
-        bell.ring(self.written)
+        let write_pointer = self.ring.control.word(ring::CONTROL_WRITE_POINTER);
+        let cell = self.guest.word(self.bell.cell_offset);
+        let status = self.guest.word(self.bell.status_offset);
+        if self.bell.ring_value == 0 {
+            let (summary, summary_bit) = (self.guest.word(device_page::SUMMARY), self.bell.summary_bit);
+            Doorbell { write_pointer, cell, summary, summary_bit, status }.ring(self.written)
+        } else {
+            let value = self.bell.ring_value;
+            GlobalDoorbell { write_pointer, cell, value, status }.ring(self.written)
+        }
     }
 
     /// Puts packets and rings.

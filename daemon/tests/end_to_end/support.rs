@@ -17,6 +17,10 @@ use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use tempfile::TempDir;
 
+/// With this variable, as `ci/test` sets it, all these daemons have another doorbell model (UMS-08); tests that are
+/// about one model ask for it.
+pub(crate) const MODEL: &str = "CAMPANILE_TEST_DOORBELL_MODEL";
+
 /// How long anything in these tests may take before it counts as never.
 pub(crate) const NEVER: Duration = Duration::from_secs(60);
 
@@ -61,6 +65,17 @@ impl Daemon {
         Self::with(&["--doorbells", &doorbells.to_string(), "--spin", "600000000"])
     }
 
+    /// As [`Self::steady`], with the dedicated model whatever the environment says.
+    pub(crate) fn dedicated(doorbells: u32) -> Self {
+        Self::of_model("dedicated", doorbells)
+    }
+
+    /// As [`Self::steady`], with this doorbell model.
+    pub(crate) fn of_model(model: &str, doorbells: u32) -> Self {
+        let doorbells = doorbells.to_string();
+        Self::with(&["--doorbells", &doorbells, "--spin", "600000000", "--doorbell-model", model])
+    }
+
     /// With several vGPUs, named v0, v1, ….
     pub(crate) fn with_vgpus(count: usize, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -69,6 +84,9 @@ impl Daemon {
         for index in 0..count {
             let socket = folder.path().join(format!("v{index}.sock"));
             command.arg("--vgpu").arg(format!("name=v{index},socket={},vram=64M", socket.display()));
+        }
+        if let Some(model) = std::env::var_os(MODEL).filter(|_| !arguments.contains(&"--doorbell-model")) {
+            command.arg("--doorbell-model").arg(model);
         }
         let child = command.args(arguments).stdin(Stdio::null()).spawn().unwrap();
         let daemon = Self { child, folder };

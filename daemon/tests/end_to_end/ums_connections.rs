@@ -33,7 +33,7 @@ use crate::support::until;
 
 #[test]
 fn ums_75_ums_33_ums_63_ums_66_two_queues_share_one_physical_doorbell() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let view = EngineView::of(&daemon);
@@ -63,7 +63,7 @@ fn ums_75_ums_33_ums_63_ums_66_two_queues_share_one_physical_doorbell() {
 
 #[test]
 fn ums_11_a_ring_identifies_one_queue_whatever_its_value() {
-    let daemon = Daemon::steady(2);
+    let daemon = Daemon::dedicated(2);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut queues = [RawQueue::new(&guest, context), RawQueue::new(&guest, context)];
@@ -93,7 +93,7 @@ fn ums_11_a_ring_identifies_one_queue_whatever_its_value() {
 
 #[test]
 fn ums_12_guest_processes_share_one_finite_pool() {
-    let daemon = Daemon::steady(2);
+    let daemon = Daemon::dedicated(2);
     let vm = daemon.vm(0);
     let view = {
         let (guest, context) = copy_guest(&vm);
@@ -114,7 +114,7 @@ fn ums_12_guest_processes_share_one_finite_pool() {
 
 #[test]
 fn ums_13_more_queues_than_doorbells_all_work() {
-    let daemon = Daemon::steady(2);
+    let daemon = Daemon::dedicated(2);
     let (_vm, device) = daemon.device();
     let context = device.create_context(Node::Copy).unwrap();
     let target = device.create_buffer(16 * 8).unwrap();
@@ -136,7 +136,7 @@ fn ums_13_more_queues_than_doorbells_all_work() {
 
 #[test]
 fn ums_14_ums_16_the_longest_idle_loses_and_its_neighbour_in_the_page_does_not() {
-    let daemon = Daemon::steady(2);
+    let daemon = Daemon::dedicated(2);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut rung = RawQueue::new(&guest, context);
@@ -163,7 +163,7 @@ fn ums_14_ums_16_the_longest_idle_loses_and_its_neighbour_in_the_page_does_not()
 
 #[test]
 fn ums_46_ums_47_ums_74_cell_and_status_stay_where_they_are() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut queues = [RawQueue::new(&guest, context), RawQueue::new(&guest, context)];
@@ -180,7 +180,7 @@ fn ums_46_ums_47_ums_74_cell_and_status_stay_where_they_are() {
 
 #[test]
 fn ums_50_ums_56_ums_58_a_connect_binds_a_slot_and_publishes_connected() {
-    let daemon = Daemon::steady(4);
+    let daemon = Daemon::dedicated(4);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let view = EngineView::of(&daemon);
@@ -201,7 +201,7 @@ fn ums_50_ums_56_ums_58_a_connect_binds_a_slot_and_publishes_connected() {
 
 #[test]
 fn ums_52_a_ring_that_reads_retry_is_connected_and_rung_again() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut victim = RawQueue::new(&guest, context);
@@ -269,7 +269,7 @@ fn ums_64_a_connect_finds_what_the_ring_holds_already() {
 
 #[test]
 fn ums_68_ums_69_a_disconnect_leaves_ring_and_control_to_guest_and_gpu() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let copied = guest.vram(4096);
@@ -299,7 +299,7 @@ fn ums_68_ums_69_a_disconnect_leaves_ring_and_control_to_guest_and_gpu() {
 
 #[test]
 fn ums_57_ums_70_connected_is_never_said_of_a_doorbell_without_a_slot() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let view = EngineView::of(&daemon);
@@ -337,7 +337,7 @@ fn ums_57_ums_70_connected_is_never_said_of_a_doorbell_without_a_slot() {
 
 #[test]
 fn ums_67_ums_71_a_ring_that_read_connected_is_honoured() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut ringer = RawQueue::new(&guest, context);
@@ -369,7 +369,7 @@ fn ums_67_ums_71_a_ring_that_read_connected_is_honoured() {
 
 #[test]
 fn ums_71_a_ring_is_honoured_though_the_engine_saw_neither_connect_nor_disconnect() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut ringer = RawQueue::new(&guest, context);
@@ -389,7 +389,7 @@ fn ums_71_a_ring_is_honoured_though_the_engine_saw_neither_connect_nor_disconnec
 
 #[test]
 fn ums_76_ums_146_a_victim_takes_a_doorbell_back_at_once_and_its_work_goes_on() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let [(guest, context), (neighbour, neighbours)] = [copy_guest(&vm), copy_guest(&vm)];
     let gate = guest.vram(4096);
@@ -415,7 +415,7 @@ fn ums_76_ums_146_a_victim_takes_a_doorbell_back_at_once_and_its_work_goes_on() 
 
 #[test]
 fn ums_77_queues_that_fight_over_one_doorbell_go_on() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut queues = [RawQueue::new(&guest, context), RawQueue::new(&guest, context)];
@@ -449,7 +449,7 @@ fn ums_77_queues_that_fight_over_one_doorbell_go_on() {
 
 #[test]
 fn a_status_word_that_the_guest_scribbled_on_misleads_the_guest_alone() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut queue = RawQueue::new(&guest, context);

@@ -79,8 +79,10 @@ fn ums_87_pending_is_what_last_queued_says_that_completed_has_not_reached() {
         guest.word(queue.bell.last_queued_offset).store(last_queued, Ordering::Release);
         let end = destroy(&queue, 1);
         guest.round_trip();
-        assert_eq!(!end.is_done(), is_pending);
-        open(&gate);
+        if is_pending {
+            assert!(!end.is_done());
+            open(&gate);
+        }
         assert!(is_destroyed(end));
     }
 }

@@ -41,7 +41,7 @@ const MOST: u64 = 48 << 20;
 
 #[test]
 fn ums_53_ums_54_ums_60_ums_99_a_page_fault_aborts_every_doorbell_of_its_device() {
-    let daemon = Daemon::steady(2);
+    let daemon = Daemon::dedicated(2);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut queues: Vec<RawQueue> = (0..3).map(|_| RawQueue::new(&guest, context)).collect();

@@ -103,7 +103,7 @@ fn ums_06_where_user_mode_cannot_be_set_up_an_ordinary_queue_takes_its_place() {
 
 #[test]
 fn ums_07_doorbells_lie_in_either_memory_and_their_number_is_told() {
-    let daemon = Daemon::steady(3);
+    let daemon = Daemon::dedicated(3);
     let vm = daemon.vm(0);
     for memory in BOTH_MEMORIES {
         let guest = RawGuest::open_in(&vm, memory);
@@ -161,7 +161,7 @@ fn ums_20_ums_21_a_query_tells_the_size_of_a_doorbell() {
 
 #[test]
 fn ums_23_no_limit_of_buffers_in_flight_means_a_whole_ring() {
-    let daemon = Daemon::steady(2);
+    let daemon = Daemon::dedicated(2);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let node = guest.transport().capset().unwrap().nodes[capset::NODE_COPY as usize];

@@ -57,7 +57,7 @@ fn ums_84_progress_fences_rise() {
 
 #[test]
 fn ums_85_ums_86_last_queued_is_stored_before_the_work_can_be_seen() {
-    let daemon = Daemon::steady(4);
+    let daemon = Daemon::dedicated(4);
     let vm = daemon.vm(0);
     let (device, seen) = open_overheard(&vm);
     let context = device.create_context(Node::Copy).unwrap();
@@ -106,7 +106,7 @@ fn ums_85_ums_86_last_queued_is_stored_before_the_work_can_be_seen() {
 
 #[test]
 fn ums_89_a_ring_is_a_store_of_the_write_pointer() {
-    let daemon = Daemon::steady(4);
+    let daemon = Daemon::dedicated(4);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut queue = RawQueue::new(&guest, context);
@@ -140,7 +140,7 @@ fn ums_89_a_ring_is_a_store_of_the_write_pointer() {
 
 #[test]
 fn ums_90_a_driver_obeys_the_status_it_reads_after_each_ring() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (device, seen) = open_overheard(&vm);
     let context = device.create_context(Node::Copy).unwrap();
@@ -184,7 +184,7 @@ fn ums_90_a_driver_obeys_the_status_it_reads_after_each_ring() {
 
 #[test]
 fn ums_91_a_repeated_ring_runs_nothing_twice() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let (source, target) = (guest.vram(4096), guest.vram(4096));

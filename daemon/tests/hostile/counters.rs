@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use campanile_daemon::doorbell::modes::DoorbellModes;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::host::start::HostOptions;
 use campanile_daemon::host::start::VgpuOptions;
@@ -34,6 +35,7 @@ fn what_is_refused_is_counted() {
     let host = Host::start(HostOptions {
         vgpus: vec![VgpuOptions { name: "a".to_owned(), socket: socket.clone(), vram_bytes: 64 << 20 }],
         doorbells: 64,
+        doorbell_modes: DoorbellModes::default(),
         spin: Duration::from_millis(2),
         timeout: Duration::from_secs(2),
         d3_after: None,

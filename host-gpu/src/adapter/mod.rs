@@ -39,8 +39,9 @@ pub enum AdapterError {
 /// One engine of one node, in the terms of the field (design §1). Implemented by the engine process, and by
 /// whatever stands in for it in tests.
 pub trait Adapter {
-    /// Makes a guest process known: its root page table and device page (MCDM-51 "set root page table").
-    fn create_process(&mut self, root: u64, page_va: u64) -> Result<u32, AdapterError>;
+    /// Makes a guest process known: its root page table and device page (MCDM-51 "set root page table"), and where in
+    /// that page its global cell lies; zero in the dedicated model.
+    fn create_process(&mut self, root: u64, page_va: u64, global_cell: u64) -> Result<u32, AdapterError>;
     /// Forgets it.
     fn destroy_process(&mut self, process: u32);
     /// Makes a context known; resumed (UMS-114).
@@ -55,10 +56,17 @@ pub trait Adapter {
     fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<u16, AdapterError>;
     /// Forgets it.
     fn destroy_hw_queue(&mut self, queue: u16);
-    /// Points physical doorbell `slot` at a cell (UMS-56).
+    /// Points physical doorbell `slot` at a cell (UMS-56); for a process with a global cell, has a ring of that one
+    /// stand for `queue` as well.
     fn connect_doorbell(&mut self, slot: u32, queue: u16, process: u32, cell: u16);
     /// Takes the cell away from `slot` (UMS-66).
     fn disconnect_doorbell(&mut self, slot: u32);
+    /// Connects a queue whose rings are announced by NOTIFY (UMS-51).
+    fn connect_notified(&mut self, queue: u16);
+    /// Ends that.
+    fn disconnect_notified(&mut self, queue: u16);
+    /// A queue connected that way was rung (UMS-94).
+    fn notify(&mut self, queue: u16);
     /// Hands a kernel-mode buffer over.
     fn submit_command(&mut self, submission: HwSubmission) -> Result<(), AdapterError>;
     /// The next finished kernel-mode buffer, in order (MCDM-17).

@@ -56,6 +56,8 @@ pub struct EngineProcess {
     pub(super) submitted: u64,
     pub(super) completed: u64,
     progress: u64,
+    notified: u64,
+    pub(super) found_by_look: u64,
     doorbell_generation: u16,
     processes: Indices,
     queues: Indices,
@@ -101,6 +103,8 @@ impl EngineProcess {
             submitted: 0,
             completed: 0,
             progress: 0,
+            notified: 0,
+            found_by_look: 0,
             doorbell_generation: 0,
             processes: Indices::new(block::MAX_PROCESSES),
             queues: Indices::new(block::MAX_QUEUES),
@@ -180,12 +184,11 @@ impl EngineProcess {
         self.wake.signal();
     }
 
-    /// Has the engine look at a queue's write pointer when it next looks at the slots (UMS-64, UMS-71).
-    pub fn ask_look(&self, queue: u16) {
-        if u32::from(queue) < block::MAX_QUEUES {
-            // PAIRS WITH engine/watch.rs `refresh`: the slot has changed before.
-            bits::raise(&self.shared, block::LOOK, u32::from(queue));
-        }
+    /// Has the engine look at a queue's write pointer when it next looks at the slots (UMS-64, UMS-71). False when
+    /// that was asked already, and the engine has not looked yet.
+    pub fn ask_look(&self, queue: u16) -> bool {
+        // PAIRS WITH engine/watch.rs `refresh`: the slot has changed before.
+        u32::from(queue) < block::MAX_QUEUES && bits::raise(&self.shared, block::LOOK, u32::from(queue))
     }
 
     pub(super) fn changed(&mut self) {
@@ -237,11 +240,11 @@ impl EngineProcess {
 }
 
 impl Adapter for EngineProcess {
-    fn create_process(&mut self, root: u64, page_va: u64) -> Result<u32, AdapterError> {
+    fn create_process(&mut self, root: u64, page_va: u64, global_cell: u64) -> Result<u32, AdapterError> {
         let acknowledged = self.watch_acknowledged();
         let (index, generation) =
             self.processes.take(acknowledged).ok_or(AdapterError::Full("process entry"))?;
-        let entry = ProcessEntry { generation: 0, root, page_va };
+        let entry = ProcessEntry { generation: 0, root, page_va, global_cell };
         if let Some(slice) = self.shared.slice(block::process(index), size_of::<ProcessEntry>() as u64) {
             slice.copy_from(entry.as_bytes());
         }
@@ -326,6 +329,27 @@ impl Adapter for EngineProcess {
             self.ask_look(held.queue());
         }
         self.changed();
+    }
+
+    fn connect_notified(&mut self, queue: u16) {
+        self.notified += 1;
+        self.store(block::NOTIFIED, self.notified);
+        self.ask_look(queue);
+        self.changed();
+    }
+
+    fn disconnect_notified(&mut self, queue: u16) {
+        self.notified = self.notified.saturating_sub(1);
+        self.store(block::NOTIFIED, self.notified);
+        self.ask_look(queue);
+        self.changed();
+    }
+
+    fn notify(&mut self, queue: u16) {
+        // Where it is owed already, the sequence has risen since, and the engine has not seen it yet.
+        if self.ask_look(queue) {
+            self.changed();
+        }
     }
 
     fn submit_command(&mut self, submission: HwSubmission) -> Result<(), AdapterError> {

@@ -48,6 +48,12 @@ impl EngineProcess {
         self.load(block::POWER) == power::ASLEEP
     }
 
+    /// Rings since the last call that only a look found. The engine's own word for it: good for counting alone.
+    pub fn take_found_by_look(&mut self) -> u64 {
+        let found = self.load(block::FOUND_BY_LOOK);
+        found.saturating_sub(std::mem::replace(&mut self.found_by_look, found))
+    }
+
     /// Queues that want attention since the last call.
     pub fn take_attention(&self) -> Vec<u16> {
         let queues = bits::take(&self.shared, block::ATTENTION, block::ATTENTION_WORDS);

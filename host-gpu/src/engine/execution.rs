@@ -77,6 +77,8 @@ pub struct Execution {
     kernel_queue: KernelQueue,
     kernel_blocked: bool,
     runnable: VecDeque<u16>,
+    /// What [`Self::collect`] found, kept so that no loop allocates.
+    rung: Vec<(u16, Option<u64>)>,
     blocked: Vec<u16>,
     generation: u64,
     commands: Commands,
@@ -95,6 +97,7 @@ impl Execution {
             kernel_queue,
             kernel_blocked: false,
             runnable: VecDeque::new(),
+            rung: Vec::new(),
             blocked: Vec::new(),
             generation: 0,
             commands,
@@ -163,10 +166,13 @@ impl Execution {
             self.drain_commands();
             let mut look = Vec::new();
             self.watch.refresh(&self.machine.shared, |queue| look.push(queue));
+            let mut found = 0;
             for index in look {
                 if let Some((queue, process)) = self.watch.queue(index) {
                     let space = process.space(&self.machine.tables, &self.machine.segments);
+                    let had_work = queue.has_work();
                     queue.look(&space);
+                    found += u64::from(!had_work && queue.has_work());
                     if queue.has_work() && !self.runnable.contains(&index) && !self.blocked.contains(&index) {
                         self.runnable.push_back(index);
                     }
@@ -174,6 +180,11 @@ impl Execution {
                         self.ask_attention(index);
                     }
                 }
+            }
+            if let Some(word) = self.machine.shared.word(block::FOUND_BY_LOOK)
+                && found > 0
+            {
+                word.fetch_add(found, Ordering::Relaxed);
             }
             self.events.event.signal();
         }
@@ -204,25 +215,23 @@ impl Execution {
     }
 
     fn collect(&mut self) {
-        let mut rung: [Option<(u16, u64)>; 8] = [None; 8];
-        let mut count = 0;
-        let mut more = Vec::new();
+        let mut found = std::mem::take(&mut self.rung);
         self.watch.collect(&self.machine.tables, &self.machine.segments, |queue, value| {
-            if let Some(place) = rung.get_mut(count) {
-                *place = Some((queue, value));
-                count += 1;
-            } else {
-                more.push((queue, value));
-            }
+            found.push((queue, value));
         });
-        for (index, value) in rung.into_iter().flatten().chain(more) {
+        for (index, value) in found.drain(..) {
             if let Some((queue, process)) = self.watch.queue(index) {
-                queue.rung(value, &process.space(&self.machine.tables, &self.machine.segments));
+                let space = process.space(&self.machine.tables, &self.machine.segments);
+                match value {
+                    Some(value) => queue.rung(value, &space),
+                    None => queue.glance(&space),
+                }
                 if queue.has_work() && !self.runnable.contains(&index) && !self.blocked.contains(&index) {
                     self.runnable.push_back(index);
                 }
             }
         }
+        self.rung = found;
     }
 
     fn has_runnable(&mut self) -> bool {
@@ -323,9 +332,10 @@ impl Execution {
             self.events.grant.signal();
         }
         let quiet = Quiet {
-            is_stale: self.is_stale() || self.kernel_has_work(),
+            is_stale: self.is_stale() || self.kernel_has_work() || self.watch.owes_looks(),
             waits: !self.blocked.is_empty() || self.kernel_blocked,
             has_doorbells: self.watch.has_doorbells(),
+            is_notified: self.watch.is_notified(),
         };
         self.idle.rest(&self.machine.shared, &self.events, quiet, || {
             self.commands.pending.load(Ordering::Acquire)

@@ -34,6 +34,8 @@ pub struct Quiet {
     pub waits: bool,
     /// Doorbells are watched.
     pub has_doorbells: bool,
+    /// Doorbells are connected in notify mode: whoever rings one says so, and nobody need poll for it (UMS-51).
+    pub is_notified: bool,
 }
 
 /// How far an engine is on its way to sleep.
@@ -65,6 +67,12 @@ impl Idle {
     /// One look without work.
     pub fn rest(&mut self, shared: &Mapping, events: &Events, quiet: Quiet, has_work: impl Fn() -> bool) {
         if quiet.is_stale {
+            return;
+        }
+        if quiet.is_notified && !quiet.has_doorbells && !quiet.waits {
+            // Nothing to poll, and doorbells stay connected: a sleep without F1, until a NOTIFY pokes.
+            self.work(shared);
+            self.block_without_node(shared, events, power::NAPPING, has_work);
             return;
         }
         match self.phase {
@@ -106,13 +114,17 @@ impl Idle {
 
     /// F1: gives the node back and sleeps until poked.
     fn sleep(&mut self, shared: &Mapping, events: &Events, has_work: impl Fn() -> bool) {
+        self.block_without_node(shared, events, power::ASLEEP, has_work);
+        self.phase = Phase::Working;
+    }
+
+    fn block_without_node(&self, shared: &Mapping, events: &Events, state: u64, has_work: impl Fn() -> bool) {
         if let Some(word) = shared.word(block::GRANT)
             && grant::release(word)
         {
             events.grant.signal();
         }
-        self.block(shared, &events.wake, power::ASLEEP, None, has_work);
-        self.phase = Phase::Working;
+        self.block(shared, &events.wake, state, None, has_work);
     }
 
     /// A sleep with doorbells connected.

@@ -22,6 +22,7 @@ pub mod kernel_queue;
 pub mod machine;
 pub mod message;
 pub mod progress;
+pub mod rescan;
 pub mod sandbox;
 pub mod saved;
 pub mod start;

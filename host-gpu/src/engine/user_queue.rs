@@ -93,9 +93,9 @@ impl UserQueue {
         }
     }
 
-    /// Whether this is the queue of `entry`.
-    pub fn is_of(&self, entry: &QueueEntry) -> bool {
-        self.entry == *entry
+    /// Generation of its entry.
+    pub fn generation(&self) -> u64 {
+        self.entry.generation
     }
 
     /// Whether no timeout holds for its work (UMS-27).
@@ -106,6 +106,11 @@ impl UserQueue {
     /// Index of its process.
     pub fn process(&self) -> u32 {
         self.entry.process
+    }
+
+    /// Index of its context.
+    pub fn context(&self) -> u32 {
+        self.entry.context
     }
 
     /// Forgets what was resolved.
@@ -143,6 +148,21 @@ impl UserQueue {
         shared.word(base + block::QUEUE_DRAINED).is_some_and(|word| word.swap(1, Ordering::Release) == 0)
     }
 
+    /// Somebody rang the global cell that this queue is behind: its write pointer says whether it did (UMS-10).
+    pub fn glance(&mut self, space: &Space<'_>) {
+        if self.stopped || self.is_held || self.owes_look {
+            return;
+        }
+        match self.resolve(space) {
+            Ok(resolved) => {
+                if let Some(word) = resolved.control.word(ring::CONTROL_WRITE_POINTER) {
+                    self.write_pointer = doorbell::glance(word);
+                }
+            }
+            Err(stop) => self.owes_look = stop == Stop::Moving,
+        }
+    }
+
     /// Whether there is something to do.
     pub fn has_work(&self) -> bool {
         !self.stopped
@@ -156,8 +176,10 @@ impl UserQueue {
     }
 
     /// Looks at the write pointer in the ring control (after a connect, before a disconnect is done).
+    ///
+    /// Not while its context is suspended: when that is over, the daemon asks for a look.
     pub fn look(&mut self, space: &Space<'_>) {
-        if self.stopped {
+        if self.stopped || self.is_held {
             return;
         }
         // A guest may take its ring away before it destroys the doorbell. If it rings after that, the fetch faults.

@@ -15,6 +15,7 @@ use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::doorbell;
 use zerocopy::FromBytes;
 
+use super::rescan::Rescan;
 use super::suspension;
 use super::user_queue::UserQueue;
 use crate::memory::bits;
@@ -30,8 +31,19 @@ use crate::node::space::Stop;
 pub struct Process {
     entry: ProcessEntry,
     page: Option<Place>,
-    /// (cell, queue) of each watched doorbell, by summary bit.
-    cells: BTreeMap<u32, Vec<(u16, u16)>>,
+    /// Each watched doorbell of the dedicated model, by summary bit.
+    cells: BTreeMap<u32, Vec<Cell>>,
+    /// The queues behind the global cell, in the global model.
+    rescan: Rescan,
+}
+
+/// A watched doorbell cell.
+#[derive(Debug)]
+struct Cell {
+    cell: u16,
+    queue: u16,
+    /// What it last held: a neighbour's ring makes the engine read it, and mostly nothing has changed.
+    seen: Option<u64>,
 }
 
 impl Process {
@@ -54,10 +66,6 @@ impl Process {
         };
         Ok(self.page.insert(page))
     }
-
-    fn matches(&self, entry: &ProcessEntry) -> bool {
-        self.entry == *entry
-    }
 }
 
 /// Everything watched.
@@ -67,6 +75,7 @@ pub struct Watch {
     processes: BTreeMap<u32, Process>,
     queues: BTreeMap<u16, UserQueue>,
     watched: bool,
+    notified: bool,
 }
 
 impl Watch {
@@ -111,45 +120,37 @@ impl Watch {
         let slots: Vec<DoorbellSlot> = (0..block::MAX_DOORBELLS)
             .map(|index| DoorbellSlot(load(shared, block::doorbell(index))))
             .collect();
+        // A place is given another generation each time it is used: who has the same is the same.
         for index in 0..block::MAX_PROCESSES {
-            match read::<ProcessEntry>(shared, block::process(index)).filter(|entry| entry.generation != 0) {
-                None => {
-                    self.processes.remove(&index);
-                }
-                Some(entry) => {
-                    if !self.processes.get(&index).is_some_and(|process| process.matches(&entry)) {
-                        self.processes.insert(index, Process { entry, page: None, cells: BTreeMap::new() });
-                    }
-                }
+            let generation = load(shared, block::process(index));
+            if self.processes.get(&index).map_or(0, |process| process.entry.generation) == generation {
+                continue;
+            }
+            self.processes.remove(&index);
+            if generation != 0
+                && let Some(entry) = read::<ProcessEntry>(shared, block::process(index))
+            {
+                let (cells, rescan) = (BTreeMap::new(), Rescan::default());
+                self.processes.insert(index, Process { entry, page: None, cells, rescan });
             }
         }
         for index in 0..u16::try_from(block::MAX_QUEUES).unwrap_or(u16::MAX) {
-            match read::<QueueEntry>(shared, block::queue(u32::from(index)))
-                .filter(|entry| entry.generation != 0)
+            let generation = load(shared, block::queue(u32::from(index)));
+            if self.queues.get(&index).map_or(0, UserQueue::generation) == generation {
+                continue;
+            }
+            self.queues.remove(&index);
+            if generation != 0
+                && let Some(entry) = read::<QueueEntry>(shared, block::queue(u32::from(index)))
             {
-                None => {
-                    self.queues.remove(&index);
-                }
-                Some(entry) => {
-                    if !self.queues.get(&index).is_some_and(|queue| queue.is_of(&entry)) {
-                        self.queues.insert(index, UserQueue::new(shared, index, entry));
-                    }
-                    if let Some(queue) = self.queues.get_mut(&index) {
-                        queue.hold(suspension::of(shared, entry.context).is_suspended);
-                    }
-                }
+                self.queues.insert(index, UserQueue::new(shared, index, entry));
             }
         }
-        for process in self.processes.values_mut() {
-            process.cells.clear();
+        for queue in self.queues.values_mut() {
+            queue.hold(suspension::of(shared, queue.context()).is_suspended);
         }
-        for slot in slots.iter().filter(|slot| slot.is_watching()) {
-            if let Some(process) = self.processes.get_mut(&u32::from(slot.process())) {
-                let bit = u32::from(slot.cell()) / device_page::CELLS_PER_SUMMARY_BIT;
-                process.cells.entry(bit).or_default().push((slot.cell(), slot.queue()));
-            }
-        }
-        self.watched = slots.iter().any(|slot| slot.is_watching());
+        self.watch_cells(&slots);
+        self.notified = load(shared, block::NOTIFIED) != 0;
         suspension::report(shared);
         self.sequence = sequence;
         if let Some(ack) = shared.word(block::WATCH_ACK) {
@@ -157,28 +158,73 @@ impl Watch {
         }
     }
 
+    fn watch_cells(&mut self, slots: &[DoorbellSlot]) {
+        for process in self.processes.values_mut() {
+            process.cells.clear();
+            process.rescan.clear();
+        }
+        for slot in slots.iter().filter(|slot| slot.is_watching()) {
+            let Some(process) = self.processes.get_mut(&u32::from(slot.process())) else { continue };
+            if process.entry.global_cell == 0 {
+                let bit = u32::from(slot.cell()) / device_page::CELLS_PER_SUMMARY_BIT;
+                let cell = Cell { cell: slot.cell(), queue: slot.queue(), seen: None };
+                process.cells.entry(bit).or_default().push(cell);
+            } else {
+                process.rescan.connect(u32::from(slot.cell()), slot.queue());
+            }
+        }
+        for process in self.processes.values_mut() {
+            // What was owed when the slots changed.
+            process.rescan.all();
+        }
+        self.watched = slots.iter().any(|slot| slot.is_watching());
+    }
+
     /// Whether any doorbell is watched.
     pub fn has_doorbells(&self) -> bool {
         self.watched
     }
 
-    /// Collects rings: calls `rung` with each queue whose cell was written, and the value found there.
-    pub fn collect(&mut self, tables: &Mapping, segments: &Segments, mut rung: impl FnMut(u16, u64)) {
+    /// Whether doorbells are connected in notify mode.
+    pub fn is_notified(&self) -> bool {
+        self.notified
+    }
+
+    /// Whether queues behind a global cell are still to be looked at.
+    pub fn owes_looks(&self) -> bool {
+        self.processes.values().any(|process| process.rescan.is_due())
+    }
+
+    /// Collects rings: calls `rung` with each queue that may have been rung, and the value found in its cell; none
+    /// where its write pointer must say.
+    pub fn collect(&mut self, tables: &Mapping, segments: &Segments, mut rung: impl FnMut(u16, Option<u64>)) {
         for process in self.processes.values_mut() {
-            if process.cells.is_empty() {
+            if process.cells.is_empty() && process.rescan.is_empty() {
                 continue;
             }
+            let global_cell = process.entry.global_cell;
             // While it is on the move nobody can ring; whoever did is found when it is there again.
-            let summary =
-                process.page(tables, segments).ok().and_then(|page| page.word(device_page::SUMMARY));
-            let mut bits = summary.map_or(0, doorbell::take_rung);
+            let Ok(page) = process.page(tables, segments) else { continue };
+            if global_cell != 0 {
+                let value = page.word(global_cell).map_or(0, doorbell::take_global);
+                if value != 0
+                    && let Some(queue) = process.rescan.rung(value)
+                {
+                    rung(queue, None);
+                }
+                process.rescan.step(|queue| rung(queue, None));
+                continue;
+            }
+            let mut bits = page.word(device_page::SUMMARY).map_or(0, doorbell::take_rung);
             let Some(page) = process.page.as_ref() else { continue };
             while bits != 0 {
                 let bit = bits.trailing_zeros();
                 bits &= bits - 1;
-                for &(cell, queue) in process.cells.get(&bit).map_or(&[][..], Vec::as_slice) {
-                    if let Some(word) = page.word(device_page::cell(u32::from(cell))) {
-                        rung(queue, word.load(Ordering::Acquire));
+                for cell in process.cells.get_mut(&bit).into_iter().flatten() {
+                    let Some(word) = page.word(device_page::cell(u32::from(cell.cell))) else { continue };
+                    let value = word.load(Ordering::Acquire);
+                    if cell.seen.replace(value) != Some(value) {
+                        rung(cell.queue, Some(value));
                     }
                 }
             }

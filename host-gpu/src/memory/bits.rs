@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use super::mapping::Mapping;
 
-/// Adds `number` to the set at `offset`. Who takes it sees all that was stored before.
-pub fn raise(mapping: &Mapping, offset: u64, number: u32) {
-    if let Some(word) = mapping.word(offset + u64::from(number / 64) * 8) {
-        word.fetch_or(1 << (number % 64), Ordering::Release);
-    }
+/// Adds `number` to the set at `offset`. Who takes it sees all that was stored before. False when it was there.
+pub fn raise(mapping: &Mapping, offset: u64, number: u32) -> bool {
+    let bit = 1 << (number % 64);
+    let word = mapping.word(offset + u64::from(number / 64) * 8);
+    word.is_some_and(|word| word.fetch_or(bit, Ordering::Release) & bit == 0)
 }
 
 /// Takes all numbers out of the set of `words` words at `offset`.

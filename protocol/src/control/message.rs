@@ -167,6 +167,10 @@ pub const DOORBELL_REQUIRE_SECONDARY: u32 = 1;
 /// Doorbell flag ResizeRingBufferOperation, a hint (UMS-42).
 pub const DOORBELL_RESIZE_RING: u32 = 2;
 
+/// Doorbell flag: connects answer CONNECTED_NOTIFY (UMS-51, UMS-58). The engine does not poll for the queue; the guest
+/// sends NOTIFY after each ring.
+pub const DOORBELL_NOTIFY: u32 = 4;
+
 /// Tells the daemon that work was submitted (UMS-94).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

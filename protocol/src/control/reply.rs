@@ -62,14 +62,18 @@ pub struct QueueCreated {
 pub struct DoorbellCreated {
     /// Its name.
     pub doorbell: Handle,
-    /// Where the doorbell cell lies in the device page, for life (UMS-46).
+    /// Where the doorbell cell lies in the device page, for life (UMS-46). In the global model the same for all queues
+    /// of the process on that node (UMS-15).
     pub cell_offset: u64,
     /// Where the status word lies in the device page, for life (UMS-47).
     pub status_offset: u64,
     /// Where the last-queued word lies in the device page.
     pub last_queued_offset: u64,
-    /// The bit of the summary word to set with each ring.
+    /// The bit of the summary word to set with each ring; zero in the global model.
     pub summary_bit: u64,
+    /// What to store in the cell: zero says the write pointer (dedicated model, UMS-89), all else this value (global
+    /// model, UMS-09).
+    pub ring_value: u64,
     /// The private data given at creation.
     pub private_data: [u8; DOORBELL_PRIVATE_BYTES],
 }
@@ -80,6 +84,8 @@ pub struct DoorbellCreated {
 pub struct DoorbellConnected {
     /// The status word: CONNECTED or CONNECTED_NOTIFY (UMS-58).
     pub status: u64,
+    /// How many other connects were served while this one waited (UMS-77).
+    pub turns: u64,
 }
 
 /// A context is suspended.

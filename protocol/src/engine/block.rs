@@ -41,6 +41,13 @@ pub const LOOK_WORDS: u64 = MAX_QUEUES as u64 / 64;
 /// How far the hardware queue's oldest buffer is, where it was put aside ([`super::saved::Saved`]); engine.
 pub const HW_QUEUE_SAVED: u64 = 0x3c0;
 
+/// Doorbells connected in notify mode (UMS-51): while there are some and nothing else is watched, the engine sleeps
+/// without polling, and without F1. Stored before the watch sequence rises; daemon.
+pub const NOTIFIED: u64 = 0xe00;
+/// Rings that no physical doorbell saw, ever: a look found them, after a connect, a disconnect (UMS-71) or a NOTIFY.
+/// A count for metrics, on which nothing depends; engine.
+pub const FOUND_BY_LOOK: u64 = 0xe40;
+
 /// HW queue slots.
 pub const HW_QUEUE: u64 = 0x400;
 /// Doorbell slots: one 64-bit word each ([`super::slot::DoorbellSlot`]); daemon.
@@ -127,6 +134,8 @@ pub struct ProcessEntry {
     pub root: u64,
     /// GPU virtual address of its device page.
     pub page_va: u64,
+    /// Where in the device page its global cell for this engine lies; zero in the dedicated model.
+    pub global_cell: u64,
 }
 
 /// One user-mode queue, as the engine must know it. Brought up and taken down like [`ProcessEntry`].
@@ -164,6 +173,8 @@ pub const QUEUE_EXEMPT: u32 = 1;
 mod tests {
     use super::ATTENTION;
     use super::ATTENTION_WORDS;
+    use super::DOORBELLS;
+    use super::FOUND_BY_LOOK;
     use super::GRANT;
     use super::HW_QUEUE;
     use super::HW_QUEUE_COMPLETED;
@@ -172,6 +183,7 @@ mod tests {
     use super::LISTENER;
     use super::LOOK;
     use super::LOOK_WORDS;
+    use super::NOTIFIED;
     use super::PAGE_TABLE_ACK;
     use super::PAGE_TABLE_GENERATION;
     use super::POWER;
@@ -195,7 +207,10 @@ mod tests {
             (LISTENER, 1),
             (LOOK, LOOK_WORDS),
             (HW_QUEUE_SAVED, 2),
-            (HW_QUEUE, 1),
+            (HW_QUEUE, 32),
+            (NOTIFIED, 1),
+            (FOUND_BY_LOOK, 1),
+            (DOORBELLS, 1),
         ];
         for pair in words.windows(2) {
             let [(start, count), (next, _)] = [pair[0], pair[1]];

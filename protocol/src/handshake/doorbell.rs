@@ -9,6 +9,17 @@
 //! ```
 //!
 //! The guest reads RETRY, or the final look finds n; both is fine, neither is impossible.
+//!
+//! In the global model many queues ring one cell, and a later ring hides an earlier one from the engine. It must find
+//! the earlier one's write pointer all the same (UMS-10):
+//!
+//! ```text
+//!   guest, queue a       guest, queue b       engine
+//!   a's pointer = n      b's pointer = m      swap(cell, 0) = b
+//!   swap(cell, a)        swap(cell, b)        every pointer of the process, a's and b's
+//! ```
+//!
+//! The swaps make one chain: who takes b has synchronized with a too. With plain stores it would not have.
 
 use core::sync::atomic::Ordering;
 
@@ -42,6 +53,49 @@ impl<W: Word> Doorbell<'_, W> {
         W::full_fence();
         self.status.load(Ordering::Acquire)
     }
+}
+
+/// The words of one doorbell of the global model, as the guest maps them.
+#[derive(Debug, Clone, Copy)]
+pub struct GlobalDoorbell<'a, W> {
+    /// Write pointer in the ring control.
+    pub write_pointer: &'a W,
+    /// The cell of the process and node.
+    pub cell: &'a W,
+    /// What names this queue there ([`crate::queue::doorbell::global_value`]).
+    pub value: u64,
+    /// The status word.
+    pub status: &'a W,
+}
+
+impl<W: Word> GlobalDoorbell<'_, W> {
+    /// Guest: as [`Doorbell::ring`], through the cell that all queues of the process share.
+    #[must_use = "RETRY means that the ring may have reached nothing"]
+    pub fn ring(&self, write_pointer: u64) -> u64 {
+        self.write_pointer.store(write_pointer, Ordering::Release);
+        // PAIRS WITH `take_global`: a swap, so that whoever rings next hands this ring on as well.
+        self.cell.swap(self.value, Ordering::AcqRel);
+        // PAIRS WITH `disconnect`.
+        W::full_fence();
+        self.status.load(Ordering::Acquire)
+    }
+}
+
+/// Engine: the value of the last ring since the last call, or zero. The write pointers of all queues that rang since
+/// then are visible after it. Costs one load of a cached line when none did.
+#[must_use]
+pub fn take_global<W: Word>(cell: &W) -> u64 {
+    if cell.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
+    // PAIRS WITH `GlobalDoorbell::ring`.
+    cell.swap(0, Ordering::Acquire)
+}
+
+/// Engine: a write pointer after [`take_global`].
+pub fn glance<W: Word>(write_pointer: &W) -> u64 {
+    // PAIRS WITH `GlobalDoorbell::ring`, through `take_global`.
+    write_pointer.load(Ordering::Acquire)
 }
 
 /// Daemon: publishes a DISCONNECTED status, then lets `unwatch` take the slot away and raise the watch

@@ -54,6 +54,38 @@ macro_rules! modelled {
 modelled!(Strong, { fence(Ordering::SeqCst) });
 modelled!(Weak, {});
 
+/// A modelled word whose swaps order nothing: what a driver has that rings a global cell with plain stores.
+struct Plain(AtomicU64);
+
+impl Word for Plain {
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        if value == 0 {
+            return self.0.swap(value, order);
+        }
+        self.0.store(value, Ordering::Release);
+        0
+    }
+    fn fetch_or(&self, bits: u64, order: Ordering) -> u64 {
+        self.0.fetch_or(bits, order)
+    }
+    fn compare_exchange(&self, current: u64, new: u64, success: Ordering) -> Result<u64, u64> {
+        self.0.compare_exchange(current, new, success, Ordering::Acquire)
+    }
+    fn full_fence() {}
+}
+
+impl Modelled for Plain {
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+}
+
 const CONNECTED: u64 = 0;
 const RETRY: u64 = 2;
 
@@ -98,6 +130,39 @@ fn ring_against_disconnect<W: Modelled>() {
                 read == RETRY || found == 1,
                 "a ring was lost: the guest read CONNECTED, the engine found nothing"
             );
+        }
+    });
+}
+
+/// Two queues ring one cell. Once it is empty again, the engine has seen both.
+fn two_rings_one_cell<W: Modelled>() {
+    loom::model(|| {
+        let cell = Arc::new(W::new(0));
+        let status = Arc::new(W::new(CONNECTED));
+        let pointers = [Arc::new(W::new(0)), Arc::new(W::new(0))];
+        let rings = [0, 1].map(|index| {
+            let (cell, status, pointer) =
+                (Arc::clone(&cell), Arc::clone(&status), Arc::clone(&pointers[index]));
+            thread::spawn(move || {
+                let value = index as u64 + 1;
+                let bell = doorbell::GlobalDoorbell {
+                    write_pointer: &*pointer,
+                    cell: &*cell,
+                    value,
+                    status: &*status,
+                };
+                assert_eq!(bell.ring(1), CONNECTED);
+            })
+        });
+        let mut seen = [0, 0];
+        if doorbell::take_global(&*cell) != 0 {
+            seen = [0, 1].map(|index| doorbell::glance(&*pointers[index]));
+        }
+        for ring in rings {
+            ring.join().unwrap();
+        }
+        if cell.load(Ordering::Acquire) == 0 {
+            assert_eq!(seen, [1, 1], "a ring hid another");
         }
     });
 }
@@ -182,6 +247,17 @@ fn loom_a_ring_is_never_lost() {
 #[should_panic(expected = "a ring was lost")]
 fn loom_twin_without_fence_loses_a_ring() {
     ring_against_disconnect::<Weak>();
+}
+
+#[test]
+fn loom_no_ring_of_a_global_cell_hides_another() {
+    two_rings_one_cell::<Strong>();
+}
+
+#[test]
+#[should_panic(expected = "a ring hid another")]
+fn loom_twin_that_stores_hides_a_ring() {
+    two_rings_one_cell::<Plain>();
 }
 
 #[test]

@@ -32,9 +32,45 @@ impl DoorbellStatus {
     }
 }
 
+/// How queues share what an engine watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DoorbellModel {
+    /// Each connected queue has a physical doorbell of its own, of which there are finitely many (UMS-11, UMS-12).
+    #[default]
+    Dedicated,
+    /// All queues of a guest process on a node ring one cell, and what they store says who rang (UMS-08, UMS-09).
+    Global,
+}
+
+/// In [`global_value`]: somebody rang.
+const GLOBAL_RUNG: u64 = 1 << 63;
+
+/// What queue `index` of a device page stores in the global cell of node `node` (UMS-09); never zero.
+///
+/// ```text
+///   63   62        32 31         0
+///  +----+------------+------------+
+///  | 1  | node       | queue      |
+///  +----+------------+------------+
+/// ```
+pub const fn global_value(node: u32, index: u32) -> u64 {
+    GLOBAL_RUNG | ((node as u64 & 0x7fff_ffff) << 32) | index as u64
+}
+
+/// The node and queue that a global cell names; `None` for a value that no driver stores.
+pub const fn global_queue(value: u64) -> Option<(u32, u32)> {
+    if value & GLOBAL_RUNG == 0 {
+        return None;
+    }
+    let [a, b, c, d, e, f, g, h] = value.to_le_bytes();
+    Some((u32::from_le_bytes([e, f, g, h & 0x7f]), u32::from_le_bytes([a, b, c, d])))
+}
+
 #[cfg(test)]
 mod tests {
     use super::DoorbellStatus;
+    use super::global_queue;
+    use super::global_value;
 
     #[test]
     fn ums_49_status_words_have_the_published_values() {
@@ -46,5 +82,17 @@ mod tests {
             assert_eq!(DoorbellStatus::from_word(word).map(DoorbellStatus::word), Some(word));
         }
         assert_eq!(DoorbellStatus::from_word(4), None);
+    }
+
+    #[test]
+    fn ums_09_the_value_of_a_global_ring_names_queue_and_engine() {
+        for node in [0, 1, 7, 0x7fff_ffff] {
+            for index in [0, 1, 1023, u32::MAX] {
+                let value = global_value(node, index);
+                assert_ne!(value, 0, "zero says that nobody rang");
+                assert_eq!(global_queue(value), Some((node, index)));
+            }
+        }
+        assert_eq!((global_queue(0), global_queue(7)), (None, None));
     }
 }

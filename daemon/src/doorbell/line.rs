@@ -1,0 +1,122 @@
+//! Who waits to be connected: in order within a guest process, and in turn among processes, so that one that asks
+//! without end keeps nobody else waiting.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+use campanile_protocol::device_page::RESPONSE_SLOTS;
+
+/// Connects of one process that wait. A driver has no more messages under way.
+pub const MAX_WAITING: usize = RESPONSE_SLOTS as usize;
+
+/// A place in line.
+#[derive(Debug)]
+struct Waiting<T> {
+    connect: T,
+    /// Connects served before it came.
+    came: u64,
+}
+
+/// Connects that wait for one engine.
+#[derive(Debug)]
+pub struct Line<T> {
+    /// By virtio-gpu context. None is empty.
+    waiting: BTreeMap<u32, VecDeque<Waiting<T>>>,
+    /// Whose turn it is: each context of `waiting`, once.
+    turns: VecDeque<u32>,
+    served: u64,
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        Self { waiting: BTreeMap::new(), turns: VecDeque::new(), served: 0 }
+    }
+}
+
+impl<T> Line<T> {
+    /// Whether `context` may wait once more.
+    pub fn has_room(&self, context: u32) -> bool {
+        self.waiting.get(&context).is_none_or(|line| line.len() < MAX_WAITING)
+    }
+
+    /// Goes to the end of the line of `context`.
+    pub fn push(&mut self, context: u32, connect: T) {
+        let line = self.waiting.entry(context).or_default();
+        if line.is_empty() {
+            self.turns.push_back(context);
+        }
+        line.push_back(Waiting { connect, came: self.served });
+    }
+
+    /// Whose turn it is.
+    pub fn first(&self) -> Option<&T> {
+        let context = self.turns.front()?;
+        Some(&self.waiting.get(context)?.front()?.connect)
+    }
+
+    /// Takes [`Self::first`] out, with how many others were served while it waited.
+    pub fn take(&mut self) -> Option<(T, u64)> {
+        let context = self.turns.pop_front()?;
+        let line = self.waiting.get_mut(&context)?;
+        let first = line.pop_front()?;
+        if line.is_empty() {
+            self.waiting.remove(&context);
+        } else {
+            self.turns.push_back(context);
+        }
+        Some((first.connect, self.served - first.came))
+    }
+
+    /// One of those taken out has been given a place.
+    pub fn count_served(&mut self) {
+        self.served += 1;
+    }
+
+    /// Takes all of `context` out.
+    pub fn take_all_of(&mut self, context: u32) -> Vec<T> {
+        self.turns.retain(|turn| *turn != context);
+        let line = self.waiting.remove(&context).unwrap_or_default();
+        line.into_iter().map(|waiting| waiting.connect).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Line;
+    use super::MAX_WAITING;
+
+    fn serve(line: &mut Line<u32>) -> Option<(u32, u64)> {
+        let taken = line.take();
+        line.count_served();
+        taken
+    }
+
+    #[test]
+    fn ums_77_nobody_waits_for_more_turns_than_there_are_others() {
+        let mut line = Line::default();
+        for queue in 0..32 {
+            line.push(1, queue);
+        }
+        // Each comes back as soon as it was served.
+        for _ in 0..1000 {
+            let (queue, turns) = serve(&mut line).unwrap();
+            assert!(turns <= 31, "{turns}");
+            line.push(1, queue);
+        }
+    }
+
+    #[test]
+    fn a_process_that_asks_much_keeps_another_waiting_for_one_turn() {
+        let mut line = Line::default();
+        while line.has_room(1) {
+            line.push(1, 10);
+        }
+        line.push(2, 20);
+        assert_eq!(line.first(), Some(&10));
+        assert_eq!(serve(&mut line), Some((10, 0)));
+        assert_eq!(serve(&mut line), Some((20, 1)));
+        assert_eq!(line.take_all_of(1).len(), MAX_WAITING - 1);
+        assert!(line.first().is_none() && line.take().is_none());
+        assert!(line.has_room(1));
+    }
+}

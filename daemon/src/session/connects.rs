@@ -1,0 +1,198 @@
+//! Connecting doorbells: in line, each with a place of its own kind, the longest idle first to lose one.
+//!
+//! ```text
+//!   CONNECT_DOORBELL ─▶ line ─▶ served at once, as a rule
+//!                         └──── the guest connects too often, or every slot was just given away: the timer ─▶ served
+//! ```
+//!
+//! Order, as the guest sees it: the place is there before the status says CONNECTED (UMS-57).
+
+use std::time::Instant;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::reply::DoorbellConnected;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::queue::doorbell::DoorbellModel;
+use zerocopy::IntoBytes;
+
+use super::control::Checked;
+use super::counters::count;
+use super::objects::node_index;
+use super::reply::Handled;
+use super::reply::Origin;
+use super::reply::Outcome;
+use super::reply::Refused;
+use super::state::Session;
+use crate::doorbell::slots::Holder;
+use crate::doorbell::slots::Taken;
+use crate::doorbell::state::Connect;
+use crate::doorbell::state::Place;
+
+/// A connect in line.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitingConnect {
+    /// Where its answer goes.
+    pub origin: Origin,
+    /// The doorbell.
+    pub doorbell: Handle,
+}
+
+/// What can be had now.
+enum Found {
+    /// This.
+    Place(Place),
+    /// Nothing before then.
+    Later(Instant),
+}
+
+impl Session {
+    /// CONNECT_DOORBELL. Waits for its turn, and never for another guest or for work: a slot is taken from somebody
+    /// else if it must be (UMS-13, UMS-76).
+    pub(super) fn connect_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let device = self.device(origin.context)?;
+        let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
+        (!doorbell.is_draining).or(Status::Busy)?;
+        match doorbell.state.connect() {
+            Connect::Already => Ok(Handled::with(&self.publish(origin.context, message.handle, 0)?)),
+            Connect::Refused => Err(Status::DeviceLost.into()),
+            Connect::FindPlace => {
+                let node = doorbell.node;
+                let line = &self.engines[node_index(node)].line;
+                line.has_room(origin.context).or(Status::Busy)?;
+                let origin = self.park(origin);
+                let connect = WaitingConnect { origin, doorbell: message.handle };
+                self.engines[node_index(node)].line.push(origin.context, connect);
+                self.serve_connects(node);
+                Ok(Handled::Parked)
+            }
+        }
+    }
+
+    /// Serves whoever is in line for doorbells of `node`, as far as that is possible now; the timer sees to the rest.
+    pub(super) fn serve_connects(&mut self, node: NodeKind) {
+        loop {
+            let Some(connect) = self.engines[node_index(node)].line.first().copied() else { return };
+            let now = Instant::now();
+            let served = match self.find_place(node, connect, now) {
+                Ok(Some(Found::Later(at))) => {
+                    count(&self.counters.connects_delayed);
+                    self.timer.set(at);
+                    return;
+                }
+                Ok(Some(Found::Place(place))) => self.put_in_place(connect, place, now).map(|()| true),
+                // Somebody else's message has connected it meanwhile.
+                Ok(None) => Ok(false),
+                Err(refused) => Err(refused),
+            };
+            let line = &mut self.engines[node_index(node)].line;
+            let turns = line.take().map_or(0, |(_, turns)| turns);
+            if matches!(served, Ok(true)) {
+                line.count_served();
+            }
+            let outcome = served.and_then(|_| self.publish(connect.origin.context, connect.doorbell, turns));
+            self.answer(connect.origin, outcome.map(|connected| connected.as_bytes().to_vec()));
+        }
+    }
+
+    /// Where a doorbell can be connected; a slot that is handed out is nobody's any more. `None`: it is connected.
+    fn find_place(
+        &mut self,
+        node: NodeKind,
+        connect: WaitingConnect,
+        now: Instant,
+    ) -> Result<Option<Found>, Refused> {
+        let device = self.active_device(connect.origin.context)?;
+        let doorbell = device.doorbells.get(connect.doorbell).ok_or(Status::InvalidHandle)?;
+        (!doorbell.is_draining).or(Status::Busy)?;
+        match doorbell.state.connect() {
+            Connect::Already => return Ok(None),
+            Connect::Refused => return Err(Status::DeviceLost.into()),
+            Connect::FindPlace => {}
+        }
+        let hw_queue = doorbell.hw_queue.ok_or(Status::DeviceLost)?;
+        let mode = self.config.doorbell_modes.0[node_index(node)];
+        let notified = doorbell.notify || self.config.notify.is_on(node_index(node));
+        let next = self.connect_rate.next(now);
+        if next > now {
+            return Ok(Some(Found::Later(next)));
+        }
+        if notified {
+            return Ok(Some(Found::Place(Place::Notified)));
+        }
+        if mode.model == DoorbellModel::Global {
+            // The watch table has an entry for every queue of the engine.
+            return Ok(Some(Found::Place(Place::Shared(u32::from(hw_queue)))));
+        }
+        match self.choose_slot(node, now) {
+            Taken::Free(slot) => Ok(Some(Found::Place(Place::Own(slot)))),
+            Taken::Victim(slot, holder) => {
+                count(&self.counters.victims);
+                self.victimise_doorbell(holder);
+                Ok(Some(Found::Place(Place::Own(slot))))
+            }
+            Taken::Later(at) => Ok(Some(Found::Later(at))),
+            Taken::None => Err(Status::OutOfResources.into()),
+        }
+    }
+
+    fn choose_slot(&mut self, node: NodeKind, now: Instant) -> Taken {
+        let (processes, slot) = (&self.processes, &mut self.engines[node_index(node)]);
+        let mut slots = std::mem::take(&mut slot.slots);
+        let taken = slots.choose(now, |holder: Holder| {
+            let device = processes.get(&holder.context).and_then(|process| process.device.as_ref());
+            let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
+            let hw_queue = doorbell.and_then(|doorbell| doorbell.hw_queue);
+            hw_queue.zip(slot.process()).map_or(0, |(hw_queue, process)| process.queue_completed(hw_queue))
+        });
+        slot.slots = slots;
+        taken
+    }
+
+    /// Slot or entry first; the status comes after it (UMS-57).
+    fn put_in_place(&mut self, connect: WaitingConnect, place: Place, now: Instant) -> Result<(), Refused> {
+        let context = connect.origin.context;
+        let device = self.device(context)?;
+        let doorbell = device.doorbells.get(connect.doorbell).ok_or(Status::InvalidHandle)?;
+        let (node, cell) = (doorbell.node, doorbell.queue.index());
+        let hw_queue = doorbell.hw_queue.ok_or(Status::DeviceLost)?;
+        let process = device.presence[node_index(node)].ok_or(Status::DeviceLost)?;
+        let cell = u16::try_from(cell).map_err(|_| Status::InvalidHandle)?;
+        let engine = &mut self.engines[node_index(node)];
+        let running = engine.process_mut().ok_or(Status::DeviceLost)?;
+        match place {
+            Place::Own(slot) => {
+                running.connect_doorbell(slot, hw_queue, process, cell);
+                let progress = running.queue_completed(hw_queue);
+                let holder = Holder { context, doorbell: connect.doorbell };
+                engine.slots.hold(slot, holder, progress, now);
+            }
+            Place::Shared(entry) => running.connect_doorbell(entry, hw_queue, process, cell),
+            Place::Notified => running.connect_notified(hw_queue),
+        }
+        self.connect_rate.take(now);
+        count(&self.counters.connects);
+        if let Some(doorbell) = self.device_mut(context)?.doorbells.get_mut(connect.doorbell) {
+            doorbell.state.connected(place);
+            doorbell.was_connected = true;
+        }
+        Ok(())
+    }
+
+    /// Stores the status word of a doorbell, and says what it is.
+    fn publish(&self, context: u32, doorbell: Handle, turns: u64) -> Result<DoorbellConnected, Refused> {
+        let doorbell = self.device(context)?.doorbells.get(doorbell).ok_or(Status::InvalidHandle)?;
+        let status = doorbell.state.status().word();
+        self.store_page_word(context, device_page::status(doorbell.queue.index()), status);
+        Ok(DoorbellConnected { status, turns })
+    }
+
+    /// Takes the connects of a guest process out of line; what is to be answered.
+    pub(super) fn take_connects_of(&mut self, context: u32) -> Vec<Origin> {
+        let lines = self.engines.iter_mut().map(|engine| &mut engine.line);
+        lines.flat_map(|line| line.take_all_of(context)).map(|connect| connect.origin).collect()
+    }
+}

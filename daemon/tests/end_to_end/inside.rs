@@ -1,0 +1,59 @@
+//! The daemon's library in this process: for what only its operator sees and does. Engines are processes as ever.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use campanile_daemon::doorbell::modes::DoorbellModes;
+use campanile_daemon::host::start::Host;
+use campanile_daemon::host::start::HostOptions;
+use campanile_daemon::host::start::VgpuOptions;
+use campanile_guest_driver::transport::loopback::options::VmOptions;
+use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use campanile_host_gpu::adapter::program::Program;
+use tempfile::TempDir;
+
+/// A host with one vGPU of 64 MiB and no Vulkan, whose engines stay awake.
+pub(crate) struct Inside {
+    pub(crate) host: Host,
+    folder: TempDir,
+}
+
+impl Inside {
+    pub(crate) fn start(doorbells: u32, doorbell_modes: DoorbellModes) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("a.sock");
+        let nothing = |name: &str| (name.to_owned(), "/nonexistent".to_owned());
+        let host = Host::start(HostOptions {
+            vgpus: vec![VgpuOptions { name: "a".to_owned(), socket, vram_bytes: 64 << 20 }],
+            doorbells,
+            doorbell_modes,
+            spin: Duration::from_secs(600),
+            timeout: Duration::from_secs(2),
+            d3_after: None,
+            control: None,
+            sandbox: true,
+            window: true,
+            vulkan_device: None,
+            program: Program {
+                path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
+                environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
+            },
+        })
+        .unwrap();
+        Self { host, folder }
+    }
+
+    pub(crate) fn vm(&self) -> Arc<LoopbackVm> {
+        LoopbackVm::connect(self.folder.path().join("a.sock"), &VmOptions::default()).unwrap()
+    }
+
+    pub(crate) fn count(
+        &self,
+        counter: impl Fn(&campanile_daemon::session::counters::Counters) -> &AtomicU64,
+    ) -> u64 {
+        counter(&self.host.vgpus[0].counters).load(Ordering::Relaxed)
+    }
+}
