@@ -43,6 +43,7 @@ impl Session {
         self.abort_doorbells(context);
         self.cancel_buffers(context);
         self.refuse_waiting_messages(context);
+        self.lose_native_waits(context);
         let Ok(device) = self.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.waits) {
             let text = "the device is in error".to_owned();

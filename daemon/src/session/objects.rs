@@ -21,6 +21,8 @@ use crate::vidmm::allocations::AllocationId;
 pub const MAX_CONTEXTS: u32 = 1024;
 /// Kernels of one process (MCDM-06).
 pub const MAX_KERNELS: u32 = 1024;
+/// Native fences that one process has open (MCDM-06).
+pub const MAX_OPEN_FENCES: u32 = 1024;
 /// GPU mappings of one process (MCDM-06).
 pub const MAX_MAPPINGS: usize = 64 * 1024;
 /// Buffers in one software queue (MCDM-05, MCDM-06).
@@ -86,8 +88,12 @@ pub struct Device {
     pub status: u64,
     /// Last paging operation begun.
     pub paging_issued: u64,
-    /// Waits for fences under way.
+    /// Waits for progress fences under way.
     pub waits: Vec<Wait>,
+    /// Native fences that it has open.
+    pub fences: Table<OpenFence>,
+    /// Waits for native fences under way.
+    pub native_waits: Vec<NativeWait>,
 }
 
 impl Device {
@@ -112,6 +118,28 @@ pub struct Wait {
     pub origin: super::reply::Origin,
     /// The queue.
     pub queue: Handle,
+    /// The value.
+    pub value: u64,
+}
+
+/// A native fence that a guest process has open (UMS-142).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFence {
+    /// The fence's number.
+    pub index: u32,
+    /// Where its page is mapped.
+    pub va: u64,
+}
+
+/// A guest process that waits for a native fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NativeWait {
+    /// Where its answer goes.
+    pub origin: super::reply::Origin,
+    /// The local handle.
+    pub fence: Handle,
+    /// The fence's number.
+    pub index: u32,
     /// The value.
     pub value: u64,
 }

@@ -20,6 +20,8 @@ pub enum Action {
     Release(Vec<AllocationId>),
     /// Give the tables of an address space back.
     DestroyRoot(Root),
+    /// Free native fences.
+    FreeFences(Vec<u32>),
     /// Raise a process's paging fence.
     PagingFence {
         /// The virtio-gpu context.
@@ -82,6 +84,7 @@ impl Session {
         }
         waiting.append(&mut self.pending);
         self.pending = waiting;
+        self.end_liars();
     }
 
     fn act(&mut self, action: Action) {
@@ -91,6 +94,7 @@ impl Session {
                     self.release_allocation(allocation);
                 }
             }
+            Action::FreeFences(indices) => self.free_fences(&indices),
             Action::DestroyRoot(root) => self.tables.destroy_root(root),
             Action::PagingFence { context, root, value } => {
                 let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
@@ -119,6 +123,7 @@ impl Session {
         for queue in attention {
             self.queue_wants_attention(node, queue);
         }
+        self.read_signalled(node);
         if sleepy {
             self.engine_to_f1(node);
         }

@@ -57,7 +57,7 @@ impl KernelQueue {
         watch: &mut Watch,
         should_pause: &mut dyn FnMut() -> bool,
     ) -> Outcome {
-        let Machine { shared, tables, segments, node } = machine;
+        let Machine { shared, tables, segments, node, signals } = machine;
         if self.running.is_none() {
             if load(shared, block::HW_QUEUE_SUBMITTED) == self.completed {
                 return Outcome::Idle;
@@ -92,7 +92,7 @@ impl KernelQueue {
         let Some(process) = watch.process(submission.process) else {
             return self.report(shared, &submission, Some((Fault::PageFault, submission.buffer_va)));
         };
-        let step = buffer.run(node, &process.space(tables, segments), should_pause);
+        let step = buffer.run(node, &process.space(tables, segments), signals, should_pause);
         if matches!(step, Step::Blocked | Step::Paused) {
             saved::save(shared, block::HW_QUEUE_SAVED, self.completed, buffer);
         }

@@ -24,6 +24,7 @@ pub mod message;
 pub mod progress;
 pub mod sandbox;
 pub mod saved;
+pub mod signals;
 pub mod start;
 pub mod user_queue;
 pub mod watch;

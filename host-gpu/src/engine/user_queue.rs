@@ -191,7 +191,7 @@ impl UserQueue {
         if self.stopped {
             return Outcome::Idle;
         }
-        let Machine { shared, tables, segments, node } = machine;
+        let Machine { shared, tables, segments, node, signals } = machine;
         let space = process.space(tables, segments);
         if self.owes_look
             && self.running.is_none()
@@ -214,7 +214,7 @@ impl UserQueue {
         }
         let Some((buffer, entry)) = self.running.as_mut() else { return Outcome::Idle };
         let entry = *entry;
-        let step = buffer.run(node, &space, should_pause);
+        let step = buffer.run(node, &space, signals, should_pause);
         if matches!(step, Step::Blocked | Step::Paused) {
             let place = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
             saved::save(shared, place, self.consumed, buffer);

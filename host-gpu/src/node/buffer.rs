@@ -11,6 +11,7 @@ use rustix::time::clock_gettime;
 use super::compute::ComputeNode;
 use super::packet;
 use super::packet::Packet;
+use super::signal::Signal;
 use super::space::Space;
 use super::space::Stop;
 use super::transfer;
@@ -85,9 +86,10 @@ impl Buffer {
         &mut self,
         node: &mut Node,
         space: &Space<'_>,
+        signals: &dyn Signal,
         should_pause: &mut dyn FnMut() -> bool,
     ) -> Step {
-        let step = self.advance(node, space, should_pause);
+        let step = self.advance(node, space, signals, should_pause);
         // Whatever comes next (a fence, another process, a generation acknowledged) sees all that was started.
         let finished = match node {
             Node::Copy => Ok(()),
@@ -105,6 +107,7 @@ impl Buffer {
         &mut self,
         node: &mut Node,
         space: &Space<'_>,
+        signals: &dyn Signal,
         should_pause: &mut dyn FnMut() -> bool,
     ) -> Result<Step, Stop> {
         while self.at < self.bytes.len() {
@@ -144,8 +147,9 @@ impl Buffer {
                 Packet::Signal(fence) => {
                     finish(node)?;
                     let place = space.word(fence.va, Intent::Write)?;
-                    let word = place.word(0).ok_or(Stop::Fault(Fault::PageFault, fence.va))?;
-                    word.store(fence.value, Ordering::Release);
+                    if !signals.signal(space.segments, &place, fence.value) {
+                        return Err(Stop::Fault(Fault::PageFault, fence.va));
+                    }
                 }
                 Packet::Wait(fence) => {
                     let place = space.word(fence.va, Intent::Read)?;

@@ -71,8 +71,10 @@ pub const QUEUE_FAULT: u64 = 208;
 pub const QUEUE_FAULT_VA: u64 = 216;
 /// How far the oldest buffer is, where it was put aside ([`super::saved::Saved`]), within a queue entry; engine.
 pub const QUEUE_SAVED: u64 = 224;
+/// Native fences and the report of those signalled ([`super::fences`]).
+pub const FENCES: u64 = QUEUES + MAX_QUEUES as u64 * QUEUE_BYTES;
 /// Bytes of the block.
-pub const BLOCK_BYTES: u64 = QUEUES + MAX_QUEUES as u64 * QUEUE_BYTES;
+pub const BLOCK_BYTES: u64 = super::fences::END.next_multiple_of(4096);
 
 /// Where process entry `index` lies.
 pub const fn process(index: u32) -> u64 {
