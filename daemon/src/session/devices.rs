@@ -111,6 +111,7 @@ impl Session {
             waits: Vec::new(),
             fences: Table::new(MAX_OPEN_FENCES),
             native_waits: Vec::new(),
+            gpu_waits: Vec::new(),
         });
         let bytes = device_page::DEVICE_PAGE_BYTES;
         let mapped = self.map_range(origin.context, message.page_va, page, message.page_offset, bytes, true);

@@ -44,6 +44,7 @@ impl Session {
         self.cancel_buffers(context);
         self.refuse_waiting_messages(context);
         self.lose_native_waits(context);
+        self.lose_gpu_waits(context);
         let Ok(device) = self.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.waits) {
             let text = "the device is in error".to_owned();
@@ -81,7 +82,7 @@ impl Session {
         }
         if let Ok(device) = self.device_mut(context) {
             for (_, context) in device.contexts.iter_mut() {
-                context.listed = false;
+                (context.listed, context.is_parked) = (false, false);
             }
         }
     }

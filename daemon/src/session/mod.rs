@@ -24,6 +24,7 @@ pub mod doorbells;
 pub mod engine_slot;
 pub mod engines;
 pub mod fence_table;
+pub mod handed_back;
 pub mod journal;
 pub mod kernels;
 pub mod loss;

@@ -101,11 +101,16 @@ impl Session {
         let fence = device.fences.remove(message.handle).ok_or(Status::InvalidHandle)?;
         let orphans: Vec<_> =
             device.native_waits.extract_if(.., |wait| wait.fence == message.handle).collect();
+        let parked: Vec<_> = device.gpu_waits.extract_if(.., |wait| wait.index == fence.index).collect();
         let root = device.root;
         for wait in orphans {
             self.answer(wait.origin, Err(Status::InvalidHandle.into()));
         }
         self.tables.unmap(root, fence.va, PAGE_SIZE)?;
+        // A buffer that waits at this address faults now: so it does on every kind of queue.
+        for wait in parked {
+            self.unpark(origin.context, wait.context);
+        }
         self.release_native_waiters(fence.index);
         if self.fences.close(fence.index) {
             let barrier = Barrier::raise(&mut self.engines);
@@ -197,28 +202,34 @@ impl Session {
     pub(super) fn release_native_waiters(&mut self, index: u32) {
         loop {
             let devices = self.processes.values().filter_map(|process| process.device.as_ref());
-            let waits = devices.flat_map(|device| &device.native_waits).filter(|wait| wait.index == index);
-            let smallest = waits.map(|wait| wait.value).min();
+            let waits = devices.flat_map(|device| {
+                let of_cpu = device.native_waits.iter().map(|wait| (wait.index, wait.value));
+                of_cpu.chain(device.gpu_waits.iter().map(|wait| (wait.index, wait.value)))
+            });
+            let smallest = waits.filter(|wait| wait.0 == index).map(|wait| wait.1).min();
             let Some(value) = self.fences.value(index) else { return };
             for process in self.engines.iter().filter_map(|slot| slot.process()) {
                 process.monitor_fence(index, smallest, value);
             }
             // After every engine has the new MonitoredValue: who signals from here on interrupts.
             let current = value.load(Ordering::Acquire);
-            let devices = self.processes.values_mut().filter_map(|process| process.device.as_mut());
-            let over: Vec<NativeWait> = devices
-                .flat_map(|device| {
-                    device
-                        .native_waits
-                        .extract_if(.., |wait| wait.index == index && wait.value <= current)
-                        .collect::<Vec<_>>()
-                })
-                .collect();
-            if over.is_empty() {
+            let mut over = Vec::new();
+            let mut unparked = Vec::new();
+            for (context, process) in &mut self.processes {
+                let Some(device) = &mut process.device else { continue };
+                let is_over = |of: u32, wanted: u64| of == index && wanted <= current;
+                over.extend(device.native_waits.extract_if(.., |wait| is_over(wait.index, wait.value)));
+                let of_gpu = device.gpu_waits.extract_if(.., |wait| is_over(wait.index, wait.value));
+                unparked.extend(of_gpu.map(|wait| (*context, wait.context)));
+            }
+            if over.is_empty() && unparked.is_empty() {
                 return;
             }
             for wait in over {
                 self.answer(wait.origin, Ok(Vec::new()));
+            }
+            for (of, context) in unparked {
+                self.unpark(of, context);
             }
         }
     }
@@ -231,6 +242,7 @@ impl Session {
         for (context, process) in &self.processes {
             let Some(device) = &process.device else { continue };
             native.extend(device.native_waits.iter().map(|wait| wait.index));
+            native.extend(device.gpu_waits.iter().map(|wait| wait.index));
             queues.extend(device.waits.iter().map(|wait| (*context, wait.queue)));
         }
         native.sort_unstable();
@@ -249,6 +261,14 @@ impl Session {
         for wait in std::mem::take(&mut device.native_waits) {
             let text = "the device is in error".to_owned();
             self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
+            self.release_native_waiters(wait.index);
+        }
+    }
+
+    /// What a device in error had parked was cancelled.
+    pub(super) fn lose_gpu_waits(&mut self, context: u32) {
+        let Ok(device) = self.device_mut(context) else { return };
+        for wait in std::mem::take(&mut device.gpu_waits) {
             self.release_native_waiters(wait.index);
         }
     }

@@ -92,8 +92,10 @@ pub struct Device {
     pub waits: Vec<Wait>,
     /// Native fences that it has open.
     pub fences: Table<OpenFence>,
-    /// Waits for native fences under way.
+    /// Waits of the CPU for native fences under way.
     pub native_waits: Vec<NativeWait>,
+    /// Waits of parked contexts for native fences.
+    pub gpu_waits: Vec<GpuWait>,
 }
 
 impl Device {
@@ -144,6 +146,17 @@ pub struct NativeWait {
     pub value: u64,
 }
 
+/// A context whose first buffer waits for a native fence, outside of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuWait {
+    /// The context.
+    pub context: Handle,
+    /// The fence's number.
+    pub index: u32,
+    /// The value.
+    pub value: u64,
+}
+
 /// One software queue for one node (MCDM-04).
 #[derive(Debug)]
 pub struct Context {
@@ -151,8 +164,10 @@ pub struct Context {
     pub node: NodeKind,
     /// Kernel-mode buffers not yet with the engine.
     pub software_queue: VecDeque<Buffer>,
-    /// Whether the run list of its node names it.
+    /// Whether the run list of its node names it, or something else will see to that.
     pub listed: bool,
+    /// Whether its first buffer waits for a native fence.
+    pub is_parked: bool,
     /// Queues that it has.
     pub queues: u32,
 }
@@ -170,6 +185,12 @@ pub struct Buffer {
     pub fence_value: u64,
     /// Whether no timeout holds for it (UMS-27).
     pub is_exempt: bool,
+    /// Counts the buffers of its node: those of a context run in this order.
+    pub order: u64,
+    /// How far it was when the engine handed it back: bytes of packets that are done.
+    pub at: u32,
+    /// Bytes of the packet there that are done.
+    pub done_in_packet: u64,
     /// Timeline and place on it.
     pub ring: u8,
     /// Place on that timeline.

@@ -13,6 +13,7 @@ use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::engine::hw_queue::HW_BLOCKED;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::engine::hw_queue::HwResult;
@@ -55,6 +56,9 @@ impl Session {
         (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
         self.ensure_presence(origin.context, node)?;
         let item = self.park(origin).item;
+        let taken = &mut self.engines[node_index(node)].taken;
+        *taken += 1;
+        let order = *taken;
         let fence_value = issued + 1;
         let device = self.device_mut(origin.context)?;
         if let Some(queue) = device.queues.get_mut(message.queue) {
@@ -66,6 +70,9 @@ impl Session {
             length: message.length,
             fence_value,
             is_exempt,
+            order,
+            at: 0,
+            done_in_packet: 0,
             ring: origin.ring,
             item,
         };
@@ -123,6 +130,10 @@ impl Session {
                 process: presence.unwrap_or(u32::MAX),
                 fence_index: buffer.queue.index(),
                 flags: if buffer.is_exempt { HW_EXEMPT } else { 0 },
+                context: u64::from(of) << 32 | u64::from(handle.index()),
+                done_in_packet: buffer.done_in_packet,
+                at: buffer.at,
+                reserved: 0,
             };
             let fence_id = slot.last_fence_id;
             let submitted = slot.process_mut().map(|process| process.submit_command(submission));
@@ -153,6 +164,11 @@ impl Session {
             return;
         }
         if let Some((context, buffer)) = flight.owner {
+            if result.fault == HW_BLOCKED {
+                self.buffer_handed_back(node, context, buffer, &result);
+                self.fill_hw_queue(node);
+                return;
+            }
             if result.fault != 0 {
                 self.fault_device(context, buffer.queue, result.fault, result.fault_va);
             }

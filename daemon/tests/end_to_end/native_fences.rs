@@ -18,13 +18,11 @@ use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
-use campanile_protocol::control::message::Named;
 use campanile_protocol::control::native_fence;
 use campanile_protocol::control::native_fence::NativeFenceOpened;
 use campanile_protocol::control::native_fence::NativeFenceValue;
 use campanile_protocol::control::native_fence::OpenNativeFence;
 use campanile_protocol::control::status::Status;
-use campanile_protocol::handle::Handle;
 
 use crate::processes::EngineView;
 use crate::processes::Stopped;

@@ -54,7 +54,7 @@ impl EngineProcess {
             HwSubmission::read_from_bytes(&bytes).ok()
         });
         let fence_id = submission.map_or(0, |submission| submission.fence_id);
-        let result = HwResult { fence_id, fault_va: 0, fault: fault as u32, reserved: 0 };
+        let result = HwResult { fence_id, fault: fault as u32, ..HwResult::default() };
         if let Some(slice) = self.shared.slice(slot + hw_queue::RESULT, size_of::<HwResult>() as u64) {
             slice.copy_from(result.as_bytes());
         }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::packet::Fault;
+use campanile_protocol::packet::Fence;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 use rustix::time::ClockId;
 use rustix::time::clock_gettime;
@@ -72,9 +73,17 @@ impl Buffer {
         if self.at > self.bytes.len() { Err(Stop::fault(Fault::PacketSize)) } else { Ok(self) }
     }
 
+    /// The word and the value that a blocked buffer waits for; none where it waits for memory.
+    pub fn waits_for(&self) -> Option<Fence> {
+        match packet::decode(self.bytes.get(self.at..)?) {
+            Ok((Packet::Wait(fence), _)) => Some(fence),
+            _ => None,
+        }
+    }
+
     /// Whether a buffer that was blocked can go on: its fence is there, or it does not wait for one.
     pub fn is_ready(&self, space: &Space<'_>) -> bool {
-        let Ok((Packet::Wait(fence), _)) = packet::decode(&self.bytes[self.at..]) else { return true };
+        let Some(fence) = self.waits_for() else { return true };
         match space.word(fence.va, Intent::Read) {
             Ok(place) => place.word(0).is_none_or(|word| word.load(Ordering::Acquire) >= fence.value),
             Err(stop) => stop != Stop::Moving,

@@ -37,7 +37,16 @@ pub struct HwSubmission {
     pub fence_index: u32,
     /// `HW_*`.
     pub flags: u32,
+    /// The context: its buffers run in order.
+    pub context: u64,
+    /// How far it is, when it was handed back before ([`HW_BLOCKED`]): bytes of the packet there that are done.
+    pub done_in_packet: u64,
+    /// Bytes of packets that are done.
+    pub at: u32,
+    /// Zero.
+    pub reserved: u32,
 }
+const _: () = assert!(size_of::<HwSubmission>() as u64 <= RESULT, "the daemon's line");
 
 /// In [`HwSubmission::flags`]: no timeout holds for it (UMS-27).
 pub const HW_EXEMPT: u32 = 1;
@@ -48,10 +57,18 @@ pub const HW_EXEMPT: u32 = 1;
 pub struct HwResult {
     /// The fence id of the submission.
     pub fence_id: u64,
-    /// Address at fault.
+    /// Address at fault, or of the word that a buffer waits for.
     pub fault_va: u64,
-    /// 0, or a [`crate::packet::Fault`].
+    /// 0, a [`crate::packet::Fault`], or [`HW_BLOCKED`].
     pub fault: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Handed back: bytes of packets that are done.
+    pub at: u32,
+    /// Handed back: bytes of the packet there that are done.
+    pub done_in_packet: u64,
+    /// Handed back: the value that it waits for, 0 where it waits for no word.
+    pub value: u64,
 }
+
+/// In [`HwResult::fault`]: not done. The buffer waits for a fence, or its context's buffer before it does, and others
+/// stand behind it; it goes on when it is submitted again. So a wait holds up its own context alone.
+pub const HW_BLOCKED: u32 = u32::MAX;
