@@ -191,11 +191,7 @@ impl Drop for NativeFence {
         }
         let named = Named { handle: self.opened.fence };
         let control = &self.shared.control;
-        match control.call(
-            "CLOSE_NATIVE_FENCE",
-            native_fence::CLOSE_NATIVE_FENCE,
-            &[named.as_bytes()],
-        ) {
+        match control.call("CLOSE_NATIVE_FENCE", native_fence::CLOSE_NATIVE_FENCE, &[named.as_bytes()]) {
             Ok(_) => self.shared.release(self.va, PAGE_SIZE),
             Err(error) => log::debug!("closing a fence: {error}"),
         }

@@ -36,7 +36,8 @@ impl Session {
             return Ok(self.wait_for_engine(origin, node, message::CREATE_CONTEXT, bytes));
         }
         self.ensure_presence(origin.context, node)?;
-        let context = Context { node, software_queue: VecDeque::new(), listed: false, is_parked: false, queues: 0 };
+        let context =
+            Context { node, software_queue: VecDeque::new(), listed: false, is_parked: false, queues: 0 };
         let handle =
             self.device_mut(origin.context)?.contexts.insert(context).ok_or(Status::OutOfResources)?;
         Ok(Handled::with(&Created { handle }))

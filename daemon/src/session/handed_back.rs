@@ -21,13 +21,7 @@ use super::state::Session;
 
 impl Session {
     /// The engine has handed a buffer back.
-    pub(super) fn buffer_handed_back(
-        &mut self,
-        node: NodeKind,
-        of: u32,
-        buffer: Buffer,
-        result: &HwResult,
-    ) {
+    pub(super) fn buffer_handed_back(&mut self, node: NodeKind, of: u32, buffer: Buffer, result: &HwResult) {
         let buffer = Buffer { at: result.at, done_in_packet: result.done_in_packet, ..buffer };
         let wanted = self.device_mut(of).ok().filter(|device| device.is_active()).and_then(|device| {
             let handle = device.queues.get(buffer.queue)?.context;

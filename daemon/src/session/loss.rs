@@ -42,6 +42,8 @@ impl Session {
         }
         self.abort_doorbells(context);
         self.cancel_buffers(context);
+        // One that waits in the engine would be reported when another comes behind it, which may be never.
+        self.disown_buffers(context);
         self.refuse_waiting_messages(context);
         self.lose_native_waits(context);
         self.lose_gpu_waits(context);
@@ -87,8 +89,8 @@ impl Session {
         }
     }
 
-    /// The device of these buffers has ended: what its engine says of them concerns nobody, least of all the next
-    /// device of the same process.
+    /// The device of these buffers is in error or has ended: what its engine says of them concerns nobody, least of
+    /// all the next device of the same process.
     pub(super) fn disown_buffers(&mut self, context: u32) {
         let mut ended = Vec::new();
         for slot in &mut self.engines {

@@ -4,6 +4,7 @@
 
 mod compute_node;
 mod copy_node;
+mod kernel_waits;
 mod native_fences;
 mod processes;
 mod raw;

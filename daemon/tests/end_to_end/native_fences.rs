@@ -217,7 +217,8 @@ fn ums_139_a_signal_of_the_cpu_frees_queues_of_other_processes() {
     let vm = daemon.vm(0);
     let (one, other, third) = (process(&vm), process(&vm), process(&vm));
     let fence = one.create_fence(FenceKind::Default, 0).unwrap();
-    let (second, of_third) = (other.open_fence(fence.global()).unwrap(), third.open_fence(fence.global()).unwrap());
+    let (second, of_third) =
+        (other.open_fence(fence.global()).unwrap(), third.open_fence(fence.global()).unwrap());
     let mut workers = [
         Worker::new(&other, Node::Copy, true),
         Worker::new(&other, Node::Copy, false),
@@ -349,7 +350,8 @@ fn ums_141_a_report_that_does_not_fit_stands_for_all_waiters() {
     let (full, last) = (Shared::new(&vm), Shared::new(&vm));
     let (mut worker, fence) = signaller(&vm, full.global());
     let device = process(&vm);
-    let (mut of_last, last_fence) = (Worker::new(&device, Node::Copy, true), device.open_fence(last.global()).unwrap());
+    let (mut of_last, last_fence) =
+        (Worker::new(&device, Node::Copy, true), device.open_fence(last.global()).unwrap());
     of_last.wait(&last_fence, 0, 1);
     of_last.marks(1);
     let view = EngineView::of(&daemon);
@@ -445,7 +447,8 @@ fn ums_143_a_fence_of_the_gpu_alone_refuses_the_cpu() {
         assert!(refusal.to_string().contains("INTRA_GPU"), "{refusal}");
         assert_eq!(refused(refusal), Status::NotSupported);
     }
-    let (mut waiter, mut signaller) = (Worker::new(&one, Node::Copy, true), Worker::new(&other, Node::Copy, true));
+    let (mut waiter, mut signaller) =
+        (Worker::new(&one, Node::Copy, true), Worker::new(&other, Node::Copy, true));
     waiter.wait(&fence, 1, 1);
     signaller.signal(&same, 1);
     waiter.marks(1);

@@ -124,7 +124,8 @@ impl EngineView {
             }
             inodes.push(inode);
             let file = File::options().read(true).write(true).open(&path).unwrap();
-            views.push(Self { shared: Mapping::new(file, 0, block::BLOCK_BYTES, Access::ReadWrite).unwrap() });
+            views
+                .push(Self { shared: Mapping::new(file, 0, block::BLOCK_BYTES, Access::ReadWrite).unwrap() });
         }
         views
     }
