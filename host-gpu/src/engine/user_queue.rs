@@ -164,7 +164,7 @@ impl UserQueue {
             Pending::Invalid => return Err(Stop::fault(Fault::WritePointer)),
             Pending::Entries(_) => {}
         }
-        let place = self.consumed % u64::from(self.entry.ring_entries) * ring::RING_ENTRY_BYTES;
+        let place = ring::place(self.consumed, self.entry.ring_entries);
         let ring_va = self.entry.ring_va;
         let resolved = self.resolve(space)?;
         let mut bytes = [0; size_of::<RingEntry>()];

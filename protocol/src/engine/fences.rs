@@ -21,7 +21,7 @@ const HANDLES: u64 = FENCES;
 const MONITORED: u64 = HANDLES + MAX_FENCES as u64 * 8;
 /// Global handles reported, ever; engine.
 pub const SIGNALLED_WRITTEN: u64 = MONITORED + MAX_FENCES as u64 * 8;
-/// Not zero: one did not fit, so the payload is empty and means all waiters; engine (store), daemon (swap).
+/// Not zero: one did not fit, so the payload is empty and means all waiters; engine (or), daemon (swap).
 pub const SIGNALLED_OVERFLOW: u64 = SIGNALLED_WRITTEN + 8;
 /// Global handles read, ever; daemon.
 pub const SIGNALLED_TAKEN: u64 = SIGNALLED_WRITTEN + 64;

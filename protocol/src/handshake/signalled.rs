@@ -22,7 +22,7 @@ pub struct Report<'a, W> {
     pub written: &'a W,
     /// Handles read, ever; daemon.
     pub taken: &'a W,
-    /// Whether one did not fit; engine (store), daemon (swap).
+    /// Whether one did not fit; engine (or), daemon (swap).
     pub overflow: &'a W,
     /// How many slots there are.
     pub slots: u64,
@@ -64,7 +64,10 @@ impl<W: Word> Report<'_, W> {
                 // PAIRS WITH `look`: the handle is there first.
                 self.written.store(written.wrapping_add(1), Ordering::Release);
             }
-            None => self.overflow.store(1, Ordering::Release),
+            None => {
+                // PAIRS WITH `look`: the value of the fence is there first.
+                self.overflow.fetch_or(1, Ordering::Release);
+            }
         }
     }
 

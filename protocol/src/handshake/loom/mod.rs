@@ -1,4 +1,16 @@
-//! The handshakes under the model checker, each with a twin whose fence is taken out.
+//! The handshakes under the model checker, each with a twin whose fence, or order, is taken out.
+//!
+//! | model | twin |
+//! |---|---|
+//! | ring against disconnect | no full fence: a ring is lost |
+//! | sleep against work | no full fence: sleeps on work |
+//! | signal against wait | no full fence: a waiter is missed |
+//! | two engines, one node ([`self`]) | grants before the yield: two run |
+//! | ring contents and doorbell ([`contents`]) | no release: an entry is read before it is written |
+//! | report of signalled fences ([`report`]) | no release, or no overflow word: a signal is lost |
+
+mod contents;
+mod report;
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -53,6 +65,34 @@ macro_rules! modelled {
 
 modelled!(Strong, { fence(Ordering::SeqCst) });
 modelled!(Weak, {});
+
+/// A modelled word that forgets release and acquire: all of its accesses are relaxed.
+struct Relaxed(AtomicU64);
+
+impl Word for Relaxed {
+    fn load(&self, _order: Ordering) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+    fn store(&self, value: u64, _order: Ordering) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+    fn swap(&self, value: u64, _order: Ordering) -> u64 {
+        self.0.swap(value, Ordering::Relaxed)
+    }
+    fn fetch_or(&self, bits: u64, _order: Ordering) -> u64 {
+        self.0.fetch_or(bits, Ordering::Relaxed)
+    }
+    fn compare_exchange(&self, current: u64, new: u64, _success: Ordering) -> Result<u64, u64> {
+        self.0.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed)
+    }
+    fn full_fence() {}
+}
+
+impl Modelled for Relaxed {
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+}
 
 const CONNECTED: u64 = 0;
 const RETRY: u64 = 2;
