@@ -258,7 +258,7 @@ impl UserQueue {
         self.reconnects += 1;
         let named = Named { handle: self.bell.doorbell };
         let connected: Result<DoorbellConnected, _> =
-            self.shared().control.request("CONNECT_DOORBELL", message::CONNECT_DOORBELL, &named);
+            self.shared().control.request_polling("CONNECT_DOORBELL", message::CONNECT_DOORBELL, &named);
         match connected {
             Ok(_) => Ok(()),
             Err(error) => self.shared().check().and(Err(error)),

@@ -124,6 +124,13 @@ impl Execution {
                     self.idle.work(&self.machine.shared);
                     self.step();
                 }
+                Turn::Resume => {
+                    // Before it runs anything: who runs is watched.
+                    self.events.grant.signal();
+                    self.turn_began = None;
+                    self.idle.work(&self.machine.shared);
+                    self.step();
+                }
                 Turn::Stop if self.turn_began.get_or_insert_with(Instant::now).elapsed() < TURN => {
                     self.idle.work(&self.machine.shared);
                     self.step();

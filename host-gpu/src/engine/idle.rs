@@ -104,9 +104,10 @@ impl Idle {
         }
     }
 
-    /// F1: gives the node back and sleeps until poked.
+    /// F1: keeps the node only while nobody wants it, and sleeps until poked.
     fn sleep(&mut self, shared: &Mapping, events: &Events, has_work: impl Fn() -> bool) {
         if let Some(word) = shared.word(block::GRANT)
+            && !grant::park(word)
             && grant::release(word)
         {
             events.grant.signal();

@@ -107,7 +107,7 @@ impl Watch {
             .map(|index| DoorbellSlot(load(shared, block::doorbell(index))))
             .collect();
         for index in 0..block::MAX_PROCESSES {
-            match read::<ProcessEntry>(shared, block::process(index)).filter(|entry| entry.generation != 0) {
+            match live::<ProcessEntry>(shared, block::process(index)).filter(|entry| entry.generation != 0) {
                 None => {
                     self.processes.remove(&index);
                 }
@@ -119,7 +119,7 @@ impl Watch {
             }
         }
         for index in 0..u16::try_from(block::MAX_QUEUES).unwrap_or(u16::MAX) {
-            match read::<QueueEntry>(shared, block::queue(u32::from(index)))
+            match live::<QueueEntry>(shared, block::queue(u32::from(index)))
                 .filter(|entry| entry.generation != 0)
             {
                 None => {
@@ -195,6 +195,11 @@ fn take_looks(shared: &Mapping, look: &mut impl FnMut(u16)) {
             look(u16::try_from(index * 64 + bit).unwrap_or(u16::MAX));
         }
     }
+}
+
+/// An entry whose first word, its generation, is not zero: most are, and cost one load.
+fn live<T: FromBytes>(shared: &Mapping, offset: u64) -> Option<T> {
+    if load(shared, offset) == 0 { None } else { read(shared, offset) }
 }
 
 fn read<T: FromBytes>(shared: &Mapping, offset: u64) -> Option<T> {
