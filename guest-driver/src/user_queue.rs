@@ -213,7 +213,7 @@ impl UserQueue {
         let last_queued = page.word(self.bell.last_queued_offset).ok_or(missing)?;
         last_queued.store(value, Ordering::Release);
         let entry = RingEntry { buffer_va, length, flags: 0, fence_value: value, reserved: 0 };
-        let place = RING_OFFSET + self.written % u64::from(self.entries) * ring::RING_ENTRY_BYTES;
+        let place = RING_OFFSET + ring::place(self.written, self.entries);
         self.ring.write(place, entry.as_bytes())?;
         self.written += 1;
         self.value = value;
@@ -271,7 +271,7 @@ impl UserQueue {
         self.reconnects += 1;
         let named = Named { handle: self.bell.doorbell };
         let connected: Result<DoorbellConnected, _> =
-            self.shared().control.request("CONNECT_DOORBELL", message::CONNECT_DOORBELL, &named);
+            self.shared().control.request_polling("CONNECT_DOORBELL", message::CONNECT_DOORBELL, &named);
         match connected {
             Ok(connected) => {
                 self.most_turns = self.most_turns.max(connected.turns);

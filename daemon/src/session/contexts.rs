@@ -44,8 +44,8 @@ impl Session {
         let context = Context {
             node,
             software_queue: VecDeque::new(),
-            submitted: 0,
             listed: false,
+            is_parked: false,
             entry: Some(entry),
             held: Holds::default(),
             queues: 0,

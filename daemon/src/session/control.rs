@@ -3,6 +3,7 @@
 use campanile_protocol::control::frame;
 use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::message;
+use campanile_protocol::control::native_fence;
 use campanile_protocol::control::status::Status;
 use std::time::Instant;
 use zerocopy::FromBytes;
@@ -128,6 +129,7 @@ impl Session {
                 | message::DESTROY_DOORBELL
                 | message::DESTROY_KERNEL
                 | message::UNMAP_MEMORY
+                | native_fence::CLOSE_NATIVE_FENCE
                 | message::QUERY_CAPS
         );
         if !ends && opcode != message::CREATE_DEVICE {
@@ -156,6 +158,12 @@ impl Session {
             message::SUSPEND_CONTEXT => self.suspend_context(origin, &body(bytes)?),
             message::RESUME_CONTEXT => self.resume_context(origin, &body(bytes)?),
             message::WAIT_FENCE => self.wait_fence(origin, &body(bytes)?),
+            native_fence::CREATE_NATIVE_FENCE => self.create_native_fence(origin, &body(bytes)?),
+            native_fence::OPEN_NATIVE_FENCE => self.open_native_fence(origin, &body(bytes)?),
+            native_fence::CLOSE_NATIVE_FENCE => self.close_native_fence(origin, &body(bytes)?),
+            native_fence::WAIT_NATIVE_FENCE => self.wait_native_fence(origin, &body(bytes)?),
+            native_fence::SIGNAL_NATIVE_FENCE => self.signal_native_fence(origin, &body(bytes)?),
+            native_fence::QUERY_NATIVE_FENCE => self.query_native_fence(origin, &body(bytes)?),
             _ => Err(Status::UnknownMessage.into()),
         }
     }

@@ -25,6 +25,7 @@ use super::control::body;
 use super::objects::Device;
 use super::objects::MAX_CONTEXTS;
 use super::objects::MAX_KERNELS;
+use super::objects::MAX_OPEN_FENCES;
 use super::objects::NODES;
 use super::objects::node_index;
 use super::page::DevicePage;
@@ -115,6 +116,9 @@ impl Session {
             status: device_page::DEVICE_ACTIVE,
             paging_issued: 0,
             waits: Vec::new(),
+            fences: Table::new(MAX_OPEN_FENCES),
+            native_waits: Vec::new(),
+            gpu_waits: Vec::new(),
         });
         let bytes = device_page::DEVICE_PAGE_BYTES;
         let mapped = self.map_range(origin.context, message.page_va, page, message.page_offset, bytes, true);
@@ -190,6 +194,7 @@ impl Session {
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
         held.push(device.page.allocation);
         let barrier = Barrier::raise(&mut self.engines);
+        self.close_fences_of(&device, barrier);
         self.after(barrier, Action::DestroyRoot(device.root));
         self.after(barrier, Action::Release(held));
     }

@@ -80,6 +80,8 @@ pub struct EngineSlot {
     pub in_flight: VecDeque<InFlight>,
     /// Last fence id given.
     pub last_fence_id: u64,
+    /// Kernel-mode buffers taken, ever.
+    pub taken: u64,
     /// Segments that it was told of and has not mapped yet.
     pub segments_outstanding: BTreeSet<SegmentId>,
     /// Requests that it has not read yet.
@@ -107,6 +109,7 @@ impl EngineSlot {
             run_list: VecDeque::new(),
             in_flight: VecDeque::new(),
             last_fence_id: 0,
+            taken: 0,
             segments_outstanding: BTreeSet::new(),
             outbox: Outbox::default(),
             waiting: Vec::new(),

@@ -24,6 +24,8 @@ use crate::vidmm::allocations::AllocationId;
 pub const MAX_CONTEXTS: u32 = 1024;
 /// Kernels of one process (MCDM-06).
 pub const MAX_KERNELS: u32 = 1024;
+/// Native fences that one process has open (MCDM-06).
+pub const MAX_OPEN_FENCES: u32 = 1024;
 /// GPU mappings of one process (MCDM-06).
 pub const MAX_MAPPINGS: usize = 64 * 1024;
 /// Buffers in one software queue (MCDM-05, MCDM-06).
@@ -97,8 +99,14 @@ pub struct Device {
     pub status: u64,
     /// Last paging operation begun.
     pub paging_issued: u64,
-    /// Waits for fences under way.
+    /// Waits for progress fences under way.
     pub waits: Vec<Wait>,
+    /// Native fences that it has open.
+    pub fences: Table<OpenFence>,
+    /// Waits of the CPU for native fences under way.
+    pub native_waits: Vec<NativeWait>,
+    /// Waits of parked contexts for native fences.
+    pub gpu_waits: Vec<GpuWait>,
 }
 
 impl Device {
@@ -134,6 +142,39 @@ pub struct Wait {
     pub value: u64,
 }
 
+/// A native fence that a guest process has open (UMS-142).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFence {
+    /// The fence's number.
+    pub index: u32,
+    /// Where its page is mapped.
+    pub va: u64,
+}
+
+/// A guest process that waits for a native fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NativeWait {
+    /// Where its answer goes.
+    pub origin: super::reply::Origin,
+    /// The local handle.
+    pub fence: Handle,
+    /// The fence's number.
+    pub index: u32,
+    /// The value.
+    pub value: u64,
+}
+
+/// A context whose first buffer waits for a native fence, outside of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuWait {
+    /// The context.
+    pub context: Handle,
+    /// The fence's number.
+    pub index: u32,
+    /// The value.
+    pub value: u64,
+}
+
 /// One software queue for one node (MCDM-04).
 #[derive(Debug)]
 pub struct Context {
@@ -141,10 +182,10 @@ pub struct Context {
     pub node: NodeKind,
     /// Kernel-mode buffers not yet with the engine.
     pub software_queue: VecDeque<Buffer>,
-    /// Buffers submitted to it, ever.
-    pub submitted: u64,
-    /// Whether the run list of its node names it.
+    /// Whether the run list of its node names it, or something else will see to that.
     pub listed: bool,
+    /// Whether its first buffer waits for a native fence.
+    pub is_parked: bool,
     /// Its entry in the engine's context table; none once that engine is gone.
     pub entry: Option<u32>,
     /// Why it is suspended; not at all, if for no reason.
@@ -160,9 +201,7 @@ pub struct Buffer {
     pub queue: Handle,
     /// The queue's context.
     pub context: Handle,
-    /// Its place among all buffers of that context.
-    pub serial: u64,
-    /// How far it is, where an engine gave it back.
+    /// How far it was when the engine handed it back.
     pub saved: Saved,
     /// GPU virtual address.
     pub va: u64,
@@ -172,6 +211,8 @@ pub struct Buffer {
     pub fence_value: u64,
     /// Whether no timeout holds for it (UMS-27).
     pub is_exempt: bool,
+    /// Counts the buffers of its node: those of a context run in this order.
+    pub order: u64,
     /// Timeline and place on it.
     pub ring: u8,
     /// Place on that timeline.

@@ -24,6 +24,8 @@ pub enum Action {
     Release(Vec<AllocationId>),
     /// Give the tables of an address space back.
     DestroyRoot(Root),
+    /// Free native fences.
+    FreeFences(Vec<u32>),
     /// Raise a process's paging fence.
     PagingFence {
         /// The virtio-gpu context.
@@ -94,6 +96,7 @@ impl Session {
         waiting.append(&mut self.pending);
         self.pending = waiting;
         self.look_at_power();
+        self.end_liars();
     }
 
     fn act(&mut self, action: Action) {
@@ -103,6 +106,7 @@ impl Session {
                     self.release_allocation(allocation);
                 }
             }
+            Action::FreeFences(indices) => self.free_fences(&indices),
             Action::DestroyRoot(root) => self.tables.destroy_root(root),
             Action::PagingFence { context, root, value } => {
                 let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
@@ -148,5 +152,6 @@ impl Session {
         for queue in attention {
             self.queue_wants_attention(node, queue);
         }
+        self.read_signalled(node);
     }
 }

@@ -82,6 +82,7 @@ impl Session {
         let slot = &mut self.engines[node_index(node)];
         let process = slot.process_mut()?;
         process.reset_engine();
+        process.forget_signalled();
         let work = process.work();
         if let Some(id) = slot.supervised.take() {
             self.config.supervisor.remove(id);
@@ -93,7 +94,7 @@ impl Session {
     pub(super) fn start_next_process(&mut self, node: NodeKind) -> std::io::Result<()> {
         self.refuse_compiling(node, "the engine ended while it compiled this kernel");
         let start = self.config.start_message(node, self.tables.mapping().len());
-        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables);
+        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
         let slot = &mut self.engines[node_index(node)];
         slot.revive(&self.config.program, &start, memory)?;
         self.watch_engine(node)?;

@@ -17,6 +17,7 @@ use super::counters::Counters;
 use super::drains::Drain;
 use super::engine_slot::EngineSlot;
 use super::engines::Wakeup;
+use super::fence_table::FenceTable;
 use super::journal::Journal;
 use super::objects::NODES;
 use super::objects::Process;
@@ -68,6 +69,9 @@ pub struct Session {
     pub(super) allocations: Allocations,
     pub(super) tables: PageTables,
     pub(super) segments: Segments,
+    pub(super) fences: FenceTable,
+    /// Engines that have said what cannot be, by node; they are ended where nothing else is half done.
+    pub(super) liars: [bool; 2],
     pub(super) blobs: BTreeMap<u32, Blob>,
     pub(super) processes: BTreeMap<u32, Process>,
     pub(super) engines: [EngineSlot; 2],
@@ -116,6 +120,8 @@ impl Session {
             allocations: Allocations::new(memory),
             tables: PageTables::new().map_err(io::Error::other)?,
             segments: Segments::default(),
+            fences: FenceTable::new()?,
+            liars: [false; 2],
             blobs: BTreeMap::new(),
             processes: BTreeMap::new(),
             engines,

@@ -13,9 +13,10 @@ use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::engine::hw_queue::HW_BLOCKED;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
-use campanile_protocol::engine::hw_queue::HW_GIVEN_BACK;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
+use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::saved::Saved;
@@ -58,6 +59,9 @@ impl Session {
         (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
         self.ensure_presence(origin.context, node)?;
         let item = self.park(origin).item;
+        let taken = &mut self.engines[node_index(node)].taken;
+        *taken += 1;
+        let order = *taken;
         let fence_value = issued + 1;
         let device = self.device_mut(origin.context)?;
         if let Some(queue) = device.queues.get_mut(message.queue) {
@@ -66,18 +70,17 @@ impl Session {
         let buffer = Buffer {
             queue: message.queue,
             context,
-            serial: 0,
             saved: Saved::default(),
             va: message.buffer_va,
             length: message.length,
             fence_value,
             is_exempt,
+            order,
             ring: origin.ring,
             item,
         };
         if let Some(context) = device.contexts.get_mut(context) {
-            context.submitted += 1;
-            context.software_queue.push_back(Buffer { serial: context.submitted, ..buffer });
+            context.software_queue.push_back(buffer);
         }
         self.list_context(origin.context, context);
         count(&self.counters.submissions);
@@ -149,8 +152,8 @@ impl Session {
                 buffer_va: buffer.va,
                 fence_value: buffer.fence_value,
                 suspends,
-                resume_in_packet: buffer.saved.done_in_packet,
-                resume_at: buffer.saved.at,
+                done_in_packet: buffer.saved.done_in_packet,
+                at: buffer.saved.at,
                 length: buffer.length,
                 process: presence.unwrap_or(u32::MAX),
                 context: entry,
@@ -187,9 +190,12 @@ impl Session {
             self.lose_engine(node, "it reported a buffer that it was not given");
             return;
         }
-        if result.flags & HW_GIVEN_BACK != 0 {
-            self.buffer_given_back(node, flight, result);
-        } else if let Some((context, buffer)) = flight.owner {
+        if let Some((context, buffer)) = flight.owner {
+            if [HW_BLOCKED, HW_SUSPENDED].contains(&result.fault) {
+                self.buffer_handed_back(node, flight.suspends, context, buffer, &result);
+                self.fill_hw_queue(node);
+                return;
+            }
             if result.fault != 0 {
                 self.fault_device(context, buffer.queue, result.fault, result.fault_va);
             }
@@ -198,29 +204,5 @@ impl Session {
             self.list_context(context, buffer.context);
         }
         self.fill_hw_queue(node);
-    }
-
-    /// The engine has not done a buffer, since its context was suspended: it is the first of its queue again, and goes on
-    /// from where it is (PRE-31).
-    fn buffer_given_back(&mut self, node: NodeKind, flight: InFlight, result: HwResult) {
-        let Some((of, buffer)) = flight.owner else { return };
-        let index = node_index(node);
-        let entry = self.device(of).ok().and_then(|device| device.contexts.get(buffer.context)?.entry);
-        let process = self.engines[index].process();
-        let suspends = process.zip(entry).map_or(0, |(process, entry)| process.suspends(entry));
-        if suspends == flight.suspends && entry.is_some() {
-            self.end_item(of, buffer.ring, buffer.item);
-            self.lose_engine(node, "it gave a buffer back that nobody had asked for");
-            return;
-        }
-        let saved = Saved { at: result.resume_at, done_in_packet: result.resume_in_packet };
-        let device = self.device_mut(of).ok().filter(|device| device.is_active());
-        let Some(context) = device.and_then(|device| device.contexts.get_mut(buffer.context)) else {
-            self.end_item(of, buffer.ring, buffer.item);
-            return;
-        };
-        let place = context.software_queue.partition_point(|other| other.serial < buffer.serial);
-        context.software_queue.insert(place, Buffer { saved, ..buffer });
-        self.list_context(of, buffer.context);
     }
 }

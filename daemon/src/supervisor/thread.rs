@@ -180,13 +180,21 @@ fn run(shared: &Shared, timeout: Duration) {
 }
 
 fn apply(members: &Members, operation: Operation) {
-    let (Operation::Give(engine) | Operation::Revoke(engine) | Operation::Hung(engine)) = operation;
+    let (Operation::Give(engine)
+    | Operation::Revoke(engine)
+    | Operation::Reclaim(engine)
+    | Operation::Hung(engine)) = operation;
     let Some(member) = members.engines.get(&engine) else { return };
     let Some(word) = member.handle.shared.word(GRANT) else { return };
     // An engine that has moved on by itself signals, and the next decision sees it.
     let _moved_on = match operation {
         Operation::Give(_) => grant::give(word),
         Operation::Revoke(_) => grant::revoke(word),
+        Operation::Reclaim(_) => {
+            // Let it sleep: it asks when it has work.
+            let _woken = grant::reclaim(word);
+            return;
+        }
         Operation::Hung(_) => {
             member.alarm.raise(Hang::NotYielded);
             true

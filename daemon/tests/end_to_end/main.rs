@@ -5,6 +5,8 @@
 mod compute_node;
 mod copy_node;
 mod inside;
+mod kernel_waits;
+mod native_fences;
 mod operator;
 mod processes;
 mod raw;

@@ -16,6 +16,7 @@ mod frames;
 mod front_ends;
 mod lifetimes;
 mod messages;
+mod native_fences;
 mod packets;
 mod processes;
 mod ring;

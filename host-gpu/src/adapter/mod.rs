@@ -13,6 +13,7 @@ use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 
 pub mod indices;
+pub mod native_fences;
 pub mod process;
 pub mod program;
 pub mod reports;

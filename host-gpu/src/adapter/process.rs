@@ -171,7 +171,8 @@ impl EngineProcess {
         }
     }
 
-    fn poke(&self) {
+    /// Has an engine that sleeps, or naps, look at what it waits for.
+    pub fn poke(&self) {
         if let Some(word) = self.shared.word(block::POWER)
             && power::needs_poke(word)
         {

@@ -128,6 +128,13 @@ impl Execution {
                     self.idle.work(&self.machine.shared);
                     self.step();
                 }
+                Turn::Resume => {
+                    // Before it runs anything: who runs is watched.
+                    self.events.grant.signal();
+                    self.turn_began = None;
+                    self.idle.work(&self.machine.shared);
+                    self.step();
+                }
                 Turn::Stop if self.turn_began.get_or_insert_with(Instant::now).elapsed() < TURN => {
                     self.idle.work(&self.machine.shared);
                     self.step();
@@ -250,6 +257,11 @@ impl Execution {
         if self.kernel_blocked && self.kernel_queue.is_ready(&self.machine, &mut self.watch) {
             self.kernel_blocked = false;
         }
+        if self.kernel_blocked && self.kernel_queue.is_in_the_way(&self.machine.shared) {
+            let outcome = self.kernel_queue.hand_back(&self.machine.shared);
+            self.kernel_blocked = false;
+            self.tell_of_results(outcome);
+        }
         !self.runnable.is_empty() || self.kernel_has_work()
     }
 
@@ -278,14 +290,8 @@ impl Execution {
             let outcome = self.kernel_queue.turn(&mut self.machine, &mut self.watch, &mut should_pause);
             progress::end(&shared);
             match outcome {
-                Outcome::WakeWaiter => {
-                    // PAIRS WITH adapter/process.rs `stop_listening`.
-                    if self.machine.shared.word(block::LISTENER).is_none_or(power::needs_poke) {
-                        self.events.event.signal();
-                    }
-                }
                 Outcome::Blocked => self.kernel_blocked = true,
-                Outcome::Idle | Outcome::More | Outcome::Faulted => {}
+                outcome => self.tell_of_results(outcome),
             }
         }
         let Some(index) = self.runnable.pop_front() else { return };
@@ -309,6 +315,16 @@ impl Execution {
         }
         if drained {
             self.ask_attention(index);
+        }
+    }
+
+    /// Interrupts the daemon for a result of the hardware queue, unless it looks for it anyway.
+    fn tell_of_results(&self, outcome: Outcome) {
+        // PAIRS WITH adapter/reports.rs `stop_listening`.
+        if outcome == Outcome::WakeWaiter
+            && self.machine.shared.word(block::LISTENER).is_none_or(power::needs_poke)
+        {
+            self.events.event.signal();
         }
     }
 
@@ -341,7 +357,11 @@ impl Execution {
             self.commands.pending.load(Ordering::Acquire)
                 || self.watch.is_stale(&self.machine.shared)
                 || load(&self.machine.shared, block::PAGE_TABLE_GENERATION) != self.generation
-                || (!self.kernel_blocked && self.kernel_queue.has_work(&self.machine.shared))
+                || if self.kernel_blocked {
+                    self.kernel_queue.is_in_the_way(&self.machine.shared)
+                } else {
+                    self.kernel_queue.has_work(&self.machine.shared)
+                }
         });
     }
 

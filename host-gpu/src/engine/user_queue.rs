@@ -211,7 +211,7 @@ impl UserQueue {
             Pending::Invalid => return Err(Stop::fault(Fault::WritePointer)),
             Pending::Entries(_) => {}
         }
-        let place = self.consumed % u64::from(self.entry.ring_entries) * ring::RING_ENTRY_BYTES;
+        let place = ring::place(self.consumed, self.entry.ring_entries);
         let ring_va = self.entry.ring_va;
         let resolved = self.resolve(space)?;
         let mut bytes = [0; size_of::<RingEntry>()];
@@ -238,7 +238,7 @@ impl UserQueue {
         if self.stopped || self.is_held {
             return Outcome::Idle;
         }
-        let Machine { shared, tables, segments, node } = machine;
+        let Machine { shared, tables, segments, node, signals } = machine;
         let space = process.space(tables, segments);
         if self.owes_look
             && self.running.is_none()
@@ -261,7 +261,7 @@ impl UserQueue {
         }
         let Some((buffer, entry)) = self.running.as_mut() else { return Outcome::Idle };
         let entry = *entry;
-        let step = buffer.run(node, &space, should_pause);
+        let step = buffer.run(node, &space, signals, should_pause);
         if matches!(step, Step::Blocked | Step::Paused) {
             let place = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
             saved::save(shared, place, self.consumed, buffer);

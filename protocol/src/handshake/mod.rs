@@ -19,4 +19,5 @@ pub mod grant;
 #[cfg(all(test, loom))]
 mod loom;
 pub mod power;
+pub mod signalled;
 pub mod word;

@@ -1,4 +1,17 @@
-//! The handshakes under the model checker, each with a twin whose fence is taken out.
+//! The handshakes under the model checker, each with a twin whose fence, or order, is taken out.
+//!
+//! | model | twin |
+//! |---|---|
+//! | ring against disconnect | no full fence: a ring is lost |
+//! | sleep against work | no full fence: sleeps on work |
+//! | signal against wait | no full fence: a waiter is missed |
+//! | two engines, one node | grants before the yield: two run |
+//! | a sleeper wakes, the node is given away | given without reclaiming: two run |
+//! | ring contents and doorbell ([`contents`]) | no release: an entry is read before it is written |
+//! | report of signalled fences ([`report`]) | no release, or no overflow word: a signal is lost |
+
+mod contents;
+mod report;
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -81,6 +94,34 @@ impl Word for Plain {
 }
 
 impl Modelled for Plain {
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+}
+
+/// A modelled word that forgets release and acquire: all of its accesses are relaxed.
+struct Relaxed(AtomicU64);
+
+impl Word for Relaxed {
+    fn load(&self, _order: Ordering) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+    fn store(&self, value: u64, _order: Ordering) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+    fn swap(&self, value: u64, _order: Ordering) -> u64 {
+        self.0.swap(value, Ordering::Relaxed)
+    }
+    fn fetch_or(&self, bits: u64, _order: Ordering) -> u64 {
+        self.0.fetch_or(bits, Ordering::Relaxed)
+    }
+    fn compare_exchange(&self, current: u64, new: u64, _success: Ordering) -> Result<u64, u64> {
+        self.0.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed)
+    }
+    fn full_fence() {}
+}
+
+impl Modelled for Relaxed {
     fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
@@ -280,6 +321,45 @@ fn loom_a_waiter_is_never_missed() {
 #[should_panic(expected = "a waiter was missed")]
 fn loom_twin_without_fence_misses_a_waiter() {
     signal_against_wait::<Weak>();
+}
+
+/// An engine that sleeps with the node wakes while the supervisor takes the node for another.
+fn sleeper_against_reclaim(reclaims: bool) {
+    loom::model(move || {
+        let first = Arc::new(Strong::new(0));
+        let second = Arc::new(Strong::new(0));
+        let node = Arc::new(loom::cell::UnsafeCell::new(0u64));
+        assert_eq!(grant::take_turn(&*first), grant::Turn::Ask);
+        assert!(grant::give(&*first));
+        assert!(grant::park(&*first));
+        assert_eq!(grant::take_turn(&*second), grant::Turn::Ask);
+
+        let run = |word: Arc<Strong>, node: Arc<loom::cell::UnsafeCell<u64>>| {
+            thread::spawn(move || {
+                if matches!(grant::take_turn(&*word), grant::Turn::Run | grant::Turn::Resume) {
+                    node.with_mut(|_| ());
+                }
+            })
+        };
+        let one = run(Arc::clone(&first), Arc::clone(&node));
+        if !reclaims || grant::reclaim(&*first) {
+            assert!(grant::give(&*second));
+        }
+        let two = run(Arc::clone(&second), Arc::clone(&node));
+        one.join().unwrap();
+        two.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_an_engine_that_wakes_runs_only_while_it_has_the_node() {
+    sleeper_against_reclaim(true);
+}
+
+#[test]
+#[should_panic]
+fn loom_twin_that_gives_without_reclaiming_runs_two() {
+    sleeper_against_reclaim(false);
 }
 
 #[test]
