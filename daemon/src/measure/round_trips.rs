@@ -20,6 +20,7 @@ use campanile_protocol::capset::NODE_COMPUTE;
 use campanile_protocol::capset::NODE_FLAG_AVAILABLE;
 
 use super::cpu_time;
+use super::doorbells;
 use super::figures::Figures;
 use super::peer::Peer;
 
@@ -34,6 +35,8 @@ pub struct Effort {
     submissions: u64,
     dispatches: u64,
     idle: Option<Duration>,
+    /// Of the figures about many doorbells and few.
+    pub doorbells: doorbells::Effort,
 }
 
 impl Effort {
@@ -44,10 +47,17 @@ impl Effort {
         submissions: 100_000,
         dispatches: 2_000,
         idle: Some(Duration::from_secs(3)),
+        doorbells: doorbells::Effort { round_trips: 200_000, retries: 10_000, storm: 200 },
     };
     /// For a first look.
-    pub const QUICK: Self =
-        Self { polled: 20_000, blocking: 2_000, submissions: 20_000, dispatches: 200, idle: None };
+    pub const QUICK: Self = Self {
+        polled: 20_000,
+        blocking: 2_000,
+        submissions: 20_000,
+        dispatches: 200,
+        idle: None,
+        doorbells: doorbells::Effort { round_trips: 20_000, retries: 1_000, storm: 20 },
+    };
 }
 
 /// A guest process on the daemon at `socket`.
@@ -65,7 +75,8 @@ fn user_queue(device: &Device, node: Node) -> anyhow::Result<UserQueue> {
     Ok(device.create_context(node)?.create_user_queue(&QueueOptions::default())?)
 }
 
-fn user_round_trips(
+/// Round trips of a queue, each submission polled for.
+pub fn user_round_trips(
     queue: &mut UserQueue,
     commands: &CommandBuffer,
     rounds: u64,
