@@ -169,6 +169,8 @@ fn storm(socket: &Path, each: u64) -> anyhow::Result<Storm> {
                 scope.spawn(|| {
                     for _ in 0..each {
                         queue.submit(&CommandBuffer::new())?;
+                        // More queues than CPUs: the others are to have a chance to fight.
+                        std::thread::yield_now();
                     }
                     queue.last().wait(None)?;
                     Ok((queue.most_turns(), queue.reconnects()))
