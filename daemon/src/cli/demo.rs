@@ -3,10 +3,16 @@
 use anyhow::Context;
 use campanile_guest::mandelbrot;
 use campanile_guest::picture::write_png;
+use campanile_protocol::engine::block::MAX_DOORBELLS;
 use serde::Serialize;
 
+use super::args::EngineArguments;
 use super::args::MeasureArguments;
+use super::doorbells::parse_models;
 use crate::measure::daemon::DaemonProcess;
+use crate::measure::doorbells;
+use crate::measure::doorbells::DoorbellFigures;
+use crate::measure::doorbells::Settings;
 use crate::measure::figures::Figures;
 use crate::measure::round_trips;
 use crate::measure::round_trips::Effort;
@@ -81,14 +87,37 @@ fn render(
     })
 }
 
+/// All figures of `campanile bench`.
+#[derive(Debug, Serialize)]
+struct BenchReport {
+    #[serde(flatten)]
+    figures: Figures,
+    doorbells: DoorbellFigures,
+}
+
+/// Daemons with the operator's settings, but for what the figures are about.
+fn doorbell_settings(engine: &EngineArguments) -> anyhow::Result<Settings> {
+    let spin = u64::try_from(doorbells::SPIN.as_micros())?;
+    let dedicated = parse_models("dedicated").map_err(anyhow::Error::msg)?;
+    let global = parse_models("global").map_err(anyhow::Error::msg)?;
+    let engine = EngineArguments { spin, doorbell_model: dedicated, notify: None, ..engine.clone() };
+    Ok(Settings {
+        many: EngineArguments { doorbells: MAX_DOORBELLS, ..engine.clone() }.to_arguments(),
+        global: EngineArguments { doorbells: 1, doorbell_model: global, ..engine.clone() }.to_arguments(),
+        one: EngineArguments { doorbells: 1, ..engine }.to_arguments(),
+    })
+}
+
 /// Measures alone.
 pub fn bench(arguments: &MeasureArguments) -> anyhow::Result<()> {
     let daemon = DaemonProcess::start(&arguments.engine.to_arguments())?;
     let figures = round_trips::measure(&daemon.socket(), daemon.pid(), effort(arguments))?;
+    drop(daemon);
+    let doorbells = doorbells::measure(&doorbell_settings(&arguments.engine)?, effort(arguments).doorbells)?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&figures)?);
+        println!("{}", serde_json::to_string_pretty(&BenchReport { figures, doorbells })?);
     } else {
-        print!("{figures}");
+        print!("{figures}{doorbells}");
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ use campanile_protocol::capset::NODE_FLAG_AVAILABLE;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
 use super::cpu_time;
+use super::doorbells;
 use super::figures::Figures;
 use super::peer::Peer;
 
@@ -41,6 +42,8 @@ pub struct Effort {
     dispatches: u64,
     wake_ups: u64,
     idle: Option<Duration>,
+    /// Of the figures about many doorbells and few.
+    pub doorbells: doorbells::Effort,
 }
 
 impl Effort {
@@ -52,6 +55,7 @@ impl Effort {
         dispatches: 2_000,
         wake_ups: 300,
         idle: Some(Duration::from_secs(3)),
+        doorbells: doorbells::Effort { round_trips: 200_000, retries: 10_000, storm: 200 },
     };
     /// For a first look.
     pub const QUICK: Self = Self {
@@ -61,6 +65,7 @@ impl Effort {
         dispatches: 200,
         wake_ups: 40,
         idle: None,
+        doorbells: doorbells::Effort { round_trips: 20_000, retries: 1_000, storm: 20 },
     };
 }
 
@@ -79,7 +84,8 @@ fn user_queue(device: &Device, node: Node) -> anyhow::Result<UserQueue> {
     Ok(device.create_context(node)?.create_user_queue(&QueueOptions::default())?)
 }
 
-fn user_round_trips(
+/// Round trips of a queue, each submission polled for.
+pub fn user_round_trips(
     queue: &mut UserQueue,
     commands: &CommandBuffer,
     rounds: u64,

@@ -4,16 +4,21 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::thread;
 
+use campanile_daemon::doorbell::modes::DoorbellModes;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::control::message;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::reply::DoorbellConnected;
 use campanile_protocol::device_page;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::queue::ring;
+use zerocopy::FromBytes;
 
+use crate::inside::Inside;
 use crate::processes::EngineView;
 use crate::processes::Stopped;
 use crate::processes::engine;
@@ -462,4 +467,56 @@ fn a_status_word_that_the_guest_scribbled_on_misleads_the_guest_alone() {
         assert_eq!(other.connect(), Ok(CONNECTED));
         assert_eq!(queue.status(), RETRY);
     }
+}
+
+#[test]
+fn ums_77_every_connect_of_a_fight_is_served_in_turn() {
+    let daemon = Daemon::dedicated(1);
+    let vm = daemon.vm(0);
+    let (guest, context) = copy_guest(&vm);
+    let queues: Vec<RawQueue> = (0..20).map(|_| RawQueue::new(&guest, context)).collect();
+    for _ in 0..20 {
+        // All ask at once, and none rings: each has its doorbell for the minimum hold, and then the next has it.
+        let calls: Vec<_> = (1u32..)
+            .zip(&queues)
+            .map(|(slot, queue)| {
+                let named = Named { handle: queue.bell.doorbell };
+                guest.send(slot, message::CONNECT_DOORBELL, &named)
+            })
+            .collect();
+        for call in calls {
+            let connected = DoorbellConnected::read_from_bytes(&call.finish().unwrap()).unwrap();
+            assert!(connected.turns <= 20, "{} others were served first", connected.turns);
+        }
+        assert_eq!(queues.iter().filter(|queue| queue.status() == CONNECTED).count(), 1);
+    }
+}
+
+#[test]
+fn ums_71_rings_that_no_physical_doorbell_saw_are_counted() {
+    let inside = Inside::start(1, DoorbellModes::default());
+    let vm = inside.vm();
+    let (guest, context) = copy_guest(&vm);
+    let mut victim = RawQueue::new(&guest, context);
+    let thief = RawQueue::new(&guest, context);
+    let found = || inside.count(|counters| &counters.found_by_look);
+    assert_eq!(victim.connect(), Ok(CONNECTED));
+    victim.run(&CommandBuffer::new());
+    victim.run(&CommandBuffer::new());
+    // The first ring may have come before the look of its connect; all others its doorbell sees.
+    let seen = found();
+    for _ in 0..20 {
+        victim.run(&CommandBuffer::new());
+    }
+    assert_eq!(found(), seen);
+    for round in seen + 1..=seen + 10 {
+        // Found by the look that ends a connect.
+        victim.put(&CommandBuffer::new());
+        victim.store_write_pointer();
+        assert_eq!(thief.connect(), Ok(CONNECTED));
+        assert_eq!(victim.connect(), Ok(CONNECTED));
+        victim.wait(victim.value);
+        until("a count", || found() == round);
+    }
+    assert!(inside.count(|counters| &counters.victims) >= 19, "each took the doorbell from the other");
 }

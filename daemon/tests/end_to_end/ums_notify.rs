@@ -1,9 +1,5 @@
 //! Doorbells whose guests say when they ring, so that no engine polls for them.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::thread;
-
 use campanile_daemon::doorbell::modes::DoorbellModes;
 use campanile_daemon::doorbell::modes::NodeMode;
 use campanile_guest_driver::commands::CommandBuffer;
@@ -33,7 +29,6 @@ use crate::raw_queue::RawRing;
 use crate::raw_queue::copy_guest;
 use crate::spy::open_overheard;
 use crate::support::Daemon;
-use crate::support::Ends;
 use crate::support::NEVER;
 use crate::support::until;
 
@@ -211,23 +206,16 @@ fn ums_97_a_switch_under_a_driver_loses_no_work() {
     let context = device.create_context(Node::Copy).unwrap();
     let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
     let switch = &inside.host.vgpus[0].notify;
-    let (done, switched) = (AtomicBool::new(false), AtomicBool::new(false));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut on = false;
-            while !done.load(Ordering::Acquire) {
-                on = !on;
-                switch.set(NODE_COPY as usize, on);
-                switched.store(true, Ordering::Release);
-                thread::yield_now();
-            }
-        });
-        let _ends = Ends(&done);
-        until("the first switch", || switched.load(Ordering::Acquire));
-        for _ in 0..2000 {
+    let (mut on, mut rounds) = (false, 0u64);
+    // Each switch comes while the driver goes on, and is seen after any number of its rings.
+    until("many switches seen", || {
+        on = !on;
+        switch.set(NODE_COPY as usize, on);
+        for _ in 0..20 {
             queue.submit(&CommandBuffer::new()).unwrap().wait(Some(NEVER)).unwrap();
         }
+        rounds += 20;
+        queue.reconnects() >= 50 && inside.count(|counters| &counters.notifies) >= 50
     });
-    assert!(queue.reconnects() > 2, "no switch disconnected it");
-    assert!(inside.count(|counters| &counters.notifies) > 0, "it never was in notify mode");
+    assert_eq!(queue.last().value(), rounds, "each submission ran once, in order");
 }

@@ -142,7 +142,7 @@ fn ums_18_ums_19_a_node_without_the_flag_makes_no_user_mode_queue() {
 
 #[test]
 fn ums_20_ums_21_a_query_tells_the_size_of_a_doorbell() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::dedicated(64);
     let vm = daemon.vm(0);
     let guest = RawGuest::open(&vm);
     let by_capset = guest.transport().capset().unwrap();

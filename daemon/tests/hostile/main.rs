@@ -10,6 +10,7 @@ mod chains;
 mod commands;
 mod counters;
 mod daemon;
+mod doorbells;
 mod engines;
 mod floods;
 mod frames;

@@ -79,10 +79,7 @@ impl Ring {
     /// Rings with any write pointer; reconnects where told to.
     pub(crate) fn ring(&self, attacker: &Attacker, write_pointer: u64) {
         loop {
-            let word = |offset| attacker.page.word(offset).unwrap();
-            self.memory.word(ring::CONTROL_WRITE_POINTER).unwrap().store(write_pointer, Ordering::SeqCst);
-            word(self.bell.cell_offset).store(write_pointer, Ordering::SeqCst);
-            word(device_page::SUMMARY).fetch_or(self.bell.summary_bit, Ordering::SeqCst);
+            self.store_ring(attacker, write_pointer);
             match self.status(attacker) {
                 DoorbellStatus::DisconnectedRetry => {
                     let status = attacker.named(message::CONNECT_DOORBELL, self.bell.doorbell);
@@ -91,6 +88,18 @@ impl Ring {
                 _ => return,
             }
         }
+    }
+
+    /// Stores what a ring is, whatever the status, by the model that the daemon says the node has.
+    pub(crate) fn store_ring(&self, attacker: &Attacker, write_pointer: u64) {
+        let word = |offset| attacker.page.word(offset).unwrap();
+        self.memory.word(ring::CONTROL_WRITE_POINTER).unwrap().store(write_pointer, Ordering::SeqCst);
+        if self.bell.ring_value != 0 {
+            word(self.bell.cell_offset).swap(self.bell.ring_value, Ordering::SeqCst);
+            return;
+        }
+        word(self.bell.cell_offset).store(write_pointer, Ordering::SeqCst);
+        word(device_page::SUMMARY).fetch_or(self.bell.summary_bit, Ordering::SeqCst);
     }
 
     pub(crate) fn status(&self, attacker: &Attacker) -> DoorbellStatus {

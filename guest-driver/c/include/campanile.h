@@ -74,6 +74,16 @@
 #define CAMPANILE_NODE_BUFFER_RELEASE 4
 
 /**
+ * Bit of `campanile_node_info.flags`: all user-mode queues of a process share one doorbell on the node.
+ */
+#define CAMPANILE_NODE_GLOBAL_DOORBELL 8
+
+/**
+ * Bit of `campanile_node_info.flags`: each submission to a user-mode queue of the node sends a message, since nobody polls.
+ */
+#define CAMPANILE_NODE_NOTIFY 16
+
+/**
  * Memory of a buffer: video memory, which the CPU sees through the aperture.
  */
 #define CAMPANILE_MEMORY_VRAM 0
@@ -220,7 +230,7 @@ typedef struct campanile_node_info {
      */
     uint32_t flags;
     /**
-     * Physical doorbells, which the queues of the VM share.
+     * Physical doorbells, which the queues of the VM share; 1 for each process with `CAMPANILE_NODE_GLOBAL_DOORBELL`.
      */
     uint32_t physical_doorbells;
     /**

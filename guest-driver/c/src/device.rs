@@ -39,6 +39,10 @@ pub const CAMPANILE_NODE_AVAILABLE: u32 = 1;
 pub const CAMPANILE_NODE_USER_MODE_SUBMISSION: u32 = 2;
 /// Bit of `campanile_node_info.flags`: a fence point is reached only after nobody uses the packets any more.
 pub const CAMPANILE_NODE_BUFFER_RELEASE: u32 = 4;
+/// Bit of `campanile_node_info.flags`: all user-mode queues of a process share one doorbell on the node.
+pub const CAMPANILE_NODE_GLOBAL_DOORBELL: u32 = 8;
+/// Bit of `campanile_node_info.flags`: each submission to a user-mode queue of the node sends a message, since nobody polls.
+pub const CAMPANILE_NODE_NOTIFY: u32 = 16;
 
 /// An open device.
 #[derive(Debug)]
@@ -52,7 +56,7 @@ pub struct CampanileNodeInfo {
     pub kind: u32,
     /// `CAMPANILE_NODE_AVAILABLE` and the other bits.
     pub flags: u32,
-    /// Physical doorbells, which the queues of the VM share.
+    /// Physical doorbells, which the queues of the VM share; 1 for each process with `CAMPANILE_NODE_GLOBAL_DOORBELL`.
     pub physical_doorbells: u32,
     /// The most buffers that one user-mode queue may have in flight; 0 where there is no limit.
     pub max_in_flight: u32,

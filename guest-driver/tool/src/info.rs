@@ -4,6 +4,8 @@ use campanile_guest_driver::transport::Transport;
 use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::capset::Capset;
 use campanile_protocol::capset::NODE_FLAG_AVAILABLE;
+use campanile_protocol::capset::NODE_FLAG_GLOBAL_DOORBELL;
+use campanile_protocol::capset::NODE_FLAG_NOTIFY;
 use campanile_protocol::capset::NODE_FLAG_RING_BUFFER_FENCE_RELEASE;
 use campanile_protocol::capset::NODE_FLAG_USER_MODE_SUBMISSION;
 use campanile_protocol::capset::NODE_KIND_COMPUTE;
@@ -48,6 +50,8 @@ struct Node {
     user_mode_submission: bool,
     ring_buffer_fence_release: bool,
     physical_doorbells: u32,
+    global_doorbell: bool,
+    notify: bool,
 }
 
 /// Asks a transport for its capability set, and whether it has a window.
@@ -87,6 +91,8 @@ impl Info {
             user_mode_submission: node.flags & NODE_FLAG_USER_MODE_SUBMISSION != 0,
             ring_buffer_fence_release: node.flags & NODE_FLAG_RING_BUFFER_FENCE_RELEASE != 0,
             physical_doorbells: node.physical_doorbells,
+            global_doorbell: node.flags & NODE_FLAG_GLOBAL_DOORBELL != 0,
+            notify: node.flags & NODE_FLAG_NOTIFY != 0,
         });
         Ok(Self {
             device: machine.describe()?,
@@ -117,7 +123,13 @@ impl Info {
         for node in &self.nodes {
             let state = if node.available { "available" } else { "not available" };
             let submission = if node.user_mode_submission { ", user-mode submission" } else { "" };
-            let text = format!("{}, {state}{submission}, {} doorbells", node.kind, node.physical_doorbells);
+            let doorbells = if node.global_doorbell {
+                "a doorbell for each process".to_owned()
+            } else {
+                format!("{} doorbells", node.physical_doorbells)
+            };
+            let notify = if node.notify { ", notified" } else { "" };
+            let text = format!("{}, {state}{submission}, {doorbells}{notify}", node.kind);
             rows.push((format!("node {}", node.ordinal), text));
         }
         rows.push(("doorbell".to_owned(), format!("{} bytes", self.doorbell_bytes)));

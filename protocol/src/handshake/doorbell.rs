@@ -19,11 +19,13 @@
 //!   swap(cell, a)        swap(cell, b)        every pointer of the process, a's and b's
 //! ```
 //!
-//! The swaps make one chain: who takes b has synchronized with a too. With plain stores it would not have.
+//! The swaps make one chain: who takes b has synchronized with a too. With plain stores it would not have. Whoever swaps
+//! a ring away says so in the cell, so that the engine knows at once that it must look at more than one queue.
 
 use core::sync::atomic::Ordering;
 
 use super::word::Word;
+use crate::queue::doorbell::GLOBAL_HIDDEN;
 
 /// The words of one doorbell, as the guest maps them.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +76,10 @@ impl<W: Word> GlobalDoorbell<'_, W> {
     pub fn ring(&self, write_pointer: u64) -> u64 {
         self.write_pointer.store(write_pointer, Ordering::Release);
         // PAIRS WITH `take_global`: a swap, so that whoever rings next hands this ring on as well.
-        self.cell.swap(self.value, Ordering::AcqRel);
+        if self.cell.swap(self.value, Ordering::AcqRel) != 0 {
+            // Another queue's ring, or an earlier one of this, had not been taken: the engine sees no more than ours.
+            self.cell.fetch_or(GLOBAL_HIDDEN, Ordering::AcqRel);
+        }
         // PAIRS WITH `disconnect`.
         W::full_fence();
         self.status.load(Ordering::Acquire)

@@ -44,17 +44,19 @@ pub enum DoorbellModel {
 
 /// In [`global_value`]: somebody rang.
 const GLOBAL_RUNG: u64 = 1 << 63;
+/// In a global cell: a ring was overwritten before the engine took it, so that the queue named is not the only one.
+pub const GLOBAL_HIDDEN: u64 = 1 << 62;
 
 /// What queue `index` of a device page stores in the global cell of node `node` (UMS-09); never zero.
 ///
 /// ```text
-///   63   62        32 31         0
-///  +----+------------+------------+
-///  | 1  | node       | queue      |
-///  +----+------------+------------+
+///   63   62       61        32 31         0
+///  +----+--------+------------+------------+
+///  | 1  | hidden | node       | queue      |
+///  +----+--------+------------+------------+
 /// ```
 pub const fn global_value(node: u32, index: u32) -> u64 {
-    GLOBAL_RUNG | ((node as u64 & 0x7fff_ffff) << 32) | index as u64
+    GLOBAL_RUNG | ((node as u64 & 0x3fff_ffff) << 32) | index as u64
 }
 
 /// The node and queue that a global cell names; `None` for a value that no driver stores.
@@ -63,12 +65,13 @@ pub const fn global_queue(value: u64) -> Option<(u32, u32)> {
         return None;
     }
     let [a, b, c, d, e, f, g, h] = value.to_le_bytes();
-    Some((u32::from_le_bytes([e, f, g, h & 0x7f]), u32::from_le_bytes([a, b, c, d])))
+    Some((u32::from_le_bytes([e, f, g, h & 0x3f]), u32::from_le_bytes([a, b, c, d])))
 }
 
 #[cfg(test)]
 mod tests {
     use super::DoorbellStatus;
+    use super::GLOBAL_HIDDEN;
     use super::global_queue;
     use super::global_value;
 
@@ -86,11 +89,13 @@ mod tests {
 
     #[test]
     fn ums_09_the_value_of_a_global_ring_names_queue_and_engine() {
-        for node in [0, 1, 7, 0x7fff_ffff] {
+        for node in [0, 1, 7, 0x3fff_ffff] {
             for index in [0, 1, 1023, u32::MAX] {
                 let value = global_value(node, index);
                 assert_ne!(value, 0, "zero says that nobody rang");
                 assert_eq!(global_queue(value), Some((node, index)));
+                assert_eq!(global_queue(value | GLOBAL_HIDDEN), Some((node, index)));
+                assert_eq!(value & GLOBAL_HIDDEN, 0);
             }
         }
         assert_eq!((global_queue(0), global_queue(7)), (None, None));
