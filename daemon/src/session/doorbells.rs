@@ -162,6 +162,9 @@ impl Session {
                 let engine = &mut self.engines[node_index(node)];
                 let running = engine.process_mut().ok_or(Status::DeviceLost)?;
                 running.connect_doorbell(slot, hw_queue, process, cell);
+                self.to_poke[node_index(node)] = true;
+                let engine = &mut self.engines[node_index(node)];
+                let running = engine.process_mut().ok_or(Status::DeviceLost)?;
                 let progress = running.queue_completed(hw_queue);
                 engine.slots.hold(slot, holder, progress);
                 count(&self.counters.connects);

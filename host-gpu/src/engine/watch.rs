@@ -103,10 +103,11 @@ impl Watch {
         // Before the slots are read: who is looked at here has its new slot below, and who gets a slot later is
         // looked at later.
         take_looks(shared, &mut look);
-        let slots: Vec<DoorbellSlot> = (0..block::MAX_DOORBELLS)
+        let used = |word: u64, limit: u32| u32::try_from(load(shared, word)).unwrap_or(limit).min(limit);
+        let slots: Vec<DoorbellSlot> = (0..used(block::USED_DOORBELLS, block::MAX_DOORBELLS))
             .map(|index| DoorbellSlot(load(shared, block::doorbell(index))))
             .collect();
-        for index in 0..block::MAX_PROCESSES {
+        for index in 0..used(block::USED_PROCESSES, block::MAX_PROCESSES) {
             match live::<ProcessEntry>(shared, block::process(index)).filter(|entry| entry.generation != 0) {
                 None => {
                     self.processes.remove(&index);
@@ -118,7 +119,7 @@ impl Watch {
                 }
             }
         }
-        for index in 0..u16::try_from(block::MAX_QUEUES).unwrap_or(u16::MAX) {
+        for index in 0..u16::try_from(used(block::USED_QUEUES, block::MAX_QUEUES)).unwrap_or(u16::MAX) {
             match live::<QueueEntry>(shared, block::queue(u32::from(index)))
                 .filter(|entry| entry.generation != 0)
             {
