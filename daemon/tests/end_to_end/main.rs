@@ -9,6 +9,7 @@ mod native_fences;
 mod processes;
 mod raw;
 mod raw_queue;
+mod ring_shapes;
 mod spy;
 mod support;
 mod tdr;

@@ -142,12 +142,12 @@ fn contents_and_doorbell<W: Modelled, R: Modelled>(wraps: bool) {
 }
 
 #[test]
-fn loom_ums_92_an_entry_is_there_before_its_ring() {
+fn ums_92_an_entry_is_there_before_its_ring() {
     contents_and_doorbell::<Strong, Strong>(false);
 }
 
 #[test]
-fn loom_ums_92_an_entry_is_read_before_its_room_is_given_back() {
+fn ums_92_an_entry_is_read_before_its_room_is_given_back() {
     contents_and_doorbell::<Strong, Strong>(true);
 }
 

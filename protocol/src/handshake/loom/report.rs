@@ -85,7 +85,7 @@ fn report_against_reader<W: Modelled>(slots: u64) {
 }
 
 #[test]
-fn loom_ums_141_every_signal_is_named_or_all_waiters_are_looked_at() {
+fn ums_141_every_signal_is_named_or_all_waiters_are_looked_at() {
     report_against_reader::<Strong>(SLOTS);
 }
 
