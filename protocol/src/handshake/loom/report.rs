@@ -6,9 +6,9 @@ use std::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
-use super::Modelled;
-use super::Relaxed;
-use super::Strong;
+use super::words::Modelled;
+use super::words::Relaxed;
+use super::words::Strong;
 use crate::handshake::signalled::Payload;
 use crate::handshake::signalled::Report;
 
