@@ -166,11 +166,15 @@ impl Session {
         match place {
             Place::Own(slot) => {
                 running.connect_doorbell(slot, hw_queue, process, cell);
+                self.to_poke[node_index(node)] = true;
                 let progress = running.queue_completed(hw_queue);
                 let holder = Holder { context, doorbell: connect.doorbell };
                 engine.slots.hold(slot, holder, progress, now);
             }
-            Place::Shared(entry) => running.connect_doorbell(entry, hw_queue, process, cell),
+            Place::Shared(entry) => {
+                running.connect_doorbell(entry, hw_queue, process, cell);
+                self.to_poke[node_index(node)] = true;
+            }
             Place::Notified => running.connect_notified(hw_queue),
         }
         self.connect_rate.take(now);

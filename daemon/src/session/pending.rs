@@ -1,6 +1,5 @@
 //! What waits until every engine has let go.
 
-use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
@@ -145,8 +144,9 @@ impl Session {
 
     /// Takes whatever an engine has reported in its shared block; also of a process that has ended.
     pub(super) fn collect_reports(&mut self, node: NodeKind) {
-        let process = self.engines[node_index(node)].process();
-        let attention = process.map(EngineProcess::take_attention).unwrap_or_default();
+        let Some(process) = self.engines[node_index(node)].process_mut() else { return };
+        let attention = process.take_attention();
+        self.counters.found_by_look.fetch_add(process.take_found_by_look(), Ordering::Relaxed);
         self.collect_completions(node);
         self.collect_suspends(node);
         for queue in attention {

@@ -72,6 +72,8 @@ pub struct Session {
     pub(super) fences: FenceTable,
     /// Engines that have said what cannot be, by node; they are ended where nothing else is half done.
     pub(super) liars: [bool; 2],
+    /// Engines that must be poked once the message at hand is answered, by node.
+    pub(super) to_poke: [bool; 2],
     pub(super) blobs: BTreeMap<u32, Blob>,
     pub(super) processes: BTreeMap<u32, Process>,
     pub(super) engines: [EngineSlot; 2],
@@ -122,6 +124,7 @@ impl Session {
             segments: Segments::default(),
             fences: FenceTable::new()?,
             liars: [false; 2],
+            to_poke: [false; 2],
             blobs: BTreeMap::new(),
             processes: BTreeMap::new(),
             engines,
@@ -243,6 +246,7 @@ impl Session {
         for node in NODES {
             self.serve_connects(node);
         }
+        self.poke_engines();
         if woken {
             self.resume_from_d3();
         }

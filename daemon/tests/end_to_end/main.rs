@@ -11,6 +11,7 @@ mod operator;
 mod processes;
 mod raw;
 mod raw_queue;
+mod ring_shapes;
 mod spy;
 mod support;
 mod tdr;

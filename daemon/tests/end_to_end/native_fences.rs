@@ -101,7 +101,7 @@ impl Worker {
     }
 
     fn marked(&self) -> u32 {
-        self.mark.memory().word(0).unwrap().load(Ordering::Acquire) as u32
+        u32::try_from(self.mark.memory().word(0).unwrap().load(Ordering::Acquire)).unwrap()
     }
 
     fn marks(&self, round: u32) {
@@ -356,7 +356,8 @@ fn ums_141_a_report_that_does_not_fit_stands_for_all_waiters() {
     of_last.marks(1);
     let view = EngineView::of(&daemon);
     let calls = [full.wait_of_one(1, 1), last.wait_of_other(1, 1)];
-    (full.one.round_trip(), last.other.round_trip());
+    full.one.round_trip();
+    last.other.round_trip();
     let stands_still = Stopped::new(daemon.pid());
     for value in 1..=100 {
         worker.signal(&fence, value);
@@ -397,7 +398,8 @@ fn ums_141_an_empty_payload_stands_for_all_waiters() {
 fn ums_141_naming_a_fence_that_was_destroyed_is_fatal_to_the_engine() {
     let daemon = Daemon::steady(4);
     let vm = daemon.vm(0);
-    let (mut worker, fence) = signaller(&vm, process(&vm).create_fence_for_others());
+    let kept = process(&vm).create_fence(FenceKind::Default, 0).unwrap();
+    let (mut worker, fence) = signaller(&vm, kept.global());
     let destroyed = {
         let scrap = process(&vm).create_fence(FenceKind::Default, 0).unwrap();
         scrap.global()
@@ -413,21 +415,6 @@ fn ums_141_naming_a_fence_that_was_destroyed_is_fatal_to_the_engine() {
     worker.signal(&fence, 7);
     fence.wait(7, Some(NEVER)).unwrap();
     assert_ne!(engine(&daemon), pid);
-}
-
-/// A fence whose creator goes on to live only in others.
-trait ForOthers {
-    fn create_fence_for_others(&self) -> GlobalFence;
-}
-
-impl ForOthers for Device {
-    fn create_fence_for_others(&self) -> GlobalFence {
-        let fence = self.create_fence(FenceKind::Default, 0).unwrap();
-        let global = fence.global();
-        // Kept open until the device ends, which it does with the last clone.
-        std::mem::forget((fence, self.clone()));
-        global
-    }
 }
 
 #[test]

@@ -58,7 +58,8 @@ pub trait Adapter {
     /// Forgets it.
     fn destroy_hw_queue(&mut self, queue: u16);
     /// Points physical doorbell `slot` at a cell (UMS-56); for a process with a global cell, has a ring of that one
-    /// stand for `queue` as well.
+    /// stand for `queue` as well. An engine that sleeps is not woken: the caller does that, once it has told the guest
+    /// that the doorbell is connected.
     fn connect_doorbell(&mut self, slot: u32, queue: u16, process: u32, cell: u16);
     /// Takes the cell away from `slot` (UMS-66).
     fn disconnect_doorbell(&mut self, slot: u32);

@@ -193,10 +193,19 @@ impl EngineProcess {
     }
 
     pub(super) fn changed(&mut self) {
+        self.change();
+        self.poke();
+    }
+
+    fn change(&mut self) {
         self.sequence += 1;
         // PAIRS WITH engine/watch.rs `refresh`.
         self.store(block::WATCH_SEQUENCE, self.sequence);
-        self.poke();
+    }
+
+    /// The engine has to look at a table up to this place; before the watch sequence.
+    fn uses(&self, word: u64, index: u32) {
+        self.store(word, self.load(word).max(u64::from(index) + 1));
     }
 
     /// The watch sequence of the last change.
@@ -250,6 +259,7 @@ impl Adapter for EngineProcess {
             slice.copy_from(entry.as_bytes());
         }
         self.store(block::process(index), generation);
+        self.uses(block::USED_PROCESSES, index);
         self.changed();
         Ok(index)
     }
@@ -303,6 +313,7 @@ impl Adapter for EngineProcess {
             slice.copy_from(QueueEntry { generation: 0, ..entry }.as_bytes());
         }
         self.store(place, generation);
+        self.uses(block::USED_QUEUES, index);
         self.changed();
         u16::try_from(index).map_err(|_| AdapterError::Full("queue entry"))
     }
@@ -318,8 +329,9 @@ impl Adapter for EngineProcess {
         let process = u16::try_from(process).unwrap_or(u16::MAX);
         let watched = DoorbellSlot::watch(queue, process, cell, self.doorbell_generation);
         self.store(block::doorbell(slot), watched.0);
+        self.uses(block::USED_DOORBELLS, slot);
         self.ask_look(queue);
-        self.changed();
+        self.change();
     }
 
     fn disconnect_doorbell(&mut self, slot: u32) {

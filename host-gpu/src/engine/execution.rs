@@ -85,6 +85,8 @@ pub struct Execution {
     events: Events,
     idle: Idle,
     turn_began: Option<Instant>,
+    /// The daemon must be told that something was acknowledged.
+    owes_event: bool,
 }
 
 impl Execution {
@@ -104,6 +106,7 @@ impl Execution {
             events,
             idle: Idle::new(spin),
             turn_began: None,
+            owes_event: false,
         }
     }
 
@@ -113,6 +116,7 @@ impl Execution {
             self.catch_up();
             self.collect();
             if !self.has_runnable() {
+                self.pay_event();
                 self.rest();
                 continue;
             }
@@ -121,19 +125,31 @@ impl Execution {
             if self.commands.pending.swap(false, Ordering::Acquire) {
                 self.drain_commands();
             }
-            let Some(word) = self.machine.shared.word(block::GRANT) else { continue };
-            match grant::take_turn(word) {
+            let Some(turn) = self.machine.shared.word(block::GRANT).map(grant::take_turn) else { continue };
+            // Copies end by themselves, so what an engine that wakes owes to others can wait for the first of them:
+            // each of these wakes a thread that may take this CPU.
+            let comes_first = turn == Turn::Resume && matches!(self.machine.node, Node::Copy);
+            if !comes_first {
+                self.pay_event();
+            }
+            match turn {
                 Turn::Run => {
                     self.turn_began = None;
                     self.idle.work(&self.machine.shared);
                     self.step();
                 }
                 Turn::Resume => {
-                    // Before it runs anything: who runs is watched.
-                    self.events.grant.signal();
+                    // A kernel may never end: who runs one is watched.
+                    if !comes_first {
+                        self.events.grant.signal();
+                    }
                     self.turn_began = None;
                     self.idle.work(&self.machine.shared);
                     self.step();
+                    if comes_first {
+                        self.pay_event();
+                        self.events.grant.signal();
+                    }
                 }
                 Turn::Stop if self.turn_began.get_or_insert_with(Instant::now).elapsed() < TURN => {
                     self.idle.work(&self.machine.shared);
@@ -141,7 +157,7 @@ impl Execution {
                 }
                 Turn::Stop => {
                     self.turn_began = None;
-                    if grant::yield_turn(word) {
+                    if self.machine.shared.word(block::GRANT).is_some_and(grant::yield_turn) {
                         self.events.grant.signal();
                     }
                 }
@@ -166,7 +182,7 @@ impl Execution {
             if let Some(ack) = self.machine.shared.word(block::PAGE_TABLE_ACK) {
                 ack.store(generation, Ordering::Release);
             }
-            self.events.event.signal();
+            self.owes_event = true;
         }
         if self.watch.is_stale(&self.machine.shared) {
             // Segments that new queues lie in come before the queues.
@@ -193,6 +209,13 @@ impl Execution {
             {
                 word.fetch_add(found, Ordering::Relaxed);
             }
+            self.owes_event = true;
+        }
+    }
+
+    /// Interrupts the daemon for what was acknowledged.
+    fn pay_event(&mut self) {
+        if std::mem::take(&mut self.owes_event) {
             self.events.event.signal();
         }
     }

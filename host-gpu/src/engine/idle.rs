@@ -88,6 +88,8 @@ impl Idle {
                 }
                 self.looks = 0;
                 if since.elapsed() < self.spin {
+                    // Where CPUs are short, whoever the engine waits for needs this one.
+                    std::thread::yield_now();
                     return;
                 }
                 if quiet.waits {

@@ -117,11 +117,12 @@ impl Watch {
         for queue in bits::take(shared, block::LOOK, block::LOOK_WORDS) {
             look(u16::try_from(queue).unwrap_or(u16::MAX));
         }
-        let slots: Vec<DoorbellSlot> = (0..block::MAX_DOORBELLS)
+        let used = |word: u64, limit: u32| u32::try_from(load(shared, word)).unwrap_or(limit).min(limit);
+        let slots: Vec<DoorbellSlot> = (0..used(block::USED_DOORBELLS, block::MAX_DOORBELLS))
             .map(|index| DoorbellSlot(load(shared, block::doorbell(index))))
             .collect();
         // A place is given another generation each time it is used: who has the same is the same.
-        for index in 0..block::MAX_PROCESSES {
+        for index in 0..used(block::USED_PROCESSES, block::MAX_PROCESSES) {
             let generation = load(shared, block::process(index));
             if self.processes.get(&index).map_or(0, |process| process.entry.generation) == generation {
                 continue;
@@ -134,7 +135,7 @@ impl Watch {
                 self.processes.insert(index, Process { entry, page: None, cells, rescan });
             }
         }
-        for index in 0..u16::try_from(block::MAX_QUEUES).unwrap_or(u16::MAX) {
+        for index in 0..u16::try_from(used(block::USED_QUEUES, block::MAX_QUEUES)).unwrap_or(u16::MAX) {
             let generation = load(shared, block::queue(u32::from(index)));
             if self.queues.get(&index).map_or(0, UserQueue::generation) == generation {
                 continue;

@@ -50,6 +50,13 @@ pub const FOUND_BY_LOOK: u64 = 0xe40;
 
 /// HW queue slots.
 pub const HW_QUEUE: u64 = 0x400;
+/// Processes that were ever in the table, by index: one past the highest; the two behind it say so of queues and of
+/// doorbell slots. Daemon, before the watch sequence; the engine looks no further. They only rise.
+pub const USED_PROCESSES: u64 = 0x500;
+/// See [`USED_PROCESSES`].
+pub const USED_QUEUES: u64 = USED_PROCESSES + 8;
+/// See [`USED_PROCESSES`].
+pub const USED_DOORBELLS: u64 = USED_PROCESSES + 16;
 /// Doorbell slots: one 64-bit word each ([`super::slot::DoorbellSlot`]); daemon.
 pub const DOORBELLS: u64 = 0x1000;
 /// Most physical doorbells of an engine.
@@ -190,6 +197,7 @@ mod tests {
     use super::PAGE_TABLE_GENERATION;
     use super::POWER;
     use super::PROGRESS;
+    use super::USED_PROCESSES;
     use super::WATCH_ACK;
     use super::WATCH_SEQUENCE;
 
@@ -210,6 +218,7 @@ mod tests {
             (LOOK, LOOK_WORDS),
             (HW_QUEUE_SAVED, 2),
             (HW_QUEUE, 32),
+            (USED_PROCESSES, 3),
             (NOTIFIED, 1),
             (FOUND_BY_LOOK, 1),
             (DOORBELLS, 1),

@@ -18,9 +18,9 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
-use super::Modelled;
-use super::Relaxed;
-use super::Strong;
+use super::words::Modelled;
+use super::words::Relaxed;
+use super::words::Strong;
 use crate::handshake::doorbell;
 use crate::queue::ring;
 use crate::queue::ring::Pending;

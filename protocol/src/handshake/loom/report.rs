@@ -6,9 +6,9 @@ use std::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
-use super::Modelled;
-use super::Relaxed;
-use super::Strong;
+use super::words::Modelled;
+use super::words::Relaxed;
+use super::words::Strong;
 use crate::handshake::signalled::Payload;
 use crate::handshake::signalled::Report;
 
@@ -85,7 +85,7 @@ fn report_against_reader<W: Modelled>(slots: u64) {
 }
 
 #[test]
-fn loom_ums_141_every_signal_is_named_or_all_waiters_are_looked_at() {
+fn ums_141_every_signal_is_named_or_all_waiters_are_looked_at() {
     report_against_reader::<Strong>(SLOTS);
 }
 
