@@ -43,7 +43,9 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         vgpus,
         doorbells: engine.doorbells,
         spin: engine.spin(),
-        timeout: engine.timeout(),
+        timeouts: engine.timeouts(),
+        policy: engine.policy(),
+        state_dir: engine.state_dir.clone(),
         sandbox: !engine.no_sandbox,
         window: !engine.no_window,
         vulkan_device: engine.vulkan_device.clone(),
@@ -55,7 +57,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
 fn start_host(arguments: ServeArguments) -> anyhow::Result<Host> {
     let mut vgpus = arguments.vgpu;
     if let (Some(socket), Some(vram_bytes)) = (arguments.socket, arguments.vram) {
-        vgpus.push(VgpuOptions { name: "vgpu0".to_owned(), socket, vram_bytes });
+        vgpus.push(VgpuOptions { name: "vgpu0".to_owned(), socket, vram_bytes, timeouts: [None; 2] });
     }
     let options = host_options(vgpus, &arguments.engine)?;
     Ok(Host::start(HostOptions { control: arguments.control, ..options })?)

@@ -48,6 +48,12 @@ pub enum Verb {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vgpu: Option<String>,
     },
+    /// Let a vGPU work again that is quarantined, and forget its past.
+    Allow {
+        /// The vGPU.
+        #[arg(long, value_name = "NAME")]
+        vgpu: String,
+    },
     /// Show what was counted of each vGPU.
     Metrics,
 }

@@ -7,7 +7,13 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
 
+use super::objects::node_index;
 use crate::orders::Orders;
+use crate::recovery::policy::Level;
+use crate::recovery::policy::Policy;
+use crate::recovery::reports::Clerk;
+use crate::recovery::reports::Reports;
+use crate::recovery::standing::Standing;
 use crate::supervisor::thread::Supervisor;
 
 /// Whether the machine can compute.
@@ -44,9 +50,24 @@ pub struct Config {
     pub supervisor: Arc<Supervisor>,
     /// What the operator asks of it.
     pub orders: Arc<Orders>,
+    /// What hangs lead to.
+    pub policy: Policy,
+    /// How long work of each node, by ordinal, may stand still, or keep a node that another vGPU wants.
+    pub timeouts: [Duration; 2],
+    /// Whether it may work.
+    pub standing: Arc<Standing>,
+    /// Numbers and folder of reports.
+    pub reports: Arc<Reports>,
+    /// How many reports it may file.
+    pub clerk: Arc<Clerk>,
 }
 
 impl Config {
+    /// How long work of `node` may stand still; for ever at level 0 (TDR-16).
+    pub fn watched_timeout(&self, node: NodeKind) -> Option<Duration> {
+        (self.policy.level != Level::Off).then(|| self.timeouts[node_index(node)])
+    }
+
     /// The first message to an engine of `node`.
     pub fn start_message(&self, node: NodeKind, table_bytes: u64) -> Start {
         Start {

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
@@ -23,8 +24,10 @@ use super::kernels::PendingKernel;
 use super::objects::Buffer;
 use super::outbox::Outbox;
 use super::reply::Origin;
-use super::revival::Resets;
 use crate::doorbell::slots::Slots;
+use crate::recovery::fences::Fences;
+use crate::recovery::liveness::Liveness;
+use crate::recovery::recent::Recent;
 use crate::supervisor::alarm::Alarm;
 use crate::supervisor::turns::EngineId;
 
@@ -68,8 +71,8 @@ pub struct EngineSlot {
     pub run_list: VecDeque<(u32, Handle)>,
     /// The hardware queue, oldest first.
     pub in_flight: VecDeque<InFlight>,
-    /// Last fence id given.
-    pub last_fence_id: u64,
+    /// Fence ids of the node.
+    pub fences: Fences,
     /// Segments that it was told of and has not mapped yet.
     pub segments_outstanding: BTreeSet<SegmentId>,
     /// Requests that it has not read yet.
@@ -77,7 +80,15 @@ pub struct EngineSlot {
     /// Messages that wait for it.
     pub waiting: Vec<WaitingMessage>,
     /// When it was reset of late.
-    pub resets: Resets,
+    pub resets: Recent,
+    /// What was seen of it while it ran nothing.
+    pub liveness: Liveness,
+    /// Whether it hangs and is kept as it is for a debugger (TDR-17).
+    pub is_held: bool,
+    /// When its process was started, or its compiler last got a kernel or gave one back.
+    pub stirred: Instant,
+    /// Kernels that it was asked to compile, ever.
+    pub kernels_asked: u64,
     is_successor: bool,
     /// Kernels of earlier processes of it that it has not compiled again yet.
     pub rebuilding: BTreeSet<(u64, u64)>,
@@ -95,11 +106,15 @@ impl EngineSlot {
             slots: Slots::new(doorbells),
             run_list: VecDeque::new(),
             in_flight: VecDeque::new(),
-            last_fence_id: 0,
+            fences: Fences::default(),
             segments_outstanding: BTreeSet::new(),
             outbox: Outbox::default(),
             waiting: Vec::new(),
-            resets: Resets::default(),
+            resets: Recent::default(),
+            liveness: Liveness::default(),
+            is_held: false,
+            stirred: Instant::now(),
+            kernels_asked: 0,
             is_successor: false,
             rebuilding: BTreeSet::new(),
             compiling: BTreeMap::new(),
@@ -139,6 +154,7 @@ impl EngineSlot {
 
     /// Takes a process that was just started.
     pub fn begin(&mut self, process: EngineProcess) {
+        self.stirred = Instant::now();
         self.life = Life::Starting(process);
     }
 
@@ -160,6 +176,8 @@ impl EngineSlot {
         self.outbox = Outbox::default();
         self.rebuilding.clear();
         self.is_successor = false;
+        self.is_held = false;
+        self.liveness.forget();
         self.run_list.clear();
         std::mem::take(&mut self.in_flight).into_iter().filter_map(|flight| flight.owner).collect()
     }
@@ -170,6 +188,9 @@ impl EngineSlot {
         self.segments_outstanding.clear();
         self.rebuilding.clear();
         self.is_successor = true;
+        self.is_held = false;
+        self.stirred = Instant::now();
+        self.liveness.forget();
         match std::mem::replace(&mut self.life, Life::Off) {
             Life::Off => Err(io::Error::other("there is no process to replace")),
             Life::Starting(mut process) | Life::Running(mut process) => {
@@ -178,6 +199,15 @@ impl EngineSlot {
                 revived
             }
         }
+    }
+
+    /// What was seen of it, and its process, to change.
+    pub fn liveness_and_process(&mut self) -> (&mut Liveness, Option<&mut EngineProcess>) {
+        let process = match &mut self.life {
+            Life::Off => None,
+            Life::Starting(process) | Life::Running(process) => Some(process),
+        };
+        (&mut self.liveness, process)
     }
 
     /// What tells that it hung.

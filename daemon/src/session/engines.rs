@@ -2,6 +2,7 @@
 
 use std::io;
 
+use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::engine::message::NodeKind;
@@ -10,6 +11,7 @@ use campanile_host_gpu::kernel::name::KernelName;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
+use campanile_protocol::handshake::grant::Phase;
 use campanile_protocol::page_table::SegmentId;
 use log::Level;
 use rustix::event::epoll;
@@ -21,7 +23,11 @@ use super::objects::NODES;
 use super::objects::node_index;
 use super::reply::Refused;
 use super::state::Session;
+use crate::recovery::policy::DebugMode;
+use crate::recovery::policy::Level as RecoveryLevel;
+use crate::recovery::reason::Reason;
 use crate::supervisor::alarm::Hang;
+use crate::supervisor::alarm::Sighting;
 use crate::vidmm::allocations::Allocations;
 
 /// What a session's epoll descriptor says.
@@ -35,6 +41,8 @@ pub enum Wakeup {
     Alarm(NodeKind),
     /// The operator's orders.
     Orders,
+    /// It is time to look whether engines answer.
+    Look,
 }
 
 impl Wakeup {
@@ -45,6 +53,7 @@ impl Wakeup {
             Self::Channel(node) => 2 + node_index(node) as u64,
             Self::Alarm(node) => 4 + node_index(node) as u64,
             Self::Orders => 6,
+            Self::Look => 8,
         }
     }
 
@@ -56,8 +65,18 @@ impl Wakeup {
             1 => Some(Self::Channel(node)),
             2 => Some(Self::Alarm(node)),
             3 => Some(Self::Orders),
+            4 => Some(Self::Look),
             _ => None,
         }
+    }
+}
+
+/// Whether an engine is elsewhere by now than where it was seen to hang (TDR-38).
+fn has_moved_on(process: &EngineProcess, sighting: &Sighting) -> bool {
+    let info = process.collect_debug_info();
+    match sighting.hang {
+        Hang::NotYielded => info.phase != Phase::Revoking,
+        Hang::NoProgress => info.progress != sighting.progress,
     }
 }
 
@@ -191,41 +210,55 @@ impl Session {
         }
     }
 
-    /// The supervisor says that an engine did not yield.
+    /// The supervisor says that an engine hangs.
     pub(super) fn engine_alarm(&mut self, node: NodeKind) {
         let slot = &self.engines[node_index(node)];
-        let reason = match slot.alarm().take() {
-            Some(Hang::NotYielded) => "it did not yield its node in time",
-            Some(Hang::NoProgress) => "it made no progress in time",
-            None => return,
-        };
-        if slot.process().is_some() {
-            self.lose_engine(node, reason);
-        }
-    }
-
-    /// Ends an engine process: the next takes its place, or every device that had work on its node is lost.
-    pub(super) fn lose_engine(&mut self, node: NodeKind, reason: &str) {
-        let index = node_index(node);
-        let had_devices = self.engines[index].has_devices();
-        if self.revive_engine(node, reason) {
+        let Some(sighting) = slot.alarm().take() else { return };
+        if slot.process().is_none_or(|process| has_moved_on(process, &sighting)) {
+            // TDR-38: no reset, and nobody in error.
+            count(&self.counters.timeouts_in_vain);
             return;
         }
-        self.stop_engine(node);
-        let slot = &mut self.engines[index];
-        let waiting = std::mem::take(&mut slot.waiting);
-        let compiling = std::mem::take(&mut slot.compiling);
-        let text = format!("the {node:?} engine is lost: {reason}");
-        for origin in waiting.iter().map(|m| m.origin).chain(compiling.values().map(|k| k.origin)) {
-            let status = if had_devices { Status::DeviceLost } else { Status::NotSupported };
-            self.answer(origin, Err(Refused { status, text: text.clone() }));
+        let text = match sighting.hang {
+            Hang::NotYielded => "it did not yield its node in time",
+            Hang::NoProgress => "it made no progress in time",
+        };
+        self.engine_timeout(node, text, Some(sighting));
+    }
+
+    /// An engine hangs: what follows is for level and debug mode to say (TDR-16, TDR-17).
+    pub(super) fn engine_timeout(&mut self, node: NodeKind, text: &str, sighting: Option<Sighting>) {
+        let slot = &mut self.engines[node_index(node)];
+        match self.config.policy.debug {
+            DebugMode::Ignore => {
+                count(&self.counters.timeouts_ignored);
+                self.journal.line(Level::Warn, format_args!("{node:?} engine hangs, which is ignored: {text}"));
+                return;
+            }
+            DebugMode::Break => {
+                if let Some(process) = slot.process().filter(|_| !slot.is_held) {
+                    process.hold();
+                    let pid = process.pid();
+                    slot.is_held = true;
+                    self.journal.line(
+                        Level::Error,
+                        format_args!(
+                            "{node:?} engine hangs: {text}; process {pid} is stopped for a debugger, until `campanile \
+                             ctl reset`"
+                        ),
+                    );
+                }
+                return;
+            }
+            DebugMode::Recover | DebugMode::RecoverAlways => {}
         }
-        if had_devices {
-            count(&self.counters.engines_lost);
-            self.journal.line(Level::Warn, format_args!("{text}"));
-            self.lose_devices_of_node(node);
+        match self.config.policy.level {
+            RecoveryLevel::Off => {}
+            RecoveryLevel::Fatal => self.fatal(node, Reason::EngineTimeout, text),
+            RecoveryLevel::Recover => {
+                self.recover_engine(node, Reason::EngineTimeout, text, sighting);
+            }
         }
-        self.run_pending();
     }
 
     /// Kills and reaps an engine process, if there is one.

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use rustix::event::epoll;
@@ -16,6 +17,7 @@ use super::counters::Counters;
 use super::engine_slot::EngineSlot;
 use super::engines::Wakeup;
 use super::journal::Journal;
+use super::liveness::LookTimer;
 use super::objects::NODES;
 use super::objects::Process;
 use super::objects::node_index;
@@ -70,6 +72,7 @@ pub struct Session {
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     pub(super) guest_memory: Option<Arc<GuestRam>>,
     pub(super) window: Window,
+    pub(super) look_timer: LookTimer,
     pub(super) epoll: OwnedFd,
 }
 
@@ -88,6 +91,9 @@ impl Session {
         }
         let data = epoll::EventData::new_u64(Wakeup::Orders.data());
         epoll::add(&epoll, config.orders.as_fd(), data, epoll::EventFlags::IN)?;
+        let look_timer = LookTimer::new()?;
+        let data = epoll::EventData::new_u64(Wakeup::Look.data());
+        epoll::add(&epoll, look_timer.descriptor(), data, epoll::EventFlags::IN)?;
         let journal = Journal::new(&config.name);
         let session = Self {
             config,
@@ -104,9 +110,11 @@ impl Session {
             due: Vec::new(),
             guest_memory: None,
             window: Window::Awaited(Vec::new()),
+            look_timer,
             epoll,
         };
         session.config.orders.begin_session();
+        session.begin_anew();
         Ok(session)
     }
 
@@ -162,6 +170,7 @@ impl Session {
         }
         self.run_pending();
         self.due.clear();
+        self.begin_anew();
         self.window = Window::Awaited(Vec::new());
     }
 
@@ -187,8 +196,17 @@ impl Session {
                 Some(Wakeup::Channel(node)) => self.engine_responses(node),
                 Some(Wakeup::Alarm(node)) => self.engine_alarm(node),
                 Some(Wakeup::Orders) => self.run_errands(),
+                Some(Wakeup::Look) => self.look_at_engines(),
                 None => {}
             }
+        }
+        self.keep_looking();
+    }
+
+    /// A guest begins, or begins again: that may lift a quarantine.
+    fn begin_anew(&self) {
+        if self.config.standing.reboot(&self.config.policy, Instant::now()) {
+            log::warn!("{}: the guest began anew: no longer quarantined", self.config.name);
         }
     }
 }

@@ -1,12 +1,14 @@
-//! What tells a vGPU's thread that its engine did not yield.
+//! What tells a vGPU's thread that its engine hangs.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::AtomicU8;
-use std::sync::atomic::Ordering;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Instant;
 
 use campanile_host_gpu::event::Event;
+use campanile_protocol::engine::progress::Progress;
 
 /// How an engine hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,42 +19,44 @@ pub enum Hang {
     NoProgress,
 }
 
-const NOT_RAISED: u8 = 0;
-const NOT_YIELDED: u8 = 1;
-const NO_PROGRESS: u8 = 2;
+/// What the supervisor saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sighting {
+    /// How it hangs.
+    pub hang: Hang,
+    /// What it ran, and how far it was: who is elsewhere by now does not hang any more (TDR-38).
+    pub progress: Progress,
+    /// When.
+    pub at: Instant,
+}
 
 /// Raised by the supervisor, read by the vGPU's thread.
 #[derive(Debug)]
 pub struct Alarm {
-    raised: AtomicU8,
+    raised: Mutex<Option<Sighting>>,
     event: Event,
 }
 
 impl Alarm {
     /// Not raised.
+    ///
+    /// # Errors
+    /// No eventfd could be had.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { raised: AtomicU8::new(NOT_RAISED), event: Event::new()? })
+        Ok(Self { raised: Mutex::new(None), event: Event::new()? })
     }
 
-    /// Raises it.
-    pub fn raise(&self, hang: Hang) {
-        let word = match hang {
-            Hang::NotYielded => NOT_YIELDED,
-            Hang::NoProgress => NO_PROGRESS,
-        };
-        // PAIRS WITH `take`.
-        self.raised.store(word, Ordering::Release);
+    /// Raises it: the engine hangs at `progress`.
+    pub fn raise(&self, hang: Hang, progress: Progress) {
+        let sighting = Sighting { hang, progress, at: Instant::now() };
+        *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(sighting);
         self.event.signal();
     }
 
     /// Takes it.
-    pub fn take(&self) -> Option<Hang> {
+    pub fn take(&self) -> Option<Sighting> {
         self.event.drain();
-        match self.raised.swap(NOT_RAISED, Ordering::Acquire) {
-            NOT_YIELDED => Some(Hang::NotYielded),
-            NO_PROGRESS => Some(Hang::NoProgress),
-            _ => None,
-        }
+        self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

@@ -27,6 +27,8 @@ use super::alarm::Hang;
 use super::turns::EngineId;
 use super::turns::Operation;
 use super::turns::Turns;
+use super::watchdog;
+use super::watchdog::Verdict;
 use super::watchdog::Watchdog;
 
 #[derive(Debug)]
@@ -34,6 +36,7 @@ struct Member {
     node: NodeKind,
     handle: GrantHandle,
     alarm: Arc<Alarm>,
+    timeout: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -66,12 +69,15 @@ impl Shared {
 }
 
 impl Supervisor {
-    /// Starts the thread. Engines are reset that do not yield, or get nowhere, for `timeout`.
-    pub fn start(timeout: Duration) -> io::Result<Self> {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread or eventfd could be had.
+    pub fn start() -> io::Result<Self> {
         let shared = Arc::new(Shared { event: Event::new()?, members: Mutex::new(Members::default()) });
         let its = Arc::clone(&shared);
         let thread =
-            thread::Builder::new().name("supervisor".to_owned()).spawn(move || run(&its, timeout))?;
+            thread::Builder::new().name("supervisor".to_owned()).spawn(move || run(&its))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -80,12 +86,18 @@ impl Supervisor {
         &self.shared.event
     }
 
-    /// An engine takes part.
-    pub fn add(&self, node: NodeKind, handle: GrantHandle, alarm: Arc<Alarm>) -> EngineId {
+    /// An engine takes part. Where it does not yield, or gets nowhere, for `timeout`, its alarm is raised; never without.
+    pub fn add(
+        &self,
+        node: NodeKind,
+        handle: GrantHandle,
+        alarm: Arc<Alarm>,
+        timeout: Option<Duration>,
+    ) -> EngineId {
         let mut members = self.shared.lock();
         members.next += 1;
         let id = EngineId(members.next);
-        members.engines.insert(id, Member { node, handle, alarm });
+        members.engines.insert(id, Member { node, handle, alarm, timeout });
         members.new.push(id);
         drop(members);
         self.shared.event.signal();
@@ -114,9 +126,9 @@ impl Drop for Supervisor {
     }
 }
 
-fn run(shared: &Shared, timeout: Duration) {
-    let mut turns = Turns::new(timeout);
-    let mut watchdog = Watchdog::new(timeout);
+fn run(shared: &Shared) {
+    let mut turns = Turns::default();
+    let mut watchdog = Watchdog::default();
     let begun = Instant::now();
     let mut again = None;
     loop {
@@ -128,7 +140,7 @@ fn run(shared: &Shared, timeout: Duration) {
         }
         for engine in std::mem::take(&mut members.new) {
             if let Some(member) = members.engines.get(&engine) {
-                turns.add(engine, member.node);
+                turns.add(engine, member.node, member.timeout);
             }
         }
         for engine in std::mem::take(&mut members.gone) {
@@ -150,10 +162,18 @@ fn run(shared: &Shared, timeout: Duration) {
                 watchdog.forget(engine);
                 continue;
             }
-            if watchdog.look(engine, Progress::from_word(load(engine, PROGRESS)), now) {
-                member.alarm.raise(Hang::NoProgress);
+            let Some(timeout) = member.timeout else { continue };
+            let progress = Progress::from_word(load(engine, PROGRESS));
+            match watchdog.look(engine, progress, timeout, now) {
+                Verdict::Fine => {}
+                Verdict::Ask => {
+                    if turns.ask(engine, now) {
+                        apply(&members, Operation::Revoke(engine));
+                    }
+                }
+                Verdict::Hangs => member.alarm.raise(Hang::NoProgress, progress),
             }
-            let look = now + watchdog.period();
+            let look = now + watchdog::period(timeout);
             next = Some(next.map_or(look, |at| at.min(look)));
         }
         again = next;
@@ -169,7 +189,8 @@ fn apply(members: &Members, operation: Operation) {
         Operation::Give(_) => grant::give(word),
         Operation::Revoke(_) => grant::revoke(word),
         Operation::Hung(_) => {
-            member.alarm.raise(Hang::NotYielded);
+            let progress = member.handle.shared.word(PROGRESS).map_or(0, |word| word.load(Ordering::Acquire));
+            member.alarm.raise(Hang::NotYielded, Progress::from_word(progress));
             true
         }
     };

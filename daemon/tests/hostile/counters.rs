@@ -9,6 +9,7 @@ use std::time::Duration;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::host::start::HostOptions;
 use campanile_daemon::host::start::VgpuOptions;
+use campanile_daemon::recovery::policy::Policy;
 use campanile_daemon::vhost::counters::Count;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
@@ -31,10 +32,12 @@ fn what_is_refused_is_counted() {
     let socket = folder.path().join("a.sock");
     let nothing = |name: &str| (name.to_owned(), "/nonexistent".to_owned());
     let host = Host::start(HostOptions {
-        vgpus: vec![VgpuOptions { name: "a".to_owned(), socket: socket.clone(), vram_bytes: 64 << 20 }],
+        vgpus: vec![VgpuOptions { name: "a".to_owned(), socket: socket.clone(), vram_bytes: 64 << 20, timeouts: [None; 2] }],
         doorbells: 64,
         spin: Duration::from_millis(2),
-        timeout: Duration::from_secs(2),
+        timeouts: [Duration::from_secs(2); 2],
+        policy: Policy::default(),
+        state_dir: None,
         sandbox: true,
         window: true,
         vulkan_device: None,

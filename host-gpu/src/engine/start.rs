@@ -115,7 +115,7 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let (node, compiler, device, workload) = match start.node {
         NodeKind::Copy => (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies),
         NodeKind::Compute => {
-            let (node, compiler, info) = open_compute(&start)?;
+            let (node, compiler, info) = open_compute(&start, &shared)?;
             let workload =
                 if info.kind == Kind::Cpu { Workload::KernelsOnCpu } else { Workload::KernelsOnGpu };
             (node, Some(compiler), info.to_string(), workload)
@@ -132,7 +132,7 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     Ok(Ready { start, execution, commands: sender, pending, wake, compiler, device, workload })
 }
 
-fn open_compute(start: &Start) -> Result<(Node, Compiler, Info), StartError> {
+fn open_compute(start: &Start, shared: &Arc<Mapping>) -> Result<(Node, Compiler, Info), StartError> {
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
     let options = Options { name: start.vulkan_device.clone(), ..Options::default() };
     let mut driver = Driver::open(&options).map_err(|e| refused(&e))?;
@@ -140,7 +140,7 @@ fn open_compute(start: &Start) -> Result<(Node, Compiler, Info), StartError> {
     let info = driver.info().clone();
     let sanitizer = Sanitizer::start().map_err(|e| refused(&e))?;
     let compiler = Compiler { sanitizer, pipelines: driver.compiler() };
-    Ok((Node::Compute(Box::new(ComputeNode::new(driver))), compiler, info))
+    Ok((Node::Compute(Box::new(ComputeNode::new(driver, Arc::clone(shared)))), compiler, info))
 }
 
 impl Ready {
