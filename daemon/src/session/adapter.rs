@@ -56,7 +56,6 @@ impl Session {
             refused.extend(std::mem::take(&mut slot.waiting).into_iter().map(|message| message.origin));
             refused.extend(std::mem::take(&mut slot.compiling).into_values().map(|kernel| kernel.origin));
             self.stop_engine(node);
-            self.engines[node_index(node)].fences.adapter_reset();
         }
         let text = format!("the GPU was reset: {reason}");
         for origin in refused {

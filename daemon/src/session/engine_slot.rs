@@ -153,7 +153,8 @@ impl EngineSlot {
     }
 
     /// Takes a process that was just started.
-    pub fn begin(&mut self, process: EngineProcess) {
+    pub fn begin(&mut self, mut process: EngineProcess) {
+        process.continue_fences(self.fences.completed());
         self.stirred = Instant::now();
         self.life = Life::Starting(process);
     }
@@ -178,6 +179,8 @@ impl EngineSlot {
         self.is_successor = false;
         self.is_held = false;
         self.liveness.forget();
+        // TDR-55: what was submitted is no more.
+        self.fences.adapter_reset();
         self.run_list.clear();
         std::mem::take(&mut self.in_flight).into_iter().filter_map(|flight| flight.owner).collect()
     }

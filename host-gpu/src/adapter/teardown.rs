@@ -65,6 +65,11 @@ impl EngineProcess {
         *self.snapshot.insert(Snapshot { progress, completed })
     }
 
+    /// Fence ids go on after `last`, which is the last submitted and completed of the node.
+    pub fn continue_fences(&mut self, last: u64) {
+        (self.last_submitted, self.last_completed) = (last, last);
+    }
+
     /// Stops the process where it is, for a debugger; only a reset ends that.
     pub fn hold(&self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
