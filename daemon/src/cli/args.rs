@@ -236,7 +236,11 @@ fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
             "tdr-timeout-compute" => timeouts[0] = Some(milliseconds(value)?),
             "tdr-timeout-copy" => timeouts[1] = Some(milliseconds(value)?),
             "name" | "socket" => return Err(format!("{key} is empty")),
-            _ => return Err(format!("{key:?} is unknown; name, socket, vram, tdr-timeout, tdr-timeout-compute and tdr-timeout-copy are")),
+            _ => {
+                return Err(format!(
+                    "{key:?} is unknown; name, socket, vram, tdr-timeout, tdr-timeout-compute and tdr-timeout-copy are"
+                ));
+            }
         }
     }
     let missing = |key: &str| format!("{key} is missing in {text:?}");

@@ -174,8 +174,7 @@ impl Host {
             Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
         }
         let folder = options.state_dir.as_deref().map(|path| {
-            ReportFolder::open(path)
-                .map_err(|source| HostError::StateDirectory { path: path.into(), source })
+            ReportFolder::open(path).map_err(|source| HostError::StateDirectory { path: path.into(), source })
         });
         let reports = Arc::new(Reports::new(folder.transpose()?));
         let mut vgpus = Vec::with_capacity(options.vgpus.len());

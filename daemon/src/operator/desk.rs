@@ -139,7 +139,8 @@ fn show(quarantine: &Quarantine) -> Value {
 
 fn measure(vgpu: &Vgpu) -> Value {
     let counts = vgpu.counters.all().into_iter().chain(vgpu.shell_counters.all());
-    let mut counts: Map<String, Value> = counts.map(|(name, count)| (name.to_owned(), json!(count))).collect();
+    let mut counts: Map<String, Value> =
+        counts.map(|(name, count)| (name.to_owned(), json!(count))).collect();
     counts.insert("quarantined".to_owned(), json!(u64::from(vgpu.standing.quarantined().is_some())));
     json!({ "name": vgpu.name, "counters": counts })
 }

@@ -146,7 +146,10 @@ mod tests {
 
     #[test]
     fn tdr_16_tdr_17_levels_and_debug_modes_have_their_numbers() {
-        assert_eq!(["0", "1", "3"].map(Policy::level), [Ok(Level::Off), Ok(Level::Fatal), Ok(Level::Recover)]);
+        assert_eq!(
+            ["0", "1", "3"].map(Policy::level),
+            [Ok(Level::Off), Ok(Level::Fatal), Ok(Level::Recover)]
+        );
         assert!(Policy::level("2").unwrap_err().contains("VGA"));
         assert!(Policy::level("4").is_err());
         let modes = [DebugMode::Break, DebugMode::Ignore, DebugMode::Recover, DebugMode::RecoverAlways];

@@ -50,8 +50,9 @@ mod tests {
 
     #[test]
     fn tdr_74_tdr_81_reasons_have_their_recorded_numbers() {
-        let numbers = [Reason::Forced, Reason::EngineTimeout, Reason::PromotedToAdapter, Reason::InvalidFence]
-            .map(u32::from);
+        let numbers =
+            [Reason::Forced, Reason::EngineTimeout, Reason::PromotedToAdapter, Reason::InvalidFence]
+                .map(u32::from);
         assert_eq!(numbers, [1, 6, 9, 11]);
         assert_eq!(Reason::EngineTimeout.report_code(false), 0x141);
         assert_eq!(Reason::PromotedToAdapter.report_code(false), 0x117);

@@ -74,11 +74,11 @@ impl Standing {
 
     /// The guest begins anew at `now`. True when that lifts a quarantine.
     pub fn reboot(&self, policy: &Policy, now: Instant) -> bool {
-        let is_due = |quarantine: &Quarantine| {
-            now.saturating_duration_since(quarantine.begun) >= policy.limit_time
-        };
+        let is_due =
+            |quarantine: &Quarantine| now.saturating_duration_since(quarantine.begun) >= policy.limit_time;
         let mut record = self.lock();
-        let lifts = policy.readmission == Readmission::Reboot && record.quarantine.as_ref().is_some_and(is_due);
+        let lifts =
+            policy.readmission == Readmission::Reboot && record.quarantine.as_ref().is_some_and(is_due);
         if lifts {
             record.quarantine = None;
             record.adapter_resets.clear();

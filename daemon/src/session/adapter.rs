@@ -91,7 +91,10 @@ impl Session {
     pub(super) fn quarantine(&mut self, why: &str) {
         if self.config.standing.quarantine(why, Instant::now()) {
             count(&self.counters.quarantines);
-            log::error!("{}: quarantined: {why}; `campanile ctl allow --vgpu {0}` lifts it", self.config.name);
+            log::error!(
+                "{}: quarantined: {why}; `campanile ctl allow --vgpu {0}` lifts it",
+                self.config.name
+            );
         }
     }
 

@@ -232,7 +232,8 @@ impl Session {
         match self.config.policy.debug {
             DebugMode::Ignore => {
                 count(&self.counters.timeouts_ignored);
-                self.journal.line(Level::Warn, format_args!("{node:?} engine hangs, which is ignored: {text}"));
+                self.journal
+                    .line(Level::Warn, format_args!("{node:?} engine hangs, which is ignored: {text}"));
                 return;
             }
             DebugMode::Break => {

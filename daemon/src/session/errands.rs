@@ -124,11 +124,8 @@ impl Session {
     fn describe(&self) -> Answer {
         let engines =
             NODES.into_iter().map(|node| describe_engine(node, &self.engines[node_index(node)])).collect();
-        let processes = self
-            .processes
-            .iter()
-            .map(|(context, process)| describe_process(*context, process))
-            .collect();
+        let processes =
+            self.processes.iter().map(|(context, process)| describe_process(*context, process)).collect();
         let description = Description { blobs: self.blobs.len(), engines, processes };
         serde_json::to_value(description).map_err(|error| OrderError::Refused(error.to_string()))
     }

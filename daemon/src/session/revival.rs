@@ -113,7 +113,8 @@ impl Session {
         self.start_next_process(node).map_err(|error| error.to_string())?;
         count(&self.counters.engines_reset);
         self.convict(node, case);
-        let guilty = case.guilty.map_or_else(String::new, |(context, _)| format!("; context {context} is lost"));
+        let guilty =
+            case.guilty.map_or_else(String::new, |(context, _)| format!("; context {context} is lost"));
         self.journal.line(
             Level::Warn,
             format_args!("{node:?} engine is reset: {}{guilty} (report {})", case.text, case.number),

@@ -76,8 +76,7 @@ impl Supervisor {
     pub fn start() -> io::Result<Self> {
         let shared = Arc::new(Shared { event: Event::new()?, members: Mutex::new(Members::default()) });
         let its = Arc::clone(&shared);
-        let thread =
-            thread::Builder::new().name("supervisor".to_owned()).spawn(move || run(&its))?;
+        let thread = thread::Builder::new().name("supervisor".to_owned()).spawn(move || run(&its))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 

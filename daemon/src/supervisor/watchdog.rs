@@ -43,7 +43,13 @@ pub fn period(timeout: Duration) -> Duration {
 impl Watchdog {
     /// Looks at an engine that holds its node at time `now`. It hangs, which is said once, when it has had work, not
     /// exempt (UMS-27), on which it got no step further for `timeout` after it was asked to yield.
-    pub fn look(&mut self, engine: EngineId, progress: Progress, timeout: Duration, now: Duration) -> Verdict {
+    pub fn look(
+        &mut self,
+        engine: EngineId,
+        progress: Progress,
+        timeout: Duration,
+        now: Duration,
+    ) -> Verdict {
         let fresh = Watched { progress, since: now, asked: None, reported: false };
         let watched = self.watched.entry(engine).or_insert(fresh);
         if watched.progress != progress || progress.work == Work::Nothing || progress.is_exempt {

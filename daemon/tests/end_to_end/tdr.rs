@@ -42,7 +42,7 @@ const DOUBLE: &str = "
     }";
 
 fn is_hung(outcome: Result<(), DriverError>) -> bool {
-    matches!(outcome, Err(DriverError::DeviceLost(DEVICE_HUNG)))
+    matches!(outcome, Err(DriverError::DeviceLost(loss)) if loss.status == DEVICE_HUNG)
 }
 
 #[test]

@@ -32,7 +32,12 @@ fn what_is_refused_is_counted() {
     let socket = folder.path().join("a.sock");
     let nothing = |name: &str| (name.to_owned(), "/nonexistent".to_owned());
     let host = Host::start(HostOptions {
-        vgpus: vec![VgpuOptions { name: "a".to_owned(), socket: socket.clone(), vram_bytes: 64 << 20, timeouts: [None; 2] }],
+        vgpus: vec![VgpuOptions {
+            name: "a".to_owned(),
+            socket: socket.clone(),
+            vram_bytes: 64 << 20,
+            timeouts: [None; 2],
+        }],
         doorbells: 64,
         spin: Duration::from_millis(2),
         timeouts: [Duration::from_secs(2); 2],
