@@ -11,7 +11,6 @@ use campanile_host_gpu::kernel::name::KernelName;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
-use campanile_protocol::handshake::grant::Phase;
 use campanile_protocol::page_table::SegmentId;
 use log::Level;
 use rustix::event::epoll;
@@ -71,13 +70,9 @@ impl Wakeup {
     }
 }
 
-/// Whether an engine is elsewhere by now than where it was seen to hang (TDR-38).
-fn has_moved_on(process: &EngineProcess, sighting: &Sighting) -> bool {
-    let info = process.collect_debug_info();
-    match sighting.hang {
-        Hang::NotYielded => info.phase != Phase::Revoking,
-        Hang::NoProgress => info.progress != sighting.progress,
-    }
+/// Whether what was seen of an engine holds no more.
+fn is_over(process: Option<&EngineProcess>, sighting: &Sighting) -> bool {
+    process.map(Adapter::collect_debug_info).is_none_or(|info| sighting.is_over(info.progress, info.phase))
 }
 
 impl Session {
@@ -214,7 +209,7 @@ impl Session {
     pub(super) fn engine_alarm(&mut self, node: NodeKind) {
         let slot = &self.engines[node_index(node)];
         let Some(sighting) = slot.alarm().take() else { return };
-        if slot.process().is_none_or(|process| has_moved_on(process, &sighting)) {
+        if is_over(slot.process(), &sighting) {
             // TDR-38: no reset, and nobody in error.
             count(&self.counters.timeouts_in_vain);
             return;

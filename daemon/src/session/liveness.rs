@@ -88,6 +88,7 @@ impl Session {
             || !slot.compiling.is_empty()
             || !slot.rebuilding.is_empty()
             || !process.is_asleep()
+            || !slot.in_flight.is_empty()
             || process.watch_acknowledged() < process.watch_sequence()
     }
 
@@ -119,13 +120,14 @@ impl Session {
             return self.compile_is_overdue(node);
         }
         let Some(timeout) = timeout else { return };
+        let has_work = !slot.in_flight.is_empty();
         let (liveness, process) = slot.liveness_and_process();
         let Some(process) = process else { return };
         let info = process.collect_debug_info();
         let observed = Observation {
             progress: info.progress.word(),
             runs: info.progress.work != Work::Nothing,
-            is_asleep: process.is_asleep(),
+            is_asleep: process.is_asleep() && !has_work,
             asked: process.watch_sequence(),
             acknowledged: process.watch_acknowledged(),
         };

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use campanile_host_gpu::event::Event;
 use campanile_protocol::engine::progress::Progress;
+use campanile_protocol::handshake::grant::Phase;
 
 /// How an engine hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,17 @@ pub struct Sighting {
     pub progress: Progress,
     /// When.
     pub at: Instant,
+}
+
+impl Sighting {
+    /// Whether the engine, which is at `progress` and `phase` now, hangs no more: then there is no reset, and nobody is
+    /// in error (TDR-38).
+    pub fn is_over(&self, progress: Progress, phase: Phase) -> bool {
+        match self.hang {
+            Hang::NotYielded => phase != Phase::Revoking,
+            Hang::NoProgress => progress != self.progress,
+        }
+    }
 }
 
 /// Raised by the supervisor, read by the vGPU's thread.
@@ -63,5 +75,32 @@ impl Alarm {
 impl AsFd for Alarm {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use campanile_protocol::engine::progress::Progress;
+    use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::handshake::grant::Phase;
+
+    use super::Hang;
+    use super::Sighting;
+
+    #[test]
+    fn tdr_38_work_that_got_done_between_detection_and_reset_is_no_hang() {
+        let progress = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
+        let stands = Sighting { hang: Hang::NoProgress, progress, at: Instant::now() };
+        assert!(!stands.is_over(progress, Phase::Granted));
+        assert!(stands.is_over(progress.next(Work::Nothing, false), Phase::Granted));
+        assert!(stands.is_over(progress.next(Work::HwQueue, false), Phase::Revoking));
+        let keeps = Sighting { hang: Hang::NotYielded, ..stands };
+        assert!(
+            !keeps.is_over(progress.next(Work::HwQueue, false), Phase::Revoking),
+            "it works, and does not yield"
+        );
+        assert!(keeps.is_over(progress, Phase::Yielded) && keeps.is_over(progress, Phase::Idle));
     }
 }
