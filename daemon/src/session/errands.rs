@@ -134,7 +134,11 @@ impl Session {
     fn reset_by_order(&mut self, node: Option<NodeKind>) -> Answer {
         let mut resets = Vec::new();
         for of in NODES.into_iter().filter(|of| node.is_none_or(|node| node == *of)) {
-            if self.engines[node_index(of)].process().is_some() {
+            let slot = &self.engines[node_index(of)];
+            if slot.process().is_some() && !slot.has_begun() {
+                return Err(OrderError::Refused(format!("the {} engine is just coming up", node_name(of))));
+            }
+            if slot.process().is_some() {
                 let text = "the operator asked for it";
                 self.recover_engine(of, Reason::Forced, text, None);
                 resets.push(node_name(of));

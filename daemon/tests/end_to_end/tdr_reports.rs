@@ -152,7 +152,8 @@ fn a_guest_that_floods_errors_fills_neither_log_nor_state_directory() {
     let vm = operated.daemon.vm(0);
     let (guest, _context) = copy_guest(&vm);
     for _ in 0..60 {
-        operated.ask(&["reset", "--vgpu", "v0", "--node", "copy"]);
+        // Refused while the engine comes up after the last one.
+        until("a reset", || operated.run(&["reset", "--vgpu", "v0", "--node", "copy"]).status.success());
     }
     let counters = operated.ask(&["metrics"])["vgpus"][0]["counters"].clone();
     let [written, left_out] =

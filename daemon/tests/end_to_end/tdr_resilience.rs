@@ -90,24 +90,28 @@ fn pid(operated: &Operated, node: usize) -> u32 {
 
 /// Has the copy engine stand still while it runs a process's work, until that process is lost for it.
 fn hang_copies(operated: &Operated, vm: &Arc<LoopbackVm>) {
-    let (guest, context) = copy_guest(vm);
-    let memory = guest.vram(16 << 20);
-    let half = memory.size() / 2;
-    let mut long = CommandBuffer::new();
-    for _ in 0..7 {
-        long.copy(memory.va, memory.va + half, half).unwrap();
-    }
-    let mut queue = RawQueue::new(&guest, context);
-    let is_hung = || guest.device_status() == DEVICE_HUNG;
     until("copies that stand still", || {
-        if queue.connect() == Ok(CONNECTED) {
-            for _ in 0..40 {
-                queue.submit(&long);
-            }
-            let engine = pid(operated, 1);
-            signal(engine, Signal::STOP);
-            until("a reset", || is_hung() || pid(operated, 1) != engine);
+        // One that stood still between two buffers was nobody's fault, and goes on: another then.
+        let (guest, context) = copy_guest(vm);
+        let memory = guest.vram(16 << 20);
+        let half = memory.size() / 2;
+        let mut long = CommandBuffer::new();
+        for _ in 0..7 {
+            long.copy(memory.va, memory.va + half, half).unwrap();
         }
+        let mut queue = RawQueue::new(&guest, context);
+        let engine = pid(operated, 1);
+        for _ in 0..40 {
+            queue.submit(&long);
+        }
+        // An engine without work sleeps soon, and then its doorbells say RETRY.
+        until("the first of many copies", || {
+            assert_eq!(queue.connect(), Ok(CONNECTED));
+            queue.fence() > 0
+        });
+        signal(engine, Signal::STOP);
+        let is_hung = || guest.device_status() == DEVICE_HUNG;
+        until("a reset", || is_hung() || pid(operated, 1) != engine);
         is_hung()
     });
 }
