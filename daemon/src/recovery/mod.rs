@@ -14,6 +14,7 @@
 //! [`standing::Standing`] outlives sessions: a guest that reboots has the past that it had.
 
 pub mod fences;
+pub mod group;
 pub mod liveness;
 pub mod policy;
 pub mod reason;

@@ -25,6 +25,7 @@ use super::counters::count;
 use super::objects::node_index;
 use super::reply::Refused;
 use super::state::Session;
+use crate::recovery::group::DependentGroup;
 use crate::recovery::reason::Reason;
 use crate::supervisor::alarm::Sighting;
 
@@ -98,10 +99,10 @@ impl Session {
             return Err(format!("it was reset {} times in {:?}", policy.limit_count, policy.limit_time));
         }
         let process = slot.process_mut().ok_or_else(|| "it has no process".to_owned())?;
-        // TDR-30, TDR-31: nodes never take each other down here, and a node that leaves itself out is none of ours.
-        let group = process.query_dependent_engine_group();
-        if group != 1 << index {
-            return Err(format!("its dependent group is {group:#x}"));
+        // Every node is a process, and takes no other down; else everything is reset.
+        let group = DependentGroup::new(process.query_dependent_engine_group(), index);
+        if group.map_err(|error| error.to_string())?.nodes().any(|node| node != index) {
+            return Err("other nodes depend on it".to_owned());
         }
         let last_aborted = process.reset_engine().map_err(|error| error.to_string())?;
         slot.fences.check(last_aborted).map_err(|error| error.to_string())?;

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn tdr_11_tdr_12_the_clock_runs_from_the_request_to_yield_and_never_before_one() {
+    fn tdr_11_tdr_12_tdr_36_the_clock_runs_from_the_request_to_yield_and_never_before_one() {
         let mut watchdog = Watchdog::default();
         let stuck = progress(7, Work::HwQueue, false);
         assert_eq!(look(&mut watchdog, stuck, 0), Verdict::Fine);

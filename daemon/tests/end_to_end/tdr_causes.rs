@@ -190,7 +190,7 @@ fn a_hang_while_another_reset_goes_on_is_one_more_reset() {
 }
 
 #[test]
-fn tdr_44_what_an_engine_says_after_its_reset_reaches_nobody() {
+fn tdr_40_tdr_44_tdr_77_what_an_engine_says_after_its_reset_reaches_nobody() {
     let operated = Operated::with(1, &["--spin", "600000000"]);
     let vm = operated.daemon.vm(0);
     let (guest, context) = copy_guest(&vm);

@@ -62,7 +62,7 @@ fn kill_once(operated: &Operated, vm: &Arc<LoopbackVm>, spared: &[u32]) {
 }
 
 #[test]
-fn tdr_21_a_process_that_hangs_past_its_limit_is_blocked_and_its_neighbours_are_not() {
+fn tdr_21_tdr_84_a_process_that_hangs_past_its_limit_is_blocked_and_its_neighbours_are_not() {
     let operated = Operated::with(1, &["--tdr-timeout", "150"]);
     let vm = operated.daemon.vm(0);
     let mut device = open(&vm).unwrap();
@@ -80,7 +80,7 @@ fn tdr_21_a_process_that_hangs_past_its_limit_is_blocked_and_its_neighbours_are_
 }
 
 #[test]
-fn tdr_20_tdr_50_tdr_73_resets_past_the_limit_are_promoted_then_the_vgpu_is_quarantined_until_allowed() {
+fn tdr_20_tdr_72_tdr_73_resets_past_the_limit_are_promoted_then_the_vgpu_is_quarantined_until_allowed() {
     let operated = Operated::with(2, &["--tdr-limit-count", "2", "--spin", "600000000"]);
     let (vm, other_vm) = (operated.daemon.vm(0), operated.daemon.vm(1));
     let (other, context) = copy_guest(&other_vm);

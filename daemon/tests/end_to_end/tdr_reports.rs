@@ -73,7 +73,7 @@ fn tdr_04_tdr_28_tdr_81_a_hang_leaves_a_report_that_names_who_what_and_where() {
 }
 
 #[test]
-fn tdr_47_tdr_54_the_buffer_that_hung_is_the_last_aborted_and_completes_and_the_one_behind_it_runs() {
+fn tdr_30_tdr_39_tdr_54_the_buffer_that_hung_is_the_last_aborted_and_completes_and_the_one_behind_it_runs() {
     let state = tempfile::tempdir().unwrap();
     let operated =
         Operated::with(1, &["--tdr-timeout", "200", "--state-dir", state.path().to_str().unwrap()]);
