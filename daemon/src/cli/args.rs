@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
+use clap::ValueEnum;
 
 use super::size::parse_size;
 use crate::host::start::VgpuOptions;
@@ -35,7 +36,7 @@ pub enum Command {
     /// Start a daemon, attach a guest, render a Mandelbrot picture, check it, and measure.
     Demo(MeasureArguments),
     /// Measure.
-    Bench(MeasureArguments),
+    Bench(BenchArguments),
     /// Be an engine process; the daemon starts these by itself.
     #[command(hide = true)]
     Engine,
@@ -220,6 +221,26 @@ pub struct MeasureArguments {
     pub engine: EngineArguments,
 }
 
+/// What `campanile bench` measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Figure {
+    /// Round trips, through the doorbell and through the daemon.
+    RoundTrips,
+    /// How long an innocent process waits when another hangs the GPU.
+    Tdr,
+}
+
+/// `campanile bench`.
+#[derive(Debug, Args)]
+pub struct BenchArguments {
+    /// What to measure.
+    #[arg(value_enum, default_value = "round-trips")]
+    pub figure: Figure,
+    /// How.
+    #[command(flatten)]
+    pub measure: MeasureArguments,
+}
+
 fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
     let (mut name, mut socket, mut vram_bytes) = (None, None, None);
     let mut timeouts = [None; 2];
@@ -277,8 +298,8 @@ mod tests {
     fn tdr_13_tdr_18_the_defaults_are_2_s_and_5_in_60_s() {
         let arguments = Arguments::try_parse_from(["campanile", "bench"]).unwrap();
         let Command::Bench(arguments) = arguments.command else { panic!("{arguments:?}") };
-        assert_eq!(arguments.engine.timeouts(), [Duration::from_secs(2); 2]);
-        let policy = arguments.engine.policy();
+        assert_eq!(arguments.measure.engine.timeouts(), [Duration::from_secs(2); 2]);
+        let policy = arguments.measure.engine.policy();
         assert_eq!((policy.level, policy.debug), (Level::Recover, DebugMode::Recover));
         assert_eq!((policy.limit_count, policy.limit_time), (5, Duration::from_secs(60)));
         assert_eq!(policy.process_limit(), 4);

@@ -1,15 +1,21 @@
 //! `campanile demo` and `campanile bench`.
 
+use std::fmt::Display;
+
 use anyhow::Context;
 use campanile_guest::mandelbrot;
 use campanile_guest::picture::write_png;
 use serde::Serialize;
 
+use super::args::BenchArguments;
+use super::args::Figure;
 use super::args::MeasureArguments;
 use crate::measure::daemon::DaemonProcess;
 use crate::measure::figures::Figures;
+use crate::measure::recovery;
 use crate::measure::round_trips;
 use crate::measure::round_trips::Effort;
+use crate::recovery::policy::DebugMode;
 
 /// What the demo did, for `--json`.
 #[derive(Debug, Serialize)]
@@ -82,11 +88,30 @@ fn render(
 }
 
 /// Measures alone.
-pub fn bench(arguments: &MeasureArguments) -> anyhow::Result<()> {
-    let daemon = DaemonProcess::start(&arguments.engine.to_arguments())?;
-    let figures = round_trips::measure(&daemon.socket(), daemon.pid(), effort(arguments))?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&figures)?);
+pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
+    match arguments.figure {
+        Figure::RoundTrips => {
+            let daemon = DaemonProcess::start(&arguments.measure.engine.to_arguments())?;
+            show(
+                &round_trips::measure(&daemon.socket(), daemon.pid(), effort(&arguments.measure))?,
+                arguments.measure.json,
+            )
+        }
+        Figure::Tdr => {
+            // More hangs than limits allow, and no longer than it takes.
+            let mut engine = arguments.measure.engine.clone();
+            engine.tdr_debug = DebugMode::RecoverAlways;
+            engine.tdr_timeout = engine.tdr_timeout.min(200);
+            let daemon = DaemonProcess::start(&engine.to_arguments())?;
+            let hangs = if arguments.measure.quick { 10 } else { 100 };
+            show(&recovery::measure(&daemon.socket(), hangs, engine.tdr_timeout)?, arguments.measure.json)
+        }
+    }
+}
+
+fn show(figures: &(impl Serialize + Display), json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(figures)?);
     } else {
         print!("{figures}");
     }

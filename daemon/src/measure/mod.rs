@@ -10,4 +10,5 @@ pub mod cpu_time;
 pub mod daemon;
 pub mod figures;
 pub mod peer;
+pub mod recovery;
 pub mod round_trips;
