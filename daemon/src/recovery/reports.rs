@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(filed.filter(|filed| *filed == Filed::Written).count(), BURST as usize);
         now += Duration::from_secs(3600);
         assert!(clerk.file(&reports, 1, &json!("x".repeat(MAX_BYTES)), now).is_err());
-        assert_eq!(Reports::new(Some(folder)).number(), written + BURST as u64 + 1);
+        assert_eq!(Reports::new(Some(folder)).number(), written + u64::from(BURST) + 1);
     }
 
     #[test]
