@@ -56,6 +56,7 @@ impl Bench {
             spin_microseconds: 600_000_000,
             sandbox: true,
             vulkan_device: None,
+            is_spare: false,
         };
         let [vram, tables] = ["vram", "tables"].map(|name| create_memfd(name, BYTES).unwrap());
         let grant = Event::new().unwrap();

@@ -115,6 +115,9 @@ pub struct EngineArguments {
     /// Milliseconds that a kernel may compile before its engine is reset.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 10_000)]
     pub compile_timeout: u64,
+    /// Start the next process of each engine ahead, so that a reset is over sooner.
+    #[arg(long)]
+    pub spares: bool,
     /// Directory for reports on hangs, as JSON.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
@@ -193,6 +196,9 @@ impl EngineArguments {
         }
         if let Some(driver) = &self.vulkan_driver {
             arguments.extend(["--vulkan-driver".into(), driver.into()]);
+        }
+        if self.spares {
+            arguments.push("--spares".into());
         }
         if self.no_sandbox {
             arguments.push("--no-sandbox".into());

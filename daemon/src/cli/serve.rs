@@ -45,6 +45,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         spin: engine.spin(),
         timeouts: engine.timeouts(),
         policy: engine.policy(),
+        spares: engine.spares,
         state_dir: engine.state_dir.clone(),
         sandbox: !engine.no_sandbox,
         window: !engine.no_window,

@@ -35,6 +35,7 @@ pub fn probe_compute(program: &Program, vulkan_device: Option<String>, sandbox: 
         spin_microseconds: 0,
         sandbox,
         vulkan_device,
+        is_spare: false,
     };
     let memory = Memory { vram: &vram, tables: &tables, grant: &grant };
     let engine = EngineProcess::spawn(program, &start, memory)?;

@@ -53,6 +53,8 @@ pub struct HostOptions {
     pub timeouts: [Duration; 2],
     /// What hangs lead to.
     pub policy: Policy,
+    /// Whether the next process of each engine is started ahead.
+    pub spares: bool,
     /// Where reports on hangs go, if anywhere.
     pub state_dir: Option<PathBuf>,
     /// Whether engines drop their privileges.
@@ -202,6 +204,7 @@ impl Host {
                 ],
                 standing: Arc::clone(&standing),
                 reports: Arc::clone(&reports),
+                spares: options.spares,
                 clerk: Arc::new(Clerk::default()),
             });
             let counters = Arc::new(Counters::default());

@@ -58,6 +58,8 @@ pub struct Config {
     pub standing: Arc<Standing>,
     /// Numbers and folder of reports.
     pub reports: Arc<Reports>,
+    /// Whether the next process of each engine is started ahead.
+    pub spares: bool,
     /// How many reports it may file.
     pub clerk: Arc<Clerk>,
 }
@@ -77,6 +79,7 @@ impl Config {
             spin_microseconds: u64::try_from(self.spin.as_micros()).unwrap_or(u64::MAX),
             sandbox: self.sandbox,
             vulkan_device: self.vulkan_device.clone(),
+            is_spare: false,
         }
     }
 }

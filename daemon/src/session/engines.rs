@@ -169,6 +169,7 @@ impl Session {
             Response::Started { device } => {
                 self.journal.line(Level::Info, format_args!("{node:?} node: {device}"));
                 self.engines[node_index(node)].came_up();
+                self.prepare_spare(node);
                 self.retry_waiting(node);
             }
             Response::Refused { reason } => {
@@ -191,6 +192,19 @@ impl Session {
                 self.kernel_created(kernel, workgroup, binding_count, constant_bytes);
             }
             Response::KernelRefused { kernel, reason } => self.kernel_refused(kernel, reason),
+        }
+    }
+
+    /// Starts the process that will follow this one, where the operator wants it so.
+    fn prepare_spare(&mut self, node: NodeKind) {
+        if !self.config.spares {
+            return;
+        }
+        let start = self.config.start_message(node, self.tables.mapping().len());
+        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables);
+        let Some(process) = self.engines[node_index(node)].process_mut() else { return };
+        if let Err(error) = process.prepare_spare(&self.config.program, &start, memory) {
+            self.journal.line(Level::Warn, format_args!("{node:?} engine has no spare: {error}"));
         }
     }
 

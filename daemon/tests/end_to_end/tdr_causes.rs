@@ -16,6 +16,7 @@ use crate::operator::Operated;
 use crate::processes::EngineView;
 use crate::processes::Stopped;
 use crate::processes::engine;
+use crate::processes::engines;
 use crate::processes::is_there;
 use crate::processes::signal;
 use crate::processes::try_signal;
@@ -187,6 +188,29 @@ fn a_hang_while_another_reset_goes_on_is_one_more_reset() {
     assert_eq!(guest.device_status(), DEVICE_ACTIVE);
     let resets = operated.ask(&["metrics"])["vgpus"][0]["counters"]["engines_reset"].as_u64().unwrap();
     assert_eq!(resets, 4);
+}
+
+#[test]
+fn a_spare_takes_the_place_of_an_engine_and_one_that_died_is_not_missed() {
+    let operated = Operated::with(1, &["--spares", "--tdr-timeout", "200", "--tdr-debug", "3"]);
+    let vm = operated.daemon.vm(0);
+    let works = Device::open(vm.open("works").unwrap()).unwrap();
+    let mut queue = works.create_context(Node::Compute).unwrap().create_kernel_queue().unwrap();
+    for round in 0..4 {
+        until("an engine and its spare", || engines(&operated.daemon).len() == 2);
+        let running = pid(&operated, 0);
+        let spare = engines(&operated.daemon).into_iter().find(|pid| *pid != running).unwrap();
+        if round == 2 {
+            signal(spare, Signal::KILL);
+        }
+        let loss = hang_and(&Device::open(vm.open("hangs").unwrap()).unwrap(), || ());
+        assert_eq!(loss.status, DEVICE_HUNG);
+        let ticket = queue.submit(&CommandBuffer::new()).unwrap();
+        queue.wait(ticket, Some(NEVER)).unwrap();
+        assert_eq!(pid(&operated, 0) == spare, round != 2, "round {round}");
+    }
+    drop((queue, works, vm));
+    until("the end of all engines", || engines(&operated.daemon).is_empty());
 }
 
 #[test]

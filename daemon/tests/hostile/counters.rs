@@ -43,6 +43,7 @@ fn what_is_refused_is_counted() {
         timeouts: [Duration::from_secs(2); 2],
         policy: Policy::default(),
         state_dir: None,
+        spares: false,
         sandbox: true,
         window: true,
         vulkan_device: None,

@@ -67,6 +67,8 @@ pub struct EngineProcess {
     pub(super) last_completed: u64,
     pub(super) snapshot: Option<Snapshot>,
     pub(super) node: NodeKind,
+    /// The process that takes its place, where one was started ahead.
+    pub(super) spare: Option<(Child, Channel)>,
 }
 
 /// What the supervisor needs of an engine to give it the node and take it back.
@@ -116,6 +118,7 @@ impl EngineProcess {
             last_completed: 0,
             snapshot: None,
             node: start.node,
+            spare: None,
         })
     }
 
@@ -373,6 +376,7 @@ impl Adapter for EngineProcess {
 
 impl Drop for EngineProcess {
     fn drop(&mut self) {
+        self.drop_spare();
         if self.lost {
             return;
         }

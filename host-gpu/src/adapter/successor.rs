@@ -1,6 +1,7 @@
 //! The next process of an engine that was reset.
 
 use std::io;
+use std::process::Child;
 
 use campanile_protocol::engine::block;
 use campanile_protocol::handshake::grant::Grant;
@@ -11,9 +12,41 @@ use super::process::EngineProcess;
 use super::program::Memory;
 use super::program::Program;
 use super::program::launch;
+use super::teardown::DDI_DELAY;
+use super::teardown::reap;
+use crate::engine::channel::Channel;
+use crate::engine::message::Request;
 use crate::engine::message::Start;
 
 impl EngineProcess {
+    /// Starts the process that will take this one's place when it is reset, so that its driver is open by then.
+    ///
+    /// # Errors
+    /// It cannot be started; a reset will start one.
+    pub fn prepare_spare(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+        let start = Start { is_spare: true, ..start.clone() };
+        self.spare = Some(launch(program, &start, memory, &self.block, &self.event, &self.wake)?);
+        Ok(())
+    }
+
+    /// The spare, told to begin; none where there is none, or where it has died meanwhile.
+    fn take_spare(&mut self) -> Option<(Child, Channel)> {
+        let (mut child, channel) = self.spare.take()?;
+        let is_there = matches!(child.try_wait(), Ok(None));
+        if is_there && channel.send(&Request::Begin, &[], &[], false).is_ok() {
+            return Some((child, channel));
+        }
+        end(&mut child);
+        None
+    }
+
+    /// Ends the spare, if there is one.
+    pub fn drop_spare(&mut self) {
+        if let Some((mut child, _)) = self.spare.take() {
+            end(&mut child);
+        }
+    }
+
     /// Starts another process in the place of one that was reset. Processes, queues, doorbells and kernel-mode
     /// buffers stay what they were: it goes on where the other stopped (TDR-57). Segments and kernels are not: it
     /// must be told of them before it is given its node.
@@ -23,9 +56,22 @@ impl EngineProcess {
         self.store(block::GRANT, Grant { phase: Phase::Idle, generation }.word());
         self.store(block::PROGRESS, 0);
         self.store(block::LAUNCHED, 0);
-        (self.child, self.channel) = launch(program, start, memory, &self.block, &self.event, &self.wake)?;
+        (self.child, self.channel) = match self.take_spare() {
+            Some(spare) => spare,
+            None => launch(program, start, memory, &self.block, &self.event, &self.wake)?,
+        };
         self.lost = false;
         self.snapshot = None;
         Ok(())
+    }
+}
+
+fn end(child: &mut Child) {
+    // Fails only when it is gone already.
+    if let Err(error) = child.kill() {
+        log::debug!("killing spare engine {}: {error}", child.id());
+    }
+    if let Err(error) = reap(child, DDI_DELAY) {
+        log::warn!("reaping spare engine {}: {error}", child.id());
     }
 }

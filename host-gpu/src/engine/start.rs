@@ -62,6 +62,9 @@ pub enum StartError {
     /// Privileges could not be dropped.
     #[error("engine sandbox: {0}")]
     Sandbox(#[from] SandboxError),
+    /// A spare whose daemon is gone.
+    #[error("the spare is not needed")]
+    NotNeeded,
 }
 
 /// Runs an engine over the channel `socket`; returns only when it cannot start.
@@ -146,7 +149,8 @@ fn open_compute(start: &Start, shared: &Arc<Mapping>) -> Result<(Node, Compiler,
 impl Ready {
     fn go(self, channel: Channel) -> Result<StartError, StartError> {
         let Self { start, execution, commands, pending, wake, compiler, device, workload } = self;
-        let control = Control { channel, commands, pending, wake, compiler };
+        let (begin, begin_rx) = mpsc::channel();
+        let control = Control { channel, commands, pending, wake, compiler, begin };
         // Threads start before the filter forbids it, and nothing of a guest is read before the filter is there.
         let (outcome_tx, outcome_rx) = mpsc::channel();
         let builder = thread::Builder::new().name("control".to_owned());
@@ -173,6 +177,11 @@ impl Ready {
         if let Err(error) = sealed {
             let _ended = thread.join();
             return Err(error);
+        }
+        if start.is_spare && begin_rx.recv().is_err() {
+            // The control thread is gone, and the process with it.
+            let _ended = thread.join();
+            return Err(StartError::NotNeeded);
         }
         execution.run()
     }
