@@ -62,7 +62,7 @@ impl Session {
                 case.reason = Reason::PromotedToAdapter;
             }
             case.text = format!("{text}; {why}");
-            if let Some((context, _)) = case.guilty {
+            if let Some((context, _)) = case.guilty.filter(|_| case.affected.is_empty()) {
                 self.note_offence(context, case.number);
             }
             self.reset_adapter(case);
@@ -111,9 +111,11 @@ impl Session {
             self.config.supervisor.remove(id);
         }
         case.reset_is_done();
+        // First, so that nothing of it is told to the next process.
+        self.convict(case);
         self.start_next_process(node).map_err(|error| error.to_string())?;
         count(&self.counters.engines_reset);
-        self.convict(node, case);
+        self.collect_the_last(node);
         let guilty =
             case.guilty.map_or_else(String::new, |(context, _)| format!("; context {context} is lost"));
         self.journal.line(
@@ -147,6 +149,7 @@ impl Session {
     /// Has the compute engine compile every kernel again. It runs nothing before it has those that were compiled.
     fn compile_again(&mut self) {
         let devices = self.processes.values().filter_map(|process| process.device.as_ref());
+        let devices = devices.filter(|device| device.is_active());
         let kernels: Vec<_> = devices
             .flat_map(|device| {
                 let root = device.root.0;
@@ -179,16 +182,17 @@ impl Session {
     }
 
     /// Puts the device in error whose work the engine ran when that was decided, even if it got done (TDR-48, TDR-61).
-    fn convict(&mut self, node: NodeKind, case: &mut Case) {
-        let index = node_index(node);
-        if let Some((context, _)) = case.guilty {
-            self.note_offence(context, case.number);
-            self.lose_device(context, DEVICE_HUNG, case.loss(false));
-            case.affected.push((context, false));
-        }
-        // The aborted buffer is among these.
+    fn convict(&mut self, case: &mut Case) {
+        let Some((context, _)) = case.guilty else { return };
+        self.note_offence(context, case.number);
+        self.lose_device(context, DEVICE_HUNG, case.loss(false));
+        case.affected.push((context, false));
+    }
+
+    /// Takes what the last process left: results, the aborted buffer's among them, and reports of queues.
+    fn collect_the_last(&mut self, node: NodeKind) {
         self.collect_completions(node);
-        let Some(process) = self.engines[index].process() else { return };
+        let Some(process) = self.engines[node_index(node)].process() else { return };
         for queue in process.take_attention() {
             self.queue_wants_attention(node, queue);
         }
