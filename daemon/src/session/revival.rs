@@ -13,6 +13,7 @@
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::AdapterError;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;
 use campanile_protocol::control::status::Status;
@@ -104,7 +105,10 @@ impl Session {
         if group.map_err(|error| error.to_string())?.nodes().any(|node| node != index) {
             return Err("other nodes depend on it".to_owned());
         }
-        let last_aborted = process.reset_engine().map_err(|error| error.to_string())?;
+        let last_aborted = process.reset_engine().map_err(|error| {
+            case.is_fatal = matches!(error, AdapterError::Stuck { .. });
+            error.to_string()
+        })?;
         slot.fences.check(last_aborted).map_err(|error| error.to_string())?;
         case.last_aborted = Some(last_aborted);
         if let Some(id) = slot.supervised.take() {
