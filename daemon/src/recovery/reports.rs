@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -34,7 +35,8 @@ impl ReportFolder {
     /// It cannot be made, or not be listed.
     pub fn open(state: &Path) -> io::Result<Self> {
         let path = state.join("reports");
-        fs::create_dir_all(&path)?;
+        // What guests do is nobody's affair but the operator's.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         fs::read_dir(&path)?;
         Ok(Self { path })
     }

@@ -33,6 +33,9 @@ impl Session {
             ),
         );
         self.close_case(&case, "adapter reset", true);
+        if case.is_fatal {
+            self.quarantine(&case.text);
+        }
         let standing = &self.config.standing;
         if case.reason != Reason::Forced && !standing.adapter_reset(&self.config.policy, Instant::now()) {
             let policy = &self.config.policy;

@@ -58,6 +58,8 @@ pub struct Case {
     pub guilty: Option<(u32, Option<Handle>)>,
     /// Every device that it cost, and whether as a bystander.
     pub affected: Vec<(u32, bool)>,
+    /// Whether a process of the engine is left over that cannot be ended: nothing of this vGPU may go on (TDR-15).
+    pub is_fatal: bool,
     /// The id that the reset returned.
     pub last_aborted: Option<u64>,
     info: Option<DebugInfo>,
@@ -182,6 +184,7 @@ impl Session {
             text: text.to_owned(),
             guilty,
             affected: Vec::new(),
+            is_fatal: false,
             last_aborted: None,
             details: self.details(guilty, info.as_ref()),
             info,

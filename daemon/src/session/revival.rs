@@ -13,6 +13,7 @@
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::AdapterError;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;
 use campanile_protocol::control::status::Status;
@@ -62,7 +63,7 @@ impl Session {
                 case.reason = Reason::PromotedToAdapter;
             }
             case.text = format!("{text}; {why}");
-            if let Some((context, _)) = case.guilty {
+            if let Some((context, _)) = case.guilty.filter(|_| case.affected.is_empty()) {
                 self.note_offence(context, case.number);
             }
             self.reset_adapter(case);
@@ -104,7 +105,10 @@ impl Session {
         if group.map_err(|error| error.to_string())?.nodes().any(|node| node != index) {
             return Err("other nodes depend on it".to_owned());
         }
-        let last_aborted = process.reset_engine().map_err(|error| error.to_string())?;
+        let last_aborted = process.reset_engine().map_err(|error| {
+            case.is_fatal = matches!(error, AdapterError::Stuck { .. });
+            error.to_string()
+        })?;
         process.forget_signalled();
         slot.fences.check(last_aborted).map_err(|error| error.to_string())?;
         case.last_aborted = Some(last_aborted);
@@ -112,9 +116,12 @@ impl Session {
             self.config.supervisor.remove(id);
         }
         case.reset_is_done();
+        // First, so that nothing of it is told to the next process.
+        self.convict(case);
         self.start_next_process(node).map_err(|error| error.to_string())?;
         count(&self.counters.engines_reset);
-        self.convict(node, case);
+        // The aborted buffer is among these.
+        self.collect_reports(node);
         let guilty =
             case.guilty.map_or_else(String::new, |(context, _)| format!("; context {context} is lost"));
         self.journal.line(
@@ -149,6 +156,7 @@ impl Session {
     /// Has the compute engine compile every kernel again. It runs nothing before it has those that were compiled.
     fn compile_again(&mut self) {
         let devices = self.processes.values().filter_map(|process| process.device.as_ref());
+        let devices = devices.filter(|device| device.is_active());
         let kernels: Vec<_> = devices
             .flat_map(|device| {
                 let root = device.root.0;
@@ -181,14 +189,11 @@ impl Session {
     }
 
     /// Puts the device in error whose work the engine ran when that was decided, even if it got done (TDR-48, TDR-61).
-    fn convict(&mut self, node: NodeKind, case: &mut Case) {
-        if let Some((context, _)) = case.guilty {
-            self.note_offence(context, case.number);
-            self.lose_device(context, DEVICE_HUNG, case.loss(false));
-            case.affected.push((context, false));
-        }
-        // The aborted buffer is among these.
-        self.collect_reports(node);
+    fn convict(&mut self, case: &mut Case) {
+        let Some((context, _)) = case.guilty else { return };
+        self.note_offence(context, case.number);
+        self.lose_device(context, DEVICE_HUNG, case.loss(false));
+        case.affected.push((context, false));
     }
 
     /// Answers who waits for the kernel that the compiler is at: it may be what ended the engine. Those behind it are

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
 
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::error::DriverError;
+use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
@@ -20,7 +23,9 @@ use crate::raw_queue::ABORT;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::RawQueue;
 use crate::raw_queue::copy_guest;
+use crate::support::Ends;
 use crate::support::until;
+use crate::tdr_resilience::Load;
 use crate::tdr_support::hang;
 use crate::tdr_support::hang_and;
 
@@ -116,6 +121,34 @@ fn tdr_20_tdr_72_tdr_73_resets_past_the_limit_are_promoted_then_the_vgpu_is_quar
     assert_eq!(operated.ask(&["allow", "--vgpu", "v0"])["was_quarantined"], Value::Null);
     assert_eq!((quarantine(&operated), counter(&operated, 0, "quarantined")), (Value::Null, 0));
     kill_once(&operated, &vm, &spared);
+}
+
+#[test]
+fn a_guest_that_hangs_for_ever_through_process_after_process_is_out_and_others_go_on_meanwhile() {
+    let operated = Operated::with(2, &["--tdr-timeout", "250"]);
+    let (vm, other_vm) = (operated.daemon.vm(0), operated.daemon.vm(1));
+    let ends = AtomicBool::new(false);
+    let load = Load::new();
+    thread::scope(|scope| {
+        let _ends = Ends(&ends);
+        scope.spawn(|| load.run(&other_vm, Node::Compute, &ends));
+        load.goes_on();
+        let mut hangs = 0;
+        let why = loop {
+            match open(&vm) {
+                Ok(device) => {
+                    hang(&device);
+                    hangs += 1;
+                }
+                refused => break why_blocked(refused),
+            }
+            load.goes_on();
+        };
+        assert!(why.contains("this vGPU is quarantined: more than 5 adapter resets"), "{why}");
+        assert_eq!(hangs, 5 + 5 + 1, "five engine resets, five promoted ones, and the last");
+        load.goes_on();
+    });
+    assert_eq!(counter(&operated, 1, "engines_reset"), 0);
 }
 
 #[test]

@@ -38,16 +38,16 @@ const COUNT: &str = "
     }";
 
 /// Work whose every round is checked: were one lost, or run twice, the count would not be right.
-struct Load {
+pub(crate) struct Load {
     rounds: AtomicU64,
 }
 
 impl Load {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { rounds: AtomicU64::new(0) }
     }
 
-    fn run(&self, vm: &Arc<LoopbackVm>, node: Node, ends: &AtomicBool) {
+    pub(crate) fn run(&self, vm: &Arc<LoopbackVm>, node: Node, ends: &AtomicBool) {
         let device = Device::open(vm.open("load").unwrap()).unwrap();
         let data = device.create_buffer(4096).unwrap();
         let target = device.create_buffer(4096).unwrap();
@@ -77,7 +77,7 @@ impl Load {
         }
     }
 
-    fn goes_on(&self) {
+    pub(crate) fn goes_on(&self) {
         let before = self.rounds.load(Ordering::Acquire);
         until("load that goes on", || self.rounds.load(Ordering::Acquire) > before + 3);
     }
