@@ -55,6 +55,34 @@ macro_rules! modelled {
 modelled!(Strong, { fence(Ordering::SeqCst) });
 modelled!(Weak, {});
 
+/// A modelled word that orders nothing but itself.
+struct Loose(AtomicU64);
+
+impl Word for Loose {
+    fn load(&self, _: Ordering) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+    fn store(&self, value: u64, _: Ordering) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+    fn swap(&self, value: u64, _: Ordering) -> u64 {
+        self.0.swap(value, Ordering::Relaxed)
+    }
+    fn fetch_or(&self, bits: u64, _: Ordering) -> u64 {
+        self.0.fetch_or(bits, Ordering::Relaxed)
+    }
+    fn compare_exchange(&self, current: u64, new: u64, _: Ordering) -> Result<u64, u64> {
+        self.0.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed)
+    }
+    fn full_fence() {}
+}
+
+impl Modelled for Loose {
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+}
+
 /// A modelled word whose swaps order nothing: what a driver has that rings a global cell with plain stores.
 struct Plain(AtomicU64);
 
@@ -132,6 +160,39 @@ fn ring_against_disconnect<W: Modelled>() {
                 "a ring was lost: the guest read CONNECTED, the engine found nothing"
             );
         }
+    });
+}
+
+/// A ring entry, and a ring in either model: whoever sees the ring, or the write pointer, sees the entry (UMS-92).
+fn entry_before_ring<W: Modelled>(is_global: bool) {
+    loom::model(move || {
+        let entry = Arc::new(AtomicU64::new(0));
+        let words = [0, 0, 0, CONNECTED].map(|value| Arc::new(W::new(value)));
+        let guest = {
+            let entry = Arc::clone(&entry);
+            let [write_pointer, cell, summary, status] = words.each_ref().map(Arc::clone);
+            thread::spawn(move || {
+                entry.store(7, Ordering::Relaxed);
+                let (write_pointer, cell, status) = (&*write_pointer, &*cell, &*status);
+                if is_global {
+                    doorbell::GlobalDoorbell { write_pointer, cell, value: 1, status }.ring(1)
+                } else {
+                    doorbell::Doorbell { write_pointer, cell, summary: &*summary, summary_bit: 1, status }
+                        .ring(1)
+                }
+            })
+        };
+        let [write_pointer, cell, summary, _] = &words;
+        let rung = if is_global {
+            doorbell::take_global(&**cell) != 0 && doorbell::glance(&**write_pointer) == 1
+        } else {
+            doorbell::take_rung(&**summary) != 0 && cell.load(Ordering::Acquire) == 1
+        };
+        if rung || doorbell::final_look(&**write_pointer) == 1 {
+            assert_eq!(write_pointer.load(Ordering::Relaxed), 1, "a ring came before its write pointer");
+            assert_eq!(entry.load(Ordering::Relaxed), 7, "a ring came before its entry");
+        }
+        let _status = guest.join().unwrap();
     });
 }
 
@@ -254,6 +315,24 @@ fn loom_a_ring_is_never_lost() {
 #[should_panic(expected = "a ring was lost")]
 fn loom_twin_without_fence_loses_a_ring() {
     ring_against_disconnect::<Weak>();
+}
+
+#[test]
+fn ums_92_loom_entries_are_there_before_their_ring() {
+    entry_before_ring::<Strong>(false);
+    entry_before_ring::<Strong>(true);
+}
+
+#[test]
+#[should_panic(expected = "a ring came before its")]
+fn loom_twin_without_release_rings_before_its_entry() {
+    entry_before_ring::<Loose>(false);
+}
+
+#[test]
+#[should_panic(expected = "a ring came before its")]
+fn loom_twin_without_release_rings_a_global_cell_before_its_entry() {
+    entry_before_ring::<Loose>(true);
 }
 
 #[test]
