@@ -3,7 +3,8 @@
 //! ```text
 //!   VMM ──vhost-user──▶ vhost ──commands──▶ front::gpu ──▶ session ──▶ engines (host-gpu)
 //!                                                            │ ▲
-//!                                          doorbell, vidmm ◀─┘ └── supervisor: turns between vGPUs
+//!                                          doorbell, vidmm ◀─┘ │ └── supervisor: turns between vGPUs
+//!   operator ──control socket──▶ operator ──orders─────────────┘
 //! ```
 
 pub mod cli;
@@ -11,6 +12,8 @@ pub mod doorbell;
 pub mod front;
 pub mod host;
 pub mod measure;
+pub mod operator;
+pub mod orders;
 pub mod session;
 pub mod supervisor;
 pub mod vhost;

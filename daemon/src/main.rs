@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use campanile_daemon::cli::args::Arguments;
 use campanile_daemon::cli::args::Command;
+use campanile_daemon::cli::ctl;
 use campanile_daemon::cli::demo;
 use campanile_daemon::cli::serve;
 use campanile_daemon::measure::peer;
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
     let outcome = match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(arguments),
+        Command::Ctl(arguments) => ctl::run(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Bench(arguments) => demo::bench(&arguments),
         Command::Engine => standard_input().and_then(engine),

@@ -1,6 +1,8 @@
 //! A context: a queue of work aimed at one node.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateContext;
@@ -8,6 +10,7 @@ use campanile_protocol::control::message::CreateQueue;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::Created;
 use campanile_protocol::control::reply::QueueCreated;
+use campanile_protocol::control::reply::Suspended;
 use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
@@ -27,6 +30,7 @@ struct Inner {
     shared: Arc<Shared>,
     handle: Handle,
     node: Node,
+    is_suspended: AtomicBool,
 }
 
 impl Device {
@@ -40,12 +44,40 @@ impl Context {
     fn create(shared: &Arc<Shared>, node: Node) -> Result<Self, DriverError> {
         let create = CreateContext { node: node.ordinal(), engine_affinity: 1, flags: 0, reserved: 0 };
         let created: Created = shared.control.request("CREATE_CONTEXT", message::CREATE_CONTEXT, &create)?;
-        Ok(Self { inner: Arc::new(Inner { shared: Arc::clone(shared), handle: created.handle, node }) })
+        let (shared, is_suspended) = (Arc::clone(shared), AtomicBool::new(false));
+        Ok(Self { inner: Arc::new(Inner { shared, handle: created.handle, node, is_suspended }) })
     }
 
     /// Its node.
     pub fn node(&self) -> Node {
         self.inner.node
+    }
+
+    /// Suspends it: when this returns, nothing of it is on the GPU, and nothing will be before [`Self::resume`]. Its queues
+    /// take work as before, and keep it (UMS-103, UMS-107). Returns how often it was suspended so far.
+    ///
+    /// # Errors
+    /// `Refused` with BUSY when it was resumed meanwhile by somebody else, `DeviceLost`.
+    pub fn suspend(&self) -> Result<u64, DriverError> {
+        let named = Named { handle: self.inner.handle };
+        let control = &self.inner.shared.control;
+        self.inner.is_suspended.store(true, Ordering::Relaxed);
+        let suspended: Result<Suspended, _> =
+            control.request("SUSPEND_CONTEXT", message::SUSPEND_CONTEXT, &named);
+        suspended.map(|suspended| suspended.fence)
+    }
+
+    /// Lets it run again. What was submitted meanwhile is found without a ring (UMS-105).
+    pub fn resume(&self) -> Result<(), DriverError> {
+        let named = Named { handle: self.inner.handle };
+        self.inner.is_suspended.store(false, Ordering::Relaxed);
+        let control = &self.inner.shared.control;
+        control.call("RESUME_CONTEXT", message::RESUME_CONTEXT, &[named.as_bytes()]).map(|_| ())
+    }
+
+    /// Whether this driver has suspended it: then nothing that is under way will end.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.inner.is_suspended.load(Ordering::Relaxed)
     }
 
     /// Its name in control messages.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use campanile_protocol::control::frame::FrameHeader;
 use campanile_protocol::control::frame::MAGIC;
@@ -20,6 +21,11 @@ use crate::slots::Slots;
 use crate::transport::Transport;
 use crate::transport::shared_memory::SharedMemory;
 use crate::transport::submission::Submission;
+
+/// How long a message that is answered at once is polled for before its sender sleeps.
+const SPIN: Duration = Duration::from_micros(100);
+/// Looks between two looks at the clock.
+const LOOKS: u32 = 64;
 
 /// The control path of one device.
 pub(crate) struct Control {
@@ -128,6 +134,21 @@ impl Control {
         self.send(message, opcode, parts)?.finish(None)
     }
 
+    /// As [`Self::request`], and polls for a moment before it sleeps.
+    pub(crate) fn request_polling<T: FromBytes + KnownLayout + Immutable>(
+        self: &Arc<Self>,
+        message: &'static str,
+        opcode: u32,
+        body: &(impl IntoBytes + Immutable),
+    ) -> Result<T, DriverError> {
+        let call = self.send(message, opcode, &[body.as_bytes()])?;
+        let payload = match call.poll(SPIN) {
+            Some(payload) => payload?,
+            None => call.finish(None)?,
+        };
+        T::read_from_bytes(&payload).map_err(|_| DriverError::BadAnswer(message))
+    }
+
     /// Sends a message whose answer is a `T`.
     pub(crate) fn request<T: FromBytes + KnownLayout + Immutable>(
         self: &Arc<Self>,
@@ -148,6 +169,23 @@ impl Call {
             TransportError::Timeout { .. } if timeout.is_some() => DriverError::Timeout,
             other => other.into(),
         })
+    }
+
+    /// Looks for the answer for at most `limit` before [`Self::finish`] sleeps for it: for a message that is answered at
+    /// once, and whose sender waits for what it sets going.
+    pub(crate) fn poll(&self, limit: Duration) -> Option<Result<Vec<u8>, DriverError>> {
+        let begun = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                if self.control.slots.is_answered(&self.answer, self.sequence) {
+                    return Some(self.answer());
+                }
+                std::hint::spin_loop();
+            }
+            if begun.elapsed() >= limit {
+                return None;
+            }
+        }
     }
 
     /// Waits, and takes the answer.

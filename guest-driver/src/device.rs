@@ -116,7 +116,8 @@ impl Shared {
         }
     }
 
-    fn allocate(&self, size: u64) -> Result<u64, DriverError> {
+    /// A free range of the address space.
+    pub(crate) fn allocate(&self, size: u64) -> Result<u64, DriverError> {
         let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
         let found = space.iter().find(|&(_, &free)| free >= size).map(|(&start, &free)| (start, free));
         let (start, free) = found.ok_or(DriverError::AddressSpace(size))?;
@@ -127,7 +128,8 @@ impl Shared {
         Ok(start)
     }
 
-    fn release(&self, va: u64, size: u64) {
+    /// Gives a range back.
+    pub(crate) fn release(&self, va: u64, size: u64) {
         let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
         let after = space.remove(&(va + size)).unwrap_or(0);
         let before = space.range(..va).next_back().map(|(&start, &free)| (start, free));

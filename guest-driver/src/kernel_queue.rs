@@ -109,7 +109,8 @@ impl KernelQueue {
 
 impl Drop for KernelQueue {
     fn drop(&mut self) {
-        while !self.pending.is_empty() {
+        // What a suspended context holds is cancelled with its queue.
+        while !self.pending.is_empty() && !self.context.is_suspended() {
             if let Err(error) = self.finish_oldest(None) {
                 log::debug!("a buffer at the end of its queue: {error}");
                 if !self.context.shared().control.transport().is_connected() {

@@ -133,6 +133,18 @@ impl Slots {
         answer
     }
 
+    /// Whether the answer of message `sequence` is there, though its work may not be done.
+    pub(crate) fn is_answered(&self, answer: &Answer, sequence: u64) -> bool {
+        match &*answer.place() {
+            // PAIRS WITH the daemon's release of the sequence in `answer`.
+            Place::InSlot(slot) => {
+                let word = self.page.word(device_page::response(*slot));
+                word.is_some_and(|word| word.load(Ordering::Acquire) == sequence)
+            }
+            Place::Copied(_) => true,
+        }
+    }
+
     /// What the daemon wrote, header and payload, once the message is done.
     pub(crate) fn read(&self, answer: &Answer) -> Vec<u8> {
         match &*answer.place() {

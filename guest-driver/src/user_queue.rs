@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateDoorbell;
@@ -40,9 +39,6 @@ use crate::transport::blob::BlobMemory;
 
 /// Where the ring begins in its buffer, behind the ring control.
 const RING_OFFSET: u64 = 4096;
-
-/// How long the end of a queue waits for its last buffer.
-const LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// How a user-mode queue is made.
 #[derive(Debug, Clone, Copy)]
@@ -217,7 +213,7 @@ impl UserQueue {
         let last_queued = page.word(self.bell.last_queued_offset).ok_or(missing)?;
         last_queued.store(value, Ordering::Release);
         let entry = RingEntry { buffer_va, length, flags: 0, fence_value: value, reserved: 0 };
-        let place = RING_OFFSET + self.written % u64::from(self.entries) * ring::RING_ENTRY_BYTES;
+        let place = RING_OFFSET + ring::place(self.written, self.entries);
         self.ring.write(place, entry.as_bytes())?;
         self.written += 1;
         self.value = value;
@@ -275,7 +271,7 @@ impl UserQueue {
         self.reconnects += 1;
         let named = Named { handle: self.bell.doorbell };
         let connected: Result<DoorbellConnected, _> =
-            self.shared().control.request("CONNECT_DOORBELL", message::CONNECT_DOORBELL, &named);
+            self.shared().control.request_polling("CONNECT_DOORBELL", message::CONNECT_DOORBELL, &named);
         match connected {
             Ok(connected) => {
                 self.most_turns = self.most_turns.max(connected.turns);
@@ -294,13 +290,7 @@ impl UserQueue {
 impl Drop for UserQueue {
     fn drop(&mut self) {
         let shared = self.context.shared();
-        // Work that was rung still runs to its end (UMS-126, UMS-146); a device in error ends it.
-        if shared.control.transport().is_connected()
-            && shared.check().is_ok()
-            && let Err(error) = self.last().wait(Some(LAST_WAIT))
-        {
-            log::debug!("the last buffer of a queue: {error}");
-        }
+        // Answered when what was rung has run to its end (UMS-126, UMS-146).
         destroy(shared, "DESTROY_DOORBELL", message::DESTROY_DOORBELL, self.bell.doorbell);
         destroy(shared, "DESTROY_QUEUE", message::DESTROY_QUEUE, self.created.queue);
     }

@@ -87,6 +87,8 @@ pub struct SegmentId(pub u16);
 impl SegmentId {
     /// The video memory of the vGPU.
     pub const VRAM: Self = Self(0);
+    /// The values of the VM's native fences, a page each ([`crate::engine::fences`]).
+    pub const FENCES: Self = Self(Self::LIMIT - 1);
     /// Segments that a vGPU can have.
     pub const LIMIT: u16 = 1 << 12;
 }

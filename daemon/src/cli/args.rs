@@ -16,6 +16,7 @@ use super::doorbells::parse_nodes;
 use super::size::parse_size;
 use crate::doorbell::modes::DoorbellModes;
 use crate::host::start::VgpuOptions;
+use crate::operator::verb::Verb;
 
 /// Campanile: a host daemon that gives virtual machines a paravirtual GPU.
 #[derive(Debug, Parser)]
@@ -31,6 +32,8 @@ pub struct Arguments {
 pub enum Command {
     /// Serve vGPUs to VMMs.
     Serve(ServeArguments),
+    /// Ask something of a daemon that serves.
+    Ctl(CtlArguments),
     /// Start a daemon, attach a guest, render a Mandelbrot picture, check it, and measure.
     Demo(MeasureArguments),
     /// Measure.
@@ -55,9 +58,26 @@ pub struct ServeArguments {
     /// A vGPU: name=NAME,socket=PATH,vram=SIZE. May be given several times.
     #[arg(long, value_name = "SPEC", value_parser = parse_vgpu)]
     pub vgpu: Vec<VgpuOptions>,
+    /// Socket on which `campanile ctl` reaches the daemon; only this user can.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Common settings.
     #[command(flatten)]
     pub engine: EngineArguments,
+}
+
+/// `campanile ctl`.
+#[derive(Debug, Args)]
+pub struct CtlArguments {
+    /// The daemon's control socket, as in `campanile serve --control PATH`.
+    #[arg(long, value_name = "PATH", env = "CAMPANILE_CONTROL")]
+    pub control: PathBuf,
+    /// Print the answer as JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to ask.
+    #[command(subcommand)]
+    pub verb: Verb,
 }
 
 /// Settings of engines.
@@ -79,6 +99,9 @@ pub struct EngineArguments {
     /// Milliseconds that work may stand still, or hold a node that another vGPU wants, before its engine is reset.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 2000)]
     pub tdr_timeout: u64,
+    /// Milliseconds that all engines of a vGPU sleep before it goes to D3, and its engine processes end; 0 for never.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000)]
+    pub d3_after: u64,
     /// Use the Vulkan device whose name contains this.
     #[arg(long, value_name = "TEXT")]
     pub vulkan_device: Option<String>,
@@ -109,6 +132,11 @@ impl EngineArguments {
         Duration::from_millis(self.tdr_timeout)
     }
 
+    /// How long to sleep before D3.
+    pub fn d3_after(&self) -> Option<Duration> {
+        (self.d3_after != 0).then(|| Duration::from_millis(self.d3_after))
+    }
+
     /// The same settings as arguments of `campanile serve`.
     pub fn to_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec![
@@ -120,6 +148,8 @@ impl EngineArguments {
             self.spin.to_string().into(),
             "--tdr-timeout".into(),
             self.tdr_timeout.to_string().into(),
+            "--d3-after".into(),
+            self.d3_after.to_string().into(),
         ];
         if let Some(nodes) = self.notify {
             arguments.extend(["--notify".into(), nodes.to_string().into()]);

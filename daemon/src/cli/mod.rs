@@ -3,12 +3,15 @@
 //! | command | does |
 //! |---|---|
 //! | `serve` | serves vGPUs to VMMs |
+//! | `ctl` | asks something of a daemon that serves |
 //! | `demo` | starts a daemon, attaches a guest, renders, checks, measures |
 //! | `bench` | measures alone |
 //! | `engine`, `peer` | what daemon and benchmark start by themselves |
 
 pub mod args;
+pub mod ctl;
 pub mod demo;
 pub mod doorbells;
 pub mod serve;
 pub mod size;
+pub mod table;

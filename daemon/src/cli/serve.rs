@@ -45,10 +45,12 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         doorbell_modes: engine.doorbell_modes(),
         spin: engine.spin(),
         timeout: engine.timeout(),
+        d3_after: engine.d3_after(),
         sandbox: !engine.no_sandbox,
         window: !engine.no_window,
         vulkan_device: engine.vulkan_device.clone(),
         program: engine_program(engine)?,
+        control: None,
     })
 }
 
@@ -57,7 +59,8 @@ fn start_host(arguments: ServeArguments) -> anyhow::Result<Host> {
     if let (Some(socket), Some(vram_bytes)) = (arguments.socket, arguments.vram) {
         vgpus.push(VgpuOptions { name: "vgpu0".to_owned(), socket, vram_bytes });
     }
-    Ok(Host::start(host_options(vgpus, &arguments.engine)?)?)
+    let options = host_options(vgpus, &arguments.engine)?;
+    Ok(Host::start(HostOptions { control: arguments.control, ..options })?)
 }
 
 /// Serves within the calling program, as the command line `campanile serve …` says. Its engine processes are

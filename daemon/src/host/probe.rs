@@ -14,6 +14,7 @@ use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::event::Event;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::engine::fences::MAX_FENCES;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
@@ -36,7 +37,8 @@ pub fn probe_compute(program: &Program, vulkan_device: Option<String>, sandbox: 
         sandbox,
         vulkan_device,
     };
-    let memory = Memory { vram: &vram, tables: &tables, grant: &grant };
+    let fences = create_memfd("campanile-probe", u64::from(MAX_FENCES) * PAGE_SIZE)?;
+    let memory = Memory { vram: &vram, tables: &tables, fences: &fences, grant: &grant };
     let engine = EngineProcess::spawn(program, &start, memory)?;
     let begun = Instant::now();
     loop {

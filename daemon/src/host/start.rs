@@ -12,6 +12,10 @@ use super::probe::probe_compute;
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
 use crate::front::gpu::device::GpuDevice;
+use crate::operator::desk;
+use crate::operator::desk::Desk;
+use crate::operator::socket::ControlSocket;
+use crate::orders::Orders;
 use crate::session::config::Compute;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
@@ -44,6 +48,8 @@ pub struct HostOptions {
     pub spin: Duration,
     /// How long work may stand still, or keep a node that another vGPU wants.
     pub timeout: Duration,
+    /// How long all engines of a vGPU sleep before it goes to D3; never for none.
+    pub d3_after: Option<Duration>,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
     /// Whether guests are offered a window onto video memory, where the VMM can show one.
@@ -52,6 +58,8 @@ pub struct HostOptions {
     pub vulkan_device: Option<String>,
     /// What engines are started from.
     pub program: Program,
+    /// Where the operator's socket is, if there is one.
+    pub control: Option<PathBuf>,
 }
 
 /// Smallest video memory: aperture and local memory of a few MiB.
@@ -77,6 +85,9 @@ pub enum HostError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The operator's socket could not be set up.
+    #[error("control socket")]
+    Control(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The daemon itself could not be set up.
     #[error("starting the daemon")]
     System(#[from] io::Error),
@@ -99,6 +110,8 @@ pub struct Vgpu {
 /// A daemon that serves. Dropping it ends every session.
 #[derive(Debug)]
 pub struct Host {
+    /// Where the operator asks; the first to go, while there still is somebody to answer for.
+    pub control: Option<ControlSocket>,
     /// Its vGPUs.
     pub vgpus: Vec<Vgpu>,
     /// Whether it computes.
@@ -146,7 +159,9 @@ impl Host {
             Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
         }
         let mut vgpus = Vec::with_capacity(options.vgpus.len());
+        let mut known = Vec::with_capacity(options.vgpus.len());
         for vgpu in &options.vgpus {
+            let orders = Arc::new(Orders::new()?);
             let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
             let config = Arc::new(Config {
                 name: vgpu.name.clone(),
@@ -155,12 +170,15 @@ impl Host {
                 doorbell_modes: options.doorbell_modes,
                 notify: Arc::clone(&notify),
                 spin: options.spin,
+                timeout: options.timeout,
+                d3_after: options.d3_after,
                 sandbox: options.sandbox,
                 window: options.window,
                 vulkan_device: options.vulkan_device.clone(),
                 program: options.program.clone(),
                 compute: compute.clone(),
                 supervisor: Arc::clone(&supervisor),
+                orders: Arc::clone(&orders),
             });
             let counters = Arc::new(Counters::default());
             let shell_counters = Arc::new(ShellCounters::default());
@@ -177,9 +195,22 @@ impl Host {
                 vgpu.vram_bytes >> 20,
                 vgpu.socket.display()
             );
+            known.push(desk::Vgpu {
+                name: vgpu.name.clone(),
+                socket: vgpu.socket.clone(),
+                vram_bytes: vgpu.vram_bytes,
+                orders,
+                counters: Arc::clone(&counters),
+                shell_counters: Arc::clone(&shell_counters),
+            });
             vgpus.push(Vgpu { name: vgpu.name.clone(), counters, shell_counters, notify, socket });
         }
-        Ok(Self { vgpus, compute })
+        let control = options.control.as_deref().map(|path| ControlSocket::spawn(path, Desk::new(known)));
+        let control = control.transpose().map_err(|error| HostError::Control(error.into()))?;
+        if let Some(control) = &control {
+            log::info!("control socket: {}", control.path().display());
+        }
+        Ok(Self { control, vgpus, compute })
     }
 }
 

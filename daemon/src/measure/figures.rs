@@ -17,6 +17,10 @@ pub struct Figures {
     pub km_rtt_ns: Percentiles,
     /// Two processes, two eventfds, both blocking.
     pub eventfd_rtt_ns: Percentiles,
+    /// An engine asleep (F1): first ring to progress fence, with the reconnect.
+    pub f1_wake_ns: Percentiles,
+    /// A process asleep on an eventfd: signal to the word that it stores; measured in turn with the one above.
+    pub bare_wake_ns: Percentiles,
     /// Empty buffers a second through one user-mode queue, pipelined.
     pub um_per_s: u64,
     /// User-mode submissions for the next two figures.
@@ -45,6 +49,9 @@ impl fmt::Display for Figures {
         writeln!(f, "kernel-mode round trip     {}   {km:.1} x eventfd", self.km_rtt_ns)?;
         let faster = ratio(self.km_rtt_ns.p50, self.um_rtt_ns.p50);
         writeln!(f, "user mode is faster by     {faster:.0} x")?;
+        writeln!(f, "bare wake-up               {}", self.bare_wake_ns)?;
+        let wake = ratio(self.f1_wake_ns.p50, self.bare_wake_ns.p50);
+        writeln!(f, "wake-up of an engine       {}   {wake:.1} x bare", self.f1_wake_ns)?;
         if let Some(dispatch) = self.um_dispatch_ns {
             writeln!(f, "smallest dispatch          {dispatch}")?;
         }

@@ -19,6 +19,8 @@ use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::PAGE_SIZE;
 use rustix::event::EventfdFlags;
 
+/// Where in the page the peer counts its wake-ups.
+const WOKEN: u64 = 64;
 /// Ends the game.
 const OVER: u64 = u64::MAX;
 /// Looks between two looks at the clock.
@@ -109,6 +111,16 @@ impl Peer {
         write_event(&self.there, 2)?;
         Ok(samples)
     }
+
+    /// One wake-up of the peer, which sleeps on its eventfd: until the word that it stores is seen here, polling.
+    /// After [`Self::eventfd`].
+    pub fn wake(&self, round: u64) -> anyhow::Result<Duration> {
+        let word = self.page.word(WOKEN).context("the shared page has no second line")?;
+        let begun = Instant::now();
+        write_event(&self.there, 1)?;
+        wait_for(word, round)?;
+        Ok(begun.elapsed())
+    }
 }
 
 impl Drop for Peer {
@@ -119,7 +131,7 @@ impl Drop for Peer {
     }
 }
 
-/// `campanile peer`: plays over the channel's page, then over its eventfds, then ends.
+/// `campanile peer`: plays over the channel's page, then over its eventfds, then is woken until it is killed.
 pub fn play(socket: OwnedFd) -> anyhow::Result<()> {
     let channel = Channel::from_socket(socket);
     let received = channel.receive::<()>(true)?.context("no game")?;
@@ -135,5 +147,9 @@ pub fn play(socket: OwnedFd) -> anyhow::Result<()> {
     while read_event(&there)? == 1 {
         write_event(&back, 1)?;
     }
-    Ok(())
+    let woken = page.word(WOKEN).context("the shared page has no second line")?;
+    loop {
+        let count = read_event(&there)?;
+        woken.store(woken.load(Ordering::Relaxed) + count, Ordering::Release);
+    }
 }

@@ -18,6 +18,7 @@ use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use campanile_protocol::capset::NODE_COMPUTE;
 use campanile_protocol::capset::NODE_FLAG_AVAILABLE;
+use campanile_protocol::queue::doorbell::DoorbellStatus;
 
 use super::cpu_time;
 use super::doorbells;
@@ -27,6 +28,11 @@ use super::peer::Peer;
 /// Submissions under way while pipelining: fewer than the ring has entries.
 const WINDOW: usize = 128;
 
+/// How long an engine, and a bare process, has nothing to do before it is woken: longer than an engine polls.
+const SLEEP: Duration = Duration::from_millis(6);
+/// How long an engine may take to fall asleep.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
@@ -34,6 +40,7 @@ pub struct Effort {
     blocking: u64,
     submissions: u64,
     dispatches: u64,
+    wake_ups: u64,
     idle: Option<Duration>,
     /// Of the figures about many doorbells and few.
     pub doorbells: doorbells::Effort,
@@ -46,6 +53,7 @@ impl Effort {
         blocking: 20_000,
         submissions: 100_000,
         dispatches: 2_000,
+        wake_ups: 300,
         idle: Some(Duration::from_secs(3)),
         doorbells: doorbells::Effort { round_trips: 200_000, retries: 10_000, storm: 200 },
     };
@@ -55,6 +63,7 @@ impl Effort {
         blocking: 2_000,
         submissions: 20_000,
         dispatches: 200,
+        wake_ups: 40,
         idle: None,
         doorbells: doorbells::Effort { round_trips: 20_000, retries: 1_000, storm: 20 },
     };
@@ -103,6 +112,27 @@ fn kernel_round_trips(device: &Device, rounds: u64) -> anyhow::Result<Vec<Durati
     Ok(samples)
 }
 
+/// Wake-ups of a sleeping engine, and of a bare process, in turn: both have slept for as long, and both are waited
+/// for by the same thread, which polls.
+fn wake_ups(queue: &mut UserQueue, peer: &Peer, rounds: u64) -> anyhow::Result<(Percentiles, Percentiles)> {
+    let empty = CommandBuffer::new();
+    let (mut engine, mut bare) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        std::thread::sleep(SLEEP);
+        let waiting = Instant::now();
+        while queue.status() != Some(DoorbellStatus::DisconnectedRetry) {
+            anyhow::ensure!(waiting.elapsed() < PATIENCE, "the engine does not go to sleep");
+            std::thread::sleep(SLEEP);
+        }
+        let begun = Instant::now();
+        queue.submit(&empty)?.spin()?;
+        engine.push(begun.elapsed());
+        std::thread::sleep(SLEEP);
+        bare.push(peer.wake(round)?);
+    }
+    Ok((Percentiles::of(engine), Percentiles::of(bare)))
+}
+
 fn dispatch_round_trips(device: &Device, rounds: u64) -> anyhow::Result<Vec<Duration>> {
     let kernel = device.create_kernel(&KernelSource::wgsl(
         "@group(0) @binding(0) var<storage, read_write> data: array<u32>;
@@ -131,6 +161,7 @@ pub fn measure(socket: &Path, pid: u32, effort: Effort) -> anyhow::Result<Figure
     let um_rtt_ns = Percentiles::of(user_round_trips(&mut queue, &empty, effort.polled)?);
 
     let eventfd_rtt_ns = Percentiles::of(peer.eventfd(effort.blocking)?);
+    let (f1_wake_ns, bare_wake_ns) = wake_ups(&mut queue, &peer, effort.wake_ups)?;
     drop(peer);
     let km_rtt_ns = Percentiles::of(kernel_round_trips(&device, effort.blocking)?);
 
@@ -161,6 +192,8 @@ pub fn measure(socket: &Path, pid: u32, effort: Effort) -> anyhow::Result<Figure
         pingpong_ns,
         um_rtt_ns,
         km_rtt_ns,
+        f1_wake_ns,
+        bare_wake_ns,
         eventfd_rtt_ns,
         um_per_s: effort.submissions.saturating_mul(1_000_000_000) / nanoseconds,
         um_submissions: effort.submissions,

@@ -9,6 +9,7 @@ use campanile_host_gpu::engine::message::Start;
 
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
+use crate::orders::Orders;
 use crate::supervisor::thread::Supervisor;
 
 /// Whether the machine can compute.
@@ -35,6 +36,10 @@ pub struct Config {
     pub notify: Arc<NotifySwitch>,
     /// How long an engine spins without work before F1.
     pub spin: Duration,
+    /// How long work may stand still (TDR-13).
+    pub timeout: Duration,
+    /// How long all engines sleep before the device goes to D3; never for none.
+    pub d3_after: Option<Duration>,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
     /// Whether the front-end is offered a window onto video memory.
@@ -47,6 +52,8 @@ pub struct Config {
     pub compute: Compute,
     /// Who gives turns.
     pub supervisor: Arc<Supervisor>,
+    /// What the operator asks of it.
+    pub orders: Arc<Orders>,
 }
 
 impl Config {

@@ -21,7 +21,6 @@ use zerocopy::IntoBytes;
 
 use super::control::Checked;
 use super::counters::count;
-use super::objects::NODES;
 use super::objects::node_index;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -56,6 +55,7 @@ impl Session {
     pub(super) fn connect_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
         let device = self.device(origin.context)?;
         let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
+        (!doorbell.is_draining).or(Status::Busy)?;
         match doorbell.state.connect() {
             Connect::Already => Ok(Handled::with(&self.publish(origin.context, message.handle, 0)?)),
             Connect::Refused => Err(Status::DeviceLost.into()),
@@ -73,7 +73,7 @@ impl Session {
     }
 
     /// Serves whoever is in line for doorbells of `node`, as far as that is possible now; the timer sees to the rest.
-    fn serve_connects(&mut self, node: NodeKind) {
+    pub(super) fn serve_connects(&mut self, node: NodeKind) {
         loop {
             let Some(connect) = self.engines[node_index(node)].line.first().copied() else { return };
             let now = Instant::now();
@@ -98,14 +98,6 @@ impl Session {
         }
     }
 
-    /// The timer went off.
-    pub(super) fn timer_event(&mut self) {
-        self.timer.take();
-        for node in NODES {
-            self.serve_connects(node);
-        }
-    }
-
     /// Where a doorbell can be connected; a slot that is handed out is nobody's any more. `None`: it is connected.
     fn find_place(
         &mut self,
@@ -115,6 +107,7 @@ impl Session {
     ) -> Result<Option<Found>, Refused> {
         let device = self.active_device(connect.origin.context)?;
         let doorbell = device.doorbells.get(connect.doorbell).ok_or(Status::InvalidHandle)?;
+        (!doorbell.is_draining).or(Status::Busy)?;
         match doorbell.state.connect() {
             Connect::Already => return Ok(None),
             Connect::Refused => return Err(Status::DeviceLost.into()),
@@ -173,11 +166,15 @@ impl Session {
         match place {
             Place::Own(slot) => {
                 running.connect_doorbell(slot, hw_queue, process, cell);
+                self.to_poke[node_index(node)] = true;
                 let progress = running.queue_completed(hw_queue);
                 let holder = Holder { context, doorbell: connect.doorbell };
                 engine.slots.hold(slot, holder, progress, now);
             }
-            Place::Shared(entry) => running.connect_doorbell(entry, hw_queue, process, cell),
+            Place::Shared(entry) => {
+                running.connect_doorbell(entry, hw_queue, process, cell);
+                self.to_poke[node_index(node)] = true;
+            }
             Place::Notified => running.connect_notified(hw_queue),
         }
         self.connect_rate.take(now);

@@ -21,6 +21,7 @@ use super::reply::Origin;
 use super::reply::Outcome;
 use super::reply::Refused;
 use super::state::Session;
+use super::suspends::Holds;
 
 impl Session {
     /// CREATE_CONTEXT; waits for the node's engine to start.
@@ -36,7 +37,20 @@ impl Session {
             return Ok(self.wait_for_engine(origin, node, message::CREATE_CONTEXT, bytes));
         }
         self.ensure_presence(origin.context, node)?;
-        let context = Context { node, software_queue: VecDeque::new(), listed: false, queues: 0 };
+        let engine = self.engines[node_index(node)].process_mut().ok_or(Status::DeviceLost)?;
+        let entry = engine
+            .create_context()
+            .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
+        let context = Context {
+            node,
+            software_queue: VecDeque::new(),
+            listed: false,
+            is_parked: false,
+            entry: Some(entry),
+            held: Holds::default(),
+            queues: 0,
+        };
+        // There is room: it was looked for above.
         let handle =
             self.device_mut(origin.context)?.contexts.insert(context).ok_or(Status::OutOfResources)?;
         Ok(Handled::with(&Created { handle }))
@@ -76,7 +90,14 @@ impl Session {
         let device = self.device_mut(origin.context)?;
         let context = device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         (context.queues == 0).or(Status::Busy)?;
+        let (node, entry) = (context.node, context.entry);
         device.contexts.remove(message.handle);
+        self.refuse_suspends(Status::InvalidHandle, |of| {
+            of.context == origin.context && of.handle == message.handle
+        });
+        if let Some((engine, entry)) = self.engines[node_index(node)].process_mut().zip(entry) {
+            engine.destroy_context(entry);
+        }
         Ok(Handled::done())
     }
 }

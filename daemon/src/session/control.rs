@@ -3,13 +3,18 @@
 use campanile_protocol::control::frame;
 use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::message;
+use campanile_protocol::control::native_fence;
 use campanile_protocol::control::status::Status;
+use std::time::Instant;
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::KnownLayout;
 
 use super::counters::count;
 use super::objects::Device;
+use super::objects::NODES;
+use super::objects::node_index;
+use super::power::wakes;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -104,10 +109,29 @@ impl Session {
     /// Handles one message and answers it, unless it is parked.
     pub(super) fn handle(&mut self, origin: Origin, opcode: u32, bytes: &[u8]) {
         count(&self.counters.control_messages);
-        match self.dispatch(origin, opcode, bytes) {
+        self.quiet_since = self.quiet_since.map(|_| Instant::now());
+        let woken = wakes(opcode) && self.leave_d3();
+        let outcome = self.dispatch(origin, opcode, bytes);
+        if woken {
+            self.resume_from_d3();
+        }
+        match outcome {
             Ok(Handled::Now(payload)) => self.answer(origin, Ok(payload)),
             Ok(Handled::Parked) => {}
             Err(refused) => self.answer(origin, Err(refused)),
+        }
+        self.poke_engines();
+    }
+
+    /// Wakes the engines whose doorbells were connected: after the guest has its answer, since on a machine with few
+    /// CPUs an engine that wakes takes the one that this thread runs on.
+    pub(super) fn poke_engines(&mut self) {
+        for node in NODES {
+            if std::mem::take(&mut self.to_poke[node_index(node)])
+                && let Some(process) = self.engines[node_index(node)].process()
+            {
+                process.poke();
+            }
         }
     }
 
@@ -120,6 +144,7 @@ impl Session {
                 | message::DESTROY_DOORBELL
                 | message::DESTROY_KERNEL
                 | message::UNMAP_MEMORY
+                | native_fence::CLOSE_NATIVE_FENCE
                 | message::QUERY_CAPS
         );
         if !ends && opcode != message::CREATE_DEVICE {
@@ -145,7 +170,15 @@ impl Session {
             message::CREATE_KERNEL => self.create_kernel(origin, bytes),
             message::DESTROY_KERNEL => self.destroy_kernel(origin, &body(bytes)?),
             message::SUBMIT => self.submit_buffer(origin, &body(bytes)?),
+            message::SUSPEND_CONTEXT => self.suspend_context(origin, &body(bytes)?),
+            message::RESUME_CONTEXT => self.resume_context(origin, &body(bytes)?),
             message::WAIT_FENCE => self.wait_fence(origin, &body(bytes)?),
+            native_fence::CREATE_NATIVE_FENCE => self.create_native_fence(origin, &body(bytes)?),
+            native_fence::OPEN_NATIVE_FENCE => self.open_native_fence(origin, &body(bytes)?),
+            native_fence::CLOSE_NATIVE_FENCE => self.close_native_fence(origin, &body(bytes)?),
+            native_fence::WAIT_NATIVE_FENCE => self.wait_native_fence(origin, &body(bytes)?),
+            native_fence::SIGNAL_NATIVE_FENCE => self.signal_native_fence(origin, &body(bytes)?),
+            native_fence::QUERY_NATIVE_FENCE => self.query_native_fence(origin, &body(bytes)?),
             _ => Err(Status::UnknownMessage.into()),
         }
     }

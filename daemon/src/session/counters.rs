@@ -24,14 +24,39 @@ pub struct Counters {
     pub found_by_look: AtomicU64,
     /// Transitions of an engine to F1.
     pub f1_transitions: AtomicU64,
+    /// Transitions of the device to D3.
+    pub d3_transitions: AtomicU64,
     /// Kernel-mode submissions.
     pub submissions: AtomicU64,
+    /// Last-queued words behind what was done (UMS-88).
+    pub last_queued_errors: AtomicU64,
     /// Devices put in error.
     pub devices_lost: AtomicU64,
     /// Engines reset: replaced, with nobody lost but whose work they ran.
     pub engines_reset: AtomicU64,
     /// Engines lost with all their devices.
     pub engines_lost: AtomicU64,
+}
+
+impl Counters {
+    /// All counts, by name.
+    pub fn all(&self) -> [(&'static str, u64); 12] {
+        [
+            ("refused_commands", &self.refused_commands),
+            ("control_messages", &self.control_messages),
+            ("refused_messages", &self.refused_messages),
+            ("connects", &self.connects),
+            ("victims", &self.victims),
+            ("f1_transitions", &self.f1_transitions),
+            ("d3_transitions", &self.d3_transitions),
+            ("submissions", &self.submissions),
+            ("last_queued_errors", &self.last_queued_errors),
+            ("devices_lost", &self.devices_lost),
+            ("engines_reset", &self.engines_reset),
+            ("engines_lost", &self.engines_lost),
+        ]
+        .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
+    }
 }
 
 /// One more.

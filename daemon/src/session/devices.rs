@@ -25,6 +25,7 @@ use super::control::body;
 use super::objects::Device;
 use super::objects::MAX_CONTEXTS;
 use super::objects::MAX_KERNELS;
+use super::objects::MAX_OPEN_FENCES;
 use super::objects::NODES;
 use super::objects::node_index;
 use super::page::DevicePage;
@@ -115,6 +116,9 @@ impl Session {
             status: device_page::DEVICE_ACTIVE,
             paging_issued: 0,
             waits: Vec::new(),
+            fences: Table::new(MAX_OPEN_FENCES),
+            native_waits: Vec::new(),
+            gpu_waits: Vec::new(),
         });
         let bytes = device_page::DEVICE_PAGE_BYTES;
         let mapped = self.map_range(origin.context, message.page_va, page, message.page_offset, bytes, true);
@@ -177,12 +181,20 @@ impl Session {
                 process.destroy_process(entry);
             }
         }
+        for (_, context) in device.contexts.iter() {
+            if let Some((process, entry)) =
+                self.engines[node_index(context.node)].process_mut().zip(context.entry)
+            {
+                process.destroy_context(entry);
+            }
+        }
         self.disown_buffers(context);
         self.forget_kernels(&device);
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
         held.push(device.page.allocation);
         let barrier = Barrier::raise(&mut self.engines);
+        self.close_fences_of(&device, barrier);
         self.after(barrier, Action::DestroyRoot(device.root));
         self.after(barrier, Action::Release(held));
     }

@@ -4,6 +4,7 @@
 //! (UMS-67, UMS-70).
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
@@ -66,6 +67,8 @@ impl Session {
         let device = self.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         let node = queue.node;
+        let entry = device.contexts.get(queue.context).and_then(|context| context.entry);
+        let context = entry.ok_or(Status::DeviceLost)?;
         let flags = if queue.is_exempt { QUEUE_EXEMPT } else { 0 };
         let completed = match queue.kind {
             QueueKind::Ordinary { .. } => return Err(Status::InvalidParameter.into()),
@@ -95,6 +98,8 @@ impl Session {
             process,
             fence_index: index,
             flags,
+            context,
+            reserved: 0,
         };
         let hw_queue = engine
             .create_hw_queue(entry)
@@ -103,6 +108,7 @@ impl Session {
             queue: message.queue,
             node,
             state: DoorbellState::Retry,
+            is_draining: false,
             was_connected: false,
             notify: message.flags & DOORBELL_NOTIFY != 0,
             hw_queue: Some(hw_queue),
@@ -174,7 +180,7 @@ impl Session {
         self.config.notify.take();
         for node in NODES {
             let always = self.config.notify.is_on(node_index(node));
-            for holder in self.doorbells_of(node) {
+            for holder in self.connected_doorbells_of(node) {
                 let device = self.device(holder.context).ok();
                 let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
                 let misfits = doorbell.is_some_and(|doorbell| match doorbell.state {
@@ -235,25 +241,45 @@ impl Session {
         }
     }
 
-    /// DESTROY_DOORBELL (UMS-78, UMS-79).
+    /// DESTROY_DOORBELL (UMS-78, UMS-79): disconnects, and waits for what was rung (UMS-126).
     pub(super) fn destroy_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
-        self.device(origin.context)?.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
-        self.retry_doorbell(Holder { context: origin.context, doorbell: message.handle });
-        let device = self.device_mut(origin.context)?;
-        let doorbell = device.doorbells.remove(message.handle).ok_or(Status::InvalidHandle)?;
+        let device = self.device(origin.context)?;
+        let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
+        (!doorbell.is_draining).or(Status::Busy)?;
+        let holder = Holder { context: origin.context, doorbell: message.handle };
+        self.retry_doorbell(holder);
+        if self.drain(origin, holder)? {
+            return Ok(Handled::Parked);
+        }
+        let origin = self.park(origin);
+        self.remove_doorbell(origin, holder);
+        Ok(Handled::Parked)
+    }
+
+    /// Forgets a doorbell that is disconnected, and its queue with the engine. Answered when the engine has let go of the
+    /// ring: the guest may use that memory for something else then.
+    pub(super) fn remove_doorbell(&mut self, origin: Origin, holder: Holder) {
+        let device = self.device_mut(holder.context).ok();
+        let removed =
+            device.and_then(|device| Some((device.root, device.doorbells.remove(holder.doorbell)?)));
+        let Some((root, doorbell)) = removed else {
+            // Gone with its device.
+            return self.end_item(origin.context, origin.ring, origin.item);
+        };
         let engine = self.engines[node_index(doorbell.node)].process_mut();
         let reached = engine.zip(doorbell.hw_queue).map_or(0, |(engine, hw_queue)| {
             engine.destroy_hw_queue(hw_queue);
             engine.queue_completed(hw_queue)
         });
-        if let Some(queue) = self.device_mut(origin.context)?.queues.get_mut(doorbell.queue)
+        let device = self.device_mut(holder.context).ok();
+        if let Some(queue) = device.and_then(|device| device.queues.get_mut(doorbell.queue))
             && let QueueKind::UserMode { completed, .. } = queue.kind
         {
             queue.kind = QueueKind::UserMode { doorbell: None, completed: completed.max(reached) };
         }
         let barrier = Barrier::raise(&mut self.engines);
         self.after(barrier, Action::Release(vec![doorbell.ring, doorbell.control]));
-        Ok(Handled::done())
+        self.after(barrier, Action::Reply { origin, root });
     }
 
     /// NOTIFY: valid for any queue of the process; the engine looks at its rings (UMS-94, UMS-96).
@@ -279,26 +305,36 @@ impl Session {
         Ok(Handled::done())
     }
 
-    /// TRANSITION_TO_F1: every doorbell of the engine is disconnected first, then it may sleep (UMS-118). Other
-    /// engines' doorbells stay (UMS-119).
-    pub(super) fn engine_to_f1(&mut self, node: NodeKind) {
-        for holder in self.doorbells_of(node) {
+    /// Disconnects every doorbell of a node with RETRY.
+    pub(super) fn disconnect_all(&mut self, node: NodeKind) {
+        for holder in self.connected_doorbells_of(node) {
             self.retry_doorbell(holder);
-        }
-        let process = self.engines[node_index(node)].process_mut();
-        if process.is_some_and(EngineProcess::allow_f1) {
-            count(&self.counters.f1_transitions);
         }
     }
 
-    fn doorbells_of(&self, node: NodeKind) -> Vec<Holder> {
+    /// TRANSITION_TO_F1: every doorbell of the engine is disconnected first, then it may sleep (UMS-118). Other
+    /// engines' doorbells stay (UMS-119).
+    pub(super) fn engine_to_f1(&mut self, node: NodeKind) {
+        self.disconnect_all(node);
+        let process = self.engines[node_index(node)].process_mut();
+        if process.is_some_and(EngineProcess::allow_f1) {
+            count(&self.counters.f1_transitions);
+            self.quiet_since = Some(Instant::now());
+            self.set_timer();
+        }
+    }
+
+    /// The doorbells of a node that are connected.
+    pub(super) fn connected_doorbells_of(&self, node: NodeKind) -> Vec<Holder> {
         let devices = self.processes.iter().filter_map(|(context, process)| {
             let device = process.device.as_ref()?;
             device.presence[node_index(node)].map(|_| (*context, device))
         });
         devices
             .flat_map(|(context, device)| {
-                let of_node = device.doorbells.iter().filter(move |(_, bell)| bell.node == node);
+                let of_node = device.doorbells.iter().filter(move |(_, bell)| {
+                    bell.node == node && matches!(bell.state, DoorbellState::Connected(_))
+                });
                 of_node.map(move |(doorbell, _)| Holder { context, doorbell })
             })
             .collect()
@@ -322,7 +358,10 @@ impl Session {
             self.engines[node_index(node)].process().and_then(|process| process.queue_fault(hw_queue));
         match fault {
             Some((fault, address)) => self.fault_device(context, queue, fault, address),
-            None => self.release_waiters(context, queue),
+            None => {
+                self.release_waiters(context, queue);
+                self.look_at_drains();
+            }
         }
     }
 

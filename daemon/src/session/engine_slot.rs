@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   Off ──first use──▶ Starting ──Started──▶ Running ──gone, hung──▶ Starting (over the same shared block)
-//!    ▲                     └──Refused──┐          └── too often ──┐
-//!    └─────────────────────────────────┴──────────────────────────┘
+//!    ▲                     └──Refused──┐          │ └── too often ──┐
+//!    └─────────────────────────────────┼──────────┼────────────────┘
+//!                  Starting ◀──D0── Parked ◀──D3──┘
 //! ```
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::adapter::program::Program;
@@ -46,6 +48,8 @@ pub struct WaitingMessage {
 pub struct InFlight {
     /// The engine's fence id.
     pub fence_id: u64,
+    /// Suspends of its context before it was handed over.
+    pub suspends: u64,
     /// The virtio-gpu context that it belongs to, and the buffer; none once its device has ended.
     pub owner: Option<(u32, Buffer)>,
 }
@@ -55,6 +59,8 @@ enum Life {
     Off,
     Starting(EngineProcess),
     Running(EngineProcess),
+    /// In D3: the process has ended, its shared block stays.
+    Parked(EngineProcess),
 }
 
 /// One node's engine, or its place.
@@ -74,6 +80,8 @@ pub struct EngineSlot {
     pub in_flight: VecDeque<InFlight>,
     /// Last fence id given.
     pub last_fence_id: u64,
+    /// Kernel-mode buffers taken, ever.
+    pub taken: u64,
     /// Segments that it was told of and has not mapped yet.
     pub segments_outstanding: BTreeSet<SegmentId>,
     /// Requests that it has not read yet.
@@ -101,6 +109,7 @@ impl EngineSlot {
             run_list: VecDeque::new(),
             in_flight: VecDeque::new(),
             last_fence_id: 0,
+            taken: 0,
             segments_outstanding: BTreeSet::new(),
             outbox: Outbox::default(),
             waiting: Vec::new(),
@@ -115,15 +124,20 @@ impl EngineSlot {
     pub fn process(&self) -> Option<&EngineProcess> {
         match &self.life {
             Life::Off => None,
-            Life::Starting(process) | Life::Running(process) => Some(process),
+            Life::Starting(process) | Life::Running(process) | Life::Parked(process) => Some(process),
         }
+    }
+
+    /// Whether a process is there that can be told something.
+    pub fn hears(&self) -> bool {
+        matches!(self.life, Life::Starting(_) | Life::Running(_))
     }
 
     /// The process, to change.
     pub fn process_mut(&mut self) -> Option<&mut EngineProcess> {
         match &mut self.life {
             Life::Off => None,
-            Life::Starting(process) | Life::Running(process) => Some(process),
+            Life::Starting(process) | Life::Running(process) | Life::Parked(process) => Some(process),
         }
     }
 
@@ -177,12 +191,30 @@ impl EngineSlot {
         self.is_successor = true;
         match std::mem::replace(&mut self.life, Life::Off) {
             Life::Off => Err(io::Error::other("there is no process to replace")),
-            Life::Starting(mut process) | Life::Running(mut process) => {
+            Life::Starting(mut process) | Life::Running(mut process) | Life::Parked(mut process) => {
                 let revived = process.revive(program, start, memory);
                 self.life = Life::Starting(process);
                 revived
             }
         }
+    }
+
+    /// Ends the process of an engine that runs nothing; what the shared block says stays, for the next (D3).
+    pub fn park(&mut self) {
+        self.life = match std::mem::replace(&mut self.life, Life::Off) {
+            Life::Running(mut process) => {
+                process.reset_engine();
+                Life::Parked(process)
+            }
+            other => other,
+        };
+        self.is_successor = true;
+        self.outbox = Outbox::default();
+    }
+
+    /// Whether its process was ended for D3.
+    pub fn is_parked(&self) -> bool {
+        matches!(self.life, Life::Parked(_))
     }
 
     /// What tells that it hung.

@@ -17,6 +17,7 @@ use rustix::event::epoll;
 use super::config::Compute;
 use super::config::Config;
 use super::counters::count;
+use super::fence_table::FenceTable;
 use super::objects::NODES;
 use super::objects::node_index;
 use super::reply::Refused;
@@ -35,6 +36,8 @@ pub enum Wakeup {
     Alarm(NodeKind),
     /// The session's timer.
     Timer,
+    /// The operator's orders.
+    Orders,
     /// The operator's switch for notify mode.
     Switch,
 }
@@ -47,7 +50,8 @@ impl Wakeup {
             Self::Channel(node) => 2 + node_index(node) as u64,
             Self::Alarm(node) => 4 + node_index(node) as u64,
             Self::Timer => 6,
-            Self::Switch => 8,
+            Self::Orders => 8,
+            Self::Switch => 10,
         }
     }
 
@@ -59,7 +63,8 @@ impl Wakeup {
             1 => Some(Self::Channel(node)),
             2 => Some(Self::Alarm(node)),
             3 => Some(Self::Timer),
-            4 => Some(Self::Switch),
+            4 => Some(Self::Orders),
+            5 => Some(Self::Switch),
             _ => None,
         }
     }
@@ -86,9 +91,10 @@ impl Session {
 
     fn start_engine(&mut self, node: NodeKind) -> io::Result<()> {
         let start = self.config.start_message(node, self.tables.mapping().len());
-        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables);
+        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
         let process = EngineProcess::spawn(&self.config.program, &start, memory)?;
         self.engines[node_index(node)].begin(process);
+        self.announce_native_fences(node);
         if let Err(error) = self.watch_engine(node) {
             self.stop_engine(node);
             return Err(error);
@@ -105,10 +111,12 @@ impl Session {
         config: &'a Config,
         allocations: &'a Allocations,
         tables: &'a PageTables,
+        fences: &'a FenceTable,
     ) -> Memory<'a> {
         Memory {
             vram: allocations.memory().file(),
             tables: tables.file(),
+            fences: fences.file(),
             grant: config.supervisor.grant_event(),
         }
     }
@@ -201,6 +209,7 @@ impl Session {
         let reason = match slot.alarm().take() {
             Some(Hang::NotYielded) => "it did not yield its node in time",
             Some(Hang::NoProgress) => "it made no progress in time",
+            Some(Hang::NotSuspended) => "it did not suspend a context in time",
             None => return,
         };
         if slot.process().is_some() {
@@ -213,6 +222,7 @@ impl Session {
         let index = node_index(node);
         let had_devices = self.engines[index].has_devices();
         if self.revive_engine(node, reason) {
+            self.release_all_waiters();
             return;
         }
         self.stop_engine(node);
@@ -229,6 +239,7 @@ impl Session {
             self.journal.line(Level::Warn, format_args!("{text}"));
             self.lose_devices_of_node(node);
         }
+        self.release_all_waiters();
         self.run_pending();
     }
 

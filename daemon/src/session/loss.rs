@@ -42,7 +42,13 @@ impl Session {
         }
         self.abort_doorbells(context);
         self.cancel_buffers(context);
+        // One that waits in the engine would be reported when another comes behind it, which may be never.
+        self.disown_buffers(context);
         self.refuse_waiting_messages(context);
+        self.refuse_suspends(Status::DeviceLost, |of| of.context == context);
+        self.look_at_drains();
+        self.lose_native_waits(context);
+        self.lose_gpu_waits(context);
         let Ok(device) = self.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.waits) {
             let text = "the device is in error".to_owned();
@@ -80,13 +86,13 @@ impl Session {
         }
         if let Ok(device) = self.device_mut(context) {
             for (_, context) in device.contexts.iter_mut() {
-                context.listed = false;
+                (context.listed, context.is_parked) = (false, false);
             }
         }
     }
 
-    /// The device of these buffers has ended: what its engine says of them concerns nobody, least of all the next
-    /// device of the same process.
+    /// The device of these buffers is in error or has ended: what its engine says of them concerns nobody, least of
+    /// all the next device of the same process.
     pub(super) fn disown_buffers(&mut self, context: u32) {
         let mut ended = Vec::new();
         for slot in &mut self.engines {
@@ -112,9 +118,8 @@ impl Session {
             .collect();
         for context in affected {
             self.put_device_in_error(context, device_page::DEVICE_RESET);
-            // A new process of the engine has never heard of it.
             if let Ok(device) = self.device_mut(context) {
-                device.presence[index] = None;
+                device.forget_engine(node);
             }
         }
     }

@@ -8,10 +8,12 @@ use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::capset;
 use campanile_protocol::device_page;
+use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::handle::Handle;
 
 use super::kernels::KernelSource;
 use super::page::DevicePage;
+use super::suspends::Holds;
 use super::table::Table;
 use super::timeline::Item;
 use super::timeline::Timeline;
@@ -22,6 +24,8 @@ use crate::vidmm::allocations::AllocationId;
 pub const MAX_CONTEXTS: u32 = 1024;
 /// Kernels of one process (MCDM-06).
 pub const MAX_KERNELS: u32 = 1024;
+/// Native fences that one process has open (MCDM-06).
+pub const MAX_OPEN_FENCES: u32 = 1024;
 /// GPU mappings of one process (MCDM-06).
 pub const MAX_MAPPINGS: usize = 64 * 1024;
 /// Buffers in one software queue (MCDM-05, MCDM-06).
@@ -95,14 +99,27 @@ pub struct Device {
     pub status: u64,
     /// Last paging operation begun.
     pub paging_issued: u64,
-    /// Waits for fences under way.
+    /// Waits for progress fences under way.
     pub waits: Vec<Wait>,
+    /// Native fences that it has open.
+    pub fences: Table<OpenFence>,
+    /// Waits of the CPU for native fences under way.
+    pub native_waits: Vec<NativeWait>,
+    /// Waits of parked contexts for native fences.
+    pub gpu_waits: Vec<GpuWait>,
 }
 
 impl Device {
     /// Whether it still works.
     pub fn is_active(&self) -> bool {
         self.status == device_page::DEVICE_ACTIVE
+    }
+
+    /// An engine is gone with all that it knew: the next process of its node has never heard of this device.
+    pub fn forget_engine(&mut self, node: NodeKind) {
+        self.presence[node_index(node)] = None;
+        let of_node = self.contexts.iter_mut().filter(|(_, context)| context.node == node);
+        of_node.for_each(|(_, context)| context.entry = None);
     }
 
     /// The mapping that holds all of `va .. va + size`, and how far into its allocation that is.
@@ -125,6 +142,39 @@ pub struct Wait {
     pub value: u64,
 }
 
+/// A native fence that a guest process has open (UMS-142).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFence {
+    /// The fence's number.
+    pub index: u32,
+    /// Where its page is mapped.
+    pub va: u64,
+}
+
+/// A guest process that waits for a native fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NativeWait {
+    /// Where its answer goes.
+    pub origin: super::reply::Origin,
+    /// The local handle.
+    pub fence: Handle,
+    /// The fence's number.
+    pub index: u32,
+    /// The value.
+    pub value: u64,
+}
+
+/// A context whose first buffer waits for a native fence, outside of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuWait {
+    /// The context.
+    pub context: Handle,
+    /// The fence's number.
+    pub index: u32,
+    /// The value.
+    pub value: u64,
+}
+
 /// One software queue for one node (MCDM-04).
 #[derive(Debug)]
 pub struct Context {
@@ -132,8 +182,14 @@ pub struct Context {
     pub node: NodeKind,
     /// Kernel-mode buffers not yet with the engine.
     pub software_queue: VecDeque<Buffer>,
-    /// Whether the run list of its node names it.
+    /// Whether the run list of its node names it, or something else will see to that.
     pub listed: bool,
+    /// Whether its first buffer waits for a native fence.
+    pub is_parked: bool,
+    /// Its entry in the engine's context table; none once that engine is gone.
+    pub entry: Option<u32>,
+    /// Why it is suspended; not at all, if for no reason.
+    pub held: Holds,
     /// Queues that it has.
     pub queues: u32,
 }
@@ -143,6 +199,10 @@ pub struct Context {
 pub struct Buffer {
     /// The queue that it was submitted to.
     pub queue: Handle,
+    /// The queue's context.
+    pub context: Handle,
+    /// How far it was when the engine handed it back.
+    pub saved: Saved,
     /// GPU virtual address.
     pub va: u64,
     /// Bytes.
@@ -151,6 +211,8 @@ pub struct Buffer {
     pub fence_value: u64,
     /// Whether no timeout holds for it (UMS-27).
     pub is_exempt: bool,
+    /// Counts the buffers of its node: those of a context run in this order.
+    pub order: u64,
     /// Timeline and place on it.
     pub ring: u8,
     /// Place on that timeline.
@@ -196,6 +258,8 @@ pub struct Doorbell {
     pub node: NodeKind,
     /// Where it stands.
     pub state: DoorbellState,
+    /// Whether its end waits for what was rung (UMS-126): it is no longer connected.
+    pub is_draining: bool,
     /// Whether it was ever connected: before that, what is in its ring reaches nobody (UMS-34).
     pub was_connected: bool,
     /// Whether its guest wants to notify after each ring (UMS-51).

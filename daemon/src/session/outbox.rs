@@ -90,7 +90,7 @@ impl Session {
     /// Asks an engine, if there is one. An engine that cannot be asked is lost.
     pub(super) fn post(&mut self, node: NodeKind, request: Request, bytes: &[u8]) {
         let slot = &mut self.engines[node_index(node)];
-        if slot.process().is_some() {
+        if slot.hears() {
             slot.outbox.push(Outgoing::Plain(request, bytes.to_vec()));
             self.flush_outbox(node);
         }
@@ -106,7 +106,7 @@ impl Session {
     /// Tells an engine to map a segment.
     pub(super) fn announce_segment(&mut self, node: NodeKind, id: SegmentId) {
         let slot = &mut self.engines[node_index(node)];
-        if slot.process().is_some() {
+        if slot.hears() {
             slot.segments_outstanding.insert(id);
             slot.outbox.push(Outgoing::Segment(id));
             self.flush_outbox(node);
@@ -117,7 +117,7 @@ impl Session {
     pub(super) fn flush_outbox(&mut self, node: NodeKind) {
         let slot = &mut self.engines[node_index(node)];
         let mut outbox = std::mem::take(&mut slot.outbox);
-        let Some(process) = slot.process() else { return };
+        let Some(process) = slot.process().filter(|_| slot.hears()) else { return };
         let flushed = outbox.send(process, &self.segments).and_then(|is_empty| {
             if outbox.is_watched == is_empty {
                 let flags = if is_empty {

@@ -1,10 +1,13 @@
 //! What waits until every engine has let go.
 
+use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
 use std::sync::atomic::Ordering;
 
 use super::barrier::Barrier;
+use super::objects::node_index;
+use super::reply::Origin;
 use super::state::Session;
 use super::timeline::Token;
 use crate::vidmm::allocations::AllocationId;
@@ -20,6 +23,8 @@ pub enum Action {
     Release(Vec<AllocationId>),
     /// Give the tables of an address space back.
     DestroyRoot(Root),
+    /// Free native fences.
+    FreeFences(Vec<u32>),
     /// Raise a process's paging fence.
     PagingFence {
         /// The virtio-gpu context.
@@ -39,6 +44,13 @@ pub enum Action {
         resource: u32,
         /// What to answer.
         token: Token,
+    },
+    /// Answer a control message with OK.
+    Reply {
+        /// Where its answer goes.
+        origin: Origin,
+        /// The address space of its device: a later device of the same context has another.
+        root: Root,
     },
     /// Answer a command.
     Answer(Token),
@@ -82,6 +94,8 @@ impl Session {
         }
         waiting.append(&mut self.pending);
         self.pending = waiting;
+        self.look_at_power();
+        self.end_liars();
     }
 
     fn act(&mut self, action: Action) {
@@ -91,6 +105,7 @@ impl Session {
                     self.release_allocation(allocation);
                 }
             }
+            Action::FreeFences(indices) => self.free_fences(&indices),
             Action::DestroyRoot(root) => self.tables.destroy_root(root),
             Action::PagingFence { context, root, value } => {
                 let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
@@ -104,25 +119,39 @@ impl Session {
             Action::Move { allocation, target, resource, token } => {
                 self.finish_move(allocation, target, resource, token)
             }
+            Action::Reply { origin, root } => {
+                if self.device(origin.context).is_ok_and(|device| device.root == root) {
+                    self.answer(origin, Ok(Vec::new()));
+                } else {
+                    self.end_item(origin.context, origin.ring, origin.item);
+                }
+            }
             Action::Answer(token) => self.due.push((token, Ok(()))),
         }
     }
 
     /// An engine signalled.
-    pub(super) fn engine_event(&mut self, node: campanile_host_gpu::engine::message::NodeKind) {
-        let index = super::objects::node_index(node);
-        let Some(process) = self.engines[index].process_mut() else { return };
+    pub(super) fn engine_event(&mut self, node: NodeKind) {
+        let Some(process) = self.engines[node_index(node)].process() else { return };
         process.drain_event();
-        let attention = process.take_attention();
         let sleepy = process.wishes_f1();
-        self.counters.found_by_look.fetch_add(process.take_found_by_look(), Ordering::Relaxed);
-        self.collect_completions(node);
-        for queue in attention {
-            self.queue_wants_attention(node, queue);
-        }
+        self.collect_reports(node);
         if sleepy {
             self.engine_to_f1(node);
         }
         self.run_pending();
+    }
+
+    /// Takes whatever an engine has reported in its shared block; also of a process that has ended.
+    pub(super) fn collect_reports(&mut self, node: NodeKind) {
+        let Some(process) = self.engines[node_index(node)].process_mut() else { return };
+        let attention = process.take_attention();
+        self.counters.found_by_look.fetch_add(process.take_found_by_look(), Ordering::Relaxed);
+        self.collect_completions(node);
+        self.collect_suspends(node);
+        for queue in attention {
+            self.queue_wants_attention(node, queue);
+        }
+        self.read_signalled(node);
     }
 }

@@ -49,6 +49,7 @@ impl Session {
 
     /// DESTROY_QUEUE; its doorbell must be gone and, if it is ordinary, its buffers done.
     pub(super) fn destroy_queue(&mut self, origin: Origin, message: &Named) -> Outcome {
+        self.cancel_held(origin.context, message.handle)?;
         let device = self.device_mut(origin.context)?;
         let queue = device.queues.get(message.handle).ok_or(Status::InvalidHandle)?;
         let busy = match queue.kind {
@@ -85,7 +86,7 @@ impl Session {
     pub(super) fn wait_fence(&mut self, origin: Origin, message: &WaitFence) -> Outcome {
         let device = self.device(origin.context)?;
         device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
-        (device.waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
+        (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
         let origin = self.park(origin);
         let wait = Wait { origin, queue: message.queue, value: message.value };
         self.device_mut(origin.context)?.waits.push(wait);

@@ -82,6 +82,7 @@ impl Session {
         let slot = &mut self.engines[node_index(node)];
         let process = slot.process_mut()?;
         process.reset_engine();
+        process.forget_signalled();
         let work = process.work();
         if let Some(id) = slot.supervised.take() {
             self.config.supervisor.remove(id);
@@ -90,10 +91,10 @@ impl Session {
     }
 
     /// Starts the next process, and puts into its outbox what it has to know before it may run.
-    fn start_next_process(&mut self, node: NodeKind) -> std::io::Result<()> {
+    pub(super) fn start_next_process(&mut self, node: NodeKind) -> std::io::Result<()> {
         self.refuse_compiling(node, "the engine ended while it compiled this kernel");
         let start = self.config.start_message(node, self.tables.mapping().len());
-        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables);
+        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
         let slot = &mut self.engines[node_index(node)];
         slot.revive(&self.config.program, &start, memory)?;
         self.watch_engine(node)?;
@@ -137,7 +138,7 @@ impl Session {
     /// Puts the device in error whose work the engine ran (TDR-61); its context.
     fn convict(&mut self, node: NodeKind, work: Work) -> Option<u32> {
         // What was done before the end counts.
-        self.collect_completions(node);
+        self.collect_reports(node);
         let index = node_index(node);
         let guilty = match work {
             Work::Nothing => None,
@@ -152,9 +153,6 @@ impl Session {
         };
         if let Some(context) = guilty {
             self.put_device_in_error(context, DEVICE_HUNG);
-        }
-        for queue in self.engines[index].process()?.take_attention() {
-            self.queue_wants_attention(node, queue);
         }
         guilty
     }

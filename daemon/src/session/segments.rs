@@ -81,7 +81,7 @@ impl Segments {
     /// Adds one under a free number; `None` when all numbers, or [`MAX_RUNS_OF_VM`], are taken.
     pub fn insert(&mut self, segment: GuestSegment) -> Option<SegmentId> {
         let runs = self.runs + segment.runs.len();
-        let free = (1..SegmentId::LIMIT).find(|id| !self.table.contains_key(id))?;
+        let free = (1..SegmentId::FENCES.0).find(|id| !self.table.contains_key(id))?;
         if runs > MAX_RUNS_OF_VM {
             return None;
         }

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use rustix::event::epoll;
@@ -13,14 +14,18 @@ use rustix::event::epoll;
 use super::blobs::Blob;
 use super::config::Config;
 use super::counters::Counters;
+use super::drains::Drain;
 use super::engine_slot::EngineSlot;
 use super::engines::Wakeup;
+use super::fence_table::FenceTable;
 use super::journal::Journal;
 use super::objects::NODES;
 use super::objects::Process;
 use super::objects::node_index;
 use super::pending::Pending;
+use super::power::Power;
 use super::segments::Segments;
+use super::suspends::Suspending;
 use super::timeline::Token;
 use super::timer::Timer;
 use crate::doorbell::rate::Rate;
@@ -64,16 +69,26 @@ pub struct Session {
     pub(super) allocations: Allocations,
     pub(super) tables: PageTables,
     pub(super) segments: Segments,
+    pub(super) fences: FenceTable,
+    /// Engines that have said what cannot be, by node; they are ended where nothing else is half done.
+    pub(super) liars: [bool; 2],
+    /// Engines that must be poked once the message at hand is answered, by node.
+    pub(super) to_poke: [bool; 2],
     pub(super) blobs: BTreeMap<u32, Blob>,
     pub(super) processes: BTreeMap<u32, Process>,
     pub(super) engines: [EngineSlot; 2],
     pub(super) kernel_bytes: usize,
     pub(super) pending: Vec<Pending>,
+    pub(super) suspending: Vec<Suspending>,
+    pub(super) drains: Vec<Drain>,
+    pub(super) power: Power,
+    /// Since when engines may all be asleep.
+    pub(super) quiet_since: Option<Instant>,
+    pub(super) timer: Timer,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     pub(super) guest_memory: Option<Arc<GuestRam>>,
     pub(super) window: Window,
     pub(super) epoll: OwnedFd,
-    pub(super) timer: Timer,
     pub(super) connect_rate: Rate,
 }
 
@@ -91,31 +106,43 @@ impl Session {
             epoll::add(&epoll, engines[node_index(node)].alarm().as_fd(), data, epoll::EventFlags::IN)?;
         }
         let timer = Timer::new()?;
-        for (descriptor, wakeup) in [(timer.as_fd(), Wakeup::Timer), (config.notify.as_fd(), Wakeup::Switch)]
-        {
+        for (descriptor, wakeup) in [
+            (timer.as_fd(), Wakeup::Timer),
+            (config.orders.as_fd(), Wakeup::Orders),
+            (config.notify.as_fd(), Wakeup::Switch),
+        ] {
             let data = epoll::EventData::new_u64(wakeup.data());
             epoll::add(&epoll, descriptor, data, epoll::EventFlags::IN)?;
         }
         let journal = Journal::new(&config.name);
-        Ok(Self {
+        let session = Self {
             config,
             journal,
             counters,
             allocations: Allocations::new(memory),
             tables: PageTables::new().map_err(io::Error::other)?,
             segments: Segments::default(),
+            fences: FenceTable::new()?,
+            liars: [false; 2],
+            to_poke: [false; 2],
             blobs: BTreeMap::new(),
             processes: BTreeMap::new(),
             engines,
             kernel_bytes: 0,
             pending: Vec::new(),
+            suspending: Vec::new(),
+            drains: Vec::new(),
+            power: Power::D0,
+            quiet_since: None,
+            timer,
             due: Vec::new(),
             guest_memory: None,
             window: Window::Awaited(Vec::new()),
             epoll,
-            timer,
             connect_rate: Rate::new(),
-        })
+        };
+        session.config.orders.begin_session();
+        Ok(session)
     }
 
     /// Readable when [`Self::event`] has something to do.
@@ -154,6 +181,7 @@ impl Session {
     /// handed out again.
     pub fn reset(&mut self) {
         self.stop_engines();
+        self.power = Power::D0;
         self.run_pending();
         let contexts: Vec<u32> = self.processes.keys().copied().collect();
         for context in contexts {
@@ -195,15 +223,42 @@ impl Session {
                 Some(Wakeup::Channel(node)) => self.engine_responses(node),
                 Some(Wakeup::Alarm(node)) => self.engine_alarm(node),
                 Some(Wakeup::Timer) => self.timer_event(),
+                Some(Wakeup::Orders) => self.run_errands(),
                 Some(Wakeup::Switch) => self.notify_switched(),
                 None => {}
             }
         }
     }
+
+    /// Sets the timer for what must be looked at first.
+    pub(super) fn set_timer(&mut self) {
+        if let Some(at) = self.next_drain().into_iter().chain(self.next_idleness()).min() {
+            self.timer.set(at);
+        }
+    }
+
+    /// A moment that something waited for has come.
+    fn timer_event(&mut self) {
+        self.timer.take();
+        // Who waits for a doorbell has woken the device, but the operator may have sent it to sleep since.
+        let waits = self.engines.iter().any(|slot| slot.line.first().is_some());
+        let woken = waits && self.leave_d3();
+        for node in NODES {
+            self.serve_connects(node);
+        }
+        self.poke_engines();
+        if woken {
+            self.resume_from_d3();
+        }
+        self.look_at_drains();
+        self.look_at_idleness();
+        self.set_timer();
+    }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.config.orders.end_session();
         self.stop_engines();
     }
 }

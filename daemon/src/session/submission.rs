@@ -13,10 +13,14 @@ use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::engine::hw_queue::HW_BLOCKED;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
+use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::engine::saved::Saved;
+use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 use log::Level;
 
@@ -55,6 +59,9 @@ impl Session {
         (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
         self.ensure_presence(origin.context, node)?;
         let item = self.park(origin).item;
+        let taken = &mut self.engines[node_index(node)].taken;
+        *taken += 1;
+        let order = *taken;
         let fence_value = issued + 1;
         let device = self.device_mut(origin.context)?;
         if let Some(queue) = device.queues.get_mut(message.queue) {
@@ -62,21 +69,20 @@ impl Session {
         }
         let buffer = Buffer {
             queue: message.queue,
+            context,
+            saved: Saved::default(),
             va: message.buffer_va,
             length: message.length,
             fence_value,
             is_exempt,
+            order,
             ring: origin.ring,
             item,
         };
-        let mut list = false;
         if let Some(context) = device.contexts.get_mut(context) {
             context.software_queue.push_back(buffer);
-            list = !std::mem::replace(&mut context.listed, true);
         }
-        if list {
-            self.engines[node_index(node)].run_list.push_back((origin.context, context));
-        }
+        self.list_context(origin.context, context);
         count(&self.counters.submissions);
         let engine = self.engines[node_index(node)].process();
         let lingers =
@@ -97,6 +103,28 @@ impl Session {
         }
     }
 
+    /// Puts a context on the run list of its node, where it has something to run and may run it. What an engine still
+    /// has of it from before its last suspend comes back first.
+    pub(super) fn list_context(&mut self, of: u32, handle: Handle) {
+        let Ok(device) = self.device_mut(of) else { return };
+        let Some(context) = device.contexts.get_mut(handle) else { return };
+        let node = node_index(context.node);
+        let may_run = !context.listed && !context.held.any() && !context.software_queue.is_empty();
+        let Some(entry) = context.entry.filter(|_| may_run) else { return };
+        let suspends = self.engines[node].process().map_or(0, |process| process.suspends(entry));
+        let stale = self.engines[node].in_flight.iter().any(|flight| {
+            flight.suspends != suspends
+                && flight.owner.is_some_and(|(context, buffer)| context == of && buffer.context == handle)
+        });
+        if stale {
+            return;
+        }
+        self.engines[node].run_list.push_back((of, handle));
+        if let Some(context) = self.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle)) {
+            context.listed = true;
+        }
+    }
+
     /// Gives buffers to the engine while its hardware queue has room, one context after the other.
     pub(super) fn fill_hw_queue(&mut self, node: NodeKind) {
         let index = node_index(node);
@@ -105,7 +133,10 @@ impl Session {
             let Ok(device) = self.device_mut(of) else { continue };
             let presence = device.presence[index];
             let Some(context) = device.contexts.get_mut(handle) else { continue };
-            let Some(buffer) = context.software_queue.pop_front() else {
+            let entry = context.entry.filter(|_| !context.held.any());
+            let Some((buffer, entry)) =
+                entry.and_then(|entry| Some((context.software_queue.pop_front()?, entry)))
+            else {
                 context.listed = false;
                 continue;
             };
@@ -115,19 +146,26 @@ impl Session {
             }
             let slot = &mut self.engines[index];
             slot.last_fence_id += 1;
+            let suspends = slot.process().map_or(0, |process| process.suspends(entry));
             let submission = HwSubmission {
                 fence_id: slot.last_fence_id,
                 buffer_va: buffer.va,
                 fence_value: buffer.fence_value,
+                suspends,
+                done_in_packet: buffer.saved.done_in_packet,
+                at: buffer.saved.at,
                 length: buffer.length,
                 process: presence.unwrap_or(u32::MAX),
+                context: entry,
                 fence_index: buffer.queue.index(),
                 flags: if buffer.is_exempt { HW_EXEMPT } else { 0 },
             };
             let fence_id = slot.last_fence_id;
             let submitted = slot.process_mut().map(|process| process.submit_command(submission));
             match submitted {
-                Some(Ok(())) => slot.in_flight.push_back(InFlight { fence_id, owner: Some((of, buffer)) }),
+                Some(Ok(())) => {
+                    slot.in_flight.push_back(InFlight { fence_id, suspends, owner: Some((of, buffer)) })
+                }
                 Some(Err(error)) => {
                     self.journal.line(Level::Error, format_args!("{node:?} hardware queue: {error}"));
                     self.end_item(of, buffer.ring, buffer.item);
@@ -153,11 +191,17 @@ impl Session {
             return;
         }
         if let Some((context, buffer)) = flight.owner {
+            if [HW_BLOCKED, HW_SUSPENDED].contains(&result.fault) {
+                self.buffer_handed_back(node, flight.suspends, context, buffer, &result);
+                self.fill_hw_queue(node);
+                return;
+            }
             if result.fault != 0 {
                 self.fault_device(context, buffer.queue, result.fault, result.fault_va);
             }
             self.end_item(context, buffer.ring, buffer.item);
             self.release_waiters(context, buffer.queue);
+            self.list_context(context, buffer.context);
         }
         self.fill_hw_queue(node);
     }

@@ -15,11 +15,14 @@ pub enum Hang {
     NotYielded,
     /// It got no step further.
     NoProgress,
+    /// It did not report a suspend (UMS-112).
+    NotSuspended,
 }
 
 const NOT_RAISED: u8 = 0;
 const NOT_YIELDED: u8 = 1;
 const NO_PROGRESS: u8 = 2;
+const NOT_SUSPENDED: u8 = 3;
 
 /// Raised by the supervisor, read by the vGPU's thread.
 #[derive(Debug)]
@@ -39,6 +42,7 @@ impl Alarm {
         let word = match hang {
             Hang::NotYielded => NOT_YIELDED,
             Hang::NoProgress => NO_PROGRESS,
+            Hang::NotSuspended => NOT_SUSPENDED,
         };
         // PAIRS WITH `take`.
         self.raised.store(word, Ordering::Release);
@@ -51,6 +55,7 @@ impl Alarm {
         match self.raised.swap(NOT_RAISED, Ordering::Acquire) {
             NOT_YIELDED => Some(Hang::NotYielded),
             NO_PROGRESS => Some(Hang::NoProgress),
+            NOT_SUSPENDED => Some(Hang::NotSuspended),
             _ => None,
         }
     }

@@ -17,6 +17,7 @@ use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::event::Event;
 use campanile_protocol::engine::block::GRANT;
 use campanile_protocol::engine::block::PROGRESS;
+use campanile_protocol::engine::block::context_report;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::handshake::grant::Grant;
@@ -24,6 +25,8 @@ use campanile_protocol::handshake::grant::Phase;
 
 use super::alarm::Alarm;
 use super::alarm::Hang;
+use super::suspends::Expected;
+use super::suspends::Suspends;
 use super::turns::EngineId;
 use super::turns::Operation;
 use super::turns::Turns;
@@ -42,6 +45,7 @@ struct Members {
     engines: BTreeMap<EngineId, Member>,
     gone: Vec<EngineId>,
     new: Vec<EngineId>,
+    expected: Vec<Expected>,
     stop: bool,
 }
 
@@ -92,6 +96,12 @@ impl Supervisor {
         id
     }
 
+    /// An engine was asked to suspend the context of an entry, and has the timeout to report it (UMS-112).
+    pub fn expect_suspend(&self, engine: EngineId, context: u32, fence: u64) {
+        self.shared.lock().expected.push(Expected { engine, context, fence });
+        self.shared.event.signal();
+    }
+
     /// An engine is gone; only after its process is reaped.
     pub fn remove(&self, engine: EngineId) {
         let mut members = self.shared.lock();
@@ -117,6 +127,7 @@ impl Drop for Supervisor {
 fn run(shared: &Shared, timeout: Duration) {
     let mut turns = Turns::new(timeout);
     let mut watchdog = Watchdog::new(timeout);
+    let mut suspends = Suspends::new(timeout);
     let begun = Instant::now();
     let mut again = None;
     loop {
@@ -134,6 +145,10 @@ fn run(shared: &Shared, timeout: Duration) {
         for engine in std::mem::take(&mut members.gone) {
             turns.remove(engine);
             watchdog.forget(engine);
+            suspends.forget(engine);
+        }
+        for expected in std::mem::take(&mut members.expected) {
+            suspends.expect(expected, begun.elapsed());
         }
         let load = |engine: EngineId, offset: u64| {
             let word = members.engines.get(&engine).and_then(|member| member.handle.shared.word(offset));
@@ -156,18 +171,30 @@ fn run(shared: &Shared, timeout: Duration) {
             let look = now + watchdog.period();
             next = Some(next.map_or(look, |at| at.min(look)));
         }
-        again = next;
+        let (late, look) = suspends.look(|engine, context| load(engine, context_report(context)), now);
+        for member in late.iter().filter_map(|engine| members.engines.get(engine)) {
+            member.alarm.raise(Hang::NotSuspended);
+        }
+        again = next.into_iter().chain(look).min();
     }
 }
 
 fn apply(members: &Members, operation: Operation) {
-    let (Operation::Give(engine) | Operation::Revoke(engine) | Operation::Hung(engine)) = operation;
+    let (Operation::Give(engine)
+    | Operation::Revoke(engine)
+    | Operation::Reclaim(engine)
+    | Operation::Hung(engine)) = operation;
     let Some(member) = members.engines.get(&engine) else { return };
     let Some(word) = member.handle.shared.word(GRANT) else { return };
     // An engine that has moved on by itself signals, and the next decision sees it.
     let _moved_on = match operation {
         Operation::Give(_) => grant::give(word),
         Operation::Revoke(_) => grant::revoke(word),
+        Operation::Reclaim(_) => {
+            // Let it sleep: it asks when it has work.
+            let _woken = grant::reclaim(word);
+            return;
+        }
         Operation::Hung(_) => {
             member.alarm.raise(Hang::NotYielded);
             true

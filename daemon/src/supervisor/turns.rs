@@ -17,6 +17,8 @@ pub enum Operation {
     Give(EngineId),
     /// Raise to REVOKING.
     Revoke(EngineId),
+    /// Take the node from an engine that sleeps; then decide again.
+    Reclaim(EngineId),
     /// It did not yield in time.
     Hung(EngineId),
 }
@@ -92,6 +94,12 @@ impl Turns {
             if let Some(holding) = &mut turns.holding {
                 match phase(holding.engine) {
                     Phase::Idle | Phase::Want | Phase::Yielded => turns.holding = None,
+                    Phase::Parked => {
+                        if !wants.is_empty() {
+                            operations.push(Operation::Reclaim(holding.engine));
+                            again = earlier(again, now);
+                        }
+                    }
                     Phase::Granted => {
                         if !wants.is_empty() {
                             operations.push(Operation::Revoke(holding.engine));
@@ -173,6 +181,7 @@ mod tests {
                 match *operation {
                     Operation::Give(engine) => self.set(engine, Phase::Granted),
                     Operation::Revoke(engine) => self.set(engine, Phase::Revoking),
+                    Operation::Reclaim(engine) => self.set(engine, Phase::Idle),
                     Operation::Hung(_) => {}
                 }
             }
@@ -202,6 +211,23 @@ mod tests {
         assert_eq!(world.decide(4), [Operation::Revoke(B)]);
         world.set(B, Phase::Yielded);
         assert_eq!(world.decide(5), [Operation::Give(C)]);
+    }
+
+    #[test]
+    fn an_engine_that_sleeps_keeps_its_node_until_somebody_wants_it() {
+        let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
+        world.set(A, Phase::Want);
+        assert_eq!(world.decide(0), [Operation::Give(A)]);
+        world.set(A, Phase::Parked);
+        assert_eq!(world.decide(10_000), []);
+        world.set(A, Phase::Granted);
+        assert_eq!(world.decide(10_001), [], "awake again");
+        world.set(A, Phase::Parked);
+        world.set(B, Phase::Want);
+        assert_eq!(world.decide(10_002), [Operation::Reclaim(A)]);
+        assert_eq!(world.decide(10_002), [Operation::Give(B)]);
+        world.set(A, Phase::Want);
+        assert_eq!(world.decide(10_003), [Operation::Revoke(B)]);
     }
 
     #[test]

@@ -46,6 +46,22 @@ impl Counters {
         self.cell(count).load(Ordering::Relaxed)
     }
 
+    /// All counts, by name.
+    pub fn all(&self) -> [(&'static str, u64); 9] {
+        [
+            ("commands", Count::Commands),
+            ("malformed_chains", Count::Malformed),
+            ("answers", Count::Answers),
+            ("void_answers", Count::Void),
+            ("interrupts", Count::Interrupts),
+            ("kicks", Count::Kicks),
+            ("sessions", Count::Sessions),
+            ("guest_resets", Count::Resets),
+            ("panics", Count::Panics),
+        ]
+        .map(|(name, count)| (name, self.get(count)))
+    }
+
     pub(super) fn add(&self, count: Count) {
         self.cell(count).fetch_add(1, Ordering::Relaxed);
     }

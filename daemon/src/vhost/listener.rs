@@ -1,4 +1,4 @@
-//! The socket file of one vGPU.
+//! A socket file: of a vGPU, or of the operator.
 
 use std::fs;
 use std::io;
@@ -8,12 +8,16 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::path::PathBuf;
 
+use rustix::fs::Mode;
+use rustix::fs::fchmod;
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
 use rustix::net::SocketAddrUnix;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
+use rustix::net::bind;
 use rustix::net::connect;
+use rustix::net::listen;
 use rustix::net::socket_with;
 use thiserror::Error;
 
@@ -60,18 +64,44 @@ pub enum SocketError {
 
 /// A listening socket; its file is removed when it is dropped, unless another has taken its name.
 #[derive(Debug)]
-pub(super) struct Listener {
-    pub(super) socket: UnixListener,
+pub struct Listener {
+    /// Not blocking.
+    pub socket: UnixListener,
     path: PathBuf,
     file: (u64, u64),
 }
 
+/// Connections that may wait to be accepted, at a private socket.
+const PRIVATE_BACKLOG: i32 = 16;
+
 impl Listener {
     /// Listens at `path`. A dead socket there is replaced, a live one is not.
-    pub(super) fn bind(path: &Path) -> Result<Self, SocketError> {
+    ///
+    /// # Errors
+    /// The name is taken, or the file cannot be made.
+    pub fn bind(path: &Path) -> Result<Self, SocketError> {
+        Self::with(path, |path| UnixListener::bind(path))
+    }
+
+    /// As [`Self::bind`], and nobody but this user can ever connect (mode 0600 from the first moment on).
+    ///
+    /// # Errors
+    /// The name is taken, or the file cannot be made.
+    pub fn bind_private(path: &Path) -> Result<Self, SocketError> {
+        Self::with(path, |path| {
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            // The file takes the mode of the socket, less the umask (unix(7)).
+            fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+            bind(&socket, &SocketAddrUnix::new(path)?)?;
+            listen(&socket, PRIVATE_BACKLOG)?;
+            Ok(UnixListener::from(socket))
+        })
+    }
+
+    fn with(path: &Path, make: impl FnOnce(&Path) -> io::Result<UnixListener>) -> Result<Self, SocketError> {
         clear(path)?;
         let failed = |source| SocketError::Bind { path: path.into(), source };
-        let socket = UnixListener::bind(path).map_err(failed)?;
+        let socket = make(path).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let metadata = fs::symlink_metadata(path).map_err(failed)?;
         Ok(Self { socket, path: path.into(), file: (metadata.dev(), metadata.ino()) })

@@ -32,6 +32,8 @@ impl Inside {
             doorbell_modes,
             spin: Duration::from_secs(600),
             timeout: Duration::from_secs(2),
+            d3_after: None,
+            control: None,
             sandbox: true,
             window: true,
             vulkan_device: None,

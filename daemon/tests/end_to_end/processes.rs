@@ -4,9 +4,12 @@ use std::fs;
 use std::fs::File;
 use std::sync::atomic::Ordering;
 
+use campanile_host_gpu::memory::bits;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::fences;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use rustix::process::Pid;
@@ -122,7 +125,8 @@ impl EngineView {
             }
             inodes.push(inode);
             let file = File::options().read(true).write(true).open(&path).unwrap();
-            views.push(Self { shared: Mapping::new(file, 0, block::BLOCK_BYTES, Access::ReadOnly).unwrap() });
+            views
+                .push(Self { shared: Mapping::new(file, 0, block::BLOCK_BYTES, Access::ReadWrite).unwrap() });
         }
         views
     }
@@ -175,5 +179,70 @@ impl EngineView {
     /// Whether the engine wants the daemon to look at a queue.
     pub(crate) fn asks_for_attention(&self) -> bool {
         (0..block::ATTENTION_WORDS).any(|index| self.load(block::ATTENTION + index * 8) != 0)
+    }
+
+    /// The suspend fence that the engine has reported for a context entry.
+    pub(crate) fn suspend_reported(&self, context: u32) -> u64 {
+        self.load(block::context_report(context))
+    }
+
+    /// Reports a suspend fence in the engine's place; the daemon sees it when it next looks.
+    pub(crate) fn report_suspend(&self, context: u32, fence: u64) {
+        self.shared.word(block::context_report(context)).unwrap().store(fence, Ordering::Release);
+        bits::raise(&self.shared, block::SUSPEND_REPORTS, context);
+    }
+
+    /// MonitoredValue of a native fence.
+    pub(crate) fn monitored_fence(&self, index: u32) -> u64 {
+        self.load(fences::monitored(index))
+    }
+
+    /// The global handle by which the engine knows a native fence; zero where it knows none.
+    pub(crate) fn fence_handle(&self, index: u32) -> u64 {
+        self.load(fences::handle(index))
+    }
+
+    /// Reports of signalled fences, ever.
+    pub(crate) fn signalled_written(&self) -> u64 {
+        self.load(fences::SIGNALLED_WRITTEN)
+    }
+
+    /// The count-th of them.
+    pub(crate) fn signalled(&self, count: u64) -> u64 {
+        self.load(fences::signalled(count))
+    }
+
+    /// Whether a report did not fit.
+    pub(crate) fn has_overflowed(&self) -> bool {
+        self.load(fences::SIGNALLED_OVERFLOW) != 0
+    }
+
+    /// Says in the engine's place that a fence was signalled; the engine's next interrupt brings it to the daemon.
+    pub(crate) fn say_signalled(&self, handle: u64) {
+        let written = self.signalled_written();
+        self.shared.word(fences::signalled(written)).unwrap().store(handle, Ordering::Release);
+        self.shared.word(fences::SIGNALLED_WRITTEN).unwrap().store(written + 1, Ordering::Release);
+    }
+
+    /// Stores the value of a native fence as an engine does, and tells nobody.
+    pub(crate) fn set_fence_value(&self, daemon: &Daemon, index: u32, value: u64) {
+        let mut done = Vec::new();
+        for entry in fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap() {
+            let path = entry.unwrap().path();
+            let Ok(target) = fs::read_link(&path) else { continue };
+            if !target.to_string_lossy().contains("campanile-fences") {
+                continue;
+            }
+            let file = File::options().read(true).write(true).open(&path).unwrap();
+            let inode = std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap());
+            if done.contains(&inode) {
+                continue;
+            }
+            done.push(inode);
+            let at = u64::from(index) * PAGE_SIZE;
+            let page = Mapping::new(file, at, PAGE_SIZE, Access::ReadWrite).unwrap();
+            page.word(0).unwrap().store(value, Ordering::Release);
+        }
+        assert_eq!(done.len(), 1, "one VM, one file of fences");
     }
 }

@@ -130,7 +130,14 @@ fn an_engine_with_an_open_wait_keeps_its_doorbells() {
     queue.store_write_pointer();
     queue.connect().unwrap();
     until("a nap", || view.power() == power::NAPPING);
-    assert_eq!(queue.status(), CONNECTED);
+    // The wish for F1 that it had before the connect may be granted after it, once.
+    guest.round_trip();
+    assert_eq!(queue.connect(), Ok(CONNECTED));
+    for _ in 0..50 {
+        until("a nap", || view.power() == power::NAPPING);
+        guest.round_trip();
+        assert_eq!(queue.status(), CONNECTED);
+    }
     gate.word(0).store(1, Ordering::Release);
     queue.wait(1);
 }

@@ -36,6 +36,11 @@ impl Bystander {
         Self { user, kernel, source, target, device, round: 0 }
     }
 
+    /// Its device.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Whether its device is in error.
     pub(crate) fn is_lost(&self) -> bool {
         self.device.check().is_err()

@@ -15,6 +15,7 @@ use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
+use campanile_protocol::control::message;
 use campanile_protocol::control::status::Status;
 
 use crate::attacker::Attacker;
@@ -37,9 +38,11 @@ fn what_is_refused_is_counted() {
         doorbell_modes: DoorbellModes::default(),
         spin: Duration::from_millis(2),
         timeout: Duration::from_secs(2),
+        d3_after: None,
         sandbox: true,
         window: true,
         vulkan_device: None,
+        control: None,
         program: Program {
             path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
             environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
@@ -60,6 +63,12 @@ fn what_is_refused_is_counted() {
     vm.raw_chain(0, &[empty]).unwrap().wait(Some(NEVER)).unwrap();
     assert_eq!((shell.get(Count::Malformed), load(&counters.refused_commands)), (1, 4));
     let ring = Ring::new(&attacker);
+    ring.run_first(&attacker, &[]);
+    ring.reached(&attacker, 1);
+    // Last-queued is zero, behind what was done (UMS-88).
+    assert_eq!(attacker.named(message::DESTROY_DOORBELL, ring.bell.doorbell), Status::Ok);
+    assert_eq!(load(&counters.last_queued_errors), 1);
+    let ring = Ring::at(&attacker, 1 << 33);
     ring.ring(&attacker, u64::MAX);
     attacker.fault();
     assert_eq!(load(&counters.devices_lost), 1);

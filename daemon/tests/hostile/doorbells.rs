@@ -53,6 +53,8 @@ fn a_storm_of_connects_is_slowed_to_its_guests_rate_and_slows_nobody_else() {
         doorbell_modes: DoorbellModes::default(),
         spin: Duration::from_secs(600),
         timeout: Duration::from_secs(2),
+        d3_after: None,
+        control: None,
         sandbox: true,
         window: true,
         vulkan_device: None,

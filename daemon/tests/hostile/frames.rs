@@ -7,6 +7,7 @@ use campanile_protocol::control::frame::FrameHeader;
 use campanile_protocol::control::frame::MAGIC;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateDevice;
+use campanile_protocol::control::native_fence;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::virtio_gpu::command;
@@ -105,7 +106,7 @@ fn messages_without_a_device_are_refused() {
 fn unknown_messages_and_wrong_bodies_are_refused() {
     let mut scene = Scene::new();
     let attacker = scene.attacker();
-    for opcode in [0, 3, 19, 100, u32::MAX] {
+    for opcode in [0, 3, 19, 47, 54, 100, u32::MAX] {
         assert_eq!(attacker.status(opcode, &[0; 32]), Status::UnknownMessage, "{opcode}");
     }
     let sizes = [
@@ -122,6 +123,12 @@ fn unknown_messages_and_wrong_bodies_are_refused() {
         (message::DESTROY_KERNEL, 8),
         (message::SUBMIT, 24),
         (message::WAIT_FENCE, 16),
+        (native_fence::CREATE_NATIVE_FENCE, 24),
+        (native_fence::OPEN_NATIVE_FENCE, 16),
+        (native_fence::CLOSE_NATIVE_FENCE, 8),
+        (native_fence::WAIT_NATIVE_FENCE, 16),
+        (native_fence::SIGNAL_NATIVE_FENCE, 16),
+        (native_fence::QUERY_NATIVE_FENCE, 8),
         (message::QUERY_CAPS, 0),
         (message::DESTROY_DEVICE, 0),
     ];

@@ -13,10 +13,12 @@ use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 
 pub mod indices;
+pub mod native_fences;
 pub mod process;
 pub mod program;
 pub mod reports;
 pub mod successor;
+pub mod suspends;
 
 /// Why the adapter did not do something.
 #[derive(Debug, thiserror::Error)]
@@ -43,12 +45,21 @@ pub trait Adapter {
     fn create_process(&mut self, root: u64, page_va: u64, global_cell: u64) -> Result<u32, AdapterError>;
     /// Forgets it.
     fn destroy_process(&mut self, process: u32);
+    /// Makes a context known; resumed (UMS-114).
+    fn create_context(&mut self) -> Result<u32, AdapterError>;
+    /// Forgets it. Nothing of it is left with the engine.
+    fn destroy_context(&mut self, context: u32);
+    /// Stops a context as soon as can be (UMS-108); the fence that the engine reports then (UMS-109).
+    fn suspend_context(&mut self, context: u32) -> u64;
+    /// Lets it run again.
+    fn resume_context(&mut self, context: u32);
     /// Makes a user-mode queue known. `entry.generation` is filled in.
     fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<u16, AdapterError>;
     /// Forgets it.
     fn destroy_hw_queue(&mut self, queue: u16);
     /// Points physical doorbell `slot` at a cell (UMS-56); for a process with a global cell, has a ring of that one
-    /// stand for `queue` as well.
+    /// stand for `queue` as well. An engine that sleeps is not woken: the caller does that, once it has told the guest
+    /// that the doorbell is connected.
     fn connect_doorbell(&mut self, slot: u32, queue: u16, process: u32, cell: u16);
     /// Takes the cell away from `slot` (UMS-66).
     fn disconnect_doorbell(&mut self, slot: u32);

@@ -18,6 +18,7 @@ use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::slot::DoorbellSlot;
+use campanile_protocol::engine::suspension::Suspension;
 use campanile_protocol::handshake::fence;
 use campanile_protocol::handshake::power;
 use zerocopy::FromBytes;
@@ -29,12 +30,14 @@ use super::indices::Indices;
 use super::program::Memory;
 use super::program::Program;
 use super::program::launch;
+use super::suspends::Contexts;
 use crate::engine::channel::Channel;
 use crate::engine::channel::ChannelError;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
 use crate::engine::message::Start;
 use crate::event::Event;
+use crate::memory::bits;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
 use crate::memory::vram;
@@ -48,7 +51,7 @@ pub struct EngineProcess {
     pub(super) shared: Arc<Mapping>,
     pub(super) event: Event,
     pub(super) wake: Arc<Event>,
-    sequence: u64,
+    pub(super) sequence: u64,
     generation: u64,
     pub(super) submitted: u64,
     pub(super) completed: u64,
@@ -58,6 +61,7 @@ pub struct EngineProcess {
     doorbell_generation: u16,
     processes: Indices,
     queues: Indices,
+    pub(super) contexts: Contexts,
     pub(super) lost: bool,
 }
 
@@ -104,6 +108,7 @@ impl EngineProcess {
             doorbell_generation: 0,
             processes: Indices::new(block::MAX_PROCESSES),
             queues: Indices::new(block::MAX_QUEUES),
+            contexts: Contexts::default(),
             lost: false,
         })
     }
@@ -166,7 +171,8 @@ impl EngineProcess {
         }
     }
 
-    fn poke(&self) {
+    /// Has an engine that sleeps, or naps, look at what it waits for.
+    pub fn poke(&self) {
         if let Some(word) = self.shared.word(block::POWER)
             && power::needs_poke(word)
         {
@@ -182,22 +188,24 @@ impl EngineProcess {
     /// Has the engine look at a queue's write pointer when it next looks at the slots (UMS-64, UMS-71). False when
     /// that was asked already, and the engine has not looked yet.
     pub fn ask_look(&self, queue: u16) -> bool {
-        let word = block::LOOK + u64::from(queue / 64) * 8;
-        let bit = 1 << (queue % 64);
-        if u32::from(queue) < block::MAX_QUEUES
-            && let Some(word) = self.shared.word(word)
-        {
-            // PAIRS WITH engine/watch.rs `take_looks`: the slot has changed before.
-            return word.fetch_or(bit, Ordering::Release) & bit == 0;
-        }
-        false
+        // PAIRS WITH engine/watch.rs `refresh`: the slot has changed before.
+        u32::from(queue) < block::MAX_QUEUES && bits::raise(&self.shared, block::LOOK, u32::from(queue))
     }
 
-    fn changed(&mut self) {
+    pub(super) fn changed(&mut self) {
+        self.change();
+        self.poke();
+    }
+
+    fn change(&mut self) {
         self.sequence += 1;
         // PAIRS WITH engine/watch.rs `refresh`.
         self.store(block::WATCH_SEQUENCE, self.sequence);
-        self.poke();
+    }
+
+    /// The engine has to look at a table up to this place; before the watch sequence.
+    fn uses(&self, word: u64, index: u32) {
+        self.store(word, self.load(word).max(u64::from(index) + 1));
     }
 
     /// The watch sequence of the last change.
@@ -208,6 +216,11 @@ impl EngineProcess {
     /// The last watch sequence that the engine has acted on; a lost engine has acted on all.
     pub fn watch_acknowledged(&self) -> u64 {
         if self.lost { u64::MAX } else { self.load(block::WATCH_ACK).min(self.sequence) }
+    }
+
+    /// Whether the engine has acted on all changes.
+    pub fn is_up_to_date(&self) -> bool {
+        self.watch_acknowledged() >= self.sequence
     }
 
     /// Tells the engine to forget what it has resolved; returns the generation to wait for.
@@ -246,6 +259,7 @@ impl Adapter for EngineProcess {
             slice.copy_from(entry.as_bytes());
         }
         self.store(block::process(index), generation);
+        self.uses(block::USED_PROCESSES, index);
         self.changed();
         Ok(index)
     }
@@ -254,6 +268,28 @@ impl Adapter for EngineProcess {
         self.store(block::process(process), 0);
         self.changed();
         self.processes.retire(process, self.sequence);
+    }
+
+    fn create_context(&mut self) -> Result<u32, AdapterError> {
+        let acknowledged = self.watch_acknowledged();
+        let index = self.contexts.take(acknowledged).ok_or(AdapterError::Full("context entry"))?;
+        // The engine has acknowledged the end of the context before it, and touches neither until it is asked.
+        self.store(block::context_request(index), Suspension::default().word());
+        self.store(block::context_report(index), 0);
+        Ok(index)
+    }
+
+    fn destroy_context(&mut self, context: u32) {
+        self.changed();
+        self.contexts.retire(context, self.sequence);
+    }
+
+    fn suspend_context(&mut self, context: u32) -> u64 {
+        self.change_suspension(context, Suspension::suspend).fence
+    }
+
+    fn resume_context(&mut self, context: u32) {
+        let _resumed = self.change_suspension(context, Suspension::resume);
     }
 
     fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<u16, AdapterError> {
@@ -266,6 +302,8 @@ impl Adapter for EngineProcess {
             (block::QUEUE_FAULT, 0),
             (block::QUEUE_FAULT_VA, 0),
             (block::QUEUE_SAVED, 0),
+            (block::QUEUE_DRAIN, 0),
+            (block::QUEUE_DRAINED, 0),
         ];
         for (offset, value) in words {
             self.store(place + offset, value);
@@ -275,6 +313,7 @@ impl Adapter for EngineProcess {
             slice.copy_from(QueueEntry { generation: 0, ..entry }.as_bytes());
         }
         self.store(place, generation);
+        self.uses(block::USED_QUEUES, index);
         self.changed();
         u16::try_from(index).map_err(|_| AdapterError::Full("queue entry"))
     }
@@ -290,8 +329,9 @@ impl Adapter for EngineProcess {
         let process = u16::try_from(process).unwrap_or(u16::MAX);
         let watched = DoorbellSlot::watch(queue, process, cell, self.doorbell_generation);
         self.store(block::doorbell(slot), watched.0);
+        self.uses(block::USED_DOORBELLS, slot);
         self.ask_look(queue);
-        self.changed();
+        self.change();
     }
 
     fn disconnect_doorbell(&mut self, slot: u32) {

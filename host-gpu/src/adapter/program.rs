@@ -28,6 +28,8 @@ pub struct Memory<'a> {
     pub vram: &'a File,
     /// Page tables.
     pub tables: &'a File,
+    /// Values of native fences.
+    pub fences: &'a File,
     /// Told when the engine wants a node or gives it back.
     pub grant: &'a Event,
 }
@@ -58,6 +60,7 @@ pub(super) fn launch(
         event.as_fd(),
         memory.grant.as_fd(),
         wake.as_fd(),
+        memory.fences.as_fd(),
     ];
     if let Err(error) = ours.send(start, &[], &descriptors, false) {
         child.kill()?;

@@ -1,7 +1,7 @@
 //! What an engine reports through the shared block, and how the daemon listens.
 
+use crate::memory::bits;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -56,20 +56,8 @@ impl EngineProcess {
 
     /// Queues that want attention since the last call.
     pub fn take_attention(&self) -> Vec<u16> {
-        let mut queues = Vec::new();
-        for index in 0..block::ATTENTION_WORDS {
-            let Some(word) = self.shared.word(block::ATTENTION + index * 8) else { continue };
-            if word.load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            let mut bits = word.swap(0, Ordering::AcqRel);
-            while bits != 0 {
-                let bit = u64::from(bits.trailing_zeros());
-                bits &= bits - 1;
-                queues.push(u16::try_from(index * 64 + bit).unwrap_or(0));
-            }
-        }
-        queues
+        let queues = bits::take(&self.shared, block::ATTENTION, block::ATTENTION_WORDS);
+        queues.into_iter().map(|queue| u16::try_from(queue).unwrap_or(0)).collect()
     }
 
     /// The fault that stopped a queue: code and address.
@@ -77,6 +65,19 @@ impl EngineProcess {
         let base = block::queue(u32::from(queue));
         let fault = u32::try_from(self.load(base + block::QUEUE_FAULT)).unwrap_or(u32::MAX);
         (fault != 0).then(|| (fault, self.load(base + block::QUEUE_FAULT_VA)))
+    }
+
+    /// Has the engine say when a queue, whose doorbell is disconnected, has nothing left to run.
+    pub fn drain_queue(&mut self, queue: u16) {
+        self.store(block::queue(u32::from(queue)) + block::QUEUE_DRAIN, 1);
+        // Rung or not: the last look tells what there is.
+        self.ask_look(queue);
+        self.changed();
+    }
+
+    /// Whether it has said so.
+    pub fn queue_is_drained(&self, queue: u16) -> bool {
+        self.load(block::queue(u32::from(queue)) + block::QUEUE_DRAINED) != 0
     }
 
     /// The last progress fence value that the engine says it stored for a queue.

@@ -30,6 +30,7 @@ impl EngineProcess {
         let generation = Grant::from_word(self.load(block::GRANT)).generation;
         self.store(block::GRANT, Grant { phase: Phase::Idle, generation }.word());
         self.store(block::PROGRESS, 0);
+        self.report_suspends();
         (self.child, self.channel) = launch(program, start, memory, &self.block, &self.event, &self.wake)?;
         self.lost = false;
         Ok(())
@@ -54,7 +55,7 @@ impl EngineProcess {
             HwSubmission::read_from_bytes(&bytes).ok()
         });
         let fence_id = submission.map_or(0, |submission| submission.fence_id);
-        let result = HwResult { fence_id, fault_va: 0, fault: fault as u32, reserved: 0 };
+        let result = HwResult { fence_id, fault: fault as u32, ..HwResult::default() };
         if let Some(slice) = self.shared.slice(slot + hw_queue::RESULT, size_of::<HwResult>() as u64) {
             slice.copy_from(result.as_bytes());
         }

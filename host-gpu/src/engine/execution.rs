@@ -25,6 +25,7 @@ use super::watch::Watch;
 use super::watch::load;
 use crate::event::Event;
 use crate::kernel::name::KernelName;
+use crate::memory::bits;
 use crate::memory::mapping::Mapping;
 use crate::node::buffer::Node;
 use crate::vulkan::pipeline::Pipeline;
@@ -84,6 +85,8 @@ pub struct Execution {
     events: Events,
     idle: Idle,
     turn_began: Option<Instant>,
+    /// The daemon must be told that something was acknowledged.
+    owes_event: bool,
 }
 
 impl Execution {
@@ -103,6 +106,7 @@ impl Execution {
             events,
             idle: Idle::new(spin),
             turn_began: None,
+            owes_event: false,
         }
     }
 
@@ -112,6 +116,7 @@ impl Execution {
             self.catch_up();
             self.collect();
             if !self.has_runnable() {
+                self.pay_event();
                 self.rest();
                 continue;
             }
@@ -120,12 +125,31 @@ impl Execution {
             if self.commands.pending.swap(false, Ordering::Acquire) {
                 self.drain_commands();
             }
-            let Some(word) = self.machine.shared.word(block::GRANT) else { continue };
-            match grant::take_turn(word) {
+            let Some(turn) = self.machine.shared.word(block::GRANT).map(grant::take_turn) else { continue };
+            // Copies end by themselves, so what an engine that wakes owes to others can wait for the first of them:
+            // each of these wakes a thread that may take this CPU.
+            let comes_first = turn == Turn::Resume && matches!(self.machine.node, Node::Copy);
+            if !comes_first {
+                self.pay_event();
+            }
+            match turn {
                 Turn::Run => {
                     self.turn_began = None;
                     self.idle.work(&self.machine.shared);
                     self.step();
+                }
+                Turn::Resume => {
+                    // A kernel may never end: who runs one is watched.
+                    if !comes_first {
+                        self.events.grant.signal();
+                    }
+                    self.turn_began = None;
+                    self.idle.work(&self.machine.shared);
+                    self.step();
+                    if comes_first {
+                        self.pay_event();
+                        self.events.grant.signal();
+                    }
                 }
                 Turn::Stop if self.turn_began.get_or_insert_with(Instant::now).elapsed() < TURN => {
                     self.idle.work(&self.machine.shared);
@@ -133,7 +157,7 @@ impl Execution {
                 }
                 Turn::Stop => {
                     self.turn_began = None;
-                    if grant::yield_turn(word) {
+                    if self.machine.shared.word(block::GRANT).is_some_and(grant::yield_turn) {
                         self.events.grant.signal();
                     }
                 }
@@ -158,7 +182,7 @@ impl Execution {
             if let Some(ack) = self.machine.shared.word(block::PAGE_TABLE_ACK) {
                 ack.store(generation, Ordering::Release);
             }
-            self.events.event.signal();
+            self.owes_event = true;
         }
         if self.watch.is_stale(&self.machine.shared) {
             // Segments that new queues lie in come before the queues.
@@ -175,6 +199,9 @@ impl Execution {
                     if queue.has_work() && !self.runnable.contains(&index) && !self.blocked.contains(&index) {
                         self.runnable.push_back(index);
                     }
+                    if queue.report_drained(&self.machine.shared) {
+                        self.ask_attention(index);
+                    }
                 }
             }
             if let Some(word) = self.machine.shared.word(block::FOUND_BY_LOOK)
@@ -182,6 +209,13 @@ impl Execution {
             {
                 word.fetch_add(found, Ordering::Relaxed);
             }
+            self.owes_event = true;
+        }
+    }
+
+    /// Interrupts the daemon for what was acknowledged.
+    fn pay_event(&mut self) {
+        if std::mem::take(&mut self.owes_event) {
             self.events.event.signal();
         }
     }
@@ -246,6 +280,11 @@ impl Execution {
         if self.kernel_blocked && self.kernel_queue.is_ready(&self.machine, &mut self.watch) {
             self.kernel_blocked = false;
         }
+        if self.kernel_blocked && self.kernel_queue.is_in_the_way(&self.machine.shared) {
+            let outcome = self.kernel_queue.hand_back(&self.machine.shared);
+            self.kernel_blocked = false;
+            self.tell_of_results(outcome);
+        }
         !self.runnable.is_empty() || self.kernel_has_work()
     }
 
@@ -274,14 +313,8 @@ impl Execution {
             let outcome = self.kernel_queue.turn(&mut self.machine, &mut self.watch, &mut should_pause);
             progress::end(&shared);
             match outcome {
-                Outcome::WakeWaiter => {
-                    // PAIRS WITH adapter/process.rs `stop_listening`.
-                    if self.machine.shared.word(block::LISTENER).is_none_or(power::needs_poke) {
-                        self.events.event.signal();
-                    }
-                }
                 Outcome::Blocked => self.kernel_blocked = true,
-                Outcome::Idle | Outcome::More | Outcome::Faulted => {}
+                outcome => self.tell_of_results(outcome),
             }
         }
         let Some(index) = self.runnable.pop_front() else { return };
@@ -289,6 +322,7 @@ impl Execution {
         progress::begin(&shared, Work::UserQueue(index), queue.is_exempt());
         let outcome = queue.turn(&mut self.machine, process, &mut should_pause);
         let more = queue.has_work();
+        let drained = !more && queue.report_drained(&shared);
         progress::end(&shared);
         match outcome {
             Outcome::Blocked => {
@@ -302,12 +336,23 @@ impl Execution {
         if more {
             self.runnable.push_back(index);
         }
+        if drained {
+            self.ask_attention(index);
+        }
+    }
+
+    /// Interrupts the daemon for a result of the hardware queue, unless it looks for it anyway.
+    fn tell_of_results(&self, outcome: Outcome) {
+        // PAIRS WITH adapter/reports.rs `stop_listening`.
+        if outcome == Outcome::WakeWaiter
+            && self.machine.shared.word(block::LISTENER).is_none_or(power::needs_poke)
+        {
+            self.events.event.signal();
+        }
     }
 
     fn ask_attention(&self, queue: u16) {
-        if let Some(word) = self.machine.shared.word(block::ATTENTION + u64::from(queue / 64) * 8) {
-            word.fetch_or(1 << (queue % 64), Ordering::Release);
-        }
+        bits::raise(&self.machine.shared, block::ATTENTION, u32::from(queue));
         self.events.event.signal();
     }
 
@@ -335,7 +380,11 @@ impl Execution {
             self.commands.pending.load(Ordering::Acquire)
                 || self.watch.is_stale(&self.machine.shared)
                 || load(&self.machine.shared, block::PAGE_TABLE_GENERATION) != self.generation
-                || (!self.kernel_blocked && self.kernel_queue.has_work(&self.machine.shared))
+                || if self.kernel_blocked {
+                    self.kernel_queue.is_in_the_way(&self.machine.shared)
+                } else {
+                    self.kernel_queue.has_work(&self.machine.shared)
+                }
         });
     }
 

@@ -88,6 +88,8 @@ impl Idle {
                 }
                 self.looks = 0;
                 if since.elapsed() < self.spin {
+                    // Where CPUs are short, whoever the engine waits for needs this one.
+                    std::thread::yield_now();
                     return;
                 }
                 if quiet.waits {
@@ -112,7 +114,7 @@ impl Idle {
         }
     }
 
-    /// F1: gives the node back and sleeps until poked.
+    /// F1: keeps the node only while nobody wants it, and sleeps until poked.
     fn sleep(&mut self, shared: &Mapping, events: &Events, has_work: impl Fn() -> bool) {
         self.block_without_node(shared, events, power::ASLEEP, has_work);
         self.phase = Phase::Working;
@@ -120,6 +122,7 @@ impl Idle {
 
     fn block_without_node(&self, shared: &Mapping, events: &Events, state: u64, has_work: impl Fn() -> bool) {
         if let Some(word) = shared.word(block::GRANT)
+            && !grant::park(word)
             && grant::release(word)
         {
             events.grant.signal();

@@ -1,14 +1,19 @@
 //! The hardware queue in an engine: runs kernel-mode buffers in order.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
 
 use campanile_protocol::device_page;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::hw_queue;
+use campanile_protocol::engine::hw_queue::HW_BLOCKED;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
+use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Work;
+use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::packet::Fault;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
@@ -16,6 +21,7 @@ use zerocopy::IntoBytes;
 use super::machine::Machine;
 use super::progress;
 use super::saved;
+use super::suspension;
 use super::user_queue::Outcome;
 use super::watch::Watch;
 use super::watch::load;
@@ -24,17 +30,22 @@ use crate::node::buffer::Buffer;
 use crate::node::buffer::Step;
 use crate::node::space::Stop;
 
+/// How long a blocked buffer stays where handing back has led to nothing but other blocked ones.
+const HOLD: Duration = Duration::from_millis(1);
+
 /// The consumer's side of the hardware queue.
 #[derive(Debug, Default)]
 pub struct KernelQueue {
     completed: u64,
     running: Option<(Buffer, HwSubmission)>,
+    /// When a buffer was handed back that nothing has completed since.
+    handed_back: Option<Instant>,
 }
 
 impl KernelQueue {
     /// Goes on where the shared block says that an earlier process stopped.
     pub fn new(shared: &Mapping) -> Self {
-        Self { completed: load(shared, block::HW_QUEUE_COMPLETED), running: None }
+        Self { completed: load(shared, block::HW_QUEUE_COMPLETED), running: None, handed_back: None }
     }
 
     /// Whether a buffer is there.
@@ -42,9 +53,12 @@ impl KernelQueue {
         self.running.is_some() || load(shared, block::HW_QUEUE_SUBMITTED) != self.completed
     }
 
-    /// Whether a blocked buffer can go on.
+    /// Whether a blocked buffer can go on, or back.
     pub fn is_ready(&self, machine: &Machine, watch: &mut Watch) -> bool {
         let Some((buffer, submission)) = &self.running else { return true };
+        if must_go_back(&machine.shared, submission) {
+            return true;
+        }
         watch
             .process(submission.process)
             .is_none_or(|process| buffer.is_ready(&process.space(&machine.tables, &machine.segments)))
@@ -57,17 +71,17 @@ impl KernelQueue {
         watch: &mut Watch,
         should_pause: &mut dyn FnMut() -> bool,
     ) -> Outcome {
-        let Machine { shared, tables, segments, node } = machine;
+        let Machine { shared, tables, segments, node, signals } = machine;
         if self.running.is_none() {
             if load(shared, block::HW_QUEUE_SUBMITTED) == self.completed {
                 return Outcome::Idle;
             }
-            let mut bytes = [0; size_of::<HwSubmission>()];
-            let Some(slice) = shared.slice(hw_queue::slot(self.completed), bytes.len() as u64) else {
-                return Outcome::Idle;
-            };
-            slice.copy_to(&mut bytes);
-            let Ok(submission) = HwSubmission::read_from_bytes(&bytes) else { return Outcome::Idle };
+            let Some(submission) = submission(shared, self.completed) else { return Outcome::Idle };
+            if must_go_back(shared, &submission) {
+                let words = [load(shared, block::HW_QUEUE_SAVED), load(shared, block::HW_QUEUE_SAVED + 8)];
+                let saved = Saved::from_words(words, self.completed).unwrap_or(submission.saved());
+                return self.hand_back_suspended(shared, &submission, saved);
+            }
             let Some(process) = watch.process(submission.process) else {
                 if watch.is_stale(shared) {
                     // It came up after the tables were last read, and before this buffer.
@@ -77,6 +91,7 @@ impl KernelQueue {
             };
             let fetched =
                 Buffer::fetch(&process.space(tables, segments), submission.buffer_va, submission.length)
+                    .and_then(|buffer| buffer.restore(submission.saved()))
                     .and_then(|buffer| saved::restore(shared, block::HW_QUEUE_SAVED, self.completed, buffer));
             match fetched {
                 Ok(buffer) => self.running = Some((buffer, submission)),
@@ -88,11 +103,15 @@ impl KernelQueue {
         }
         let Some((buffer, submission)) = self.running.as_mut() else { return Outcome::Idle };
         let submission = *submission;
+        if must_go_back(shared, &submission) {
+            let saved = buffer.save();
+            return self.hand_back_suspended(shared, &submission, saved);
+        }
         progress::begin(shared, Work::HwQueue, submission.flags & HW_EXEMPT != 0);
         let Some(process) = watch.process(submission.process) else {
             return self.report(shared, &submission, Some((Fault::PageFault, submission.buffer_va)));
         };
-        let step = buffer.run(node, &process.space(tables, segments), should_pause);
+        let step = buffer.run(node, &process.space(tables, segments), signals, should_pause);
         if matches!(step, Step::Blocked | Step::Paused) {
             saved::save(shared, block::HW_QUEUE_SAVED, self.completed, buffer);
         }
@@ -118,15 +137,72 @@ impl KernelQueue {
         }
     }
 
+    /// Whether a blocked buffer stands in the way of another.
+    pub fn is_in_the_way(&self, shared: &Mapping) -> bool {
+        self.running.is_some()
+            && load(shared, block::HW_QUEUE_SUBMITTED).wrapping_sub(self.completed) > 1
+            && self.handed_back.is_none_or(|when| when.elapsed() >= HOLD)
+    }
+
+    /// Gives a blocked buffer back to the daemon, and one of the same context behind it with it: a context's buffers
+    /// run in order.
+    pub fn hand_back(&mut self, shared: &Mapping) -> Outcome {
+        let Some((buffer, blocked)) = self.running.take() else { return Outcome::Idle };
+        self.handed_back = Some(Instant::now());
+        let saved = buffer.save();
+        let wait = buffer.waits_for();
+        let outcome = self.end(
+            shared,
+            HwResult {
+                fence_id: blocked.fence_id,
+                fault_va: wait.map_or(0, |wait| wait.va),
+                fault: HW_BLOCKED,
+                at: saved.at,
+                done_in_packet: saved.done_in_packet,
+                value: wait.map_or(0, |wait| wait.value),
+            },
+        );
+        let behind = if self.has_work(shared) { submission(shared, self.completed) } else { None };
+        match behind.filter(|behind| behind.context == blocked.context) {
+            Some(behind) => self.end(
+                shared,
+                HwResult {
+                    fence_id: behind.fence_id,
+                    fault: HW_BLOCKED,
+                    at: behind.at,
+                    done_in_packet: behind.done_in_packet,
+                    ..HwResult::default()
+                },
+            ),
+            None => outcome,
+        }
+    }
+
     fn report(
         &mut self,
         shared: &Mapping,
         submission: &HwSubmission,
         fault: Option<(Fault, u64)>,
     ) -> Outcome {
-        self.running = None;
+        self.handed_back = None;
         let (fault, fault_va) = fault.map_or((0, 0), |(fault, address)| (fault as u32, address));
-        let result = HwResult { fence_id: submission.fence_id, fault_va, fault, reserved: 0 };
+        self.end(shared, HwResult { fence_id: submission.fence_id, fault_va, fault, ..HwResult::default() })
+    }
+
+    /// Not done: its context was suspended since it was handed over, and the daemon will hand it over again.
+    fn hand_back_suspended(&mut self, shared: &Mapping, submission: &HwSubmission, saved: Saved) -> Outcome {
+        let result = HwResult {
+            fence_id: submission.fence_id,
+            fault: HW_SUSPENDED,
+            at: saved.at,
+            done_in_packet: saved.done_in_packet,
+            ..HwResult::default()
+        };
+        self.end(shared, result)
+    }
+
+    fn end(&mut self, shared: &Mapping, result: HwResult) -> Outcome {
+        self.running = None;
         let at = hw_queue::slot(self.completed) + hw_queue::RESULT;
         if let Some(slice) = shared.slice(at, size_of::<HwResult>() as u64) {
             slice.copy_from(result.as_bytes());
@@ -138,4 +214,16 @@ impl KernelQueue {
         }
         Outcome::WakeWaiter
     }
+}
+
+/// Whether a suspend came between: also one that is over, since what was behind the buffer may have been handed back.
+fn must_go_back(shared: &Mapping, submission: &HwSubmission) -> bool {
+    suspension::of(shared, submission.context).fence != submission.suspends
+}
+
+/// The `count`-th submission.
+fn submission(shared: &Mapping, count: u64) -> Option<HwSubmission> {
+    let mut bytes = [0; size_of::<HwSubmission>()];
+    shared.slice(hw_queue::slot(count), bytes.len() as u64)?.copy_to(&mut bytes);
+    HwSubmission::read_from_bytes(&bytes).ok()
 }

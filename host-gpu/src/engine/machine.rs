@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::signals::Signals;
 use crate::memory::mapping::Mapping;
 use crate::memory::segment::Segments;
 use crate::node::buffer::Node;
@@ -17,4 +18,6 @@ pub struct Machine {
     pub segments: Segments,
     /// What runs.
     pub node: Node,
+    /// How fences are signalled.
+    pub signals: Signals,
 }

@@ -20,7 +20,7 @@ pub enum NodeKind {
 }
 
 /// First message to an engine. Descriptors, in order: shared block, VRAM, page tables, event eventfd, grant
-/// eventfd, wake eventfd.
+/// eventfd, wake eventfd, fence values.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Start {
     /// The node.
@@ -38,7 +38,7 @@ pub struct Start {
 }
 
 /// Descriptors of [`Start`].
-pub const START_DESCRIPTORS: usize = 6;
+pub const START_DESCRIPTORS: usize = 7;
 
 /// One run of a segment, in the list file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -25,6 +25,8 @@ pub mod progress;
 pub mod rescan;
 pub mod sandbox;
 pub mod saved;
+pub mod signals;
 pub mod start;
+pub mod suspension;
 pub mod user_queue;
 pub mod watch;

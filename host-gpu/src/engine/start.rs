@@ -7,7 +7,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::block::BLOCK_BYTES;
+use campanile_protocol::engine::fences::MAX_FENCES;
 use campanile_protocol::page_table::SegmentId;
 
 use super::channel::Channel;
@@ -28,6 +30,7 @@ use super::sandbox::files::restrict_files;
 use super::sandbox::process::drop_capabilities;
 use super::sandbox::process::harden_process;
 use super::sandbox::system_calls::restrict_system_calls;
+use super::signals::Signals;
 use crate::event::Event;
 use crate::kernel::sanitizer::Sanitizer;
 use crate::memory::mapping::Access;
@@ -101,10 +104,12 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let count = received.descriptors.len();
     let descriptors: [OwnedFd; START_DESCRIPTORS] =
         received.descriptors.try_into().map_err(|_| StartError::Descriptors(count))?;
-    let [block, vram, tables, event, grant, wake] = descriptors;
+    let [block, vram, tables, event, grant, wake, fences] = descriptors;
     let shared = Arc::new(Mapping::new(block.into(), 0, BLOCK_BYTES, Access::ReadWrite)?);
     let vram = Arc::new(Mapping::new(vram.into(), 0, start.vram_bytes, Access::ReadWrite)?);
     let tables = Mapping::new(tables.into(), 0, start.table_bytes, Access::ReadOnly)?;
+    let fence_bytes = u64::from(MAX_FENCES) * PAGE_SIZE;
+    let fences = Arc::new(Mapping::new(fences.into(), 0, fence_bytes, Access::ReadWrite)?);
     let events = Events { event: event.into(), grant: grant.into(), wake: wake.into() };
 
     harden_process()?;
@@ -128,7 +133,10 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let spin = Duration::from_micros(start.spin_microseconds);
     let mut segments = Segments::default();
     segments.insert(SegmentId::VRAM, vram);
-    let execution = Execution::new(Machine { shared, tables, segments, node }, commands, events, spin);
+    segments.insert(SegmentId::FENCES, fences);
+    let signals = Signals::new(Arc::clone(&shared), events.event.try_clone()?);
+    let execution =
+        Execution::new(Machine { shared, tables, segments, node, signals }, commands, events, spin);
     Ok(Ready { start, execution, commands: sender, pending, wake, compiler, device, workload })
 }
 

@@ -69,6 +69,8 @@ pub struct UserQueue {
     running: Option<(Buffer, RingEntry)>,
     /// A look found the ring control on the move.
     owes_look: bool,
+    /// Its context is suspended.
+    is_held: bool,
     stopped: bool,
 }
 
@@ -86,6 +88,7 @@ impl UserQueue {
             resolved: None,
             running: None,
             owes_look: false,
+            is_held: false,
             stopped: false,
         }
     }
@@ -105,6 +108,11 @@ impl UserQueue {
         self.entry.process
     }
 
+    /// Index of its context.
+    pub fn context(&self) -> u32 {
+        self.entry.context
+    }
+
     /// Forgets what was resolved.
     pub fn drop_resolved(&mut self) {
         self.resolved = None;
@@ -120,9 +128,29 @@ impl UserQueue {
         }
     }
 
+    /// Puts it aside while its context is suspended: nothing of it runs, and nothing that it resolved is kept. What it
+    /// ran is saved in the shared block, and goes on from there.
+    pub fn hold(&mut self, is_held: bool) {
+        if is_held && !self.is_held {
+            self.running = None;
+            self.resolved = None;
+        }
+        self.is_held = is_held;
+    }
+
+    /// Tells the daemon, if it waits for that, that nothing is left to run. True when it must be signalled.
+    pub fn report_drained(&self, shared: &Mapping) -> bool {
+        let base = block::queue(u32::from(self.index));
+        if self.has_work() || load(shared, base + block::QUEUE_DRAIN) == 0 {
+            return false;
+        }
+        // PAIRS WITH adapter/reports.rs `queue_is_drained`.
+        shared.word(base + block::QUEUE_DRAINED).is_some_and(|word| word.swap(1, Ordering::Release) == 0)
+    }
+
     /// Somebody rang the global cell that this queue is behind: its write pointer says whether it did (UMS-10).
     pub fn glance(&mut self, space: &Space<'_>) {
-        if self.stopped || self.owes_look {
+        if self.stopped || self.is_held || self.owes_look {
             return;
         }
         match self.resolve(space) {
@@ -137,7 +165,9 @@ impl UserQueue {
 
     /// Whether there is something to do.
     pub fn has_work(&self) -> bool {
-        !self.stopped && (self.running.is_some() || self.owes_look || self.write_pointer != self.consumed)
+        !self.stopped
+            && !self.is_held
+            && (self.running.is_some() || self.owes_look || self.write_pointer != self.consumed)
     }
 
     /// Whether a blocked queue can go on.
@@ -146,8 +176,10 @@ impl UserQueue {
     }
 
     /// Looks at the write pointer in the ring control (after a connect, before a disconnect is done).
+    ///
+    /// Not while its context is suspended: when that is over, the daemon asks for a look.
     pub fn look(&mut self, space: &Space<'_>) {
-        if self.stopped {
+        if self.stopped || self.is_held {
             return;
         }
         // A guest may take its ring away before it destroys the doorbell. If it rings after that, the fetch faults.
@@ -179,7 +211,7 @@ impl UserQueue {
             Pending::Invalid => return Err(Stop::fault(Fault::WritePointer)),
             Pending::Entries(_) => {}
         }
-        let place = self.consumed % u64::from(self.entry.ring_entries) * ring::RING_ENTRY_BYTES;
+        let place = ring::place(self.consumed, self.entry.ring_entries);
         let ring_va = self.entry.ring_va;
         let resolved = self.resolve(space)?;
         let mut bytes = [0; size_of::<RingEntry>()];
@@ -203,10 +235,10 @@ impl UserQueue {
         process: &mut Process,
         should_pause: &mut dyn FnMut() -> bool,
     ) -> Outcome {
-        if self.stopped {
+        if self.stopped || self.is_held {
             return Outcome::Idle;
         }
-        let Machine { shared, tables, segments, node } = machine;
+        let Machine { shared, tables, segments, node, signals } = machine;
         let space = process.space(tables, segments);
         if self.owes_look
             && self.running.is_none()
@@ -229,7 +261,7 @@ impl UserQueue {
         }
         let Some((buffer, entry)) = self.running.as_mut() else { return Outcome::Idle };
         let entry = *entry;
-        let step = buffer.run(node, &space, should_pause);
+        let step = buffer.run(node, &space, signals, should_pause);
         if matches!(step, Step::Blocked | Step::Paused) {
             let place = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
             saved::save(shared, place, self.consumed, buffer);

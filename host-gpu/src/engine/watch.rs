@@ -16,7 +16,9 @@ use campanile_protocol::handshake::doorbell;
 use zerocopy::FromBytes;
 
 use super::rescan::Rescan;
+use super::suspension;
 use super::user_queue::UserQueue;
+use crate::memory::bits;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::memory::segment::Place;
@@ -111,13 +113,17 @@ impl Watch {
         let sequence = load(shared, block::WATCH_SEQUENCE);
         // Before the slots are read: who is looked at here has its new slot below, and who gets a slot later is
         // looked at later.
-        take_looks(shared, &mut look);
-        let slots: Vec<DoorbellSlot> = (0..block::MAX_DOORBELLS)
+        // PAIRS WITH adapter/process.rs `ask_look`.
+        for queue in bits::take(shared, block::LOOK, block::LOOK_WORDS) {
+            look(u16::try_from(queue).unwrap_or(u16::MAX));
+        }
+        let used = |word: u64, limit: u32| u32::try_from(load(shared, word)).unwrap_or(limit).min(limit);
+        let slots: Vec<DoorbellSlot> = (0..used(block::USED_DOORBELLS, block::MAX_DOORBELLS))
             .map(|index| DoorbellSlot(load(shared, block::doorbell(index))))
             .collect();
         // A place is given another generation each time it is used: who has the same is the same. One that is taken down
         // while it is read is read again, since the sequence rises after that.
-        for index in 0..block::MAX_PROCESSES {
+        for index in 0..used(block::USED_PROCESSES, block::MAX_PROCESSES) {
             let generation = load(shared, block::process(index));
             if self.processes.get(&index).map_or(0, |process| process.entry.generation) == generation {
                 continue;
@@ -131,7 +137,7 @@ impl Watch {
                 self.processes.insert(index, Process { entry, page: None, cells, rescan });
             }
         }
-        for index in 0..u16::try_from(block::MAX_QUEUES).unwrap_or(u16::MAX) {
+        for index in 0..u16::try_from(used(block::USED_QUEUES, block::MAX_QUEUES)).unwrap_or(u16::MAX) {
             let generation = load(shared, block::queue(u32::from(index)));
             if self.queues.get(&index).map_or(0, UserQueue::generation) == generation {
                 continue;
@@ -144,8 +150,12 @@ impl Watch {
                 self.queues.insert(index, UserQueue::new(shared, index, entry));
             }
         }
+        for queue in self.queues.values_mut() {
+            queue.hold(suspension::of(shared, queue.context()).is_suspended);
+        }
         self.watch_cells(&slots);
         self.notified = load(shared, block::NOTIFIED) != 0;
+        suspension::report(shared);
         self.sequence = sequence;
         if let Some(ack) = shared.word(block::WATCH_ACK) {
             ack.store(sequence, Ordering::Release);
@@ -229,21 +239,6 @@ impl Watch {
 /// A word of the shared block, with acquire.
 pub fn load(shared: &Mapping, offset: u64) -> u64 {
     shared.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
-}
-
-/// Takes the queues whose doorbell was connected or taken away: every one, though the slots may have changed more
-/// than once since they were read.
-fn take_looks(shared: &Mapping, look: &mut impl FnMut(u16)) {
-    for index in 0..block::LOOK_WORDS {
-        let Some(word) = shared.word(block::LOOK + index * 8) else { continue };
-        // PAIRS WITH adapter/process.rs `ask_look`.
-        let mut bits = if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Acquire) };
-        while bits != 0 {
-            let bit = u64::from(bits.trailing_zeros());
-            bits &= bits - 1;
-            look(u16::try_from(index * 64 + bit).unwrap_or(u16::MAX));
-        }
-    }
 }
 
 fn read<T: FromBytes>(shared: &Mapping, offset: u64) -> Option<T> {

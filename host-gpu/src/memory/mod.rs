@@ -9,6 +9,7 @@
 //! ([`page_table::reader`]). What an engine has resolved it forgets when the table generation rises, and only
 //! after it has said so may memory be freed or moved (design §10.3).
 
+pub mod bits;
 pub mod mapping;
 pub mod page_table;
 pub mod segment;

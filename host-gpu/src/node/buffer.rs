@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::packet::Fault;
+use campanile_protocol::packet::Fence;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 use rustix::time::ClockId;
 use rustix::time::clock_gettime;
@@ -11,6 +12,7 @@ use rustix::time::clock_gettime;
 use super::compute::ComputeNode;
 use super::packet;
 use super::packet::Packet;
+use super::signal::Signal;
 use super::space::Space;
 use super::space::Stop;
 use super::transfer;
@@ -71,9 +73,17 @@ impl Buffer {
         if self.at > self.bytes.len() { Err(Stop::fault(Fault::PacketSize)) } else { Ok(self) }
     }
 
+    /// The word and the value that a blocked buffer waits for; none where it waits for memory.
+    pub fn waits_for(&self) -> Option<Fence> {
+        match packet::decode(self.bytes.get(self.at..)?) {
+            Ok((Packet::Wait(fence), _)) => Some(fence),
+            _ => None,
+        }
+    }
+
     /// Whether a buffer that was blocked can go on: its fence is there, or it does not wait for one.
     pub fn is_ready(&self, space: &Space<'_>) -> bool {
-        let Ok((Packet::Wait(fence), _)) = packet::decode(&self.bytes[self.at..]) else { return true };
+        let Some(fence) = self.waits_for() else { return true };
         match space.word(fence.va, Intent::Read) {
             Ok(place) => place.word(0).is_none_or(|word| word.load(Ordering::Acquire) >= fence.value),
             Err(stop) => stop != Stop::Moving,
@@ -85,9 +95,10 @@ impl Buffer {
         &mut self,
         node: &mut Node,
         space: &Space<'_>,
+        signals: &dyn Signal,
         should_pause: &mut dyn FnMut() -> bool,
     ) -> Step {
-        let step = self.advance(node, space, should_pause);
+        let step = self.advance(node, space, signals, should_pause);
         // Whatever comes next (a fence, another process, a generation acknowledged) sees all that was started.
         let finished = match node {
             Node::Copy => Ok(()),
@@ -105,6 +116,7 @@ impl Buffer {
         &mut self,
         node: &mut Node,
         space: &Space<'_>,
+        signals: &dyn Signal,
         should_pause: &mut dyn FnMut() -> bool,
     ) -> Result<Step, Stop> {
         while self.at < self.bytes.len() {
@@ -144,8 +156,9 @@ impl Buffer {
                 Packet::Signal(fence) => {
                     finish(node)?;
                     let place = space.word(fence.va, Intent::Write)?;
-                    let word = place.word(0).ok_or(Stop::Fault(Fault::PageFault, fence.va))?;
-                    word.store(fence.value, Ordering::Release);
+                    if !signals.signal(space.segments, &place, fence.value) {
+                        return Err(Stop::Fault(Fault::PageFault, fence.va));
+                    }
                 }
                 Packet::Wait(fence) => {
                     let place = space.word(fence.va, Intent::Read)?;

@@ -12,5 +12,6 @@
 pub mod buffer;
 pub mod compute;
 pub mod packet;
+pub mod signal;
 pub mod space;
 pub mod transfer;

@@ -41,6 +41,10 @@ pub const SUBMIT: u32 = 16;
 pub const WAIT_FENCE: u32 = 17;
 /// No body → [`crate::capset::Capset`].
 pub const QUERY_CAPS: u32 = 18;
+/// [`Named`] → [`super::reply::Suspended`], once nothing of the context is left on the GPU (UMS-109, UMS-110).
+pub const SUSPEND_CONTEXT: u32 = 24;
+/// [`Named`]: the context runs again; whatever came to its queues meanwhile is found (UMS-105).
+pub const RESUME_CONTEXT: u32 = 25;
 
 /// Opens the process's device over a device page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -11,5 +11,6 @@
 
 pub mod frame;
 pub mod message;
+pub mod native_fence;
 pub mod reply;
 pub mod status;

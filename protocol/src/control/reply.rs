@@ -88,6 +88,14 @@ pub struct DoorbellConnected {
     pub turns: u64,
 }
 
+/// A context is suspended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Suspended {
+    /// Counts the suspends of the context.
+    pub fence: u64,
+}
+
 /// A new kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

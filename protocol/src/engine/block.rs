@@ -50,6 +50,13 @@ pub const FOUND_BY_LOOK: u64 = 0xe40;
 
 /// HW queue slots.
 pub const HW_QUEUE: u64 = 0x400;
+/// Processes that were ever in the table, by index: one past the highest; the two behind it say so of queues and of
+/// doorbell slots. Daemon, before the watch sequence; the engine looks no further. They only rise.
+pub const USED_PROCESSES: u64 = 0x500;
+/// See [`USED_PROCESSES`].
+pub const USED_QUEUES: u64 = USED_PROCESSES + 8;
+/// See [`USED_PROCESSES`].
+pub const USED_DOORBELLS: u64 = USED_PROCESSES + 16;
 /// Doorbell slots: one 64-bit word each ([`super::slot::DoorbellSlot`]); daemon.
 pub const DOORBELLS: u64 = 0x1000;
 /// Most physical doorbells of an engine.
@@ -68,6 +75,8 @@ pub const MAX_QUEUES: u32 = 1024;
 pub const QUEUE_BYTES: u64 = 256;
 /// MonitoredValue of the queue's progress fence (UMS-133), within a queue entry; daemon.
 pub const QUEUE_MONITORED: u64 = 128;
+/// Not zero when the daemon waits for the queue to have nothing left ([`QUEUE_DRAINED`]), within a queue entry; daemon.
+pub const QUEUE_DRAIN: u64 = 136;
 /// Entries consumed, within a queue entry; engine.
 pub const QUEUE_CONSUMED: u64 = 192;
 /// Last progress fence value stored, within a queue entry; engine.
@@ -78,8 +87,35 @@ pub const QUEUE_FAULT: u64 = 208;
 pub const QUEUE_FAULT_VA: u64 = 216;
 /// How far the oldest buffer is, where it was put aside ([`super::saved::Saved`]), within a queue entry; engine.
 pub const QUEUE_SAVED: u64 = 224;
+/// Not zero once a queue that is drained has nothing left to run, within a queue entry; engine.
+pub const QUEUE_DRAINED: u64 = 240;
+/// One bit a context: its [`CONTEXT_REQUEST`] has changed. Raised after that word; daemon (or), engine (swap).
+pub const SUSPENDS: u64 = QUEUES + MAX_QUEUES as u64 * QUEUE_BYTES;
+/// Words of [`SUSPENDS`] and of [`SUSPEND_REPORTS`].
+pub const SUSPEND_WORDS: u64 = MAX_CONTEXTS as u64 / 64;
+/// One bit a context: its [`CONTEXT_REPORT`] has changed. Raised after that word; engine (or), daemon (swap).
+pub const SUSPEND_REPORTS: u64 = SUSPENDS + SUSPEND_WORDS * 8;
+/// Contexts that an engine can serve.
+pub const MAX_CONTEXTS: u32 = 4096;
+/// Whether a context may run ([`super::suspension::Suspension`]), one word a context; daemon.
+pub const CONTEXT_REQUEST: u64 = SUSPEND_REPORTS + SUSPEND_WORDS * 8;
+/// The last suspend fence that the engine reports (UMS-109), one word a context; engine, and the daemon while no
+/// process runs.
+pub const CONTEXT_REPORT: u64 = CONTEXT_REQUEST + MAX_CONTEXTS as u64 * 8;
+/// Native fences and the report of those signalled ([`super::fences`]).
+pub const FENCES: u64 = CONTEXT_REPORT + MAX_CONTEXTS as u64 * 8;
 /// Bytes of the block.
-pub const BLOCK_BYTES: u64 = QUEUES + MAX_QUEUES as u64 * QUEUE_BYTES;
+pub const BLOCK_BYTES: u64 = super::fences::END.next_multiple_of(4096);
+
+/// Where the request word of context entry `index` lies.
+pub const fn context_request(index: u32) -> u64 {
+    CONTEXT_REQUEST + index as u64 * 8
+}
+
+/// Where the report word of context entry `index` lies.
+pub const fn context_report(index: u32) -> u64 {
+    CONTEXT_REPORT + index as u64 * 8
+}
 
 /// Where process entry `index` lies.
 pub const fn process(index: u32) -> u64 {
@@ -133,6 +169,10 @@ pub struct QueueEntry {
     pub fence_index: u32,
     /// `QUEUE_*`.
     pub flags: u32,
+    /// Index of its context entry.
+    pub context: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// In [`QueueEntry::flags`]: no timeout holds for its work (UMS-27).
@@ -157,6 +197,7 @@ mod tests {
     use super::PAGE_TABLE_GENERATION;
     use super::POWER;
     use super::PROGRESS;
+    use super::USED_PROCESSES;
     use super::WATCH_ACK;
     use super::WATCH_SEQUENCE;
 
@@ -177,6 +218,7 @@ mod tests {
             (LOOK, LOOK_WORDS),
             (HW_QUEUE_SAVED, 2),
             (HW_QUEUE, 32),
+            (USED_PROCESSES, 3),
             (NOTIFIED, 1),
             (FOUND_BY_LOOK, 1),
             (DOORBELLS, 1),

@@ -6,6 +6,7 @@ use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
 use super::block::HW_QUEUE;
+use super::saved::Saved;
 
 /// Buffers that the hardware queue holds at the most: one running, one waiting (MCDM-24, MCDM-26).
 pub const HW_QUEUE_DEPTH: u64 = 2;
@@ -29,15 +30,33 @@ pub struct HwSubmission {
     pub buffer_va: u64,
     /// What to store in the progress fence.
     pub fence_value: u64,
+    /// Suspends of its context before it was handed over: when there is one more, it is handed back
+    /// ([`super::suspension`]).
+    pub suspends: u64,
+    /// How far it is, when it was handed back before: bytes of the packet there that are done.
+    pub done_in_packet: u64,
+    /// Bytes of packets that are done.
+    pub at: u32,
     /// Bytes.
     pub length: u32,
     /// Index of the process entry whose address space it runs in.
     pub process: u32,
+    /// Index of its context entry: the buffers of a context run in order.
+    pub context: u32,
     /// Index of the progress fence in the device page.
     pub fence_index: u32,
     /// `HW_*`.
     pub flags: u32,
 }
+
+impl HwSubmission {
+    /// How far it was when it was handed back; the beginning where it never was.
+    pub const fn saved(&self) -> Saved {
+        Saved { at: self.at, done_in_packet: self.done_in_packet }
+    }
+}
+
+const _: () = assert!(size_of::<HwSubmission>() as u64 <= RESULT, "the daemon's line");
 
 /// In [`HwSubmission::flags`]: no timeout holds for it (UMS-27).
 pub const HW_EXEMPT: u32 = 1;
@@ -48,10 +67,30 @@ pub const HW_EXEMPT: u32 = 1;
 pub struct HwResult {
     /// The fence id of the submission.
     pub fence_id: u64,
-    /// Address at fault.
+    /// Address at fault, or of the word that a buffer waits for.
     pub fault_va: u64,
-    /// 0, or a [`crate::packet::Fault`].
+    /// 0, a [`crate::packet::Fault`], [`HW_BLOCKED`] or [`HW_SUSPENDED`].
     pub fault: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Handed back: bytes of packets that are done.
+    pub at: u32,
+    /// Handed back: bytes of the packet there that are done.
+    pub done_in_packet: u64,
+    /// Handed back: the value that it waits for, 0 where it waits for no word.
+    pub value: u64,
 }
+
+impl HwResult {
+    /// How far a buffer is that was handed back.
+    pub const fn saved(&self) -> Saved {
+        Saved { at: self.at, done_in_packet: self.done_in_packet }
+    }
+}
+
+const _: () = assert!(size_of::<HwResult>() as u64 <= SLOT_BYTES - RESULT, "the engine's line");
+
+/// In [`HwResult::fault`]: not done. The buffer waits for a fence, or its context's buffer before it does, and others
+/// stand behind it; it goes on when it is submitted again. So a wait holds up its own context alone.
+pub const HW_BLOCKED: u32 = u32::MAX;
+
+/// In [`HwResult::fault`]: not done. Its context was suspended after it was handed over (UMS-102).
+pub const HW_SUSPENDED: u32 = u32::MAX - 1;

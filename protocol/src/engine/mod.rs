@@ -17,7 +17,9 @@
 //! wakes who sleeps. The engine is not trusted: the daemon bounds and checks all that it reads here.
 
 pub mod block;
+pub mod fences;
 pub mod hw_queue;
 pub mod progress;
 pub mod saved;
 pub mod slot;
+pub mod suspension;

@@ -11,7 +11,7 @@
 /// ```
 ///
 /// A first word of zero, or one that names another buffer, saves nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Saved {
     /// Bytes of packets that are done.
     pub at: u32,

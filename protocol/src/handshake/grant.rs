@@ -7,10 +7,14 @@
 //!    ├──────────────────┼────────────────────┴───────────────────────┘                    │ │
 //!    │                  └────────────────── engine, has more ─────────────────────────────┘ │
 //!    └───────────────────────────────────── engine, has none ───────────────────────────────┘
+//!
+//!            engine, sleeps          engine, wakes             supervisor, somebody wants the node
+//!   GRANTED ────────────────▶ PARKED ─────────────▶ GRANTED      PARKED ─────────────▶ IDLE
 //! ```
 //!
 //! One word an engine. The supervisor gives a node to one engine at a time: it raises the next to GRANTED only
-//! after it has seen the last one in IDLE, WANT or YIELDED, or its process reaped.
+//! after it has seen the last one in IDLE, WANT or YIELDED, or its process reaped. An engine that sleeps keeps a node
+//! that nobody else wants, so that it need not ask when it wakes; who comes first of both, has it.
 
 use core::sync::atomic::Ordering;
 
@@ -30,6 +34,8 @@ pub enum Phase {
     Revoking = 3,
     /// Has stopped.
     Yielded = 4,
+    /// Sleeps, and keeps the node while nobody wants it.
+    Parked = 5,
 }
 
 /// A grant word, decoded.
@@ -49,6 +55,7 @@ impl Grant {
             2 => Phase::Granted,
             3 => Phase::Revoking,
             4 => Phase::Yielded,
+            5 => Phase::Parked,
             _ => Phase::Idle,
         };
         Self { phase, generation: word >> 8 }
@@ -71,6 +78,8 @@ impl Grant {
 pub enum Turn {
     /// Run.
     Run,
+    /// Run, and tell the supervisor: it watches nobody who sleeps.
+    Resume,
     /// Stop at the next boundary and [`yield_turn`].
     Stop,
     /// Wait: the supervisor knows.
@@ -98,8 +107,25 @@ pub fn take_turn<W: Word>(word: &W) -> Turn {
         Phase::Want => Turn::Wait,
         Phase::Idle if advance(word, Phase::Idle, Phase::Want) => Turn::Ask,
         Phase::Yielded if advance(word, Phase::Yielded, Phase::Want) => Turn::Ask,
-        Phase::Idle | Phase::Yielded => Turn::Wait,
+        Phase::Parked if advance(word, Phase::Parked, Phase::Granted) => Turn::Resume,
+        // The supervisor was faster: it has to be asked as by anybody else.
+        Phase::Parked if advance(word, Phase::Idle, Phase::Want) => Turn::Ask,
+        Phase::Idle | Phase::Yielded | Phase::Parked => Turn::Wait,
     }
+}
+
+/// Engine: goes to sleep, or goes on sleeping, with the node, if nobody has asked for it. False when it does not hold
+/// it, or must give it back.
+#[must_use]
+pub fn park<W: Word>(word: &W) -> bool {
+    advance(word, Phase::Granted, Phase::Parked)
+        || Grant::from_word(word.load(Ordering::Acquire)).phase == Phase::Parked
+}
+
+/// Supervisor: takes the node from an engine that sleeps; false when that has woken.
+#[must_use]
+pub fn reclaim<W: Word>(word: &W) -> bool {
+    advance(word, Phase::Parked, Phase::Idle)
 }
 
 /// Engine: stops because it was told to. True when the supervisor must be told.
@@ -117,7 +143,7 @@ pub fn release<W: Word>(word: &W) -> bool {
             return false;
         }
         if advance(word, phase, Phase::Idle) {
-            return matches!(phase, Phase::Granted | Phase::Revoking);
+            return matches!(phase, Phase::Granted | Phase::Revoking | Phase::Parked);
         }
     }
 }
@@ -137,15 +163,19 @@ pub fn revoke<W: Word>(word: &W) -> bool {
 #[cfg(test)]
 mod tests {
     use core::sync::atomic::AtomicU64;
+    use core::sync::atomic::Ordering;
 
     use super::Grant;
     use super::Phase;
     use super::Turn;
     use super::give;
+    use super::park;
+    use super::reclaim;
     use super::release;
     use super::revoke;
     use super::take_turn;
     use super::yield_turn;
+    use crate::handshake::word::Word;
 
     fn at(phase: Phase) -> AtomicU64 {
         AtomicU64::new(Grant { phase, generation: 5 }.word())
@@ -159,10 +189,11 @@ mod tests {
     fn every_edge_of_the_grant_and_no_other_is_there() {
         use Phase::Granted;
         use Phase::Idle;
+        use Phase::Parked;
         use Phase::Revoking;
         use Phase::Want;
         use Phase::Yielded;
-        for start in [Idle, Want, Granted, Revoking, Yielded] {
+        for start in [Idle, Want, Granted, Revoking, Yielded, Parked] {
             let word = at(start);
             let turn = take_turn(&word);
             let (expected, after) = match start {
@@ -170,6 +201,7 @@ mod tests {
                 Want => (Turn::Wait, Want),
                 Granted => (Turn::Run, Granted),
                 Revoking => (Turn::Stop, Revoking),
+                Parked => (Turn::Resume, Granted),
             };
             assert_eq!((turn, phase(&word)), (expected, after), "take_turn from {start:?}");
 
@@ -186,9 +218,51 @@ mod tests {
             assert_eq!(phase(&word), if start == Revoking { Yielded } else { start });
 
             let word = at(start);
-            assert_eq!(release(&word), matches!(start, Granted | Revoking), "release from {start:?}");
+            assert_eq!(
+                release(&word),
+                matches!(start, Granted | Revoking | Parked),
+                "release from {start:?}"
+            );
             assert_eq!(phase(&word), Idle);
+
+            let word = at(start);
+            assert_eq!(park(&word), matches!(start, Granted | Parked), "park from {start:?}");
+            assert_eq!(phase(&word), if start == Granted { Parked } else { start });
+
+            let word = at(start);
+            assert_eq!(reclaim(&word), start == Parked, "reclaim from {start:?}");
+            assert_eq!(phase(&word), if start == Parked { Idle } else { start });
         }
+    }
+
+    /// A word that the supervisor changes between two looks of the engine.
+    struct Reclaimed(AtomicU64);
+
+    impl Word for Reclaimed {
+        fn load(&self, order: Ordering) -> u64 {
+            Word::load(&self.0, order)
+        }
+        fn store(&self, value: u64, order: Ordering) {
+            Word::store(&self.0, value, order);
+        }
+        fn swap(&self, value: u64, order: Ordering) -> u64 {
+            Word::swap(&self.0, value, order)
+        }
+        fn fetch_or(&self, bits: u64, order: Ordering) -> u64 {
+            Word::fetch_or(&self.0, bits, order)
+        }
+        fn compare_exchange(&self, current: u64, new: u64, success: Ordering) -> Result<u64, u64> {
+            let _first = reclaim(&self.0);
+            Word::compare_exchange(&self.0, current, new, success)
+        }
+        fn full_fence() {}
+    }
+
+    #[test]
+    fn an_engine_whose_node_was_taken_while_it_woke_asks_for_it() {
+        let word = Reclaimed(at(Phase::Parked));
+        assert_eq!(take_turn(&word), Turn::Ask);
+        assert_eq!(phase(&word.0), Phase::Want);
     }
 
     #[test]

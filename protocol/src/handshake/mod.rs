@@ -12,6 +12,7 @@
 //! | [`power`] | engine: asleep, then work words | daemon: work words, then power | an engine never sleeps on work |
 //! | [`fence`] | engine: CurrentValue, then MonitoredValue | daemon: MonitoredValue, then CurrentValue | a waiter is never missed |
 //! | [`grant`] | supervisor: GRANTED | engine: YIELDED | one vGPU at a time on a node |
+//! | [`signalled`] | engine: handle, then written; or overflow | daemon: overflow, then written | a report is never lost |
 
 pub mod doorbell;
 pub mod fence;
@@ -19,4 +20,5 @@ pub mod grant;
 #[cfg(all(test, loom))]
 mod loom;
 pub mod power;
+pub mod signalled;
 pub mod word;

@@ -35,6 +35,11 @@ pub const CONTROL_READ_POINTER: u64 = 64;
 /// Bytes of a ring control.
 pub const CONTROL_BYTES: u64 = 128;
 
+/// Where the `count`-th entry lies in a ring of `entries`, counted from zero.
+pub const fn place(count: u64, entries: u32) -> u64 {
+    count % entries as u64 * RING_ENTRY_BYTES
+}
+
 /// What a write pointer says, seen from the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -63,6 +68,7 @@ mod tests {
     use super::RING_ENTRY_BYTES;
     use super::RingEntry;
     use super::pending;
+    use super::place;
 
     #[test]
     fn an_entry_has_the_size_it_says() {
@@ -70,20 +76,39 @@ mod tests {
     }
 
     #[test]
-    fn ums_93_every_write_pointer_of_a_small_ring_is_judged() {
-        for consumed in 0u64..40 {
-            for write in 0u64..40 {
-                let verdict = pending(consumed, write, 4);
-                let expected = if write == consumed {
-                    Pending::Nothing
-                } else if write > consumed && write - consumed <= 4 {
-                    Pending::Entries(write - consumed)
-                } else {
-                    Pending::Invalid
-                };
-                assert_eq!(verdict, expected, "consumed {consumed}, write pointer {write}");
+    fn ums_93_every_write_pointer_of_every_small_ring_is_judged() {
+        for entries in [2u32, 4, 8] {
+            // From the first entry on, and where the counts come to their end.
+            for base in [0, u64::MAX - 3 * u64::from(entries)] {
+                let counts = || (0..=3 * u64::from(entries)).map(|count| base + count);
+                for consumed in counts() {
+                    for write in counts() {
+                        let expected = match i128::from(write) - i128::from(consumed) {
+                            0 => Pending::Nothing,
+                            ahead if (1..=i128::from(entries)).contains(&ahead) => {
+                                Pending::Entries(write - consumed)
+                            }
+                            _ => Pending::Invalid,
+                        };
+                        let verdict = pending(consumed, write, entries);
+                        assert_eq!(verdict, expected, "{entries}: {write} after {consumed}");
+                    }
+                }
             }
         }
         assert_eq!(pending(u64::MAX, 0, 4), Pending::Invalid);
+    }
+
+    #[test]
+    fn ums_93_a_ring_has_a_place_of_its_own_for_every_entry_under_way() {
+        for entries in [2u32, 4, 8] {
+            for consumed in 0..4 * u64::from(entries) {
+                let under_way = consumed..consumed + u64::from(entries);
+                let mut places: Vec<u64> = under_way.map(|count| place(count, entries)).collect();
+                places.sort_unstable();
+                let all = (0..u64::from(entries)).map(|place| place * RING_ENTRY_BYTES);
+                assert!(places.into_iter().eq(all), "{entries} entries from {consumed} on");
+            }
+        }
     }
 }

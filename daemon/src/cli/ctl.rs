@@ -1,0 +1,119 @@
+//! `campanile ctl`: one command over the control socket, and its answer for people.
+
+use serde_json::Value;
+
+use super::args::CtlArguments;
+use super::table::Table;
+use crate::operator::client;
+use crate::operator::verb::Verb;
+
+/// Asks, and prints what came of it.
+pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
+    let result = client::ask(&arguments.control, &arguments.verb)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&result)?);
+        return Ok(());
+    }
+    match &arguments.verb {
+        Verb::Status => print!("{}", status(&result)),
+        Verb::Metrics => print!("{}", metrics(&result)),
+        _ => print!("{}", lines(&result)),
+    }
+    Ok(())
+}
+
+/// A value as one word or line.
+fn word(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(word).collect::<Vec<_>>().join(", "),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| format!("{name} {}", word(value)))
+            .collect::<Vec<_>>()
+            .join(", "),
+        other => other.to_string(),
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// What most commands come to: a name and a value a line.
+fn lines(result: &Value) -> String {
+    match result {
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| format!("{}: {}\n", name.replace('_', " "), word(value)))
+            .collect(),
+        other => format!("{}\n", word(other)),
+    }
+}
+
+fn status(result: &Value) -> String {
+    let mut vgpus = Table::new(&["VGPU", "VM", "MEMORY", "SOCKET"]);
+    let mut engines = Table::new(&["VGPU", "NODE", "ENGINE", "PID", "DOORBELLS", "IN FLIGHT"]);
+    let mut processes = Table::new(&["VGPU", "PROCESS", "DEVICE", "QUEUES", "KERNELS", "MAPPED"]);
+    for vgpu in list(&result["vgpus"]) {
+        let name = word(&vgpu["name"]);
+        let vm = match (&vgpu["error"], vgpu["vm_connected"].as_bool()) {
+            (Value::String(error), _) => error.clone(),
+            (_, Some(true)) => "connected".to_owned(),
+            _ => "none".to_owned(),
+        };
+        let memory = format!("{} MiB", vgpu["vram_bytes"].as_u64().unwrap_or(0) >> 20);
+        vgpus.row([name.clone(), vm, memory, word(&vgpu["socket"])]);
+        for engine in list(&vgpu["session"]["engines"]) {
+            let fields = ["node", "state", "pid", "doorbells_in_use", "buffers_in_flight"];
+            engines.row(std::iter::once(name.clone()).chain(fields.map(|field| word(&engine[field]))));
+        }
+        for process in list(&vgpu["session"]["processes"]) {
+            let fields = ["context", "device", "queues", "kernels"].map(|field| word(&process[field]));
+            let mapped = format!("{} KiB", process["mapped_bytes"].as_u64().unwrap_or(0) >> 10);
+            processes.row(std::iter::once(name.clone()).chain(fields).chain([mapped]));
+        }
+    }
+    let tables = [vgpus, engines, processes];
+    let filled: Vec<String> = tables.iter().filter(|table| !table.is_empty()).map(Table::to_string).collect();
+    filled.join("\n")
+}
+
+fn metrics(result: &Value) -> String {
+    let mut table = Table::new(&["VGPU", "COUNTER", "COUNT"]);
+    for vgpu in list(&result["vgpus"]) {
+        for (counter, count) in vgpu["counters"].as_object().into_iter().flatten() {
+            table.row([word(&vgpu["name"]), counter.clone(), word(count)]);
+        }
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::lines;
+    use super::status;
+
+    #[test]
+    fn a_status_shows_every_vgpu_engine_and_process() {
+        let text = status(&json!({ "vgpus": [
+            { "name": "a", "socket": "/run/a", "vram_bytes": 64 << 20, "vm_connected": true, "session": {
+                "engines": [{ "node": "copy", "state": "asleep", "pid": 7, "doorbells_in_use": 1,
+                              "buffers_in_flight": 0 }],
+                "processes": [{ "context": 3, "device": "lost: hung", "queues": 2, "kernels": 1,
+                                "mapped_bytes": 8192 }] } },
+            { "name": "b", "socket": "/run/b", "vram_bytes": 32 << 20, "vm_connected": false },
+        ] }));
+        for part in ["connected", "64 MiB", "/run/b", "asleep", "lost: hung", "8 KiB"] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn other_answers_are_a_line_each() {
+        assert_eq!(lines(&json!({ "engines_reset": ["copy", "compute"] })), "engines reset: copy, compute\n");
+    }
+}

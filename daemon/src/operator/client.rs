@@ -1,0 +1,83 @@
+//! The other end of the control socket: one request, one answer.
+
+use std::io;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::line::Found;
+use super::line::Lines;
+use super::verb::Verb;
+
+/// Bytes of the longest answer: every vGPU with every process of it.
+pub const MAX_ANSWER: usize = 64 << 20;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An answer as it goes over the socket.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// Whether it was done.
+    pub ok: bool,
+    /// What came of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+    /// Why it was not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there, or nobody who may be asked.
+    #[error("no daemon answers at {}: {source}; is it started with --control?", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The exchange broke off.
+    #[error("the daemon did not answer: {0}")]
+    Exchange(#[from] io::Error),
+    /// What came back is no answer.
+    #[error("the daemon's answer makes no sense: {0}")]
+    Answer(String),
+    /// The daemon says why.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Sends one command, and returns what came of it.
+///
+/// # Errors
+/// The daemon is not there, or refuses.
+pub fn ask(path: &Path, verb: &Verb) -> Result<Value, ClientError> {
+    let connect = |source| ClientError::Connect { path: path.into(), source };
+    let mut stream = UnixStream::connect(path).map_err(connect)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_vec(verb).map_err(|error| ClientError::Answer(error.to_string()))?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let line = match Lines::new(stream, MAX_ANSWER).next_line()? {
+        Found::Line(line) => line,
+        Found::End => return Err(ClientError::Answer("it hung up".to_owned())),
+        Found::TooLong => return Err(ClientError::Answer("it does not end".to_owned())),
+    };
+    let reply: Reply =
+        serde_json::from_slice(&line).map_err(|error| ClientError::Answer(error.to_string()))?;
+    if reply.ok {
+        Ok(reply.result.unwrap_or(Value::Null))
+    } else {
+        Err(ClientError::Refused(reply.error.unwrap_or_default()))
+    }
+}

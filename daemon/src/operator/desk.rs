@@ -1,0 +1,129 @@
+//! What is done for the operator.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use campanile_host_gpu::engine::message::NodeKind;
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+
+use super::verb::PowerName;
+use super::verb::Verb;
+use crate::orders::Order;
+use crate::orders::OrderError;
+use crate::orders::Orders;
+use crate::session::counters::Counters;
+use crate::vhost::counters::Counters as ShellCounters;
+
+/// How long one vGPU's thread may take for its part of an overview.
+const GLANCE: Duration = Duration::from_secs(1);
+/// How long it may take to carry out an order.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the operator can reach of one vGPU.
+#[derive(Debug, Clone)]
+pub struct Vgpu {
+    /// Its name.
+    pub name: String,
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Bytes of video memory.
+    pub vram_bytes: u64,
+    /// Where orders to its thread go.
+    pub orders: Arc<Orders>,
+    /// What its sessions count.
+    pub counters: Arc<Counters>,
+    /// What its rings count.
+    pub shell_counters: Arc<ShellCounters>,
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum DeskError {
+    /// No such vGPU.
+    #[error("there is no vGPU {name}; there are: {known}")]
+    NoSuchVgpu {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The vGPU did not do it.
+    #[error("vGPU {name}: {source}")]
+    Order {
+        /// Which.
+        name: String,
+        /// Why.
+        source: OrderError,
+    },
+}
+
+/// Every vGPU, for the operator.
+#[derive(Debug)]
+pub struct Desk {
+    vgpus: Vec<Vgpu>,
+}
+
+impl Desk {
+    /// Over these vGPUs.
+    pub fn new(vgpus: Vec<Vgpu>) -> Self {
+        Self { vgpus }
+    }
+
+    /// Carries a command out.
+    ///
+    /// # Errors
+    /// There is no such vGPU, or it refuses.
+    pub fn serve(&self, verb: &Verb) -> Result<Value, DeskError> {
+        match verb {
+            Verb::Status => Ok(json!({ "vgpus": self.vgpus.iter().map(describe).collect::<Vec<_>>() })),
+            Verb::Metrics => Ok(json!({ "vgpus": self.vgpus.iter().map(measure).collect::<Vec<_>>() })),
+            Verb::Reset { vgpu, node } => self.order(vgpu, Order::ResetEngine(node.map(NodeKind::from))),
+            Verb::Power { vgpu, state: PowerName::D0 } => self.order(vgpu, Order::EnterD0),
+            Verb::Power { vgpu, state: PowerName::D3 } => self.order(vgpu, Order::EnterD3),
+            Verb::ResetAdapter { vgpu: Some(vgpu) } => self.order(vgpu, Order::ResetAdapter),
+            Verb::ResetAdapter { vgpu: None } => {
+                let each = self.vgpus.iter().map(|vgpu| {
+                    let outcome = vgpu.orders.ask(Order::ResetAdapter, PATIENCE);
+                    let outcome = outcome.unwrap_or_else(|error| json!({ "error": error.to_string() }));
+                    (vgpu.name.clone(), outcome)
+                });
+                Ok(Value::Object(each.collect()))
+            }
+        }
+    }
+
+    fn vgpu(&self, name: &str) -> Result<&Vgpu, DeskError> {
+        self.vgpus.iter().find(|vgpu| vgpu.name == name).ok_or_else(|| {
+            let known: Vec<&str> = self.vgpus.iter().map(|vgpu| vgpu.name.as_str()).collect();
+            DeskError::NoSuchVgpu { name: name.to_owned(), known: known.join(", ") }
+        })
+    }
+
+    fn order(&self, name: &str, order: Order) -> Result<Value, DeskError> {
+        let outcome = self.vgpu(name)?.orders.ask(order, PATIENCE);
+        outcome.map_err(|source| DeskError::Order { name: name.to_owned(), source })
+    }
+}
+
+fn describe(vgpu: &Vgpu) -> Value {
+    let mut fields = Map::new();
+    fields.insert("name".to_owned(), json!(vgpu.name));
+    fields.insert("socket".to_owned(), json!(vgpu.socket));
+    fields.insert("vram_bytes".to_owned(), json!(vgpu.vram_bytes));
+    fields.insert("vm_connected".to_owned(), json!(vgpu.orders.has_session()));
+    match vgpu.orders.ask(Order::Describe, GLANCE) {
+        Ok(session) => fields.insert("session".to_owned(), session),
+        Err(OrderError::NoSession) => None,
+        Err(error) => fields.insert("error".to_owned(), json!(error.to_string())),
+    };
+    Value::Object(fields)
+}
+
+fn measure(vgpu: &Vgpu) -> Value {
+    let counts = vgpu.counters.all().into_iter().chain(vgpu.shell_counters.all());
+    let counts: Map<String, Value> = counts.map(|(name, count)| (name.to_owned(), json!(count))).collect();
+    json!({ "name": vgpu.name, "counters": counts })
+}

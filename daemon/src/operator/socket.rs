@@ -1,0 +1,177 @@
+//! The control socket: an accepting thread, and one thread a client.
+
+use std::collections::VecDeque;
+use std::io;
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use campanile_host_gpu::event::Event;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+
+use super::client::Reply;
+use super::desk::Desk;
+use super::line::Found;
+use super::line::Lines;
+use super::line::MAX_LINE;
+use super::verb::Verb;
+use crate::vhost::listener::Listener;
+use crate::vhost::listener::SocketError;
+
+/// Clients served at one time.
+const MAX_CLIENTS: usize = 8;
+/// How long a client may say nothing, or not read its answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Pause after a failed accept: the host is out of descriptors, and asking at once would not help.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    thread: JoinHandle<()>,
+}
+
+/// The socket, served until this is dropped.
+#[derive(Debug)]
+pub struct ControlSocket {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    bell: Event,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ControlSocket {
+    /// Listens at `path`, where only this user can connect.
+    ///
+    /// # Errors
+    /// The name is taken, or a thread or descriptor cannot be had.
+    pub fn spawn(path: &Path, desk: Desk) -> Result<Self, SocketError> {
+        let no_thread = |source| SocketError::Thread { path: path.into(), source };
+        let listener = Listener::bind_private(path)?;
+        let bell = Event::new().map_err(no_thread)?;
+        let its_bell = bell.try_clone().map_err(no_thread)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let its_stop = Arc::clone(&stop);
+        let thread = thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || accept(&listener, &Arc::new(desk), &its_bell, &its_stop))
+            .map_err(no_thread)?;
+        Ok(Self { path: path.into(), stop, bell, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.signal();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("{}: the control thread panicked", self.path.display());
+        }
+    }
+}
+
+fn accept(listener: &Listener, desk: &Arc<Desk>, bell: &Event, stop: &AtomicBool) {
+    let mut clients: VecDeque<Client> = VecDeque::new();
+    while !stop.load(Ordering::Acquire) {
+        clients.retain(|client| !client.thread.is_finished());
+        match listener.socket.accept() {
+            Ok((stream, _)) => {
+                // The oldest makes room, so that idle clients never keep the operator out. Its thread ends by itself,
+                // after the order that it waits for at the latest; those are bounded too.
+                while clients.len() >= MAX_CLIENTS {
+                    if let Some(oldest) = clients.pop_front() {
+                        let _gone = oldest.stream.shutdown(Shutdown::Both);
+                    }
+                }
+                match begin(stream, desk) {
+                    Ok(client) => clients.push_back(client),
+                    Err(error) => log::error!("control socket: a client cannot be served: {error}"),
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut fds =
+                    [PollFd::new(&listener.socket, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+                let _interrupted = poll(&mut fds, None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                log::error!("control socket: cannot accept a connection: {error}");
+                let mut fds = [PollFd::new(bell, PollFlags::IN)];
+                let _interrupted = poll(&mut fds, Some(&PAUSE));
+            }
+        }
+    }
+    clients.into_iter().for_each(end);
+}
+
+fn begin(stream: UnixStream, desk: &Arc<Desk>) -> io::Result<Client> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let its_stream = stream.try_clone()?;
+    let desk = Arc::clone(desk);
+    let thread = thread::Builder::new().name("control-client".to_owned()).spawn(move || {
+        if let Err(error) = serve(&its_stream, &desk) {
+            log::debug!("control socket: a client is dropped: {error}");
+        }
+        let _gone = its_stream.shutdown(Shutdown::Both);
+    })?;
+    Ok(Client { stream, thread })
+}
+
+/// Ends a client whatever it does: its reads and writes fail from here on.
+fn end(client: Client) {
+    let _gone = client.stream.shutdown(Shutdown::Both);
+    if client.thread.join().is_err() {
+        log::error!("control socket: a client's thread panicked");
+    }
+}
+
+fn serve(mut stream: &UnixStream, desk: &Desk) -> io::Result<()> {
+    let mut lines = Lines::new(stream, MAX_LINE);
+    loop {
+        let (reply, is_last) = match lines.next_line()? {
+            Found::End => return Ok(()),
+            Found::TooLong => (refusal(format!("a line has at most {MAX_LINE} bytes")), true),
+            Found::Line(line) => (answer(&line, desk), false),
+        };
+        let mut bytes = serde_json::to_vec(&reply).map_err(io::Error::other)?;
+        bytes.push(b'\n');
+        stream.write_all(&bytes)?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+fn refusal(error: String) -> Reply {
+    Reply { ok: false, result: None, error: Some(error) }
+}
+
+fn answer(line: &[u8], desk: &Desk) -> Reply {
+    let verb: Verb = match serde_json::from_slice(line) {
+        Ok(verb) => verb,
+        Err(error) => return refusal(format!("this is no command: {error}")),
+    };
+    match desk.serve(&verb) {
+        Ok(result) => Reply { ok: true, result: Some(result), error: None },
+        Err(error) => refusal(error.to_string()),
+    }
+}

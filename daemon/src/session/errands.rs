@@ -1,0 +1,165 @@
+//! What the operator asks of a session.
+
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::device_page;
+use serde::Serialize;
+use serde_json::json;
+
+use super::engine_slot::EngineSlot;
+use super::objects::Device;
+use super::objects::NODES;
+use super::objects::node_index;
+use super::state::Session;
+use crate::orders::Answer;
+use crate::orders::Order;
+use crate::orders::OrderError;
+
+#[derive(Debug, Serialize)]
+struct Description {
+    power: &'static str,
+    blobs: usize,
+    engines: Vec<EngineDescription>,
+    processes: Vec<ProcessDescription>,
+}
+
+#[derive(Debug, Serialize)]
+struct EngineDescription {
+    node: &'static str,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    doorbells_in_use: usize,
+    buffers_in_flight: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct ProcessDescription {
+    context: u32,
+    device: &'static str,
+    contexts: usize,
+    queues: usize,
+    kernels: usize,
+    mapped_bytes: u64,
+}
+
+/// The node's name for people, as on the command line.
+pub const fn node_name(node: NodeKind) -> &'static str {
+    match node {
+        NodeKind::Compute => "compute",
+        NodeKind::Copy => "copy",
+    }
+}
+
+/// A device status (TDR-66) in words.
+pub const fn status_name(status: u64) -> &'static str {
+    match status {
+        device_page::DEVICE_ACTIVE => "active",
+        device_page::DEVICE_RESET => "lost: reset",
+        device_page::DEVICE_HUNG => "lost: hung",
+        device_page::DEVICE_STOPPED => "lost: stopped",
+        device_page::DEVICE_DMA_FAULT => "lost: bad buffer",
+        device_page::DEVICE_PAGE_FAULT => "lost: page fault",
+        _ => "lost",
+    }
+}
+
+fn describe_engine(node: NodeKind, slot: &EngineSlot) -> EngineDescription {
+    let state = match slot.process() {
+        None => "off",
+        Some(_) if slot.is_parked() => "ended for D3",
+        Some(_) if !slot.has_begun() => "starting",
+        Some(process) if process.is_asleep() => "asleep",
+        Some(_) => "running",
+    };
+    EngineDescription {
+        node: node_name(node),
+        state,
+        pid: slot.process().filter(|_| slot.hears()).map(|process| process.pid()),
+        doorbells_in_use: slot.slots.in_use(),
+        buffers_in_flight: slot.in_flight.len(),
+    }
+}
+
+fn describe_process(context: u32, device: Option<&Device>) -> ProcessDescription {
+    let count = |count: fn(&Device) -> usize| device.map_or(0, count);
+    ProcessDescription {
+        context,
+        device: device.map_or("none", |device| status_name(device.status)),
+        contexts: count(|device| device.contexts.iter().count()),
+        queues: count(|device| device.queues.iter().count()),
+        kernels: count(|device| device.kernels.iter().count()),
+        mapped_bytes: device.map_or(0, |device| device.mappings.values().map(|mapping| mapping.size).sum()),
+    }
+}
+
+impl Session {
+    /// The operator has asked for something.
+    pub(super) fn run_errands(&mut self) {
+        for errand in self.config.orders.take() {
+            match errand.order {
+                Order::EnterD3 => self.enter_d3(Some(errand)),
+                order => errand.answer(self.obey(order)),
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> Answer {
+        match order {
+            Order::Describe => self.describe(),
+            Order::ResetEngine(node) => self.reset_by_order(node),
+            Order::ResetAdapter => Ok(json!({ "devices_lost": self.reset_adapter() })),
+            Order::EnterD3 | Order::EnterD0 => {
+                if self.leave_d3() {
+                    self.resume_from_d3();
+                }
+                Ok(json!({ "power": self.power.name() }))
+            }
+        }
+    }
+
+    fn describe(&self) -> Answer {
+        let engines =
+            NODES.into_iter().map(|node| describe_engine(node, &self.engines[node_index(node)])).collect();
+        let processes = self
+            .processes
+            .iter()
+            .map(|(context, process)| describe_process(*context, process.device.as_ref()))
+            .collect();
+        let description =
+            Description { power: self.power.name(), blobs: self.blobs.len(), engines, processes };
+        serde_json::to_value(description).map_err(|error| OrderError::Refused(error.to_string()))
+    }
+
+    /// A forced reset of one node's engine, or of all that run (TDR-29).
+    fn reset_by_order(&mut self, node: Option<NodeKind>) -> Answer {
+        let mut resets = Vec::new();
+        for of in NODES.into_iter().filter(|of| node.is_none_or(|node| node == *of)) {
+            if self.engines[node_index(of)].hears() {
+                self.lose_engine(of, "the operator asked for it");
+                resets.push(node_name(of));
+            }
+        }
+        if resets.is_empty() {
+            return Err(OrderError::Refused("no such engine runs, so there is nothing to reset".to_owned()));
+        }
+        Ok(json!({ "engines_reset": resets }))
+    }
+
+    /// Ends every engine, and every device with them (TDR-71); how many devices were lost.
+    fn reset_adapter(&mut self) -> usize {
+        self.journal.line(log::Level::Warn, format_args!("adapter is reset: the operator asked for it"));
+        self.stop_engines();
+        let of_device = |(context, process): (&u32, &super::objects::Process)| {
+            process.device.as_ref().filter(|device| device.is_active()).map(|_| *context)
+        };
+        let contexts: Vec<u32> = self.processes.iter().filter_map(of_device).collect();
+        for context in &contexts {
+            self.put_device_in_error(*context, device_page::DEVICE_RESET);
+            if let Ok(device) = self.device_mut(*context) {
+                NODES.into_iter().for_each(|node| device.forget_engine(node));
+            }
+        }
+        self.run_pending();
+        contexts.len()
+    }
+}

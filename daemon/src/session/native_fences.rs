@@ -1,0 +1,305 @@
+//! Native fences: created, opened, closed, waited for and signalled by the CPU (UMS-131 to UMS-143).
+//!
+//! ```text
+//!   CPU waits   message ─▶ parked with its process ─▶ MonitoredValue in every engine ─▶ value? released
+//!   GPU signals engine: value, MonitoredValue ─▶ report of global handles ─▶ waiters of those fences looked at
+//!   CPU signals message ─▶ value ─▶ engines poked: blocked queues look again ─▶ waiters looked at
+//! ```
+//!
+//! What one process does to a fence reaches others in its value alone: closing it, or losing the device, ends the
+//! process's own waits and nobody else's (UMS-140).
+
+use std::sync::atomic::Ordering;
+
+use campanile_host_gpu::adapter::native_fences::Signalled;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::control::message::Named as NamedMessage;
+use campanile_protocol::control::native_fence::CreateNativeFence;
+use campanile_protocol::control::native_fence::CurrentValue;
+use campanile_protocol::control::native_fence::NATIVE_FENCE_DEFAULT;
+use campanile_protocol::control::native_fence::NATIVE_FENCE_INTRA_GPU;
+use campanile_protocol::control::native_fence::NativeFenceOpened;
+use campanile_protocol::control::native_fence::NativeFenceValue;
+use campanile_protocol::control::native_fence::OpenNativeFence;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::page_table::SegmentId;
+
+use super::barrier::Barrier;
+use super::control::Checked;
+use super::fence_table::Named;
+use super::objects::Device;
+use super::objects::MAX_WAITS;
+use super::objects::NODES;
+use super::objects::NativeWait;
+use super::objects::OpenFence;
+use super::objects::node_index;
+use super::pending::Action;
+use super::reply::Handled;
+use super::reply::Origin;
+use super::reply::Outcome;
+use super::reply::Refused;
+use super::state::Session;
+
+impl Session {
+    /// CREATE_NATIVE_FENCE.
+    pub(super) fn create_native_fence(&mut self, origin: Origin, message: &CreateNativeFence) -> Outcome {
+        let known = matches!(message.kind, NATIVE_FENCE_DEFAULT | NATIVE_FENCE_INTRA_GPU);
+        (known && message.reserved == 0).or(Status::InvalidParameter)?;
+        self.check_room_for_fence(origin.context)?;
+        let made = self.fences.create(message.kind, message.initial_value);
+        let (index, global) = made.ok_or(Status::OutOfResources)?;
+        // Every engine knows it before its page can be found in any address space.
+        for process in self.engines.iter().filter_map(|slot| slot.process()) {
+            process.create_fence(index, global);
+        }
+        let opened = self.open_fence(origin.context, index, global, message.va);
+        if opened.is_err() {
+            // It was mapped nowhere, so no engine has its page.
+            self.free_fences(&[index]);
+        }
+        Ok(Handled::with(&opened?))
+    }
+
+    /// OPEN_NATIVE_FENCE.
+    pub(super) fn open_native_fence(&mut self, origin: Origin, message: &OpenNativeFence) -> Outcome {
+        self.check_room_for_fence(origin.context)?;
+        let Named::Live(index) = self.fences.find(message.global) else {
+            let text = "no fence of this VM has this global handle".to_owned();
+            return Err(Refused { status: Status::InvalidHandle, text });
+        };
+        let opened = self.open_fence(origin.context, index, message.global, message.va)?;
+        self.fences.open(index);
+        Ok(Handled::with(&opened))
+    }
+
+    fn check_room_for_fence(&self, context: u32) -> Result<(), Refused> {
+        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
+        Ok(self.device(context)?.fences.has_room().or(Status::OutOfResources)?)
+    }
+
+    /// Gives a process a local handle of a fence, and its page at `va`.
+    fn open_fence(
+        &mut self,
+        context: u32,
+        index: u32,
+        global: Handle,
+        va: u64,
+    ) -> Result<NativeFenceOpened, Refused> {
+        let kind = self.fences.kind(index).ok_or(Status::InvalidHandle)?;
+        let root = self.device(context)?.root;
+        self.tables.map(root, va, SegmentId::FENCES, u64::from(index) * PAGE_SIZE, PAGE_SIZE, true)?;
+        let opened = self.device_mut(context)?.fences.insert(OpenFence { index, va });
+        let fence = opened.ok_or(Status::OutOfResources)?;
+        Ok(NativeFenceOpened { fence, global, kind, reserved: 0 })
+    }
+
+    /// CLOSE_NATIVE_FENCE. What the process waits for through this handle will never be answered otherwise.
+    pub(super) fn close_native_fence(&mut self, origin: Origin, message: &NamedMessage) -> Outcome {
+        let device = self.device_mut(origin.context)?;
+        let fence = device.fences.remove(message.handle).ok_or(Status::InvalidHandle)?;
+        let orphans: Vec<_> =
+            device.native_waits.extract_if(.., |wait| wait.fence == message.handle).collect();
+        let parked: Vec<_> = device.gpu_waits.extract_if(.., |wait| wait.index == fence.index).collect();
+        let root = device.root;
+        for wait in orphans {
+            self.answer(wait.origin, Err(Status::InvalidHandle.into()));
+        }
+        self.tables.unmap(root, fence.va, PAGE_SIZE)?;
+        // A buffer that waits at this address faults now: so it does on every kind of queue.
+        for wait in parked {
+            self.unpark(origin.context, wait.context);
+        }
+        self.release_native_waiters(fence.index);
+        if self.fences.close(fence.index) {
+            let barrier = Barrier::raise(&mut self.engines);
+            self.after(barrier, Action::FreeFences(vec![fence.index]));
+        }
+        Ok(Handled::done())
+    }
+
+    /// Closes what a device that ends has open; its waits were answered. Fences that nobody else has go when engines
+    /// have passed `barrier`.
+    pub(super) fn close_fences_of(&mut self, device: &Device, barrier: Barrier) {
+        let open = device.fences.iter().map(|(_, fence)| fence.index);
+        let last: Vec<u32> = open.filter(|index| self.fences.close(*index)).collect();
+        if !last.is_empty() {
+            self.after(barrier, Action::FreeFences(last));
+        }
+    }
+
+    /// Frees fences that no engine has mapped any more. What engines reported of them before is read first: an
+    /// engine that names one of them later lies.
+    pub(super) fn free_fences(&mut self, indices: &[u32]) {
+        for node in NODES {
+            self.read_signalled(node);
+        }
+        for &index in indices {
+            for process in self.engines.iter().filter_map(|slot| slot.process()) {
+                process.destroy_fence(index);
+            }
+            self.fences.free(index);
+        }
+    }
+
+    /// Tells an engine that starts with an empty block of all fences there are.
+    pub(super) fn announce_native_fences(&mut self, node: NodeKind) {
+        let all: Vec<_> = self.fences.iter().collect();
+        for (index, global) in all {
+            if let Some(process) = self.engines[node_index(node)].process() {
+                process.create_fence(index, global);
+            }
+            self.release_native_waiters(index);
+        }
+    }
+
+    /// The fence behind a local handle, for the CPU (UMS-143).
+    fn fence_for_cpu(&self, context: u32, handle: Handle) -> Result<u32, Refused> {
+        let fence = self.device(context)?.fences.get(handle).ok_or(Status::InvalidHandle)?;
+        if self.fences.kind(fence.index) == Some(NATIVE_FENCE_INTRA_GPU) {
+            let text = "an INTRA_GPU fence can be waited for, signalled and read by the GPU alone".to_owned();
+            return Err(Refused { status: Status::NotSupported, text });
+        }
+        Ok(fence.index)
+    }
+
+    /// WAIT_NATIVE_FENCE: answered when the value is there.
+    pub(super) fn wait_native_fence(&mut self, origin: Origin, message: &NativeFenceValue) -> Outcome {
+        let index = self.fence_for_cpu(origin.context, message.fence)?;
+        let device = self.device(origin.context)?;
+        (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
+        let origin = self.park(origin);
+        let wait = NativeWait { origin, fence: message.fence, index, value: message.value };
+        self.device_mut(origin.context)?.native_waits.push(wait);
+        self.release_native_waiters(index);
+        Ok(Handled::Parked)
+    }
+
+    /// SIGNAL_NATIVE_FENCE (UMS-139).
+    pub(super) fn signal_native_fence(&mut self, origin: Origin, message: &NativeFenceValue) -> Outcome {
+        let index = self.fence_for_cpu(origin.context, message.fence)?;
+        let value = self.fences.value(index).ok_or(Status::InvalidHandle)?;
+        // PAIRS WITH node/buffer.rs: what the process stored before is seen by who passes its wait.
+        value.store(message.value, Ordering::Release);
+        for process in self.engines.iter().filter_map(|slot| slot.process()) {
+            process.poke();
+        }
+        self.release_native_waiters(index);
+        Ok(Handled::done())
+    }
+
+    /// QUERY_NATIVE_FENCE.
+    pub(super) fn query_native_fence(&self, origin: Origin, message: &NamedMessage) -> Outcome {
+        let index = self.fence_for_cpu(origin.context, message.handle)?;
+        let value = self.fences.value(index).ok_or(Status::InvalidHandle)?;
+        // PAIRS WITH the engine's release of the value.
+        Ok(Handled::with(&CurrentValue { value: value.load(Ordering::Acquire) }))
+    }
+
+    /// Answers the waits for a fence that are over, in whatever process, and has the engines watch for the next
+    /// (UMS-133, UMS-135, UMS-137).
+    pub(super) fn release_native_waiters(&mut self, index: u32) {
+        loop {
+            let devices = self.processes.values().filter_map(|process| process.device.as_ref());
+            let waits = devices.flat_map(|device| {
+                let of_cpu = device.native_waits.iter().map(|wait| (wait.index, wait.value));
+                of_cpu.chain(device.gpu_waits.iter().map(|wait| (wait.index, wait.value)))
+            });
+            let smallest = waits.filter(|wait| wait.0 == index).map(|wait| wait.1).min();
+            let Some(value) = self.fences.value(index) else { return };
+            for process in self.engines.iter().filter_map(|slot| slot.process()) {
+                process.monitor_fence(index, smallest, value);
+            }
+            // After every engine has the new MonitoredValue: who signals from here on interrupts.
+            let current = value.load(Ordering::Acquire);
+            let mut over = Vec::new();
+            let mut unparked = Vec::new();
+            for (context, process) in &mut self.processes {
+                let Some(device) = &mut process.device else { continue };
+                let is_over = |of: u32, wanted: u64| of == index && wanted <= current;
+                over.extend(device.native_waits.extract_if(.., |wait| is_over(wait.index, wait.value)));
+                let of_gpu = device.gpu_waits.extract_if(.., |wait| is_over(wait.index, wait.value));
+                unparked.extend(of_gpu.map(|wait| (*context, wait.context)));
+            }
+            if over.is_empty() && unparked.is_empty() {
+                return;
+            }
+            for wait in over {
+                self.answer(wait.origin, Ok(Vec::new()));
+            }
+            for (of, context) in unparked {
+                self.unpark(of, context);
+            }
+        }
+    }
+
+    /// Looks at everybody who waits for a fence of any kind: after a report that names none, and after the end of an
+    /// engine that may have signalled without having said so.
+    pub(super) fn release_all_waiters(&mut self) {
+        let mut native = Vec::new();
+        let mut queues = Vec::new();
+        for (context, process) in &self.processes {
+            let Some(device) = &process.device else { continue };
+            native.extend(device.native_waits.iter().map(|wait| wait.index));
+            native.extend(device.gpu_waits.iter().map(|wait| wait.index));
+            queues.extend(device.waits.iter().map(|wait| (*context, wait.queue)));
+        }
+        native.sort_unstable();
+        native.dedup();
+        for index in native {
+            self.release_native_waiters(index);
+        }
+        for (context, queue) in queues {
+            self.release_waiters(context, queue);
+        }
+    }
+
+    /// A device in error waits no more, and others go on (UMS-140).
+    pub(super) fn lose_native_waits(&mut self, context: u32) {
+        let Ok(device) = self.device_mut(context) else { return };
+        for wait in std::mem::take(&mut device.native_waits) {
+            let text = "the device is in error".to_owned();
+            self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
+            self.release_native_waiters(wait.index);
+        }
+    }
+
+    /// What a device in error had parked was cancelled.
+    pub(super) fn lose_gpu_waits(&mut self, context: u32) {
+        let Ok(device) = self.device_mut(context) else { return };
+        for wait in std::mem::take(&mut device.gpu_waits) {
+            self.release_native_waiters(wait.index);
+        }
+    }
+
+    /// Reads what an engine has signalled; remembers one that names a fence that is none (UMS-141).
+    pub(super) fn read_signalled(&mut self, node: NodeKind) {
+        let Some(process) = self.engines[node_index(node)].process() else { return };
+        let handles = match process.take_signalled() {
+            Signalled::Fences(handles) => handles,
+            Signalled::AllWaiters => return self.release_all_waiters(),
+            Signalled::Impossible => {
+                self.liars[node_index(node)] = true;
+                return;
+            }
+        };
+        for handle in handles {
+            match self.fences.find(handle) {
+                Named::Live(index) => self.release_native_waiters(index),
+                Named::Leaving => {}
+                Named::Nothing if handle == Handle::NONE => self.release_all_waiters(),
+                Named::Nothing => self.liars[node_index(node)] = true,
+            }
+        }
+    }
+
+    /// Ends engines that have named a fence that was destroyed, or never was.
+    pub(super) fn end_liars(&mut self) {
+        for node in NODES {
+            if std::mem::take(&mut self.liars[node_index(node)]) {
+                self.lose_engine(node, "it signalled a fence that does not exist");
+            }
+        }
+    }
+}

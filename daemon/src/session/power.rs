@@ -1,0 +1,187 @@
+//! Device power: D0 and D3 (UMS-123 to UMS-125).
+//!
+//! ```text
+//!        operator, or all engines asleep for long            every suspend is reported
+//!   D0 ───────────────────────────────────────────▶ LEAVING ───────────────────────────▶ D3
+//!    ▲         suspends all contexts                   │      disconnects all doorbells,  │
+//!    │                                                 │      ends the engine processes   │
+//!    └──── operator, or a message that needs an engine ┴──────────────────────────────────┘
+//!          starts the engine processes, then does what the message says, then resumes all contexts
+//! ```
+//!
+//! Guests see RETRY and a connect that takes longer; handles, addresses and queued work stay. Video memory stays where it
+//! is: whoever evicts it does so in D3.
+
+use std::time::Instant;
+
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::control::message;
+use campanile_protocol::handle::Handle;
+use log::Level;
+use serde_json::json;
+
+use super::counters::count;
+use super::objects::NODES;
+use super::objects::node_index;
+use super::state::Session;
+use super::suspends::Suspending;
+use crate::orders::Errand;
+use crate::orders::OrderError;
+
+/// Where a device stands.
+#[derive(Debug)]
+pub enum Power {
+    /// On.
+    D0,
+    /// On the way to D3: these suspends are not reported yet, and these orders wait for it.
+    Leaving(Vec<Suspending>, Vec<Errand>),
+    /// Off: no engine process runs.
+    D3,
+}
+
+impl Power {
+    /// Its name, for people.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::D0 => "D0",
+            Self::Leaving(..) => "leaving D0",
+            Self::D3 => "D3",
+        }
+    }
+}
+
+/// Whether a message needs an engine, and so wakes the device.
+pub(super) const fn wakes(opcode: u32) -> bool {
+    matches!(
+        opcode,
+        message::CREATE_CONTEXT
+            | message::RESUME_CONTEXT
+            | message::CREATE_DOORBELL
+            | message::CONNECT_DOORBELL
+            | message::NOTIFY
+            | message::CREATE_KERNEL
+            | message::SUBMIT
+    )
+}
+
+impl Session {
+    /// Begins to go to D3. `errand` is answered when it is there.
+    pub(super) fn enter_d3(&mut self, errand: Option<Errand>) {
+        match &mut self.power {
+            Power::D0 => {
+                let mut suspends = Vec::new();
+                for (context, handle) in self.all_contexts() {
+                    suspends.extend(self.hold(context, handle, |held| held.by_power = true));
+                }
+                self.power = Power::Leaving(suspends, errand.into_iter().collect());
+            }
+            Power::Leaving(_, errands) => errands.extend(errand),
+            Power::D3 => {
+                if let Some(errand) = errand {
+                    errand.answer(Ok(json!({ "power": self.power.name() })));
+                }
+            }
+        }
+        self.look_at_power();
+    }
+
+    /// Whether all contexts are off the engines by now.
+    pub(super) fn look_at_power(&mut self) {
+        let Power::Leaving(suspends, _) = &self.power else { return };
+        if !suspends.iter().all(|of| self.is_reported(of)) {
+            return;
+        }
+        for node in NODES {
+            self.disconnect_all(node);
+            self.park_engine(node);
+        }
+        count(&self.counters.d3_transitions);
+        let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D3) else { return };
+        for errand in errands {
+            errand.answer(Ok(json!({ "power": self.power.name() })));
+        }
+        // An engine that has ended has let go of everything.
+        self.run_pending();
+    }
+
+    /// Ends an engine process that runs nothing. One that compiles, or that somebody waits for, goes on.
+    fn park_engine(&mut self, node: NodeKind) {
+        let slot = &self.engines[node_index(node)];
+        if !slot.is_running() || !slot.compiling.is_empty() || !slot.waiting.is_empty() {
+            return;
+        }
+        self.unwatch_engine(node);
+        let slot = &mut self.engines[node_index(node)];
+        slot.park();
+        if let Some(id) = slot.supervised.take() {
+            self.config.supervisor.remove(id);
+        }
+        // What was done before the end counts.
+        self.collect_reports(node);
+    }
+
+    /// D0 again, with engine processes on their way, and contexts still suspended. False in D0.
+    pub(super) fn leave_d3(&mut self) -> bool {
+        match std::mem::replace(&mut self.power, Power::D0) {
+            Power::D0 => return false,
+            Power::Leaving(_, errands) => {
+                for errand in errands {
+                    let text = "a guest has work, and has woken it".to_owned();
+                    errand.answer(Err(OrderError::Refused(text)));
+                }
+            }
+            Power::D3 => {}
+        }
+        for node in NODES {
+            if self.engines[node_index(node)].is_parked()
+                && let Err(error) = self.start_next_process(node)
+            {
+                self.journal.line(Level::Error, format_args!("{node:?} engine: {error}"));
+                self.lose_engine(node, "it could not be started again");
+            }
+        }
+        true
+    }
+
+    /// All contexts may run again, and their engines find what came meanwhile.
+    pub(super) fn resume_from_d3(&mut self) {
+        for (context, handle) in self.all_contexts() {
+            self.unhold(context, handle, |held| held.by_power = false);
+        }
+    }
+
+    fn all_contexts(&self) -> Vec<(u32, Handle)> {
+        let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
+        devices.flat_map(|(of, device)| device.contexts.iter().map(move |(handle, _)| (of, handle))).collect()
+    }
+
+    /// Whether all engines sleep, and nothing is under way. A doorbell that is connected may have been rung, though its
+    /// engine has not woken yet.
+    fn is_idle(&self) -> bool {
+        let sleeps = |node: NodeKind| {
+            let slot = &self.engines[node_index(node)];
+            slot.in_flight.is_empty()
+                && self.connected_doorbells_of(node).is_empty()
+                && slot.process().is_none_or(|process| process.is_asleep() && process.is_up_to_date())
+        };
+        matches!(self.power, Power::D0)
+            && self.drains.is_empty()
+            && NODES.into_iter().all(sleeps)
+            && self.engines.iter().any(|slot| slot.hears())
+    }
+
+    /// When the device may have been idle for long enough.
+    pub(super) fn next_idleness(&self) -> Option<Instant> {
+        Some(self.quiet_since? + self.config.d3_after?)
+    }
+
+    /// Goes to D3 when it has been idle for long enough. Where it is not, the next engine that falls asleep begins anew.
+    pub(super) fn look_at_idleness(&mut self) {
+        if self.next_idleness().is_some_and(|at| at <= Instant::now()) {
+            self.quiet_since = None;
+            if self.is_idle() {
+                self.enter_d3(None);
+            }
+        }
+    }
+}

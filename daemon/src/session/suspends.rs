@@ -1,0 +1,197 @@
+//! Suspend and resume of contexts (UMS-102 to UMS-114).
+//!
+//! ```text
+//!   SUSPEND_CONTEXT ─▶ off the run list, request word of the engine (fence n) ─▶ PENDING
+//!     engine: puts its queues aside, gives its kernel-mode buffers back, reports n ─▶ SUSPENDED: answered
+//!   RESUME_CONTEXT ─▶ request word ─▶ every ring is looked at again (UMS-105), the software queue is listed again
+//! ```
+//!
+//! Doorbells stay connected and rings stay where they are; what comes meanwhile is held (UMS-103, UMS-104, UMS-107). The
+//! supervisor has the engine reset that does not report in time (UMS-112).
+
+use std::collections::VecDeque;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::reply::Suspended;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::handle::Handle;
+use zerocopy::IntoBytes;
+
+use super::control::Checked;
+use super::objects::MAX_WAITS;
+use super::objects::NODES;
+use super::objects::QueueKind;
+use super::objects::node_index;
+use super::reply::Handled;
+use super::reply::Origin;
+use super::reply::Outcome;
+use super::reply::Refused;
+use super::state::Session;
+
+/// Why a context is suspended: each reason by itself holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Holds {
+    /// The guest has asked for it.
+    pub by_guest: bool,
+    /// The device is in D3, or on its way there.
+    pub by_power: bool,
+}
+
+impl Holds {
+    /// Whether it may not run.
+    pub const fn any(self) -> bool {
+        self.by_guest || self.by_power
+    }
+}
+
+/// A suspend that an engine has not reported yet, and who waits for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Suspending {
+    /// The guest process.
+    pub context: u32,
+    /// The context.
+    pub handle: Handle,
+    node: NodeKind,
+    entry: u32,
+    fence: u64,
+    /// The message to answer; none where the daemon itself asked.
+    origin: Option<Origin>,
+}
+
+impl Session {
+    /// SUSPEND_CONTEXT. One that is suspended already is not suspended again (UMS-109).
+    pub(super) fn suspend_context(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let device = self.device(origin.context)?;
+        device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
+        let waiting = self.suspending.iter().filter(|of| of.context == origin.context).count();
+        (waiting < MAX_WAITS).or(Status::OutOfResources)?;
+        for node in NODES {
+            self.collect_suspends(node);
+        }
+        let suspending = self
+            .hold(origin.context, message.handle, |held| held.by_guest = true)
+            .ok_or(Status::DeviceLost)?;
+        if self.is_reported(&suspending) {
+            return Ok(Handled::with(&Suspended { fence: suspending.fence }));
+        }
+        let origin = self.park(origin);
+        self.suspending.push(Suspending { origin: Some(origin), ..suspending });
+        Ok(Handled::Parked)
+    }
+
+    /// RESUME_CONTEXT. Suspends that are not through yet are answered BUSY: the context may never have stopped.
+    pub(super) fn resume_context(&mut self, origin: Origin, message: &Named) -> Outcome {
+        self.device(origin.context)?.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
+        self.refuse_suspends(Status::Busy, |of| of.context == origin.context && of.handle == message.handle);
+        self.unhold(origin.context, message.handle, |held| held.by_guest = false);
+        Ok(Handled::done())
+    }
+
+    /// Suspends a context for one more reason. `None` where its engine is lost.
+    pub(super) fn hold(
+        &mut self,
+        context: u32,
+        handle: Handle,
+        reason: impl Fn(&mut Holds),
+    ) -> Option<Suspending> {
+        let object = self.device_mut(context).ok()?.contexts.get_mut(handle)?;
+        let (node, entry, was_held) = (object.node, object.entry?, object.held.any());
+        reason(&mut object.held);
+        let slot = &mut self.engines[node_index(node)];
+        let supervised = slot.supervised;
+        let process = slot.process_mut()?;
+        let fence = if was_held { process.suspends(entry) } else { process.suspend_context(entry) };
+        if let Some(id) = supervised.filter(|_| !was_held) {
+            self.config.supervisor.expect_suspend(id, entry, fence);
+        }
+        Some(Suspending { context, handle, node, entry, fence, origin: None })
+    }
+
+    /// Takes one reason back; with the last one gone, the context runs again.
+    pub(super) fn unhold(&mut self, context: u32, handle: Handle, reason: impl Fn(&mut Holds)) {
+        let Ok(device) = self.device_mut(context) else { return };
+        let Some(object) = device.contexts.get_mut(handle) else { return };
+        let was_held = object.held.any();
+        reason(&mut object.held);
+        if !was_held || object.held.any() {
+            return;
+        }
+        let (node, entry) = (object.node, object.entry);
+        let rings: Vec<u16> = device
+            .doorbells
+            .iter()
+            .filter(|(_, bell)| {
+                bell.was_connected
+                    && device.queues.get(bell.queue).is_some_and(|queue| queue.context == handle)
+            })
+            .filter_map(|(_, bell)| bell.hw_queue)
+            .collect();
+        if let Some((process, entry)) = self.engines[node_index(node)].process_mut().zip(entry) {
+            for hw_queue in rings {
+                process.ask_look(hw_queue);
+            }
+            process.resume_context(entry);
+        }
+        self.list_context(context, handle);
+        self.fill_hw_queue(node);
+    }
+
+    /// Whether nothing of the context is on the GPU any more (UMS-110).
+    pub(super) fn is_reported(&self, suspending: &Suspending) -> bool {
+        let process = self.engines[node_index(suspending.node)].process();
+        process.is_none_or(|process| process.suspend_reported(suspending.entry) >= suspending.fence)
+    }
+
+    /// Looks at what an engine has reported, and answers who waited for it.
+    pub(super) fn collect_suspends(&mut self, node: NodeKind) {
+        let reports = match self.engines[node_index(node)].process() {
+            Some(process) => process.take_suspend_reports(),
+            None => return,
+        };
+        if let Err(lie) = reports {
+            self.lose_engine(node, &lie.to_string());
+            return;
+        }
+        let (done, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.suspending).into_iter().partition(|of| self.is_reported(of));
+        self.suspending = waiting;
+        for of in done {
+            if let Some(origin) = of.origin {
+                self.answer(origin, Ok(Suspended { fence: of.fence }.as_bytes().to_vec()));
+            }
+        }
+        self.look_at_power();
+    }
+
+    /// Answers messages whose suspend comes to nothing.
+    pub(super) fn refuse_suspends(&mut self, status: Status, which: impl Fn(&Suspending) -> bool) {
+        let refused: Vec<Suspending> =
+            self.suspending.extract_if(.., |of| of.origin.is_some() && which(of)).collect();
+        for origin in refused.into_iter().filter_map(|of| of.origin) {
+            let text = "the context was resumed or ended before it was off the GPU".to_owned();
+            self.answer(origin, Err(Refused { status, text }));
+        }
+    }
+
+    /// Cancels what a suspended context holds for an ordinary queue that is to be destroyed: it would wait for ever.
+    pub(super) fn cancel_held(&mut self, context: u32, queue: Handle) -> Result<(), Refused> {
+        let device = self.device_mut(context)?;
+        let of_queue = device.queues.get(queue).ok_or(Status::InvalidHandle)?;
+        if matches!(of_queue.kind, QueueKind::UserMode { .. }) {
+            return Ok(());
+        }
+        let holder = of_queue.context;
+        let Some(object) = device.contexts.get_mut(holder).filter(|object| object.held.by_guest) else {
+            return Ok(());
+        };
+        let (cancelled, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut object.software_queue).into_iter().partition(|buffer| buffer.queue == queue);
+        object.software_queue = kept;
+        for buffer in cancelled {
+            self.end_item(context, buffer.ring, buffer.item);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! Native fences, from the daemon to one engine and back.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use campanile_protocol::engine::fences;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::handshake::fence;
+use campanile_protocol::handshake::signalled::Payload;
+use campanile_protocol::handshake::signalled::Report;
+
+use super::process::EngineProcess;
+
+/// What an engine says it has signalled (UMS-141).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Signalled {
+    /// These fences, by global handle; an empty handle stands for all.
+    Fences(Vec<Handle>),
+    /// Some: all waiters must be looked at.
+    AllWaiters,
+    /// A count that cannot be: the engine lies.
+    Impossible,
+}
+
+impl EngineProcess {
+    /// Tells the engine of a fence, before its page is mapped anywhere. Nobody waits for it yet.
+    pub fn create_fence(&self, index: u32, global: Handle) {
+        self.store(fences::monitored(index), fence::NOBODY);
+        self.store(fences::handle(index), global.0);
+    }
+
+    /// Takes a fence back, after every engine has let its page go.
+    pub fn destroy_fence(&self, index: u32) {
+        self.store(fences::handle(index), Handle::NONE.0);
+    }
+
+    /// Sets what the CPU's waiters of a fence wait for, and returns the CurrentValue read after it, from `current`
+    /// (UMS-133, UMS-137).
+    pub fn monitor_fence(&self, index: u32, smallest: Option<u64>, current: &AtomicU64) -> u64 {
+        match self.shared.word(fences::monitored(index)) {
+            Some(monitored) => fence::monitor(current, monitored, smallest),
+            None => current.load(Ordering::Acquire),
+        }
+    }
+
+    /// What was signalled since the last call.
+    pub fn take_signalled(&self) -> Signalled {
+        let words = [fences::SIGNALLED_WRITTEN, fences::SIGNALLED_TAKEN, fences::SIGNALLED_OVERFLOW];
+        let [Some(written), Some(taken), Some(overflow)] = words.map(|word| self.shared.word(word)) else {
+            return Signalled::AllWaiters;
+        };
+        let report = Report { written, taken, overflow, slots: fences::SIGNALLED_SLOTS };
+        match report.look() {
+            Payload::Impossible => Signalled::Impossible,
+            Payload::AllWaiters { end } => {
+                report.finish(end);
+                Signalled::AllWaiters
+            }
+            Payload::Handles { first, end } => {
+                let handles = (first..end).map(|count| Handle(self.load(fences::signalled(count)))).collect();
+                report.finish(end);
+                Signalled::Fences(handles)
+            }
+        }
+    }
+
+    /// Forgets what a process that was reset has said: the caller looks at all waiters.
+    pub fn forget_signalled(&self) {
+        self.store(fences::SIGNALLED_OVERFLOW, 0);
+        // Not the other way round: the daemon's own count is never the engine's word.
+        self.store(fences::SIGNALLED_WRITTEN, self.load(fences::SIGNALLED_TAKEN));
+    }
+}

@@ -1,0 +1,92 @@
+//! One engine at a time on a node, whoever yields, sleeps or wakes.
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::words::Modelled;
+use super::words::Strong;
+use crate::handshake::grant;
+use crate::handshake::word::Word;
+
+/// Two engines take turns; what they run on is one cell that must never be entered twice.
+fn two_engines_one_node(wait_for_yield: bool) {
+    loom::model(move || {
+        let first = Arc::new(Strong::new(0));
+        let second = Arc::new(Strong::new(0));
+        let node = Arc::new(loom::cell::UnsafeCell::new(0u64));
+        assert_eq!(grant::take_turn(&*first), grant::Turn::Ask);
+        assert_eq!(grant::take_turn(&*second), grant::Turn::Ask);
+        assert!(grant::give(&*first));
+
+        let run = |word: Arc<Strong>, node: Arc<loom::cell::UnsafeCell<u64>>| {
+            thread::spawn(move || {
+                let turn = grant::take_turn(&*word);
+                if matches!(turn, grant::Turn::Run | grant::Turn::Stop) {
+                    node.with_mut(|_| ());
+                    let _ = grant::release(&*word);
+                }
+            })
+        };
+        let one = run(Arc::clone(&first), Arc::clone(&node));
+        let revoked = grant::revoke(&*first);
+        let phase = grant::Grant::from_word(first.load(Ordering::Acquire));
+        if !wait_for_yield || (!revoked && !phase.holds()) || !phase.holds() {
+            assert!(grant::give(&*second));
+        }
+        let two = run(Arc::clone(&second), Arc::clone(&node));
+        one.join().unwrap();
+        two.join().unwrap();
+    });
+}
+
+/// An engine that sleeps with the node wakes while the supervisor takes the node for another.
+fn sleeper_against_reclaim(reclaims: bool) {
+    loom::model(move || {
+        let first = Arc::new(Strong::new(0));
+        let second = Arc::new(Strong::new(0));
+        let node = Arc::new(loom::cell::UnsafeCell::new(0u64));
+        assert_eq!(grant::take_turn(&*first), grant::Turn::Ask);
+        assert!(grant::give(&*first));
+        assert!(grant::park(&*first));
+        assert_eq!(grant::take_turn(&*second), grant::Turn::Ask);
+
+        let run = |word: Arc<Strong>, node: Arc<loom::cell::UnsafeCell<u64>>| {
+            thread::spawn(move || {
+                if matches!(grant::take_turn(&*word), grant::Turn::Run | grant::Turn::Resume) {
+                    node.with_mut(|_| ());
+                }
+            })
+        };
+        let one = run(Arc::clone(&first), Arc::clone(&node));
+        if !reclaims || grant::reclaim(&*first) {
+            assert!(grant::give(&*second));
+        }
+        let two = run(Arc::clone(&second), Arc::clone(&node));
+        one.join().unwrap();
+        two.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_an_engine_that_wakes_runs_only_while_it_has_the_node() {
+    sleeper_against_reclaim(true);
+}
+
+#[test]
+#[should_panic]
+fn loom_twin_that_gives_without_reclaiming_runs_two() {
+    sleeper_against_reclaim(false);
+}
+
+#[test]
+fn loom_one_engine_at_a_time_runs_on_a_node() {
+    two_engines_one_node(true);
+}
+
+#[test]
+#[should_panic]
+fn loom_twin_that_grants_before_the_yield_runs_two() {
+    two_engines_one_node(false);
+}
