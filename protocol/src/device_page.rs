@@ -6,7 +6,7 @@
 //! | part | written by | read by |
 //! |---|---|---|
 //! | summary word | guest (or), engine (swap) | engine |
-//! | doorbell cells | guest | engine |
+//! | doorbell cells | guest; daemon, zero, when the doorbell is made | engine |
 //! | global cells | guest (swap), engine (swap with zero) | engine |
 //! | status words | daemon, a copy of its own truth | guest |
 //! | progress fences | engine; daemon when a device is lost | guest, engines |

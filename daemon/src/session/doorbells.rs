@@ -123,6 +123,8 @@ impl Session {
         }
         self.allocations.retain(ring);
         self.allocations.retain(control);
+        // What an earlier doorbell of the same place was rung with is no ring of this one.
+        self.store_page_word(origin.context, device_page::cell(index), 0);
         self.store_page_word(
             origin.context,
             device_page::status(index),

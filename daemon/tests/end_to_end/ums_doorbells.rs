@@ -138,6 +138,38 @@ fn ums_34_ums_35_ums_36_before_the_first_connect_a_ring_reaches_nothing() {
 }
 
 #[test]
+fn ums_34_ums_36_a_new_doorbell_knows_nothing_of_what_was_rung_in_its_place_before() {
+    let daemon = Daemon::steady(4);
+    let vm = daemon.vm(0);
+    let (guest, context) = copy_guest(&vm);
+    let mut neighbour = RawQueue::new(&guest, context);
+    assert_eq!(neighbour.connect(), Ok(CONNECTED));
+    for _ in 0..20 {
+        let mut old = RawQueue::new(&guest, context);
+        assert_eq!(old.connect(), Ok(CONNECTED));
+        for _ in 0..5 {
+            old.run(&CommandBuffer::new());
+        }
+        guest.name(message::DESTROY_DOORBELL, old.bell.doorbell).unwrap();
+        guest.name(message::DESTROY_QUEUE, old.created.queue).unwrap();
+        let mut new = RawQueue::new(&guest, context);
+        assert_eq!(
+            (new.bell.cell_offset, new.bell.status_offset),
+            (old.bell.cell_offset, old.bell.status_offset)
+        );
+        assert_eq!(new.connect(), Ok(CONNECTED));
+        // The rings of a neighbour have the engine read its cell.
+        for _ in 0..5 {
+            neighbour.run(&CommandBuffer::new());
+        }
+        assert_eq!((guest.device_status(), new.fence()), (DEVICE_ACTIVE, 0));
+        new.run(&CommandBuffer::new());
+        guest.name(message::DESTROY_DOORBELL, new.bell.doorbell).unwrap();
+        guest.name(message::DESTROY_QUEUE, new.created.queue).unwrap();
+    }
+}
+
+#[test]
 fn ums_37_a_create_that_fails_leaves_nothing_behind() {
     let daemon = Daemon::steady(4);
     let vm = daemon.vm(0);

@@ -154,6 +154,9 @@ fn a_doorbell_that_was_destroyed_rings_nobody() {
         gone.run_first(&attacker, &fill(gone.va + (64 << 10), 4096, 1));
         gone.reached(&attacker, 1);
         assert_eq!(attacker.named(message::DESTROY_DOORBELL, gone.bell.doorbell), Status::Ok);
+        // The engine has looked at its tables when it has let go of this.
+        let (_blob, _memory) = attacker.memory(1 << 35, 4096);
+        assert_eq!(attacker.unmap(1 << 35, 4096), Status::Ok);
         for write_pointer in [2, 3, u64::MAX] {
             // Its words are still in the page of the process.
             gone.write(write_pointer - 1, &gone.entry(0, write_pointer));

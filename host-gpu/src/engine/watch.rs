@@ -121,7 +121,8 @@ impl Watch {
         let slots: Vec<DoorbellSlot> = (0..used(block::USED_DOORBELLS, block::MAX_DOORBELLS))
             .map(|index| DoorbellSlot(load(shared, block::doorbell(index))))
             .collect();
-        // A place is given another generation each time it is used: who has the same is the same.
+        // A place is given another generation each time it is used: who has the same is the same. One that is taken down
+        // while it is read is read again, since the sequence rises after that.
         for index in 0..used(block::USED_PROCESSES, block::MAX_PROCESSES) {
             let generation = load(shared, block::process(index));
             if self.processes.get(&index).map_or(0, |process| process.entry.generation) == generation {
@@ -130,6 +131,7 @@ impl Watch {
             self.processes.remove(&index);
             if generation != 0
                 && let Some(entry) = read::<ProcessEntry>(shared, block::process(index))
+                    .filter(|entry| entry.generation == generation)
             {
                 let (cells, rescan) = (BTreeMap::new(), Rescan::default());
                 self.processes.insert(index, Process { entry, page: None, cells, rescan });
@@ -143,6 +145,7 @@ impl Watch {
             self.queues.remove(&index);
             if generation != 0
                 && let Some(entry) = read::<QueueEntry>(shared, block::queue(u32::from(index)))
+                    .filter(|entry| entry.generation == generation)
             {
                 self.queues.insert(index, UserQueue::new(shared, index, entry));
             }
