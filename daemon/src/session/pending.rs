@@ -1,5 +1,6 @@
 //! What waits until every engine has let go.
 
+use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
@@ -153,5 +154,8 @@ impl Session {
             self.queue_wants_attention(node, queue);
         }
         self.read_signalled(node);
+        if self.engines[node_index(node)].process().is_some_and(EngineProcess::says_hung) {
+            self.engine_timeout(node, "it reports that it cannot go on", None);
+        }
     }
 }

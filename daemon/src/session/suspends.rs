@@ -68,7 +68,7 @@ impl Session {
         let waiting = self.suspending.iter().filter(|of| of.context == origin.context).count();
         (waiting < MAX_WAITS).or(Status::OutOfResources)?;
         for node in NODES {
-            self.collect_suspends(node);
+            self.collect_reports(node);
         }
         let suspending = self
             .hold(origin.context, message.handle, |held| held.by_guest = true)

@@ -12,6 +12,7 @@ use campanile_protocol::engine::block;
 use campanile_protocol::engine::fences;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::slot::DoorbellSlot;
+use campanile_protocol::handshake::power;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::kill_process;
@@ -181,6 +182,11 @@ impl EngineView {
     /// Whether the engine wants the daemon to look at a queue.
     pub(crate) fn asks_for_attention(&self) -> bool {
         (0..block::ATTENTION_WORDS).any(|index| self.load(block::ATTENTION + index * 8) != 0)
+    }
+
+    /// Reports in the engine's place that it hangs; the daemon sees it when it next looks.
+    pub(crate) fn report_hung(&self) {
+        self.shared.word(block::POWER).unwrap().store(power::HUNG, Ordering::Release);
     }
 
     /// The suspend fence that the engine has reported for a context entry.

@@ -225,7 +225,7 @@ fn ums_111_the_report_of_one_suspend_never_passes_for_that_of_the_next() {
 }
 
 #[test]
-fn ums_112_an_engine_that_does_not_suspend_in_time_is_reset_and_nobody_is_lost_who_did_nothing() {
+fn ums_112_tdr_25_an_engine_that_does_not_suspend_in_time_is_reset_and_nobody_is_lost_who_did_nothing() {
     let daemon = Daemon::with(&["--tdr-timeout", "200", "--spin", "600000000"]);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
@@ -263,6 +263,25 @@ fn ums_113_an_engine_that_reports_a_suspend_that_was_never_asked_for_is_reset() 
     assert!(!engines(&daemon).contains(&liar));
     queue.run(&CommandBuffer::new());
     assert_eq!(guest.device_status(), DEVICE_ACTIVE);
+}
+
+#[test]
+fn ums_121_tdr_23_tdr_24_an_engine_that_reports_that_it_hangs_is_reset_before_any_timeout() {
+    let daemon = Daemon::with(&["--tdr-timeout", "3600000", "--spin", "600000000"]);
+    let vm = daemon.vm(0);
+    let (guest, context) = copy_guest(&vm);
+    let mut queue = RawQueue::new(&guest, context);
+    assert_eq!(queue.connect(), Ok(CONNECTED));
+    queue.run(&CommandBuffer::new());
+    let hung = engine(&daemon);
+    let _stopped = Stopped::new(hung);
+    EngineView::of(&daemon).report_hung();
+    // Has the daemon look at the reports.
+    assert_eq!(suspended(suspend(&guest, 1, context)), 1);
+    assert!(!engines(&daemon).contains(&hung));
+    resume(&guest, context);
+    queue.run(&CommandBuffer::new());
+    assert_eq!(guest.device_status(), DEVICE_ACTIVE, "it ran nobody's work");
 }
 
 #[test]

@@ -43,6 +43,11 @@ impl EngineProcess {
         self.load(block::POWER) == power::F1_WANTED
     }
 
+    /// Whether the engine reports that it cannot go on (UMS-121, TDR-23).
+    pub fn says_hung(&self) -> bool {
+        self.load(block::POWER) == power::HUNG
+    }
+
     /// Whether the engine is in F1.
     pub fn is_asleep(&self) -> bool {
         self.load(block::POWER) == power::ASLEEP

@@ -318,6 +318,7 @@ impl Execution {
                 Outcome::Blocked => self.kernel_blocked = true,
                 outcome => self.tell_of_results(outcome),
             }
+            self.end_if_lost();
         }
         let Some(index) = self.runnable.pop_front() else { return };
         let Some((queue, process)) = self.watch.queue(index) else { return };
@@ -331,7 +332,10 @@ impl Execution {
                 self.blocked.push(index);
                 return;
             }
-            Outcome::Faulted => self.ask_attention(index),
+            Outcome::Faulted => {
+                self.ask_attention(index);
+                self.end_if_lost();
+            }
             Outcome::WakeWaiter => self.ask_attention(index),
             Outcome::Idle | Outcome::More => {}
         }
@@ -340,6 +344,22 @@ impl Execution {
         }
         if drained {
             self.ask_attention(index);
+        }
+    }
+
+    /// Where the driver is lost, reports that (UMS-121, TDR-23) and waits for the end: whoever ran next would pay for it.
+    fn end_if_lost(&self) {
+        let Node::Compute(compute) = &self.machine.node else { return };
+        if !compute.is_lost() {
+            return;
+        }
+        if let Some(word) = self.machine.shared.word(block::POWER) {
+            // An engine that runs is ACTIVE.
+            let _reported = power::report_hung(word);
+        }
+        self.events.event.signal();
+        loop {
+            std::thread::park();
         }
     }
 

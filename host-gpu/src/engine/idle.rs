@@ -95,7 +95,8 @@ impl Idle {
                 if quiet.waits {
                     self.nap(shared, &events.wake, Some(NAP), has_work);
                 } else if let Some(word) = shared.word(block::POWER) {
-                    power::want_f1(word);
+                    // Nothing but this thread leaves ACTIVE.
+                    let _wanted = power::want_f1(word);
                     events.event.signal();
                     self.phase = Phase::F1Wanted;
                 }

@@ -35,6 +35,8 @@ pub struct ComputeNode {
     imports: HashMap<SegmentId, Import>,
     in_flight: VecDeque<Ticket>,
     driver: Driver,
+    /// It has failed once: whatever is asked of it now fails too, whoever asks.
+    is_lost: bool,
     shared: Arc<Mapping>,
 }
 
@@ -47,7 +49,13 @@ struct Resolved {
 impl ComputeNode {
     /// A node without kernels, which notes in the shared block what it runs.
     pub fn new(driver: Driver, shared: Arc<Mapping>) -> Self {
-        Self { kernels: HashMap::new(), imports: HashMap::new(), in_flight: VecDeque::new(), driver, shared }
+        let (kernels, imports, in_flight) = (HashMap::new(), HashMap::new(), VecDeque::new());
+        Self { kernels, imports, in_flight, driver, is_lost: false, shared }
+    }
+
+    /// Whether the driver has failed: another process has to take its place.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     /// Notes which kernel runs, started by the packet at byte `at` of its buffer, should it never end.
@@ -112,11 +120,9 @@ impl ComputeNode {
         let ticket =
             self.driver.dispatch(pipeline, &bounds, &launch.constants, [0; 3], grid).map_err(|error| {
                 log::debug!("a dispatch was refused: {error}");
-                Stop::fault(if matches!(error, DispatchError::Vulkan(_)) {
-                    Fault::Driver
-                } else {
-                    Fault::Bindings
-                })
+                let is_driver = matches!(error, DispatchError::Vulkan(_));
+                self.is_lost |= is_driver;
+                Stop::fault(if is_driver { Fault::Driver } else { Fault::Bindings })
             })?;
         self.in_flight.push_back(ticket);
         Ok(())
@@ -126,6 +132,7 @@ impl ComputeNode {
         let Some(ticket) = self.in_flight.pop_front() else { return Ok(()) };
         self.driver.wait(ticket).map_err(|error| {
             log::debug!("the driver failed: {error}");
+            self.is_lost = true;
             Fault::Driver
         })
     }
