@@ -205,6 +205,42 @@ two_machines() {
     claim_log "a machine that powers off lets go of its vGPU" 'b.sock: the front-end has hung up' 20
 }
 
+# Asks the daemon's operator interface.
+ctl() { "$campanile" ctl --control "$scratch/control" "$@" 2>&1; }
+
+power() {
+    local claim="D3 ends the engine processes of a machine, and its next submission wakes it" before
+    claim_guest a "$claim: before" "$squares_result" 30 "$squares"
+    before=$(engines)
+    ctl power --vgpu a d3 >"$scratch/ctl" || { fail "$claim" "$(cat "$scratch/ctl")"; return; }
+    if [ "$(engines)" -lt "$before" ] && guest a 30 "$squares" && grep -q "$squares_result" <<<"$output"; then
+        pass "$claim ($before engine processes, $(engines) after it)"
+    else
+        fail "$claim" "$(engines) engine processes of $before; $output"
+    fi
+    claim="a machine that is sent to D3 and back at work computes on"
+    guest a 5 'rm -f one; campanile-guest burn --seconds 3 >one 2>&1 & echo begun'
+    for _ in 1 2 3 4 5; do
+        ctl power --vgpu a d3 >"$scratch/ctl" && ctl power --vgpu a d0 >"$scratch/ctl" ||
+            { fail "$claim" "$(cat "$scratch/ctl")"; return; }
+    done
+    claim_guest a "$claim" '^burnt .* 0 wrong' 60 \
+        'until grep -q -E "burnt|campanile-guest:" one 2>/dev/null; do usleep 20000; done; cat one'
+}
+
+hang() {
+    local claim="a guest that hangs the GPU loses its device, and is told why"
+    boot b "$scratch/b.sock" || return
+    guest b 5 'rm -f one; campanile-guest burn --seconds 8 >one 2>&1 & echo begun'
+    guest a 60 'campanile-guest run /spin.wgsl --groups 1 --buffer 0:bytes=256'
+    if grep -q 'the device is lost: its work hung the GPU' <<<"$output"; then pass "$claim"; else fail "$claim" "$output"; fi
+    claim_guest b "while another machine beside it computes on" '^burnt .* 0 wrong' 60 \
+        'until grep -q -E "burnt|campanile-guest:" one 2>/dev/null; do usleep 20000; done; cat one'
+    claim_guest a "and the machine itself with its next process" "$squares_result" 30 "$squares"
+    guest b 5 'poweroff -f' || true
+    vm_ended b 20 || vm_kill b
+}
+
 killed_qemu() {
     local claim="kill -9 of QEMU at work: the daemon frees the vGPU" before
     guest a 30 'sh /guest/busy' || true
@@ -221,12 +257,12 @@ killed_qemu() {
 }
 
 all_checks() {
-    daemon_start "${daemon_settings[@]}" --vgpu "name=a,socket=$scratch/a.sock,vram=64M" \
+    daemon_start "${daemon_settings[@]}" --control "$scratch/control" --vgpu "name=a,socket=$scratch/a.sock,vram=64M" \
         --vgpu "name=b,socket=$scratch/b.sock,vram=64M" ||
         { fail "the daemon starts" "$(cat "$scratch/daemon.log")"; return; }
     first_result || return
     local check checks=(driver readme unprivileged info conformance c_example mandelbrot two_processes trespass no_messages bench killed_process reset
-        two_machines killed_qemu bad_input without_window)
+        two_machines power hang killed_qemu bad_input without_window)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do "$check"; done
 }

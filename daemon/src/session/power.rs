@@ -61,6 +61,7 @@ pub(super) const fn wakes(opcode: u32) -> bool {
             | message::NOTIFY
             | message::CREATE_KERNEL
             | message::SUBMIT
+            | message::WAIT_FENCE
     )
 }
 

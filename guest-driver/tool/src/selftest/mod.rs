@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   machine ─┬─ transport   blobs, mappings, submissions: the trait Transport
-//!            └─ device      buffers, kernels, queues, fences: the API of the driver
+//!            ├─ device      buffers, kernels, queues, fences: the API of the driver
+//!            └─ contexts    many queues, suspended contexts
 //! ```
 
+pub mod contexts;
 pub mod device;
 pub mod transport;
 
@@ -22,7 +24,7 @@ pub struct Check {
 
 /// All checks.
 pub fn checks() -> Vec<Check> {
-    [transport::CHECKS, device::CHECKS].concat()
+    [transport::CHECKS, device::CHECKS, contexts::CHECKS].concat()
 }
 
 /// `campanile-guest selftest`: one line a check, an error if one failed.
