@@ -14,6 +14,7 @@ pub mod host;
 pub mod measure;
 pub mod operator;
 pub mod orders;
+pub mod recovery;
 pub mod session;
 pub mod supervisor;
 pub mod vhost;

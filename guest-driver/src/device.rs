@@ -22,6 +22,7 @@ use zerocopy::IntoBytes;
 
 use crate::control::Control;
 use crate::error::DriverError;
+use crate::loss::DeviceLoss;
 use crate::transport::Transport;
 use crate::transport::blob::Blob;
 use crate::transport::blob::BlobMemory;
@@ -67,7 +68,10 @@ impl Device {
     /// As [`Self::open`], for a program that claims to speak another protocol: for tests.
     #[doc(hidden)]
     pub fn open_as(transport: impl Transport, protocol_version: u32) -> Result<Self, DriverError> {
-        let transport: Arc<dyn Transport> = Arc::new(transport);
+        Self::open_over(Arc::new(transport), protocol_version)
+    }
+
+    fn open_over(transport: Arc<dyn Transport>, protocol_version: u32) -> Result<Self, DriverError> {
         let capset = transport.capset()?;
         if capset.protocol_version >> 16 != protocol_version >> 16 {
             return Err(DriverError::Version { daemon: capset.protocol_version, own: protocol_version });
@@ -84,6 +88,84 @@ impl Device {
         control.call("CREATE_DEVICE", message::CREATE_DEVICE, &[create.as_bytes()])?;
         let space = Mutex::new(BTreeMap::from([(FIRST_VA, END_VA - FIRST_VA)]));
         Ok(Self { shared: Arc::new(Shared { control, space, page: Mutex::new(Some(blob)), capset }) })
+    }
+
+    /// Gives a lost device up and opens another over the same transport: the way on after
+    /// [`DeviceLost`](DriverError::DeviceLost). Nothing of the old one is left: buffers have to be made and filled
+    /// again, kernels created, contexts and queues made (TDR-84).
+    ///
+    /// # Errors
+    /// `DeviceInUse` while there is any object of it, or a clone. `Refused` with
+    /// [`Blocked`](campanile_protocol::control::status::Status::Blocked) where this process or its VM hung the GPU too
+    /// often: then do not try again. Whatever [`Self::open`] may come to.
+    ///
+    /// # Example
+    ///
+    /// All that is made from a device lives in one function, so that all of it is dropped when it fails.
+    ///
+    /// ```standalone_crate
+    /// use campanile_guest_driver::commands::CommandBuffer;
+    /// use campanile_guest_driver::device::Device;
+    /// use campanile_guest_driver::error::DriverError;
+    /// use campanile_guest_driver::kernel::KernelSource;
+    /// use campanile_guest_driver::node::Node;
+    /// use campanile_guest_driver::transport::loopback::options::VmOptions;
+    /// use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+    /// use campanile_guest_driver::user_queue::QueueOptions;
+    ///
+    /// fn count_to(device: &Device, limit: u32) -> Result<u32, DriverError> {
+    ///     let kernel = device.create_kernel(&KernelSource::wgsl(
+    ///         "@group(0) @binding(0) var<storage, read_write> data: array<u32>;
+    ///          @compute @workgroup_size(1) fn main() {
+    ///              loop { if data[0] == data[1] { break; } data[0] = data[0] + 2u; }
+    ///          }",
+    ///     ))?;
+    ///     let data = device.create_buffer(8)?;
+    ///     data.write(4, &limit.to_le_bytes())?;
+    ///     let context = device.create_context(Node::Compute)?;
+    ///     let mut queue = context.create_user_queue(&QueueOptions::default())?;
+    ///     let mut commands = CommandBuffer::new();
+    ///     commands.dispatch(&kernel, [1, 1, 1], &[data.binding(0)], &[])?;
+    ///     queue.submit(&commands)?.wait(None)?;
+    ///     let mut counted = [0; 4];
+    ///     data.read(0, &mut counted)?;
+    ///     Ok(u32::from_le_bytes(counted))
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // A daemon within this program, whose engine processes are this program again.
+    /// # use std::os::fd::AsFd;
+    /// # if std::env::args().nth(1).as_deref() == Some("engine") {
+    /// #     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+    /// #     return Err(campanile_host_gpu::engine::start::main(socket).into());
+    /// # }
+    /// # let folder = tempfile::tempdir()?;
+    /// # let socket = folder.path().join("vgpu.sock");
+    /// # let arguments = ["campanile", "serve", "--tdr-timeout", "200", "--vram", "64M", "--socket"];
+    /// # let arguments = arguments.map(std::ffi::OsString::from);
+    /// # let arguments = arguments.into_iter().chain([socket.clone().into_os_string()]);
+    /// # let _daemon = campanile_daemon::cli::serve::start(arguments)?;
+    /// let vm = LoopbackVm::connect(&socket, &VmOptions::default())?;
+    /// let mut device = Device::open(vm.open("example")?)?;
+    /// // In steps of two it never comes to seven.
+    /// let counted = match count_to(&device, 7) {
+    ///     Err(DriverError::DeviceLost(loss)) => {
+    ///         eprintln!("lost: {loss}");
+    ///         assert_eq!((loss.reason, loss.is_collateral), (6, false));
+    ///         device = device.recreate()?;
+    ///         count_to(&device, 8)?
+    ///     }
+    ///     other => other?,
+    /// };
+    /// assert_eq!(counted, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn recreate(self) -> Result<Self, DriverError> {
+        let shared = Arc::into_inner(self.shared).ok_or(DriverError::DeviceInUse)?;
+        let transport = Arc::clone(shared.control.transport());
+        drop(shared);
+        Self::open_over(transport, PROTOCOL_VERSION)
     }
 
     /// What the device can do.
@@ -112,7 +194,13 @@ impl Shared {
         let word = self.control.page().word(device_page::DEVICE_STATUS);
         match word.map_or(device_page::DEVICE_STOPPED, |word| word.load(Ordering::Acquire)) {
             device_page::DEVICE_ACTIVE => Ok(()),
-            status => Err(DriverError::DeviceLost(status)),
+            status => {
+                let load =
+                    |offset| self.control.page().word(offset).map_or(0, |word| word.load(Ordering::Relaxed));
+                // PAIRS WITH the daemon's release of the status: these were stored before.
+                let (loss, report) = (load(device_page::LOSS), load(device_page::LOSS_REPORT));
+                Err(DriverError::DeviceLost(DeviceLoss::from_words(status, loss, report)))
+            }
         }
     }
 

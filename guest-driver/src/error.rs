@@ -2,6 +2,7 @@
 
 use campanile_protocol::control::status::Status;
 
+use crate::loss::DeviceLoss;
 use crate::transport::error::TransportError;
 
 /// Failure of a guest driver call.
@@ -34,9 +35,12 @@ pub enum DriverError {
     /// The daemon's answer makes no sense.
     #[error("the answer to {0} makes no sense")]
     BadAnswer(&'static str),
-    /// The device is in error; open another.
-    #[error("the device is lost (device status {0}); drop it and open another")]
-    DeviceLost(u64),
+    /// The device is in error: drop all that was made from it, and [`recreate`](crate::device::Device::recreate) it.
+    #[error("the device is lost: {0}; drop what was made from it, and open it anew")]
+    DeviceLost(DeviceLoss),
+    /// The device cannot be recreated while there are objects of it.
+    #[error("objects of the device are still in use: drop them all first")]
+    DeviceInUse,
     /// A range that is not inside its buffer.
     #[error("bytes {offset}..{} are outside a buffer of {size} bytes", offset.saturating_add(*length))]
     Range {

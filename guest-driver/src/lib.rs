@@ -59,6 +59,7 @@ pub mod error;
 pub mod fence;
 pub mod kernel;
 pub mod kernel_queue;
+pub mod loss;
 pub mod native_fence;
 pub mod node;
 mod slots;

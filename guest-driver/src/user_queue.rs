@@ -35,6 +35,7 @@ use crate::context::destroy;
 use crate::device::Shared;
 use crate::error::DriverError;
 use crate::fence::FencePoint;
+use crate::loss::DeviceLoss;
 use crate::transport::blob::BlobMemory;
 
 /// Where the ring begins in its buffer, behind the ring control.
@@ -259,7 +260,7 @@ impl UserQueue {
                 Some(DoorbellStatus::DisconnectedRetry) => self.connect()?,
                 Some(DoorbellStatus::DisconnectedAbort) | None => {
                     self.context.shared().check()?;
-                    return Err(DriverError::DeviceLost(device_page::DEVICE_STOPPED));
+                    return Err(DriverError::DeviceLost(DeviceLoss::of_status(device_page::DEVICE_STOPPED)));
                 }
             }
             was_connected = true;

@@ -33,6 +33,15 @@ const WORDS: u64 = MAX_QUEUES as u64 * 8;
 pub const SUMMARY: u64 = 0;
 /// [`DEVICE_ACTIVE`] and the like.
 pub const DEVICE_STATUS: u64 = 64;
+/// Why the device is lost: reason of the reset (TDR-74) in bits 0 to 31, `LOSS_*` in bits 32 to 63; zero where no reset
+/// was the cause. Stored before [`DEVICE_STATUS`]; daemon.
+pub const LOSS: u64 = 72;
+/// Number of the daemon's report on it, for the operator to find; zero where there is none. As [`LOSS`].
+pub const LOSS_REPORT: u64 = 80;
+/// In [`LOSS`]: this device's own work was the cause.
+pub const LOSS_PRIMARY: u64 = 0;
+/// In [`LOSS`]: somebody else's work was the cause (TDR-64).
+pub const LOSS_COLLATERAL: u64 = 1;
 /// Last paging operation that is done.
 pub const PAGING_FENCE: u64 = 128;
 /// Global cells, one a node, a cache line each (UMS-08): in the global model all queues of this process on that
@@ -94,6 +103,8 @@ pub const DEVICE_RESET: u64 = 2;
 pub const DEVICE_HUNG: u64 = 3;
 /// Device status: lost because its GPU stopped.
 pub const DEVICE_STOPPED: u64 = 4;
+/// Device status: lost because the host ran out of memory for it.
+pub const DEVICE_OUT_OF_MEMORY: u64 = 5;
 /// Device status: lost by a bad buffer of its own.
 pub const DEVICE_DMA_FAULT: u64 = 6;
 /// Device status: lost by an access outside its address space.
@@ -109,6 +120,20 @@ mod tests {
     use super::global_cell;
     use crate::capset::MAX_NODES;
     use crate::page_table::PAGE_SIZE;
+
+    #[test]
+    fn tdr_66_device_states_have_their_numbers() {
+        let states = [
+            super::DEVICE_ACTIVE,
+            super::DEVICE_RESET,
+            super::DEVICE_HUNG,
+            super::DEVICE_STOPPED,
+            super::DEVICE_OUT_OF_MEMORY,
+            super::DEVICE_DMA_FAULT,
+            super::DEVICE_PAGE_FAULT,
+        ];
+        assert_eq!(states, [1, 2, 3, 4, 5, 6, 7]);
+    }
 
     #[test]
     fn ums_17_a_device_page_is_whole_pages() {

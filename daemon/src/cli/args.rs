@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
+use clap::ValueEnum;
 
 use super::doorbells::DoorbellModels;
 use super::doorbells::NodeSet;
@@ -17,6 +18,10 @@ use super::size::parse_size;
 use crate::doorbell::modes::DoorbellModes;
 use crate::host::start::VgpuOptions;
 use crate::operator::verb::Verb;
+use crate::recovery::policy::DebugMode;
+use crate::recovery::policy::Level;
+use crate::recovery::policy::Policy;
+use crate::recovery::policy::Readmission;
 
 /// Campanile: a host daemon that gives virtual machines a paravirtual GPU.
 #[derive(Debug, Parser)]
@@ -37,7 +42,7 @@ pub enum Command {
     /// Start a daemon, attach a guest, render a Mandelbrot picture, check it, and measure.
     Demo(MeasureArguments),
     /// Measure.
-    Bench(MeasureArguments),
+    Bench(BenchArguments),
     /// Be an engine process; the daemon starts these by itself.
     #[command(hide = true)]
     Engine,
@@ -102,6 +107,36 @@ pub struct EngineArguments {
     /// Milliseconds that all engines of a vGPU sleep before it goes to D3, and its engine processes end; 0 for never.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000)]
     pub d3_after: u64,
+    /// The same, of compute nodes alone.
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub tdr_timeout_compute: Option<u64>,
+    /// The same, of copy nodes alone.
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub tdr_timeout_copy: Option<u64>,
+    /// What a timeout leads to: 0 nothing (off), 1 quarantine at once (fatal), 3 recovery.
+    #[arg(long, value_name = "LEVEL", default_value = "3", value_parser = Policy::level)]
+    pub tdr_level: Level,
+    /// How it is recovered from: 0 stop the engine for a debugger, 1 ignore it, 2 recover, 3 recover past all limits.
+    #[arg(long, value_name = "MODE", default_value = "2", value_parser = Policy::debug_mode)]
+    pub tdr_debug: DebugMode,
+    /// Adapter resets, and resets of one engine, that are tolerated within the limit's time.
+    #[arg(long, value_name = "N", default_value_t = Policy::LIMIT_COUNT)]
+    pub tdr_limit_count: usize,
+    /// Seconds of the limit's time.
+    #[arg(long, value_name = "SECONDS", default_value_t = Policy::LIMIT_TIME.as_secs())]
+    pub tdr_limit_time: u64,
+    /// Who lifts a quarantine beside the operator.
+    #[arg(long, value_name = "WHO", value_enum, default_value = "operator")]
+    pub readmission: Readmission,
+    /// Milliseconds that a kernel may compile before its engine is reset.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 10_000)]
+    pub compile_timeout: u64,
+    /// Start the next process of each engine ahead, so that a reset is over sooner.
+    #[arg(long)]
+    pub spares: bool,
+    /// Directory for reports on hangs, as JSON.
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
     /// Use the Vulkan device whose name contains this.
     #[arg(long, value_name = "TEXT")]
     pub vulkan_device: Option<String>,
@@ -127,9 +162,22 @@ impl EngineArguments {
         modes(self.doorbell_model, self.notify)
     }
 
-    /// The TDR timeout.
-    pub fn timeout(&self) -> Duration {
-        Duration::from_millis(self.tdr_timeout)
+    /// The TDR timeouts of the nodes, by ordinal.
+    pub fn timeouts(&self) -> [Duration; 2] {
+        [self.tdr_timeout_compute, self.tdr_timeout_copy]
+            .map(|own| Duration::from_millis(own.unwrap_or(self.tdr_timeout)))
+    }
+
+    /// What hangs lead to.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            level: self.tdr_level,
+            debug: self.tdr_debug,
+            limit_count: self.tdr_limit_count,
+            limit_time: Duration::from_secs(self.tdr_limit_time),
+            readmission: self.readmission,
+            compile_timeout: Duration::from_millis(self.compile_timeout),
+        }
     }
 
     /// How long to sleep before D3.
@@ -150,7 +198,29 @@ impl EngineArguments {
             self.tdr_timeout.to_string().into(),
             "--d3-after".into(),
             self.d3_after.to_string().into(),
+            "--tdr-level".into(),
+            self.tdr_level.number().to_string().into(),
+            "--tdr-debug".into(),
+            self.tdr_debug.number().to_string().into(),
+            "--tdr-limit-count".into(),
+            self.tdr_limit_count.to_string().into(),
+            "--tdr-limit-time".into(),
+            self.tdr_limit_time.to_string().into(),
+            "--compile-timeout".into(),
+            self.compile_timeout.to_string().into(),
         ];
+        let of_nodes = [
+            ("--tdr-timeout-compute", self.tdr_timeout_compute),
+            ("--tdr-timeout-copy", self.tdr_timeout_copy),
+        ];
+        for (option, timeout) in of_nodes {
+            if let Some(timeout) = timeout {
+                arguments.extend([option.into(), timeout.to_string().into()]);
+            }
+        }
+        if let Some(folder) = &self.state_dir {
+            arguments.extend(["--state-dir".into(), folder.into()]);
+        }
         if let Some(nodes) = self.notify {
             arguments.extend(["--notify".into(), nodes.to_string().into()]);
         }
@@ -159,6 +229,9 @@ impl EngineArguments {
         }
         if let Some(driver) = &self.vulkan_driver {
             arguments.extend(["--vulkan-driver".into(), driver.into()]);
+        }
+        if self.spares {
+            arguments.push("--spares".into());
         }
         if self.no_sandbox {
             arguments.push("--no-sandbox".into());
@@ -187,16 +260,47 @@ pub struct MeasureArguments {
     pub engine: EngineArguments,
 }
 
+/// What `campanile bench` measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Figure {
+    /// Round trips, through the doorbell and through the daemon.
+    RoundTrips,
+    /// How long an innocent process waits when another hangs the GPU.
+    Tdr,
+}
+
+/// `campanile bench`.
+#[derive(Debug, Args)]
+pub struct BenchArguments {
+    /// What to measure.
+    #[arg(value_enum, default_value = "round-trips")]
+    pub figure: Figure,
+    /// How.
+    #[command(flatten)]
+    pub measure: MeasureArguments,
+}
+
 fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
     let (mut name, mut socket, mut vram_bytes) = (None, None, None);
+    let mut timeouts = [None; 2];
+    let milliseconds = |value: &str| {
+        value.parse().map(Duration::from_millis).map_err(|_| format!("{value:?} are no milliseconds"))
+    };
     for part in text.split(',') {
         let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not key=value"))?;
         match key {
             "name" if !value.is_empty() => name = Some(value.to_owned()),
             "socket" if !value.is_empty() => socket = Some(PathBuf::from(value)),
             "vram" => vram_bytes = Some(parse_size(value)?),
+            "tdr-timeout" => timeouts = [Some(milliseconds(value)?); 2],
+            "tdr-timeout-compute" => timeouts[0] = Some(milliseconds(value)?),
+            "tdr-timeout-copy" => timeouts[1] = Some(milliseconds(value)?),
             "name" | "socket" => return Err(format!("{key} is empty")),
-            _ => return Err(format!("{key:?} is unknown; name, socket and vram are")),
+            _ => {
+                return Err(format!(
+                    "{key:?} is unknown; name, socket, vram, tdr-timeout, tdr-timeout-compute and tdr-timeout-copy are"
+                ));
+            }
         }
     }
     let missing = |key: &str| format!("{key} is missing in {text:?}");
@@ -204,6 +308,7 @@ fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
         name: name.ok_or_else(|| missing("name"))?,
         socket: socket.ok_or_else(|| missing("socket"))?,
         vram_bytes: vram_bytes.ok_or_else(|| missing("vram"))?,
+        timeouts,
     })
 }
 
@@ -211,13 +316,39 @@ fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
 mod tests {
     use std::path::PathBuf;
 
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use super::Arguments;
+    use super::Command;
     use super::parse_vgpu;
+    use crate::recovery::policy::DebugMode;
+    use crate::recovery::policy::Level;
 
     #[test]
     fn a_vgpu_is_read_from_its_parts() {
         let vgpu = parse_vgpu("vram=512M,name=a,socket=/run/a.sock").unwrap();
         assert_eq!((vgpu.name.as_str(), vgpu.vram_bytes), ("a", 512 << 20));
         assert_eq!(vgpu.socket, PathBuf::from("/run/a.sock"));
+    }
+
+    #[test]
+    fn tdr_13_tdr_18_the_defaults_are_2_s_and_5_in_60_s() {
+        let arguments = Arguments::try_parse_from(["campanile", "bench"]).unwrap();
+        let Command::Bench(arguments) = arguments.command else { panic!("{arguments:?}") };
+        assert_eq!(arguments.measure.engine.timeouts(), [Duration::from_secs(2); 2]);
+        let policy = arguments.measure.engine.policy();
+        assert_eq!((policy.level, policy.debug), (Level::Recover, DebugMode::Recover));
+        assert_eq!((policy.limit_count, policy.limit_time), (5, Duration::from_secs(60)));
+        assert_eq!(policy.process_limit(), 4);
+    }
+
+    #[test]
+    fn a_vgpu_may_have_timeouts_of_its_own() {
+        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,tdr-timeout=500,tdr-timeout-copy=20").unwrap();
+        assert_eq!(vgpu.timeouts, [500, 20].map(|ms| Some(Duration::from_millis(ms))));
+        assert!(parse_vgpu("name=a,socket=s,vram=64M,tdr-timeout=soon").unwrap_err().contains("soon"));
     }
 
     #[test]

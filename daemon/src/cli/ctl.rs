@@ -53,7 +53,7 @@ fn lines(result: &Value) -> String {
 }
 
 fn status(result: &Value) -> String {
-    let mut vgpus = Table::new(&["VGPU", "VM", "MEMORY", "SOCKET"]);
+    let mut vgpus = Table::new(&["VGPU", "VM", "ALLOWED", "MEMORY", "SOCKET"]);
     let mut engines = Table::new(&["VGPU", "NODE", "ENGINE", "PID", "DOORBELLS", "IN FLIGHT"]);
     let mut processes = Table::new(&["VGPU", "PROCESS", "DEVICE", "QUEUES", "KERNELS", "MAPPED"]);
     for vgpu in list(&result["vgpus"]) {
@@ -64,7 +64,11 @@ fn status(result: &Value) -> String {
             _ => "none".to_owned(),
         };
         let memory = format!("{} MiB", vgpu["vram_bytes"].as_u64().unwrap_or(0) >> 20);
-        vgpus.row([name.clone(), vm, memory, word(&vgpu["socket"])]);
+        let allowed = match &vgpu["quarantined"]["why"] {
+            Value::String(why) => format!("no: {why}"),
+            _ => "yes".to_owned(),
+        };
+        vgpus.row([name.clone(), vm, allowed, memory, word(&vgpu["socket"])]);
         for engine in list(&vgpu["session"]["engines"]) {
             let fields = ["node", "state", "pid", "doorbells_in_use", "buffers_in_flight"];
             engines.row(std::iter::once(name.clone()).chain(fields.map(|field| word(&engine[field]))));

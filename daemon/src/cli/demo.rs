@@ -1,12 +1,16 @@
 //! `campanile demo` and `campanile bench`.
 
+use std::fmt::Display;
+
 use anyhow::Context;
 use campanile_guest::mandelbrot;
 use campanile_guest::picture::write_png;
 use campanile_protocol::engine::block::MAX_DOORBELLS;
 use serde::Serialize;
 
+use super::args::BenchArguments;
 use super::args::EngineArguments;
+use super::args::Figure;
 use super::args::MeasureArguments;
 use super::doorbells::parse_models;
 use crate::measure::daemon::DaemonProcess;
@@ -14,8 +18,10 @@ use crate::measure::doorbells;
 use crate::measure::doorbells::DoorbellFigures;
 use crate::measure::doorbells::Settings;
 use crate::measure::figures::Figures;
+use crate::measure::recovery;
 use crate::measure::round_trips;
 use crate::measure::round_trips::Effort;
+use crate::recovery::policy::DebugMode;
 
 /// What the demo did, for `--json`.
 #[derive(Debug, Serialize)]
@@ -95,6 +101,12 @@ struct BenchReport {
     doorbells: DoorbellFigures,
 }
 
+impl Display for BenchReport {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}{}", self.figures, self.doorbells)
+    }
+}
+
 /// Daemons with the operator's settings, but for what the figures are about.
 fn doorbell_settings(engine: &EngineArguments) -> anyhow::Result<Settings> {
     let spin = u64::try_from(doorbells::SPIN.as_micros())?;
@@ -109,15 +121,34 @@ fn doorbell_settings(engine: &EngineArguments) -> anyhow::Result<Settings> {
 }
 
 /// Measures alone.
-pub fn bench(arguments: &MeasureArguments) -> anyhow::Result<()> {
-    let daemon = DaemonProcess::start(&arguments.engine.to_arguments())?;
-    let figures = round_trips::measure(&daemon.socket(), daemon.pid(), effort(arguments))?;
-    drop(daemon);
-    let doorbells = doorbells::measure(&doorbell_settings(&arguments.engine)?, effort(arguments).doorbells)?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&BenchReport { figures, doorbells })?);
+pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
+    let BenchArguments { measure, figure } = arguments;
+    match figure {
+        Figure::RoundTrips => {
+            let daemon = DaemonProcess::start(&measure.engine.to_arguments())?;
+            let figures = round_trips::measure(&daemon.socket(), daemon.pid(), effort(measure))?;
+            drop(daemon);
+            let settings = doorbell_settings(&measure.engine)?;
+            let doorbells = doorbells::measure(&settings, effort(measure).doorbells)?;
+            show(&BenchReport { figures, doorbells }, measure.json)
+        }
+        Figure::Tdr => {
+            // More hangs than limits allow, and no longer than it takes.
+            let mut engine = measure.engine.clone();
+            engine.tdr_debug = DebugMode::RecoverAlways;
+            engine.tdr_timeout = engine.tdr_timeout.min(200);
+            let daemon = DaemonProcess::start(&engine.to_arguments())?;
+            let hangs = if measure.quick { 10 } else { 100 };
+            show(&recovery::measure(&daemon.socket(), hangs, engine.tdr_timeout)?, measure.json)
+        }
+    }
+}
+
+fn show(figures: &(impl Serialize + Display), json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(figures)?);
     } else {
-        print!("{figures}{doorbells}");
+        print!("{figures}");
     }
     Ok(())
 }

@@ -44,7 +44,10 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         doorbells: engine.doorbells,
         doorbell_modes: engine.doorbell_modes(),
         spin: engine.spin(),
-        timeout: engine.timeout(),
+        timeouts: engine.timeouts(),
+        policy: engine.policy(),
+        spares: engine.spares,
+        state_dir: engine.state_dir.clone(),
         d3_after: engine.d3_after(),
         sandbox: !engine.no_sandbox,
         window: !engine.no_window,
@@ -57,7 +60,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
 fn start_host(arguments: ServeArguments) -> anyhow::Result<Host> {
     let mut vgpus = arguments.vgpu;
     if let (Some(socket), Some(vram_bytes)) = (arguments.socket, arguments.vram) {
-        vgpus.push(VgpuOptions { name: "vgpu0".to_owned(), socket, vram_bytes });
+        vgpus.push(VgpuOptions { name: "vgpu0".to_owned(), socket, vram_bytes, timeouts: [None; 2] });
     }
     let options = host_options(vgpus, &arguments.engine)?;
     Ok(Host::start(HostOptions { control: arguments.control, ..options })?)

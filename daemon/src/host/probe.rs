@@ -36,6 +36,7 @@ pub fn probe_compute(program: &Program, vulkan_device: Option<String>, sandbox: 
         spin_microseconds: 0,
         sandbox,
         vulkan_device,
+        is_spare: false,
     };
     let fences = create_memfd("campanile-probe", u64::from(MAX_FENCES) * PAGE_SIZE)?;
     let memory = Memory { vram: &vram, tables: &tables, fences: &fences, grant: &grant };

@@ -16,6 +16,11 @@ use crate::operator::desk;
 use crate::operator::desk::Desk;
 use crate::operator::socket::ControlSocket;
 use crate::orders::Orders;
+use crate::recovery::policy::Policy;
+use crate::recovery::reports::Clerk;
+use crate::recovery::reports::ReportFolder;
+use crate::recovery::reports::Reports;
+use crate::recovery::standing::Standing;
 use crate::session::config::Compute;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
@@ -33,6 +38,8 @@ pub struct VgpuOptions {
     pub socket: PathBuf,
     /// Bytes of video memory.
     pub vram_bytes: u64,
+    /// TDR timeouts of its nodes, by ordinal, where they are its own.
+    pub timeouts: [Option<Duration>; 2],
 }
 
 /// A daemon as the operator asks for it.
@@ -46,10 +53,16 @@ pub struct HostOptions {
     pub doorbell_modes: DoorbellModes,
     /// How long an engine spins without work.
     pub spin: Duration,
-    /// How long work may stand still, or keep a node that another vGPU wants.
-    pub timeout: Duration,
     /// How long all engines of a vGPU sleep before it goes to D3; never for none.
     pub d3_after: Option<Duration>,
+    /// How long work of each node, by ordinal, may stand still, or keep a node that another vGPU wants.
+    pub timeouts: [Duration; 2],
+    /// What hangs lead to.
+    pub policy: Policy,
+    /// Whether the next process of each engine is started ahead.
+    pub spares: bool,
+    /// Where reports on hangs go, if anywhere.
+    pub state_dir: Option<PathBuf>,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
     /// Whether guests are offered a window onto video memory, where the VMM can show one.
@@ -88,6 +101,15 @@ pub enum HostError {
     /// The operator's socket could not be set up.
     #[error("control socket")]
     Control(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The state directory cannot be used.
+    #[error("state directory {}", path.display())]
+    StateDirectory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The daemon itself could not be set up.
     #[error("starting the daemon")]
     System(#[from] io::Error),
@@ -139,11 +161,14 @@ fn check(options: &HostOptions) -> Result<(), HostError> {
     if options.doorbells == 0 || options.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS {
         return wrong(format!("{} doorbells; 1 to 1024 are possible", options.doorbells));
     }
-    if options.timeout < MIN_TIMEOUT {
-        return wrong(format!(
-            "a TDR timeout of {} ms; 10 or more are possible",
-            options.timeout.as_millis()
-        ));
+    let timeouts = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
+    for timeout in timeouts.chain([options.policy.compile_timeout]) {
+        if timeout < MIN_TIMEOUT {
+            return wrong(format!("a timeout of {} ms; 10 or more are possible", timeout.as_millis()));
+        }
+    }
+    if options.policy.limit_count == 0 || options.policy.limit_time.is_zero() {
+        return wrong("a TDR limit of nothing; 1 or more in 1 s or more are possible".to_owned());
     }
     Ok(())
 }
@@ -152,17 +177,23 @@ impl Host {
     /// Starts serving every vGPU.
     pub fn start(options: HostOptions) -> Result<Self, HostError> {
         check(&options)?;
-        let supervisor = Arc::new(Supervisor::start(options.timeout)?);
+        let supervisor = Arc::new(Supervisor::start()?);
         let compute = probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
         match &compute {
             Compute::Available(device) => log::info!("compute node: {device}"),
             Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
         }
+        let folder = options.state_dir.as_deref().map(|path| {
+            ReportFolder::open(path).map_err(|source| HostError::StateDirectory { path: path.into(), source })
+        });
+        let reports = Arc::new(Reports::new(folder.transpose()?));
         let mut vgpus = Vec::with_capacity(options.vgpus.len());
         let mut known = Vec::with_capacity(options.vgpus.len());
         for vgpu in &options.vgpus {
             let orders = Arc::new(Orders::new()?);
             let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
+            let standing = Arc::new(Standing::default());
+            let [compute_timeout, copy_timeout] = options.timeouts;
             let config = Arc::new(Config {
                 name: vgpu.name.clone(),
                 vram_bytes: vgpu.vram_bytes,
@@ -170,7 +201,6 @@ impl Host {
                 doorbell_modes: options.doorbell_modes,
                 notify: Arc::clone(&notify),
                 spin: options.spin,
-                timeout: options.timeout,
                 d3_after: options.d3_after,
                 sandbox: options.sandbox,
                 window: options.window,
@@ -179,6 +209,15 @@ impl Host {
                 compute: compute.clone(),
                 supervisor: Arc::clone(&supervisor),
                 orders: Arc::clone(&orders),
+                policy: options.policy,
+                timeouts: [
+                    vgpu.timeouts[0].unwrap_or(compute_timeout),
+                    vgpu.timeouts[1].unwrap_or(copy_timeout),
+                ],
+                standing: Arc::clone(&standing),
+                reports: Arc::clone(&reports),
+                spares: options.spares,
+                clerk: Arc::new(Clerk::default()),
             });
             let counters = Arc::new(Counters::default());
             let shell_counters = Arc::new(ShellCounters::default());
@@ -200,6 +239,7 @@ impl Host {
                 socket: vgpu.socket.clone(),
                 vram_bytes: vgpu.vram_bytes,
                 orders,
+                standing,
                 counters: Arc::clone(&counters),
                 shell_counters: Arc::clone(&shell_counters),
             });

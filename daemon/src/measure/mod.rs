@@ -11,4 +11,5 @@ pub mod daemon;
 pub mod doorbells;
 pub mod figures;
 pub mod peer;
+pub mod recovery;
 pub mod round_trips;

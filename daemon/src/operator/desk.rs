@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::UNIX_EPOCH;
 
 use campanile_host_gpu::engine::message::NodeKind;
 use serde_json::Map;
@@ -14,6 +15,8 @@ use super::verb::Verb;
 use crate::orders::Order;
 use crate::orders::OrderError;
 use crate::orders::Orders;
+use crate::recovery::standing::Quarantine;
+use crate::recovery::standing::Standing;
 use crate::session::counters::Counters;
 use crate::vhost::counters::Counters as ShellCounters;
 
@@ -33,6 +36,8 @@ pub struct Vgpu {
     pub vram_bytes: u64,
     /// Where orders to its thread go.
     pub orders: Arc<Orders>,
+    /// Whether it may work.
+    pub standing: Arc<Standing>,
     /// What its sessions count.
     pub counters: Arc<Counters>,
     /// What its rings count.
@@ -83,6 +88,13 @@ impl Desk {
             Verb::Reset { vgpu, node } => self.order(vgpu, Order::ResetEngine(node.map(NodeKind::from))),
             Verb::Power { vgpu, state: PowerName::D0 } => self.order(vgpu, Order::EnterD0),
             Verb::Power { vgpu, state: PowerName::D3 } => self.order(vgpu, Order::EnterD3),
+            Verb::Allow { vgpu } => {
+                let lifted = self.vgpu(vgpu)?.standing.allow();
+                if lifted.is_some() {
+                    log::warn!("{vgpu}: the operator has lifted its quarantine");
+                }
+                Ok(json!({ "was_quarantined": lifted.as_ref().map(show) }))
+            }
             Verb::ResetAdapter { vgpu: Some(vgpu) } => self.order(vgpu, Order::ResetAdapter),
             Verb::ResetAdapter { vgpu: None } => {
                 let each = self.vgpus.iter().map(|vgpu| {
@@ -113,6 +125,7 @@ fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("name".to_owned(), json!(vgpu.name));
     fields.insert("socket".to_owned(), json!(vgpu.socket));
     fields.insert("vram_bytes".to_owned(), json!(vgpu.vram_bytes));
+    fields.insert("quarantined".to_owned(), json!(vgpu.standing.quarantined().as_ref().map(show)));
     fields.insert("vm_connected".to_owned(), json!(vgpu.orders.has_session()));
     match vgpu.orders.ask(Order::Describe, GLANCE) {
         Ok(session) => fields.insert("session".to_owned(), session),
@@ -122,8 +135,15 @@ fn describe(vgpu: &Vgpu) -> Value {
     Value::Object(fields)
 }
 
+fn show(quarantine: &Quarantine) -> Value {
+    let since = quarantine.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+    json!({ "why": quarantine.why, "since_unix": since.as_secs() })
+}
+
 fn measure(vgpu: &Vgpu) -> Value {
     let counts = vgpu.counters.all().into_iter().chain(vgpu.shell_counters.all());
-    let counts: Map<String, Value> = counts.map(|(name, count)| (name.to_owned(), json!(count))).collect();
+    let mut counts: Map<String, Value> =
+        counts.map(|(name, count)| (name.to_owned(), json!(count))).collect();
+    counts.insert("quarantined".to_owned(), json!(u64::from(vgpu.standing.quarantined().is_some())));
     json!({ "name": vgpu.name, "counters": counts })
 }

@@ -67,6 +67,12 @@ pub enum Verb {
         #[arg(value_name = "STATE")]
         state: PowerName,
     },
+    /// Let a vGPU work again that is quarantined, and forget its past.
+    Allow {
+        /// The vGPU.
+        #[arg(long, value_name = "NAME")]
+        vgpu: String,
+    },
     /// Show what was counted of each vGPU.
     Metrics,
 }

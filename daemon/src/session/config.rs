@@ -7,9 +7,15 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
 
+use super::objects::node_index;
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
 use crate::orders::Orders;
+use crate::recovery::policy::Level;
+use crate::recovery::policy::Policy;
+use crate::recovery::reports::Clerk;
+use crate::recovery::reports::Reports;
+use crate::recovery::standing::Standing;
 use crate::supervisor::thread::Supervisor;
 
 /// Whether the machine can compute.
@@ -36,8 +42,6 @@ pub struct Config {
     pub notify: Arc<NotifySwitch>,
     /// How long an engine spins without work before F1.
     pub spin: Duration,
-    /// How long work may stand still (TDR-13).
-    pub timeout: Duration,
     /// How long all engines sleep before the device goes to D3; never for none.
     pub d3_after: Option<Duration>,
     /// Whether engines drop their privileges.
@@ -54,9 +58,26 @@ pub struct Config {
     pub supervisor: Arc<Supervisor>,
     /// What the operator asks of it.
     pub orders: Arc<Orders>,
+    /// What hangs lead to.
+    pub policy: Policy,
+    /// How long work of each node, by ordinal, may stand still, or keep a node that another vGPU wants.
+    pub timeouts: [Duration; 2],
+    /// Whether it may work.
+    pub standing: Arc<Standing>,
+    /// Numbers and folder of reports.
+    pub reports: Arc<Reports>,
+    /// Whether the next process of each engine is started ahead.
+    pub spares: bool,
+    /// How many reports it may file.
+    pub clerk: Arc<Clerk>,
 }
 
 impl Config {
+    /// How long work of `node` may stand still; for ever at level 0 (TDR-16).
+    pub fn watched_timeout(&self, node: NodeKind) -> Option<Duration> {
+        (self.policy.level != Level::Off).then(|| self.timeouts[node_index(node)])
+    }
+
     /// The first message to an engine of `node`.
     pub fn start_message(&self, node: NodeKind, table_bytes: u64) -> Start {
         Start {
@@ -66,6 +87,7 @@ impl Config {
             spin_microseconds: u64::try_from(self.spin.as_micros()).unwrap_or(u64::MAX),
             sandbox: self.sandbox,
             vulkan_device: self.vulkan_device.clone(),
+            is_spare: false,
         }
     }
 }

@@ -76,7 +76,7 @@ impl Session {
         for frame in frame::frames(bytes) {
             let frame = match frame {
                 Ok(frame) => frame,
-                Err(FrameError::Empty) => return Ok(()),
+                Err(FrameError::Empty) => break,
                 Err(_) => return Err(Refusal::Parameter),
             };
             let header = frame.header;
@@ -92,6 +92,7 @@ impl Session {
                 self.handle(origin, header.opcode, frame.body);
             }
         }
+        self.keep_looking();
         Ok(())
     }
 

@@ -34,19 +34,36 @@ pub struct Counters {
     pub devices_lost: AtomicU64,
     /// Engines reset: replaced, with nobody lost but whose work they ran.
     pub engines_reset: AtomicU64,
-    /// Engines lost with all their devices.
+    /// Engines that could not be replaced, or not so often: their resets were promoted.
     pub engines_lost: AtomicU64,
+    /// Resets of everything of this vGPU.
+    pub adapters_reset: AtomicU64,
+    /// Times that this vGPU was quarantined.
+    pub quarantines: AtomicU64,
+    /// Processes that get no device any more.
+    pub processes_blocked: AtomicU64,
+    /// Engines that had gone on by the time their reset was due.
+    pub timeouts_in_vain: AtomicU64,
+    /// Engines that hung, and were let be by debug mode.
+    pub timeouts_ignored: AtomicU64,
+    /// Reports in the state directory.
+    pub reports_written: AtomicU64,
+    /// Reports that were not written: no directory, or too many.
+    pub reports_left_out: AtomicU64,
 }
 
 impl Counters {
     /// All counts, by name.
-    pub fn all(&self) -> [(&'static str, u64); 12] {
+    pub fn all(&self) -> [(&'static str, u64); 22] {
         [
             ("refused_commands", &self.refused_commands),
             ("control_messages", &self.control_messages),
             ("refused_messages", &self.refused_messages),
             ("connects", &self.connects),
             ("victims", &self.victims),
+            ("notifies", &self.notifies),
+            ("connects_delayed", &self.connects_delayed),
+            ("found_by_look", &self.found_by_look),
             ("f1_transitions", &self.f1_transitions),
             ("d3_transitions", &self.d3_transitions),
             ("submissions", &self.submissions),
@@ -54,6 +71,13 @@ impl Counters {
             ("devices_lost", &self.devices_lost),
             ("engines_reset", &self.engines_reset),
             ("engines_lost", &self.engines_lost),
+            ("adapters_reset", &self.adapters_reset),
+            ("quarantines", &self.quarantines),
+            ("processes_blocked", &self.processes_blocked),
+            ("timeouts_in_vain", &self.timeouts_in_vain),
+            ("timeouts_ignored", &self.timeouts_ignored),
+            ("reports_written", &self.reports_written),
+            ("reports_left_out", &self.reports_left_out),
         ]
         .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
     }

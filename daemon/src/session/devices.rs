@@ -122,6 +122,7 @@ impl Session {
         });
         let bytes = device_page::DEVICE_PAGE_BYTES;
         let mapped = self.map_range(origin.context, message.page_va, page, message.page_offset, bytes, true);
+        let admission = self.admission(origin.context);
         let version = (message.protocol_version >> 16 == PROTOCOL_VERSION >> 16).or(Status::VersionMismatch);
         if let Err(error) = mapped {
             self.end_device(origin.context);
@@ -133,6 +134,11 @@ impl Session {
                 message.protocol_version
             );
             self.answer(origin, Err(Refused { status, text }));
+            self.end_device(origin.context);
+            return Ok(());
+        }
+        if let Err(refused) = admission {
+            self.answer(origin, Err(refused));
             self.end_device(origin.context);
             return Ok(());
         }
@@ -148,6 +154,11 @@ impl Session {
         for index in 0..device_page::MAX_QUEUES {
             if let Some(word) = page.word(device_page::status(index)) {
                 word.store(DoorbellStatus::DisconnectedRetry.word(), Ordering::Release);
+            }
+        }
+        for offset in [device_page::LOSS, device_page::LOSS_REPORT] {
+            if let Some(word) = page.word(offset) {
+                word.store(0, Ordering::Release);
             }
         }
         if let Some(word) = page.word(device_page::DEVICE_STATUS) {

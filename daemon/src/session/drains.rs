@@ -12,6 +12,7 @@
 //! time (UMS-148); one that is behind is counted, and means that nothing is pending (UMS-88).
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use std::time::Instant;
 
 use campanile_protocol::control::status::Status;
@@ -33,6 +34,8 @@ pub struct Drain {
     completed: u64,
     /// When `completed` was last seen to move.
     since: Instant,
+    /// How long it may stand still: that of its node.
+    timeout: Duration,
 }
 
 impl Session {
@@ -65,7 +68,8 @@ impl Session {
         if let Some(doorbell) = self.device_mut(holder.context)?.doorbells.get_mut(holder.doorbell) {
             doorbell.is_draining = true;
         }
-        self.drains.push(Drain { holder, origin, last_queued, completed, since: Instant::now() });
+        let (since, timeout) = (Instant::now(), self.config.timeouts[node_index(node)]);
+        self.drains.push(Drain { holder, origin, last_queued, completed, since, timeout });
         self.set_timer();
         Ok(true)
     }
@@ -103,11 +107,11 @@ impl Session {
         }
         completed >= drain.last_queued
             || process.queue_is_drained(hw_queue)
-            || now.saturating_duration_since(drain.since) >= self.config.timeout
+            || now.saturating_duration_since(drain.since) >= drain.timeout
     }
 
     /// When a doorbell that waits must be looked at though nobody signals.
     pub(super) fn next_drain(&self) -> Option<Instant> {
-        self.drains.iter().map(|drain| drain.since + self.config.timeout).min()
+        self.drains.iter().map(|drain| drain.since + drain.timeout).min()
     }
 }

@@ -12,8 +12,10 @@ use std::collections::BTreeSet;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::AdapterError;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::adapter::program::Program;
@@ -26,9 +28,11 @@ use super::kernels::PendingKernel;
 use super::objects::Buffer;
 use super::outbox::Outbox;
 use super::reply::Origin;
-use super::revival::Resets;
 use crate::doorbell::line::Line;
 use crate::doorbell::slots::Slots;
+use crate::recovery::fences::Fences;
+use crate::recovery::liveness::Liveness;
+use crate::recovery::recent::Recent;
 use crate::supervisor::alarm::Alarm;
 use crate::supervisor::turns::EngineId;
 
@@ -78,8 +82,8 @@ pub struct EngineSlot {
     pub run_list: VecDeque<(u32, Handle)>,
     /// The hardware queue, oldest first.
     pub in_flight: VecDeque<InFlight>,
-    /// Last fence id given.
-    pub last_fence_id: u64,
+    /// Fence ids of the node.
+    pub fences: Fences,
     /// Kernel-mode buffers taken, ever.
     pub taken: u64,
     /// Segments that it was told of and has not mapped yet.
@@ -89,7 +93,15 @@ pub struct EngineSlot {
     /// Messages that wait for it.
     pub waiting: Vec<WaitingMessage>,
     /// When it was reset of late.
-    pub resets: Resets,
+    pub resets: Recent,
+    /// What was seen of it while it ran nothing.
+    pub liveness: Liveness,
+    /// Whether it hangs and is kept as it is for a debugger (TDR-17).
+    pub is_held: bool,
+    /// When its process was started, or its compiler last got a kernel or gave one back.
+    pub stirred: Instant,
+    /// Kernels that it was asked to compile, ever.
+    pub kernels_asked: u64,
     is_successor: bool,
     /// Kernels of earlier processes of it that it has not compiled again yet.
     pub rebuilding: BTreeSet<(u64, u64)>,
@@ -108,12 +120,16 @@ impl EngineSlot {
             line: Line::default(),
             run_list: VecDeque::new(),
             in_flight: VecDeque::new(),
-            last_fence_id: 0,
+            fences: Fences::default(),
             taken: 0,
             segments_outstanding: BTreeSet::new(),
             outbox: Outbox::default(),
             waiting: Vec::new(),
-            resets: Resets::default(),
+            resets: Recent::default(),
+            liveness: Liveness::default(),
+            is_held: false,
+            stirred: Instant::now(),
+            kernels_asked: 0,
             is_successor: false,
             rebuilding: BTreeSet::new(),
             compiling: BTreeMap::new(),
@@ -157,7 +173,9 @@ impl EngineSlot {
     }
 
     /// Takes a process that was just started.
-    pub fn begin(&mut self, process: EngineProcess) {
+    pub fn begin(&mut self, mut process: EngineProcess) {
+        process.continue_fences(self.fences.completed());
+        self.stirred = Instant::now();
         self.life = Life::Starting(process);
     }
 
@@ -179,6 +197,10 @@ impl EngineSlot {
         self.outbox = Outbox::default();
         self.rebuilding.clear();
         self.is_successor = false;
+        self.is_held = false;
+        self.liveness.forget();
+        // TDR-55: what was submitted is no more.
+        self.fences.adapter_reset();
         self.run_list.clear();
         std::mem::take(&mut self.in_flight).into_iter().filter_map(|flight| flight.owner).collect()
     }
@@ -189,6 +211,9 @@ impl EngineSlot {
         self.segments_outstanding.clear();
         self.rebuilding.clear();
         self.is_successor = true;
+        self.is_held = false;
+        self.stirred = Instant::now();
+        self.liveness.forget();
         match std::mem::replace(&mut self.life, Life::Off) {
             Life::Off => Err(io::Error::other("there is no process to replace")),
             Life::Starting(mut process) | Life::Running(mut process) | Life::Parked(mut process) => {
@@ -200,21 +225,35 @@ impl EngineSlot {
     }
 
     /// Ends the process of an engine that runs nothing; what the shared block says stays, for the next (D3).
-    pub fn park(&mut self) {
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn park(&mut self) -> Result<(), AdapterError> {
+        if let Life::Running(process) = &mut self.life {
+            process.drop_spare();
+            process.reset_engine()?;
+        }
         self.life = match std::mem::replace(&mut self.life, Life::Off) {
-            Life::Running(mut process) => {
-                process.reset_engine();
-                Life::Parked(process)
-            }
+            Life::Running(process) => Life::Parked(process),
             other => other,
         };
         self.is_successor = true;
         self.outbox = Outbox::default();
+        Ok(())
     }
 
     /// Whether its process was ended for D3.
     pub fn is_parked(&self) -> bool {
         matches!(self.life, Life::Parked(_))
+    }
+
+    /// What was seen of it, and its process, to change.
+    pub fn liveness_and_process(&mut self) -> (&mut Liveness, Option<&mut EngineProcess>) {
+        let process = match &mut self.life {
+            Life::Off | Life::Parked(_) => None,
+            Life::Starting(process) | Life::Running(process) => Some(process),
+        };
+        (&mut self.liveness, process)
     }
 
     /// What tells that it hung.

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::engine::message::NodeKind;
@@ -22,7 +23,11 @@ use super::objects::NODES;
 use super::objects::node_index;
 use super::reply::Refused;
 use super::state::Session;
+use crate::recovery::policy::DebugMode;
+use crate::recovery::policy::Level as RecoveryLevel;
+use crate::recovery::reason::Reason;
 use crate::supervisor::alarm::Hang;
+use crate::supervisor::alarm::Sighting;
 use crate::vidmm::allocations::Allocations;
 
 /// What a session's epoll descriptor says.
@@ -40,6 +45,8 @@ pub enum Wakeup {
     Orders,
     /// The operator's switch for notify mode.
     Switch,
+    /// It is time to look whether engines answer.
+    Look,
 }
 
 impl Wakeup {
@@ -52,6 +59,7 @@ impl Wakeup {
             Self::Timer => 6,
             Self::Orders => 8,
             Self::Switch => 10,
+            Self::Look => 12,
         }
     }
 
@@ -65,8 +73,19 @@ impl Wakeup {
             3 => Some(Self::Timer),
             4 => Some(Self::Orders),
             5 => Some(Self::Switch),
+            6 => Some(Self::Look),
             _ => None,
         }
+    }
+}
+
+/// Whether what was seen of an engine holds no more.
+fn is_over(process: Option<&EngineProcess>, sighting: &Sighting) -> bool {
+    let Some(process) = process else { return true };
+    let info = process.collect_debug_info();
+    match sighting.hang {
+        Hang::NotSuspended => process.has_reported_suspends(),
+        Hang::NotYielded | Hang::NoProgress => sighting.is_over(info.progress, info.phase),
     }
 }
 
@@ -167,6 +186,7 @@ impl Session {
             Response::Started { device } => {
                 self.journal.line(Level::Info, format_args!("{node:?} node: {device}"));
                 self.engines[node_index(node)].came_up();
+                self.prepare_spare(node);
                 self.retry_waiting(node);
             }
             Response::Refused { reason } => {
@@ -192,6 +212,19 @@ impl Session {
         }
     }
 
+    /// Starts the process that will follow this one, where the operator wants it so.
+    fn prepare_spare(&mut self, node: NodeKind) {
+        if !self.config.spares {
+            return;
+        }
+        let start = self.config.start_message(node, self.tables.mapping().len());
+        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
+        let Some(process) = self.engines[node_index(node)].process_mut() else { return };
+        if let Err(error) = process.prepare_spare(&self.config.program, &start, memory) {
+            self.journal.line(Level::Warn, format_args!("{node:?} engine has no spare: {error}"));
+        }
+    }
+
     /// Something that stood between a message and its engine is out of the way.
     pub(super) fn retry_waiting(&mut self, node: NodeKind) {
         self.admit_engine(node);
@@ -203,44 +236,57 @@ impl Session {
         }
     }
 
-    /// The supervisor says that an engine did not yield.
+    /// The supervisor says that an engine hangs.
     pub(super) fn engine_alarm(&mut self, node: NodeKind) {
         let slot = &self.engines[node_index(node)];
-        let reason = match slot.alarm().take() {
-            Some(Hang::NotYielded) => "it did not yield its node in time",
-            Some(Hang::NoProgress) => "it made no progress in time",
-            Some(Hang::NotSuspended) => "it did not suspend a context in time",
-            None => return,
-        };
-        if slot.process().is_some() {
-            self.lose_engine(node, reason);
-        }
-    }
-
-    /// Ends an engine process: the next takes its place, or every device that had work on its node is lost.
-    pub(super) fn lose_engine(&mut self, node: NodeKind, reason: &str) {
-        let index = node_index(node);
-        let had_devices = self.engines[index].has_devices();
-        if self.revive_engine(node, reason) {
-            self.release_all_waiters();
+        let Some(sighting) = slot.alarm().take() else { return };
+        if is_over(slot.process(), &sighting) {
+            // TDR-38: no reset, and nobody in error.
+            count(&self.counters.timeouts_in_vain);
             return;
         }
-        self.stop_engine(node);
-        let slot = &mut self.engines[index];
-        let waiting = std::mem::take(&mut slot.waiting);
-        let compiling = std::mem::take(&mut slot.compiling);
-        let text = format!("the {node:?} engine is lost: {reason}");
-        for origin in waiting.iter().map(|m| m.origin).chain(compiling.values().map(|k| k.origin)) {
-            let status = if had_devices { Status::DeviceLost } else { Status::NotSupported };
-            self.answer(origin, Err(Refused { status, text: text.clone() }));
+        let text = match sighting.hang {
+            Hang::NotYielded => "it did not yield its node in time",
+            Hang::NoProgress => "it made no progress in time",
+            Hang::NotSuspended => "it did not suspend a context in time",
+        };
+        self.engine_timeout(node, text, Some(sighting));
+    }
+
+    /// An engine hangs: what follows is for level and debug mode to say (TDR-16, TDR-17).
+    pub(super) fn engine_timeout(&mut self, node: NodeKind, text: &str, sighting: Option<Sighting>) {
+        let slot = &mut self.engines[node_index(node)];
+        match self.config.policy.debug {
+            DebugMode::Ignore => {
+                count(&self.counters.timeouts_ignored);
+                self.journal
+                    .line(Level::Warn, format_args!("{node:?} engine hangs, which is ignored: {text}"));
+                return;
+            }
+            DebugMode::Break => {
+                if let Some(process) = slot.process().filter(|_| !slot.is_held) {
+                    process.hold();
+                    let pid = process.pid();
+                    slot.is_held = true;
+                    self.journal.line(
+                        Level::Error,
+                        format_args!(
+                            "{node:?} engine hangs: {text}; process {pid} is stopped for a debugger, until `campanile \
+                             ctl reset`"
+                        ),
+                    );
+                }
+                return;
+            }
+            DebugMode::Recover | DebugMode::RecoverAlways => {}
         }
-        if had_devices {
-            count(&self.counters.engines_lost);
-            self.journal.line(Level::Warn, format_args!("{text}"));
-            self.lose_devices_of_node(node);
+        match self.config.policy.level {
+            RecoveryLevel::Off => {}
+            RecoveryLevel::Fatal => self.fatal(node, Reason::EngineTimeout, text),
+            RecoveryLevel::Recover => {
+                self.recover_engine(node, Reason::EngineTimeout, text, sighting);
+            }
         }
-        self.release_all_waiters();
-        self.run_pending();
     }
 
     /// Kills and reaps an engine process, if there is one.

@@ -8,11 +8,13 @@ use serde_json::json;
 use super::engine_slot::EngineSlot;
 use super::objects::Device;
 use super::objects::NODES;
+use super::objects::Process;
 use super::objects::node_index;
 use super::state::Session;
 use crate::orders::Answer;
 use crate::orders::Order;
 use crate::orders::OrderError;
+use crate::recovery::reason::Reason;
 
 #[derive(Debug, Serialize)]
 struct Description {
@@ -31,12 +33,15 @@ struct EngineDescription {
     /// Those that are connected, in either model, polled or notified.
     doorbells_in_use: usize,
     buffers_in_flight: usize,
+    last_submitted_fence: u64,
+    last_completed_fence: u64,
 }
 
 #[derive(Debug, Serialize)]
 struct ProcessDescription {
     context: u32,
     device: &'static str,
+    blocked: bool,
     contexts: usize,
     queues: usize,
     kernels: usize,
@@ -68,6 +73,7 @@ fn describe_engine(node: NodeKind, slot: &EngineSlot, doorbells_in_use: usize) -
     let state = match slot.process() {
         None => "off",
         Some(_) if slot.is_parked() => "ended for D3",
+        Some(_) if slot.is_held => "held",
         Some(_) if !slot.has_begun() => "starting",
         Some(process) if process.is_asleep() => "asleep",
         Some(_) => "running",
@@ -78,14 +84,18 @@ fn describe_engine(node: NodeKind, slot: &EngineSlot, doorbells_in_use: usize) -
         pid: slot.process().filter(|_| slot.hears()).map(|process| process.pid()),
         doorbells_in_use,
         buffers_in_flight: slot.in_flight.len(),
+        last_submitted_fence: slot.fences.submitted(),
+        last_completed_fence: slot.fences.completed(),
     }
 }
 
-fn describe_process(context: u32, device: Option<&Device>) -> ProcessDescription {
+fn describe_process(context: u32, process: &Process) -> ProcessDescription {
+    let device = process.device.as_ref();
     let count = |count: fn(&Device) -> usize| device.map_or(0, count);
     ProcessDescription {
         context,
         device: device.map_or("none", |device| status_name(device.status)),
+        blocked: process.blocked.is_some(),
         contexts: count(|device| device.contexts.iter().count()),
         queues: count(|device| device.queues.iter().count()),
         kernels: count(|device| device.kernels.iter().count()),
@@ -108,7 +118,11 @@ impl Session {
         match order {
             Order::Describe => self.describe(),
             Order::ResetEngine(node) => self.reset_by_order(node),
-            Order::ResetAdapter => Ok(json!({ "devices_lost": self.reset_adapter() })),
+            Order::ResetAdapter => {
+                let text = "the operator asked for it";
+                let case = self.open_case(NodeKind::Compute, Reason::Forced, text, None);
+                Ok(json!({ "report": case.number, "devices_lost": self.reset_adapter(case) }))
+            }
             Order::EnterD3 | Order::EnterD0 => {
                 if self.leave_d3() {
                     self.resume_from_d3();
@@ -126,11 +140,8 @@ impl Session {
                 describe_engine(node, &self.engines[node_index(node)], doorbells_in_use)
             })
             .collect();
-        let processes = self
-            .processes
-            .iter()
-            .map(|(context, process)| describe_process(*context, process.device.as_ref()))
-            .collect();
+        let processes =
+            self.processes.iter().map(|(context, process)| describe_process(*context, process)).collect();
         let description =
             Description { power: self.power.name(), blobs: self.blobs.len(), engines, processes };
         serde_json::to_value(description).map_err(|error| OrderError::Refused(error.to_string()))
@@ -140,32 +151,19 @@ impl Session {
     fn reset_by_order(&mut self, node: Option<NodeKind>) -> Answer {
         let mut resets = Vec::new();
         for of in NODES.into_iter().filter(|of| node.is_none_or(|node| node == *of)) {
-            if self.engines[node_index(of)].hears() {
-                self.lose_engine(of, "the operator asked for it");
-                resets.push(node_name(of));
+            let slot = &self.engines[node_index(of)];
+            if !slot.hears() {
+                continue;
             }
+            if !slot.has_begun() {
+                return Err(OrderError::Refused(format!("the {} engine is just coming up", node_name(of))));
+            }
+            self.recover_engine(of, Reason::Forced, "the operator asked for it", None);
+            resets.push(node_name(of));
         }
         if resets.is_empty() {
             return Err(OrderError::Refused("no such engine runs, so there is nothing to reset".to_owned()));
         }
         Ok(json!({ "engines_reset": resets }))
-    }
-
-    /// Ends every engine, and every device with them (TDR-71); how many devices were lost.
-    fn reset_adapter(&mut self) -> usize {
-        self.journal.line(log::Level::Warn, format_args!("adapter is reset: the operator asked for it"));
-        self.stop_engines();
-        let of_device = |(context, process): (&u32, &super::objects::Process)| {
-            process.device.as_ref().filter(|device| device.is_active()).map(|_| *context)
-        };
-        let contexts: Vec<u32> = self.processes.iter().filter_map(of_device).collect();
-        for context in &contexts {
-            self.put_device_in_error(*context, device_page::DEVICE_RESET);
-            if let Ok(device) = self.device_mut(*context) {
-                NODES.into_iter().for_each(|node| device.forget_engine(node));
-            }
-        }
-        self.run_pending();
-        contexts.len()
     }
 }

@@ -1,6 +1,7 @@
 //! Kernels: compiled in the engine process, never here (design §3).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;
@@ -46,6 +47,8 @@ pub struct PendingKernel {
     pub origin: Origin,
     /// The name that it will have.
     pub handle: Handle,
+    /// Its place in the order of compilation.
+    pub number: u64,
 }
 
 impl Session {
@@ -80,14 +83,21 @@ impl Session {
         self.kernel_bytes += source.len();
         let origin = if origin.item.is_some() { origin } else { self.park(origin) };
         let slot = &mut self.engines[node_index(NodeKind::Compute)];
-        slot.compiling.insert((kernel.root, kernel.handle), PendingKernel { origin, handle });
+        slot.kernels_asked += 1;
+        if slot.compiling.is_empty() && slot.rebuilding.is_empty() {
+            slot.stirred = Instant::now();
+        }
+        let pending = PendingKernel { origin, handle, number: slot.kernels_asked };
+        slot.compiling.insert((kernel.root, kernel.handle), pending);
         let request = Request::CreateKernel { kernel, language: head.language, entry };
         self.post(NodeKind::Compute, request, source);
         Ok(Handled::Parked)
     }
 
     fn take_pending(&mut self, kernel: KernelName) -> Option<PendingKernel> {
-        self.engines[node_index(NodeKind::Compute)].compiling.remove(&(kernel.root, kernel.handle))
+        let slot = &mut self.engines[node_index(NodeKind::Compute)];
+        slot.stirred = Instant::now();
+        slot.compiling.remove(&(kernel.root, kernel.handle))
     }
 
     /// The engine has compiled a kernel.

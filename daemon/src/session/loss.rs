@@ -3,13 +3,14 @@
 //! A device in error has its doorbells on ABORT (UMS-99), its waits and fences released (UMS-140, TDR-68), its
 //! queued buffers cancelled (TDR-69). Other devices notice nothing (UMS-101).
 
-use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::Fault;
 
+use super::case::Loss;
 use super::counters::count;
+use super::objects::Device;
 use super::objects::NODES;
 use super::objects::node_index;
 use super::reply::Refused;
@@ -29,6 +30,15 @@ impl Session {
             Some(Fault::Driver) => device_page::DEVICE_HUNG,
             _ => device_page::DEVICE_DMA_FAULT,
         };
+        self.put_device_in_error(context, status);
+    }
+
+    /// Puts a device in error that a reset has cost; its guest is told of the reset.
+    pub(super) fn lose_device(&mut self, context: u32, status: u64, loss: Loss) {
+        if self.device(context).is_ok_and(Device::is_active) {
+            self.store_page_word(context, device_page::LOSS, loss.word());
+            self.store_page_word(context, device_page::LOSS_REPORT, loss.report);
+        }
         self.put_device_in_error(context, status);
     }
 
@@ -102,25 +112,6 @@ impl Session {
         }
         for (context, buffer) in ended {
             self.end_item(context, buffer.ring, buffer.item);
-        }
-    }
-
-    /// The engine of `node` is gone: every device that it knew is in error.
-    pub(super) fn lose_devices_of_node(&mut self, node: NodeKind) {
-        let index = node_index(node);
-        let affected: Vec<u32> = self
-            .processes
-            .iter()
-            .filter(|(_, process)| {
-                process.device.as_ref().is_some_and(|device| device.presence[index].is_some())
-            })
-            .map(|(context, _)| *context)
-            .collect();
-        for context in affected {
-            self.put_device_in_error(context, device_page::DEVICE_RESET);
-            if let Ok(device) = self.device_mut(context) {
-                device.forget_engine(node);
-            }
         }
     }
 }

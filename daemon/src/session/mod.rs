@@ -13,8 +13,10 @@
 //! comes back as an event of the session's epoll descriptor. What a guest says is checked here, once, on a
 //! copy; a bad message gets a status and changes nothing.
 
+pub mod adapter;
 pub mod barrier;
 pub mod blobs;
+pub mod case;
 pub mod config;
 pub mod connects;
 pub mod contexts;
@@ -30,6 +32,7 @@ pub mod fence_table;
 pub mod handed_back;
 pub mod journal;
 pub mod kernels;
+pub mod liveness;
 pub mod loss;
 pub mod memory;
 pub mod native_fences;

@@ -18,6 +18,7 @@ use super::table::Table;
 use super::timeline::Item;
 use super::timeline::Timeline;
 use crate::doorbell::state::DoorbellState;
+use crate::recovery::recent::Recent;
 use crate::vidmm::allocations::AllocationId;
 
 /// Contexts of one process (MCDM-06).
@@ -61,6 +62,10 @@ pub struct Process {
     pub device: Option<Device>,
     /// Order of its fences, by ring index.
     pub timelines: BTreeMap<u8, Timeline>,
+    /// When its work was the cause of a reset.
+    pub offences: Recent,
+    /// The report for which it gets no device any more (TDR-21).
+    pub blocked: Option<u64>,
 }
 
 /// A range of an allocation in an address space.

@@ -112,7 +112,9 @@ impl Session {
         }
         self.unwatch_engine(node);
         let slot = &mut self.engines[node_index(node)];
-        slot.park();
+        if let Err(error) = slot.park() {
+            return self.lose_engine(node, &error.to_string());
+        }
         if let Some(id) = slot.supervised.take() {
             self.config.supervisor.remove(id);
         }

@@ -1,93 +1,137 @@
 //! An engine that hung or died is replaced, and who was in its way pays: nobody else notices (TDR-03, TDR-70).
 //!
 //! ```text
-//!   hung, died ─▶ killed and reaped (TDR-46) ─▶ whose work did it run? ─▶ that device is in error (TDR-61)
-//!                        │
-//!                        └─▶ next process over the same shared block ─▶ told of segments and kernels
-//!                                  ─▶ ready: takes part in turns, goes on where the other stopped (TDR-57)
+//!   hung, died ─▶ no longer listened to (TDR-37) ─▶ whose work does it run? ─▶ killed and reaped (TDR-40, TDR-46)
+//!        ┌──────────────────────────────────────────────────────────────────────────┘
+//!        ├─▶ that device is in error (TDR-61)
+//!        └─▶ next process over the same shared block ─▶ told of segments and kernels
+//!                  ─▶ ready: takes part in turns, goes on where the other stopped (TDR-57)
 //! ```
 //!
-//! An engine that is reset too often, or that ends again before it is ready, is lost with all its devices.
+//! Where that cannot be, or was too often of late, the whole adapter is reset (TDR-50, TDR-73; `adapter.rs`).
 
-use std::collections::VecDeque;
-use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::AdapterError;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_HUNG;
-use campanile_protocol::engine::progress::Work;
-use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 use log::Level;
 
+use super::case::Case;
 use super::counters::count;
 use super::objects::node_index;
 use super::reply::Refused;
 use super::state::Session;
-
-/// Resets of one engine within [`RESET_PERIOD`] that leave innocent devices alone (TDR-18, TDR-19).
-const RESET_LIMIT: usize = 5;
-/// See [`RESET_LIMIT`].
-const RESET_PERIOD: Duration = Duration::from_secs(60);
-
-/// When an engine was reset of late.
-#[derive(Debug, Default)]
-pub struct Resets {
-    times: VecDeque<Instant>,
-}
-
-impl Resets {
-    /// Whether one more, at `now`, is within the limit.
-    fn admit(&mut self, now: Instant) -> bool {
-        self.times.retain(|time| now.saturating_duration_since(*time) < RESET_PERIOD);
-        let admitted = self.times.len() < RESET_LIMIT;
-        if admitted {
-            self.times.push_back(now);
-        }
-        admitted
-    }
-}
+use crate::recovery::group::DependentGroup;
+use crate::recovery::reason::Reason;
+use crate::supervisor::alarm::Sighting;
 
 impl Session {
-    /// Replaces the process of a running engine. False where that cannot be: then it is lost.
-    pub(super) fn revive_engine(&mut self, node: NodeKind, reason: &str) -> bool {
-        let index = node_index(node);
-        if !self.engines[index].has_begun() || !self.engines[index].resets.admit(Instant::now()) {
-            return false;
-        }
-        let Some(work) = self.reset_process(node) else { return false };
-        if let Err(error) = self.start_next_process(node) {
-            self.journal.line(Level::Error, format_args!("{node:?} engine: {error}"));
-            return false;
-        }
-        count(&self.counters.engines_reset);
-        let guilty = self.convict(node, work);
-        match guilty {
-            Some(context) => self.journal.line(
-                Level::Warn,
-                format_args!("{node:?} engine is reset: {reason}; context {context} is lost"),
-            ),
-            None => self.journal.line(Level::Warn, format_args!("{node:?} engine is reset: {reason}")),
-        }
-        self.run_pending();
-        true
+    /// An engine is no good any more: it is replaced, or everything of this vGPU is reset.
+    pub(super) fn lose_engine(&mut self, node: NodeKind, text: &str) {
+        self.recover_engine(node, Reason::EngineTimeout, text, None);
     }
 
-    /// Kills and reaps; what it worked on.
-    fn reset_process(&mut self, node: NodeKind) -> Option<Work> {
+    /// As [`Self::lose_engine`], for any reason. The number of the report, where there was one.
+    pub(super) fn recover_engine(
+        &mut self,
+        node: NodeKind,
+        reason: Reason,
+        text: &str,
+        sighting: Option<Sighting>,
+    ) -> u64 {
+        let index = node_index(node);
+        if !self.engines[index].has_devices() {
+            self.give_up_engine(node, text);
+            return 0;
+        }
+        // What was done until now counts; what comes from here on is not listened to (TDR-37, TDR-43).
+        self.collect_completions(node);
+        if self.engines[index].process().is_none() {
+            return 0;
+        }
         self.unwatch_engine(node);
+        let mut case = self.open_case(node, reason, text, sighting);
+        let number = case.number;
+        if let Err(why) = self.reset_engine(node, &mut case) {
+            count(&self.counters.engines_lost);
+            if case.reason == Reason::EngineTimeout {
+                case.reason = Reason::PromotedToAdapter;
+            }
+            case.text = format!("{text}; {why}");
+            if let Some((context, _)) = case.guilty.filter(|_| case.affected.is_empty()) {
+                self.note_offence(context, case.number);
+            }
+            self.reset_adapter(case);
+        }
+        number
+    }
+
+    /// An engine that never came up: there is nothing to recover.
+    fn give_up_engine(&mut self, node: NodeKind, reason: &str) {
+        self.stop_engine(node);
         let slot = &mut self.engines[node_index(node)];
-        let process = slot.process_mut()?;
-        process.reset_engine();
+        let waiting = std::mem::take(&mut slot.waiting);
+        let compiling = std::mem::take(&mut slot.compiling);
+        let text = format!("the {node:?} engine is lost: {reason}");
+        for origin in waiting.iter().map(|m| m.origin).chain(compiling.values().map(|k| k.origin)) {
+            self.answer(origin, Err(Refused { status: Status::NotSupported, text: text.clone() }));
+        }
+        self.run_pending();
+    }
+
+    /// Replaces the process of a running engine; why not, where that cannot be.
+    fn reset_engine(&mut self, node: NodeKind, case: &mut Case) -> Result<(), String> {
+        let index = node_index(node);
+        let policy = self.config.policy;
+        let slot = &mut self.engines[index];
+        if !slot.has_begun() {
+            return Err("it had not come up".to_owned());
+        }
+        let within = slot.resets.note(Instant::now(), policy.limit_count, policy.limit_time);
+        if case.reason == Reason::InvalidFence {
+            return Err("it cannot be believed".to_owned());
+        }
+        if !within && policy.has_limits() && case.reason != Reason::Forced {
+            return Err(format!("it was reset {} times in {:?}", policy.limit_count, policy.limit_time));
+        }
+        let process = slot.process_mut().ok_or_else(|| "it has no process".to_owned())?;
+        // Every node is a process, and takes no other down; else everything is reset.
+        let group = DependentGroup::new(process.query_dependent_engine_group(), index);
+        if group.map_err(|error| error.to_string())?.nodes().any(|node| node != index) {
+            return Err("other nodes depend on it".to_owned());
+        }
+        let last_aborted = process.reset_engine().map_err(|error| {
+            case.is_fatal = matches!(error, AdapterError::Stuck { .. });
+            error.to_string()
+        })?;
         process.forget_signalled();
-        let work = process.work();
+        slot.fences.check(last_aborted).map_err(|error| error.to_string())?;
+        case.last_aborted = Some(last_aborted);
         if let Some(id) = slot.supervised.take() {
             self.config.supervisor.remove(id);
         }
-        Some(work)
+        case.reset_is_done();
+        // First, so that nothing of it is told to the next process.
+        self.convict(case);
+        self.start_next_process(node).map_err(|error| error.to_string())?;
+        count(&self.counters.engines_reset);
+        // The aborted buffer is among these.
+        self.collect_reports(node);
+        let guilty =
+            case.guilty.map_or_else(String::new, |(context, _)| format!("; context {context} is lost"));
+        self.journal.line(
+            Level::Warn,
+            format_args!("{node:?} engine is reset: {}{guilty} (report {})", case.text, case.number),
+        );
+        self.close_case(case, "engine reset", false);
+        self.release_all_waiters();
+        self.run_pending();
+        Ok(())
     }
 
     /// Starts the next process, and puts into its outbox what it has to know before it may run.
@@ -104,24 +148,33 @@ impl Session {
         }
         self.look_again(node);
         if node == NodeKind::Compute {
-            let devices = self.processes.values().filter_map(|process| process.device.as_ref());
-            let kernels: Vec<_> = devices
-                .flat_map(|device| {
-                    let root = device.root.0;
-                    device
-                        .kernels
-                        .iter()
-                        .map(move |(handle, source)| (Self::kernel_name(root, handle), source.clone()))
-                })
-                .collect();
-            for (kernel, source) in kernels {
-                self.engines[node_index(node)].rebuilding.insert((kernel.root, kernel.handle));
-                let request =
-                    Request::CreateKernel { kernel, language: source.language, entry: source.entry };
-                self.post(node, request, &source.bytes);
-            }
+            self.compile_again();
         }
         Ok(())
+    }
+
+    /// Has the compute engine compile every kernel again. It runs nothing before it has those that were compiled.
+    fn compile_again(&mut self) {
+        let devices = self.processes.values().filter_map(|process| process.device.as_ref());
+        let devices = devices.filter(|device| device.is_active());
+        let kernels: Vec<_> = devices
+            .flat_map(|device| {
+                let root = device.root.0;
+                device
+                    .kernels
+                    .iter()
+                    .map(move |(handle, source)| (Self::kernel_name(root, handle), source.clone()))
+            })
+            .collect();
+        for (kernel, source) in kernels {
+            let slot = &mut self.engines[node_index(NodeKind::Compute)];
+            let name = (kernel.root, kernel.handle);
+            if !slot.compiling.contains_key(&name) {
+                slot.rebuilding.insert(name);
+            }
+            let request = Request::CreateKernel { kernel, language: source.language, entry: source.entry };
+            self.post(NodeKind::Compute, request, &source.bytes);
+        }
     }
 
     /// What the last process had seen of rings, and not run, nobody would see otherwise: rings are not rung twice.
@@ -135,39 +188,28 @@ impl Session {
         }
     }
 
-    /// Puts the device in error whose work the engine ran (TDR-61); its context.
-    fn convict(&mut self, node: NodeKind, work: Work) -> Option<u32> {
-        // What was done before the end counts.
-        self.collect_reports(node);
-        let index = node_index(node);
-        let guilty = match work {
-            Work::Nothing => None,
-            Work::HwQueue => {
-                let oldest = self.engines[index].in_flight.front().and_then(|flight| flight.owner);
-                if self.engines[index].process_mut()?.abort_command(Fault::Driver) {
-                    self.collect_completions(node);
-                }
-                oldest.map(|(context, _)| context)
-            }
-            Work::UserQueue(hw_queue) => self.owner_of_hw_queue(node, hw_queue).map(|(context, _)| context),
-        };
-        if let Some(context) = guilty {
-            self.put_device_in_error(context, DEVICE_HUNG);
-        }
-        guilty
+    /// Puts the device in error whose work the engine ran when that was decided, even if it got done (TDR-48, TDR-61).
+    fn convict(&mut self, case: &mut Case) {
+        let Some((context, _)) = case.guilty else { return };
+        self.note_offence(context, case.number);
+        self.lose_device(context, DEVICE_HUNG, case.loss(false));
+        case.affected.push((context, false));
     }
 
-    /// Answers who waits for a kernel: the compiler may be what ended the engine.
+    /// Answers who waits for the kernel that the compiler is at: it may be what ended the engine. Those behind it are
+    /// compiled by the next process.
     pub(super) fn refuse_compiling(&mut self, node: NodeKind, text: &str) {
-        for kernel in std::mem::take(&mut self.engines[node_index(node)].compiling).into_values() {
-            self.drop_kernel(kernel.origin.context, kernel.handle);
-            let refused = Refused { status: Status::KernelRefused, text: text.to_owned() };
-            self.answer(kernel.origin, Err(refused));
-        }
+        let slot = &mut self.engines[node_index(node)];
+        let first = slot.compiling.iter().min_by_key(|(_, kernel)| kernel.number).map(|(name, _)| *name);
+        let Some(kernel) = first.and_then(|name| slot.compiling.remove(&name)) else { return };
+        self.drop_kernel(kernel.origin.context, kernel.handle);
+        let refused = Refused { status: Status::KernelRefused, text: text.to_owned() };
+        self.answer(kernel.origin, Err(refused));
     }
 
     /// Lets an engine that knows all it must take part in turns.
     pub(super) fn admit_engine(&mut self, node: NodeKind) {
+        let timeout = self.config.watched_timeout(node);
         let slot = &mut self.engines[node_index(node)];
         if !slot.is_running() || slot.supervised.is_some() {
             return;
@@ -176,25 +218,6 @@ impl Session {
         // An alarm about the process before this one says nothing about this one.
         let _stale = slot.alarm().take();
         let alarm = std::sync::Arc::clone(slot.alarm());
-        slot.supervised = Some(self.config.supervisor.add(node, handle, alarm));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use super::RESET_LIMIT;
-    use super::RESET_PERIOD;
-    use super::Resets;
-
-    #[test]
-    fn tdr_18_five_resets_in_a_minute_and_no_sixth() {
-        let mut resets = Resets::default();
-        let begun = Instant::now();
-        assert!((0..RESET_LIMIT).all(|_| resets.admit(begun)));
-        assert!(!resets.admit(begun));
-        assert!(!resets.admit(begun + RESET_PERIOD / 2));
-        assert!(resets.admit(begun + RESET_PERIOD));
+        slot.supervised = Some(self.config.supervisor.add(node, handle, alarm, timeout));
     }
 }

@@ -19,6 +19,7 @@ use super::engine_slot::EngineSlot;
 use super::engines::Wakeup;
 use super::fence_table::FenceTable;
 use super::journal::Journal;
+use super::liveness::LookTimer;
 use super::objects::NODES;
 use super::objects::Process;
 use super::objects::node_index;
@@ -88,6 +89,7 @@ pub struct Session {
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     pub(super) guest_memory: Option<Arc<GuestRam>>,
     pub(super) window: Window,
+    pub(super) look_timer: LookTimer,
     pub(super) epoll: OwnedFd,
     pub(super) connect_rate: Rate,
 }
@@ -106,8 +108,10 @@ impl Session {
             epoll::add(&epoll, engines[node_index(node)].alarm().as_fd(), data, epoll::EventFlags::IN)?;
         }
         let timer = Timer::new()?;
+        let look_timer = LookTimer::new()?;
         for (descriptor, wakeup) in [
             (timer.as_fd(), Wakeup::Timer),
+            (look_timer.descriptor().as_fd(), Wakeup::Look),
             (config.orders.as_fd(), Wakeup::Orders),
             (config.notify.as_fd(), Wakeup::Switch),
         ] {
@@ -138,10 +142,12 @@ impl Session {
             due: Vec::new(),
             guest_memory: None,
             window: Window::Awaited(Vec::new()),
+            look_timer,
             epoll,
             connect_rate: Rate::new(),
         };
         session.config.orders.begin_session();
+        session.begin_anew();
         Ok(session)
     }
 
@@ -198,6 +204,7 @@ impl Session {
         }
         self.run_pending();
         self.due.clear();
+        self.begin_anew();
         self.window = Window::Awaited(Vec::new());
     }
 
@@ -225,8 +232,17 @@ impl Session {
                 Some(Wakeup::Timer) => self.timer_event(),
                 Some(Wakeup::Orders) => self.run_errands(),
                 Some(Wakeup::Switch) => self.notify_switched(),
+                Some(Wakeup::Look) => self.look_at_engines(),
                 None => {}
             }
+        }
+        self.keep_looking();
+    }
+
+    /// A guest begins, or begins again: that may lift a quarantine.
+    fn begin_anew(&self) {
+        if self.config.standing.reboot(&self.config.policy, Instant::now()) {
+            log::warn!("{}: the guest began anew: no longer quarantined", self.config.name);
         }
     }
 

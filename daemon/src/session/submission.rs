@@ -35,6 +35,7 @@ use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
 use super::state::Session;
+use crate::recovery::reason::Reason;
 
 /// How long a submission to an idle engine waits for its completion before the thread goes on: a short buffer is
 /// done sooner than a sleep and a wake-up would take.
@@ -145,10 +146,10 @@ impl Session {
                 self.engines[index].run_list.push_back((of, handle));
             }
             let slot = &mut self.engines[index];
-            slot.last_fence_id += 1;
+            let fence_id = slot.fences.submit();
             let suspends = slot.process().map_or(0, |process| process.suspends(entry));
             let submission = HwSubmission {
-                fence_id: slot.last_fence_id,
+                fence_id,
                 buffer_va: buffer.va,
                 fence_value: buffer.fence_value,
                 suspends,
@@ -160,7 +161,6 @@ impl Session {
                 fence_index: buffer.queue.index(),
                 flags: if buffer.is_exempt { HW_EXEMPT } else { 0 },
             };
-            let fence_id = slot.last_fence_id;
             let submitted = slot.process_mut().map(|process| process.submit_command(submission));
             match submitted {
                 Some(Ok(())) => {
@@ -178,16 +178,11 @@ impl Session {
     /// The engine has finished a buffer (MCDM-16, MCDM-17).
     pub(super) fn buffer_completed(&mut self, node: NodeKind, result: HwResult) {
         let Some(flight) = self.engines[node_index(node)].in_flight.pop_front() else { return };
-        if result.fence_id != flight.fence_id {
-            self.journal.line(
-                Level::Error,
-                format_args!(
-                    "{node:?} engine reports fence {} instead of {}",
-                    result.fence_id, flight.fence_id
-                ),
-            );
+        // TDR-83: never on with a fence that cannot be.
+        if let Err(error) = self.engines[node_index(node)].fences.complete(result.fence_id) {
             self.engines[node_index(node)].in_flight.push_front(flight);
-            self.lose_engine(node, "it reported a buffer that it was not given");
+            let text = format!("it reported a buffer that it was not given: {error}");
+            self.recover_engine(node, Reason::InvalidFence, &text, None);
             return;
         }
         if let Some((context, buffer)) = flight.owner {

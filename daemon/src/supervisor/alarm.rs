@@ -1,12 +1,15 @@
-//! What tells a vGPU's thread that its engine did not yield.
+//! What tells a vGPU's thread that its engine hangs.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::AtomicU8;
-use std::sync::atomic::Ordering;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Instant;
 
 use campanile_host_gpu::event::Event;
+use campanile_protocol::engine::progress::Progress;
+use campanile_protocol::handshake::grant::Phase;
 
 /// How an engine hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,50 +22,89 @@ pub enum Hang {
     NotSuspended,
 }
 
-const NOT_RAISED: u8 = 0;
-const NOT_YIELDED: u8 = 1;
-const NO_PROGRESS: u8 = 2;
-const NOT_SUSPENDED: u8 = 3;
+/// What the supervisor saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sighting {
+    /// How it hangs.
+    pub hang: Hang,
+    /// What it ran, and how far it was: who is elsewhere by now does not hang any more (TDR-38).
+    pub progress: Progress,
+    /// When.
+    pub at: Instant,
+}
+
+impl Sighting {
+    /// Whether the engine, which is at `progress` and `phase` now, hangs no more: then there is no reset, and nobody is
+    /// in error (TDR-38).
+    pub fn is_over(&self, progress: Progress, phase: Phase) -> bool {
+        match self.hang {
+            Hang::NotYielded => phase != Phase::Revoking,
+            Hang::NoProgress => progress != self.progress,
+            // What it reports tells, and not what it runs.
+            Hang::NotSuspended => false,
+        }
+    }
+}
 
 /// Raised by the supervisor, read by the vGPU's thread.
 #[derive(Debug)]
 pub struct Alarm {
-    raised: AtomicU8,
+    raised: Mutex<Option<Sighting>>,
     event: Event,
 }
 
 impl Alarm {
     /// Not raised.
+    ///
+    /// # Errors
+    /// No eventfd could be had.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { raised: AtomicU8::new(NOT_RAISED), event: Event::new()? })
+        Ok(Self { raised: Mutex::new(None), event: Event::new()? })
     }
 
-    /// Raises it.
-    pub fn raise(&self, hang: Hang) {
-        let word = match hang {
-            Hang::NotYielded => NOT_YIELDED,
-            Hang::NoProgress => NO_PROGRESS,
-            Hang::NotSuspended => NOT_SUSPENDED,
-        };
-        // PAIRS WITH `take`.
-        self.raised.store(word, Ordering::Release);
+    /// Raises it: the engine hangs at `progress`.
+    pub fn raise(&self, hang: Hang, progress: Progress) {
+        let sighting = Sighting { hang, progress, at: Instant::now() };
+        *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(sighting);
         self.event.signal();
     }
 
     /// Takes it.
-    pub fn take(&self) -> Option<Hang> {
+    pub fn take(&self) -> Option<Sighting> {
         self.event.drain();
-        match self.raised.swap(NOT_RAISED, Ordering::Acquire) {
-            NOT_YIELDED => Some(Hang::NotYielded),
-            NO_PROGRESS => Some(Hang::NoProgress),
-            NOT_SUSPENDED => Some(Hang::NotSuspended),
-            _ => None,
-        }
+        self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl AsFd for Alarm {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use campanile_protocol::engine::progress::Progress;
+    use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::handshake::grant::Phase;
+
+    use super::Hang;
+    use super::Sighting;
+
+    #[test]
+    fn tdr_38_work_that_got_done_between_detection_and_reset_is_no_hang() {
+        let progress = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
+        let stands = Sighting { hang: Hang::NoProgress, progress, at: Instant::now() };
+        assert!(!stands.is_over(progress, Phase::Granted));
+        assert!(stands.is_over(progress.next(Work::Nothing, false), Phase::Granted));
+        assert!(stands.is_over(progress.next(Work::HwQueue, false), Phase::Revoking));
+        let keeps = Sighting { hang: Hang::NotYielded, ..stands };
+        assert!(
+            !keeps.is_over(progress.next(Work::HwQueue, false), Phase::Revoking),
+            "it works, and does not yield"
+        );
+        assert!(keeps.is_over(progress, Phase::Yielded) && keeps.is_over(progress, Phase::Idle));
     }
 }

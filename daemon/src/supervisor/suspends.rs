@@ -22,25 +22,20 @@ struct Waiting {
     oldest: u64,
     since: Duration,
     latest: u64,
+    timeout: Duration,
 }
 
 /// What is expected, and since when; one entry a context.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Suspends {
-    timeout: Duration,
     waiting: BTreeMap<(EngineId, u32), Waiting>,
 }
 
 impl Suspends {
-    /// An engine may take `timeout` for one.
-    pub fn new(timeout: Duration) -> Self {
-        Self { timeout, waiting: BTreeMap::new() }
-    }
-
-    /// From `now` on, this is expected.
-    pub fn expect(&mut self, expected: Expected, now: Duration) {
+    /// From `now` on, this is expected, for `timeout`.
+    pub fn expect(&mut self, expected: Expected, timeout: Duration, now: Duration) {
         let Expected { engine, context, fence } = expected;
-        let waiting = Waiting { oldest: fence, since: now, latest: fence };
+        let waiting = Waiting { oldest: fence, since: now, latest: fence, timeout };
         self.waiting.entry((engine, context)).or_insert(waiting).latest = fence;
     }
 
@@ -57,12 +52,11 @@ impl Suspends {
         now: Duration,
     ) -> (Vec<EngineId>, Option<Duration>) {
         let mut late = Vec::new();
-        let timeout = self.timeout;
         self.waiting.retain(|&(engine, context), waiting| {
             let reported = reported(engine, context);
             if reported >= waiting.oldest {
                 *waiting = Waiting { oldest: waiting.latest, since: now, ..*waiting };
-            } else if now.saturating_sub(waiting.since) >= timeout {
+            } else if now.saturating_sub(waiting.since) >= waiting.timeout {
                 late.push(engine);
             }
             reported < waiting.latest
@@ -71,7 +65,7 @@ impl Suspends {
         for engine in &late {
             self.forget(*engine);
         }
-        let next = self.waiting.values().map(|waiting| waiting.since + timeout).min();
+        let next = self.waiting.values().map(|waiting| waiting.since + waiting.timeout).min();
         (late, next)
     }
 }
@@ -85,6 +79,7 @@ mod tests {
     use super::Suspends;
 
     const A: EngineId = EngineId(1);
+    const TIMEOUT: Duration = Duration::from_secs(2);
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -92,8 +87,8 @@ mod tests {
 
     #[test]
     fn ums_112_a_suspend_that_is_not_reported_in_time_makes_its_engine_late_once() {
-        let mut suspends = Suspends::new(at(2));
-        suspends.expect(Expected { engine: A, context: 3, fence: 1 }, at(10));
+        let mut suspends = Suspends::default();
+        suspends.expect(Expected { engine: A, context: 3, fence: 1 }, TIMEOUT, at(10));
         assert_eq!(suspends.look(|_, _| 0, at(11)), (vec![], Some(at(12))));
         assert_eq!(suspends.look(|_, _| 0, at(12)), (vec![A], None));
         assert_eq!(suspends.look(|_, _| 0, at(13)), (vec![], None));
@@ -101,17 +96,17 @@ mod tests {
 
     #[test]
     fn ums_111_the_report_of_an_earlier_suspend_does_not_satisfy_a_later_one() {
-        let mut suspends = Suspends::new(at(2));
-        suspends.expect(Expected { engine: A, context: 3, fence: 1 }, at(10));
-        suspends.expect(Expected { engine: A, context: 3, fence: 2 }, at(11));
+        let mut suspends = Suspends::default();
+        suspends.expect(Expected { engine: A, context: 3, fence: 1 }, TIMEOUT, at(10));
+        suspends.expect(Expected { engine: A, context: 3, fence: 2 }, TIMEOUT, at(11));
         assert_eq!(suspends.look(|_, _| 1, at(12)), (vec![], Some(at(14))));
         assert_eq!(suspends.look(|_, _| 1, at(14)), (vec![A], None));
     }
 
     #[test]
     fn what_is_reported_is_no_longer_waited_for() {
-        let mut suspends = Suspends::new(at(2));
-        suspends.expect(Expected { engine: A, context: 3, fence: 1 }, at(10));
+        let mut suspends = Suspends::default();
+        suspends.expect(Expected { engine: A, context: 3, fence: 1 }, TIMEOUT, at(10));
         assert_eq!(suspends.look(|_, _| 1, at(20)), (vec![], None));
     }
 }

@@ -30,6 +30,8 @@ use super::suspends::Suspends;
 use super::turns::EngineId;
 use super::turns::Operation;
 use super::turns::Turns;
+use super::watchdog;
+use super::watchdog::Verdict;
 use super::watchdog::Watchdog;
 
 #[derive(Debug)]
@@ -37,6 +39,7 @@ struct Member {
     node: NodeKind,
     handle: GrantHandle,
     alarm: Arc<Alarm>,
+    timeout: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -70,12 +73,14 @@ impl Shared {
 }
 
 impl Supervisor {
-    /// Starts the thread. Engines are reset that do not yield, or get nowhere, for `timeout`.
-    pub fn start(timeout: Duration) -> io::Result<Self> {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread or eventfd could be had.
+    pub fn start() -> io::Result<Self> {
         let shared = Arc::new(Shared { event: Event::new()?, members: Mutex::new(Members::default()) });
         let its = Arc::clone(&shared);
-        let thread =
-            thread::Builder::new().name("supervisor".to_owned()).spawn(move || run(&its, timeout))?;
+        let thread = thread::Builder::new().name("supervisor".to_owned()).spawn(move || run(&its))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -84,12 +89,18 @@ impl Supervisor {
         &self.shared.event
     }
 
-    /// An engine takes part.
-    pub fn add(&self, node: NodeKind, handle: GrantHandle, alarm: Arc<Alarm>) -> EngineId {
+    /// An engine takes part. Where it does not yield, or gets nowhere, for `timeout`, its alarm is raised; never without.
+    pub fn add(
+        &self,
+        node: NodeKind,
+        handle: GrantHandle,
+        alarm: Arc<Alarm>,
+        timeout: Option<Duration>,
+    ) -> EngineId {
         let mut members = self.shared.lock();
         members.next += 1;
         let id = EngineId(members.next);
-        members.engines.insert(id, Member { node, handle, alarm });
+        members.engines.insert(id, Member { node, handle, alarm, timeout });
         members.new.push(id);
         drop(members);
         self.shared.event.signal();
@@ -124,10 +135,10 @@ impl Drop for Supervisor {
     }
 }
 
-fn run(shared: &Shared, timeout: Duration) {
-    let mut turns = Turns::new(timeout);
-    let mut watchdog = Watchdog::new(timeout);
-    let mut suspends = Suspends::new(timeout);
+fn run(shared: &Shared) {
+    let mut turns = Turns::default();
+    let mut watchdog = Watchdog::default();
+    let mut suspends = Suspends::default();
     let begun = Instant::now();
     let mut again = None;
     loop {
@@ -139,7 +150,7 @@ fn run(shared: &Shared, timeout: Duration) {
         }
         for engine in std::mem::take(&mut members.new) {
             if let Some(member) = members.engines.get(&engine) {
-                turns.add(engine, member.node);
+                turns.add(engine, member.node, member.timeout);
             }
         }
         for engine in std::mem::take(&mut members.gone) {
@@ -148,7 +159,10 @@ fn run(shared: &Shared, timeout: Duration) {
             suspends.forget(engine);
         }
         for expected in std::mem::take(&mut members.expected) {
-            suspends.expect(expected, begun.elapsed());
+            // Nobody watches an engine without a timeout.
+            if let Some(timeout) = members.engines.get(&expected.engine).and_then(|member| member.timeout) {
+                suspends.expect(expected, timeout, begun.elapsed());
+            }
         }
         let load = |engine: EngineId, offset: u64| {
             let word = members.engines.get(&engine).and_then(|member| member.handle.shared.word(offset));
@@ -165,15 +179,24 @@ fn run(shared: &Shared, timeout: Duration) {
                 watchdog.forget(engine);
                 continue;
             }
-            if watchdog.look(engine, Progress::from_word(load(engine, PROGRESS)), now) {
-                member.alarm.raise(Hang::NoProgress);
+            let Some(timeout) = member.timeout else { continue };
+            let progress = Progress::from_word(load(engine, PROGRESS));
+            match watchdog.look(engine, progress, timeout, now) {
+                Verdict::Fine => {}
+                Verdict::Ask => {
+                    if turns.ask(engine, now) {
+                        apply(&members, Operation::Revoke(engine));
+                    }
+                }
+                Verdict::Hangs => member.alarm.raise(Hang::NoProgress, progress),
             }
-            let look = now + watchdog.period();
+            let look = now + watchdog::period(timeout);
             next = Some(next.map_or(look, |at| at.min(look)));
         }
         let (late, look) = suspends.look(|engine, context| load(engine, context_report(context)), now);
         for member in late.iter().filter_map(|engine| members.engines.get(engine)) {
-            member.alarm.raise(Hang::NotSuspended);
+            let progress = member.handle.shared.word(PROGRESS).map_or(0, |word| word.load(Ordering::Acquire));
+            member.alarm.raise(Hang::NotSuspended, Progress::from_word(progress));
         }
         again = next.into_iter().chain(look).min();
     }
@@ -196,7 +219,8 @@ fn apply(members: &Members, operation: Operation) {
             return;
         }
         Operation::Hung(_) => {
-            member.alarm.raise(Hang::NotYielded);
+            let progress = member.handle.shared.word(PROGRESS).map_or(0, |word| word.load(Ordering::Acquire));
+            member.alarm.raise(Hang::NotYielded, Progress::from_word(progress));
             true
         }
     };

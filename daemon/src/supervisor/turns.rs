@@ -36,12 +36,17 @@ struct NodeTurns {
     last: Option<EngineId>,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    node: NodeKind,
+    /// How long it may go on after it was asked to yield (TDR-11, TDR-13); for ever without.
+    timeout: Option<Duration>,
+}
+
 /// Turns on all nodes: round robin among the engines that want, one holder a node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Turns {
-    /// How long an engine may go on after it was asked to yield (TDR-13: the delay of the preemption request).
-    timeout: Duration,
-    engines: BTreeMap<EngineId, NodeKind>,
+    engines: BTreeMap<EngineId, Member>,
     nodes: [NodeTurns; 2],
 }
 
@@ -53,14 +58,19 @@ const fn place(node: NodeKind) -> usize {
 }
 
 impl Turns {
-    /// Nobody takes part yet. An engine may go on for `timeout` after it was asked to yield.
-    pub fn new(timeout: Duration) -> Self {
-        Self { timeout, engines: BTreeMap::new(), nodes: Default::default() }
+    /// An engine takes part. It may go on for `timeout` after it was asked to yield; for ever without one.
+    pub fn add(&mut self, engine: EngineId, node: NodeKind, timeout: Option<Duration>) {
+        self.engines.insert(engine, Member { node, timeout });
     }
 
-    /// An engine takes part.
-    pub fn add(&mut self, engine: EngineId, node: NodeKind) {
-        self.engines.insert(engine, node);
+    /// Asks an engine to yield though nobody waits for its node: whether it still can is the question (TDR-12). False
+    /// when it does not hold the node, or has been asked.
+    pub fn ask(&mut self, engine: EngineId, now: Duration) -> bool {
+        let holding = self.nodes.iter_mut().filter_map(|node| node.holding.as_mut());
+        let mut held = holding.filter(|holding| holding.engine == engine && holding.revoked.is_none());
+        let Some(holding) = held.next() else { return false };
+        holding.revoked = Some(now);
+        true
     }
 
     /// An engine is gone: its process is reaped.
@@ -80,18 +90,18 @@ impl Turns {
         phase: impl Fn(EngineId) -> Phase,
         now: Duration,
     ) -> (Vec<Operation>, Option<Duration>) {
-        let timeout = self.timeout;
         let mut operations = Vec::new();
         let mut again: Option<Duration> = None;
         for node in [NodeKind::Compute, NodeKind::Copy] {
             let wants: Vec<EngineId> = self
                 .engines
                 .iter()
-                .filter(|&(&engine, &on)| on == node && phase(engine) == Phase::Want)
+                .filter(|&(&engine, member)| member.node == node && phase(engine) == Phase::Want)
                 .map(|(&engine, _)| engine)
                 .collect();
             let turns = &mut self.nodes[place(node)];
             if let Some(holding) = &mut turns.holding {
+                let timeout = self.engines.get(&holding.engine).and_then(|member| member.timeout);
                 match phase(holding.engine) {
                     Phase::Idle | Phase::Want | Phase::Yielded => turns.holding = None,
                     Phase::Parked => {
@@ -104,10 +114,11 @@ impl Turns {
                         if !wants.is_empty() {
                             operations.push(Operation::Revoke(holding.engine));
                             holding.revoked = Some(now);
-                            again = earlier(again, now + timeout);
+                            again = timeout.map_or(again, |timeout| earlier(again, now + timeout));
                         }
                     }
                     Phase::Revoking => {
+                        let Some(timeout) = timeout else { continue };
                         let due = holding.revoked.unwrap_or(now) + timeout;
                         if now >= due && !holding.reported {
                             holding.reported = true;
@@ -163,9 +174,9 @@ mod tests {
 
     impl World {
         fn new(engines: &[(EngineId, NodeKind)]) -> Self {
-            let mut turns = Turns::new(TIMEOUT);
+            let mut turns = Turns::default();
             for &(engine, node) in engines {
-                turns.add(engine, node);
+                turns.add(engine, node, Some(TIMEOUT));
             }
             Self { turns, phases: engines.iter().map(|&(engine, _)| (engine, Phase::Idle)).collect() }
         }

@@ -12,39 +12,62 @@ use super::turns::EngineId;
 struct Watched {
     progress: Progress,
     since: Duration,
+    asked: Option<Duration>,
     reported: bool,
 }
 
+/// What a look at an engine comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// It works, or has nothing to do.
+    Fine,
+    /// It stands still: it should be asked to yield, and the timeout runs from now on (TDR-11, TDR-12).
+    Ask,
+    /// It was asked, and did nothing at all for the timeout.
+    Hangs,
+}
+
 /// Samples progress at the cadence of the timeout (UMS-115): whoever works is not asked, only looked at.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Watchdog {
-    timeout: Duration,
     watched: BTreeMap<EngineId, Watched>,
 }
 
+/// How often to look at an engine of this timeout while it holds a node. Standing still is noticed after 1 to 2 of
+/// these, and is a hang one timeout later: 1.25 to 1.75 timeouts in all.
+pub fn period(timeout: Duration) -> Duration {
+    timeout / 4
+}
+
 impl Watchdog {
-    /// Work may stand still for `timeout`.
-    pub fn new(timeout: Duration) -> Self {
-        Self { timeout, watched: BTreeMap::new() }
-    }
-
-    /// How often to look while any engine holds a node: a hang is found after 1 to 1.25 timeouts.
-    pub fn period(&self) -> Duration {
-        self.timeout / 4
-    }
-
-    /// Looks at an engine that holds its node at time `now`. True once when it hangs: it has had work, not exempt
-    /// (UMS-27), on which it got no step further for the timeout.
-    pub fn look(&mut self, engine: EngineId, progress: Progress, now: Duration) -> bool {
-        let fresh = Watched { progress, since: now, reported: false };
+    /// Looks at an engine that holds its node at time `now`. It hangs, which is said once, when it has had work, not
+    /// exempt (UMS-27), on which it got no step further for `timeout` after it was asked to yield.
+    pub fn look(
+        &mut self,
+        engine: EngineId,
+        progress: Progress,
+        timeout: Duration,
+        now: Duration,
+    ) -> Verdict {
+        let fresh = Watched { progress, since: now, asked: None, reported: false };
         let watched = self.watched.entry(engine).or_insert(fresh);
         if watched.progress != progress || progress.work == Work::Nothing || progress.is_exempt {
             *watched = fresh;
-            return false;
+            return Verdict::Fine;
         }
-        let hangs = now.saturating_sub(watched.since) >= self.timeout && !watched.reported;
-        watched.reported |= hangs;
-        hangs
+        let Some(asked) = watched.asked else {
+            if now.saturating_sub(watched.since) < period(timeout) {
+                return Verdict::Fine;
+            }
+            watched.asked = Some(now);
+            return Verdict::Ask;
+        };
+        if watched.reported || now.saturating_sub(asked) < timeout {
+            return Verdict::Fine;
+        }
+        watched.reported = true;
+        Verdict::Hangs
     }
 
     /// The engine holds no node, or is gone.
@@ -61,12 +84,14 @@ mod tests {
     use campanile_protocol::engine::progress::Work;
 
     use super::EngineId;
+    use super::Verdict;
     use super::Watchdog;
 
     const A: EngineId = EngineId(1);
+    const TIMEOUT: Duration = Duration::from_secs(2);
 
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
+    fn look(watchdog: &mut Watchdog, progress: Progress, milliseconds: u64) -> Verdict {
+        watchdog.look(A, progress, TIMEOUT, Duration::from_millis(milliseconds))
     }
 
     fn progress(steps: u32, work: Work, is_exempt: bool) -> Progress {
@@ -75,31 +100,46 @@ mod tests {
 
     #[test]
     fn ums_115_work_without_a_step_for_the_timeout_is_reported_once() {
-        let mut watchdog = Watchdog::new(at(2));
+        let mut watchdog = Watchdog::default();
         let stuck = progress(7, Work::UserQueue(3), false);
-        assert!(!watchdog.look(A, stuck, at(10)));
-        assert!(!watchdog.look(A, stuck, at(11)));
-        assert!(watchdog.look(A, stuck, at(12)));
-        assert!(!watchdog.look(A, stuck, at(13)));
+        assert_eq!(look(&mut watchdog, stuck, 10_000), Verdict::Fine);
+        assert_eq!(look(&mut watchdog, stuck, 10_500), Verdict::Ask);
+        assert_eq!(look(&mut watchdog, stuck, 12_400), Verdict::Fine);
+        assert_eq!(look(&mut watchdog, stuck, 12_500), Verdict::Hangs);
+        assert_eq!(look(&mut watchdog, stuck, 13_000), Verdict::Fine);
         watchdog.forget(A);
-        assert!(!watchdog.look(A, stuck, at(20)));
+        assert_eq!(look(&mut watchdog, stuck, 20_000), Verdict::Fine);
     }
 
     #[test]
-    fn a_step_begins_the_time_anew() {
-        let mut watchdog = Watchdog::new(at(2));
-        for now in 0..20 {
-            let steps = u32::try_from(now).unwrap();
-            assert!(!watchdog.look(A, progress(steps, Work::HwQueue, false), at(now)));
+    fn tdr_11_tdr_12_tdr_36_the_clock_runs_from_the_request_to_yield_and_never_before_one() {
+        let mut watchdog = Watchdog::default();
+        let stuck = progress(7, Work::HwQueue, false);
+        assert_eq!(look(&mut watchdog, stuck, 0), Verdict::Fine);
+        // However late it is: first it is asked.
+        assert_eq!(look(&mut watchdog, stuck, 60_000), Verdict::Ask);
+        assert_eq!(look(&mut watchdog, stuck, 61_999), Verdict::Fine);
+        assert_eq!(look(&mut watchdog, stuck, 62_000), Verdict::Hangs);
+    }
+
+    #[test]
+    fn tdr_14_work_that_is_done_within_the_delay_never_hangs() {
+        let mut watchdog = Watchdog::default();
+        for packet in 0..20 {
+            let steps = progress(packet, Work::HwQueue, false);
+            let begun = u64::from(packet) * 2_499;
+            assert_eq!(look(&mut watchdog, steps, begun), Verdict::Fine);
+            assert_eq!(look(&mut watchdog, steps, begun + 500), Verdict::Ask);
+            assert_eq!(look(&mut watchdog, steps, begun + 2_499), Verdict::Fine);
         }
     }
 
     #[test]
     fn ums_27_neither_no_work_nor_exempt_work_ever_hangs() {
-        let mut watchdog = Watchdog::new(at(2));
+        let mut watchdog = Watchdog::default();
         for still in [progress(1, Work::Nothing, false), progress(1, Work::UserQueue(1), true)] {
             for now in 0..20 {
-                assert!(!watchdog.look(A, still, at(now)));
+                assert_eq!(look(&mut watchdog, still, now * 1000), Verdict::Fine);
             }
         }
     }

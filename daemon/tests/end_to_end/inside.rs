@@ -10,6 +10,7 @@ use campanile_daemon::doorbell::modes::DoorbellModes;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::host::start::HostOptions;
 use campanile_daemon::host::start::VgpuOptions;
+use campanile_daemon::recovery::policy::Policy;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
@@ -27,11 +28,19 @@ impl Inside {
         let socket = folder.path().join("a.sock");
         let nothing = |name: &str| (name.to_owned(), "/nonexistent".to_owned());
         let host = Host::start(HostOptions {
-            vgpus: vec![VgpuOptions { name: "a".to_owned(), socket, vram_bytes: 64 << 20 }],
+            vgpus: vec![VgpuOptions {
+                name: "a".to_owned(),
+                socket,
+                vram_bytes: 64 << 20,
+                timeouts: [None; 2],
+            }],
             doorbells,
             doorbell_modes,
             spin: Duration::from_secs(600),
-            timeout: Duration::from_secs(2),
+            timeouts: [Duration::from_secs(2); 2],
+            policy: Policy::default(),
+            state_dir: None,
+            spares: false,
             d3_after: None,
             control: None,
             sandbox: true,

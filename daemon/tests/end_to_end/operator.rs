@@ -92,7 +92,7 @@ fn the_operator_sees_who_uses_which_vgpu() {
 }
 
 #[test]
-fn tdr_29_a_reset_by_the_operator_is_of_one_node_or_of_the_whole_adapter() {
+fn tdr_29_tdr_71_tdr_80_a_reset_by_the_operator_is_of_one_node_or_of_the_whole_adapter() {
     let operated = Operated::with(2, &["--spin", "600000000"]);
     let vms = [operated.daemon.vm(0), operated.daemon.vm(1)];
     let (guest, context) = copy_guest(&vms[0]);

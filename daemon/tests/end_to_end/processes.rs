@@ -36,11 +36,13 @@ pub(crate) fn engine(daemon: &Daemon) -> u32 {
     engines[0]
 }
 
-fn try_signal(pid: u32, signal: Signal) -> rustix::io::Result<()> {
+/// Sends a signal to a process that may be gone.
+pub(crate) fn try_signal(pid: u32, signal: Signal) -> rustix::io::Result<()> {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal)
 }
 
-fn signal(pid: u32, signal: Signal) {
+/// Sends a signal.
+pub(crate) fn signal(pid: u32, signal: Signal) {
     try_signal(pid, signal).unwrap();
 }
 

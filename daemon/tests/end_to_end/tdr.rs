@@ -8,16 +8,26 @@ use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_protocol::capset::NODE_KIND_COMPUTE;
+use campanile_protocol::capset::NODE_KIND_COPY;
+use campanile_protocol::control::message;
+use campanile_protocol::control::message::CREATE_CONTEXT;
+use campanile_protocol::control::message::CreateContext;
 use campanile_protocol::control::message::QUEUE_DISABLE_GPU_TIMEOUT;
+use campanile_protocol::control::message::Submit;
+use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::device_page::DEVICE_HUNG;
 use campanile_protocol::device_page::DEVICE_RESET;
+use campanile_protocol::device_page::LOSS;
 use campanile_protocol::engine::progress::Work;
 
+use crate::operator::Operated;
 use crate::processes::EngineView;
 use crate::processes::Stopped;
 use crate::processes::engine;
 use crate::processes::kill;
+use crate::processes::lose_engine;
 use crate::raw_queue::ABORT;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::RawQueue;
@@ -42,7 +52,7 @@ const DOUBLE: &str = "
     }";
 
 fn is_hung(outcome: Result<(), DriverError>) -> bool {
-    matches!(outcome, Err(DriverError::DeviceLost(DEVICE_HUNG)))
+    matches!(outcome, Err(DriverError::DeviceLost(loss)) if loss.status == DEVICE_HUNG)
 }
 
 #[test]
@@ -153,6 +163,96 @@ fn an_engine_that_dies_while_nothing_runs_costs_nobody_anything() {
     }
     assert_ne!(engine(&daemon), dead);
     assert_eq!((queues[2].fence(), guest.device_status()), (0, DEVICE_ACTIVE));
+}
+
+#[test]
+fn tdr_05_tdr_06_tdr_07_tdr_08_nodes_have_ordinals_and_one_engine_each() {
+    let (_vm, device) = Daemon::start().device();
+    let capset = device.capset();
+    assert_eq!(capset.node_count, 2);
+    assert!(capset.nodes.len() <= 64);
+    let nodes = &capset.nodes[..2];
+    assert_eq!([nodes[0].kind, nodes[1].kind], [NODE_KIND_COMPUTE, NODE_KIND_COPY]);
+    assert!(
+        nodes.iter().all(|node| node.engines == 1),
+        "one physical adapter, so as many engines on each node"
+    );
+}
+
+#[test]
+fn tdr_09_tdr_10_a_context_is_of_one_node_and_of_engine_0() {
+    let daemon = Daemon::start();
+    let vm = daemon.vm(0);
+    let (guest, _context) = copy_guest(&vm);
+    for (node, engine_affinity, is_valid) in
+        [(1, 1, true), (1, 0, false), (1, 2, false), (1, 3, false), (1, 1 << 31, false), (2, 1, false)]
+    {
+        let create = CreateContext { node, engine_affinity, flags: 0, reserved: 0 };
+        assert_eq!(guest.call(CREATE_CONTEXT, &create).is_ok(), is_valid, "{create:?}");
+    }
+}
+
+#[test]
+fn tdr_49_tdr_50_tdr_65_an_engine_whose_next_process_does_not_come_up_takes_its_whole_adapter_along() {
+    // No limit has a part in this.
+    let operated = Operated::with(1, &["--tdr-debug", "3", "--spin", "600000000"]);
+    let vm = operated.daemon.vm(0);
+    let (guest, context) = copy_guest(&vm);
+    let queue = RawQueue::new(&guest, context);
+    assert_eq!(queue.connect(), Ok(CONNECTED));
+    lose_engine(&operated.daemon, &[], || queue.status() == ABORT);
+    assert_eq!(guest.device_status(), DEVICE_RESET);
+    assert_eq!(guest.load(LOSS), 1 << 32 | 9, "promoted, and no fault of its own");
+    let counters = operated.ask(&["metrics"])["vgpus"][0]["counters"].clone();
+    assert!(counters["adapters_reset"].as_u64() >= Some(1), "{counters}");
+}
+
+#[test]
+fn tdr_67_tdr_68_tdr_69_a_hung_device_has_no_doorbell_no_wait_and_no_buffer_left() {
+    let daemon = Daemon::with(&["--tdr-timeout", "150", "--spin", "600000000"]);
+    let vm = daemon.vm(0);
+    let view_of = |guest: &_, context| {
+        let queue = RawQueue::new(guest, context);
+        assert_eq!(queue.connect(), Ok(CONNECTED));
+        queue
+    };
+    let (guest, context) = copy_guest(&vm);
+    let view = EngineView::of(&daemon);
+    let memory = guest.vram(16 << 20);
+    let half = memory.size() / 2;
+    let mut long = CommandBuffer::new();
+    for _ in 0..7 {
+        long.copy(memory.va, memory.va + half, half).unwrap();
+    }
+    let mut busy = view_of(&guest, context);
+    let idle = view_of(&guest, context);
+    let wait = guest.wait_fence(1, idle.created.queue, 1);
+    let ordinary = guest.queue(context, 0).unwrap().queue;
+    let stopped = loop {
+        for _ in 0..40 {
+            busy.submit(&long);
+        }
+        let stopped = Stopped::new(engine(&daemon));
+        if matches!(view.progress().work, Work::UserQueue(_)) {
+            break stopped;
+        }
+        drop(stopped);
+        busy.wait(busy.value);
+    };
+    // In the hardware queue and in the software queue behind it.
+    let submit = Submit { queue: ordinary, buffer_va: memory.va, length: 0, flags: 0 };
+    let queued: Vec<_> = (2..8).map(|slot| guest.send(slot, message::SUBMIT, &submit)).collect();
+    until("the verdict", || guest.device_status() == DEVICE_HUNG);
+    assert_eq!((busy.status(), idle.status()), (ABORT, ABORT));
+    assert_eq!(wait.finish(), Err(Status::DeviceLost));
+    for buffer in queued {
+        // Accepted before the verdict; its timeline goes on.
+        buffer.finish().unwrap();
+    }
+    drop(stopped);
+    let (other, its_context) = copy_guest(&vm);
+    let mut queue = view_of(&other, its_context);
+    queue.run(&CommandBuffer::new());
 }
 
 #[test]

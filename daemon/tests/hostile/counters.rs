@@ -10,6 +10,7 @@ use campanile_daemon::doorbell::modes::DoorbellModes;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::host::start::HostOptions;
 use campanile_daemon::host::start::VgpuOptions;
+use campanile_daemon::recovery::policy::Policy;
 use campanile_daemon::vhost::counters::Count;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
@@ -33,11 +34,19 @@ fn what_is_refused_is_counted() {
     let socket = folder.path().join("a.sock");
     let nothing = |name: &str| (name.to_owned(), "/nonexistent".to_owned());
     let host = Host::start(HostOptions {
-        vgpus: vec![VgpuOptions { name: "a".to_owned(), socket: socket.clone(), vram_bytes: 64 << 20 }],
+        vgpus: vec![VgpuOptions {
+            name: "a".to_owned(),
+            socket: socket.clone(),
+            vram_bytes: 64 << 20,
+            timeouts: [None; 2],
+        }],
         doorbells: 64,
         doorbell_modes: DoorbellModes::default(),
         spin: Duration::from_millis(2),
-        timeout: Duration::from_secs(2),
+        timeouts: [Duration::from_secs(2); 2],
+        policy: Policy::default(),
+        state_dir: None,
+        spares: false,
         d3_after: None,
         sandbox: true,
         window: true,

@@ -13,6 +13,7 @@ use campanile_daemon::doorbell::rate::EARNED_IN;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::host::start::HostOptions;
 use campanile_daemon::host::start::VgpuOptions;
+use campanile_daemon::recovery::policy::Policy;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
@@ -46,13 +47,17 @@ fn a_storm_of_connects_is_slowed_to_its_guests_rate_and_slows_nobody_else() {
         name: name.to_owned(),
         socket: folder.path().join(name),
         vram_bytes: 64 << 20,
+        timeouts: [None; 2],
     };
     let host = Host::start(HostOptions {
         vgpus: vec![vgpu("a"), vgpu("b")],
         doorbells: 1,
         doorbell_modes: DoorbellModes::default(),
         spin: Duration::from_secs(600),
-        timeout: Duration::from_secs(2),
+        timeouts: [Duration::from_secs(2); 2],
+        policy: Policy::default(),
+        state_dir: None,
+        spares: false,
         d3_after: None,
         control: None,
         sandbox: true,

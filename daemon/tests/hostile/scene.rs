@@ -17,7 +17,8 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new() -> Self {
-        Self::with(&[])
+        // Engines are killed more often here than limits allow.
+        Self::with(&["--tdr-debug", "3"])
     }
 
     /// With more arguments for the daemon.

@@ -185,7 +185,7 @@ pub extern "C" fn campanile_device_check(
         let checked = given(device, "device")?.0.check();
         if let Some(place) = status {
             match checked {
-                Err(DriverError::DeviceLost(word)) => place.write(word),
+                Err(DriverError::DeviceLost(loss)) => place.write(loss.status),
                 _ => place.write(DEVICE_ACTIVE),
             };
         }

@@ -39,7 +39,7 @@ impl From<DriverError> for Failure {
             DriverError::Refused { status, .. } => of_status(*status),
             DriverError::Version { .. } => CampanileResult::CampanileVersionMismatch,
             DriverError::BadAnswer(_) => CampanileResult::CampanileFailed,
-            DriverError::DeviceLost(_) => CampanileResult::CampanileDeviceLost,
+            DriverError::DeviceLost(_) | DriverError::DeviceInUse => CampanileResult::CampanileDeviceLost,
             DriverError::Range { .. } | DriverError::Commands(_) => CampanileResult::CampanileInvalidArgument,
             DriverError::AddressSpace(_) => CampanileResult::CampanileOutOfResources,
             DriverError::Timeout => CampanileResult::CampanileTimeout,
@@ -84,7 +84,7 @@ fn of_status(status: Status) -> CampanileResult {
         | Status::InvalidAddress => CampanileResult::CampanileInvalidArgument,
         Status::OutOfResources => CampanileResult::CampanileOutOfResources,
         Status::NotSupported => CampanileResult::CampanileNotSupported,
-        Status::DeviceLost => CampanileResult::CampanileDeviceLost,
+        Status::DeviceLost | Status::Blocked => CampanileResult::CampanileDeviceLost,
         Status::VersionMismatch => CampanileResult::CampanileVersionMismatch,
         Status::KernelRefused => CampanileResult::CampanileKernelRefused,
         Status::Ok | Status::NoDevice | Status::DeviceExists | Status::UnknownMessage | Status::Busy => {

@@ -12,6 +12,7 @@ use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 
+pub mod debug_info;
 pub mod indices;
 pub mod native_fences;
 pub mod process;
@@ -19,6 +20,9 @@ pub mod program;
 pub mod reports;
 pub mod successor;
 pub mod suspends;
+pub mod teardown;
+
+use debug_info::DebugInfo;
 
 /// Why the adapter did not do something.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +36,14 @@ pub enum AdapterError {
     /// The engine process is gone.
     #[error("the engine is lost")]
     Lost,
+    /// The process was killed, and is still there.
+    #[error("engine process {pid} does not end, {after:?} after it was killed")]
+    Stuck {
+        /// Its id.
+        pid: u32,
+        /// How long it was waited for.
+        after: std::time::Duration,
+    },
     /// The channel to the engine failed.
     #[error(transparent)]
     Channel(#[from] crate::engine::channel::ChannelError),
@@ -73,8 +85,17 @@ pub trait Adapter {
     fn submit_command(&mut self, submission: HwSubmission) -> Result<(), AdapterError>;
     /// The next finished kernel-mode buffer, in order (MCDM-17).
     fn completed_command(&mut self) -> Option<HwResult>;
-    /// Whether the engine makes progress (TDR-26): bit 0.
+    /// Whether the engine makes progress (TDR-26): bit 0, all others zero. Always succeeds.
     fn query_engine_status(&mut self) -> u32;
-    /// Stops the engine for good; when this returns nothing touches memory any more (TDR-46).
-    fn reset_engine(&mut self);
+    /// Nodes that a reset of this one takes down with it, one bit an ordinal; its own is always among them (TDR-31).
+    /// Always succeeds (TDR-34).
+    fn query_dependent_engine_group(&self) -> u64;
+    /// What there is to say of the engine, before it is reset (TDR-81). Changes nothing, and waits for nobody.
+    fn collect_debug_info(&self) -> DebugInfo;
+    /// Stops the engine for good; when this returns nothing touches memory any more (TDR-46). Returns the id of the
+    /// buffer that it ran and did not finish, or of the last one that completed (TDR-47, TDR-48).
+    ///
+    /// # Errors
+    /// The process does not end (TDR-15, TDR-49).
+    fn reset_engine(&mut self) -> Result<u64, AdapterError>;
 }

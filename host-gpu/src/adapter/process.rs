@@ -1,5 +1,6 @@
 //! An engine process, from the daemon.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -26,13 +27,16 @@ use zerocopy::IntoBytes;
 
 use super::Adapter;
 use super::AdapterError;
+use super::debug_info::DebugInfo;
 use super::indices::Indices;
 use super::program::Memory;
 use super::program::Program;
 use super::program::launch;
 use super::suspends::Contexts;
+use super::teardown::Snapshot;
 use crate::engine::channel::Channel;
 use crate::engine::channel::ChannelError;
+use crate::engine::message::NodeKind;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
 use crate::engine::message::Start;
@@ -63,6 +67,14 @@ pub struct EngineProcess {
     queues: Indices,
     pub(super) contexts: Contexts,
     pub(super) lost: bool,
+    /// Ids of the kernel-mode buffers in the hardware queue, oldest first.
+    pub(super) fence_ids: VecDeque<u64>,
+    pub(super) last_submitted: u64,
+    pub(super) last_completed: u64,
+    pub(super) snapshot: Option<Snapshot>,
+    pub(super) node: NodeKind,
+    /// The process that takes its place, where one was started ahead.
+    pub(super) spare: Option<(Child, Channel)>,
 }
 
 /// What the supervisor needs of an engine to give it the node and take it back.
@@ -110,6 +122,12 @@ impl EngineProcess {
             queues: Indices::new(block::MAX_QUEUES),
             contexts: Contexts::default(),
             lost: false,
+            fence_ids: VecDeque::new(),
+            last_submitted: 0,
+            last_completed: 0,
+            snapshot: None,
+            node: start.node,
+            spare: None,
         })
     }
 
@@ -377,6 +395,8 @@ impl Adapter for EngineProcess {
             slice.copy_from(submission.as_bytes());
         }
         self.submitted += 1;
+        self.fence_ids.push_back(submission.fence_id);
+        self.last_submitted = submission.fence_id;
         // PAIRS WITH engine/kernel_queue.rs: the slot is there first.
         self.store(block::HW_QUEUE_SUBMITTED, self.submitted);
         self.poke();
@@ -393,6 +413,7 @@ impl Adapter for EngineProcess {
         let mut bytes = [0; size_of::<HwResult>()];
         self.shared.slice(place, bytes.len() as u64)?.copy_to(&mut bytes);
         self.completed += 1;
+        self.last_completed = self.fence_ids.pop_front().unwrap_or(self.last_completed);
         HwResult::read_from_bytes(&bytes).ok()
     }
 
@@ -404,23 +425,31 @@ impl Adapter for EngineProcess {
         u32::from(responsive)
     }
 
-    fn reset_engine(&mut self) {
-        if self.lost {
-            return;
+    fn query_dependent_engine_group(&self) -> u64 {
+        // Every node is a process of its own: none takes another down.
+        match self.node {
+            NodeKind::Compute => 1,
+            NodeKind::Copy => 2,
         }
-        // Both fail only when the process is gone already; after the wait nothing of it touches memory.
-        if let Err(error) = self.child.kill() {
-            log::debug!("killing engine {}: {error}", self.child.id());
-        }
-        if let Err(error) = self.child.wait() {
-            log::warn!("reaping engine {}: {error}", self.child.id());
-        }
-        self.lost = true;
+    }
+
+    fn collect_debug_info(&self) -> DebugInfo {
+        self.debug_info()
+    }
+
+    fn reset_engine(&mut self) -> Result<u64, AdapterError> {
+        self.kill_and_abort()
     }
 }
 
 impl Drop for EngineProcess {
     fn drop(&mut self) {
-        self.reset_engine();
+        self.drop_spare();
+        if self.lost {
+            return;
+        }
+        if let Err(error) = self.reset_engine() {
+            log::error!("{error}");
+        }
     }
 }

@@ -1,27 +1,52 @@
 //! The next process of an engine that was reset.
 
 use std::io;
+use std::process::Child;
 
 use campanile_protocol::engine::block;
-use campanile_protocol::engine::hw_queue;
-use campanile_protocol::engine::hw_queue::HwResult;
-use campanile_protocol::engine::hw_queue::HwSubmission;
-use campanile_protocol::engine::progress::Progress;
-use campanile_protocol::engine::progress::Work;
 use campanile_protocol::handshake::grant::Grant;
 use campanile_protocol::handshake::grant::Phase;
 use campanile_protocol::handshake::power;
-use campanile_protocol::packet::Fault;
-use zerocopy::FromBytes;
-use zerocopy::IntoBytes;
 
 use super::process::EngineProcess;
 use super::program::Memory;
 use super::program::Program;
 use super::program::launch;
+use super::teardown::DDI_DELAY;
+use super::teardown::reap;
+use crate::engine::channel::Channel;
+use crate::engine::message::Request;
 use crate::engine::message::Start;
 
 impl EngineProcess {
+    /// Starts the process that will take this one's place when it is reset, so that its driver is open by then.
+    ///
+    /// # Errors
+    /// It cannot be started; a reset will start one.
+    pub fn prepare_spare(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+        let start = Start { is_spare: true, ..start.clone() };
+        self.spare = Some(launch(program, &start, memory, &self.block, &self.event, &self.wake)?);
+        Ok(())
+    }
+
+    /// The spare, told to begin; none where there is none, or where it has died meanwhile.
+    fn take_spare(&mut self) -> Option<(Child, Channel)> {
+        let (mut child, channel) = self.spare.take()?;
+        let is_there = matches!(child.try_wait(), Ok(None));
+        if is_there && channel.send(&Request::Begin, &[], &[], false).is_ok() {
+            return Some((child, channel));
+        }
+        end(&mut child);
+        None
+    }
+
+    /// Ends the spare, if there is one.
+    pub fn drop_spare(&mut self) {
+        if let Some((mut child, _)) = self.spare.take() {
+            end(&mut child);
+        }
+    }
+
     /// Starts another process in the place of one that was reset. Processes, queues, doorbells and kernel-mode
     /// buffers stay what they were: it goes on where the other stopped (TDR-57). Segments and kernels are not: it
     /// must be told of them before it is given its node.
@@ -31,35 +56,23 @@ impl EngineProcess {
         self.store(block::GRANT, Grant { phase: Phase::Idle, generation }.word());
         self.store(block::PROGRESS, 0);
         self.report_suspends();
-        (self.child, self.channel) = launch(program, start, memory, &self.block, &self.event, &self.wake)?;
+        self.store(block::LAUNCHED, 0);
+        (self.child, self.channel) = match self.take_spare() {
+            Some(spare) => spare,
+            None => launch(program, start, memory, &self.block, &self.event, &self.wake)?,
+        };
         self.lost = false;
+        self.snapshot = None;
         Ok(())
     }
+}
 
-    /// What it runs, or ran when it was reset.
-    pub fn work(&self) -> Work {
-        Progress::from_word(self.load(block::PROGRESS)).work
+fn end(child: &mut Child) {
+    // Fails only when it is gone already.
+    if let Err(error) = child.kill() {
+        log::debug!("killing spare engine {}: {error}", child.id());
     }
-
-    /// Ends the oldest kernel-mode buffer with a fault, after the process that ran it was reset. False when
-    /// there is none.
-    pub fn abort_command(&mut self, fault: Fault) -> bool {
-        let completed = self.load(block::HW_QUEUE_COMPLETED).min(self.submitted);
-        if completed >= self.submitted {
-            return false;
-        }
-        let mut bytes = [0; size_of::<HwSubmission>()];
-        let slot = hw_queue::slot(completed);
-        let submission = self.shared.slice(slot, bytes.len() as u64).and_then(|slice| {
-            slice.copy_to(&mut bytes);
-            HwSubmission::read_from_bytes(&bytes).ok()
-        });
-        let fence_id = submission.map_or(0, |submission| submission.fence_id);
-        let result = HwResult { fence_id, fault: fault as u32, ..HwResult::default() };
-        if let Some(slice) = self.shared.slice(slot + hw_queue::RESULT, size_of::<HwResult>() as u64) {
-            slice.copy_from(result.as_bytes());
-        }
-        self.store(block::HW_QUEUE_COMPLETED, completed + 1);
-        true
+    if let Err(error) = reap(child, DDI_DELAY) {
+        log::warn!("reaping spare engine {}: {error}", child.id());
     }
 }

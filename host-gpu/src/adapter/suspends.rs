@@ -90,6 +90,13 @@ impl EngineProcess {
         }
     }
 
+    /// Whether it has reported every suspend that it was asked for.
+    pub fn has_reported_suspends(&self) -> bool {
+        (0..)
+            .zip(&self.contexts.requests)
+            .all(|(context, request)| self.suspend_reported(context) >= request.fence)
+    }
+
     /// The contexts whose suspend fence has moved since the last call.
     ///
     /// # Errors

@@ -51,6 +51,8 @@ pub struct Control {
     pub wake: Event,
     /// On the compute node.
     pub compiler: Option<Compiler>,
+    /// Told when a spare takes its place.
+    pub begin: mpsc::Sender<()>,
 }
 
 impl Control {
@@ -80,6 +82,11 @@ impl Control {
 
     fn serve(&self, received: Received<Request>) -> Option<Response> {
         match received.message {
+            Request::Begin => {
+                // Nobody waits for it in an engine that is no spare.
+                let _unheard = self.begin.send(());
+                None
+            }
             Request::AddSegment { segment, runs } => {
                 let files: Vec<File> = received.descriptors.into_iter().map(File::from).collect();
                 Some(match add_segment(files, runs) {

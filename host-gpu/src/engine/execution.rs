@@ -112,6 +112,8 @@ impl Execution {
 
     /// Runs until the process ends.
     pub fn run(mut self) -> ! {
+        // Only now is it this process's turn to look at what is shared.
+        self.kernel_queue = KernelQueue::new(&self.machine.shared);
         loop {
             self.catch_up();
             self.collect();

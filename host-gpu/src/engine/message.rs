@@ -35,6 +35,10 @@ pub struct Start {
     pub sandbox: bool,
     /// Part of the name of the Vulkan device to use, or none for the best.
     pub vulkan_device: Option<String>,
+    /// Whether it comes up and then touches nothing shared before [`Request::Begin`]: the engine that it is to follow
+    /// still runs.
+    #[serde(default)]
+    pub is_spare: bool,
 }
 
 /// Descriptors of [`Start`].
@@ -59,6 +63,8 @@ pub const MAX_RUNS: u64 = 16 * 1024;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
+    /// A spare takes its place; the first request to it.
+    Begin,
     /// Maps runs of files as one segment. Descriptors: a file with the list of [`RunRecord`]s, then the files
     /// that they name.
     AddSegment {

@@ -65,6 +65,9 @@ pub enum StartError {
     /// Privileges could not be dropped.
     #[error("engine sandbox: {0}")]
     Sandbox(#[from] SandboxError),
+    /// A spare whose daemon is gone.
+    #[error("the spare is not needed")]
+    NotNeeded,
 }
 
 /// Runs an engine over the channel `socket`; returns only when it cannot start.
@@ -120,7 +123,7 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let (node, compiler, device, workload) = match start.node {
         NodeKind::Copy => (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies),
         NodeKind::Compute => {
-            let (node, compiler, info) = open_compute(&start)?;
+            let (node, compiler, info) = open_compute(&start, &shared)?;
             let workload =
                 if info.kind == Kind::Cpu { Workload::KernelsOnCpu } else { Workload::KernelsOnGpu };
             (node, Some(compiler), info.to_string(), workload)
@@ -140,7 +143,7 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     Ok(Ready { start, execution, commands: sender, pending, wake, compiler, device, workload })
 }
 
-fn open_compute(start: &Start) -> Result<(Node, Compiler, Info), StartError> {
+fn open_compute(start: &Start, shared: &Arc<Mapping>) -> Result<(Node, Compiler, Info), StartError> {
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
     let options = Options { name: start.vulkan_device.clone(), ..Options::default() };
     let mut driver = Driver::open(&options).map_err(|e| refused(&e))?;
@@ -148,13 +151,14 @@ fn open_compute(start: &Start) -> Result<(Node, Compiler, Info), StartError> {
     let info = driver.info().clone();
     let sanitizer = Sanitizer::start().map_err(|e| refused(&e))?;
     let compiler = Compiler { sanitizer, pipelines: driver.compiler() };
-    Ok((Node::Compute(Box::new(ComputeNode::new(driver))), compiler, info))
+    Ok((Node::Compute(Box::new(ComputeNode::new(driver, Arc::clone(shared)))), compiler, info))
 }
 
 impl Ready {
     fn go(self, channel: Channel) -> Result<StartError, StartError> {
         let Self { start, execution, commands, pending, wake, compiler, device, workload } = self;
-        let control = Control { channel, commands, pending, wake, compiler };
+        let (begin, begin_rx) = mpsc::channel();
+        let control = Control { channel, commands, pending, wake, compiler, begin };
         // Threads start before the filter forbids it, and nothing of a guest is read before the filter is there.
         let (outcome_tx, outcome_rx) = mpsc::channel();
         let builder = thread::Builder::new().name("control".to_owned());
@@ -181,6 +185,11 @@ impl Ready {
         if let Err(error) = sealed {
             let _ended = thread.join();
             return Err(error);
+        }
+        if start.is_spare && begin_rx.recv().is_err() {
+            // The control thread is gone, and the process with it.
+            let _ended = thread.join();
+            return Err(StartError::NotNeeded);
         }
         execution.run()
     }

@@ -151,7 +151,7 @@ impl Buffer {
                 }
                 Packet::Dispatch(launch) => match node {
                     Node::Copy => return Err(Stop::fault(Fault::NotOnThisNode)),
-                    Node::Compute(compute) => compute.launch(space, &launch)?,
+                    Node::Compute(compute) => compute.launch(space, self.at, &launch)?,
                 },
                 Packet::Signal(fence) => {
                     finish(node)?;

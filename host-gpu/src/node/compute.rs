@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use campanile_protocol::engine::block;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
@@ -13,6 +16,7 @@ use super::space::Stop;
 use crate::kernel::name::KernelName;
 use crate::kernel::program::BufferAccess;
 use crate::memory::mapping::Access;
+use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::memory::page_table::reader::Run;
 use crate::vulkan::driver::Driver;
@@ -31,6 +35,7 @@ pub struct ComputeNode {
     imports: HashMap<SegmentId, Import>,
     in_flight: VecDeque<Ticket>,
     driver: Driver,
+    shared: Arc<Mapping>,
 }
 
 /// What a dispatch binds, resolved.
@@ -40,9 +45,18 @@ struct Resolved {
 }
 
 impl ComputeNode {
-    /// A node without kernels.
-    pub fn new(driver: Driver) -> Self {
-        Self { kernels: HashMap::new(), imports: HashMap::new(), in_flight: VecDeque::new(), driver }
+    /// A node without kernels, which notes in the shared block what it runs.
+    pub fn new(driver: Driver, shared: Arc<Mapping>) -> Self {
+        Self { kernels: HashMap::new(), imports: HashMap::new(), in_flight: VecDeque::new(), driver, shared }
+    }
+
+    /// Notes which kernel runs, started by the packet at byte `at` of its buffer, should it never end.
+    fn note(&self, kernel: u64, at: usize) {
+        for (place, value) in [(block::LAUNCHED, kernel), (block::LAUNCHED_AT, at as u64)] {
+            if let Some(word) = self.shared.word(place) {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Adds a kernel that is compiled and warm.
@@ -60,8 +74,8 @@ impl ComputeNode {
         self.imports.remove(&id);
     }
 
-    /// Starts a kernel; its stores are visible after [`Self::finish`].
-    pub fn launch(&mut self, space: &Space<'_>, launch: &Launch) -> Result<(), Stop> {
+    /// Starts the kernel of the packet at byte `at` of its buffer; its stores are visible after [`Self::finish`].
+    pub fn launch(&mut self, space: &Space<'_>, at: usize, launch: &Launch) -> Result<(), Stop> {
         let grid = match launch.grid {
             Grid::Direct(grid) => grid,
             Grid::Indirect(address) => {
@@ -94,6 +108,7 @@ impl ComputeNode {
             let memory = self.imports.get(&run.segment).ok_or(Stop::fault(Fault::Driver))?;
             bounds.push(Bound { binding, memory, offset: run.offset, length: run.length });
         }
+        self.note(launch.kernel.0, at);
         let ticket =
             self.driver.dispatch(pipeline, &bounds, &launch.constants, [0; 3], grid).map_err(|error| {
                 log::debug!("a dispatch was refused: {error}");
@@ -120,6 +135,9 @@ impl ComputeNode {
         let mut outcome = Ok(());
         while !self.in_flight.is_empty() {
             outcome = outcome.and(self.finish_oldest());
+            if self.in_flight.is_empty() {
+                self.note(0, 0);
+            }
         }
         outcome
     }

@@ -32,6 +32,8 @@ pub enum Status {
     UnknownMessage = 12,
     /// The object is still in use.
     Busy = 13,
+    /// This process, or the whole vGPU, may not use the GPU any more: it hung too often (TDR-21). The payload says so.
+    Blocked = 14,
 }
 
 impl Status {
@@ -52,6 +54,7 @@ impl Status {
             11 => Self::KernelRefused,
             12 => Self::UnknownMessage,
             13 => Self::Busy,
+            14 => Self::Blocked,
             _ => return None,
         })
     }

@@ -23,6 +23,11 @@ pub const HW_QUEUE_SUBMITTED: u64 = 0x1c0;
 pub const HW_QUEUE_COMPLETED: u64 = 0x200;
 /// What the engine runs, and how far it is ([`super::progress::Progress`]); engine.
 pub const PROGRESS: u64 = 0x240;
+/// Handle of the kernel that was started last and is not known to be done, or 0: what a report of a hang names. Stored
+/// before the kernel starts and after it is done, in no order with anything else; engine, in the line of [`PROGRESS`].
+pub const LAUNCHED: u64 = PROGRESS + 8;
+/// Bytes of packets before the one that started it, in its buffer; as [`LAUNCHED`].
+pub const LAUNCHED_AT: u64 = PROGRESS + 16;
 /// One bit a queue: the daemon should look at its report; engine (or), daemon (swap).
 pub const ATTENTION: u64 = 0x280;
 /// Words of [`ATTENTION`].
@@ -212,7 +217,7 @@ mod tests {
             (PAGE_TABLE_ACK, 1),
             (HW_QUEUE_SUBMITTED, 1),
             (HW_QUEUE_COMPLETED, 1),
-            (PROGRESS, 1),
+            (PROGRESS, 3),
             (ATTENTION, ATTENTION_WORDS),
             (LISTENER, 1),
             (LOOK, LOOK_WORDS),

@@ -1,0 +1,208 @@
+//! Reports on what went wrong, as files for the operator: bounded in number and size, whatever guests do.
+
+use std::fs;
+use std::io;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde_json::Value;
+
+/// Reports kept in a folder; the oldest goes when there is one more.
+const MAX_KEPT: usize = 256;
+/// Bytes of the longest report.
+const MAX_BYTES: usize = 64 << 10;
+/// Reports of one vGPU that may be written in one go.
+const BURST: u32 = 32;
+/// How long one more takes to be allowed.
+const PER_REPORT: Duration = Duration::from_secs(2);
+
+/// Where the reports of all vGPUs go.
+#[derive(Debug)]
+pub struct ReportFolder {
+    path: PathBuf,
+}
+
+impl ReportFolder {
+    /// In a folder `reports` of the state directory, which is made where it is missing.
+    ///
+    /// # Errors
+    /// It cannot be made, or not be listed.
+    pub fn open(state: &Path) -> io::Result<Self> {
+        let path = state.join("reports");
+        // What guests do is nobody's affair but the operator's.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        fs::read_dir(&path)?;
+        Ok(Self { path })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The highest number of any report that is there.
+    fn last_number(&self) -> u64 {
+        self.names().iter().filter_map(|name| number_of(name)).max().unwrap_or(0)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// Writes one, under another name first, so that whoever looks sees all of it or nothing.
+    fn write(&self, number: u64, text: &[u8]) -> io::Result<()> {
+        let name = format!("{number:012}.json");
+        let draft = self.path.join(format!(".{name}"));
+        fs::File::create(&draft).and_then(|mut file| file.write_all(text))?;
+        fs::rename(&draft, self.path.join(&name))?;
+        let mut names = self.names();
+        names.retain(|name| number_of(name).is_some());
+        names.sort();
+        let surplus = names.len().saturating_sub(MAX_KEPT);
+        for old in &names[..surplus] {
+            fs::remove_file(self.path.join(old))?;
+        }
+        Ok(())
+    }
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    name.strip_suffix(".json")?.parse().ok()
+}
+
+#[derive(Debug)]
+struct Allowance {
+    allowed: u32,
+    counted: Instant,
+}
+
+/// What became of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filed {
+    /// It lies in the folder.
+    Written,
+    /// There is no folder, or there were too many of late.
+    LeftOut,
+}
+
+/// Numbers for reports, and the folder where there is one; shared by all vGPUs.
+#[derive(Debug)]
+pub struct Reports {
+    folder: Option<ReportFolder>,
+    last: Mutex<u64>,
+}
+
+impl Reports {
+    /// Into `folder`, or nowhere: numbers are given all the same.
+    pub fn new(folder: Option<ReportFolder>) -> Self {
+        let last = folder.as_ref().map_or(0, ReportFolder::last_number);
+        Self { folder, last: Mutex::new(last) }
+    }
+
+    /// The number of a new report.
+    pub fn number(&self) -> u64 {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last += 1;
+        *last
+    }
+}
+
+/// One vGPU's way to file reports.
+#[derive(Debug)]
+pub struct Clerk {
+    allowance: Mutex<Allowance>,
+}
+
+impl Default for Clerk {
+    fn default() -> Self {
+        Self { allowance: Mutex::new(Allowance { allowed: BURST, counted: Instant::now() }) }
+    }
+}
+
+impl Clerk {
+    fn admit(&self, now: Instant) -> bool {
+        let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        let earned = now.saturating_duration_since(allowance.counted).as_secs() / PER_REPORT.as_secs();
+        if let Ok(earned) = u32::try_from(earned) {
+            allowance.allowed = allowance.allowed.saturating_add(earned).min(BURST);
+            allowance.counted += PER_REPORT * earned;
+        }
+        if allowance.allowed == 0 {
+            return false;
+        }
+        allowance.allowed -= 1;
+        true
+    }
+
+    /// Files a report.
+    ///
+    /// # Errors
+    /// It is longer than any report may be, or the folder cannot be written.
+    pub fn file(&self, reports: &Reports, number: u64, report: &Value, now: Instant) -> io::Result<Filed> {
+        let Some(folder) = &reports.folder else { return Ok(Filed::LeftOut) };
+        if !self.admit(now) {
+            return Ok(Filed::LeftOut);
+        }
+        let text = serde_json::to_vec_pretty(report)?;
+        if text.len() > MAX_BYTES {
+            return Err(io::Error::other(format!("a report of {} bytes", text.len())));
+        }
+        folder.write(number, &text)?;
+        Ok(Filed::Written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use serde_json::json;
+
+    use super::BURST;
+    use super::Clerk;
+    use super::Filed;
+    use super::MAX_BYTES;
+    use super::MAX_KEPT;
+    use super::PER_REPORT;
+    use super::ReportFolder;
+    use super::Reports;
+
+    #[test]
+    fn reports_are_bounded_in_number_and_size_and_a_flood_is_left_out() {
+        let state = tempfile::tempdir().unwrap();
+        let reports = Reports::new(Some(ReportFolder::open(state.path()).unwrap()));
+        let clerk = Clerk::default();
+        let mut now = Instant::now();
+        let mut written = 0;
+        for _ in 0..MAX_KEPT + 50 {
+            let number = reports.number();
+            written = number;
+            assert_eq!(clerk.file(&reports, number, &json!({ "n": number }), now).unwrap(), Filed::Written);
+            now += PER_REPORT;
+        }
+        let folder = ReportFolder::open(state.path()).unwrap();
+        assert_eq!(folder.names().len(), MAX_KEPT);
+        assert_eq!(folder.last_number(), written, "the newest are kept");
+        let filed = (0..1000).map(|_| clerk.file(&reports, reports.number(), &json!(1), now).unwrap());
+        assert_eq!(filed.filter(|filed| *filed == Filed::Written).count(), BURST as usize);
+        now += Duration::from_secs(3600);
+        assert!(clerk.file(&reports, 1, &json!("x".repeat(MAX_BYTES)), now).is_err());
+        assert_eq!(Reports::new(Some(folder)).number(), written + u64::from(BURST) + 1);
+    }
+
+    #[test]
+    fn without_a_folder_reports_have_numbers_all_the_same() {
+        let reports = Reports::new(None);
+        assert_eq!((reports.number(), reports.number()), (1, 2));
+        let filed = Clerk::default().file(&reports, 1, &json!({}), Instant::now());
+        assert_eq!(filed.unwrap(), Filed::LeftOut);
+    }
+}

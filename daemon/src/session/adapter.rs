@@ -1,0 +1,143 @@
+//! The reset of a whole vGPU, and its quarantine (TDR-71 to TDR-80).
+
+use std::time::Instant;
+
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use log::Level;
+
+use super::case::Case;
+use super::counters::count;
+use super::objects::NODES;
+use super::objects::node_index;
+use super::reply::Refused;
+use super::state::Session;
+use crate::recovery::reason::Reason;
+
+impl Session {
+    /// Resets every engine and ends every device (TDR-71); how many devices were lost.
+    pub(super) fn reset_adapter(&mut self, mut case: Case) -> usize {
+        self.reset_from_timeout(&case.text);
+        case.reset_is_done();
+        let lost = self.lose_all_devices(&mut case);
+        self.restart_from_timeout();
+        count(&self.counters.adapters_reset);
+        self.journal.line(
+            Level::Warn,
+            format_args!(
+                "adapter is reset ({}): {}; {lost} devices are lost (report {})",
+                case.reason.name(),
+                case.text,
+                case.number
+            ),
+        );
+        self.close_case(&case, "adapter reset", true);
+        if case.is_fatal {
+            self.quarantine(&case.text);
+        }
+        let standing = &self.config.standing;
+        if case.reason != Reason::Forced && !standing.adapter_reset(&self.config.policy, Instant::now()) {
+            let policy = &self.config.policy;
+            let why = format!(
+                "more than {} adapter resets within {} s, the last because {}",
+                policy.limit_count,
+                policy.limit_time.as_secs(),
+                case.text
+            );
+            self.quarantine(&why);
+        }
+        lost
+    }
+
+    /// Ends every engine process: when this returns none of them touches memory (TDR-75), and nothing that was given to
+    /// them is left (TDR-55).
+    fn reset_from_timeout(&mut self, reason: &str) {
+        let mut refused = Vec::new();
+        for node in NODES {
+            let slot = &mut self.engines[node_index(node)];
+            refused.extend(std::mem::take(&mut slot.waiting).into_iter().map(|message| message.origin));
+            refused.extend(std::mem::take(&mut slot.compiling).into_values().map(|kernel| kernel.origin));
+            self.stop_engine(node);
+        }
+        let text = format!("the GPU was reset: {reason}");
+        for origin in refused {
+            self.answer(origin, Err(Refused { status: Status::DeviceLost, text: text.clone() }));
+        }
+    }
+
+    /// The GPU may be used again (TDR-80): engines start when they are used.
+    fn restart_from_timeout(&mut self) {
+        self.release_all_waiters();
+        self.run_pending();
+    }
+
+    fn lose_all_devices(&mut self, case: &mut Case) -> usize {
+        let of_device = |(context, process): (&u32, &super::objects::Process)| {
+            process.device.as_ref().filter(|device| device.is_active()).map(|_| *context)
+        };
+        let contexts: Vec<u32> = self.processes.iter().filter_map(of_device).collect();
+        for context in &contexts {
+            let is_collateral = case.guilty.is_none_or(|(guilty, _)| guilty != *context);
+            self.lose_device(*context, device_page::DEVICE_RESET, case.loss(is_collateral));
+            case.affected.push((*context, is_collateral));
+        }
+        for process in self.processes.values_mut() {
+            // The next process of an engine has never heard of any of them.
+            if let Some(device) = &mut process.device {
+                NODES.into_iter().for_each(|node| device.forget_engine(node));
+            }
+        }
+        contexts.len()
+    }
+
+    /// From now on this vGPU gets no device, until the operator allows it again.
+    pub(super) fn quarantine(&mut self, why: &str) {
+        if self.config.standing.quarantine(why, Instant::now()) {
+            count(&self.counters.quarantines);
+            log::error!(
+                "{}: quarantined: {why}; `campanile ctl allow --vgpu {0}` lifts it",
+                self.config.name
+            );
+        }
+    }
+
+    /// Whether a process may have a device; else why not.
+    pub(super) fn admission(&self, context: u32) -> Result<(), Refused> {
+        let blocked = |text: String| Refused { status: Status::Blocked, text };
+        if let Some(quarantine) = self.config.standing.quarantined() {
+            return Err(blocked(format!("this vGPU is quarantined: {}", quarantine.why)));
+        }
+        match self.processes.get(&context).and_then(|process| process.blocked) {
+            None => Ok(()),
+            Some(report) => Err(blocked(format!(
+                "this process hung the GPU more than {} times within {} s (report {report})",
+                self.config.policy.process_limit(),
+                self.config.policy.limit_time.as_secs()
+            ))),
+        }
+    }
+
+    /// A process's work was the cause of a reset: past its limit it gets no device any more (TDR-21).
+    pub(super) fn note_offence(&mut self, context: u32, report: u64) {
+        let policy = self.config.policy;
+        let Some(process) = self.processes.get_mut(&context) else { return };
+        let within = process.offences.note(Instant::now(), policy.process_limit(), policy.limit_time);
+        if within || !policy.has_limits() || process.blocked.is_some() {
+            return;
+        }
+        process.blocked = Some(report);
+        count(&self.counters.processes_blocked);
+        self.journal.line(
+            Level::Warn,
+            format_args!("process {context} is blocked: it hung the GPU too often (report {report})"),
+        );
+    }
+
+    /// A timeout that is fatal by level (TDR-16): the vGPU is out, the host goes on (TDR-83).
+    pub(super) fn fatal(&mut self, node: NodeKind, reason: Reason, text: &str) {
+        let case = self.open_case(node, reason, text, None);
+        self.reset_adapter(case);
+        self.quarantine(text);
+    }
+}

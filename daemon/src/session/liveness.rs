@@ -1,0 +1,153 @@
+//! Looks at engines that run nothing: a process that is stopped looks as idle as any, until it is asked for something.
+//!
+//! A timer of the session, set only while an engine is awake or owes something, so that an idle daemon costs nothing.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::engine::progress::Work;
+use rustix::time::Itimerspec;
+use rustix::time::TimerfdClockId;
+use rustix::time::TimerfdFlags;
+use rustix::time::TimerfdTimerFlags;
+use rustix::time::Timespec;
+use rustix::time::timerfd_create;
+use rustix::time::timerfd_settime;
+
+use super::objects::NODES;
+use super::objects::node_index;
+use super::state::Session;
+use crate::recovery::liveness::Observation;
+use crate::recovery::liveness::Verdict;
+use crate::recovery::reason::Reason;
+
+/// How long an engine may take to come up: it starts a driver and tests it.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// When to look again.
+#[derive(Debug)]
+pub struct LookTimer {
+    descriptor: OwnedFd,
+    is_set: bool,
+    begun: Instant,
+}
+
+impl LookTimer {
+    /// Not set.
+    ///
+    /// # Errors
+    /// No timer could be had.
+    pub fn new() -> std::io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        Ok(Self { descriptor, is_set: false, begun: Instant::now() })
+    }
+
+    /// Readable when it is time.
+    pub const fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+
+    fn set(&mut self, after: Duration) {
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec::try_from(after.max(Duration::from_millis(1))).unwrap_or_default(),
+        };
+        match timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &once) {
+            Ok(_) => self.is_set = true,
+            Err(error) => log::warn!("a timer cannot be set: {error}"),
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut count = [0; 8];
+        // Not readable: it was set again meanwhile.
+        let _unread = rustix::io::read(&self.descriptor, &mut count);
+        self.is_set = false;
+    }
+}
+
+impl Session {
+    /// Has engines looked at that are awake. To be called when something was asked of one.
+    pub(super) fn keep_looking(&mut self) {
+        if self.look_timer.is_set || !NODES.into_iter().any(|node| self.is_to_be_looked_at(node)) {
+            return;
+        }
+        let periods = NODES.map(|node| self.config.timeouts[node_index(node)]);
+        let period = periods[0].min(periods[1]).min(self.config.policy.compile_timeout) / 2;
+        self.look_timer.set(period);
+    }
+
+    fn is_to_be_looked_at(&self, node: NodeKind) -> bool {
+        let slot = &self.engines[node_index(node)];
+        let Some(process) = slot.process().filter(|_| slot.hears()) else { return false };
+        !slot.has_begun()
+            || !slot.compiling.is_empty()
+            || !slot.rebuilding.is_empty()
+            || !process.is_asleep()
+            || !slot.in_flight.is_empty()
+            || process.watch_acknowledged() < process.watch_sequence()
+    }
+
+    /// It is time to look.
+    pub(super) fn look_at_engines(&mut self) {
+        self.look_timer.drain();
+        for node in NODES {
+            self.look_at_engine(node);
+        }
+        self.keep_looking();
+    }
+
+    fn look_at_engine(&mut self, node: NodeKind) {
+        let now = self.look_timer.begun.elapsed();
+        let timeout = self.config.watched_timeout(node);
+        let compile_timeout = self.config.policy.compile_timeout;
+        let slot = &mut self.engines[node_index(node)];
+        if !slot.hears() || slot.is_held {
+            return;
+        }
+        if !slot.has_begun() {
+            if slot.stirred.elapsed() >= START_LIMIT {
+                self.lose_engine(node, "it did not come up in time");
+            }
+            return;
+        }
+        let compiles = !slot.compiling.is_empty() || !slot.rebuilding.is_empty();
+        if compiles && slot.stirred.elapsed() >= compile_timeout {
+            return self.compile_is_overdue(node);
+        }
+        let Some(timeout) = timeout else { return };
+        let has_work = !slot.in_flight.is_empty();
+        let (liveness, process) = slot.liveness_and_process();
+        let Some(process) = process else { return };
+        let info = process.collect_debug_info();
+        let observed = Observation {
+            progress: info.progress.word(),
+            runs: info.progress.work != Work::Nothing,
+            is_asleep: process.is_asleep() && !has_work,
+            asked: process.watch_sequence(),
+            acknowledged: process.watch_acknowledged(),
+        };
+        match liveness.look(observed, timeout, now) {
+            Verdict::Fine => {}
+            Verdict::Ask => process.ask_acknowledgement(),
+            Verdict::Dead => self.engine_timeout(node, "it does not answer", None),
+        }
+    }
+
+    /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset.
+    fn compile_is_overdue(&mut self, node: NodeKind) {
+        let limit = self.config.policy.compile_timeout;
+        let compiling = &self.engines[node_index(node)].compiling;
+        let owner = compiling.values().min_by_key(|kernel| kernel.number).map(|kernel| kernel.origin.context);
+        self.refuse_compiling(node, &format!("it did not compile within {limit:?}"));
+        let text = format!("a kernel did not compile within {limit:?}");
+        let report = self.recover_engine(node, Reason::EngineTimeout, &text, None);
+        if let Some(owner) = owner {
+            self.note_offence(owner, report);
+        }
+    }
+}

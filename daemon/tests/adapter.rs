@@ -1,0 +1,173 @@
+//! The calls of TDR on an engine process of one's own, without a session around it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::adapter::program::Memory;
+use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::message::Response;
+use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::event::Event;
+use campanile_host_gpu::memory::vram::create_memfd;
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::engine::block;
+use campanile_protocol::engine::fences::MAX_FENCES;
+use campanile_protocol::engine::hw_queue::HwResult;
+use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::engine::progress::Progress;
+use campanile_protocol::engine::progress::Work;
+use campanile_protocol::handshake::grant;
+use campanile_protocol::packet::Fault;
+
+const NEVER: Duration = Duration::from_secs(60);
+const BYTES: u64 = 1 << 20;
+
+struct Bench {
+    engine: EngineProcess,
+    vram: std::fs::File,
+    tables: std::fs::File,
+    fences: std::fs::File,
+    grant: Event,
+    program: Program,
+    start: Start,
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < NEVER, "this never came: {what}");
+        std::thread::yield_now();
+    }
+}
+
+impl Bench {
+    /// A copy engine that has come up, and was not given its node: it runs nothing yet.
+    fn new() -> Self {
+        let program =
+            Program { path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")), environment: Vec::new() };
+        let start = Start {
+            node: NodeKind::Copy,
+            vram_bytes: BYTES,
+            table_bytes: BYTES,
+            spin_microseconds: 600_000_000,
+            sandbox: true,
+            vulkan_device: None,
+            is_spare: false,
+        };
+        let [vram, tables] = ["vram", "tables"].map(|name| create_memfd(name, BYTES).unwrap());
+        let fences = create_memfd("fences", u64::from(MAX_FENCES) * PAGE_SIZE).unwrap();
+        let grant = Event::new().unwrap();
+        let memory = Memory { vram: &vram, tables: &tables, fences: &fences, grant: &grant };
+        let engine = EngineProcess::spawn(&program, &start, memory).unwrap();
+        let bench = Self { engine, vram, tables, fences, grant, program, start };
+        bench.wait_until_up();
+        bench
+    }
+
+    fn wait_until_up(&self) {
+        until("an engine that is up", || {
+            matches!(self.engine.receive().unwrap(), Some(Response::Started { .. }))
+        });
+    }
+
+    fn revive(&mut self) {
+        let memory =
+            Memory { vram: &self.vram, tables: &self.tables, fences: &self.fences, grant: &self.grant };
+        self.engine.revive(&self.program, &self.start, memory).unwrap();
+        self.wait_until_up();
+    }
+
+    fn store(&self, offset: u64, value: u64) {
+        self.engine.grant_handle().shared.word(offset).unwrap().store(value, Ordering::Release);
+    }
+
+    /// What the engine would say while it runs the hardware queue.
+    fn claim_to_run(&self) {
+        let progress = Progress { steps: 1, is_exempt: false, work: Work::HwQueue };
+        self.store(block::PROGRESS, progress.word());
+    }
+
+    /// A buffer of a process that does not exist: it ends at once, with a fault.
+    fn submit(&mut self, fence_id: u64) {
+        let submission = HwSubmission { fence_id, process: u32::MAX, ..HwSubmission::default() };
+        self.engine.submit_command(submission).unwrap();
+    }
+
+    /// Gives the engine its node, and takes the next result.
+    fn run(&mut self) -> HwResult {
+        let handle = self.engine.grant_handle();
+        let word = handle.shared.word(block::GRANT).unwrap();
+        until("a result", || {
+            let _given_before = grant::give(word);
+            handle.wake.signal();
+            self.engine.stop_listening(Duration::from_millis(1))
+        });
+        self.engine.completed_command().unwrap()
+    }
+}
+
+fn is_there(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[test]
+fn tdr_01_tdr_02_tdr_26_tdr_34_group_and_status_are_always_answered_and_say_what_they_must() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.engine.query_dependent_engine_group(), 1 << 1);
+    assert_eq!(bench.engine.query_engine_status(), 1, "nothing to do is no hang");
+    bench.claim_to_run();
+    assert_eq!(bench.engine.query_engine_status(), 1, "it has begun");
+    assert_eq!(bench.engine.query_engine_status(), 0, "and stands still");
+    bench.engine.reset_engine().unwrap();
+    assert_eq!(bench.engine.query_dependent_engine_group(), 1 << 1);
+    assert!(bench.engine.query_engine_status() <= 1);
+}
+
+#[test]
+fn tdr_45_tdr_46_tdr_75_a_reset_returns_when_the_process_is_gone_and_its_node_takes_packets_again() {
+    let mut bench = Bench::new();
+    let pid = bench.engine.pid();
+    assert_eq!(bench.engine.reset_engine().unwrap(), 0, "nothing was ever submitted");
+    assert!(!is_there(pid));
+    bench.revive();
+    bench.submit(1);
+    assert_eq!(bench.run().fence_id, 1);
+    assert_eq!(bench.engine.collect_debug_info().last_completed, 1);
+}
+
+#[test]
+fn tdr_47_a_reset_returns_the_id_of_the_buffer_that_ran_and_ends_it_alone() {
+    let mut bench = Bench::new();
+    bench.submit(7);
+    bench.submit(8);
+    bench.claim_to_run();
+    assert_eq!(bench.engine.reset_engine().unwrap(), 7);
+    let aborted = bench.engine.completed_command().unwrap();
+    assert_eq!((aborted.fence_id, aborted.fault), (7, Fault::Driver as u32));
+    assert!(bench.engine.completed_command().is_none(), "the one behind it was not begun");
+    bench.revive();
+    assert_eq!(bench.run().fence_id, 8);
+}
+
+#[test]
+fn tdr_37_tdr_43_tdr_48_a_buffer_that_ends_between_snapshot_and_reset_is_the_last_completed() {
+    let mut bench = Bench::new();
+    bench.submit(7);
+    bench.submit(8);
+    bench.claim_to_run();
+    let snapshot = bench.engine.snapshot();
+    assert_eq!(snapshot.progress.work, Work::HwQueue, "whoever that is pays");
+    // It gets done while the reset is prepared.
+    bench.store(block::PROGRESS, 0);
+    bench.store(block::HW_QUEUE_COMPLETED, 1);
+    assert_eq!(bench.engine.reset_engine().unwrap(), 7);
+    assert!(bench.engine.completed_command().is_some());
+    assert!(bench.engine.completed_command().is_none(), "nothing else is aborted");
+}

@@ -1,0 +1,233 @@
+//! What makes engines hang or die, and what does not.
+
+use std::sync::atomic::Ordering;
+
+use campanile_guest_driver::commands::CommandBuffer;
+use campanile_guest_driver::device::Device;
+use campanile_guest_driver::error::DriverError;
+use campanile_guest_driver::kernel::KernelSource;
+use campanile_guest_driver::node::Node;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page::DEVICE_ACTIVE;
+use campanile_protocol::device_page::DEVICE_HUNG;
+use rustix::process::Signal;
+
+use crate::operator::Operated;
+use crate::processes::EngineView;
+use crate::processes::Stopped;
+use crate::processes::engine;
+use crate::processes::engines;
+use crate::processes::is_there;
+use crate::processes::signal;
+use crate::processes::try_signal;
+use crate::raw_queue::CONNECTED;
+use crate::raw_queue::RawQueue;
+use crate::raw_queue::copy_guest;
+use crate::raw_queue::wait_for;
+use crate::support::Daemon;
+use crate::support::NEVER;
+use crate::support::until;
+use crate::tdr_support::hang_and;
+
+fn pid(operated: &Operated, node: usize) -> u32 {
+    let status = operated.ask(&["status"]);
+    let pid = status["vgpus"][0]["session"]["engines"][node]["pid"].as_u64();
+    u32::try_from(pid.unwrap_or_else(|| panic!("no engine in {status}"))).unwrap()
+}
+
+#[test]
+fn a_kernel_that_crashes_the_driver_or_uses_up_memory_costs_its_own_device_alone() {
+    // No timeout has a part in this.
+    let operated = Operated::with(1, &["--tdr-timeout", "600000"]);
+    let vm = operated.daemon.vm(0);
+    let works = Device::open(vm.open("works").unwrap()).unwrap();
+    let mut queue = works.create_context(Node::Compute).unwrap().create_kernel_queue().unwrap();
+    // A driver that crashes; an allocator that gives up; the kernel's way when memory is out.
+    for cause in [Signal::SEGV, Signal::ABORT, Signal::KILL] {
+        let device = Device::open(vm.open("crashes").unwrap()).unwrap();
+        let loss = hang_and(&device, || {
+            let engine = pid(&operated, 0);
+            // The first SIGSEGV takes away the handler that tells of stack overflows; a real one comes again by itself.
+            until("its end", || {
+                let _gone = try_signal(engine, cause);
+                !is_there(engine)
+            });
+        });
+        assert_eq!((loss.status, loss.is_collateral), (DEVICE_HUNG, false), "{cause:?}");
+        let ticket = queue.submit(&CommandBuffer::new()).unwrap();
+        queue.wait(ticket, Some(NEVER)).unwrap();
+    }
+    works.check().unwrap();
+}
+
+#[test]
+fn tdr_27_an_idle_engine_that_is_stopped_is_found_when_work_comes_and_costs_nobody_anything() {
+    // Awake for the whole test: only the doorbell tells that there is work.
+    let daemon = Daemon::with(&["--tdr-timeout", "100", "--spin", "600000000"]);
+    let vm = daemon.vm(0);
+    let (guest, context) = copy_guest(&vm);
+    let mut queue = RawQueue::new(&guest, context);
+    assert_eq!(queue.connect(), Ok(CONNECTED));
+    queue.run(&CommandBuffer::new());
+    let idle = engine(&daemon);
+    let stopped = Stopped::new(idle);
+    queue.run(&CommandBuffer::new());
+    assert_eq!((guest.device_status(), queue.fence(), queue.status()), (DEVICE_ACTIVE, 2, CONNECTED));
+    assert!(!is_there(idle));
+    drop(stopped);
+    // Idle for many timeouts, and asked many times, it is left alone.
+    let after = engine(&daemon);
+    let view = EngineView::of(&daemon);
+    let asked = view.sequence();
+    until("an engine that is asked", || view.sequence() >= asked + 5);
+    assert_eq!(engine(&daemon), after);
+    queue.run(&CommandBuffer::new());
+}
+
+#[test]
+fn a_sleeping_engine_that_is_stopped_is_found_when_work_comes() {
+    let daemon = Daemon::with(&["--tdr-timeout", "100"]);
+    let vm = daemon.vm(0);
+    let device = Device::open(vm.open("works").unwrap()).unwrap();
+    let context = device.create_context(Node::Copy).unwrap();
+    let mut kernel_mode = context.create_kernel_queue().unwrap();
+    let mut user = context.create_user_queue(&Default::default()).unwrap();
+    for through_doorbell in [false, true] {
+        until("an engine that sleeps", || {
+            EngineView::of(&daemon).power() == campanile_protocol::handshake::power::ASLEEP
+        });
+        let asleep = engine(&daemon);
+        let _stopped = Stopped::new(asleep);
+        if through_doorbell {
+            user.submit(&CommandBuffer::new()).unwrap().wait(Some(NEVER)).unwrap();
+        } else {
+            let ticket = kernel_mode.submit(&CommandBuffer::new()).unwrap();
+            kernel_mode.wait(ticket, Some(NEVER)).unwrap();
+        }
+        assert!(!is_there(asleep));
+    }
+    device.check().unwrap();
+}
+
+#[test]
+fn fence_waits_in_a_circle_are_no_hang_and_their_owner_can_be_ended() {
+    let daemon = Daemon::with(&["--tdr-timeout", "30", "--spin", "600000000"]);
+    let vm = daemon.vm(0);
+    let (guest, context) = copy_guest(&vm);
+    let before = engine(&daemon);
+    let gates = guest.vram(4096);
+    let mut circle: Vec<RawQueue> = (0..2).map(|_| RawQueue::new(&guest, context)).collect();
+    for (queue, (waits, signals)) in circle.iter_mut().zip([(0, 8), (8, 0)]) {
+        assert_eq!(queue.connect(), Ok(CONNECTED));
+        let mut commands = wait_for(gates.va + waits, 1);
+        commands.signal(gates.va + signals, 1).unwrap();
+        queue.submit(&commands);
+    }
+    // Others run meanwhile, for many timeouts: the engine is asked for a sign of life in each.
+    let (other, its_context) = copy_guest(&vm);
+    let mut works = RawQueue::new(&other, its_context);
+    assert_eq!(works.connect(), Ok(CONNECTED));
+    let view = EngineView::of(&daemon);
+    let asked = view.sequence();
+    until("an engine that is asked", || view.sequence() >= asked + 10);
+    works.run(&CommandBuffer::new());
+    assert_eq!((engine(&daemon), guest.device_status()), (before, DEVICE_ACTIVE));
+    assert_eq!([circle[0].fence(), circle[1].fence()], [0, 0]);
+    guest.call(campanile_protocol::control::message::DESTROY_DEVICE, &()).unwrap();
+    works.run(&CommandBuffer::new());
+    assert_eq!((engine(&daemon), other.device_status()), (before, DEVICE_ACTIVE));
+}
+
+#[test]
+fn a_compile_that_takes_too_long_is_refused_and_only_its_owner_pays() {
+    let operated = Operated::with(1, &["--compile-timeout", "300"]);
+    let vm = operated.daemon.vm(0);
+    let works = Device::open(vm.open("works").unwrap()).unwrap();
+    let mut queue = works.create_context(Node::Compute).unwrap().create_kernel_queue().unwrap();
+    let kernel = KernelSource::wgsl(crate::tdr_support::ENDLESS);
+    let mut patient = Device::open(vm.open("compiles").unwrap()).unwrap();
+    for round in 0..5 {
+        let before = pid(&operated, 0);
+        let stopped = Stopped::new(before);
+        let refused = patient.create_kernel(&kernel).map(|_| ());
+        match refused {
+            Err(DriverError::Refused { status: Status::KernelRefused, text, .. }) => {
+                assert!(text.contains("did not compile within 300ms"), "{round}: {text}");
+            }
+            other => panic!("{round}: {other:?}"),
+        }
+        drop(stopped);
+        let ticket = queue.submit(&CommandBuffer::new()).unwrap();
+        queue.wait(ticket, Some(NEVER)).unwrap();
+        assert_ne!(pid(&operated, 0), before);
+        if round < 4 {
+            patient = patient.recreate().unwrap();
+        }
+    }
+    works.check().unwrap();
+    assert!(matches!(patient.recreate(), Err(DriverError::Refused { status: Status::Blocked, .. })));
+}
+
+#[test]
+fn a_hang_while_another_reset_goes_on_is_one_more_reset() {
+    let operated = Operated::with(1, &["--tdr-timeout", "200", "--spin", "600000000"]);
+    let vm = operated.daemon.vm(0);
+    let (guest, context) = copy_guest(&vm);
+    let mut queue = RawQueue::new(&guest, context);
+    assert_eq!(queue.connect(), Ok(CONNECTED));
+    let device = Device::open(vm.open("hangs").unwrap()).unwrap();
+    let copy_engine = pid(&operated, 1);
+    let loss = hang_and(&device, || signal(copy_engine, Signal::STOP));
+    assert_eq!(loss.status, DEVICE_HUNG);
+    queue.run(&CommandBuffer::new());
+    // One engine hangs while the next process of the other is on its way.
+    let next = Device::open(vm.open("hangs").unwrap()).unwrap();
+    let loss = hang_and(&next, || signal(pid(&operated, 1), Signal::KILL));
+    assert_eq!(loss.status, DEVICE_HUNG);
+    queue.run(&CommandBuffer::new());
+    assert_eq!(guest.device_status(), DEVICE_ACTIVE);
+    let resets = operated.ask(&["metrics"])["vgpus"][0]["counters"]["engines_reset"].as_u64().unwrap();
+    assert_eq!(resets, 4);
+}
+
+#[test]
+fn a_spare_takes_the_place_of_an_engine_and_one_that_died_is_not_missed() {
+    let operated = Operated::with(1, &["--spares", "--tdr-timeout", "200", "--tdr-debug", "3"]);
+    let vm = operated.daemon.vm(0);
+    let works = Device::open(vm.open("works").unwrap()).unwrap();
+    let mut queue = works.create_context(Node::Compute).unwrap().create_kernel_queue().unwrap();
+    for round in 0..4 {
+        until("an engine and its spare", || engines(&operated.daemon).len() == 2);
+        let running = pid(&operated, 0);
+        let spare = engines(&operated.daemon).into_iter().find(|pid| *pid != running).unwrap();
+        if round == 2 {
+            signal(spare, Signal::KILL);
+        }
+        let loss = hang_and(&Device::open(vm.open("hangs").unwrap()).unwrap(), || ());
+        assert_eq!(loss.status, DEVICE_HUNG);
+        let ticket = queue.submit(&CommandBuffer::new()).unwrap();
+        queue.wait(ticket, Some(NEVER)).unwrap();
+        assert_eq!(pid(&operated, 0) == spare, round != 2, "round {round}");
+    }
+    drop((queue, works, vm));
+    until("the end of all engines", || engines(&operated.daemon).is_empty());
+}
+
+#[test]
+fn tdr_40_tdr_44_tdr_77_what_an_engine_says_after_its_reset_reaches_nobody() {
+    let operated = Operated::with(1, &["--spin", "600000000"]);
+    let vm = operated.daemon.vm(0);
+    let (guest, context) = copy_guest(&vm);
+    let mut queue = RawQueue::new(&guest, context);
+    assert_eq!(queue.connect(), Ok(CONNECTED));
+    for round in 1..=4 {
+        let before = pid(&operated, 1);
+        queue.submit(&CommandBuffer::new());
+        operated.ask(&["reset", "--vgpu", "v0", "--node", "copy"]);
+        assert!(!is_there(before), "it is reaped before the reset returns");
+        queue.wait(round);
+        assert_eq!((queue.fence(), queue.read_pointer()), (round, round), "once each");
+    }
+    assert_eq!(guest.device_status(), DEVICE_ACTIVE);
+    assert_eq!(guest.word(campanile_protocol::device_page::LOSS).load(Ordering::Relaxed), 0);
+}

@@ -1,0 +1,158 @@
+//! The end of an engine process, by force.
+
+use std::io;
+use std::process::Child;
+use std::time::Duration;
+
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use rustix::process::Pid;
+use rustix::process::PidfdFlags;
+use rustix::process::Signal;
+use rustix::process::kill_process;
+use rustix::process::pidfd_open;
+
+use campanile_protocol::engine::block;
+use campanile_protocol::engine::hw_queue;
+use campanile_protocol::engine::hw_queue::HwResult;
+use campanile_protocol::engine::progress::Progress;
+use campanile_protocol::engine::progress::Work;
+use campanile_protocol::packet::Fault;
+use zerocopy::IntoBytes;
+
+use super::AdapterError;
+use super::process::EngineProcess;
+
+/// How long a killed process may take to leave the driver (TDR-15).
+pub const DDI_DELAY: Duration = Duration::from_secs(5);
+
+/// What an engine ran when it was decided to reset it, and how far the hardware queue was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snapshot {
+    /// What it ran.
+    pub progress: Progress,
+    /// Kernel-mode buffers that were done, ever.
+    pub(super) completed: u64,
+}
+
+/// Waits for a process to end, and reaps it.
+///
+/// # Errors
+/// `TimedOut` when it is still there after `limit`; what the system says.
+pub fn reap(child: &mut Child, limit: Duration) -> io::Result<()> {
+    if child.try_wait()?.is_some() {
+        return Ok(());
+    }
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
+    let ends = pidfd_open(pid, PidfdFlags::empty())?;
+    let timeout = Timespec::try_from(limit).unwrap_or_default();
+    poll(&mut [PollFd::new(&ends, PollFlags::IN)], Some(&timeout))?;
+    match child.try_wait()? {
+        Some(_) => Ok(()),
+        None => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+impl EngineProcess {
+    /// Notes what the engine runs: whoever that is pays for the reset that follows, even if his work is done by then
+    /// (TDR-37, TDR-48).
+    pub fn snapshot(&mut self) -> Snapshot {
+        let progress = Progress::from_word(self.load(block::PROGRESS));
+        let completed = self.load(block::HW_QUEUE_COMPLETED).min(self.submitted);
+        *self.snapshot.insert(Snapshot { progress, completed })
+    }
+
+    /// Fence ids go on after `last`, which is the last submitted and completed of the node.
+    pub fn continue_fences(&mut self, last: u64) {
+        (self.last_submitted, self.last_completed) = (last, last);
+    }
+
+    /// Stops the process where it is, for a debugger; only a reset ends that.
+    pub fn hold(&self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(Err(error)) = pid.map(|pid| kill_process(pid, Signal::STOP)) {
+            log::debug!("stopping engine {}: {error}", self.child.id());
+        }
+    }
+
+    /// Has the engine acknowledge something, for no other reason than to see whether it does.
+    pub fn ask_acknowledgement(&mut self) {
+        self.changed();
+    }
+
+    /// See [`super::Adapter::reset_engine`].
+    pub(super) fn kill_and_abort(&mut self) -> Result<u64, AdapterError> {
+        let snapshot = match self.snapshot {
+            Some(snapshot) => snapshot,
+            None => self.snapshot(),
+        };
+        if !self.lost {
+            // Fails only when the process is gone already.
+            if let Err(error) = self.child.kill() {
+                log::debug!("killing engine {}: {error}", self.child.id());
+            }
+            if let Err(error) = reap(&mut self.child, DDI_DELAY) {
+                if error.kind() == io::ErrorKind::TimedOut {
+                    return Err(AdapterError::Stuck { pid: self.child.id(), after: DDI_DELAY });
+                }
+                log::warn!("reaping engine {}: {error}", self.child.id());
+            }
+            self.lost = true;
+        }
+        // From here on nothing of it touches memory.
+        let completed = self.load(block::HW_QUEUE_COMPLETED).min(self.submitted);
+        if snapshot.progress.work == Work::HwQueue && completed == snapshot.completed {
+            return Ok(self.abort_oldest(completed));
+        }
+        Ok(self.id_of(completed))
+    }
+
+    /// Ends the oldest kernel-mode buffer with a fault; its id, or that of the last one done where there is none.
+    fn abort_oldest(&self, completed: u64) -> u64 {
+        if completed >= self.submitted {
+            return self.id_of(completed);
+        }
+        let fence_id = self.id_of(completed + 1);
+        let result = HwResult { fence_id, fault: Fault::Driver as u32, ..HwResult::default() };
+        let place = hw_queue::slot(completed) + hw_queue::RESULT;
+        if let Some(slice) = self.shared.slice(place, size_of::<HwResult>() as u64) {
+            slice.copy_from(result.as_bytes());
+        }
+        self.store(block::HW_QUEUE_COMPLETED, completed + 1);
+        fence_id
+    }
+
+    /// The id of the `count`-th kernel-mode buffer, which is submitted and was not collected before the last one that
+    /// was: the engine is not asked.
+    fn id_of(&self, count: u64) -> u64 {
+        let index = usize::try_from(count - self.completed.min(count)).unwrap_or(0);
+        match index.checked_sub(1) {
+            None => self.last_completed,
+            Some(index) => self.fence_ids.get(index).copied().unwrap_or(self.last_submitted),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::DDI_DELAY;
+    use super::reap;
+
+    #[test]
+    fn tdr_15_a_process_that_does_not_end_is_waited_for_no_longer_than_the_delay() {
+        assert_eq!(DDI_DELAY, Duration::from_secs(5));
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let late = reap(&mut child, Duration::from_millis(1)).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        child.kill().unwrap();
+        reap(&mut child, Duration::from_secs(60)).unwrap();
+        reap(&mut child, Duration::ZERO).unwrap();
+    }
+}
