@@ -89,11 +89,6 @@ impl Slots {
         victim.or_else(later).unwrap_or(Taken::None)
     }
 
-    /// Slots that are held.
-    pub fn in_use(&self) -> usize {
-        self.held.iter().flatten().count()
-    }
-
     /// Gives a slot to a holder.
     pub fn hold(&mut self, slot: u32, holder: Holder, progress: u64, now: Instant) {
         self.looks += 1;

@@ -30,6 +30,7 @@ struct EngineDescription {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
+    /// Those that are connected, in either model, polled or notified.
     doorbells_in_use: usize,
     buffers_in_flight: usize,
     last_submitted_fence: u64,
@@ -68,7 +69,7 @@ pub const fn status_name(status: u64) -> &'static str {
     }
 }
 
-fn describe_engine(node: NodeKind, slot: &EngineSlot) -> EngineDescription {
+fn describe_engine(node: NodeKind, slot: &EngineSlot, doorbells_in_use: usize) -> EngineDescription {
     let state = match slot.process() {
         None => "off",
         Some(_) if slot.is_parked() => "ended for D3",
@@ -81,7 +82,7 @@ fn describe_engine(node: NodeKind, slot: &EngineSlot) -> EngineDescription {
         node: node_name(node),
         state,
         pid: slot.process().filter(|_| slot.hears()).map(|process| process.pid()),
-        doorbells_in_use: slot.slots.in_use(),
+        doorbells_in_use,
         buffers_in_flight: slot.in_flight.len(),
         last_submitted_fence: slot.fences.submitted(),
         last_completed_fence: slot.fences.completed(),
@@ -132,8 +133,13 @@ impl Session {
     }
 
     fn describe(&self) -> Answer {
-        let engines =
-            NODES.into_iter().map(|node| describe_engine(node, &self.engines[node_index(node)])).collect();
+        let engines = NODES
+            .into_iter()
+            .map(|node| {
+                let doorbells_in_use = self.connected_doorbells_of(node).len();
+                describe_engine(node, &self.engines[node_index(node)], doorbells_in_use)
+            })
+            .collect();
         let processes =
             self.processes.iter().map(|(context, process)| describe_process(*context, process)).collect();
         let description =

@@ -81,7 +81,7 @@ fn ums_102_ums_103_ums_104_ums_105_a_suspended_context_keeps_its_doorbells_and_r
 
 #[test]
 fn ums_106_a_suspended_queue_may_lose_its_doorbell_and_connects_again_at_once() {
-    let daemon = Daemon::steady(1);
+    let daemon = Daemon::dedicated(1);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut queue = RawQueue::new(&guest, context);
