@@ -238,6 +238,7 @@ impl Host {
                 name: vgpu.name.clone(),
                 socket: vgpu.socket.clone(),
                 vram_bytes: vgpu.vram_bytes,
+                notify: Arc::clone(&notify),
                 orders,
                 standing,
                 counters: Arc::clone(&counters),

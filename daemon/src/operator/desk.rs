@@ -10,14 +10,17 @@ use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 
+use super::verb::NotifyMode;
 use super::verb::PowerName;
 use super::verb::Verb;
+use crate::doorbell::switch::NotifySwitch;
 use crate::orders::Order;
 use crate::orders::OrderError;
 use crate::orders::Orders;
 use crate::recovery::standing::Quarantine;
 use crate::recovery::standing::Standing;
 use crate::session::counters::Counters;
+use crate::session::objects::node_index;
 use crate::vhost::counters::Counters as ShellCounters;
 
 /// How long one vGPU's thread may take for its part of an overview.
@@ -34,6 +37,8 @@ pub struct Vgpu {
     pub socket: PathBuf,
     /// Bytes of video memory.
     pub vram_bytes: u64,
+    /// Which nodes do not poll.
+    pub notify: Arc<NotifySwitch>,
     /// Where orders to its thread go.
     pub orders: Arc<Orders>,
     /// Whether it may work.
@@ -86,6 +91,11 @@ impl Desk {
             Verb::Status => Ok(json!({ "vgpus": self.vgpus.iter().map(describe).collect::<Vec<_>>() })),
             Verb::Metrics => Ok(json!({ "vgpus": self.vgpus.iter().map(measure).collect::<Vec<_>>() })),
             Verb::Reset { vgpu, node } => self.order(vgpu, Order::ResetEngine(node.map(NodeKind::from))),
+            Verb::Notify { vgpu, node, mode } => {
+                let switch = &self.vgpu(vgpu)?.notify;
+                switch.set(node_index(NodeKind::from(*node)), *mode == NotifyMode::On);
+                Ok(json!({ "notify": mode }))
+            }
             Verb::Power { vgpu, state: PowerName::D0 } => self.order(vgpu, Order::EnterD0),
             Verb::Power { vgpu, state: PowerName::D3 } => self.order(vgpu, Order::EnterD3),
             Verb::Allow { vgpu } => {

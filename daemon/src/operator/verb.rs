@@ -35,6 +35,16 @@ pub enum PowerName {
     D3,
 }
 
+/// Whether guests send a message after each ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum NotifyMode {
+    /// They do.
+    On,
+    /// They need not, but for doorbells that were made so.
+    Off,
+}
+
 /// The commands: on the command line of `campanile ctl`, and on the socket as `{"verb": NAME, …}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Subcommand)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
@@ -72,6 +82,18 @@ pub enum Verb {
         /// The vGPU.
         #[arg(long, value_name = "NAME")]
         vgpu: String,
+    },
+    /// Have the guests of a vGPU send a message after each ring on a node, so that its engine need not poll, or not.
+    Notify {
+        /// The vGPU.
+        #[arg(long, value_name = "NAME")]
+        vgpu: String,
+        /// The node.
+        #[arg(long, value_name = "NODE")]
+        node: NodeName,
+        /// The mode.
+        #[arg(value_name = "MODE")]
+        mode: NotifyMode,
     },
     /// Show what was counted of each vGPU.
     Metrics,

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::message;
+use campanile_protocol::control::native_fence;
 use campanile_protocol::handle::Handle;
 use log::Level;
 use serde_json::json;
@@ -62,6 +63,7 @@ pub(super) const fn wakes(opcode: u32) -> bool {
             | message::CREATE_KERNEL
             | message::SUBMIT
             | message::WAIT_FENCE
+            | native_fence::WAIT_NATIVE_FENCE
     )
 }
 

@@ -19,6 +19,7 @@ use campanile_protocol::queue::doorbell::DoorbellModel;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
 use crate::inside::Inside;
+use crate::operator::Operated;
 use crate::processes::EngineView;
 use crate::raw::RawGuest;
 use crate::raw_queue::CONNECTED;
@@ -196,6 +197,27 @@ fn ums_97_a_live_queue_is_switched_to_notify_and_back() {
             assert_eq!(chose.status(), CONNECTED_NOTIFY, "its guest wants it so");
         }
     }
+}
+
+#[test]
+fn ums_97_the_operator_throws_the_switch() {
+    let operated = Operated::with(1, &["--spin", "600000000"]);
+    let vm = operated.daemon.vm(0);
+    let (guest, context) = copy_guest(&vm);
+    let mut queue = RawQueue::new(&guest, context);
+    assert_eq!(queue.connect(), Ok(CONNECTED));
+    for (mode, status) in [("on", CONNECTED_NOTIFY), ("off", CONNECTED)] {
+        operated.ask(&["notify", "--vgpu", "v0", "--node", "copy", mode]);
+        until("RETRY", || queue.status() == RETRY);
+        assert_eq!(queue.connect(), Ok(status));
+        assert_eq!(queue.submit(&CommandBuffer::new()), status);
+        notify(&queue);
+        queue.wait(queue.value);
+    }
+    // The other node is another's affair.
+    operated.ask(&["notify", "--vgpu", "v0", "--node", "compute", "on"]);
+    queue.run(&CommandBuffer::new());
+    assert!(operated.refusal(&["notify", "--vgpu", "v1", "--node", "copy", "on"]).contains("no vGPU v1"));
 }
 
 #[test]
