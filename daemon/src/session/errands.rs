@@ -149,15 +149,14 @@ impl Session {
 
     /// A forced reset of one node's engine, or of all that run (TDR-29).
     fn reset_by_order(&mut self, node: Option<NodeKind>) -> Answer {
+        let wanted = NODES.into_iter().filter(|of| node.is_none_or(|node| node == *of));
+        let running: Vec<NodeKind> = wanted.filter(|of| self.engines[node_index(*of)].hears()).collect();
+        // All or nothing, so that the answer is true of each.
+        if let Some(of) = running.iter().find(|of| !self.engines[node_index(**of)].has_begun()) {
+            return Err(OrderError::Refused(format!("the {} engine is just coming up", node_name(*of))));
+        }
         let mut resets = Vec::new();
-        for of in NODES.into_iter().filter(|of| node.is_none_or(|node| node == *of)) {
-            let slot = &self.engines[node_index(of)];
-            if !slot.hears() {
-                continue;
-            }
-            if !slot.has_begun() {
-                return Err(OrderError::Refused(format!("the {} engine is just coming up", node_name(of))));
-            }
+        for of in running {
             self.recover_engine(of, Reason::Forced, "the operator asked for it", None);
             resets.push(node_name(of));
         }

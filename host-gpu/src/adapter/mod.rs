@@ -15,6 +15,7 @@ use campanile_protocol::engine::hw_queue::HwSubmission;
 pub mod debug_info;
 pub mod indices;
 pub mod native_fences;
+mod operations;
 pub mod process;
 pub mod program;
 pub mod reports;

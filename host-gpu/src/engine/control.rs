@@ -16,7 +16,7 @@ use zerocopy::FromBytes;
 use super::channel::Channel;
 use super::channel::ChannelError;
 use super::channel::Received;
-use super::execution::Command;
+use super::commands::Command;
 use super::message::MAX_RUNS;
 use super::message::Request;
 use super::message::Response;

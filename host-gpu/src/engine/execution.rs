@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -13,8 +11,9 @@ use campanile_protocol::engine::progress::Work;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::handshake::grant::Turn;
 use campanile_protocol::handshake::power;
-use campanile_protocol::page_table::SegmentId;
 
+use super::commands::Command;
+use super::commands::Commands;
 use super::idle::Idle;
 use super::idle::Quiet;
 use super::kernel_queue::KernelQueue;
@@ -24,39 +23,14 @@ use super::user_queue::Outcome;
 use super::watch::Watch;
 use super::watch::load;
 use crate::event::Event;
-use crate::kernel::name::KernelName;
 use crate::memory::bits;
-use crate::memory::mapping::Mapping;
 use crate::node::buffer::Node;
-use crate::vulkan::pipeline::Pipeline;
 
 /// How long one queue may run on while others of the same vGPU wait.
 const QUANTUM: Duration = Duration::from_millis(2);
 
 /// How long an engine that was asked to yield may finish what is short: turns between vGPUs are not shorter.
 const TURN: Duration = Duration::from_millis(2);
-
-/// What the control thread asks of the execution thread.
-#[derive(Debug)]
-pub enum Command {
-    /// A segment is mapped.
-    AddSegment(SegmentId, Arc<Mapping>),
-    /// A segment is gone.
-    RemoveSegment(SegmentId),
-    /// A kernel is compiled.
-    AddKernel(KernelName, Box<Pipeline>),
-    /// A kernel is gone.
-    RemoveKernel(KernelName),
-}
-
-/// The receiving end of commands, with the flag that says that some are there.
-#[derive(Debug)]
-pub struct Commands {
-    /// The commands.
-    pub receiver: mpsc::Receiver<Command>,
-    /// Raised after each is sent.
-    pub pending: Arc<AtomicBool>,
-}
 
 /// The eventfds of an engine.
 #[derive(Debug)]

@@ -15,6 +15,7 @@
 //! sends it commands.
 
 pub mod channel;
+pub mod commands;
 pub mod control;
 pub mod execution;
 pub mod idle;

@@ -14,9 +14,9 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::channel::Channel;
 use super::channel::ChannelError;
+use super::commands::Commands;
 use super::control::Compiler;
 use super::control::Control;
-use super::execution::Commands;
 use super::execution::Events;
 use super::execution::Execution;
 use super::machine::Machine;
@@ -89,7 +89,7 @@ pub fn main(socket: OwnedFd) -> StartError {
 struct Ready {
     start: Start,
     execution: Execution,
-    commands: mpsc::Sender<super::execution::Command>,
+    commands: mpsc::Sender<super::commands::Command>,
     pending: Arc<AtomicBool>,
     wake: Event,
     compiler: Option<Compiler>,
