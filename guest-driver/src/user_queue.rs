@@ -239,7 +239,7 @@ impl UserQueue {
         let cell = page.word(self.bell.cell_offset)?;
         let status = page.word(self.bell.status_offset)?;
         Some(if self.bell.ring_value == 0 {
-            let (summary, summary_bit) = (page.word(device_page::SUMMARY)?, self.bell.summary_bit);
+            let (summary, summary_bit) = (page.word(self.bell.summary_offset)?, self.bell.summary_bit);
             Doorbell { write_pointer, cell, summary, summary_bit, status }.ring(self.written)
         } else {
             let value = self.bell.ring_value;

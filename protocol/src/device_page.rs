@@ -5,7 +5,7 @@
 //!
 //! | part | written by | read by |
 //! |---|---|---|
-//! | summary word | guest (or), engine (swap) | engine |
+//! | summary words, one a node | guest (or), the node's engine (swap) | the node's engine |
 //! | doorbell cells | guest; daemon, zero, when the doorbell is made | engine |
 //! | global cells | guest (swap), engine (swap with zero) | engine |
 //! | status words | daemon, a copy of its own truth | guest |
@@ -29,8 +29,6 @@ pub const DOORBELL_BYTES: u32 = 8;
 
 const WORDS: u64 = MAX_QUEUES as u64 * 8;
 
-/// Bit i: one of the cells 16·i .. 16·i+15 was rung.
-pub const SUMMARY: u64 = 0;
 /// [`DEVICE_ACTIVE`] and the like.
 pub const DEVICE_STATUS: u64 = 64;
 /// Why the device is lost: reason of the reset (TDR-74) in bits 0 to 31, `LOSS_*` in bits 32 to 63; zero where no reset
@@ -47,6 +45,9 @@ pub const PAGING_FENCE: u64 = 128;
 /// Global cells, one a node, a cache line each (UMS-08): in the global model all queues of this process on that
 /// node ring there. Holds [`crate::queue::doorbell::global_value`] of the last ring, or zero once the engine took it.
 pub const GLOBAL_CELLS: u64 = 512;
+/// Summary words, one a node, a cache line each. Bit i: one of the cells 16·i .. 16·i+15 was rung that are of queues on
+/// that node. Engines take them whole, so that two engines must not share one.
+pub const SUMMARIES: u64 = 1024;
 /// Doorbell cells, 8 bytes each.
 pub const CELLS: u64 = PAGE_SIZE;
 /// Status words, 8 bytes each.
@@ -90,6 +91,11 @@ pub const fn response(slot: u32) -> u64 {
     RESPONSES + slot as u64 * RESPONSE_SLOT_BYTES
 }
 
+/// Where the summary word of a node lies; `node` is less than [`crate::capset::MAX_NODES`].
+pub const fn summary(node: u32) -> u64 {
+    SUMMARIES + node as u64 * 64
+}
+
 /// The bit of the summary word that stands for cell `index`.
 pub const fn summary_bit(index: u32) -> u64 {
     1 << (index / CELLS_PER_SUMMARY_BIT)
@@ -118,6 +124,7 @@ mod tests {
     use super::MAX_QUEUES;
     use super::PAGING_FENCE;
     use super::global_cell;
+    use super::summary;
     use crate::capset::MAX_NODES;
     use crate::page_table::PAGE_SIZE;
 
@@ -145,6 +152,9 @@ mod tests {
     fn ums_08_every_node_has_a_global_cell_of_its_own() {
         let cells = (0u32..).take(MAX_NODES).map(global_cell);
         assert!(cells.clone().all(|cell| cell > PAGING_FENCE && cell + 64 <= CELLS && cell % 64 == 0));
-        assert!(cells.clone().zip(cells.skip(1)).all(|(one, next)| one < next));
+        assert!(cells.clone().zip(cells.clone().skip(1)).all(|(one, next)| one < next));
+        let summaries = (0u32..).take(MAX_NODES).map(summary);
+        assert!(summaries.clone().all(|word| word + 64 <= CELLS && word % 64 == 0));
+        assert!(cells.max() < summaries.min(), "nor share they a place with summary words");
     }
 }

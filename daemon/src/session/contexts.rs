@@ -9,6 +9,8 @@ use campanile_protocol::control::message::CreateContext;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::Created;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use campanile_protocol::engine::block::ProcessEntry;
 
 use super::control::Checked;
 use super::control::body;
@@ -16,6 +18,7 @@ use super::engine_slot::WaitingMessage;
 use super::objects::Context;
 use super::objects::NODES;
 use super::objects::node_index;
+use super::objects::node_ordinal;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -75,11 +78,16 @@ impl Session {
         if let Some(entry) = device.presence[node_index(node)] {
             return Ok(entry);
         }
-        let (root, page_va) = (device.root.0, device.page.va);
-        let global_cell = self.global_cell(node).unwrap_or(0);
+        let entry = ProcessEntry {
+            generation: 0,
+            root: device.root.0,
+            page_va: device.page.va,
+            global_cell: self.global_cell(node).unwrap_or(0),
+            summary: device_page::summary(node_ordinal(node)),
+        };
         let process = self.engines[node_index(node)].process_mut().ok_or(Status::DeviceLost)?;
         let entry = process
-            .create_process(root, page_va, global_cell)
+            .create_process(entry)
             .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
         self.device_mut(context)?.presence[node_index(node)] = Some(entry);
         Ok(entry)

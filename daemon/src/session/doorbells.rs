@@ -137,6 +137,7 @@ impl Session {
             cell_offset: device_page::cell(index),
             status_offset: device_page::status(index),
             last_queued_offset: device_page::last_queued(index),
+            summary_offset: device_page::summary(node_ordinal(node)),
             summary_bit: device_page::summary_bit(index),
             ring_value: 0,
             private_data: message.private_data,

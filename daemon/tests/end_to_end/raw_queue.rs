@@ -14,7 +14,6 @@ use campanile_protocol::control::reply::DoorbellConnected;
 use campanile_protocol::control::reply::DoorbellCreated;
 use campanile_protocol::control::reply::QueueCreated;
 use campanile_protocol::control::status::Status;
-use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::handshake::doorbell::Doorbell;
 use campanile_protocol::handshake::doorbell::GlobalDoorbell;
@@ -170,7 +169,7 @@ impl RawQueue {
         let cell = self.guest.word(self.bell.cell_offset);
         if self.bell.ring_value == 0 {
             cell.store(value, Ordering::Release);
-            self.guest.word(device_page::SUMMARY).fetch_or(self.bell.summary_bit, Ordering::Release);
+            self.guest.word(self.bell.summary_offset).fetch_or(self.bell.summary_bit, Ordering::Release);
         } else {
             cell.swap(self.bell.ring_value, Ordering::AcqRel);
         }
@@ -182,7 +181,7 @@ impl RawQueue {
         let cell = self.guest.word(self.bell.cell_offset);
         let status = self.guest.word(self.bell.status_offset);
         if self.bell.ring_value == 0 {
-            let (summary, summary_bit) = (self.guest.word(device_page::SUMMARY), self.bell.summary_bit);
+            let (summary, summary_bit) = (self.guest.word(self.bell.summary_offset), self.bell.summary_bit);
             Doorbell { write_pointer, cell, summary, summary_bit, status }.ring(self.written)
         } else {
             let value = self.bell.ring_value;

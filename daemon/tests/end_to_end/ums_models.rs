@@ -379,3 +379,25 @@ fn ums_90_ums_91_drivers_work_in_both_models_whatever_becomes_of_their_doorbells
         assert!(bytes.chunks_exact(4).all(|word| word == 300u32.to_le_bytes()), "{model}");
     }
 }
+
+#[test]
+fn ums_11_no_engine_takes_the_rings_of_another() {
+    for model in MODELS {
+        let daemon = Daemon::of_model(model, 4);
+        let vm = daemon.vm(0);
+        let guest = RawGuest::open(&vm);
+        let mut of_nodes = [Node::Compute, Node::Copy].map(|node| queues(&guest, node, 2));
+        for queue in of_nodes.iter().flatten() {
+            assert_eq!(queue.connect(), Ok(CONNECTED));
+        }
+        // Both engines poll all the time, and each ring is looked for by one of them.
+        for _ in 0..500 {
+            for queue in of_nodes.iter_mut().flatten() {
+                assert_eq!(queue.submit(&CommandBuffer::new()), CONNECTED);
+            }
+            for queue in of_nodes.iter().flatten() {
+                queue.wait(queue.value);
+            }
+        }
+    }
+}

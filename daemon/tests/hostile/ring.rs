@@ -11,7 +11,6 @@ use campanile_protocol::control::message::QUEUE_USER_MODE_SUBMISSION;
 use campanile_protocol::control::reply::DoorbellCreated;
 use campanile_protocol::control::reply::QueueCreated;
 use campanile_protocol::control::status::Status;
-use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 use campanile_protocol::queue::ring;
@@ -99,7 +98,7 @@ impl Ring {
             return;
         }
         word(self.bell.cell_offset).store(write_pointer, Ordering::SeqCst);
-        word(device_page::SUMMARY).fetch_or(self.bell.summary_bit, Ordering::SeqCst);
+        word(self.bell.summary_offset).fetch_or(self.bell.summary_bit, Ordering::SeqCst);
     }
 
     pub(crate) fn status(&self, attacker: &Attacker) -> DoorbellStatus {

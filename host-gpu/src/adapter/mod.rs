@@ -8,6 +8,7 @@
 //! One [`process::EngineProcess`] a (vGPU, node), owned by the vGPU's thread in the daemon. What an engine says
 //! is checked here: it may be hostile (design §8).
 
+use campanile_protocol::engine::block::ProcessEntry;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
@@ -55,7 +56,8 @@ pub enum AdapterError {
 pub trait Adapter {
     /// Makes a guest process known: its root page table and device page (MCDM-51 "set root page table"), and where in
     /// that page its global cell lies; zero in the dedicated model.
-    fn create_process(&mut self, root: u64, page_va: u64, global_cell: u64) -> Result<u32, AdapterError>;
+    /// `entry.generation` is filled in.
+    fn create_process(&mut self, entry: ProcessEntry) -> Result<u32, AdapterError>;
     /// Forgets it.
     fn destroy_process(&mut self, process: u32);
     /// Makes a context known; resumed (UMS-114).

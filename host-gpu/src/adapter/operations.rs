@@ -22,11 +22,11 @@ use super::process::EngineProcess;
 use crate::engine::message::NodeKind;
 
 impl Adapter for EngineProcess {
-    fn create_process(&mut self, root: u64, page_va: u64, global_cell: u64) -> Result<u32, AdapterError> {
+    fn create_process(&mut self, entry: ProcessEntry) -> Result<u32, AdapterError> {
         let acknowledged = self.watch_acknowledged();
         let (index, generation) =
             self.processes.take(acknowledged).ok_or(AdapterError::Full("process entry"))?;
-        let entry = ProcessEntry { generation: 0, root, page_va, global_cell };
+        let entry = ProcessEntry { generation: 0, ..entry };
         if let Some(slice) = self.shared.slice(block::process(index), size_of::<ProcessEntry>() as u64) {
             slice.copy_from(entry.as_bytes());
         }

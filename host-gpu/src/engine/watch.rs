@@ -206,7 +206,7 @@ impl Watch {
             if process.cells.is_empty() && process.rescan.is_empty() {
                 continue;
             }
-            let global_cell = process.entry.global_cell;
+            let ProcessEntry { global_cell, summary, .. } = process.entry;
             // While it is on the move nobody can ring; whoever did is found when it is there again.
             let Ok(page) = process.page(tables, segments) else { continue };
             if global_cell != 0 {
@@ -219,7 +219,7 @@ impl Watch {
                 process.rescan.step(|queue| rung(queue, None));
                 continue;
             }
-            let mut bits = page.word(device_page::SUMMARY).map_or(0, doorbell::take_rung);
+            let mut bits = page.word(summary).map_or(0, doorbell::take_rung);
             let Some(page) = process.page.as_ref() else { continue };
             while bits != 0 {
                 let bit = bits.trailing_zeros();

@@ -69,6 +69,8 @@ pub struct DoorbellCreated {
     pub status_offset: u64,
     /// Where the last-queued word lies in the device page.
     pub last_queued_offset: u64,
+    /// Where the summary word lies in the device page: one for each node.
+    pub summary_offset: u64,
     /// The bit of the summary word to set with each ring; zero in the global model.
     pub summary_bit: u64,
     /// What to store in the cell: zero says the write pointer (dedicated model, UMS-89), all else this value (global

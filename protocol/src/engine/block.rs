@@ -150,6 +150,8 @@ pub struct ProcessEntry {
     pub page_va: u64,
     /// Where in the device page its global cell for this engine lies; zero in the dedicated model.
     pub global_cell: u64,
+    /// Where in the device page its summary word for this engine lies.
+    pub summary: u64,
 }
 
 /// One user-mode queue, as the engine must know it. Brought up and taken down like [`ProcessEntry`].
