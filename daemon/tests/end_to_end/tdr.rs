@@ -243,7 +243,7 @@ fn tdr_67_tdr_68_tdr_69_a_hung_device_has_no_doorbell_no_wait_and_no_buffer_left
     let submit = Submit { queue: ordinary, buffer_va: memory.va, length: 0, flags: 0 };
     let queued: Vec<_> = (2..8).map(|slot| guest.send(slot, message::SUBMIT, &submit)).collect();
     until("the verdict", || guest.device_status() == DEVICE_HUNG);
-    assert_eq!((busy.status(), idle.status()), (ABORT, ABORT));
+    until("ABORT", || (busy.status(), idle.status()) == (ABORT, ABORT));
     assert_eq!(wait.finish(), Err(Status::DeviceLost));
     for buffer in queued {
         // Accepted before the verdict; its timeline goes on.
