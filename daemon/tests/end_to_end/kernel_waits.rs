@@ -87,7 +87,7 @@ fn waits_of_some_processes_do_not_stop_the_kernel_mode_work_of_others() {
 }
 
 #[test]
-fn mcdm_04_buffers_of_a_context_run_in_order_though_one_was_handed_back() {
+fn buffers_of_a_context_run_in_order_though_one_was_handed_back() {
     let daemon = Daemon::start();
     let vm = daemon.vm(0);
     let mut guest = Ordinary::new(process(&vm));
