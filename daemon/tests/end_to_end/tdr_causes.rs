@@ -63,7 +63,7 @@ fn a_kernel_that_crashes_the_driver_or_uses_up_memory_costs_its_own_device_alone
 #[test]
 fn tdr_27_an_idle_engine_that_is_stopped_is_found_when_work_comes_and_costs_nobody_anything() {
     // Awake for the whole test: only the doorbell tells that there is work.
-    let daemon = Daemon::with(&["--tdr-timeout", "100", "--spin", "600000000"]);
+    let daemon = Daemon::with(&["--tdr-timeout", "250", "--spin", "600000000"]);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut queue = RawQueue::new(&guest, context);
@@ -86,7 +86,7 @@ fn tdr_27_an_idle_engine_that_is_stopped_is_found_when_work_comes_and_costs_nobo
 
 #[test]
 fn a_sleeping_engine_that_is_stopped_is_found_when_work_comes() {
-    let daemon = Daemon::with(&["--tdr-timeout", "100"]);
+    let daemon = Daemon::with(&["--tdr-timeout", "250"]);
     let vm = daemon.vm(0);
     let device = Device::open(vm.open("works").unwrap()).unwrap();
     let context = device.create_context(Node::Copy).unwrap();
@@ -111,7 +111,7 @@ fn a_sleeping_engine_that_is_stopped_is_found_when_work_comes() {
 
 #[test]
 fn fence_waits_in_a_circle_are_no_hang_and_their_owner_can_be_ended() {
-    let daemon = Daemon::with(&["--tdr-timeout", "30", "--spin", "600000000"]);
+    let daemon = Daemon::with(&["--tdr-timeout", "200", "--spin", "600000000"]);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let before = engine(&daemon);

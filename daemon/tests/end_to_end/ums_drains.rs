@@ -89,7 +89,7 @@ fn ums_87_pending_is_what_last_queued_says_that_completed_has_not_reached() {
 
 #[test]
 fn ums_127_the_wait_for_work_that_never_ends_is_bounded() {
-    let daemon = Daemon::with(&["--tdr-timeout", "100", "--spin", "600000000"]);
+    let daemon = Daemon::with(&["--tdr-timeout", "500", "--spin", "600000000"]);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let mut queue = RawQueue::new(&guest, context);
