@@ -170,7 +170,10 @@ fn tdr_16_tdr_83_at_level_1_a_timeout_is_fatal_to_the_vgpu_and_the_daemon_goes_o
     let other = open(&other_vm).unwrap();
     let loss = hang(&open(&vm).unwrap());
     assert_eq!((loss.status, loss.is_collateral), (DEVICE_RESET, false));
-    assert_eq!(why_blocked(open(&vm)), "this vGPU is quarantined: it made no progress in time");
+    // Whichever of the two is seen first.
+    let why = why_blocked(open(&vm));
+    let seen = ["it made no progress in time", "it did not yield its node in time"];
+    assert!(seen.iter().any(|hang| why == format!("this vGPU is quarantined: {hang}")), "{why}");
     other.check().unwrap();
 }
 
