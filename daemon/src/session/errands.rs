@@ -12,6 +12,7 @@ use super::objects::Process;
 use super::objects::node_index;
 use super::state::Session;
 use crate::orders::Answer;
+use crate::orders::Errand;
 use crate::orders::Order;
 use crate::orders::OrderError;
 use crate::recovery::reason::Reason;
@@ -107,15 +108,14 @@ impl Session {
     /// The operator has asked for something.
     pub(super) fn run_errands(&mut self) {
         for errand in self.config.orders.take() {
-            match errand.order {
-                Order::EnterD3 => self.enter_d3(Some(errand)),
-                order => errand.answer(self.obey(order)),
-            }
+            self.obey(errand);
         }
     }
 
-    fn obey(&mut self, order: Order) -> Answer {
-        match order {
+    fn obey(&mut self, errand: Errand) {
+        let answer = match errand.order {
+            // Answered when it is there.
+            Order::EnterD3 => return self.enter_d3(Some(errand)),
             Order::Describe => self.describe(),
             Order::ResetEngine(node) => self.reset_by_order(node),
             Order::ResetAdapter => {
@@ -123,13 +123,14 @@ impl Session {
                 let case = self.open_case(NodeKind::Compute, Reason::Forced, text, None);
                 Ok(json!({ "report": case.number, "devices_lost": self.reset_adapter(case) }))
             }
-            Order::EnterD3 | Order::EnterD0 => {
+            Order::EnterD0 => {
                 if self.leave_d3() {
                     self.resume_from_d3();
                 }
                 Ok(json!({ "power": self.power.name() }))
             }
-        }
+        };
+        errand.answer(answer);
     }
 
     fn describe(&self) -> Answer {

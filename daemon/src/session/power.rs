@@ -94,12 +94,13 @@ impl Session {
         if !suspends.iter().all(|of| self.is_reported(of)) {
             return;
         }
+        // First, since what engines report at their end is looked at as ever.
+        let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D3) else { return };
+        count(&self.counters.d3_transitions);
         for node in NODES {
             self.disconnect_all(node);
             self.park_engine(node);
         }
-        count(&self.counters.d3_transitions);
-        let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D3) else { return };
         for errand in errands {
             errand.answer(Ok(json!({ "power": self.power.name() })));
         }

@@ -189,6 +189,11 @@ impl Session {
         let (cancelled, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut object.software_queue).into_iter().partition(|buffer| buffer.queue == queue);
         object.software_queue = kept;
+        if std::mem::take(&mut object.is_parked) {
+            // What it waited for may have been one of these: the first of the rest finds out for itself.
+            object.listed = false;
+            device.gpu_waits.retain(|wait| wait.context != holder);
+        }
         for buffer in cancelled {
             self.end_item(context, buffer.ring, buffer.item);
         }

@@ -186,3 +186,24 @@ fn a_process_that_ends_or_faults_while_parked_leaves_nothing_behind() {
         other.run(round);
     }
 }
+
+#[test]
+fn a_context_whose_waiting_buffer_is_cancelled_runs_what_else_it_has() {
+    let daemon = Daemon::start();
+    let vm = daemon.vm(0);
+    let mut guest = Ordinary::new(process(&vm));
+    let mut other = Ordinary::new(process(&vm));
+    let never = guest.device.create_fence(FenceKind::Default, 0).unwrap();
+    let mut waiting = guest.context.create_kernel_queue().unwrap();
+    let mut commands = CommandBuffer::new();
+    commands.wait(never.va(), 1).unwrap();
+    waiting.submit(&commands).unwrap();
+    // Behind it, so that the engine hands it back; it is parked then.
+    for value in 1..5 {
+        other.run(value);
+    }
+    guest.context.suspend().unwrap();
+    drop(waiting);
+    guest.context.resume().unwrap();
+    guest.run(7);
+}
