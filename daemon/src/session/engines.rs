@@ -45,8 +45,6 @@ pub enum Wakeup {
     Orders,
     /// The operator's switch for notify mode.
     Switch,
-    /// It is time to look whether engines answer.
-    Look,
 }
 
 impl Wakeup {
@@ -59,7 +57,6 @@ impl Wakeup {
             Self::Timer => 6,
             Self::Orders => 8,
             Self::Switch => 10,
-            Self::Look => 12,
         }
     }
 
@@ -73,7 +70,6 @@ impl Wakeup {
             3 => Some(Self::Timer),
             4 => Some(Self::Orders),
             5 => Some(Self::Switch),
-            6 => Some(Self::Look),
             _ => None,
         }
     }

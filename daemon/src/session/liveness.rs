@@ -1,21 +1,13 @@
 //! Looks at engines that run nothing: a process that is stopped looks as idle as any, until it is asked for something.
 //!
-//! A timer of the session, set only while an engine is awake or owes something, so that an idle daemon costs nothing.
+//! Only while an engine is awake or owes something, so that an idle daemon costs nothing.
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::engine::progress::Work;
-use rustix::time::Itimerspec;
-use rustix::time::TimerfdClockId;
-use rustix::time::TimerfdFlags;
-use rustix::time::TimerfdTimerFlags;
-use rustix::time::Timespec;
-use rustix::time::timerfd_create;
-use rustix::time::timerfd_settime;
 
 use super::objects::NODES;
 use super::objects::node_index;
@@ -27,58 +19,16 @@ use crate::recovery::reason::Reason;
 /// How long an engine may take to come up: it starts a driver and tests it.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// When to look again.
-#[derive(Debug)]
-pub struct LookTimer {
-    descriptor: OwnedFd,
-    is_set: bool,
-    begun: Instant,
-}
-
-impl LookTimer {
-    /// Not set.
-    ///
-    /// # Errors
-    /// No timer could be had.
-    pub fn new() -> std::io::Result<Self> {
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        Ok(Self { descriptor, is_set: false, begun: Instant::now() })
-    }
-
-    /// Readable when it is time.
-    pub const fn descriptor(&self) -> &OwnedFd {
-        &self.descriptor
-    }
-
-    fn set(&mut self, after: Duration) {
-        let once = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: Timespec::try_from(after.max(Duration::from_millis(1))).unwrap_or_default(),
-        };
-        match timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &once) {
-            Ok(_) => self.is_set = true,
-            Err(error) => log::warn!("a timer cannot be set: {error}"),
-        }
-    }
-
-    fn drain(&mut self) {
-        let mut count = [0; 8];
-        // Not readable: it was set again meanwhile.
-        let _unread = rustix::io::read(&self.descriptor, &mut count);
-        self.is_set = false;
-    }
-}
-
 impl Session {
     /// Has engines looked at that are awake. To be called when something was asked of one.
     pub(super) fn keep_looking(&mut self) {
-        if self.look_timer.is_set || !NODES.into_iter().any(|node| self.is_to_be_looked_at(node)) {
+        if self.look_at.is_some() || !NODES.into_iter().any(|node| self.is_to_be_looked_at(node)) {
             return;
         }
         let periods = NODES.map(|node| self.config.timeouts[node_index(node)]);
         let period = periods[0].min(periods[1]).min(self.config.policy.compile_timeout) / 2;
-        self.look_timer.set(period);
+        self.look_at = Some(Instant::now() + period);
+        self.set_timer();
     }
 
     fn is_to_be_looked_at(&self, node: NodeKind) -> bool {
@@ -92,9 +42,12 @@ impl Session {
             || process.watch_acknowledged() < process.watch_sequence()
     }
 
-    /// It is time to look.
+    /// Looks, if it is time to.
     pub(super) fn look_at_engines(&mut self) {
-        self.look_timer.drain();
+        if self.look_at.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        self.look_at = None;
         for node in NODES {
             self.look_at_engine(node);
         }
@@ -102,7 +55,7 @@ impl Session {
     }
 
     fn look_at_engine(&mut self, node: NodeKind) {
-        let now = self.look_timer.begun.elapsed();
+        let now = self.begun.elapsed();
         let timeout = self.config.watched_timeout(node);
         let compile_timeout = self.config.policy.compile_timeout;
         let slot = &mut self.engines[node_index(node)];

@@ -19,7 +19,6 @@ use super::engine_slot::EngineSlot;
 use super::engines::Wakeup;
 use super::fence_table::FenceTable;
 use super::journal::Journal;
-use super::liveness::LookTimer;
 use super::objects::NODES;
 use super::objects::Process;
 use super::objects::node_index;
@@ -89,7 +88,10 @@ pub struct Session {
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     pub(super) guest_memory: Option<Arc<GuestRam>>,
     pub(super) window: Window,
-    pub(super) look_timer: LookTimer,
+    /// When engines must be looked at that run nothing.
+    pub(super) look_at: Option<Instant>,
+    /// When all this began: what liveness counts from.
+    pub(super) begun: Instant,
     pub(super) epoll: OwnedFd,
     pub(super) connect_rate: Rate,
 }
@@ -108,10 +110,8 @@ impl Session {
             epoll::add(&epoll, engines[node_index(node)].alarm().as_fd(), data, epoll::EventFlags::IN)?;
         }
         let timer = Timer::new()?;
-        let look_timer = LookTimer::new()?;
         for (descriptor, wakeup) in [
             (timer.as_fd(), Wakeup::Timer),
-            (look_timer.descriptor().as_fd(), Wakeup::Look),
             (config.orders.as_fd(), Wakeup::Orders),
             (config.notify.as_fd(), Wakeup::Switch),
         ] {
@@ -142,7 +142,8 @@ impl Session {
             due: Vec::new(),
             guest_memory: None,
             window: Window::Awaited(Vec::new()),
-            look_timer,
+            look_at: None,
+            begun: Instant::now(),
             epoll,
             connect_rate: Rate::new(),
         };
@@ -232,7 +233,6 @@ impl Session {
                 Some(Wakeup::Timer) => self.timer_event(),
                 Some(Wakeup::Orders) => self.run_errands(),
                 Some(Wakeup::Switch) => self.notify_switched(),
-                Some(Wakeup::Look) => self.look_at_engines(),
                 None => {}
             }
         }
@@ -248,7 +248,8 @@ impl Session {
 
     /// Sets the timer for what must be looked at first.
     pub(super) fn set_timer(&mut self) {
-        if let Some(at) = self.next_drain().into_iter().chain(self.next_idleness()).min() {
+        if let Some(at) = [self.next_drain(), self.next_idleness(), self.look_at].into_iter().flatten().min()
+        {
             self.timer.set(at);
         }
     }
@@ -268,6 +269,7 @@ impl Session {
         }
         self.look_at_drains();
         self.look_at_idleness();
+        self.look_at_engines();
         self.set_timer();
     }
 }
