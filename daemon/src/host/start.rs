@@ -82,6 +82,8 @@ pub const MAX_VRAM: u64 = 32 << 30;
 
 /// Shortest TDR timeout: scheduling on a busy host must not look like a hang.
 pub const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+/// Longest of all times that the operator can set: moments that far off can be counted.
+pub const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Why a daemon did not come up.
 #[derive(Debug, thiserror::Error)]
@@ -165,6 +167,17 @@ fn check(options: &HostOptions) -> Result<(), HostError> {
     for timeout in timeouts.chain([options.policy.compile_timeout]) {
         if timeout < MIN_TIMEOUT {
             return wrong(format!("a timeout of {} ms; 10 or more are possible", timeout.as_millis()));
+        }
+    }
+    let times = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
+    let others = [options.policy.compile_timeout, options.policy.limit_time, options.spin];
+    for time in times.chain(others).chain(options.d3_after) {
+        if time > MAX_TIME {
+            return wrong(format!(
+                "a time of {} s; a week, {} s, is possible",
+                time.as_secs(),
+                MAX_TIME.as_secs()
+            ));
         }
     }
     if options.policy.limit_count == 0 || options.policy.limit_time.is_zero() {
