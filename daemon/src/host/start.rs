@@ -75,6 +75,28 @@ pub struct HostOptions {
     pub control: Option<PathBuf>,
 }
 
+impl HostOptions {
+    /// These vGPUs, and everything else as it is where the operator says nothing, but that no vGPU goes to D3.
+    pub fn new(vgpus: Vec<VgpuOptions>, program: Program) -> Self {
+        Self {
+            vgpus,
+            doorbells: 64,
+            doorbell_modes: DoorbellModes::default(),
+            spin: Duration::from_millis(2),
+            d3_after: None,
+            timeouts: [Duration::from_secs(2); 2],
+            policy: Policy::default(),
+            spares: false,
+            state_dir: None,
+            sandbox: true,
+            window: true,
+            vulkan_device: None,
+            program,
+            control: None,
+        }
+    }
+}
+
 /// Smallest video memory: aperture and local memory of a few MiB.
 pub const MIN_VRAM: u64 = 16 << 20;
 /// Largest video memory of one vGPU: what page tables can map.
@@ -272,5 +294,33 @@ impl Vgpu {
     /// The path of its socket.
     pub fn socket(&self) -> &std::path::Path {
         self.socket.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use campanile_host_gpu::adapter::program::Program;
+
+    use super::HostOptions;
+    use super::VgpuOptions;
+    use super::check;
+
+    #[test]
+    fn a_time_that_cannot_be_counted_is_refused() {
+        let socket = PathBuf::from("a.sock");
+        let vgpu = VgpuOptions { name: "a".to_owned(), socket, vram_bytes: 64 << 20, timeouts: [None; 2] };
+        let program = Program { path: PathBuf::from("campanile"), environment: Vec::new() };
+        let good = HostOptions::new(vec![vgpu], program);
+        check(&good).unwrap();
+        for wrong in [
+            HostOptions { timeouts: [Duration::MAX; 2], ..good.clone() },
+            HostOptions { d3_after: Some(Duration::MAX), ..good.clone() },
+            HostOptions { spin: Duration::MAX, ..good.clone() },
+        ] {
+            assert!(check(&wrong).unwrap_err().to_string().contains("a week"));
+        }
     }
 }

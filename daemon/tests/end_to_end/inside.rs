@@ -10,7 +10,6 @@ use campanile_daemon::doorbell::modes::DoorbellModes;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::host::start::HostOptions;
 use campanile_daemon::host::start::VgpuOptions;
-use campanile_daemon::recovery::policy::Policy;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
@@ -27,29 +26,17 @@ impl Inside {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("a.sock");
         let nothing = |name: &str| (name.to_owned(), "/nonexistent".to_owned());
+        let program = Program {
+            path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
+            environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
+        };
+        let vgpus =
+            vec![VgpuOptions { name: "a".to_owned(), socket, vram_bytes: 64 << 20, timeouts: [None; 2] }];
         let host = Host::start(HostOptions {
-            vgpus: vec![VgpuOptions {
-                name: "a".to_owned(),
-                socket,
-                vram_bytes: 64 << 20,
-                timeouts: [None; 2],
-            }],
             doorbells,
             doorbell_modes,
             spin: Duration::from_secs(600),
-            timeouts: [Duration::from_secs(2); 2],
-            policy: Policy::default(),
-            state_dir: None,
-            spares: false,
-            d3_after: None,
-            control: None,
-            sandbox: true,
-            window: true,
-            vulkan_device: None,
-            program: Program {
-                path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
-                environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
-            },
+            ..HostOptions::new(vgpus, program)
         })
         .unwrap();
         Self { host, folder }

@@ -4,13 +4,10 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use campanile_daemon::doorbell::modes::DoorbellModes;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::host::start::HostOptions;
 use campanile_daemon::host::start::VgpuOptions;
-use campanile_daemon::recovery::policy::Policy;
 use campanile_daemon::vhost::counters::Count;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
@@ -33,31 +30,17 @@ fn what_is_refused_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("a.sock");
     let nothing = |name: &str| (name.to_owned(), "/nonexistent".to_owned());
-    let host = Host::start(HostOptions {
-        vgpus: vec![VgpuOptions {
-            name: "a".to_owned(),
-            socket: socket.clone(),
-            vram_bytes: 64 << 20,
-            timeouts: [None; 2],
-        }],
-        doorbells: 64,
-        doorbell_modes: DoorbellModes::default(),
-        spin: Duration::from_millis(2),
-        timeouts: [Duration::from_secs(2); 2],
-        policy: Policy::default(),
-        state_dir: None,
-        spares: false,
-        d3_after: None,
-        sandbox: true,
-        window: true,
-        vulkan_device: None,
-        control: None,
-        program: Program {
-            path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
-            environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
-        },
-    })
-    .unwrap();
+    let program = Program {
+        path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
+        environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
+    };
+    let vgpus = vec![VgpuOptions {
+        name: "a".to_owned(),
+        socket: socket.clone(),
+        vram_bytes: 64 << 20,
+        timeouts: [None; 2],
+    }];
+    let host = Host::start(HostOptions::new(vgpus, program)).unwrap();
     let (counters, shell) = (&host.vgpus[0].counters, &host.vgpus[0].shell_counters);
     let vm = LoopbackVm::connect(&socket, &VmOptions::default()).unwrap();
     let attacker = Attacker::new(&vm);

@@ -7,13 +7,11 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
-use campanile_daemon::doorbell::modes::DoorbellModes;
 use campanile_daemon::doorbell::rate::BURST;
 use campanile_daemon::doorbell::rate::EARNED_IN;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::host::start::HostOptions;
 use campanile_daemon::host::start::VgpuOptions;
-use campanile_daemon::recovery::policy::Policy;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
@@ -49,24 +47,15 @@ fn a_storm_of_connects_is_slowed_to_its_guests_rate_and_slows_nobody_else() {
         vram_bytes: 64 << 20,
         timeouts: [None; 2],
     };
+    let program = Program {
+        path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
+        environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
+    };
+    let vgpus = vec![vgpu("a"), vgpu("b")];
     let host = Host::start(HostOptions {
-        vgpus: vec![vgpu("a"), vgpu("b")],
         doorbells: 1,
-        doorbell_modes: DoorbellModes::default(),
         spin: Duration::from_secs(600),
-        timeouts: [Duration::from_secs(2); 2],
-        policy: Policy::default(),
-        state_dir: None,
-        spares: false,
-        d3_after: None,
-        control: None,
-        sandbox: true,
-        window: true,
-        vulkan_device: None,
-        program: Program {
-            path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
-            environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
-        },
+        ..HostOptions::new(vgpus, program)
     })
     .unwrap();
     let [vm, other_vm] =
