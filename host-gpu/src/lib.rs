@@ -16,4 +16,5 @@ pub mod event;
 pub mod kernel;
 pub mod memory;
 pub mod node;
+pub mod scheduling;
 pub mod vulkan;
