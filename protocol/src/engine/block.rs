@@ -110,7 +110,7 @@ pub const CONTEXT_REPORT: u64 = CONTEXT_REQUEST + MAX_CONTEXTS as u64 * 8;
 /// Native fences and the report of those signalled ([`super::fences`]).
 pub const FENCES: u64 = CONTEXT_REPORT + MAX_CONTEXTS as u64 * 8;
 /// Bytes of the block.
-pub const BLOCK_BYTES: u64 = super::fences::END.next_multiple_of(4096);
+pub const BLOCK_BYTES: u64 = super::scheduling::END.next_multiple_of(4096);
 
 /// Where the request word of context entry `index` lies.
 pub const fn context_request(index: u32) -> u64 {
@@ -207,6 +207,10 @@ mod tests {
     use super::USED_PROCESSES;
     use super::WATCH_ACK;
     use super::WATCH_SEQUENCE;
+    use crate::engine::scheduling::CONTENDED;
+    use crate::engine::scheduling::PREEMPT_REPORT;
+    use crate::engine::scheduling::PREEMPT_REQUEST;
+    use crate::engine::scheduling::URGENCY;
 
     #[test]
     fn no_two_words_share_a_place_or_a_cache_line() {
@@ -228,6 +232,10 @@ mod tests {
             (USED_PROCESSES, 3),
             (NOTIFIED, 1),
             (FOUND_BY_LOOK, 1),
+            (URGENCY, 1),
+            (CONTENDED, 1),
+            (PREEMPT_REQUEST, 1),
+            (PREEMPT_REPORT, 2),
             (DOORBELLS, 1),
         ];
         for pair in words.windows(2) {

@@ -94,3 +94,7 @@ pub const HW_BLOCKED: u32 = u32::MAX;
 
 /// In [`HwResult::fault`]: not done. Its context was suspended after it was handed over (UMS-102).
 pub const HW_SUSPENDED: u32 = u32::MAX - 1;
+
+/// In [`HwResult::fault`]: not done. It was in the hardware queue when the daemon asked to have it back
+/// ([`super::scheduling::PREEMPT_REQUEST`]).
+pub const HW_PREEMPTED: u32 = u32::MAX - 2;

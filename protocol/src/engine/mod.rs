@@ -21,5 +21,6 @@ pub mod fences;
 pub mod hw_queue;
 pub mod progress;
 pub mod saved;
+pub mod scheduling;
 pub mod slot;
 pub mod suspension;
