@@ -56,7 +56,12 @@ impl Session {
                 physical_doorbells: self.global_cell(node).map_or(self.config.doorbells, |_| 1),
                 max_in_flight_hw_queue_buffers: 0,
                 engines: 1,
-                reserved: [0; 3],
+                graphics_preemption: capset::GRANULARITY_NONE,
+                compute_preemption: match node {
+                    NodeKind::Compute => capset::GRANULARITY_THREAD_GROUP,
+                    NodeKind::Copy => capset::GRANULARITY_NONE,
+                },
+                reserved: 0,
             };
         }
         Capset {
@@ -70,7 +75,10 @@ impl Session {
             doorbell_reserved: [0; 4],
             max_control_bytes: MAX_CONTROL_BYTES,
             max_dma_buffer_bytes: MAX_DMA_BUFFER,
-            reserved: 0,
+            scheduling_caps: capset::SCHEDULING_MULTI_ENGINE_AWARE
+                | capset::SCHEDULING_PREEMPTION_AWARE
+                | capset::SCHEDULING_LOW_IRQL_PREEMPT_COMMAND
+                | capset::SCHEDULING_PER_ENGINE_TDR,
             nodes,
         }
     }

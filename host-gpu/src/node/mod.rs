@@ -10,6 +10,7 @@
 //! resolved when its packet, or its chunk, runs.
 
 pub mod buffer;
+pub mod clock;
 pub mod compute;
 pub mod packet;
 pub mod signal;
