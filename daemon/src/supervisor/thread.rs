@@ -13,7 +13,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::process::GrantHandle;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::event::Event;
 use campanile_protocol::engine::block::GRANT;
 use campanile_protocol::engine::block::PROGRESS;
@@ -36,7 +36,7 @@ use super::watchdog::Watchdog;
 
 #[derive(Debug)]
 struct Member {
-    node: NodeKind,
+    at: EngineAddress,
     handle: GrantHandle,
     alarm: Arc<Alarm>,
     timeout: Option<Duration>,
@@ -92,7 +92,7 @@ impl Supervisor {
     /// An engine takes part. Where it does not yield, or gets nowhere, for `timeout`, its alarm is raised; never without.
     pub fn add(
         &self,
-        node: NodeKind,
+        at: EngineAddress,
         handle: GrantHandle,
         alarm: Arc<Alarm>,
         timeout: Option<Duration>,
@@ -100,7 +100,7 @@ impl Supervisor {
         let mut members = self.shared.lock();
         members.next += 1;
         let id = EngineId(members.next);
-        members.engines.insert(id, Member { node, handle, alarm, timeout });
+        members.engines.insert(id, Member { at, handle, alarm, timeout });
         members.new.push(id);
         drop(members);
         self.shared.event.signal();
@@ -150,7 +150,7 @@ fn run(shared: &Shared) {
         }
         for engine in std::mem::take(&mut members.new) {
             if let Some(member) = members.engines.get(&engine) {
-                turns.add(engine, member.node, member.timeout);
+                turns.add(engine, member.at, member.timeout);
             }
         }
         for engine in std::mem::take(&mut members.gone) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::handshake::grant::Phase;
 
 /// Number of an engine with the supervisor.
@@ -38,7 +38,7 @@ struct NodeTurns {
 
 #[derive(Debug, Clone, Copy)]
 struct Member {
-    node: NodeKind,
+    node: EngineAddress,
     /// How long it may go on after it was asked to yield (TDR-11, TDR-13); for ever without.
     timeout: Option<Duration>,
 }
@@ -47,26 +47,20 @@ struct Member {
 #[derive(Debug, Default)]
 pub struct Turns {
     engines: BTreeMap<EngineId, Member>,
-    nodes: [NodeTurns; 2],
-}
-
-const fn place(node: NodeKind) -> usize {
-    match node {
-        NodeKind::Compute => 0,
-        NodeKind::Copy => 1,
-    }
+    nodes: BTreeMap<EngineAddress, NodeTurns>,
 }
 
 impl Turns {
     /// An engine takes part. It may go on for `timeout` after it was asked to yield; for ever without one.
-    pub fn add(&mut self, engine: EngineId, node: NodeKind, timeout: Option<Duration>) {
+    pub fn add(&mut self, engine: EngineId, node: EngineAddress, timeout: Option<Duration>) {
         self.engines.insert(engine, Member { node, timeout });
+        self.nodes.entry(node).or_default();
     }
 
     /// Asks an engine to yield though nobody waits for its node: whether it still can is the question (TDR-12). False
     /// when it does not hold the node, or has been asked.
     pub fn ask(&mut self, engine: EngineId, now: Duration) -> bool {
-        let holding = self.nodes.iter_mut().filter_map(|node| node.holding.as_mut());
+        let holding = self.nodes.values_mut().filter_map(|node| node.holding.as_mut());
         let mut held = holding.filter(|holding| holding.engine == engine && holding.revoked.is_none());
         let Some(holding) = held.next() else { return false };
         holding.revoked = Some(now);
@@ -76,7 +70,7 @@ impl Turns {
     /// An engine is gone: its process is reaped.
     pub fn remove(&mut self, engine: EngineId) {
         self.engines.remove(&engine);
-        for node in &mut self.nodes {
+        for node in self.nodes.values_mut() {
             if node.holding.is_some_and(|holding| holding.engine == engine) {
                 node.holding = None;
             }
@@ -92,14 +86,13 @@ impl Turns {
     ) -> (Vec<Operation>, Option<Duration>) {
         let mut operations = Vec::new();
         let mut again: Option<Duration> = None;
-        for node in [NodeKind::Compute, NodeKind::Copy] {
+        for (&node, turns) in &mut self.nodes {
             let wants: Vec<EngineId> = self
                 .engines
                 .iter()
                 .filter(|&(&engine, member)| member.node == node && phase(engine) == Phase::Want)
                 .map(|(&engine, _)| engine)
                 .collect();
-            let turns = &mut self.nodes[place(node)];
             if let Some(holding) = &mut turns.holding {
                 let timeout = self.engines.get(&holding.engine).and_then(|member| member.timeout);
                 match phase(holding.engine) {
@@ -155,6 +148,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
+    use campanile_host_gpu::engine::address::EngineAddress;
     use campanile_host_gpu::engine::message::NodeKind;
     use campanile_protocol::handshake::grant::Phase;
 
@@ -176,7 +170,7 @@ mod tests {
         fn new(engines: &[(EngineId, NodeKind)]) -> Self {
             let mut turns = Turns::default();
             for &(engine, node) in engines {
-                turns.add(engine, node, Some(TIMEOUT));
+                turns.add(engine, EngineAddress::new(0, node), Some(TIMEOUT));
             }
             Self { turns, phases: engines.iter().map(|&(engine, _)| (engine, Phase::Idle)).collect() }
         }

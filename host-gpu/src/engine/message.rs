@@ -10,7 +10,7 @@ use zerocopy::KnownLayout;
 use crate::kernel::name::KernelName;
 
 /// Which node an engine process is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
     /// Kernels, copies, fills (node 0).
