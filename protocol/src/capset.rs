@@ -12,6 +12,9 @@ pub const CAPSET_VERSION: u32 = 1;
 /// Nodes that a capset can describe.
 pub const MAX_NODES: usize = 8;
 
+/// Most engines that a node can have: physical adapters that are linked (TDR-07).
+pub const MAX_ENGINES: usize = 4;
+
 /// Node 0: compute.
 pub const NODE_COMPUTE: u32 = 0;
 /// Node 1: copy.

@@ -88,7 +88,10 @@ pub struct CtlArguments {
 /// Settings of engines.
 #[derive(Debug, Clone, Args)]
 pub struct EngineArguments {
-    /// Physical doorbells of each node.
+    /// Physical adapters of each vGPU: linked, each with every node, its compute node on the Vulkan device of the machine.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub engines: u8,
+    /// Physical doorbells of each engine.
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub doorbells: u32,
     /// How the queues of a node share what its engine watches: dedicated (a physical doorbell for each connected queue)
@@ -188,6 +191,8 @@ impl EngineArguments {
     /// The same settings as arguments of `campanile serve`.
     pub fn to_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec![
+            "--engines".into(),
+            self.engines.to_string().into(),
             "--doorbells".into(),
             self.doorbells.to_string().into(),
             "--doorbell-model".into(),

@@ -41,6 +41,7 @@ pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {
 pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow::Result<HostOptions> {
     Ok(HostOptions {
         vgpus,
+        engines: engine.engines,
         doorbells: engine.doorbells,
         doorbell_modes: engine.doorbell_modes(),
         spin: engine.spin(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
 use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::capset::MAX_ENGINES;
 
 use super::probe::probe_compute;
 use crate::doorbell::modes::DoorbellModes;
@@ -47,7 +48,9 @@ pub struct VgpuOptions {
 pub struct HostOptions {
     /// Its vGPUs.
     pub vgpus: Vec<VgpuOptions>,
-    /// Physical doorbells of each node of each vGPU.
+    /// Physical adapters of each vGPU, linked; each has every node.
+    pub engines: u8,
+    /// Physical doorbells of each engine of each vGPU.
     pub doorbells: u32,
     /// How each node's doorbells work.
     pub doorbell_modes: DoorbellModes,
@@ -80,6 +83,7 @@ impl HostOptions {
     pub fn new(vgpus: Vec<VgpuOptions>, program: Program) -> Self {
         Self {
             vgpus,
+            engines: 1,
             doorbells: 64,
             doorbell_modes: DoorbellModes::default(),
             spin: Duration::from_millis(2),
@@ -185,6 +189,9 @@ fn check(options: &HostOptions) -> Result<(), HostError> {
     if options.doorbells == 0 || options.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS {
         return wrong(format!("{} doorbells; 1 to 1024 are possible", options.doorbells));
     }
+    if options.engines == 0 || usize::from(options.engines) > MAX_ENGINES {
+        return wrong(format!("{} engines; 1 to {MAX_ENGINES} are possible", options.engines));
+    }
     let timeouts = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
     for timeout in timeouts.chain([options.policy.compile_timeout]) {
         if timeout < MIN_TIMEOUT {
@@ -232,6 +239,7 @@ impl Host {
             let config = Arc::new(Config {
                 name: vgpu.name.clone(),
                 vram_bytes: vgpu.vram_bytes,
+                engines: options.engines,
                 doorbells: options.doorbells,
                 doorbell_modes: options.doorbell_modes,
                 notify: Arc::clone(&notify),

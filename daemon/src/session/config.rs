@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
 
-use super::objects::node_index;
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
 use crate::orders::Orders;
@@ -34,7 +34,9 @@ pub struct Config {
     pub name: String,
     /// Bytes of video memory.
     pub vram_bytes: u64,
-    /// Physical doorbells of each node.
+    /// Physical adapters that are linked (TDR-07), each with every node; 1 where none are.
+    pub engines: u8,
+    /// Physical doorbells of each engine.
     pub doorbells: u32,
     /// How each node's doorbells work.
     pub doorbell_modes: DoorbellModes,

@@ -12,8 +12,6 @@ use zerocopy::KnownLayout;
 
 use super::counters::count;
 use super::objects::Device;
-use super::objects::NODES;
-use super::objects::node_index;
 use super::power::wakes;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -127,9 +125,9 @@ impl Session {
     /// Wakes the engines whose doorbells were connected: after the guest has its answer, since on a machine with few
     /// CPUs an engine that wakes takes the one that this thread runs on.
     pub(super) fn poke_engines(&mut self) {
-        for node in NODES {
-            if std::mem::take(&mut self.to_poke[node_index(node)])
-                && let Some(process) = self.engines[node_index(node)].process()
+        for at in self.addresses() {
+            if std::mem::take(&mut self.to_poke[at.index()])
+                && let Some(process) = self.engines[at.index()].process()
             {
                 process.poke();
             }

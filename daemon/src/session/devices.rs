@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::address::MAX_PLACES;
+use campanile_host_gpu::engine::address::NODES;
+use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::PROTOCOL_VERSION;
@@ -26,8 +30,6 @@ use super::objects::Device;
 use super::objects::MAX_CONTEXTS;
 use super::objects::MAX_KERNELS;
 use super::objects::MAX_OPEN_FENCES;
-use super::objects::NODES;
-use super::objects::node_index;
 use super::page::DevicePage;
 use super::pending::Action;
 use super::reply::Handled;
@@ -53,9 +55,11 @@ impl Session {
                     NodeKind::Copy => capset::NODE_KIND_COPY,
                 },
                 flags: if available { usable | self.doorbell_flags(node) } else { 0 },
-                physical_doorbells: self.global_cell(node).map_or(self.config.doorbells, |_| 1),
+                physical_doorbells: self
+                    .global_cell(EngineAddress::new(0, node))
+                    .map_or(self.config.doorbells, |_| 1),
                 max_in_flight_hw_queue_buffers: 0,
-                engines: 1,
+                engines: u32::from(self.config.engines),
                 graphics_preemption: capset::GRANULARITY_NONE,
                 compute_preemption: match node {
                     NodeKind::Compute => capset::GRANULARITY_THREAD_GROUP,
@@ -120,7 +124,7 @@ impl Session {
             queues: Table::new(device_page::MAX_QUEUES),
             doorbells: Table::new(device_page::MAX_QUEUES),
             kernels: Table::new(MAX_KERNELS),
-            presence: [None; 2],
+            presence: [None; MAX_PLACES],
             status: device_page::DEVICE_ACTIVE,
             paging_issued: 0,
             waits: Vec::new(),
@@ -192,17 +196,16 @@ impl Session {
         self.put_device_in_error(context, device_page::DEVICE_STOPPED);
         let Some(process) = self.processes.get_mut(&context) else { return };
         let Some(device) = process.device.take() else { return };
-        for node in NODES {
-            let slot = &mut self.engines[node_index(node)];
+        for at in self.addresses() {
+            let slot = &mut self.engines[at.index()];
             if let Some(process) = slot.process_mut()
-                && let Some(entry) = device.presence[node_index(node)]
+                && let Some(entry) = device.presence[at.index()]
             {
                 process.destroy_process(entry);
             }
         }
         for (_, context) in device.contexts.iter() {
-            if let Some((process, entry)) =
-                self.engines[node_index(context.node)].process_mut().zip(context.entry)
+            if let Some((process, entry)) = self.engines[context.at.index()].process_mut().zip(context.entry)
             {
                 process.destroy_context(entry);
             }

@@ -12,21 +12,20 @@
 //! at its word. The engine slows itself down where all that there is waits, so that two blocked contexts are not handed
 //! to and fro all the time.
 
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::handle::Handle;
 
 use super::objects::Buffer;
 use super::objects::GpuWait;
-use super::objects::node_index;
 use super::state::Session;
 
 impl Session {
     /// The engine has handed a buffer back, which it was given after so many suspends of its context.
     pub(super) fn buffer_handed_back(
         &mut self,
-        node: NodeKind,
+        at: EngineAddress,
         suspends: u64,
         of: u32,
         buffer: Buffer,
@@ -35,7 +34,7 @@ impl Session {
         let handle = buffer.context;
         if result.fault == HW_SUSPENDED && self.suspends_of(of, handle) == Some(suspends) {
             self.end_item(of, buffer.ring, buffer.item);
-            self.lose_engine(node, "it handed a buffer back that nobody had asked for");
+            self.lose_engine(at, "it handed a buffer back that nobody had asked for");
             return;
         }
         let device = self.device_mut(of).ok().filter(|device| device.is_active());
@@ -53,7 +52,7 @@ impl Session {
             // What is parked waits for the first buffer, whatever comes behind it.
             Some((_, true)) => {}
             Some((Some(index), false)) => {
-                self.engines[node_index(node)].run_list.retain(|entry| *entry != (of, handle));
+                self.engines[at.index()].run_list.retain(|entry| *entry != (of, handle));
                 if let Ok(device) = self.device_mut(of) {
                     device.gpu_waits.push(GpuWait { context: handle, index, value: result.value });
                     if let Some(context) = device.contexts.get_mut(handle) {
@@ -70,7 +69,7 @@ impl Session {
     /// Suspends of a context so far; none where it, or its engine, is gone.
     fn suspends_of(&self, of: u32, handle: Handle) -> Option<u64> {
         let context = self.device(of).ok()?.contexts.get(handle)?;
-        Some(self.engines[node_index(context.node)].process()?.suspends(context.entry?))
+        Some(self.engines[context.at.index()].process()?.suspends(context.entry?))
     }
 
     /// What a parked context waits for is there, or never will be: it takes its turn again.
@@ -78,10 +77,10 @@ impl Session {
         let Ok(device) = self.device_mut(of) else { return };
         let Some(context) = device.contexts.get_mut(handle) else { return };
         if std::mem::take(&mut context.is_parked) {
-            let node = context.node;
+            let at = context.at;
             context.listed = false;
             self.list_context(of, handle);
-            self.fill_hw_queue(node);
+            self.fill_hw_queue(at);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
 use campanile_protocol::control::status::Status;
@@ -30,7 +30,6 @@ use super::engine_slot::InFlight;
 use super::objects::Buffer;
 use super::objects::MAX_SOFTWARE_QUEUE;
 use super::objects::QueueKind;
-use super::objects::node_index;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -53,14 +52,14 @@ impl Session {
         (aligned && message.flags == 0 && message.length <= MAX_DMA_BUFFER).or(Status::InvalidParameter)?;
         let device = self.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
-        let (context, node, is_exempt) = (queue.context, queue.node, queue.is_exempt);
+        let (context, at, is_exempt) = (queue.context, queue.at, queue.is_exempt);
         // UMS-26: a user-mode queue takes work from its doorbell alone.
         let QueueKind::Ordinary { issued } = queue.kind else { return Err(Status::InvalidParameter.into()) };
         let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
         (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
-        self.ensure_presence(origin.context, node)?;
+        self.ensure_presence(origin.context, at)?;
         let item = self.park(origin).item;
-        let taken = &mut self.engines[node_index(node)].taken;
+        let taken = &mut self.engines[at.index()].taken;
         *taken += 1;
         let order = *taken;
         let fence_value = issued + 1;
@@ -85,22 +84,20 @@ impl Session {
         }
         self.list_context(origin.context, context);
         count(&self.counters.submissions);
-        let engine = self.engines[node_index(node)].process();
+        let engine = self.engines[at.index()].process();
         let lingers =
-            self.engines[node_index(node)].in_flight.is_empty() && engine.is_some_and(EngineProcess::listen);
-        self.fill_hw_queue(node);
-        if engine_lingers(self.engines[node_index(node)].process(), lingers) {
-            self.collect_completions(node);
+            self.engines[at.index()].in_flight.is_empty() && engine.is_some_and(EngineProcess::listen);
+        self.fill_hw_queue(at);
+        if engine_lingers(self.engines[at.index()].process(), lingers) {
+            self.collect_completions(at);
         }
         Ok(Handled::with(&Submitted { fence_value }))
     }
 
     /// Takes the results that are there.
-    pub(super) fn collect_completions(&mut self, node: NodeKind) {
-        while let Some(result) =
-            self.engines[node_index(node)].process_mut().and_then(Adapter::completed_command)
-        {
-            self.buffer_completed(node, result);
+    pub(super) fn collect_completions(&mut self, at: EngineAddress) {
+        while let Some(result) = self.engines[at.index()].process_mut().and_then(Adapter::completed_command) {
+            self.buffer_completed(at, result);
         }
     }
 
@@ -109,26 +106,26 @@ impl Session {
     pub(super) fn list_context(&mut self, of: u32, handle: Handle) {
         let Ok(device) = self.device_mut(of) else { return };
         let Some(context) = device.contexts.get_mut(handle) else { return };
-        let node = node_index(context.node);
+        let at = context.at.index();
         let may_run = !context.listed && !context.held.any() && !context.software_queue.is_empty();
         let Some(entry) = context.entry.filter(|_| may_run) else { return };
-        let suspends = self.engines[node].process().map_or(0, |process| process.suspends(entry));
-        let stale = self.engines[node].in_flight.iter().any(|flight| {
+        let suspends = self.engines[at].process().map_or(0, |process| process.suspends(entry));
+        let stale = self.engines[at].in_flight.iter().any(|flight| {
             flight.suspends != suspends
                 && flight.owner.is_some_and(|(context, buffer)| context == of && buffer.context == handle)
         });
         if stale {
             return;
         }
-        self.engines[node].run_list.push_back((of, handle));
+        self.engines[at].run_list.push_back((of, handle));
         if let Some(context) = self.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle)) {
             context.listed = true;
         }
     }
 
     /// Gives buffers to the engine while its hardware queue has room, one context after the other.
-    pub(super) fn fill_hw_queue(&mut self, node: NodeKind) {
-        let index = node_index(node);
+    pub(super) fn fill_hw_queue(&mut self, at: EngineAddress) {
+        let index = at.index();
         while (self.engines[index].in_flight.len() as u64) < HW_QUEUE_DEPTH {
             let Some((of, handle)) = self.engines[index].run_list.pop_front() else { return };
             let Ok(device) = self.device_mut(of) else { continue };
@@ -167,7 +164,7 @@ impl Session {
                     slot.in_flight.push_back(InFlight { fence_id, suspends, owner: Some((of, buffer)) })
                 }
                 Some(Err(error)) => {
-                    self.journal.line(Level::Error, format_args!("{node:?} hardware queue: {error}"));
+                    self.journal.line(Level::Error, format_args!("{at} hardware queue: {error}"));
                     self.end_item(of, buffer.ring, buffer.item);
                 }
                 None => self.end_item(of, buffer.ring, buffer.item),
@@ -176,19 +173,19 @@ impl Session {
     }
 
     /// The engine has finished a buffer (MCDM-16, MCDM-17).
-    pub(super) fn buffer_completed(&mut self, node: NodeKind, result: HwResult) {
-        let Some(flight) = self.engines[node_index(node)].in_flight.pop_front() else { return };
+    pub(super) fn buffer_completed(&mut self, at: EngineAddress, result: HwResult) {
+        let Some(flight) = self.engines[at.index()].in_flight.pop_front() else { return };
         // TDR-83: never on with a fence that cannot be.
-        if let Err(error) = self.engines[node_index(node)].fences.complete(result.fence_id) {
-            self.engines[node_index(node)].in_flight.push_front(flight);
+        if let Err(error) = self.engines[at.index()].fences.complete(result.fence_id) {
+            self.engines[at.index()].in_flight.push_front(flight);
             let text = format!("it reported a buffer that it was not given: {error}");
-            self.recover_engine(node, Reason::InvalidFence, &text, None);
+            self.recover_engine(at, Reason::InvalidFence, &text, None);
             return;
         }
         if let Some((context, buffer)) = flight.owner {
             if [HW_BLOCKED, HW_SUSPENDED].contains(&result.fault) {
-                self.buffer_handed_back(node, flight.suspends, context, buffer, &result);
-                self.fill_hw_queue(node);
+                self.buffer_handed_back(at, flight.suspends, context, buffer, &result);
+                self.fill_hw_queue(at);
                 return;
             }
             if result.fault != 0 {
@@ -198,6 +195,6 @@ impl Session {
             self.release_waiters(context, buffer.queue);
             self.list_context(context, buffer.context);
         }
-        self.fill_hw_queue(node);
+        self.fill_hw_queue(at);
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::process::GrantHandle;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::event::Event;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_protocol::engine::block::GRANT;
@@ -41,7 +41,7 @@ use super::watchdog::Watchdog;
 
 #[derive(Debug)]
 struct Member {
-    node: NodeKind,
+    at: EngineAddress,
     handle: GrantHandle,
     alarm: Arc<Alarm>,
     timeout: Option<Duration>,
@@ -101,7 +101,7 @@ impl Supervisor {
     /// An engine takes part. Where it does not yield, or gets nowhere, for `timeout`, its alarm is raised; never without.
     pub fn add(
         &self,
-        node: NodeKind,
+        at: EngineAddress,
         handle: GrantHandle,
         alarm: Arc<Alarm>,
         timeout: Option<Duration>,
@@ -110,7 +110,7 @@ impl Supervisor {
         let mut members = self.shared.lock();
         members.next += 1;
         let id = EngineId(members.next);
-        members.engines.insert(id, Member { node, handle, alarm, timeout, share });
+        members.engines.insert(id, Member { at, handle, alarm, timeout, share });
         members.new.push(id);
         drop(members);
         self.shared.event.signal();
@@ -170,7 +170,7 @@ fn run(shared: &Shared, mut turns: Turns) {
         }
         for engine in std::mem::take(&mut members.new) {
             if let Some(member) = members.engines.get(&engine) {
-                turns.add(engine, member.node, member.timeout, member.share, begun.elapsed());
+                turns.add(engine, member.at, member.timeout, member.share, begun.elapsed());
             }
         }
         for engine in std::mem::take(&mut members.changed) {

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Parameters;
@@ -69,7 +69,7 @@ struct NodeTurns {
 
 #[derive(Debug, Clone, Copy)]
 struct Member {
-    node: NodeKind,
+    node: EngineAddress,
     /// How long it may go on after it was asked to yield (TDR-11, TDR-13); for ever without.
     timeout: Option<Duration>,
     share: Share,
@@ -100,7 +100,7 @@ pub struct Turns {
     policy: Choice,
     settings: Settings,
     engines: BTreeMap<EngineId, Member>,
-    nodes: BTreeMap<NodeKind, NodeTurns>,
+    nodes: BTreeMap<EngineAddress, NodeTurns>,
 }
 
 impl Turns {
@@ -117,7 +117,7 @@ impl Turns {
     pub fn add(
         &mut self,
         engine: EngineId,
-        node: NodeKind,
+        node: EngineAddress,
         timeout: Option<Duration>,
         share: Share,
         now: Duration,

@@ -171,7 +171,7 @@ fn nonsense_in_a_global_cell_harms_nobody() {
     let mut scene = Scene::with(&["--doorbell-model", "global"]);
     let attacker = scene.attacker();
     let ring = Ring::new(&attacker);
-    let cell = attacker.page.word(device_page::global_cell(NODE_COPY)).unwrap();
+    let cell = attacker.page.word(device_page::global_cell(0, NODE_COPY)).unwrap();
     for round in 0..2000u32 {
         let value = match round % 4 {
             0 => global_value(NODE_COPY, 1000 + round),
@@ -185,7 +185,7 @@ fn nonsense_in_a_global_cell_harms_nobody() {
         }
     }
     // The cell of the other node belongs to nobody here.
-    attacker.page.word(device_page::global_cell(0)).unwrap().store(u64::MAX, Ordering::Release);
+    attacker.page.word(device_page::global_cell(0, 0)).unwrap().store(u64::MAX, Ordering::Release);
     ring.run_first(&attacker, &fill(ring.va + (64 << 10), 4096, 1));
     ring.reached(&attacker, 1);
     assert!(attacker.is_active());

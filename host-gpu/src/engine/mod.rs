@@ -14,6 +14,7 @@
 //! The execution thread makes no system call while it has work. It owns all state; the control thread only
 //! sends it commands.
 
+pub mod address;
 pub mod channel;
 pub mod commands;
 pub mod control;

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Band;
@@ -34,7 +35,7 @@ impl World {
     fn with_shares(engines: &[(EngineId, NodeKind, Share)]) -> Self {
         let mut turns = Turns::new(Choice::default(), Settings::DEFAULT_NORMAL_SHARE);
         for &(engine, node, share) in engines {
-            turns.add(engine, node, Some(TIMEOUT), share, Duration::ZERO);
+            turns.add(engine, EngineAddress::new(0, node), Some(TIMEOUT), share, Duration::ZERO);
         }
         Self {
             turns,
