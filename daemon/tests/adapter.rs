@@ -58,6 +58,7 @@ impl Bench {
             table_bytes: BYTES,
             spin_microseconds: 600_000_000,
             sandbox: true,
+            policy: "fair".to_owned(),
             vulkan_device: None,
             is_spare: false,
         };

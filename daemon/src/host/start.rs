@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Settings;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::MAX_ENGINES;
 
@@ -25,6 +27,7 @@ use crate::recovery::standing::Standing;
 use crate::session::config::Compute;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
+use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;
 use crate::vhost::counters::Counters as ShellCounters;
 use crate::vhost::device::Device;
@@ -41,6 +44,30 @@ pub struct VgpuOptions {
     pub vram_bytes: u64,
     /// TDR timeouts of its nodes, by ordinal, where they are its own.
     pub timeouts: [Option<Duration>; 2],
+    /// What it gets of each node.
+    pub share: Share,
+}
+
+impl VgpuOptions {
+    /// A vGPU like any other.
+    pub fn new(name: String, socket: PathBuf, vram_bytes: u64) -> Self {
+        Self { name, socket, vram_bytes, timeouts: [None; 2], share: Share::default() }
+    }
+}
+
+/// Who runs next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scheduling {
+    /// The policy, between vGPUs and inside of each.
+    pub policy: Choice,
+    /// Percent that NORMAL gets while FOCUS has work (PRE-68).
+    pub normal_share: u32,
+}
+
+impl Default for Scheduling {
+    fn default() -> Self {
+        Self { policy: Choice::default(), normal_share: Settings::DEFAULT_NORMAL_SHARE }
+    }
 }
 
 /// A daemon as the operator asks for it.
@@ -62,6 +89,8 @@ pub struct HostOptions {
     pub timeouts: [Duration; 2],
     /// What hangs lead to.
     pub policy: Policy,
+    /// Who runs next.
+    pub scheduling: Scheduling,
     /// Whether the next process of each engine is started ahead.
     pub spares: bool,
     /// Where reports on hangs go, if anywhere.
@@ -90,6 +119,7 @@ impl HostOptions {
             d3_after: None,
             timeouts: [Duration::from_secs(2); 2],
             policy: Policy::default(),
+            scheduling: Scheduling::default(),
             spares: false,
             state_dir: None,
             sandbox: true,
@@ -219,7 +249,8 @@ impl Host {
     /// Starts serving every vGPU.
     pub fn start(options: HostOptions) -> Result<Self, HostError> {
         check(&options)?;
-        let supervisor = Arc::new(Supervisor::start()?);
+        let Scheduling { policy, normal_share } = options.scheduling;
+        let supervisor = Arc::new(Supervisor::start(policy, normal_share)?);
         let compute = probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
         match &compute {
             Compute::Available(device) => log::info!("compute node: {device}"),
@@ -253,6 +284,9 @@ impl Host {
                 supervisor: Arc::clone(&supervisor),
                 orders: Arc::clone(&orders),
                 policy: options.policy,
+                scheduler: policy,
+                bands: Settings { normal_share, ..Settings::default() },
+                share: vgpu.share,
                 timeouts: [
                     vgpu.timeouts[0].unwrap_or(compute_timeout),
                     vgpu.timeouts[1].unwrap_or(copy_timeout),
@@ -319,7 +353,7 @@ mod tests {
     #[test]
     fn a_time_that_cannot_be_counted_is_refused() {
         let socket = PathBuf::from("a.sock");
-        let vgpu = VgpuOptions { name: "a".to_owned(), socket, vram_bytes: 64 << 20, timeouts: [None; 2] };
+        let vgpu = VgpuOptions::new("a".to_owned(), socket, 64 << 20);
         let program = Program { path: PathBuf::from("campanile"), environment: Vec::new() };
         let good = HostOptions::new(vec![vgpu], program);
         check(&good).unwrap();

@@ -7,6 +7,8 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Settings;
 
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
@@ -16,6 +18,7 @@ use crate::recovery::policy::Policy;
 use crate::recovery::reports::Clerk;
 use crate::recovery::reports::Reports;
 use crate::recovery::standing::Standing;
+use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;
 
 /// Whether the machine can compute.
@@ -60,6 +63,12 @@ pub struct Config {
     pub supervisor: Arc<Supervisor>,
     /// What the operator asks of it.
     pub orders: Arc<Orders>,
+    /// The policy of its engines.
+    pub scheduler: Choice,
+    /// The bands of its engines.
+    pub bands: Settings,
+    /// What it gets of each node.
+    pub share: Share,
     /// What hangs lead to.
     pub policy: Policy,
     /// How long work of each node, by ordinal, may stand still, or keep a node that another vGPU wants.
@@ -88,6 +97,7 @@ impl Config {
             table_bytes,
             spin_microseconds: u64::try_from(self.spin.as_micros()).unwrap_or(u64::MAX),
             sandbox: self.sandbox,
+            policy: self.scheduler.to_string(),
             vulkan_device: self.vulkan_device.clone(),
             is_spare: false,
         }

@@ -219,6 +219,6 @@ impl Session {
         // An alarm about the process before this one says nothing about this one.
         let _stale = slot.alarm().take();
         let alarm = std::sync::Arc::clone(slot.alarm());
-        slot.supervised = Some(self.config.supervisor.add(at, handle, alarm, timeout));
+        slot.supervised = Some(self.config.supervisor.add(at, handle, alarm, timeout, self.config.share));
     }
 }

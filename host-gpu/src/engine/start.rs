@@ -143,13 +143,8 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     segments.insert(SegmentId::VRAM, vram);
     segments.insert(SegmentId::FENCES, fences);
     let signals = Signals::new(Arc::clone(&shared), events.event.try_clone()?);
-    let execution = Execution::new(
-        Machine { shared, tables, segments, node, signals },
-        policy,
-        commands,
-        events,
-        spin,
-    );
+    let execution =
+        Execution::new(Machine { shared, tables, segments, node, signals }, policy, commands, events, spin);
     Ok(Ready { start, execution, commands: sender, pending, wake, compiler, device, workload })
 }
 
