@@ -78,8 +78,8 @@ impl KernelQueue {
             }
             let Some(submission) = submission(shared, self.completed) else { return Outcome::Idle };
             if must_go_back(shared, &submission) {
-                let words = [load(shared, block::HW_QUEUE_SAVED), load(shared, block::HW_QUEUE_SAVED + 8)];
-                let saved = Saved::from_words(words, self.completed).unwrap_or(submission.saved());
+                let saved = saved::read(shared, block::HW_QUEUE_SAVED, self.completed);
+                let saved = saved.unwrap_or(submission.saved());
                 return self.hand_back_suspended(shared, &submission, saved);
             }
             let Some(process) = watch.process(submission.process) else {
@@ -159,6 +159,8 @@ impl KernelQueue {
                 fault: HW_BLOCKED,
                 at: saved.at,
                 done_in_packet: saved.done_in_packet,
+                grid: saved.grid,
+                reserved: 0,
                 value: wait.map_or(0, |wait| wait.value),
             },
         );
@@ -171,6 +173,7 @@ impl KernelQueue {
                     fault: HW_BLOCKED,
                     at: behind.at,
                     done_in_packet: behind.done_in_packet,
+                    grid: behind.grid,
                     ..HwResult::default()
                 },
             ),
@@ -196,6 +199,7 @@ impl KernelQueue {
             fault: HW_SUSPENDED,
             at: saved.at,
             done_in_packet: saved.done_in_packet,
+            grid: saved.grid,
             ..HwResult::default()
         };
         self.end(shared, result)
