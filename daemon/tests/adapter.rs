@@ -57,6 +57,7 @@ impl Bench {
             vram_bytes: BYTES,
             table_bytes: BYTES,
             spin_microseconds: 600_000_000,
+            slice_microseconds: 0,
             sandbox: true,
             policy: "fair".to_owned(),
             vulkan_device: None,

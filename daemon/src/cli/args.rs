@@ -1,9 +1,11 @@
 //! What can be said on the command line.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
 use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
@@ -88,6 +90,24 @@ pub struct CtlArguments {
     pub verb: Verb,
 }
 
+/// What engines are tuned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Profile {
+    /// Throughput: slices of 2 ms, and a CPU driver uses all CPUs.
+    Default,
+    /// Latency: slices of 0.5 ms, which a CPU driver runs on one CPU, and so at less cost each.
+    Latency,
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::Latency => "latency",
+        })
+    }
+}
+
 /// Settings of engines.
 #[derive(Debug, Clone, Args)]
 pub struct EngineArguments {
@@ -107,6 +127,13 @@ pub struct EngineArguments {
     /// Microseconds that an engine polls without work before it sleeps.
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 2000)]
     pub spin: u64,
+    /// What matters more: that kernels get all of a CPU device, cut into slices of 2 ms (default), or that what is urgent
+    /// need not wait, with slices of 0.5 ms and one CPU for each kernel (latency).
+    #[arg(long, value_name = "PROFILE", value_enum, default_value_t = Profile::Default)]
+    pub profile: Profile,
+    /// Microseconds that a slice of a dispatch is to take, whatever the profile; 0 for dispatches in one piece.
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub slice: Option<u64>,
     /// Milliseconds that work may stand still, or hold a node that another vGPU wants, before its engine is reset.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 2000)]
     pub tdr_timeout: u64,
@@ -166,6 +193,14 @@ impl EngineArguments {
         Duration::from_micros(self.spin)
     }
 
+    /// How long a slice of a dispatch is to take.
+    pub fn slice(&self) -> Duration {
+        Duration::from_micros(self.slice.unwrap_or(match self.profile {
+            Profile::Default => SLICE_MICROSECONDS,
+            Profile::Latency => 500,
+        }))
+    }
+
     /// How the doorbells work.
     pub fn doorbell_modes(&self) -> DoorbellModes {
         modes(self.doorbell_model, self.notify)
@@ -205,6 +240,8 @@ impl EngineArguments {
             self.doorbell_model.to_string().into(),
             "--spin".into(),
             self.spin.to_string().into(),
+            "--profile".into(),
+            self.profile.to_string().into(),
             "--tdr-timeout".into(),
             self.tdr_timeout.to_string().into(),
             "--d3-after".into(),
@@ -228,6 +265,9 @@ impl EngineArguments {
             if let Some(timeout) = timeout {
                 arguments.extend([option.into(), timeout.to_string().into()]);
             }
+        }
+        if let Some(slice) = self.slice {
+            arguments.extend(["--slice".into(), slice.to_string().into()]);
         }
         if let Some(folder) = &self.state_dir {
             arguments.extend(["--state-dir".into(), folder.into()]);

@@ -35,6 +35,7 @@ pub fn probe_compute(program: &Program, vulkan_device: Option<String>, sandbox: 
         vram_bytes: bytes,
         table_bytes: bytes,
         spin_microseconds: 0,
+        slice_microseconds: 0,
         sandbox,
         policy: Choice::default().to_string(),
         vulkan_device,

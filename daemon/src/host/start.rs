@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Settings;
 use campanile_protocol::PAGE_SIZE;
@@ -83,6 +84,9 @@ pub struct HostOptions {
     pub doorbell_modes: DoorbellModes,
     /// How long an engine spins without work.
     pub spin: Duration,
+    /// How long a slice of a dispatch is to take, which is how long a kernel may hold up what is more urgent; zero where
+    /// dispatches run in one piece.
+    pub slice: Duration,
     /// How long all engines of a vGPU sleep before it goes to D3; never for none.
     pub d3_after: Option<Duration>,
     /// How long work of each node, by ordinal, may stand still, or keep a node that another vGPU wants.
@@ -116,6 +120,7 @@ impl HostOptions {
             doorbells: 64,
             doorbell_modes: DoorbellModes::default(),
             spin: Duration::from_millis(2),
+            slice: Duration::from_micros(SLICE_MICROSECONDS),
             d3_after: None,
             timeouts: [Duration::from_secs(2); 2],
             policy: Policy::default(),
@@ -229,7 +234,7 @@ fn check(options: &HostOptions) -> Result<(), HostError> {
         }
     }
     let times = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
-    let others = [options.policy.compile_timeout, options.policy.limit_time, options.spin];
+    let others = [options.policy.compile_timeout, options.policy.limit_time, options.spin, options.slice];
     for time in times.chain(others).chain(options.d3_after) {
         if time > MAX_TIME {
             return wrong(format!(
@@ -275,6 +280,7 @@ impl Host {
                 doorbell_modes: options.doorbell_modes,
                 notify: Arc::clone(&notify),
                 spin: options.spin,
+                slice: options.slice,
                 d3_after: options.d3_after,
                 sandbox: options.sandbox,
                 window: options.window,
@@ -361,6 +367,7 @@ mod tests {
             HostOptions { timeouts: [Duration::MAX; 2], ..good.clone() },
             HostOptions { d3_after: Some(Duration::MAX), ..good.clone() },
             HostOptions { spin: Duration::MAX, ..good.clone() },
+            HostOptions { slice: Duration::MAX, ..good.clone() },
         ] {
             assert!(check(&wrong).unwrap_err().to_string().contains("a week"));
         }

@@ -147,7 +147,7 @@ fn describe(info: &DebugInfo) -> Value {
         "hw_queue_head": buffer,
         "ring_consumed": info.ring_consumed,
         "ring_completed": info.ring_completed,
-        "put_aside_at": info.saved.map(|saved| json!({ "packet": saved.at, "byte": saved.done_in_packet })),
+        "put_aside_at": info.saved.map(|saved| json!({ "packet": saved.at, "done": saved.done_in_packet })),
         "packet_at_fault": info.launched.map(|(kernel, at)| json!({ "byte": at, "kernel": format!("{kernel:#x}") })),
         "tables": { "changed": info.watch.0, "acknowledged": info.watch.1 },
         "page_tables": { "changed": info.page_tables.0, "acknowledged": info.page_tables.1 },

@@ -47,6 +47,8 @@ pub struct Config {
     pub notify: Arc<NotifySwitch>,
     /// How long an engine spins without work before F1.
     pub spin: Duration,
+    /// How long a slice of a dispatch is to take; zero where dispatches run in one piece.
+    pub slice: Duration,
     /// How long all engines sleep before the device goes to D3; never for none.
     pub d3_after: Option<Duration>,
     /// Whether engines drop their privileges.
@@ -96,6 +98,7 @@ impl Config {
             vram_bytes: self.vram_bytes,
             table_bytes,
             spin_microseconds: u64::try_from(self.spin.as_micros()).unwrap_or(u64::MAX),
+            slice_microseconds: u64::try_from(self.slice.as_micros()).unwrap_or(u64::MAX),
             sandbox: self.sandbox,
             policy: self.scheduler.to_string(),
             vulkan_device: self.vulkan_device.clone(),

@@ -157,6 +157,8 @@ impl Session {
                 context: entry,
                 fence_index: buffer.queue.index(),
                 flags: if buffer.is_exempt { HW_EXEMPT } else { 0 },
+                grid: buffer.saved.grid,
+                reserved: 0,
             };
             let submitted = slot.process_mut().map(|process| process.submit_command(submission));
             match submitted {

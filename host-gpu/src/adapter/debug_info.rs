@@ -11,6 +11,7 @@ use campanile_protocol::handshake::grant::Phase;
 use zerocopy::FromBytes;
 
 use super::process::EngineProcess;
+use crate::engine::saved;
 
 /// The state of an engine at one moment. The engine may have written anything into its own words: these are claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub struct DebugInfo {
     pub ring_consumed: u64,
     /// The value that the queue's progress fence had reached.
     pub ring_completed: u64,
-    /// Packet and byte at which the buffer was last put aside, where it was.
+    /// Packet and byte, or thread group, at which the buffer was last put aside, where it was.
     pub saved: Option<Saved>,
     /// Handle of the kernel that it runs, and the bytes of packets before the one that started it.
     pub launched: Option<(u64, u64)>,
@@ -56,14 +57,12 @@ impl EngineProcess {
         let consumed = of_queue(block::QUEUE_CONSUMED);
         let saved = match progress.work {
             Work::Nothing => None,
-            Work::HwQueue => {
-                let words = [self.load(block::HW_QUEUE_SAVED), self.load(block::HW_QUEUE_SAVED + 8)];
-                Saved::from_words(words, completed)
+            Work::HwQueue => saved::read(&self.shared, block::HW_QUEUE_SAVED, completed),
+            Work::UserQueue(queue) if u32::from(queue) < block::MAX_QUEUES => {
+                let place = block::queue(u32::from(queue)) + block::QUEUE_SAVED;
+                saved::read(&self.shared, place, consumed)
             }
-            Work::UserQueue(_) => {
-                let words = [of_queue(block::QUEUE_SAVED), of_queue(block::QUEUE_SAVED + 8)];
-                Saved::from_words(words, consumed)
-            }
+            Work::UserQueue(_) => None,
         };
         DebugInfo {
             progress,

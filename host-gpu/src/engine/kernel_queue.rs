@@ -183,6 +183,8 @@ impl KernelQueue {
                 fault: HW_BLOCKED,
                 at: saved.at,
                 done_in_packet: saved.done_in_packet,
+                grid: saved.grid,
+                reserved: 0,
                 value: wait.map_or(0, |wait| wait.value),
             },
         );
@@ -195,6 +197,7 @@ impl KernelQueue {
                     fault: HW_BLOCKED,
                     at: behind.at,
                     done_in_packet: behind.done_in_packet,
+                    grid: behind.grid,
                     ..HwResult::default()
                 },
             ),
@@ -233,8 +236,7 @@ impl KernelQueue {
 
 /// How far the `count`-th buffer is, which no process has begun, or not this one.
 fn saved_of(shared: &Mapping, count: u64, submission: &HwSubmission) -> Saved {
-    let words = [load(shared, block::HW_QUEUE_SAVED), load(shared, block::HW_QUEUE_SAVED + 8)];
-    Saved::from_words(words, count).unwrap_or(submission.saved())
+    saved::read(shared, block::HW_QUEUE_SAVED, count).unwrap_or(submission.saved())
 }
 
 /// Not done, for a reason that is not its own: the daemon will hand it over again.
@@ -244,6 +246,7 @@ fn handed_back(submission: &HwSubmission, reason: u32, saved: Saved) -> HwResult
         fault: reason,
         at: saved.at,
         done_in_packet: saved.done_in_packet,
+        grid: saved.grid,
         ..HwResult::default()
     }
 }

@@ -156,7 +156,8 @@ fn open_compute(start: &Start, shared: &Arc<Mapping>) -> Result<(Node, Compiler,
     let info = driver.info().clone();
     let sanitizer = Sanitizer::start().map_err(|e| refused(&e))?;
     let compiler = Compiler { sanitizer, pipelines: driver.compiler() };
-    Ok((Node::Compute(Box::new(ComputeNode::new(driver, Arc::clone(shared)))), compiler, info))
+    let slice = Duration::from_micros(start.slice_microseconds);
+    Ok((Node::Compute(Box::new(ComputeNode::new(driver, Arc::clone(shared), slice))), compiler, info))
 }
 
 impl Ready {

@@ -3,7 +3,7 @@
 //! ```text
 //!   Source ──bounded──▶ parse ──▶ limits ──▶ validate ──▶ one entry ──▶ reflect ──▶ write ──▶ Kernel
 //!  (claim)  source.rs   └───────────── naga, translate.rs ─────────────┘ interface.rs  │   (trusted)
-//!                              limits.rs, memory.rs: ours                     SPIR-V 1.3, checks added
+//!                              limits.rs, memory.rs, grid.rs: ours            SPIR-V 1.3, checks added
 //!
 //!   caller ──Source──▶ [ kernel-sanitizer thread: big stack, panics caught ] ──Result<Kernel, KernelError>──▶ caller
 //! ```
@@ -18,9 +18,12 @@
 //! - naga panics on about 0.3 % of mutated modules and can exhaust a stack. The first becomes
 //!   [`error::KernelError::Crashed`]; the second ends the process, which is the engine's sandbox: an engine
 //!   fault of that guest. Do not call this in the daemon.
+//! - A kernel that asks for the number of workgroups is told that of the whole grid, also where a dispatch runs in
+//!   slices: `grid.rs` has it read them from memory.
 //! - A loop without end is legal: ending it is the business of slicing and TDR.
 
 pub mod error;
+mod grid;
 mod interface;
 mod limits;
 mod memory;

@@ -6,6 +6,13 @@ pub const ENTRY: &str = "main";
 /// How many buffers a kernel may bind: binding numbers are below this.
 pub const BINDING_LIMIT: u32 = 16;
 
+/// Where a kernel that asks for the number of workgroups reads it: three words that the driver binds. No guest can have
+/// a buffer there.
+pub const GRID_BINDING: u32 = BINDING_LIMIT;
+
+/// Bytes of those three words.
+pub const GRID_BYTES: u64 = 12;
+
 /// How many bytes of constants (`var<immediate>`, push constants) a kernel may take: what every Vulkan device
 /// has (`maxPushConstantsSize` ≥ 128).
 pub const CONSTANTS_LIMIT: u32 = 128;
@@ -59,8 +66,8 @@ pub struct Kernel {
     pub constants: u32,
     /// Bytes of workgroup memory.
     pub workgroup_memory: u32,
-    /// Whether it asks for the number of workgroups. A slice of a dispatch reports its own count, not the
-    /// whole grid's, so such a kernel must run unsliced.
+    /// Whether it asks for the number of workgroups. The device would report that of a slice, so the kernel reads that of
+    /// the whole grid at [`GRID_BINDING`], which is not one of `bindings`.
     pub uses_num_workgroups: bool,
     /// Who checks its buffer indices.
     pub buffer_checks: BufferChecks,

@@ -1,5 +1,7 @@
 //! Source → naga module → SPIR-V, in order of increasing trust.
 
+use std::borrow::Cow;
+
 use naga::back::pipeline_constants::process_overrides;
 use naga::back::spv;
 use naga::compact::KeepUnused;
@@ -14,6 +16,7 @@ use naga::valid::Validator;
 
 use crate::kernel::error::Diagnostic;
 use crate::kernel::error::KernelError;
+use crate::kernel::grid;
 use crate::kernel::interface::Interface;
 use crate::kernel::limits;
 use crate::kernel::memory;
@@ -40,6 +43,14 @@ pub(super) fn translate(source: &Source) -> Result<Kernel, KernelError> {
     limits::check_cost(&module, &info)?;
     let workgroup_memory = memory::check(&module, &info)?;
     let interface = Interface::of(&module)?;
+    let (module, info) = if interface.uses_num_workgroups {
+        let mut module = module.into_owned();
+        grid::read_from_memory(&mut module)?;
+        let info = validate(&module, None)?;
+        (Cow::Owned(module), Cow::Owned(info))
+    } else {
+        (module, info)
+    };
     let (spirv, buffer_checks) = write(&module, &info).map_err(|e| unsupported(&e))?;
     Ok(Kernel {
         spirv,

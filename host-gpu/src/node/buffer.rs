@@ -9,6 +9,7 @@ use campanile_protocol::packet::MAX_DMA_BUFFER;
 
 use super::clock;
 use super::compute::ComputeNode;
+use super::compute::Part;
 use super::packet;
 use super::packet::Packet;
 use super::signal::Signal;
@@ -46,6 +47,8 @@ pub struct Buffer {
     bytes: Vec<u8>,
     at: usize,
     done_in_packet: u64,
+    /// Of a dispatch that is done in part and whose grid was read from memory.
+    grid: [u32; 3],
 }
 
 impl Buffer {
@@ -56,19 +59,21 @@ impl Buffer {
         }
         let mut bytes = vec![0; length as usize];
         space.read(address, &mut bytes)?;
-        Ok(Self { bytes, at: 0, done_in_packet: 0 })
+        Ok(Self { bytes, at: 0, done_in_packet: 0, grid: [0; 3] })
     }
 
-    /// How far it is, between two packets or two chunks.
+    /// How far it is, between two packets, two chunks or two slices.
     pub fn save(&self) -> Saved {
         // No buffer is longer than its maximum.
-        Saved { at: u32::try_from(self.at).unwrap_or(u32::MAX), done_in_packet: self.done_in_packet }
+        let at = u32::try_from(self.at).unwrap_or(u32::MAX);
+        Saved { at, done_in_packet: self.done_in_packet, grid: self.grid }
     }
 
     /// Goes on from what another process of this engine saved.
     pub fn restore(mut self, saved: Saved) -> Result<Self, Stop> {
         self.at = saved.at as usize;
         self.done_in_packet = saved.done_in_packet;
+        self.grid = saved.grid;
         if self.at > self.bytes.len() { Err(Stop::fault(Fault::PacketSize)) } else { Ok(self) }
     }
 
@@ -150,7 +155,14 @@ impl Buffer {
                 }
                 Packet::Dispatch(launch) => match node {
                     Node::Copy => return Err(Stop::fault(Fault::NotOnThisNode)),
-                    Node::Compute(compute) => compute.launch(space, self.at, &launch)?,
+                    Node::Compute(compute) => {
+                        let mut part = Part { done: self.done_in_packet, grid: self.grid };
+                        let ended = compute.launch(space, self.at, &launch, &mut part, should_pause);
+                        (self.done_in_packet, self.grid) = (part.done, part.grid);
+                        if !ended? {
+                            return Ok(Step::Paused);
+                        }
+                    }
                 },
                 Packet::Signal(fence) => {
                     finish(node)?;
@@ -174,7 +186,7 @@ impl Buffer {
                 }
             }
             self.at += size;
-            self.done_in_packet = 0;
+            (self.done_in_packet, self.grid) = (0, [0; 3]);
             if self.at < self.bytes.len() && should_pause() {
                 return Ok(Step::Paused);
             }

@@ -6,13 +6,15 @@
 //!   a run ends:  Done · Blocked (fence not there yet) · Paused (told to stop at a boundary) · Fault
 //! ```
 //!
-//! A buffer keeps its place, so one that was paused or blocked goes on where it stopped. Every address is
-//! resolved when its packet, or its chunk, runs.
+//! A buffer keeps its place, so one that was paused or blocked goes on where it stopped: between two packets, two chunks
+//! of a copy or fill, or two slices of a dispatch (PRE-16). Every address is resolved when its packet, or its chunk, runs.
 
 pub mod buffer;
 pub mod clock;
 pub mod compute;
+pub mod pace;
 pub mod packet;
 pub mod signal;
+pub mod slices;
 pub mod space;
 pub mod transfer;

@@ -5,17 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
-use crate::kernel::program::BINDING_LIMIT;
+use crate::kernel::program::GRID_BINDING;
+use crate::kernel::program::GRID_BYTES;
 use crate::kernel::program::Kernel;
+use crate::memory::mapping::Access;
+use crate::memory::mapping::Mapping;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::import::HostRange;
 use crate::vulkan::import::Import;
+use crate::vulkan::info::ImportMethod;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
 use crate::vulkan::info::Limits;
 use crate::vulkan::options::Options;
 use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::pipeline::Pipeline;
+use crate::vulkan::pipeline::anonymous;
 use crate::vulkan::raw::commands::Place;
 use crate::vulkan::raw::commands::Slot;
 use crate::vulkan::raw::commands::Work;
@@ -27,6 +32,7 @@ use crate::vulkan::raw::program::Layout;
 use crate::vulkan::request;
 use crate::vulkan::request::Bound;
 use crate::vulkan::request::DispatchError;
+use crate::vulkan::request::Slice;
 
 /// Dispatches in flight. A third gains nothing and doubles what a preemption has to wait for.
 pub const IN_FLIGHT: usize = 2;
@@ -48,9 +54,45 @@ pub struct Driver {
     slots: Vec<Slot>,
     timeline: Arc<Timeline>,
     submitted: u64,
+    grids: Grids,
     /// Kept to be filled again, never read across calls.
     places: Vec<Place>,
     gpu: Arc<Gpu>,
+}
+
+/// Memory that tells kernels the grid: a record for each slot, which is written while nothing runs in it.
+struct Grids {
+    mapping: Arc<Mapping>,
+    memory: Import,
+    stride: u64,
+}
+
+impl Grids {
+    fn new(gpu: &Arc<Gpu>, method: ImportMethod) -> Result<Self, VulkanError> {
+        let Limits { binding_alignment, import_alignment, .. } = gpu.limits;
+        let stride = GRID_BYTES.next_multiple_of(binding_alignment.max(4));
+        let length = (stride * IN_FLIGHT as u64).next_multiple_of(import_alignment.max(4096));
+        let mapping = anonymous(length)?;
+        let memory = Import::new(gpu, method, &HostRange::whole(&mapping, Access::ReadWrite))?;
+        Ok(Self { mapping, memory, stride })
+    }
+
+    /// Has the kernel that runs next in slot `index` told this grid.
+    fn tell(&self, index: usize, grid: [u32; 3]) -> Result<Place, VulkanError> {
+        let offset = index as u64 * self.stride;
+        let record = self.mapping.slice(offset, GRID_BYTES);
+        let place = record.and_then(|record| {
+            let [x, y, z] = grid.map(u32::to_ne_bytes);
+            record.copy_from(&[x, y, z].concat());
+            let (buffer, offset) = self.memory.window(offset, GRID_BYTES)?;
+            Some(Place { binding: GRID_BINDING, buffer: Arc::clone(buffer), offset, length: GRID_BYTES })
+        });
+        place.ok_or_else(|| VulkanError::Import {
+            length: GRID_BYTES,
+            offset,
+            reason: "it has no record for this dispatch".to_owned(),
+        })
+    }
 }
 
 impl Driver {
@@ -63,9 +105,10 @@ impl Driver {
         let timeline = Arc::new(Timeline::new(&gpu)?);
         let slots = (0..IN_FLIGHT).map(|_| Slot::new(&layout, &timeline)).collect::<Result<_, _>>()?;
         let compiler = Compiler::new(&gpu, &layout, candidate.info.import)?;
-        let places = Vec::with_capacity(BINDING_LIMIT as usize);
+        let grids = Grids::new(&gpu, candidate.info.import)?;
+        let places = Vec::with_capacity(GRID_BINDING as usize + 1);
         let (info, spin) = (candidate.info, options.spin);
-        Ok(Self { info, spin, compiler, slots, timeline, submitted: 0, places, gpu })
+        Ok(Self { info, spin, compiler, slots, timeline, submitted: 0, grids, places, gpu })
     }
 
     /// What was opened.
@@ -98,25 +141,24 @@ impl Driver {
         self.compiler.pipeline(kernel)
     }
 
-    /// Starts the workgroups `base .. base + groups` of a grid. A grid without a group is done at once.
+    /// Starts the workgroups of a slice. One without a group is done at once.
     pub fn dispatch(
         &mut self,
         pipeline: &Pipeline,
         bounds: &[Bound<'_>],
         constants: &[u8],
-        base: [u32; 3],
-        groups: [u32; 3],
+        slice: &Slice,
     ) -> Result<Ticket, DispatchError> {
         if !pipeline.is_of(&self.gpu) {
             return Err(DispatchError::Foreign);
         }
-        request::check_grid(&self.gpu.limits, base, groups)?;
+        request::check_slice(&self.gpu.limits, slice)?;
         if u32::try_from(constants.len()) != Ok(pipeline.constants()) {
             let (given, wanted) = (constants.len(), pipeline.constants());
             return Err(DispatchError::Constants { given, wanted });
         }
         request::place(&self.gpu, pipeline, bounds, &mut self.places)?;
-        if groups.contains(&0) {
+        if slice.count() == 0 {
             return Ok(Ticket { value: 0 });
         }
 
@@ -127,6 +169,10 @@ impl Driver {
         let free = self.slots.get_mut(index).filter(|_| value - reached <= count);
         let slot = free.ok_or(DispatchError::Busy)?;
         slot.retire(reached);
+        if pipeline.uses_num_workgroups() {
+            self.places.push(self.grids.tell(index, slice.grid)?);
+        }
+        let Slice { base, groups, .. } = *slice;
         let work = Work { program: pipeline.program(), places: &self.places, constants, base, groups };
         slot.run(&work, value)?;
         self.submitted = value;
@@ -141,6 +187,14 @@ impl Driver {
     /// Waits until the dispatch is done: looks for a while, then sleeps. For ever, if the kernel never ends.
     pub fn wait(&mut self, ticket: Ticket) -> Result<(), VulkanError> {
         if !self.look_for(&ticket)? {
+            self.timeline.wait(ticket.value, None)?;
+        }
+        self.retire()
+    }
+
+    /// Waits like [`Driver::wait`] but sleeps at once: for work that takes long, and where nobody waits for the end.
+    pub fn sleep(&mut self, ticket: Ticket) -> Result<(), VulkanError> {
+        if !self.is_done(&ticket)? {
             self.timeline.wait(ticket.value, None)?;
         }
         self.retire()

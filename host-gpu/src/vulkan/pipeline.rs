@@ -9,6 +9,7 @@ use rustix::fs::MemfdFlags;
 use rustix::fs::memfd_create;
 
 use crate::kernel::program::Binding;
+use crate::kernel::program::GRID_BINDING;
 use crate::kernel::program::Kernel;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
@@ -45,7 +46,7 @@ impl Pipeline {
         self.constants
     }
 
-    /// Whether a slice of a dispatch would show: such a kernel must run in one piece.
+    /// Whether it must be told the grid that its slices are of.
     pub fn uses_num_workgroups(&self) -> bool {
         self.uses_num_workgroups
     }
@@ -108,16 +109,13 @@ impl Compiler {
         let Shared { gpu, layout, scratch, warm_up } = &*self.shared;
         check_size(&gpu.limits, kernel)?;
         let program = Program::new(layout, kernel)?;
-        let at = |binding: &Binding| {
+        let at = |binding: u32| {
             let (buffer, offset) = scratch.window(0, scratch.len())?;
-            Some(Place {
-                binding: binding.binding,
-                buffer: Arc::clone(buffer),
-                offset,
-                length: scratch.len(),
-            })
+            Some(Place { binding, buffer: Arc::clone(buffer), offset, length: scratch.len() })
         };
-        let places: Vec<Place> = kernel.bindings.iter().filter_map(at).collect();
+        let grid = kernel.uses_num_workgroups.then_some(GRID_BINDING);
+        let bindings = kernel.bindings.iter().map(|binding| binding.binding).chain(grid);
+        let places: Vec<Place> = bindings.filter_map(at).collect();
         let constants = vec![0; usize::try_from(kernel.constants).unwrap_or_default()];
         let work =
             Work { program: &program, places: &places, constants: &constants, base: [0; 3], groups: [0; 3] };

@@ -25,11 +25,34 @@ pub struct Bound<'a> {
     pub length: u64,
 }
 
+/// Workgroups of a grid: a box of them, or all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// The whole grid, which is what the kernel is told.
+    pub grid: [u32; 3],
+    /// First workgroup in x, y, z.
+    pub base: [u32; 3],
+    /// Workgroups from there in x, y, z.
+    pub groups: [u32; 3],
+}
+
+impl Slice {
+    /// All of a grid.
+    pub const fn whole(grid: [u32; 3]) -> Self {
+        Self { grid, base: [0; 3], groups: grid }
+    }
+
+    /// How many workgroups it has.
+    pub fn count(&self) -> u64 {
+        self.groups.iter().fold(1, |count, side| count.saturating_mul(u64::from(*side)))
+    }
+}
+
 /// Why a dispatch was refused, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DispatchError {
-    /// Base and groups leave the grid that the device can count.
-    #[error("{base} + {groups} workgroups in dimension {dimension}, the device counts to {limit}")]
+    /// Base and groups leave the grid, or what the device can count.
+    #[error("{base} + {groups} workgroups in dimension {dimension}, there are {limit}")]
     TooManyGroups {
         /// 0, 1 or 2.
         dimension: usize,
@@ -121,13 +144,17 @@ pub enum DispatchError {
     Vulkan(#[from] VulkanError),
 }
 
-/// Checks base and size of a grid against what the device counts to.
-pub(super) fn check_grid(limits: &Limits, base: [u32; 3], groups: [u32; 3]) -> Result<(), DispatchError> {
+/// Checks a grid against what the device counts to, and a slice against its grid.
+pub(super) fn check_slice(limits: &Limits, slice: &Slice) -> Result<(), DispatchError> {
     for dimension in 0..3 {
-        let (base, groups, limit) = (base[dimension], groups[dimension], limits.groups[dimension]);
+        let (grid, limit) = (slice.grid[dimension], limits.groups[dimension]);
+        if grid > limit {
+            return Err(DispatchError::TooManyGroups { dimension, base: 0, groups: grid, limit });
+        }
+        let (base, groups) = (slice.base[dimension], slice.groups[dimension]);
         // A base at the limit is refused even with nothing after it, as Vulkan demands.
-        if base >= limit || groups > limit - base {
-            return Err(DispatchError::TooManyGroups { dimension, base, groups, limit });
+        if base >= limit || groups > grid.saturating_sub(base) {
+            return Err(DispatchError::TooManyGroups { dimension, base, groups, limit: grid });
         }
     }
     Ok(())

@@ -21,6 +21,7 @@ use crate::vulkan::pipeline::Pipeline;
 use crate::vulkan::pipeline::anonymous;
 use crate::vulkan::request::Bound;
 use crate::vulkan::request::DispatchError;
+use crate::vulkan::request::Slice;
 
 /// More than the 65,535 of the fault, in one loop and in two together.
 const ONE_LOOP: u32 = 70_000;
@@ -197,11 +198,12 @@ impl<'a> Bench<'a> {
             .iter()
             .map(|&(binding, offset, length)| Bound { binding, memory, offset, length })
             .collect();
-        let ticket =
-            self.driver.dispatch(pipeline, &bounds, constants, [0; 3], [1; 3]).map_err(|e| match e {
+        let ticket = self.driver.dispatch(pipeline, &bounds, constants, &Slice::whole([1; 3])).map_err(
+            |e| match e {
                 DispatchError::Vulkan(e) => e,
                 refused => VulkanError::SelfTest { reason: refused.to_string() },
-            })?;
+            },
+        )?;
         self.driver.wait(ticket)
     }
 

@@ -17,6 +17,7 @@ use campanile_host_gpu::vulkan::import::Import;
 use campanile_host_gpu::vulkan::options::Options;
 use campanile_host_gpu::vulkan::pipeline::Pipeline;
 use campanile_host_gpu::vulkan::request::Bound;
+use campanile_host_gpu::vulkan::request::Slice;
 
 /// Runs the test `body` on the driver that the caller or ci/setup chose.
 ///
@@ -86,7 +87,7 @@ pub(crate) fn run(
     constants: &[u8],
     groups: [u32; 3],
 ) {
-    let ticket = driver.dispatch(pipeline, bounds, constants, [0; 3], groups).expect("dispatch");
+    let ticket = driver.dispatch(pipeline, bounds, constants, &Slice::whole(groups)).expect("dispatch");
     driver.wait(ticket).expect("wait");
 }
 

@@ -11,6 +11,7 @@ use campanile_host_gpu::vulkan::import::Import;
 use campanile_host_gpu::vulkan::pipeline::Compiler;
 use campanile_host_gpu::vulkan::pipeline::Pipeline;
 use campanile_host_gpu::vulkan::request::DispatchError;
+use campanile_host_gpu::vulkan::request::Slice;
 
 use crate::bench::bind;
 use crate::bench::memory;
@@ -30,7 +31,7 @@ fn a_third_dispatch_is_busy_until_the_first_is_done() {
         let (import, _) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, SPIN);
         let bounds = [bind(0, &import, 0, 4)];
-        let ask = |driver: &mut Driver| driver.dispatch(&kernel, &bounds, &LONG, [0; 3], [1; 3]);
+        let ask = |driver: &mut Driver| driver.dispatch(&kernel, &bounds, &LONG, &Slice::whole([1; 3]));
         let first = ask(&mut driver).unwrap();
         let second = ask(&mut driver).unwrap();
         assert!(!driver.is_done(&second).unwrap());
@@ -51,7 +52,8 @@ fn dispatches_see_what_earlier_ones_wrote() {
         let bounds = [bind(0, &import, 0, 4)];
         let mut last = None;
         for _ in 0..10 {
-            let ticket = driver.dispatch(&kernel, &bounds, &1_u32.to_ne_bytes(), [0; 3], [1; 3]).unwrap();
+            let ticket =
+                driver.dispatch(&kernel, &bounds, &1_u32.to_ne_bytes(), &Slice::whole([1; 3])).unwrap();
             if let Some(before) = last.replace(ticket) {
                 driver.wait(before).unwrap();
             }
@@ -67,7 +69,8 @@ fn a_bounded_wait_ends_before_the_work_does() {
     with_driver(|mut driver: Driver| {
         let (import, _) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, SPIN);
-        let ticket = driver.dispatch(&kernel, &[bind(0, &import, 0, 4)], &LONG, [0; 3], [1; 3]).unwrap();
+        let ticket =
+            driver.dispatch(&kernel, &[bind(0, &import, 0, 4)], &LONG, &Slice::whole([1; 3])).unwrap();
         assert!(!driver.wait_for(&ticket, Duration::from_millis(1)).unwrap());
         assert!(driver.wait_for(&ticket, Duration::from_secs(60)).unwrap());
     });
@@ -79,8 +82,9 @@ fn a_grid_without_groups_is_done_at_once() {
         let (import, seen) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, STAMP);
         for groups in [[0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 0]] {
-            let ticket =
-                driver.dispatch(&kernel, &[bind(0, &import, 0, 256)], &[9; 4], [0; 3], groups).unwrap();
+            let ticket = driver
+                .dispatch(&kernel, &[bind(0, &import, 0, 256)], &[9; 4], &Slice::whole(groups))
+                .unwrap();
             assert!(driver.is_done(&ticket).unwrap());
             driver.wait(ticket).unwrap();
         }
@@ -93,13 +97,15 @@ fn what_work_in_flight_uses_may_be_dropped() {
     with_driver(|mut driver: Driver| {
         let (import, seen) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, SPIN);
-        let ticket = driver.dispatch(&kernel, &[bind(0, &import, 0, 4)], &LONG, [0; 3], [1; 3]).unwrap();
+        let ticket =
+            driver.dispatch(&kernel, &[bind(0, &import, 0, 4)], &LONG, &Slice::whole([1; 3])).unwrap();
         drop((import, kernel));
         driver.wait(ticket).unwrap();
         assert_ne!(word(&seen, 0), 0);
         // And the driver itself, with work in flight.
         let (import, kernel) = (memory(&driver, 0x1000).0, pipeline(&driver, SPIN));
-        let _ticket = driver.dispatch(&kernel, &[bind(0, &import, 0, 4)], &LONG, [0; 3], [1; 3]).unwrap();
+        let _ticket =
+            driver.dispatch(&kernel, &[bind(0, &import, 0, 4)], &LONG, &Slice::whole([1; 3])).unwrap();
         drop(driver);
     });
 }
@@ -150,7 +156,7 @@ fn measure_round_trips() {
             println!("{label}: median {:?}, p99 {:?}", times[2500], times[4950]);
         };
         let dispatch =
-            |driver: &mut Driver| driver.dispatch(&kernel, &bounds, &[0; 4], [0; 3], [1; 3]).unwrap();
+            |driver: &mut Driver| driver.dispatch(&kernel, &bounds, &[0; 4], &Slice::whole([1; 3])).unwrap();
         median("dispatch and wait", &mut |driver| {
             let ticket = dispatch(driver);
             driver.wait(ticket).unwrap();
@@ -162,7 +168,7 @@ fn measure_round_trips() {
             }
         });
         median("dispatch without groups", &mut |driver| {
-            let _ticket = driver.dispatch(&kernel, &bounds, &[0; 4], [0; 3], [0; 3]).unwrap();
+            let _ticket = driver.dispatch(&kernel, &bounds, &[0; 4], &Slice::whole([0; 3])).unwrap();
         });
     });
 }

@@ -6,6 +6,7 @@ use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::error::VulkanError;
 use campanile_host_gpu::vulkan::options::Options;
 use campanile_host_gpu::vulkan::request::DispatchError;
+use campanile_host_gpu::vulkan::request::Slice;
 
 use crate::bench::bind;
 use crate::bench::memory;
@@ -26,11 +27,20 @@ fn grids_beyond_the_device_are_refused_in_each_dimension() {
             for (base, groups) in
                 [(0, limits[dimension] + 1), (limits[dimension], 0), (5, limits[dimension] - 4)]
             {
-                let (mut bases, mut grid) = ([0; 3], [1; 3]);
-                (bases[dimension], grid[dimension]) = (base, groups);
-                let refused = driver.dispatch(&kernel, &[bind(0, &import, 0, 256)], &[0; 4], bases, grid);
-                let seen = matches!(refused, Err(DispatchError::TooManyGroups { dimension: d, .. }) if d == dimension);
-                assert!(seen, "{refused:?}");
+                let (mut bases, mut sides) = ([0; 3], [1; 3]);
+                (bases[dimension], sides[dimension]) = (base, groups);
+                let mut ask = |slice: Slice| {
+                    let refused = driver.dispatch(&kernel, &[bind(0, &import, 0, 256)], &[0; 4], &slice);
+                    let seen = matches!(refused, Err(DispatchError::TooManyGroups { dimension: d, .. }) if d == dimension);
+                    assert!(seen, "{refused:?}");
+                };
+                ask(Slice { grid: limits, base: bases, groups: sides });
+                let mut grid = [1; 3];
+                grid[dimension] = limits[dimension] + 1;
+                ask(Slice { grid, base: [0; 3], groups: [1; 3] });
+                grid[dimension] = 5;
+                (bases[dimension], sides[dimension]) = (3, 3);
+                ask(Slice { grid, base: bases, groups: sides });
             }
         }
     });
@@ -43,7 +53,8 @@ fn the_last_group_of_the_device_is_reached_by_its_base() {
         let kernel = pipeline(&driver, STAMP);
         let last = driver.limits().groups[0].min(65535) - 1;
         let bounds = [bind(0, &import, 0, 0x1000000)];
-        let ticket = driver.dispatch(&kernel, &bounds, &[0; 4], [last, 0, 0], [1; 3]).unwrap();
+        let slice = Slice { grid: [last + 1, 1, 1], base: [last, 0, 0], groups: [1; 3] };
+        let ticket = driver.dispatch(&kernel, &bounds, &[0; 4], &slice).unwrap();
         driver.wait(ticket).unwrap();
         assert_eq!(word(&seen, u64::from(last) * 64 + 63), last * 64 + 63);
         assert_eq!(word(&seen, u64::from(last) * 64 - 1), 0);
@@ -56,7 +67,8 @@ fn bindings_must_be_those_of_the_kernel_each_once() {
         let (import, _) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, SAXPY);
         let (x, y) = (bind(0, &import, 0, 256), bind(1, &import, 256, 256));
-        let mut ask = |bounds: &[_]| driver.dispatch(&kernel, bounds, &[0; 4], [0; 3], [1; 3]).unwrap_err();
+        let mut ask =
+            |bounds: &[_]| driver.dispatch(&kernel, bounds, &[0; 4], &Slice::whole([1; 3])).unwrap_err();
         assert!(matches!(ask(&[x]), DispatchError::Missing { binding: 1 }));
         assert!(matches!(ask(&[x, y, x]), DispatchError::Twice { binding: 0 }));
         assert!(matches!(ask(&[x, y, bind(2, &import, 0, 4)]), DispatchError::Unknown { binding: 2 }));
@@ -71,7 +83,7 @@ fn ranges_must_be_long_enough_aligned_and_inside() {
         let longest = driver.limits().binding_length;
         let mut ask = |offset: u64, length: u64| {
             let bounds = [bind(0, &import, offset, length)];
-            driver.dispatch(&kernel, &bounds, &[0; 4], [0; 3], [1; 3]).unwrap_err()
+            driver.dispatch(&kernel, &bounds, &[0; 4], &Slice::whole([1; 3])).unwrap_err()
         };
         assert!(matches!(ask(0, 0), DispatchError::Length { least: 4, .. }));
         assert!(matches!(ask(0, longest + 4), DispatchError::Length { .. }));
@@ -89,7 +101,8 @@ fn constants_must_have_the_length_that_the_kernel_declares() {
         let (import, _) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, STAMP);
         for constants in [[0_u8; 8].as_slice(), &[0; 3], &[]] {
-            let refused = driver.dispatch(&kernel, &[bind(0, &import, 0, 256)], constants, [0; 3], [1; 3]);
+            let refused =
+                driver.dispatch(&kernel, &[bind(0, &import, 0, 256)], constants, &Slice::whole([1; 3]));
             assert!(matches!(refused, Err(DispatchError::Constants { wanted: 4, .. })));
         }
     });
@@ -102,7 +115,7 @@ fn objects_of_another_driver_are_refused() {
         let (import, foreign) = (memory(&driver, 0x1000).0, memory(&other, 0x1000).0);
         let (own, strange) = (pipeline(&driver, STAMP), pipeline(&other, STAMP));
         for (kernel, memory) in [(&strange, &import), (&own, &foreign)] {
-            let refused = driver.dispatch(kernel, &[bind(0, memory, 0, 256)], &[0; 4], [0; 3], [1; 3]);
+            let refused = driver.dispatch(kernel, &[bind(0, memory, 0, 256)], &[0; 4], &Slice::whole([1; 3]));
             assert!(matches!(refused, Err(DispatchError::Foreign)));
         }
     });
@@ -114,7 +127,7 @@ fn refusals_leave_the_driver_usable() {
         let (import, seen) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, STAMP);
         for _ in 0..5 {
-            assert!(driver.dispatch(&kernel, &[], &[0; 4], [0; 3], [1; 3]).is_err());
+            assert!(driver.dispatch(&kernel, &[], &[0; 4], &Slice::whole([1; 3])).is_err());
         }
         run(&mut driver, &kernel, &[bind(0, &import, 0, 0x1000)], &3_u32.to_ne_bytes(), [16, 1, 1]);
         assert_eq!(word(&seen, 1023), 1026);

@@ -5,6 +5,7 @@ use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::error::VulkanError;
 use campanile_host_gpu::vulkan::import::HostRange;
 use campanile_host_gpu::vulkan::request::DispatchError;
+use campanile_host_gpu::vulkan::request::Slice;
 
 use crate::bench::bind;
 use crate::bench::map;
@@ -77,7 +78,7 @@ fn read_only_memory_is_read_and_not_written() {
         let (writable, seen) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, SAXPY);
         let swapped = [bind(1, &readable, 0, 256), bind(0, &writable, 0, 256)];
-        let refused = driver.dispatch(&kernel, &swapped, &[0; 4], [0; 3], [1; 3]);
+        let refused = driver.dispatch(&kernel, &swapped, &[0; 4], &Slice::whole([1; 3]));
         assert!(matches!(refused, Err(DispatchError::ReadOnly { binding: 1 })));
         let right = [bind(0, &readable, 0, 256), bind(1, &writable, 0, 256)];
         run(&mut driver, &kernel, &right, &1.0_f32.to_ne_bytes(), [1; 3]);

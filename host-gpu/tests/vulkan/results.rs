@@ -1,6 +1,7 @@
 //! What kernels compute.
 
 use campanile_host_gpu::vulkan::driver::Driver;
+use campanile_host_gpu::vulkan::request::Slice;
 
 use crate::bench::bind;
 use crate::bench::memory;
@@ -76,8 +77,8 @@ fn slices_of_a_grid_write_what_the_whole_grid_writes() {
         let sliced = [bind(0, &import, IMAGE, IMAGE)];
         let mut before = None;
         for row in (0..128).step_by(5) {
-            let groups = [128, 5.min(128 - row), 1];
-            let ticket = driver.dispatch(&kernel, &sliced, &view(), [0, row, 0], groups).unwrap();
+            let slice = Slice { grid: [128, 128, 1], base: [0, row, 0], groups: [128, 5.min(128 - row), 1] };
+            let ticket = driver.dispatch(&kernel, &sliced, &view(), &slice).unwrap();
             if let Some(before) = before.replace(ticket) {
                 driver.wait(before).unwrap();
             }

@@ -57,7 +57,7 @@ pub const FOUND_BY_LOOK: u64 = 0xe40;
 pub const HW_QUEUE: u64 = 0x400;
 /// Processes that were ever in the table, by index: one past the highest; the two behind it say so of queues and of
 /// doorbell slots. Daemon, before the watch sequence; the engine looks no further. They only rise.
-pub const USED_PROCESSES: u64 = 0x500;
+pub const USED_PROCESSES: u64 = 0x600;
 /// See [`USED_PROCESSES`].
 pub const USED_QUEUES: u64 = USED_PROCESSES + 8;
 /// See [`USED_PROCESSES`].
@@ -76,8 +76,8 @@ pub const PROCESS_BYTES: u64 = 64;
 pub const QUEUES: u64 = PROCESSES + MAX_PROCESSES as u64 * PROCESS_BYTES;
 /// User-mode queues that an engine can serve.
 pub const MAX_QUEUES: u32 = 1024;
-/// Bytes of a queue entry: 128 of the daemon's, a line for MonitoredValue, a line of the engine's.
-pub const QUEUE_BYTES: u64 = 256;
+/// Bytes of a queue entry: 128 of the daemon's, a line for MonitoredValue, two lines of the engine's.
+pub const QUEUE_BYTES: u64 = 320;
 /// MonitoredValue of the queue's progress fence (UMS-133), within a queue entry; daemon.
 pub const QUEUE_MONITORED: u64 = 128;
 /// Not zero when the daemon waits for the queue to have nothing left ([`QUEUE_DRAINED`]), within a queue entry; daemon.
@@ -90,10 +90,10 @@ pub const QUEUE_COMPLETED: u64 = 200;
 pub const QUEUE_FAULT: u64 = 208;
 /// Address at fault, within a queue entry; engine.
 pub const QUEUE_FAULT_VA: u64 = 216;
-/// How far the oldest buffer is, where it was put aside ([`super::saved::Saved`]), within a queue entry; engine.
-pub const QUEUE_SAVED: u64 = 224;
 /// Not zero once a queue that is drained has nothing left to run, within a queue entry; engine.
-pub const QUEUE_DRAINED: u64 = 240;
+pub const QUEUE_DRAINED: u64 = 224;
+/// How far the oldest buffer is, where it was put aside ([`super::saved::Saved`]), within a queue entry; engine.
+pub const QUEUE_SAVED: u64 = 256;
 /// One bit a context: its [`CONTEXT_REQUEST`] has changed. Raised after that word; daemon (or), engine (swap).
 pub const SUSPENDS: u64 = QUEUES + MAX_QUEUES as u64 * QUEUE_BYTES;
 /// Words of [`SUSPENDS`] and of [`SUSPEND_REPORTS`].
@@ -207,6 +207,9 @@ mod tests {
     use super::USED_PROCESSES;
     use super::WATCH_ACK;
     use super::WATCH_SEQUENCE;
+    use crate::engine::hw_queue::HW_QUEUE_DEPTH;
+    use crate::engine::hw_queue::SLOT_BYTES;
+    use crate::engine::saved::SAVED_WORDS;
     use crate::engine::scheduling::CONTENDED;
     use crate::engine::scheduling::PREEMPT_REPORT;
     use crate::engine::scheduling::PREEMPT_REQUEST;
@@ -227,8 +230,8 @@ mod tests {
             (ATTENTION, ATTENTION_WORDS),
             (LISTENER, 1),
             (LOOK, LOOK_WORDS),
-            (HW_QUEUE_SAVED, 2),
-            (HW_QUEUE, 32),
+            (HW_QUEUE_SAVED, SAVED_WORDS as u64),
+            (HW_QUEUE, HW_QUEUE_DEPTH * SLOT_BYTES / 8),
             (USED_PROCESSES, 3),
             (NOTIFIED, 1),
             (FOUND_BY_LOOK, 1),

@@ -10,10 +10,10 @@ use super::saved::Saved;
 
 /// Buffers that the hardware queue holds at the most: one running, one waiting (MCDM-24, MCDM-26).
 pub const HW_QUEUE_DEPTH: u64 = 2;
-/// Bytes of a slot: a line of the daemon's, a line of the engine's.
-pub const SLOT_BYTES: u64 = 128;
+/// Bytes of a slot: two lines of the daemon's, a line of the engine's.
+pub const SLOT_BYTES: u64 = 192;
 /// Where the engine's [`HwResult`] lies in a slot.
-pub const RESULT: u64 = 64;
+pub const RESULT: u64 = 128;
 
 /// Where the slot of the `count`-th buffer lies.
 pub const fn slot(count: u64) -> u64 {
@@ -33,7 +33,7 @@ pub struct HwSubmission {
     /// Suspends of its context before it was handed over: when there is one more, it is handed back
     /// ([`super::suspension`]).
     pub suspends: u64,
-    /// How far it is, when it was handed back before: bytes of the packet there that are done.
+    /// How far it is, when it was handed back before: [`Saved::done_in_packet`].
     pub done_in_packet: u64,
     /// Bytes of packets that are done.
     pub at: u32,
@@ -47,16 +47,20 @@ pub struct HwSubmission {
     pub fence_index: u32,
     /// `HW_*`.
     pub flags: u32,
+    /// How far it is, when it was handed back before: [`Saved::grid`].
+    pub grid: [u32; 3],
+    /// Zero.
+    pub reserved: u32,
 }
 
 impl HwSubmission {
     /// How far it was when it was handed back; the beginning where it never was.
     pub const fn saved(&self) -> Saved {
-        Saved { at: self.at, done_in_packet: self.done_in_packet }
+        Saved { at: self.at, done_in_packet: self.done_in_packet, grid: self.grid }
     }
 }
 
-const _: () = assert!(size_of::<HwSubmission>() as u64 <= RESULT, "the daemon's line");
+const _: () = assert!(size_of::<HwSubmission>() as u64 <= RESULT, "the daemon's lines");
 
 /// In [`HwSubmission::flags`]: no timeout holds for it (UMS-27).
 pub const HW_EXEMPT: u32 = 1;
@@ -73,16 +77,20 @@ pub struct HwResult {
     pub fault: u32,
     /// Handed back: bytes of packets that are done.
     pub at: u32,
-    /// Handed back: bytes of the packet there that are done.
+    /// Handed back: [`Saved::done_in_packet`].
     pub done_in_packet: u64,
     /// Handed back: the value that it waits for, 0 where it waits for no word.
     pub value: u64,
+    /// Handed back: [`Saved::grid`].
+    pub grid: [u32; 3],
+    /// Zero.
+    pub reserved: u32,
 }
 
 impl HwResult {
     /// How far a buffer is that was handed back.
     pub const fn saved(&self) -> Saved {
-        Saved { at: self.at, done_in_packet: self.done_in_packet }
+        Saved { at: self.at, done_in_packet: self.done_in_packet, grid: self.grid }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ash::vk;
 
-use crate::kernel::program::BINDING_LIMIT;
+use crate::kernel::program::GRID_BINDING;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
 use crate::vulkan::raw::device::Gpu;
@@ -14,7 +14,7 @@ use crate::vulkan::raw::memory::Buffer;
 use crate::vulkan::raw::program::Layout;
 use crate::vulkan::raw::program::Program;
 
-const BINDINGS: usize = BINDING_LIMIT as usize;
+const BINDINGS: usize = GRID_BINDING as usize + 1;
 
 /// A buffer range at a binding number.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub(in crate::vulkan) struct Place {
     pub(in crate::vulkan) length: u64,
 }
 
-/// One dispatch, checked: every binding of the program is in `places`, at most 16, ranges inside their buffers
+/// One dispatch, checked: every binding of the program is in `places`, at most 17, ranges inside their buffers
 /// and within the device's limits, base and groups too.
 pub(in crate::vulkan) struct Work<'a> {
     pub(in crate::vulkan) program: &'a Arc<Program>,
@@ -90,7 +90,7 @@ impl Slot {
 
         let sizes = [vk::DescriptorPoolSize::default()
             .ty(vk::DescriptorType::STORAGE_BUFFER)
-            .descriptor_count(BINDING_LIMIT)];
+            .descriptor_count(GRID_BINDING + 1)];
         let info = vk::DescriptorPoolCreateInfo::default().max_sets(1).pool_sizes(&sizes);
         // SAFETY: `info` outlives the call.
         let pool = unsafe { device.create_descriptor_pool(&info, None) };

@@ -6,8 +6,8 @@ use std::ffi::CStr;
 use ash::ext;
 use ash::vk;
 
-use crate::kernel::program::BINDING_LIMIT;
 use crate::kernel::program::CONSTANTS_LIMIT;
+use crate::kernel::program::GRID_BINDING;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
 use crate::vulkan::info::ImportMethod;
@@ -89,7 +89,9 @@ impl Instance {
             .limits
             .max_per_stage_descriptor_storage_buffers
             .min(base.limits.max_descriptor_set_storage_buffers);
-        demand(buffers >= BINDING_LIMIT, format!("{BINDING_LIMIT} storage buffers per kernel"));
+        // Those of the guest and the grid.
+        let wanted = GRID_BINDING + 1;
+        demand(buffers >= wanted, format!("{wanted} storage buffers per kernel"));
         let constants = base.limits.max_push_constants_size;
         demand(constants >= CONSTANTS_LIMIT, format!("{CONSTANTS_LIMIT} bytes of push constants"));
         demand(size.max_buffer_size >= 2 * BINDING_LENGTH_CAP, "buffers of 2 GiB".to_owned());

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use ash::vk;
 
-use crate::kernel::program::BINDING_LIMIT;
 use crate::kernel::program::CONSTANTS_LIMIT;
+use crate::kernel::program::GRID_BINDING;
 use crate::kernel::program::Kernel;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
 use crate::vulkan::raw::device::Gpu;
 
-/// Set 0 with a storage buffer at each of the bindings 0 to 15, and 128 bytes of push constants. Any kernel fits
+/// Set 0 with a storage buffer at each of the bindings 0 to 15, one more for the grid, and 128 bytes of push constants. Any kernel fits
 /// it, because what a kernel does not use need not be bound; so one descriptor set serves all kernels.
 pub(in crate::vulkan) struct Layout {
     pub(super) gpu: Arc<Gpu>,
@@ -24,7 +24,7 @@ pub(in crate::vulkan) struct Layout {
 impl Layout {
     /// Makes the layout.
     pub(in crate::vulkan) fn new(gpu: &Arc<Gpu>) -> Result<Arc<Self>, VulkanError> {
-        let bindings: Vec<_> = (0..BINDING_LIMIT)
+        let bindings: Vec<_> = (0..=GRID_BINDING)
             .map(|binding| {
                 vk::DescriptorSetLayoutBinding::default()
                     .binding(binding)

@@ -1,0 +1,154 @@
+//! How many groups of a kernel fill a slice: learned from how long its slices take.
+//!
+//! ```text
+//!   unknown ── the first slices: 16 groups, then 4 times as many, one at a time, while they are over at once
+//!      │
+//!      └─ one took long enough to be measured ──▶ known: as many as fit, by the average cost of a group,
+//!                                                 but never more than 4 times what has run already
+//! ```
+//!
+//! A slice that takes twice as long as its groups should have is believed at once, since what a group costs may depend
+//! on the data; all else is averaged, since a host that is busy makes measurements jump.
+
+use std::time::Duration;
+
+/// Groups of the very first slice of a kernel.
+const FIRST: u64 = 16;
+/// How much larger a slice may be than any before it.
+const GROWTH: u64 = 4;
+/// The part of a slice's length below which a measurement is mostly overhead.
+const MEASURABLE: u64 = 8;
+/// The part of the average that the last measurement is.
+const WEIGHT: u64 = 4;
+
+/// What is known of one kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Picoseconds a group.
+    cost: Option<u64>,
+    /// Groups.
+    ceiling: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { cost: None, ceiling: FIRST }
+    }
+}
+
+impl Pace {
+    /// Whether its cost is known: slices may be in flight together.
+    pub fn is_known(&self) -> bool {
+        self.cost.is_some()
+    }
+
+    /// Groups of a slice that is to take `target`; one or more.
+    pub fn groups(&self, target: Duration) -> u64 {
+        let fit = match self.cost {
+            None => self.ceiling,
+            Some(cost) => (picoseconds(target) / cost.max(1)).min(self.ceiling),
+        };
+        fit.max(1)
+    }
+
+    /// A slice of so many groups, one or more, took so long from when it could begin.
+    pub fn observe(&mut self, groups: u64, took: Duration, target: Duration) {
+        let (took, target, groups) = (picoseconds(took), picoseconds(target), groups.max(1));
+        if took <= target {
+            self.ceiling = self.ceiling.max(groups.saturating_mul(GROWTH));
+        }
+        let expected = self.cost.map_or(0, |cost| cost.saturating_mul(groups));
+        if took.max(expected) < target / MEASURABLE {
+            return;
+        }
+        let measured = took / groups;
+        self.cost = Some(match self.cost {
+            Some(cost) if took <= target || measured / 2 <= cost => cost - cost / WEIGHT + measured / WEIGHT,
+            _ => measured,
+        });
+    }
+}
+
+fn picoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prop_assert;
+    use proptest::proptest;
+
+    use super::FIRST;
+    use super::Pace;
+
+    const TARGET: Duration = Duration::from_millis(2);
+    /// What every slice costs on top.
+    const OVERHEAD: u64 = 40_000;
+
+    /// Runs `groups` at `cost` nanoseconds each; the groups of each slice.
+    fn run(pace: &mut Pace, mut groups: u64, cost: u64) -> Vec<u64> {
+        let mut slices = Vec::new();
+        while groups > 0 {
+            let slice = pace.groups(TARGET).min(groups);
+            pace.observe(slice, Duration::from_nanos(OVERHEAD + slice * cost), TARGET);
+            slices.push(slice);
+            groups -= slice;
+        }
+        slices
+    }
+
+    proptest! {
+        #[test]
+        fn slices_soon_take_what_they_should_whatever_a_group_costs(cost in 1u64..1_000_000) {
+            let mut pace = Pace::default();
+            run(&mut pace, 10_000_000_000 / cost, cost);
+            let length = pace.groups(TARGET) * cost + OVERHEAD;
+            prop_assert!((1_000_000..=2_100_000).contains(&length), "{} ns", length);
+        }
+
+        #[test]
+        fn pre_05_a_kernel_that_becomes_dear_is_believed_at_its_first_slice(
+            cost in 1u64..10_000,
+            times in 10u64..1000,
+        ) {
+            let mut pace = Pace::default();
+            run(&mut pace, 10_000_000_000 / cost, cost);
+            let dear = cost * times;
+            run(&mut pace, 1, dear);
+            let groups = pace.groups(TARGET);
+            run(&mut pace, groups, dear);
+            let length = pace.groups(TARGET) * dear;
+            prop_assert!(length <= 2_100_000.max(dear), "{} ns", length);
+        }
+
+        #[test]
+        fn a_slice_has_a_group_whatever_was_measured(
+            seen in proptest::collection::vec((0u64..1 << 50, 0u64..1 << 50), 0..50),
+        ) {
+            let mut pace = Pace::default();
+            for (groups, took) in seen {
+                pace.observe(groups, Duration::from_nanos(took), TARGET);
+                prop_assert!(pace.groups(TARGET) >= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_kernel_begins_small_and_grows_fast() {
+        let slices = run(&mut Pace::default(), 1 << 20, 1);
+        assert_eq!(slices[..4], [FIRST, 4 * FIRST, 16 * FIRST, 64 * FIRST]);
+        assert!(slices.len() <= 10, "{slices:?}");
+    }
+
+    #[test]
+    fn a_short_dispatch_of_a_known_kernel_is_one_slice() {
+        let mut pace = Pace::default();
+        run(&mut pace, 1000, 100);
+        for _ in 0..100 {
+            assert_eq!(run(&mut pace, 1, 100), [1]);
+            assert_eq!(run(&mut pace, 1000, 100), [1000]);
+        }
+    }
+}
