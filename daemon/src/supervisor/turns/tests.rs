@@ -171,7 +171,7 @@ fn pre_02_an_engine_that_never_yields_was_asked_to_and_is_reported_once() {
 
 #[test]
 fn mcdm_09_equal_vgpus_share_a_node_by_time_however_late_one_yields() {
-    for late in [Duration::ZERO, Duration::from_micros(700), Duration::from_millis(4)] {
+    for late in [Duration::from_micros(1), Duration::from_micros(700), Duration::from_millis(4)] {
         let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
         world.set(A, Phase::Want);
         world.set(B, Phase::Want);
@@ -227,6 +227,5 @@ fn pre_69_an_urgency_that_is_over_gives_the_node_back_to_its_turn() {
     assert_eq!(world.decide(0), [Operation::Give(B)]);
     assert_eq!(world.decide(1_000), [], "realtime goes on");
     world.urgencies.insert(B, Urgency { band: 1, level: 0 });
-    let _changed = world.decide(1_001);
-    assert_eq!(world.decide(1_101), [Operation::Revoke(B)]);
+    assert_eq!(world.decide(1_001), [Operation::Revoke(B)], "it has had its turn long ago");
 }
