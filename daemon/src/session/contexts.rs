@@ -52,10 +52,12 @@ impl Session {
             entry: Some(entry),
             held: Holds::default(),
             queues: 0,
+            scheduling: None,
         };
         // There is room: it was looked for above.
         let handle =
             self.device_mut(origin.context)?.contexts.insert(context).ok_or(Status::OutOfResources)?;
+        self.introduce_context(at, entry, (origin.context, handle));
         Ok(Handled::with(&Created { handle }))
     }
 
@@ -105,6 +107,7 @@ impl Session {
         });
         if let Some((engine, entry)) = self.engines[at.index()].process_mut().zip(entry) {
             engine.destroy_context(entry);
+            self.engines[at.index()].run_list.remove(entry);
         }
         Ok(Handled::done())
     }

@@ -4,6 +4,7 @@ use campanile_protocol::control::frame;
 use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::message;
 use campanile_protocol::control::native_fence;
+use campanile_protocol::control::scheduling;
 use campanile_protocol::control::status::Status;
 use std::time::Instant;
 use zerocopy::FromBytes;
@@ -171,6 +172,8 @@ impl Session {
             message::SUBMIT => self.submit_buffer(origin, &body(bytes)?),
             message::SUSPEND_CONTEXT => self.suspend_context(origin, &body(bytes)?),
             message::RESUME_CONTEXT => self.resume_context(origin, &body(bytes)?),
+            scheduling::SET_SCHEDULING_PROPERTIES => self.set_scheduling(origin, &body(bytes)?),
+            scheduling::SET_PROCESS_CLASS => self.set_process_class(origin, &body(bytes)?),
             message::WAIT_FENCE => self.wait_fence(origin, &body(bytes)?),
             native_fence::CREATE_NATIVE_FENCE => self.create_native_fence(origin, &body(bytes)?),
             native_fence::OPEN_NATIVE_FENCE => self.open_native_fence(origin, &body(bytes)?),

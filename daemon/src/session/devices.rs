@@ -36,6 +36,7 @@ use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
 use super::reply::Refused;
+use super::scheduling::ProcessClass;
 use super::state::Refusal;
 use super::state::Session;
 use super::table::Table;
@@ -131,6 +132,7 @@ impl Session {
             fences: Table::new(MAX_OPEN_FENCES),
             native_waits: Vec::new(),
             gpu_waits: Vec::new(),
+            class: ProcessClass::default(),
         });
         let bytes = device_page::DEVICE_PAGE_BYTES;
         let mapped = self.map_range(origin.context, message.page_va, page, message.page_offset, bytes, true);
@@ -208,6 +210,7 @@ impl Session {
             if let Some((process, entry)) = self.engines[context.at.index()].process_mut().zip(context.entry)
             {
                 process.destroy_context(entry);
+                self.engines[context.at.index()].run_list.remove(entry);
             }
         }
         self.disown_buffers(context);

@@ -110,6 +110,10 @@ impl Session {
         let process = EngineProcess::spawn(&self.config.program, &start, memory)?;
         self.engines[at.index()].begin(process);
         self.announce_native_fences(at);
+        // Before the first work (PRE-69).
+        if let Some(process) = self.engines[at.index()].process_mut() {
+            process.setup_priority_bands(&self.config.bands);
+        }
         if let Err(error) = self.watch_engine(at) {
             self.stop_engine(at);
             return Err(error);

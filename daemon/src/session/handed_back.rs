@@ -5,6 +5,7 @@
 //!                                               ├─ waits for a native fence ─▶ PARKED until the value is there:
 //!                                               │                              MonitoredValue, interrupt, run list
 //!                                               └─ waits for any other word ─▶ run list: tried again in turn
+//!   engine: told to put back what it has ─────▶ front of its context's software queue ─▶ run list
 //!   engine: its context is suspended ─────────▶ front of its context's software queue ─▶ run list, when it is resumed
 //! ```
 //!
@@ -12,7 +13,10 @@
 //! at its word. The engine slows itself down where all that there is waits, so that two blocked contexts are not handed
 //! to and fro all the time.
 
+use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::engine::hw_queue::HW_BLOCKED;
+use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
 use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::handle::Handle;
@@ -32,7 +36,12 @@ impl Session {
         result: &HwResult,
     ) {
         let handle = buffer.context;
-        if result.fault == HW_SUSPENDED && self.suspends_of(of, handle) == Some(suspends) {
+        let is_unasked = match result.fault {
+            HW_SUSPENDED => self.suspends_of(of, handle) == Some(suspends),
+            HW_PREEMPTED => !self.engines[at.index()].process().is_some_and(EngineProcess::is_preempting),
+            _ => false,
+        };
+        if is_unasked {
             self.end_item(of, buffer.ring, buffer.item);
             self.lose_engine(at, "it handed a buffer back that nobody had asked for");
             return;
@@ -40,11 +49,13 @@ impl Session {
         let device = self.device_mut(of).ok().filter(|device| device.is_active());
         let wanted = device.and_then(|device| {
             let fence = device.fences.iter().find(|(_, fence)| fence.va == result.fault_va);
-            let index = fence.map(|(_, fence)| fence.index).filter(|_| result.fault != HW_SUSPENDED);
+            let index = fence.map(|(_, fence)| fence.index).filter(|_| result.fault == HW_BLOCKED);
             let context = device.contexts.get_mut(handle)?;
             // In the order of submission: the one before it may have been handed back too.
             let place = context.software_queue.partition_point(|other| other.order < buffer.order);
-            context.software_queue.insert(place, Buffer { saved: result.saved(), ..buffer });
+            context
+                .software_queue
+                .insert(place, Buffer { saved: result.saved(), is_resubmitted: true, ..buffer });
             Some((index.filter(|_| place == 0), context.is_parked))
         });
         match wanted {
@@ -52,7 +63,7 @@ impl Session {
             // What is parked waits for the first buffer, whatever comes behind it.
             Some((_, true)) => {}
             Some((Some(index), false)) => {
-                self.engines[at.index()].run_list.retain(|entry| *entry != (of, handle));
+                self.unlist_context(of, handle);
                 if let Ok(device) = self.device_mut(of) {
                     device.gpu_waits.push(GpuWait { context: handle, index, value: result.value });
                     if let Some(context) = device.contexts.get_mut(handle) {

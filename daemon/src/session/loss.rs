@@ -88,11 +88,13 @@ impl Session {
         for buffer in cancelled {
             self.end_item(context, buffer.ring, buffer.item);
         }
-        for at in self.addresses() {
-            self.engines[at.index()].run_list.retain(|(of, _)| *of != context);
-        }
-        if let Ok(device) = self.device_mut(context) {
-            for (_, context) in device.contexts.iter_mut() {
+        let handles: Vec<Handle> =
+            self.device(context).into_iter().flat_map(|device| device.contexts.handles()).collect();
+        for handle in handles {
+            self.unlist_context(context, handle);
+            if let Some(context) =
+                self.device_mut(context).ok().and_then(|device| device.contexts.get_mut(handle))
+            {
                 (context.listed, context.is_parked) = (false, false);
             }
         }

@@ -7,12 +7,14 @@ use std::collections::VecDeque;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
 use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_host_gpu::scheduling::parameters::Parameters;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::handle::Handle;
 
 use super::kernels::KernelSource;
 use super::page::DevicePage;
+use super::scheduling::ProcessClass;
 use super::suspends::Holds;
 use super::table::Table;
 use super::timeline::Item;
@@ -93,6 +95,8 @@ pub struct Device {
     pub native_waits: Vec<NativeWait>,
     /// Waits of parked contexts for native fences.
     pub gpu_waits: Vec<GpuWait>,
+    /// Its priority class.
+    pub class: ProcessClass,
 }
 
 impl Device {
@@ -178,6 +182,8 @@ pub struct Context {
     pub held: Holds,
     /// Queues that it has.
     pub queues: u32,
+    /// How it is scheduled, where that was ever set; else as its process's class says.
+    pub scheduling: Option<Parameters>,
 }
 
 /// A kernel-mode buffer on its way.
@@ -197,6 +203,8 @@ pub struct Buffer {
     pub fence_value: u64,
     /// Whether no timeout holds for it (UMS-27).
     pub is_exempt: bool,
+    /// Whether it was with the engine before (PRE-45).
+    pub is_resubmitted: bool,
     /// Counts the buffers of its engine: those of a context run in this order.
     pub order: u64,
     /// Timeline and place on it.

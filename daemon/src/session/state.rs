@@ -105,8 +105,10 @@ impl Session {
     pub fn new(config: Arc<Config>, counters: Arc<Counters>) -> io::Result<Self> {
         let memory = VideoMemory::new(config.vram_bytes)?;
         let addresses = EngineAddress::all(config.engines);
-        let engines: Vec<EngineSlot> =
-            addresses.clone().map(|_| EngineSlot::new(config.doorbells)).collect::<io::Result<_>>()?;
+        let engines: Vec<EngineSlot> = addresses
+            .clone()
+            .map(|_| EngineSlot::new(config.doorbells, config.scheduler, &config.bands))
+            .collect::<io::Result<_>>()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for at in addresses {
             let data = epoll::EventData::new_u64(Wakeup::Alarm(at).data());
@@ -256,8 +258,9 @@ impl Session {
 
     /// Sets the timer for what must be looked at first.
     pub(super) fn set_timer(&mut self) {
-        if let Some(at) = [self.next_drain(), self.next_idleness(), self.look_at].into_iter().flatten().min()
-        {
+        let decisions = self.engines.iter().map(|slot| slot.decide_at);
+        let others = [self.next_drain(), self.next_idleness(), self.look_at];
+        if let Some(at) = decisions.chain(others).flatten().min() {
             self.timer.set(at);
         }
     }
@@ -270,6 +273,7 @@ impl Session {
         let woken = waits && self.leave_d3();
         for at in self.addresses() {
             self.serve_connects(at);
+            self.decide_if_due(at);
         }
         self.poke_engines();
         if woken {
