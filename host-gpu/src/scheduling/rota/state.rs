@@ -44,6 +44,8 @@ pub struct Rota<O> {
     pub(super) share: NormalShare,
     pub(super) settings: Settings,
     pub(super) stint: Option<Stint>,
+    /// Whom the last decision gave the engine, until it has it: who stops meanwhile does not change that.
+    pub(super) chosen: Option<EntityId>,
     /// Nanoseconds; never goes back.
     pub(super) now: u64,
     /// Who is at its cap, by when that ends.
@@ -66,6 +68,7 @@ impl<O: Order> Default for Rota<O> {
             share: NormalShare::none(),
             settings: Settings::default(),
             stint: None,
+            chosen: None,
             now: 0,
             resting: BTreeSet::new(),
             members: HashMap::new(),
@@ -90,7 +93,7 @@ impl<O: Order> Rota<O> {
     /// Lets those back into line whose rest is over.
     pub(super) fn end_rests(&mut self) {
         while let Some(&(until, entity)) = self.resting.first() {
-            if until > self.now {
+            if until > self.now || until == u64::MAX {
                 break;
             }
             self.resting.pop_first();
@@ -280,6 +283,7 @@ impl<O: Order> Policy for Rota<O> {
         if time == 0 {
             return;
         }
+        self.chosen = self.chosen.filter(|chosen| *chosen != entity);
         self.account_bands(member.tier.band(), time);
         if let Some(account) = self.accounts.get_mut(&member.group) {
             let used = &mut account.used[member.tier.band() as usize];
