@@ -152,6 +152,26 @@ fn a_debt_is_not_lost_by_sleeping_nor_by_leaving() {
 }
 
 #[test]
+fn a_debt_is_not_lost_in_another_band() {
+    with_each(|choice| {
+        let mut machine = Machine::new(choice);
+        machine.add(0, in_band(0, Band::Normal), Load::busy(ms(400)));
+        machine.run(ms(1));
+        machine.add(1, in_band(1, Band::Normal), Load::busy(us(10)));
+        machine.run(ms(400));
+        machine.change(0, |parameters| parameters.band = Band::Realtime);
+        machine.run(ms(200));
+        machine.change(0, |parameters| parameters.band = Band::Normal);
+        machine.run(ms(201));
+        let from = machine.now;
+        machine.run(ms(370));
+        assert!(machine.share(0, from, machine.now) < 0.02, "{}", machine.share(0, from, machine.now));
+        machine.run(ms(1000));
+        assert!(machine.share(0, from, machine.now) > 0.1);
+    });
+}
+
+#[test]
 fn a_sole_entity_goes_on_for_ever() {
     with_each(|choice| {
         let mut machine = Machine::new(choice);

@@ -110,7 +110,7 @@ impl Machine {
 
     /// Somebody is scheduled otherwise.
     pub(crate) fn change(&mut self, entity: u64, change: impl FnOnce(&mut Parameters)) {
-        let actor = self.actors.get_mut(&entity).unwrap();
+        let actor = self.actors.get_mut(&entity).expect("an entity of this machine");
         change(&mut actor.parameters);
         self.policy.change(EntityId(entity), actor.parameters, self.now);
     }
@@ -181,17 +181,17 @@ impl Machine {
         let due: Vec<u64> =
             self.actors.iter().filter(|(_, actor)| due(actor)).map(|(&entity, _)| entity).collect();
         for entity in due {
-            self.actors.get_mut(&entity).unwrap().wakes = None;
+            self.actors.get_mut(&entity).expect("an entity of this machine").wakes = None;
             self.wake(entity);
         }
     }
 
     /// Where who runs can stop next.
     fn boundary(&self) -> Duration {
-        let current = self.current.unwrap();
+        let current = self.current.expect("only who runs is stopped");
         let grain = self.actors[&current.entity.0].load.grain.as_nanos();
         let ran = (self.now - current.since).as_nanos().div_ceil(grain) * grain;
-        current.since + Duration::from_nanos(u64::try_from(ran).unwrap())
+        current.since + Duration::from_nanos(u64::try_from(ran).expect("a short run"))
     }
 
     fn stop(&mut self) {
@@ -206,7 +206,7 @@ impl Machine {
             return;
         };
         let entity = current.entity.0;
-        let actor = self.actors.get_mut(&entity).unwrap();
+        let actor = self.actors.get_mut(&entity).expect("an entity of this machine");
         let time = (until - self.now).min(actor.left);
         let from = self.now;
         self.now += time;
@@ -217,7 +217,7 @@ impl Machine {
             _ => self.runs.push(Run { entity, from, to: self.now }),
         }
         if actor.left.is_zero() {
-            actor.left = actor.load.burst.unwrap();
+            actor.left = actor.load.burst.expect("only bursts end");
             actor.wakes = Some(self.now + actor.load.pause);
             self.policy.sleep(current.entity, self.now);
             self.stop();
@@ -242,7 +242,7 @@ impl Machine {
 
     /// Longest wait of a burst of an entity.
     pub(crate) fn longest_wait(&self, entity: u64) -> Duration {
-        self.waits.iter().filter(|(who, _)| *who == entity).map(|&(_, wait)| wait).max().unwrap()
+        self.waits.iter().filter(|(who, _)| *who == entity).map(|&(_, wait)| wait).max().expect("it had work")
     }
 }
 

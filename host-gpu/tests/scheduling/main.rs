@@ -4,5 +4,10 @@
 //!   Machine (virtual clock, loads) ──▶ Policy ──▶ Decision ──▶ Machine: who had the engine, from when to when
 //! ```
 
+mod bands;
+mod caps;
+mod events;
 mod fairness;
 mod machine;
+mod priorities;
+mod properties;

@@ -40,23 +40,47 @@ impl<O: Order> Rota<O> {
     pub(super) fn choose(&mut self, current: Option<Current>) -> Decision {
         let current =
             current.filter(|current| self.members.get(&current.entity).is_some_and(Member::in_line));
-        self.stint = current.and_then(|current| self.stint_of(current));
-        let Some(tier) = self.next_tier() else { return self.decision(None, u64::MAX) };
-        let Some(first) = self.line.first(tier) else { return self.decision(None, u64::MAX) };
-        let mut next = first.entity;
-        let mut since = self.now;
-        if let Some(current) = current
-            && let Some(runner) = self.runner(current.entity, nanoseconds(current.since))
-        {
-            let claims = self.claims(&runner, tier);
-            let due = claims.into_iter().flatten().filter(|claim| claim.from <= self.now);
-            match due.min_by_key(|claim| (claim.first.key, claim.first.entity)) {
-                Some(claim) => next = claim.first.entity,
-                None => (next, since) = (current.entity, runner.since),
-            }
-        }
+        let next = self.next_tier().and_then(|tier| Some((self.next_in(tier, current)?, tier)));
+        let Some(((next, since), tier)) = next else {
+            (self.chosen, self.stint) = (None, None);
+            return self.decision(None, u64::MAX);
+        };
+        self.chosen = current.is_none_or(|current| current.entity != next).then_some(next);
         let until = self.runner(next, since).map_or(u64::MAX, |runner| self.hold(&runner, tier));
         self.decision(Some(next), until)
+    }
+
+    /// Who comes next in the tier whose turn it is, and since when it has run.
+    fn next_in(&mut self, tier: Tier, current: Option<Current>) -> Option<(EntityId, u64)> {
+        let goes_on = match current {
+            Some(current) => {
+                self.stint = self.stint_of(current);
+                Some((current.entity, nanoseconds(current.since).min(self.now)))
+            }
+            None if self.chosen.is_some_and(|chosen| self.is_eligible(chosen, tier)) => {
+                return Some((self.chosen?, self.now));
+            }
+            None => {
+                // A group goes on through another of its members.
+                let quantum = quantum(self.settings.bands[tier.band() as usize].process_quantum);
+                self.stint = self.stint.filter(|stint| stint.since.saturating_add(quantum) > self.now);
+                let mate = self.stint.and_then(|stint| self.line.first_of_group(tier, stint.group));
+                mate.map(|mate| (mate.entity, self.now))
+            }
+        };
+        let Some((entity, since)) = goes_on else {
+            return Some((self.line.first(tier)?.entity, self.now));
+        };
+        let claims = self.claims(&self.runner(entity, since)?, tier).into_iter().flatten();
+        let due = claims.filter(|claim| claim.from <= self.now);
+        let claim = due.min_by_key(|claim| (claim.first.key, claim.first.entity));
+        Some(claim.map_or((entity, since), |claim| (claim.first.entity, self.now)))
+    }
+
+    /// Whether somebody may run in this tier.
+    fn is_eligible(&self, entity: EntityId, tier: Tier) -> bool {
+        let member = self.members.get(&entity).filter(|member| member.in_line() && member.tier == tier);
+        member.is_some_and(|member| self.line.first_above(place(member)).is_none())
     }
 
     /// The tier whose turn it is.
@@ -76,7 +100,6 @@ impl<O: Order> Rota<O> {
 
     fn runner(&self, entity: EntityId, since: u64) -> Option<Runner<'_>> {
         let member = self.members.get(&entity)?;
-        let since = since.min(self.now);
         let stint = self.stint.filter(|stint| stint.group == member.group);
         let key = self.line.key(place(member), member.key);
         Some(Runner { entity, member, key, since, group_since: stint.map_or(since, |stint| stint.since) })

@@ -85,17 +85,22 @@ impl Line {
 
     /// Who is first of a tier.
     pub fn first(&self, tier: Tier) -> Option<First> {
-        let &(key, group) = self.tiers[tier.place()].by_key.first()?;
-        let (_, queue) = self.lanes.get(&(tier, group))?.queues.last_key_value()?;
-        queue.members.first().map(|&(_, entity)| First { key, entity })
+        let &(_, group) = self.tiers[tier.place()].by_key.first()?;
+        self.first_of_group(tier, group)
+    }
+
+    /// Who is first of a group in a tier.
+    pub fn first_of_group(&self, tier: Tier, group: u64) -> Option<First> {
+        let lane = self.lanes.get(&(tier, group))?;
+        let (_, queue) = lane.queues.last_key_value()?;
+        queue.members.first().and_then(|&(_, entity)| Some(First { key: lane.key?, entity }))
     }
 
     /// Who is first of a tier in other groups than this.
     pub fn first_elsewhere(&self, tier: Tier, group: u64) -> Option<First> {
         let mut groups = self.tiers[tier.place()].by_key.iter();
-        let &(key, other) = groups.by_ref().take(2).find(|&&(_, other)| other != group)?;
-        let (_, queue) = self.lanes.get(&(tier, other))?.queues.last_key_value()?;
-        queue.members.first().map(|&(_, entity)| First { key, entity })
+        let &(_, other) = groups.by_ref().take(2).find(|&&(_, other)| other != group)?;
+        self.first_of_group(tier, other)
     }
 
     /// Who is first beside this one in its queue.

@@ -96,6 +96,8 @@ pub struct Member {
     pub grace_lower: u64,
     /// Its key; in line, that in its queue of the line.
     pub key: i128,
+    /// The keys that it left with in tiers of other bands, by band: who comes back owes what it owed.
+    pub past: [Option<(Tier, i128)>; Band::ALL.len()],
     /// Engine time since its key last went a whole quantum on; for orders that count quanta.
     pub spent: u64,
     /// Where it stands.
@@ -120,6 +122,7 @@ impl Member {
             grace_same: grace(parameters.grace_same),
             grace_lower: grace(parameters.grace_lower),
             key: 0,
+            past: [None; Band::ALL.len()],
             spent: 0,
             standing: Standing::Asleep,
             since: now,

@@ -44,6 +44,8 @@ pub struct Rota<O> {
     pub(super) share: NormalShare,
     pub(super) settings: Settings,
     pub(super) stint: Option<Stint>,
+    /// Whom the last decision gave the engine, until it has it: who stops meanwhile does not change that.
+    pub(super) chosen: Option<EntityId>,
     /// Nanoseconds; never goes back.
     pub(super) now: u64,
     /// Who is at its cap, by when that ends.
@@ -66,6 +68,7 @@ impl<O: Order> Default for Rota<O> {
             share: NormalShare::none(),
             settings: Settings::default(),
             stint: None,
+            chosen: None,
             now: 0,
             resting: BTreeSet::new(),
             members: HashMap::new(),
@@ -90,7 +93,7 @@ impl<O: Order> Rota<O> {
     /// Lets those back into line whose rest is over.
     pub(super) fn end_rests(&mut self) {
         while let Some(&(until, entity)) = self.resting.first() {
-            if until > self.now {
+            if until > self.now || until == u64::MAX {
                 break;
             }
             self.resting.pop_first();
@@ -143,31 +146,48 @@ impl<O: Order> Rota<O> {
         }
     }
 
-    /// Somebody comes to a group: it starts at the clock, or with what the group owes.
-    fn join(&mut self, member: &mut Member, ahead: i128) {
+    /// What somebody had, and owes, goes with it when it is scheduled otherwise.
+    fn carry(&mut self, new: &mut Member, old: &Member) {
+        let ahead = old.key.saturating_sub(self.order.clock(old.tier));
+        if new.group != old.group {
+            self.join(new, ahead);
+            self.part(old, false);
+            return;
+        }
+        new.past = old.past;
+        if new.tier == old.tier {
+            new.key = self.order.bound(new, old.key);
+            return;
+        }
+        new.past[old.tier.band() as usize] = Some((old.tier, old.key));
+        let past = new.past[new.tier.band() as usize].take();
+        new.key = match past {
+            Some((tier, key)) if tier == new.tier => self.order.bound(new, key),
+            _ if new.tier.band() == old.tier.band() => self.start(new, ahead),
+            _ => self.start(new, 0),
+        };
+    }
+
+    /// The key that somebody begins with in its tier: that of the clock, or what its group owes.
+    fn start(&mut self, member: &Member, ahead: i128) -> i128 {
         let clock = self.order.clock(member.tier);
         self.forget_paid(member.tier, clock);
         let owed = self.debts.get(&(member.tier, member.group)).copied().unwrap_or(clock);
-        member.key = self.order.bound(member, clock.saturating_add(ahead).max(owed));
+        self.order.bound(member, clock.saturating_add(ahead).max(owed))
+    }
+
+    /// Somebody comes to a group.
+    fn join(&mut self, member: &mut Member, ahead: i128) {
+        member.key = self.start(member, ahead);
         self.accounts.entry(member.group).or_default().members += 1;
     }
 
     /// Somebody leaves its group.
-    fn part(&mut self, member: &Member, keeps_debt: bool) {
-        let clock = self.order.clock(member.tier);
-        self.forget_paid(member.tier, clock);
-        let at = (member.tier, member.group);
-        let known = self.debts.get(&at).copied();
-        if keeps_debt && member.key > known.unwrap_or(clock) {
-            if let Some(known) = known {
-                self.debts_by_key.remove(&(at.0, known, at.1));
-            }
-            self.debts.insert(at, member.key);
-            self.debts_by_key.insert((at.0, member.key, at.1));
-            if self.debts.len() > MOST_DEBTS
-                && let Some((tier, _, group)) = self.debts_by_key.pop_first()
-            {
-                self.debts.remove(&(tier, group));
+    fn part(&mut self, member: &Member, leaves_debts: bool) {
+        if leaves_debts {
+            let keys = member.past.iter().flatten().copied().chain([(member.tier, member.key)]);
+            for (tier, key) in keys {
+                self.leave_debt(tier, member.group, key);
             }
         }
         if let Some(account) = self.accounts.get_mut(&member.group) {
@@ -175,6 +195,25 @@ impl<O: Order> Rota<O> {
             if account.members == 0 {
                 self.accounts.remove(&member.group);
             }
+        }
+    }
+
+    fn leave_debt(&mut self, tier: Tier, group: u64, key: i128) {
+        let clock = self.order.clock(tier);
+        self.forget_paid(tier, clock);
+        let known = self.debts.get(&(tier, group)).copied();
+        if key <= known.unwrap_or(clock) {
+            return;
+        }
+        if let Some(known) = known {
+            self.debts_by_key.remove(&(tier, known, group));
+        }
+        self.debts.insert((tier, group), key);
+        self.debts_by_key.insert((tier, key, group));
+        if self.debts.len() > MOST_DEBTS
+            && let Some((tier, _, group)) = self.debts_by_key.pop_first()
+        {
+            self.debts.remove(&(tier, group));
         }
     }
 
@@ -233,13 +272,7 @@ impl<O: Order> Policy for Rota<O> {
         } else if let (Some(bucket), Some(older)) = (new.bucket, old.bucket) {
             new.bucket = Some(Bucket::inherit(bucket, &older));
         }
-        if (new.tier, new.group) == (old.tier, old.group) {
-            new.key = self.order.bound(&new, old.key);
-        } else {
-            let ahead = old.key.saturating_sub(self.order.clock(old.tier));
-            self.join(&mut new, ahead);
-            self.part(&old, false);
-        }
+        self.carry(&mut new, &old);
         if had_work {
             self.enter(entity, &mut new);
             if (new.tier, new.group, new.priority) == (old.tier, old.group, old.priority) {
@@ -280,6 +313,7 @@ impl<O: Order> Policy for Rota<O> {
         if time == 0 {
             return;
         }
+        self.chosen = self.chosen.filter(|chosen| *chosen != entity);
         self.account_bands(member.tier.band(), time);
         if let Some(account) = self.accounts.get_mut(&member.group) {
             let used = &mut account.used[member.tier.band() as usize];
