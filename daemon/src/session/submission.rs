@@ -1,7 +1,7 @@
 //! Kernel-mode submission: software queue → hardware queue → completion.
 //!
 //! ```text
-//!   SUBMIT ─▶ context's software queue ─▶ run list of the node ─▶ hardware queue (2) ─▶ engine
+//!   SUBMIT ─▶ context's software queue ─▶ run list of its engine ─▶ hardware queue (2) ─▶ engine
 //!                                            round robin                     completion, in order ─▶ fences
 //! ```
 
@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// Puts a context on the run list of its node, where it has something to run and may run it. What an engine still
+    /// Puts a context on the run list of its engine, where it has something to run and may run it. What an engine still
     /// has of it from before its last suspend comes back first.
     pub(super) fn list_context(&mut self, of: u32, handle: Handle) {
         let Ok(device) = self.device_mut(of) else { return };
