@@ -43,7 +43,7 @@ struct Member {
     timeout: Option<Duration>,
 }
 
-/// Turns on all nodes of all physical adapters, which vGPUs share: round robin among the engines that want, one holder a node.
+/// Turns on all nodes: round robin among the engines that want, one holder a node.
 #[derive(Debug, Default)]
 pub struct Turns {
     engines: BTreeMap<EngineId, Member>,
