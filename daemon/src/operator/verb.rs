@@ -88,7 +88,7 @@ pub enum NotifyMode {
 pub enum Verb {
     /// Show the vGPUs: who uses them, their engines, who is not allowed.
     Status,
-    /// Reset the engine of a node, or of all: whose work it runs is lost, everybody else goes on.
+    /// Reset one engine, or all: whose work it runs is lost, everybody else goes on.
     Reset {
         /// The vGPU.
         #[arg(long, value_name = "NAME")]

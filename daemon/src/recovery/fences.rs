@@ -1,6 +1,6 @@
-//! The fence ids of one node: what was submitted last, what has completed last (TDR-52 to TDR-56).
+//! The fence ids of one engine: what was submitted last, what has completed last (TDR-52 to TDR-56).
 
-/// The ids of kernel-mode buffers of one node, in the order in which they were given.
+/// The ids of kernel-mode buffers of one engine, in the order in which they were given.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Fences {
     submitted: u64,

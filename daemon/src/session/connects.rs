@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    /// Serves whoever is in line for doorbells of `node`, as far as that is possible now; the timer sees to the rest.
+    /// Serves whoever is in line for doorbells of an engine, as far as that is possible now; the timer sees to the rest.
     pub(super) fn serve_connects(&mut self, at: EngineAddress) {
         loop {
             let Some(connect) = self.engines[at.index()].line.first().copied() else { return };

@@ -1,4 +1,4 @@
-//! Contexts: one software queue for one node (MCDM-02, MCDM-04).
+//! Contexts: one software queue for one node of one physical adapter (MCDM-02, MCDM-04, TDR-09).
 
 use campanile_host_gpu::engine::address::NODES;
 use campanile_host_gpu::engine::address::node_ordinal;
@@ -26,7 +26,7 @@ use super::state::Session;
 use super::suspends::Holds;
 
 impl Session {
-    /// CREATE_CONTEXT; waits for the node's engine to start.
+    /// CREATE_CONTEXT; waits for its engine to start.
     pub(super) fn new_context(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
         let message: CreateContext = body(bytes)?;
         let node = usize::try_from(message.node).ok().and_then(|node| NODES.get(node).copied());
@@ -61,7 +61,7 @@ impl Session {
         Ok(Handled::with(&Created { handle }))
     }
 
-    /// Parks a message until the node's engine runs.
+    /// Parks a message until an engine runs.
     pub(super) fn wait_for_engine(
         &mut self,
         origin: Origin,
@@ -74,7 +74,7 @@ impl Session {
         Handled::Parked
     }
 
-    /// Makes the process known to the engine of `node`.
+    /// Makes the process known to an engine.
     pub(super) fn ensure_presence(&mut self, context: u32, at: EngineAddress) -> Result<u32, Refused> {
         let device = self.device(context)?;
         if let Some(entry) = device.presence[at.index()] {

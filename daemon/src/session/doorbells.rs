@@ -152,7 +152,7 @@ impl Session {
         }))
     }
 
-    /// Where processes have their global cell for `node`; none in the dedicated model.
+    /// Where processes have their global cell for an engine; none in the dedicated model.
     pub(super) fn global_cell(&self, at: EngineAddress) -> Option<u64> {
         let model = self.config.doorbell_modes.0[node_index(at.node)].model;
         (model == DoorbellModel::Global)
@@ -306,7 +306,7 @@ impl Session {
         Ok(Handled::done())
     }
 
-    /// Disconnects every doorbell of a node with RETRY.
+    /// Disconnects every doorbell of an engine with RETRY.
     pub(super) fn disconnect_all(&mut self, at: EngineAddress) {
         for holder in self.connected_doorbells_of(at) {
             self.retry_doorbell(holder);
@@ -325,7 +325,7 @@ impl Session {
         }
     }
 
-    /// The doorbells of a node that are connected.
+    /// The doorbells of an engine that are connected.
     pub(super) fn connected_doorbells_of(&self, at: EngineAddress) -> Vec<Holder> {
         let devices = self.processes.iter().filter_map(|(context, process)| {
             let device = process.device.as_ref()?;

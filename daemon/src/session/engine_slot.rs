@@ -1,4 +1,4 @@
-//! The engine of one node, as a session has it: its process, and what is on its way to it.
+//! One engine, as a session has it: its process, and what is on its way to it.
 //!
 //! ```text
 //!   Off ──first use──▶ Starting ──Started──▶ Running ──gone, hung──▶ Starting (over the same shared block)
@@ -72,7 +72,7 @@ enum Life {
     Parked(EngineProcess),
 }
 
-/// One node's engine, or its place.
+/// An engine, or its place.
 #[derive(Debug)]
 pub struct EngineSlot {
     life: Life,
@@ -89,7 +89,7 @@ pub struct EngineSlot {
     pub decide_at: Option<Instant>,
     /// The hardware queue, oldest first.
     pub in_flight: VecDeque<InFlight>,
-    /// Fence ids of the node.
+    /// Its fence ids.
     pub fences: Fences,
     /// Kernel-mode buffers taken, ever.
     pub taken: u64,

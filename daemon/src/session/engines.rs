@@ -1,4 +1,4 @@
-//! The engines of a session: started when first used, one process a node.
+//! The engines of a session: started when first used, one process a node of each physical adapter.
 
 use std::io;
 
@@ -86,7 +86,7 @@ fn is_over(process: Option<&EngineProcess>, sighting: &Sighting) -> bool {
 }
 
 impl Session {
-    /// Whether the engine of `node` runs; starts it where it does not. `Ok(false)`: try again when it does.
+    /// Whether an engine runs; starts it where it does not. `Ok(false)`: try again when it does.
     pub(super) fn ensure_engine(&mut self, at: EngineAddress) -> Result<bool, Refused> {
         let index = at.index();
         if self.engines[index].is_running() {

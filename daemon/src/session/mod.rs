@@ -4,7 +4,8 @@
 //!   front (gpu) ── blobs, SUBMIT_3D ──▶ Session
 //!                                         ├─ processes: context ▶ device ▶ contexts ▶ queues ▶ doorbells
 //!                                         ├─ blobs, allocations (vidmm), page tables
-//!                                         ├─ engines: one process a node, started when first used
+//!                                         ├─ engines: one process a node and physical adapter,
+//!                                         │  started when first used
 //!                                         └─ pending: what waits for an engine to let go
 //!   front ◀── tokens that are due ────────┘
 //! ```

@@ -1,8 +1,8 @@
 //! Kernel-mode submission: software queue → hardware queue → completion.
 //!
 //! ```text
-//!   SUBMIT ─▶ context's software queue ─▶ run list of the node ─▶ hardware queue (2) ─▶ engine
-//!        ▲                                   policy                          completion, in order ─▶ fences
+//!   SUBMIT ─▶ context's software queue ─▶ run list of its engine ─▶ hardware queue (2) ─▶ engine
+//!        ▲                                   policy                           completion, in order ─▶ fences
 //!        └──────────── put back, where it is another's turn ◀──────────────────┘
 //! ```
 
@@ -117,7 +117,7 @@ impl Session {
         self.fill_hw_queue(at);
     }
 
-    /// Puts a context on the run list of its node, where it has something to run and may run it. What an engine still
+    /// Puts a context on the run list of its engine, where it has something to run and may run it. What an engine still
     /// has of it from before its last suspend comes back first.
     pub(super) fn list_context(&mut self, of: u32, handle: Handle) {
         let now = self.begun.elapsed();

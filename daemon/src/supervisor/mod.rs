@@ -1,4 +1,4 @@
-//! The supervisor thread: whose turn it is on each node of the physical GPU.
+//! The supervisor thread: whose turn it is on each node of each physical adapter.
 //!
 //! ```text
 //!   engines ── grant eventfd ──▶ supervisor ── turns (pure) ──▶ GRANTED / REVOKING ──▶ wake eventfd ──▶ engine

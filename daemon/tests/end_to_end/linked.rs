@@ -22,12 +22,14 @@ use campanile_protocol::control::message::CreateContext;
 use campanile_protocol::control::reply::Created;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_HUNG;
+use rustix::process::Signal;
 use serde_json::Value;
 use serde_json::json;
 
 use crate::native_fences::process;
 use crate::native_fences::refused;
 use crate::operator::Operated;
+use crate::processes::signal;
 use crate::raw::RawGuest;
 use crate::support::Daemon;
 use crate::support::Ends;
@@ -193,6 +195,28 @@ fn a_kernel_that_is_refused_is_refused_once_and_one_that_is_destroyed_is_gone_fr
         "a buffer that names it faults"
     );
     assert!(words(&data).iter().all(|word| *word == 1));
+}
+
+#[test]
+fn tdr_03_a_kernel_that_one_engine_does_not_compile_in_time_is_refused_and_the_other_engine_goes_on() {
+    let operated = Operated::with(1, &["--engines", "2", "--compile-timeout", "500"]);
+    let (_vm, device) = operated.daemon.device();
+    let kernel = device.create_kernel(&KernelSource::wgsl(COUNT)).unwrap();
+    let data = device.create_buffer(4096).unwrap();
+    let mut queues = [0, 1].map(|engine| queue_on(&device, Node::Compute, engine));
+    queues.iter_mut().for_each(|(_, queue)| run(queue, &count(&kernel, &data)));
+    let before = pids(&operated);
+    signal(u32::try_from(before[2].unwrap()).unwrap(), Signal::STOP);
+    let refusal = refused(device.create_kernel(&KernelSource::wgsl(COUNT)).unwrap_err());
+    assert_eq!(refusal, Status::KernelRefused);
+    let next = device.create_kernel(&KernelSource::wgsl(COUNT)).unwrap();
+    for kernel in [&kernel, &next] {
+        queues.iter_mut().for_each(|(_, queue)| run(queue, &count(kernel, &data)));
+    }
+    assert!(words(&data).iter().all(|word| *word == 6));
+    let after = pids(&operated);
+    assert_eq!(after[0], before[0]);
+    assert_ne!(after[2], before[2]);
 }
 
 #[test]

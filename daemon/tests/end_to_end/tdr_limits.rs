@@ -190,8 +190,9 @@ fn tdr_16_tdr_17_timeouts_that_are_off_or_ignored_cost_nobody_anything() {
             operated.ask(&["status"])["vgpus"][0]["session"]["engines"][0]["state"] == "running"
         });
     }
-    // The one that ignores says when the other would have been reset long ago.
-    until("a timeout that is ignored", || counter(&ignores, 0, "timeouts_ignored") == 1);
+    // The one that ignores says when the other would have been reset long ago: at least once, since one that the machine
+    // keeps waiting for 20 ms is ignored too.
+    until("a timeout that is ignored", || counter(&ignores, 0, "timeouts_ignored") >= 1);
     for operated in [&off, &ignores] {
         assert_eq!((counter(operated, 0, "engines_reset"), counter(operated, 0, "devices_lost")), (0, 0));
         operated.ask(&["reset", "--vgpu", "v0"]);

@@ -74,6 +74,12 @@ impl EngineProcess {
         Some(PreemptionReport { fence_id, last_completed: self.load(scheduling::PREEMPT_LAST_COMPLETED) })
     }
 
+    /// Reports an outstanding preempt command in the place of the process that has ended: it runs nothing any more, and
+    /// what it had is the next one's.
+    pub(super) fn report_preemption(&self) {
+        self.store(scheduling::PREEMPT_REPORT, self.preemptions.issued);
+    }
+
     /// Whether a preempt command is not reported yet: until then nothing is submitted.
     pub fn is_preempting(&self) -> bool {
         self.preemptions.is_outstanding

@@ -56,6 +56,7 @@ impl EngineProcess {
         self.store(block::GRANT, Grant { phase: Phase::Idle, generation }.word());
         self.store(block::PROGRESS, 0);
         self.report_suspends();
+        self.report_preemption();
         self.store(block::LAUNCHED, 0);
         (self.child, self.channel) = match self.take_spare() {
             Some(spare) => spare,
