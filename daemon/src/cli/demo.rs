@@ -154,9 +154,9 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
                 }
             });
             let effort = if measure.quick {
-                slicing::Effort { pairs: 5, short: 400 }
+                slicing::Effort { rounds: 4, pairs: 3, short: 40 }
             } else {
-                slicing::Effort { pairs: 25, short: 4000 }
+                slicing::Effort { rounds: 10, pairs: 5, short: 200 }
             };
             show(&slicing::measure(&profiles, effort)?, measure.json)
         }

@@ -5,12 +5,12 @@ use std::fmt;
 use std::time::Duration;
 use std::time::Instant;
 
-use anyhow::Context;
 use campanile_guest::percentiles::Percentiles;
 use campanile_guest::percentiles::ratio;
 use campanile_guest_driver::buffer::Buffer;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
+use campanile_guest_driver::kernel::Kernel;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
@@ -37,6 +37,8 @@ const THREADS: u64 = 16;
 /// Groups of a dispatch that is shorter than any slice.
 const SHORT_GROUPS: u32 = 64;
 const SHORT_TURNS: u32 = 20;
+/// Turns of each side with short dispatches in a round.
+const SHORT_TURNS_EACH: usize = 10;
 /// How long nothing runs before a long dispatch: no engine polls then.
 const SLEEP: Duration = Duration::from_millis(6);
 /// How long a dispatch may take.
@@ -45,9 +47,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// Pairs of long dispatches.
+    /// Rounds, each with new daemons.
+    pub rounds: usize,
+    /// Pairs of long dispatches in a round.
     pub pairs: usize,
-    /// Short dispatches of each side, of each size.
+    /// Short dispatches of each size, in each of the turns of a round.
     pub short: u64,
 }
 
@@ -81,10 +85,14 @@ pub struct ProfileFigures {
     pub one_group_sliced_ns: Percentiles,
     /// By one that does not.
     pub one_group_whole_ns: Percentiles,
+    /// Median of the rounds' quotients of the two.
+    pub one_group_ratio: f64,
     /// Round trip of a dispatch of some groups that is shorter than a slice, by a daemon that cuts.
     pub short_sliced_ns: Percentiles,
     /// By one that does not.
     pub short_whole_ns: Percentiles,
+    /// Median of the rounds' quotients of the two.
+    pub short_ratio: f64,
 }
 
 /// All profiles.
@@ -102,13 +110,16 @@ impl fmt::Display for SlicingFigures {
             writeln!(f, "long dispatch, sliced      {}", figures.sliced_ns)?;
             writeln!(f, "long dispatch, whole       {}", figures.whole_ns)?;
             writeln!(f, "sliced / whole             {:.4}, median of pairs", figures.ratio)?;
-            for (what, sliced, whole) in [
-                ("one group ", figures.one_group_sliced_ns, figures.one_group_whole_ns),
-                ("64 groups ", figures.short_sliced_ns, figures.short_whole_ns),
-            ] {
-                writeln!(f, "{what}, cutting daemon  {sliced}")?;
-                writeln!(f, "{what}, other daemon    {whole}   {:.3} x", ratio(sliced.p50, whole.p50))?;
-            }
+            let ProfileFigures { one_group_sliced_ns, short_sliced_ns, one_group_ratio, short_ratio, .. } =
+                figures;
+            writeln!(f, "one group, cutting daemon  {one_group_sliced_ns}")?;
+            writeln!(
+                f,
+                "one group, other daemon    {}   {one_group_ratio:.3} x",
+                figures.one_group_whole_ns
+            )?;
+            writeln!(f, "64 groups, cutting daemon  {short_sliced_ns}")?;
+            writeln!(f, "64 groups, other daemon    {}   {short_ratio:.3} x", figures.short_whole_ns)?;
         }
         Ok(())
     }
@@ -121,6 +132,7 @@ struct Side {
     short: CommandBuffer,
     one: CommandBuffer,
     data: Buffer,
+    _kernel: Kernel,
     _device: Device,
     _daemon: DaemonProcess,
 }
@@ -140,7 +152,7 @@ impl Side {
         };
         let (long, short) = (dispatch(GROUPS, TURNS)?, dispatch(SHORT_GROUPS, SHORT_TURNS)?);
         let one = dispatch(1, 1)?;
-        Ok(Self { queue, long, short, one, data, _device: device, _daemon: daemon })
+        Ok(Self { queue, long, short, one, data, _kernel: kernel, _device: device, _daemon: daemon })
     }
 
     fn long(&mut self) -> anyhow::Result<Duration> {
@@ -157,51 +169,98 @@ impl Side {
     }
 }
 
-fn measure_profile(settings: &Settings, effort: Effort) -> anyhow::Result<ProfileFigures> {
-    let mut sides = [Side::start(&settings.sliced)?, Side::start(&settings.whole)?];
+/// What one side, sliced or whole, took.
+#[derive(Default)]
+struct Samples {
+    long: Vec<Duration>,
+    one: Vec<Duration>,
+    short: Vec<Duration>,
+}
+
+/// Quotients of the two sides.
+#[derive(Default)]
+struct Quotients {
+    long: Vec<f64>,
+    one: Vec<f64>,
+    short: Vec<f64>,
+}
+
+fn median(mut quotients: Vec<f64>) -> f64 {
+    quotients.sort_unstable_by(f64::total_cmp);
+    quotients.get(quotients.len() / 2).copied().unwrap_or_default()
+}
+
+/// Both sides, in the order in which they go first in this round or pair.
+fn order(count: usize) -> [usize; 2] {
+    if count.is_multiple_of(2) { [0, 1] } else { [1, 0] }
+}
+
+/// One round, with daemons of its own: where threads happen to run does not change while they live.
+fn measure_round(
+    settings: &Settings,
+    round: usize,
+    effort: Effort,
+    samples: &mut [Samples; 2],
+    quotients: &mut Quotients,
+) -> anyhow::Result<()> {
+    let arguments = [&settings.sliced, &settings.whole];
+    let [first, second] = order(round);
+    let (one, other) = (Side::start(arguments[first])?, Side::start(arguments[second])?);
+    let mut sides = if first == 0 { [one, other] } else { [other, one] };
     for side in &mut sides {
         side.long()?;
     }
-    let mut long = [Vec::new(), Vec::new()];
-    let mut ratios = Vec::with_capacity(effort.pairs);
     for pair in 0..effort.pairs {
         let mut times = [Duration::ZERO; 2];
-        // Each goes first as often as the other.
-        for index in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
+        for index in order(pair) {
             times[index] = sides[index].long()?;
-            long[index].push(times[index]);
+            samples[index].long.push(times[index]);
         }
-        ratios.push(times[0].as_secs_f64() / times[1].as_secs_f64());
+        quotients.long.push(times[0].as_secs_f64() / times[1].as_secs_f64());
     }
     anyhow::ensure!(sides[0].contents()? == sides[1].contents()?, "slices compute something else");
-    ratios.sort_unstable_by(f64::total_cmp);
-    let ratio = ratios.get(ratios.len() / 2).copied().context("no pairs")?;
-    // In turn, so that what else runs on the machine meets both.
-    const TURNS: u64 = 20;
-    let (mut one, mut short) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-    for turn in 0..TURNS {
-        for index in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
-            let Side { queue, one: commands, short: commands_of_short, .. } = &mut sides[index];
+    let mut round = [Samples::default(), Samples::default()];
+    for turn in 0..SHORT_TURNS_EACH {
+        for index in order(turn) {
+            let Side { queue, one, short, .. } = &mut sides[index];
             std::thread::sleep(SLEEP);
             // The first finds the engine asleep.
-            user_round_trips(queue, commands, 10)?;
-            one[index].extend(user_round_trips(queue, commands, effort.short / TURNS)?);
-            short[index].extend(user_round_trips(queue, commands_of_short, effort.short / TURNS)?);
+            user_round_trips(queue, one, 10)?;
+            round[index].one.extend(user_round_trips(queue, one, effort.short)?);
+            round[index].short.extend(user_round_trips(queue, short, effort.short)?);
         }
     }
-    let [sliced_ns, whole_ns] = long.map(Percentiles::of);
-    let [one_group_sliced_ns, one_group_whole_ns] = one.map(Percentiles::of);
-    let [short_sliced_ns, short_whole_ns] = short.map(Percentiles::of);
+    let quotient = |of: fn(&Samples) -> &Vec<Duration>| {
+        let [sliced, whole] = [0, 1].map(|index: usize| Percentiles::of(of(&round[index]).clone()));
+        ratio(sliced.p50, whole.p50)
+    };
+    quotients.one.push(quotient(|samples| &samples.one));
+    quotients.short.push(quotient(|samples| &samples.short));
+    for (all, mut samples) in samples.iter_mut().zip(round) {
+        all.one.append(&mut samples.one);
+        all.short.append(&mut samples.short);
+    }
+    Ok(())
+}
+
+fn measure_profile(settings: &Settings, effort: Effort) -> anyhow::Result<ProfileFigures> {
+    let (mut samples, mut quotients) = (<[Samples; 2]>::default(), Quotients::default());
+    for round in 0..effort.rounds {
+        measure_round(settings, round, effort, &mut samples, &mut quotients)?;
+    }
+    let [sliced, whole] = samples;
     Ok(ProfileFigures {
         profile: settings.profile.clone(),
         slice_us: u64::try_from(settings.slice.as_micros())?,
-        sliced_ns,
-        whole_ns,
-        ratio,
-        one_group_sliced_ns,
-        one_group_whole_ns,
-        short_sliced_ns,
-        short_whole_ns,
+        sliced_ns: Percentiles::of(sliced.long),
+        whole_ns: Percentiles::of(whole.long),
+        ratio: median(quotients.long),
+        one_group_sliced_ns: Percentiles::of(sliced.one),
+        one_group_whole_ns: Percentiles::of(whole.one),
+        one_group_ratio: median(quotients.one),
+        short_sliced_ns: Percentiles::of(sliced.short),
+        short_whole_ns: Percentiles::of(whole.short),
+        short_ratio: median(quotients.short),
     })
 }
 
