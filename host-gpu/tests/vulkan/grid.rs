@@ -81,9 +81,9 @@ const WORDS: u64 = 1024;
 
 /// A kernel's SPIR-V, as another compiler would send it: with the builtin in it.
 fn spirv(text: &str) -> Source {
-    let module = wgsl::parse_str(text).unwrap();
-    let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module).unwrap();
-    let words = spv::write_vec(&module, &info, &spv::Options::default(), None).unwrap();
+    let module = wgsl::parse_str(text).expect("WGSL");
+    let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module).expect("valid");
+    let words = spv::write_vec(&module, &info, &spv::Options::default(), None).expect("SPIR-V");
     let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     Source { language: Language::SpirV, bytes, entry: None }
 }

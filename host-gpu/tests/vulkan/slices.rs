@@ -56,11 +56,11 @@ fn warm(scene: &Scene, driver: Driver) -> Node {
 }
 
 fn another_driver() -> Driver {
-    Driver::open(&Options::default()).unwrap()
+    Driver::open(&Options::default()).expect("a second driver")
 }
 
 fn check_counts(scene: &Scene, offset: u64, groups: u64) {
-    for at in 0..u32::try_from(GROUPS * 4).unwrap() {
+    for at in 0..u32::try_from(GROUPS * 4).expect("few") {
         let wanted = if u64::from(at) < groups * 4 { expected(at) } else { 0 };
         assert_eq!(word(&scene.memory, offset / 4 + u64::from(at)), wanted, "word {at}");
     }
@@ -68,7 +68,7 @@ fn check_counts(scene: &Scene, offset: u64, groups: u64) {
 
 /// Through the words in which an engine saves it.
 fn saved(buffer: &Buffer) -> Saved {
-    Saved::from_words(buffer.save().words(9), 9).unwrap()
+    Saved::from_words(buffer.save().words(9), 9).expect("of this buffer")
 }
 
 #[test]
