@@ -20,7 +20,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::event::Event;
 use serde_json::Value;
 
@@ -32,8 +32,8 @@ const MAX_WAITING: usize = 16;
 pub enum Order {
     /// Say what there is: processes, engines, devices.
     Describe,
-    /// Reset the engine of one node (TDR-29), or of all.
-    ResetEngine(Option<NodeKind>),
+    /// Reset one engine (TDR-29), or all.
+    ResetEngine(Option<EngineAddress>),
     /// Reset every engine, with all devices (TDR-29).
     ResetAdapter,
     /// Go to D3, when all contexts are suspended (UMS-123).

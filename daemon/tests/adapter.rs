@@ -59,6 +59,7 @@ impl Bench {
             spin_microseconds: 600_000_000,
             slice_microseconds: 0,
             sandbox: true,
+            policy: "fair".to_owned(),
             vulkan_device: None,
             is_spare: false,
         };

@@ -1,4 +1,4 @@
-//! A context: a queue of work aimed at one node.
+//! A context: a queue of work aimed at one node of one physical adapter.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,27 +30,44 @@ struct Inner {
     shared: Arc<Shared>,
     handle: Handle,
     node: Node,
+    engine: u32,
     is_suspended: AtomicBool,
 }
 
 impl Device {
-    /// A context on a node.
+    /// A context on a node, of the first physical adapter.
     pub fn create_context(&self, node: Node) -> Result<Context, DriverError> {
-        Context::create(&self.shared, node)
+        self.create_context_on(node, 0)
+    }
+
+    /// A context on a node of physical adapter `engine` (TDR-08); as many are linked as [`Self::capset`] says in `engines`
+    /// of each node.
+    ///
+    /// # Errors
+    /// `Refused` with InvalidParameter where there is no such physical adapter (TDR-09, TDR-10).
+    pub fn create_context_on(&self, node: Node, engine: u32) -> Result<Context, DriverError> {
+        Context::create(&self.shared, node, engine)
     }
 }
 
 impl Context {
-    fn create(shared: &Arc<Shared>, node: Node) -> Result<Self, DriverError> {
-        let create = CreateContext { node: node.ordinal(), engine_affinity: 1, flags: 0, reserved: 0 };
+    fn create(shared: &Arc<Shared>, node: Node, engine: u32) -> Result<Self, DriverError> {
+        // An affinity of nothing is refused as one that is too large.
+        let engine_affinity = 1u32.checked_shl(engine).unwrap_or(0);
+        let create = CreateContext { node: node.ordinal(), engine_affinity, flags: 0, reserved: 0 };
         let created: Created = shared.control.request("CREATE_CONTEXT", message::CREATE_CONTEXT, &create)?;
         let (shared, is_suspended) = (Arc::clone(shared), AtomicBool::new(false));
-        Ok(Self { inner: Arc::new(Inner { shared, handle: created.handle, node, is_suspended }) })
+        Ok(Self { inner: Arc::new(Inner { shared, handle: created.handle, node, engine, is_suspended }) })
     }
 
     /// Its node.
     pub fn node(&self) -> Node {
         self.inner.node
+    }
+
+    /// Its physical adapter, EngineOrdinal.
+    pub fn engine(&self) -> u32 {
+        self.inner.engine
     }
 
     /// Suspends it: when this returns, nothing of it is on the GPU, and nothing will be before [`Self::resume`]. Its queues

@@ -12,6 +12,9 @@ pub const CAPSET_VERSION: u32 = 1;
 /// Nodes that a capset can describe.
 pub const MAX_NODES: usize = 8;
 
+/// Most engines that a node can have: physical adapters that are linked (TDR-07).
+pub const MAX_ENGINES: usize = 4;
+
 /// Node 0: compute.
 pub const NODE_COMPUTE: u32 = 0;
 /// Node 1: copy.
@@ -31,9 +34,35 @@ pub struct NodeMetadata {
     pub max_in_flight_hw_queue_buffers: u32,
     /// Engines (linked physical adapters) that have this node.
     pub engines: u32,
+    /// Where graphics work can be stopped (PRE-10, PRE-11): `GRANULARITY_NONE`, nothing here runs any.
+    pub graphics_preemption: u32,
+    /// Where compute work can be stopped (PRE-10, PRE-12): `GRANULARITY_*`; NONE where the node runs none.
+    pub compute_preemption: u32,
     /// Zero.
-    pub reserved: [u32; 3],
+    pub reserved: u32,
 }
+
+/// Cannot be stopped, nor what is queued behind it (PRE-14).
+pub const GRANULARITY_NONE: u32 = 0;
+/// The running buffer finishes, nothing behind it starts (PRE-15).
+pub const GRANULARITY_DMA_BUFFER: u32 = 100;
+/// The running dispatch finishes, the next does not start (PRE-16).
+pub const GRANULARITY_DISPATCH: u32 = 200;
+/// The running thread groups finish, the next do not start (PRE-16).
+pub const GRANULARITY_THREAD_GROUP: u32 = 300;
+/// The running threads finish (PRE-12).
+pub const GRANULARITY_THREAD: u32 = 400;
+/// The running instruction finishes (PRE-12).
+pub const GRANULARITY_SHADER: u32 = 500;
+
+/// Scheduling cap: nodes are scheduled each for itself (PRE-07).
+pub const SCHEDULING_MULTI_ENGINE_AWARE: u32 = 0x1;
+/// Scheduling cap: preemption can be asked for at any time (PRE-07).
+pub const SCHEDULING_PREEMPTION_AWARE: u32 = 0x4;
+/// Scheduling cap: a request to preempt may be made from any thread (PRE-18, MCDM-46).
+pub const SCHEDULING_LOW_IRQL_PREEMPT_COMMAND: u32 = 0x20;
+/// A node is reset without the others (TDR-01, PRE-73).
+pub const SCHEDULING_PER_ENGINE_TDR: u32 = 0x100;
 
 /// The node runs compute kernels and every packet.
 pub const NODE_KIND_COMPUTE: u32 = 1;
@@ -77,8 +106,18 @@ pub struct Capset {
     pub max_control_bytes: u32,
     /// Largest DMA buffer, bytes.
     pub max_dma_buffer_bytes: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// `SCHEDULING_*`.
+    pub scheduling_caps: u32,
     /// One entry a node.
     pub nodes: [NodeMetadata; MAX_NODES],
+}
+
+impl Capset {
+    /// Where the adapter can stop compute work: the coarsest of the nodes that run any (PRE-13).
+    pub fn compute_preemption(&self) -> u32 {
+        let runs_kernels =
+            |node: &&NodeMetadata| node.kind == NODE_KIND_COMPUTE && node.flags & NODE_FLAG_AVAILABLE != 0;
+        let nodes = self.nodes.iter().filter(runs_kernels);
+        nodes.map(|node| node.compute_preemption).min().unwrap_or(GRANULARITY_NONE)
+    }
 }

@@ -5,7 +5,7 @@
 //!
 //! | part | written by | read by |
 //! |---|---|---|
-//! | summary words, one a node | guest (or), the node's engine (swap) | the node's engine |
+//! | summary words, one an engine | guest (or), the engine (swap) | the engine |
 //! | doorbell cells | guest; daemon, zero, when the doorbell is made | engine |
 //! | global cells | guest (swap), engine (swap with zero) | engine |
 //! | status words | daemon, a copy of its own truth | guest |
@@ -14,6 +14,8 @@
 //! | responses | daemon | guest |
 //! | device status, paging fence | daemon | guest |
 
+use crate::capset::MAX_ENGINES;
+use crate::capset::MAX_NODES;
 use crate::page_table::PAGE_SIZE;
 
 /// Queues with a doorbell, a status word and a fence in one device page.
@@ -27,6 +29,8 @@ pub const RESPONSE_SLOT_BYTES: u64 = 1024;
 /// Bytes of a doorbell (UMS-20).
 pub const DOORBELL_BYTES: u32 = 8;
 
+/// A cache line for each engine.
+const ENGINE_LINES: u64 = (MAX_ENGINES * MAX_NODES * 64) as u64;
 const WORDS: u64 = MAX_QUEUES as u64 * 8;
 
 /// [`DEVICE_ACTIVE`] and the like.
@@ -42,14 +46,14 @@ pub const LOSS_PRIMARY: u64 = 0;
 pub const LOSS_COLLATERAL: u64 = 1;
 /// Last paging operation that is done.
 pub const PAGING_FENCE: u64 = 128;
-/// Global cells, one a node, a cache line each (UMS-08): in the global model all queues of this process on that
-/// node ring there. Holds [`crate::queue::doorbell::global_value`] of the last ring, or zero once the engine took it.
-pub const GLOBAL_CELLS: u64 = 512;
-/// Summary words, one a node, a cache line each. Bit i: one of the cells 16·i .. 16·i+15 was rung that are of queues on
-/// that node. Engines take them whole, so that two engines must not share one.
-pub const SUMMARIES: u64 = 1024;
+/// Global cells, one a node of each physical adapter, a cache line each (UMS-08): in the global model all queues of this
+/// process on that engine ring there. Holds [`crate::queue::doorbell::global_value`] of the last ring, or zero once the engine took it.
+pub const GLOBAL_CELLS: u64 = 2048;
+/// Summary words, one a node of each physical adapter, a cache line each. Bit i: one of the cells 16·i .. 16·i+15 was
+/// rung that are of queues on that engine. Engines take them whole, so that two engines must not share one.
+pub const SUMMARIES: u64 = GLOBAL_CELLS + ENGINE_LINES;
 /// Doorbell cells, 8 bytes each.
-pub const CELLS: u64 = PAGE_SIZE;
+pub const CELLS: u64 = 2 * PAGE_SIZE;
 /// Status words, 8 bytes each.
 pub const STATUSES: u64 = CELLS + WORDS;
 /// Progress fences, CurrentValue, 8 bytes each.
@@ -66,9 +70,15 @@ pub const fn cell(index: u32) -> u64 {
     CELLS + index as u64 * 8
 }
 
-/// Where the global cell of a node lies; `node` is less than [`crate::capset::MAX_NODES`].
-pub const fn global_cell(node: u32) -> u64 {
-    GLOBAL_CELLS + node as u64 * 64
+/// Where the cache line of an engine lies among those of all.
+const fn engine_line(engine: u32, node: u32) -> u64 {
+    (engine as u64 * MAX_NODES as u64 + node as u64) * 64
+}
+
+/// Where the global cell of `node` of physical adapter `engine` lies; they are less than [`MAX_NODES`] and
+/// [`MAX_ENGINES`].
+pub const fn global_cell(engine: u32, node: u32) -> u64 {
+    GLOBAL_CELLS + engine_line(engine, node)
 }
 
 /// Where the status word of queue `index` lies.
@@ -91,9 +101,9 @@ pub const fn response(slot: u32) -> u64 {
     RESPONSES + slot as u64 * RESPONSE_SLOT_BYTES
 }
 
-/// Where the summary word of a node lies; `node` is less than [`crate::capset::MAX_NODES`].
-pub const fn summary(node: u32) -> u64 {
-    SUMMARIES + node as u64 * 64
+/// Where the summary word of `node` of physical adapter `engine` lies; as in [`global_cell`].
+pub const fn summary(engine: u32, node: u32) -> u64 {
+    SUMMARIES + engine_line(engine, node)
 }
 
 /// The bit of the summary word that stands for cell `index`.
@@ -125,6 +135,7 @@ mod tests {
     use super::PAGING_FENCE;
     use super::global_cell;
     use super::summary;
+    use crate::capset::MAX_ENGINES;
     use crate::capset::MAX_NODES;
     use crate::page_table::PAGE_SIZE;
 
@@ -149,11 +160,13 @@ mod tests {
     }
 
     #[test]
-    fn ums_08_every_node_has_a_global_cell_of_its_own() {
-        let cells = (0u32..).take(MAX_NODES).map(global_cell);
+    fn ums_08_every_engine_has_a_global_cell_of_its_own() {
+        let nodes = || (0u32..).take(MAX_NODES);
+        let engines = (0u32..).take(MAX_ENGINES).flat_map(|engine| nodes().map(move |node| (engine, node)));
+        let cells = engines.clone().map(|(engine, node)| global_cell(engine, node));
         assert!(cells.clone().all(|cell| cell > PAGING_FENCE && cell + 64 <= CELLS && cell % 64 == 0));
         assert!(cells.clone().zip(cells.clone().skip(1)).all(|(one, next)| one < next));
-        let summaries = (0u32..).take(MAX_NODES).map(summary);
+        let summaries = engines.map(|(engine, node)| summary(engine, node));
         assert!(summaries.clone().all(|word| word + 64 <= CELLS && word % 64 == 0));
         assert!(cells.max() < summaries.min(), "nor share they a place with summary words");
     }

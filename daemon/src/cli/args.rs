@@ -16,7 +16,9 @@ use super::doorbells::NodeSet;
 use super::doorbells::modes;
 use super::doorbells::parse_models;
 use super::doorbells::parse_nodes;
+use super::scheduling::SchedulingArguments;
 use super::size::parse_size;
+use super::vgpu::parse_vgpu;
 use crate::doorbell::modes::DoorbellModes;
 use crate::host::start::VgpuOptions;
 use crate::operator::verb::Verb;
@@ -62,7 +64,8 @@ pub struct ServeArguments {
     /// Video memory of the single vGPU, such as 512M.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub vram: Option<u64>,
-    /// A vGPU: name=NAME,socket=PATH,vram=SIZE. May be given several times.
+    /// A vGPU: name=NAME,socket=PATH,vram=SIZE, and where wanted weight=N, cap=PERCENT, bands=normal|focus|realtime,
+    /// tdr-timeout=MILLISECONDS. May be given several times.
     #[arg(long, value_name = "SPEC", value_parser = parse_vgpu)]
     pub vgpu: Vec<VgpuOptions>,
     /// Socket on which `campanile ctl` reaches the daemon; only this user can.
@@ -108,7 +111,10 @@ impl fmt::Display for Profile {
 /// Settings of engines.
 #[derive(Debug, Clone, Args)]
 pub struct EngineArguments {
-    /// Physical doorbells of each node.
+    /// Physical adapters of each vGPU: linked, each with every node, its compute node on the Vulkan device of the machine.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub engines: u8,
+    /// Physical doorbells of each engine.
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub doorbells: u32,
     /// How the queues of a node share what its engine watches: dedicated (a physical doorbell for each connected queue)
@@ -164,6 +170,9 @@ pub struct EngineArguments {
     /// Directory for reports on hangs, as JSON.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// Who runs next.
+    #[command(flatten)]
+    pub scheduling: SchedulingArguments,
     /// Use the Vulkan device whose name contains this.
     #[arg(long, value_name = "TEXT")]
     pub vulkan_device: Option<String>,
@@ -223,6 +232,8 @@ impl EngineArguments {
     /// The same settings as arguments of `campanile serve`.
     pub fn to_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec![
+            "--engines".into(),
+            self.engines.to_string().into(),
             "--doorbells".into(),
             self.doorbells.to_string().into(),
             "--doorbell-model".into(),
@@ -270,6 +281,7 @@ impl EngineArguments {
         if let Some(driver) = &self.vulkan_driver {
             arguments.extend(["--vulkan-driver".into(), driver.into()]);
         }
+        arguments.extend(self.scheduling.to_arguments());
         if self.spares {
             arguments.push("--spares".into());
         }
@@ -322,58 +334,16 @@ pub struct BenchArguments {
     pub measure: MeasureArguments,
 }
 
-fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
-    let (mut name, mut socket, mut vram_bytes) = (None, None, None);
-    let mut timeouts = [None; 2];
-    let milliseconds = |value: &str| {
-        value.parse().map(Duration::from_millis).map_err(|_| format!("{value:?} are no milliseconds"))
-    };
-    for part in text.split(',') {
-        let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not key=value"))?;
-        match key {
-            "name" if !value.is_empty() => name = Some(value.to_owned()),
-            "socket" if !value.is_empty() => socket = Some(PathBuf::from(value)),
-            "vram" => vram_bytes = Some(parse_size(value)?),
-            "tdr-timeout" => timeouts = [Some(milliseconds(value)?); 2],
-            "tdr-timeout-compute" => timeouts[0] = Some(milliseconds(value)?),
-            "tdr-timeout-copy" => timeouts[1] = Some(milliseconds(value)?),
-            "name" | "socket" => return Err(format!("{key} is empty")),
-            _ => {
-                return Err(format!(
-                    "{key:?} is unknown; name, socket, vram, tdr-timeout, tdr-timeout-compute and tdr-timeout-copy are"
-                ));
-            }
-        }
-    }
-    let missing = |key: &str| format!("{key} is missing in {text:?}");
-    Ok(VgpuOptions {
-        name: name.ok_or_else(|| missing("name"))?,
-        socket: socket.ok_or_else(|| missing("socket"))?,
-        vram_bytes: vram_bytes.ok_or_else(|| missing("vram"))?,
-        timeouts,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use std::time::Duration;
 
     use clap::Parser;
 
     use super::Arguments;
     use super::Command;
-    use super::parse_vgpu;
     use crate::recovery::policy::DebugMode;
     use crate::recovery::policy::Level;
-
-    #[test]
-    fn a_vgpu_is_read_from_its_parts() {
-        let vgpu = parse_vgpu("vram=512M,name=a,socket=/run/a.sock").unwrap();
-        assert_eq!((vgpu.name.as_str(), vgpu.vram_bytes), ("a", 512 << 20));
-        assert_eq!(vgpu.socket, PathBuf::from("/run/a.sock"));
-    }
 
     #[test]
     fn tdr_13_tdr_18_the_defaults_are_2_s_and_5_in_60_s() {
@@ -384,21 +354,5 @@ mod tests {
         assert_eq!((policy.level, policy.debug), (Level::Recover, DebugMode::Recover));
         assert_eq!((policy.limit_count, policy.limit_time), (5, Duration::from_secs(60)));
         assert_eq!(policy.process_limit(), 4);
-    }
-
-    #[test]
-    fn a_vgpu_may_have_timeouts_of_its_own() {
-        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,tdr-timeout=500,tdr-timeout-copy=20").unwrap();
-        assert_eq!(vgpu.timeouts, [500, 20].map(|ms| Some(Duration::from_millis(ms))));
-        assert!(parse_vgpu("name=a,socket=s,vram=64M,tdr-timeout=soon").unwrap_err().contains("soon"));
-    }
-
-    #[test]
-    fn a_vgpu_that_lacks_a_part_is_refused_by_its_name() {
-        assert!(parse_vgpu("name=a,socket=s").unwrap_err().contains("vram"));
-        assert!(parse_vgpu("name=a,vram=1M").unwrap_err().contains("socket"));
-        assert!(parse_vgpu("name=,socket=s,vram=1M").unwrap_err().contains("name"));
-        assert!(parse_vgpu("name=a,socket=s,vram=1M,weight=2").unwrap_err().contains("weight"));
-        assert!(parse_vgpu("nonsense").unwrap_err().contains("nonsense"));
     }
 }

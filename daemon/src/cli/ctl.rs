@@ -70,8 +70,13 @@ fn status(result: &Value) -> String {
         };
         vgpus.row([name.clone(), vm, allowed, memory, word(&vgpu["socket"])]);
         for engine in list(&vgpu["session"]["engines"]) {
-            let fields = ["node", "state", "pid", "doorbells_in_use", "buffers_in_flight"];
-            engines.row(std::iter::once(name.clone()).chain(fields.map(|field| word(&engine[field]))));
+            let fields = ["state", "pid", "doorbells_in_use", "buffers_in_flight"];
+            let place = match engine["engine"].as_u64() {
+                None | Some(0) => word(&engine["node"]),
+                Some(ordinal) => format!("{}@{ordinal}", word(&engine["node"])),
+            };
+            let fields = fields.map(|field| word(&engine[field]));
+            engines.row([name.clone(), place].into_iter().chain(fields));
         }
         for process in list(&vgpu["session"]["processes"]) {
             let fields = ["context", "device", "queues", "kernels"].map(|field| word(&process[field]));
@@ -106,12 +111,14 @@ mod tests {
         let text = status(&json!({ "vgpus": [
             { "name": "a", "socket": "/run/a", "vram_bytes": 64 << 20, "vm_connected": true, "session": {
                 "engines": [{ "node": "copy", "state": "asleep", "pid": 7, "doorbells_in_use": 1,
+                              "buffers_in_flight": 0 },
+                            { "node": "copy", "engine": 1, "state": "off", "doorbells_in_use": 0,
                               "buffers_in_flight": 0 }],
                 "processes": [{ "context": 3, "device": "lost: hung", "queues": 2, "kernels": 1,
                                 "mapped_bytes": 8192 }] } },
             { "name": "b", "socket": "/run/b", "vram_bytes": 32 << 20, "vm_connected": false },
         ] }));
-        for part in ["connected", "64 MiB", "/run/b", "asleep", "lost: hung", "8 KiB"] {
+        for part in ["connected", "64 MiB", "/run/b", "asleep", "lost: hung", "8 KiB", "copy@1"] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
     }

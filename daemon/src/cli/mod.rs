@@ -12,6 +12,8 @@ pub mod args;
 pub mod ctl;
 pub mod demo;
 pub mod doorbells;
+pub mod scheduling;
 pub mod serve;
 pub mod size;
 pub mod table;
+pub mod vgpu;

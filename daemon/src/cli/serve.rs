@@ -46,12 +46,14 @@ pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {
 pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow::Result<HostOptions> {
     Ok(HostOptions {
         vgpus,
+        engines: engine.engines,
         doorbells: engine.doorbells,
         doorbell_modes: engine.doorbell_modes(),
         spin: engine.spin(),
         slice: engine.slice(),
         timeouts: engine.timeouts(),
         policy: engine.policy(),
+        scheduling: engine.scheduling.scheduling(),
         spares: engine.spares,
         state_dir: engine.state_dir.clone(),
         d3_after: engine.d3_after(),
@@ -66,7 +68,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
 fn start_host(arguments: ServeArguments) -> anyhow::Result<Host> {
     let mut vgpus = arguments.vgpu;
     if let (Some(socket), Some(vram_bytes)) = (arguments.socket, arguments.vram) {
-        vgpus.push(VgpuOptions { name: "vgpu0".to_owned(), socket, vram_bytes, timeouts: [None; 2] });
+        vgpus.push(VgpuOptions::new("vgpu0".to_owned(), socket, vram_bytes));
     }
     let options = host_options(vgpus, &arguments.engine)?;
     Ok(Host::start(HostOptions { control: arguments.control, ..options })?)

@@ -13,6 +13,7 @@ use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::event::Event;
 use campanile_host_gpu::memory::vram::create_memfd;
+use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::fences::MAX_FENCES;
 use rustix::event::PollFd;
@@ -36,6 +37,7 @@ pub fn probe_compute(program: &Program, vulkan_device: Option<String>, sandbox: 
         spin_microseconds: 0,
         slice_microseconds: 0,
         sandbox,
+        policy: Choice::default().to_string(),
         vulkan_device,
         is_spare: false,
     };

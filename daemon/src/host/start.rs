@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Settings;
 use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::capset::MAX_ENGINES;
 
 use super::probe::probe_compute;
 use crate::doorbell::modes::DoorbellModes;
@@ -25,6 +28,7 @@ use crate::recovery::standing::Standing;
 use crate::session::config::Compute;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
+use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;
 use crate::vhost::counters::Counters as ShellCounters;
 use crate::vhost::device::Device;
@@ -41,6 +45,30 @@ pub struct VgpuOptions {
     pub vram_bytes: u64,
     /// TDR timeouts of its nodes, by ordinal, where they are its own.
     pub timeouts: [Option<Duration>; 2],
+    /// What it gets of each node.
+    pub share: Share,
+}
+
+impl VgpuOptions {
+    /// A vGPU like any other.
+    pub fn new(name: String, socket: PathBuf, vram_bytes: u64) -> Self {
+        Self { name, socket, vram_bytes, timeouts: [None; 2], share: Share::default() }
+    }
+}
+
+/// Who runs next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scheduling {
+    /// The policy, between vGPUs and inside of each.
+    pub policy: Choice,
+    /// Percent that NORMAL gets while FOCUS has work (PRE-68).
+    pub normal_share: u32,
+}
+
+impl Default for Scheduling {
+    fn default() -> Self {
+        Self { policy: Choice::default(), normal_share: Settings::DEFAULT_NORMAL_SHARE }
+    }
 }
 
 /// A daemon as the operator asks for it.
@@ -48,7 +76,9 @@ pub struct VgpuOptions {
 pub struct HostOptions {
     /// Its vGPUs.
     pub vgpus: Vec<VgpuOptions>,
-    /// Physical doorbells of each node of each vGPU.
+    /// Physical adapters of each vGPU, linked; each has every node.
+    pub engines: u8,
+    /// Physical doorbells of each engine of each vGPU.
     pub doorbells: u32,
     /// How each node's doorbells work.
     pub doorbell_modes: DoorbellModes,
@@ -63,6 +93,8 @@ pub struct HostOptions {
     pub timeouts: [Duration; 2],
     /// What hangs lead to.
     pub policy: Policy,
+    /// Who runs next.
+    pub scheduling: Scheduling,
     /// Whether the next process of each engine is started ahead.
     pub spares: bool,
     /// Where reports on hangs go, if anywhere.
@@ -84,6 +116,7 @@ impl HostOptions {
     pub fn new(vgpus: Vec<VgpuOptions>, program: Program) -> Self {
         Self {
             vgpus,
+            engines: 1,
             doorbells: 64,
             doorbell_modes: DoorbellModes::default(),
             spin: Duration::from_millis(2),
@@ -91,6 +124,7 @@ impl HostOptions {
             d3_after: None,
             timeouts: [Duration::from_secs(2); 2],
             policy: Policy::default(),
+            scheduling: Scheduling::default(),
             spares: false,
             state_dir: None,
             sandbox: true,
@@ -190,6 +224,9 @@ fn check(options: &HostOptions) -> Result<(), HostError> {
     if options.doorbells == 0 || options.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS {
         return wrong(format!("{} doorbells; 1 to 1024 are possible", options.doorbells));
     }
+    if options.engines == 0 || usize::from(options.engines) > MAX_ENGINES {
+        return wrong(format!("{} engines; 1 to {MAX_ENGINES} are possible", options.engines));
+    }
     let timeouts = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
     for timeout in timeouts.chain([options.policy.compile_timeout]) {
         if timeout < MIN_TIMEOUT {
@@ -217,7 +254,8 @@ impl Host {
     /// Starts serving every vGPU.
     pub fn start(options: HostOptions) -> Result<Self, HostError> {
         check(&options)?;
-        let supervisor = Arc::new(Supervisor::start()?);
+        let Scheduling { policy, normal_share } = options.scheduling;
+        let supervisor = Arc::new(Supervisor::start(policy, normal_share)?);
         let compute = probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
         match &compute {
             Compute::Available(device) => log::info!("compute node: {device}"),
@@ -237,6 +275,7 @@ impl Host {
             let config = Arc::new(Config {
                 name: vgpu.name.clone(),
                 vram_bytes: vgpu.vram_bytes,
+                engines: options.engines,
                 doorbells: options.doorbells,
                 doorbell_modes: options.doorbell_modes,
                 notify: Arc::clone(&notify),
@@ -251,6 +290,9 @@ impl Host {
                 supervisor: Arc::clone(&supervisor),
                 orders: Arc::clone(&orders),
                 policy: options.policy,
+                scheduler: policy,
+                bands: Settings { normal_share, ..Settings::default() },
+                share: vgpu.share,
                 timeouts: [
                     vgpu.timeouts[0].unwrap_or(compute_timeout),
                     vgpu.timeouts[1].unwrap_or(copy_timeout),
@@ -317,7 +359,7 @@ mod tests {
     #[test]
     fn a_time_that_cannot_be_counted_is_refused() {
         let socket = PathBuf::from("a.sock");
-        let vgpu = VgpuOptions { name: "a".to_owned(), socket, vram_bytes: 64 << 20, timeouts: [None; 2] };
+        let vgpu = VgpuOptions::new("a".to_owned(), socket, 64 << 20);
         let program = Program { path: PathBuf::from("campanile"), environment: Vec::new() };
         let good = HostOptions::new(vec![vgpu], program);
         check(&good).unwrap();

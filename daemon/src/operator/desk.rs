@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::UNIX_EPOCH;
 
+use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 use serde_json::Map;
 use serde_json::Value;
@@ -20,7 +21,6 @@ use crate::orders::Orders;
 use crate::recovery::standing::Quarantine;
 use crate::recovery::standing::Standing;
 use crate::session::counters::Counters;
-use crate::session::objects::node_index;
 use crate::vhost::counters::Counters as ShellCounters;
 
 /// How long one vGPU's thread may take for its part of an overview.
@@ -90,7 +90,7 @@ impl Desk {
         match verb {
             Verb::Status => Ok(json!({ "vgpus": self.vgpus.iter().map(describe).collect::<Vec<_>>() })),
             Verb::Metrics => Ok(json!({ "vgpus": self.vgpus.iter().map(measure).collect::<Vec<_>>() })),
-            Verb::Reset { vgpu, node } => self.order(vgpu, Order::ResetEngine(node.map(NodeKind::from))),
+            Verb::Reset { vgpu, node } => self.order(vgpu, Order::ResetEngine(node.map(|name| name.0))),
             Verb::Notify { vgpu, node, mode } => {
                 let switch = &self.vgpu(vgpu)?.notify;
                 switch.set(node_index(NodeKind::from(*node)), *mode == NotifyMode::On);

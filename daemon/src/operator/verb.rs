@@ -1,6 +1,12 @@
 //! What the operator can say.
 
+use std::str::FromStr;
+
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::address::NODES;
+use campanile_host_gpu::engine::address::node_name;
 use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::capset::MAX_ENGINES;
 use clap::Subcommand;
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -22,6 +28,37 @@ impl From<NodeName> for NodeKind {
             NodeName::Compute => Self::Compute,
             NodeName::Copy => Self::Copy,
         }
+    }
+}
+
+/// An engine by the name that people use: `compute`, or `compute@1` on the second physical adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct EngineName(pub EngineAddress);
+
+impl From<EngineName> for String {
+    fn from(name: EngineName) -> Self {
+        name.0.to_string()
+    }
+}
+
+impl TryFrom<String> for EngineName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for EngineName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, engine) = text.split_once('@').unwrap_or((text, "0"));
+        let node = NODES.into_iter().find(|node| node_name(*node) == name);
+        let engine = engine.parse().ok().filter(|engine| usize::from(*engine) < MAX_ENGINES);
+        let address = node.zip(engine).map(|(node, engine): (_, u8)| EngineAddress::new(engine, node));
+        address.map(Self).ok_or_else(|| format!("{text:?} is no engine; compute, copy, compute@1, ... are"))
     }
 }
 
@@ -56,10 +93,10 @@ pub enum Verb {
         /// The vGPU.
         #[arg(long, value_name = "NAME")]
         vgpu: String,
-        /// The node; all without it.
+        /// The node, compute or copy, of the first physical adapter, or as compute@1 of the second; all without it.
         #[arg(long, value_name = "NODE")]
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        node: Option<NodeName>,
+        node: Option<EngineName>,
     },
     /// Reset everything of a vGPU, or of all: every device is lost.
     ResetAdapter {
@@ -101,12 +138,22 @@ pub enum Verb {
 
 #[cfg(test)]
 mod tests {
-    use super::NodeName;
+    use super::EngineName;
     use super::Verb;
 
     #[test]
+    fn an_engine_is_named_by_node_and_physical_adapter() {
+        for name in ["compute", "copy", "compute@1", "copy@3"] {
+            assert_eq!(name.parse::<EngineName>().map(String::from).as_deref(), Ok(name));
+        }
+        for wrong in ["", "gpu", "copy@", "copy@4", "copy@-1", "@1", "copy@1@1"] {
+            assert!(wrong.parse::<EngineName>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_verb_is_read_from_the_line_that_it_is_written_as() {
-        let reset = Verb::Reset { vgpu: "a".to_owned(), node: Some(NodeName::Copy) };
+        let reset = Verb::Reset { vgpu: "a".to_owned(), node: "copy".parse().ok() };
         let line = serde_json::to_string(&reset).unwrap();
         assert_eq!(line, r#"{"verb":"reset","vgpu":"a","node":"copy"}"#);
         assert_eq!(serde_json::from_str::<Verb>(&line).unwrap(), reset);

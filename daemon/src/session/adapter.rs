@@ -2,15 +2,13 @@
 
 use std::time::Instant;
 
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use log::Level;
 
 use super::case::Case;
 use super::counters::count;
-use super::objects::NODES;
-use super::objects::node_index;
 use super::reply::Refused;
 use super::state::Session;
 use crate::recovery::reason::Reason;
@@ -54,12 +52,12 @@ impl Session {
     /// them is left (TDR-55).
     fn reset_from_timeout(&mut self, reason: &str) {
         let mut refused = Vec::new();
-        for node in NODES {
-            let slot = &mut self.engines[node_index(node)];
+        for at in self.addresses() {
+            let slot = &mut self.engines[at.index()];
             refused.extend(std::mem::take(&mut slot.waiting).into_iter().map(|message| message.origin));
-            refused.extend(std::mem::take(&mut slot.compiling).into_values().map(|kernel| kernel.origin));
-            self.stop_engine(node);
+            self.stop_engine(at);
         }
+        refused.extend(self.take_compiling(|_| true));
         let text = format!("the GPU was reset: {reason}");
         for origin in refused {
             self.answer(origin, Err(Refused { status: Status::DeviceLost, text: text.clone() }));
@@ -82,10 +80,11 @@ impl Session {
             self.lose_device(*context, device_page::DEVICE_RESET, case.loss(is_collateral));
             case.affected.push((*context, is_collateral));
         }
+        let engines = self.config.engines;
         for process in self.processes.values_mut() {
             // The next process of an engine has never heard of any of them.
             if let Some(device) = &mut process.device {
-                NODES.into_iter().for_each(|node| device.forget_engine(node));
+                EngineAddress::all(engines).for_each(|at| device.forget_engine(at));
             }
         }
         contexts.len()
@@ -135,8 +134,8 @@ impl Session {
     }
 
     /// A timeout that is fatal by level (TDR-16): the vGPU is out, the host goes on (TDR-83).
-    pub(super) fn fatal(&mut self, node: NodeKind, reason: Reason, text: &str) {
-        let case = self.open_case(node, reason, text, None);
+    pub(super) fn fatal(&mut self, at: EngineAddress, reason: Reason, text: &str) {
+        let case = self.open_case(at, reason, text, None);
         self.reset_adapter(case);
         self.quarantine(text);
     }

@@ -1,5 +1,6 @@
 //! What every engine must have let go of before memory may be used anew.
 
+use campanile_host_gpu::engine::address::MAX_PLACES;
 use campanile_protocol::page_table::SegmentId;
 
 use super::engine_slot::EngineSlot;
@@ -7,14 +8,14 @@ use super::engine_slot::EngineSlot;
 /// A point in each engine's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Barrier {
-    watch: [u64; 2],
-    tables: [u64; 2],
+    watch: [u64; MAX_PLACES],
+    tables: [u64; MAX_PLACES],
     segment: Option<SegmentId>,
 }
 
 impl Barrier {
     /// Makes every engine forget what it has resolved, and marks that point.
-    pub fn raise(engines: &mut [EngineSlot; 2]) -> Self {
+    pub fn raise(engines: &mut [EngineSlot]) -> Self {
         let mut barrier = Self::default();
         for (index, engine) in engines.iter_mut().enumerate() {
             if let Some(process) = engine.process_mut() {
@@ -27,11 +28,11 @@ impl Barrier {
 
     /// Waits until every engine has mapped `segment`.
     pub const fn segment(segment: SegmentId) -> Self {
-        Self { watch: [0; 2], tables: [0; 2], segment: Some(segment) }
+        Self { watch: [0; MAX_PLACES], tables: [0; MAX_PLACES], segment: Some(segment) }
     }
 
     /// Whether every engine has come past it. An engine that is gone, or was started anew, holds nothing.
-    pub fn is_passed(&self, engines: &[EngineSlot; 2]) -> bool {
+    pub fn is_passed(&self, engines: &[EngineSlot]) -> bool {
         engines.iter().enumerate().all(|(index, engine)| {
             let Some(process) = engine.process() else { return true };
             let mapped = self.segment.is_none_or(|segment| !engine.segments_outstanding.contains(&segment));

@@ -1,12 +1,14 @@
 //! What is known of a reset: collected before it, filed after it (TDR-81).
 
+use campanile_host_gpu::engine::address::node_index;
+use campanile_host_gpu::engine::address::node_name;
 use std::time::Instant;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::debug_info::DebugInfo;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::handle::Handle;
@@ -14,8 +16,6 @@ use serde_json::Value;
 use serde_json::json;
 
 use super::counters::count;
-use super::errands::node_name;
-use super::objects::node_index;
 use super::state::Session;
 use crate::recovery::reason::Reason;
 use crate::recovery::reports::Filed;
@@ -48,8 +48,8 @@ impl Loss {
 pub struct Case {
     /// Number of its report.
     pub number: u64,
-    /// The engine's node.
-    pub node: NodeKind,
+    /// The engine.
+    pub at: EngineAddress,
     /// Why.
     pub reason: Reason,
     /// Why, in words.
@@ -105,9 +105,9 @@ impl Case {
             "what": self.text,
             "outcome": outcome,
             "vgpu": vgpu,
-            "node": node_name(self.node),
-            "node_ordinal": node_index(self.node),
-            "engine_ordinal": 0,
+            "node": node_name(self.at.node),
+            "node_ordinal": node_index(self.at.node),
+            "engine_ordinal": self.at.engine,
             "engine_pid": self.pid,
             "guilty": self.details,
             "affected": affected.collect::<Vec<_>>(),
@@ -158,12 +158,12 @@ impl Session {
     /// Collects what there is to say of an engine, without changing or waiting for anything (TDR-04, TDR-81).
     pub(super) fn open_case(
         &mut self,
-        node: NodeKind,
+        at: EngineAddress,
         reason: Reason,
         text: &str,
         sighting: Option<Sighting>,
     ) -> Case {
-        let slot = &mut self.engines[node_index(node)];
+        let slot = &mut self.engines[at.index()];
         let snapshot = slot.process_mut().map(|process| process.snapshot());
         let info = slot.process().map(|process| process.collect_debug_info());
         let pid = slot.process().map(|process| process.pid());
@@ -174,12 +174,12 @@ impl Session {
                 oldest.map(|(context, buffer)| (context, Some(buffer.queue)))
             }
             Some(Work::UserQueue(hw_queue)) => {
-                self.owner_of_hw_queue(node, hw_queue).map(|(context, queue)| (context, Some(queue)))
+                self.owner_of_hw_queue(at, hw_queue).map(|(context, queue)| (context, Some(queue)))
             }
         };
         Case {
             number: self.config.reports.number(),
-            node,
+            at,
             reason,
             text: text.to_owned(),
             guilty,

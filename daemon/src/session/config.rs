@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Settings;
 
-use super::objects::node_index;
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
 use crate::orders::Orders;
@@ -16,6 +18,7 @@ use crate::recovery::policy::Policy;
 use crate::recovery::reports::Clerk;
 use crate::recovery::reports::Reports;
 use crate::recovery::standing::Standing;
+use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;
 
 /// Whether the machine can compute.
@@ -34,7 +37,9 @@ pub struct Config {
     pub name: String,
     /// Bytes of video memory.
     pub vram_bytes: u64,
-    /// Physical doorbells of each node.
+    /// Physical adapters that are linked (TDR-07), each with every node; 1 where none are.
+    pub engines: u8,
+    /// Physical doorbells of each engine.
     pub doorbells: u32,
     /// How each node's doorbells work.
     pub doorbell_modes: DoorbellModes,
@@ -60,6 +65,12 @@ pub struct Config {
     pub supervisor: Arc<Supervisor>,
     /// What the operator asks of it.
     pub orders: Arc<Orders>,
+    /// The policy of its engines.
+    pub scheduler: Choice,
+    /// The bands of its engines.
+    pub bands: Settings,
+    /// What it gets of each node.
+    pub share: Share,
     /// What hangs lead to.
     pub policy: Policy,
     /// How long work of each node, by ordinal, may stand still, or keep a node that another vGPU wants.
@@ -89,6 +100,7 @@ impl Config {
             spin_microseconds: u64::try_from(self.spin.as_micros()).unwrap_or(u64::MAX),
             slice_microseconds: u64::try_from(self.slice.as_micros()).unwrap_or(u64::MAX),
             sandbox: self.sandbox,
+            policy: self.scheduler.to_string(),
             vulkan_device: self.vulkan_device.clone(),
             is_spare: false,
         }

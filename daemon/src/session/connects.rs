@@ -7,10 +7,11 @@
 //!
 //! Order, as the guest sees it: the place is there before the status says CONNECTED (UMS-57).
 
+use campanile_host_gpu::engine::address::node_index;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::DoorbellConnected;
 use campanile_protocol::control::status::Status;
@@ -21,7 +22,6 @@ use zerocopy::IntoBytes;
 
 use super::control::Checked;
 use super::counters::count;
-use super::objects::node_index;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -60,24 +60,24 @@ impl Session {
             Connect::Already => Ok(Handled::with(&self.publish(origin.context, message.handle, 0)?)),
             Connect::Refused => Err(Status::DeviceLost.into()),
             Connect::FindPlace => {
-                let node = doorbell.node;
-                let line = &self.engines[node_index(node)].line;
+                let at = doorbell.at;
+                let line = &self.engines[at.index()].line;
                 line.has_room(origin.context).or(Status::Busy)?;
                 let origin = self.park(origin);
                 let connect = WaitingConnect { origin, doorbell: message.handle };
-                self.engines[node_index(node)].line.push(origin.context, connect);
-                self.serve_connects(node);
+                self.engines[at.index()].line.push(origin.context, connect);
+                self.serve_connects(at);
                 Ok(Handled::Parked)
             }
         }
     }
 
     /// Serves whoever is in line for doorbells of `node`, as far as that is possible now; the timer sees to the rest.
-    pub(super) fn serve_connects(&mut self, node: NodeKind) {
+    pub(super) fn serve_connects(&mut self, at: EngineAddress) {
         loop {
-            let Some(connect) = self.engines[node_index(node)].line.first().copied() else { return };
+            let Some(connect) = self.engines[at.index()].line.first().copied() else { return };
             let now = Instant::now();
-            let served = match self.find_place(node, connect, now) {
+            let served = match self.find_place(at, connect, now) {
                 Ok(Some(Found::Later(at))) => {
                     count(&self.counters.connects_delayed);
                     self.timer.set(at);
@@ -88,7 +88,7 @@ impl Session {
                 Ok(None) => Ok(false),
                 Err(refused) => Err(refused),
             };
-            let line = &mut self.engines[node_index(node)].line;
+            let line = &mut self.engines[at.index()].line;
             let turns = line.take().map_or(0, |(_, turns)| turns);
             if matches!(served, Ok(true)) {
                 line.count_served();
@@ -101,7 +101,7 @@ impl Session {
     /// Where a doorbell can be connected; a slot that is handed out is nobody's any more. `None`: it is connected.
     fn find_place(
         &mut self,
-        node: NodeKind,
+        at: EngineAddress,
         connect: WaitingConnect,
         now: Instant,
     ) -> Result<Option<Found>, Refused> {
@@ -114,8 +114,8 @@ impl Session {
             Connect::FindPlace => {}
         }
         let hw_queue = doorbell.hw_queue.ok_or(Status::DeviceLost)?;
-        let mode = self.config.doorbell_modes.0[node_index(node)];
-        let notified = doorbell.notify || self.config.notify.is_on(node_index(node));
+        let mode = self.config.doorbell_modes.0[node_index(at.node)];
+        let notified = doorbell.notify || self.config.notify.is_on(node_index(at.node));
         let next = self.connect_rate.next(now);
         if next > now {
             return Ok(Some(Found::Later(next)));
@@ -127,7 +127,7 @@ impl Session {
             // The watch table has an entry for every queue of the engine.
             return Ok(Some(Found::Place(Place::Shared(u32::from(hw_queue)))));
         }
-        match self.choose_slot(node, now) {
+        match self.choose_slot(at, now) {
             Taken::Free(slot) => Ok(Some(Found::Place(Place::Own(slot)))),
             Taken::Victim(slot, holder) => {
                 count(&self.counters.victims);
@@ -139,8 +139,8 @@ impl Session {
         }
     }
 
-    fn choose_slot(&mut self, node: NodeKind, now: Instant) -> Taken {
-        let (processes, slot) = (&self.processes, &mut self.engines[node_index(node)]);
+    fn choose_slot(&mut self, at: EngineAddress, now: Instant) -> Taken {
+        let (processes, slot) = (&self.processes, &mut self.engines[at.index()]);
         let mut slots = std::mem::take(&mut slot.slots);
         let taken = slots.choose(now, |holder: Holder| {
             let device = processes.get(&holder.context).and_then(|process| process.device.as_ref());
@@ -157,23 +157,23 @@ impl Session {
         let context = connect.origin.context;
         let device = self.device(context)?;
         let doorbell = device.doorbells.get(connect.doorbell).ok_or(Status::InvalidHandle)?;
-        let (node, cell) = (doorbell.node, doorbell.queue.index());
+        let (at, cell) = (doorbell.at, doorbell.queue.index());
         let hw_queue = doorbell.hw_queue.ok_or(Status::DeviceLost)?;
-        let process = device.presence[node_index(node)].ok_or(Status::DeviceLost)?;
+        let process = device.presence[at.index()].ok_or(Status::DeviceLost)?;
         let cell = u16::try_from(cell).map_err(|_| Status::InvalidHandle)?;
-        let engine = &mut self.engines[node_index(node)];
+        let engine = &mut self.engines[at.index()];
         let running = engine.process_mut().ok_or(Status::DeviceLost)?;
         match place {
             Place::Own(slot) => {
                 running.connect_doorbell(slot, hw_queue, process, cell);
-                self.to_poke[node_index(node)] = true;
+                self.to_poke[at.index()] = true;
                 let progress = running.queue_completed(hw_queue);
                 let holder = Holder { context, doorbell: connect.doorbell };
                 engine.slots.hold(slot, holder, progress, now);
             }
             Place::Shared(entry) => {
                 running.connect_doorbell(entry, hw_queue, process, cell);
-                self.to_poke[node_index(node)] = true;
+                self.to_poke[at.index()] = true;
             }
             Place::Notified => running.connect_notified(hw_queue),
         }

@@ -1,9 +1,11 @@
 //! Contexts: one software queue for one node (MCDM-02, MCDM-04).
 
+use campanile_host_gpu::engine::address::NODES;
+use campanile_host_gpu::engine::address::node_ordinal;
 use std::collections::VecDeque;
 
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateContext;
 use campanile_protocol::control::message::Named;
@@ -16,9 +18,6 @@ use super::control::Checked;
 use super::control::body;
 use super::engine_slot::WaitingMessage;
 use super::objects::Context;
-use super::objects::NODES;
-use super::objects::node_index;
-use super::objects::node_ordinal;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -32,30 +31,33 @@ impl Session {
         let message: CreateContext = body(bytes)?;
         let node = usize::try_from(message.node).ok().and_then(|node| NODES.get(node).copied());
         let node = node.ok_or(Status::NotSupported)?;
-        // TDR-09, TDR-10: exactly one engine, and each node has only engine 0.
-        (message.engine_affinity == 1 && message.flags == 0 && message.reserved == 0)
-            .or(Status::InvalidParameter)?;
+        (message.flags == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
+        // TDR-09, TDR-10: exactly one engine, which there is.
+        let at = EngineAddress::from_affinity(message.engine_affinity, node, self.config.engines);
+        let at = at.ok_or(Status::InvalidParameter)?;
         self.device(origin.context)?.contexts.has_room().or(Status::OutOfResources)?;
-        if !self.ensure_engine(node)? {
-            return Ok(self.wait_for_engine(origin, node, message::CREATE_CONTEXT, bytes));
+        if !self.ensure_engine(at)? {
+            return Ok(self.wait_for_engine(origin, at, message::CREATE_CONTEXT, bytes));
         }
-        self.ensure_presence(origin.context, node)?;
-        let engine = self.engines[node_index(node)].process_mut().ok_or(Status::DeviceLost)?;
+        self.ensure_presence(origin.context, at)?;
+        let engine = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         let entry = engine
             .create_context()
             .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
         let context = Context {
-            node,
+            at,
             software_queue: VecDeque::new(),
             listed: false,
             is_parked: false,
             entry: Some(entry),
             held: Holds::default(),
             queues: 0,
+            scheduling: None,
         };
         // There is room: it was looked for above.
         let handle =
             self.device_mut(origin.context)?.contexts.insert(context).ok_or(Status::OutOfResources)?;
+        self.introduce_context(at, entry, (origin.context, handle));
         Ok(Handled::with(&Created { handle }))
     }
 
@@ -63,33 +65,33 @@ impl Session {
     pub(super) fn wait_for_engine(
         &mut self,
         origin: Origin,
-        node: NodeKind,
+        at: EngineAddress,
         opcode: u32,
         bytes: &[u8],
     ) -> Handled {
         let origin = if origin.item.is_some() { origin } else { self.park(origin) };
-        self.engines[node_index(node)].waiting.push(WaitingMessage { origin, opcode, body: bytes.to_vec() });
+        self.engines[at.index()].waiting.push(WaitingMessage { origin, opcode, body: bytes.to_vec() });
         Handled::Parked
     }
 
     /// Makes the process known to the engine of `node`.
-    pub(super) fn ensure_presence(&mut self, context: u32, node: NodeKind) -> Result<u32, Refused> {
+    pub(super) fn ensure_presence(&mut self, context: u32, at: EngineAddress) -> Result<u32, Refused> {
         let device = self.device(context)?;
-        if let Some(entry) = device.presence[node_index(node)] {
+        if let Some(entry) = device.presence[at.index()] {
             return Ok(entry);
         }
         let entry = ProcessEntry {
             generation: 0,
             root: device.root.0,
             page_va: device.page.va,
-            global_cell: self.global_cell(node).unwrap_or(0),
-            summary: device_page::summary(node_ordinal(node)),
+            global_cell: self.global_cell(at).unwrap_or(0),
+            summary: device_page::summary(u32::from(at.engine), node_ordinal(at.node)),
         };
-        let process = self.engines[node_index(node)].process_mut().ok_or(Status::DeviceLost)?;
+        let process = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         let entry = process
             .create_process(entry)
             .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
-        self.device_mut(context)?.presence[node_index(node)] = Some(entry);
+        self.device_mut(context)?.presence[at.index()] = Some(entry);
         Ok(entry)
     }
 
@@ -98,13 +100,14 @@ impl Session {
         let device = self.device_mut(origin.context)?;
         let context = device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         (context.queues == 0).or(Status::Busy)?;
-        let (node, entry) = (context.node, context.entry);
+        let (at, entry) = (context.at, context.entry);
         device.contexts.remove(message.handle);
         self.refuse_suspends(Status::InvalidHandle, |of| {
             of.context == origin.context && of.handle == message.handle
         });
-        if let Some((engine, entry)) = self.engines[node_index(node)].process_mut().zip(entry) {
+        if let Some((engine, entry)) = self.engines[at.index()].process_mut().zip(entry) {
             engine.destroy_context(entry);
+            self.engines[at.index()].run_list.remove(entry);
         }
         Ok(Handled::done())
     }

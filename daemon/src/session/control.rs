@@ -4,6 +4,7 @@ use campanile_protocol::control::frame;
 use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::message;
 use campanile_protocol::control::native_fence;
+use campanile_protocol::control::scheduling;
 use campanile_protocol::control::status::Status;
 use std::time::Instant;
 use zerocopy::FromBytes;
@@ -12,8 +13,6 @@ use zerocopy::KnownLayout;
 
 use super::counters::count;
 use super::objects::Device;
-use super::objects::NODES;
-use super::objects::node_index;
 use super::power::wakes;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -127,9 +126,9 @@ impl Session {
     /// Wakes the engines whose doorbells were connected: after the guest has its answer, since on a machine with few
     /// CPUs an engine that wakes takes the one that this thread runs on.
     pub(super) fn poke_engines(&mut self) {
-        for node in NODES {
-            if std::mem::take(&mut self.to_poke[node_index(node)])
-                && let Some(process) = self.engines[node_index(node)].process()
+        for at in self.addresses() {
+            if std::mem::take(&mut self.to_poke[at.index()])
+                && let Some(process) = self.engines[at.index()].process()
             {
                 process.poke();
             }
@@ -173,6 +172,8 @@ impl Session {
             message::SUBMIT => self.submit_buffer(origin, &body(bytes)?),
             message::SUSPEND_CONTEXT => self.suspend_context(origin, &body(bytes)?),
             message::RESUME_CONTEXT => self.resume_context(origin, &body(bytes)?),
+            scheduling::SET_SCHEDULING_PROPERTIES => self.set_scheduling(origin, &body(bytes)?),
+            scheduling::SET_PROCESS_CLASS => self.set_process_class(origin, &body(bytes)?),
             message::WAIT_FENCE => self.wait_fence(origin, &body(bytes)?),
             native_fence::CREATE_NATIVE_FENCE => self.create_native_fence(origin, &body(bytes)?),
             native_fence::OPEN_NATIVE_FENCE => self.open_native_fence(origin, &body(bytes)?),

@@ -28,6 +28,8 @@ pub struct Counters {
     pub d3_transitions: AtomicU64,
     /// Kernel-mode submissions.
     pub submissions: AtomicU64,
+    /// Preempt commands to engines: kernel-mode work made room for other contexts.
+    pub preemptions: AtomicU64,
     /// Last-queued words behind what was done (UMS-88).
     pub last_queued_errors: AtomicU64,
     /// Devices put in error.
@@ -54,7 +56,7 @@ pub struct Counters {
 
 impl Counters {
     /// All counts, by name.
-    pub fn all(&self) -> [(&'static str, u64); 22] {
+    pub fn all(&self) -> [(&'static str, u64); 23] {
         [
             ("refused_commands", &self.refused_commands),
             ("control_messages", &self.control_messages),
@@ -67,6 +69,7 @@ impl Counters {
             ("f1_transitions", &self.f1_transitions),
             ("d3_transitions", &self.d3_transitions),
             ("submissions", &self.submissions),
+            ("preemptions", &self.preemptions),
             ("last_queued_errors", &self.last_queued_errors),
             ("devices_lost", &self.devices_lost),
             ("engines_reset", &self.engines_reset),

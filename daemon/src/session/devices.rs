@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::address::MAX_PLACES;
+use campanile_host_gpu::engine::address::NODES;
+use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::PROTOCOL_VERSION;
@@ -26,14 +30,13 @@ use super::objects::Device;
 use super::objects::MAX_CONTEXTS;
 use super::objects::MAX_KERNELS;
 use super::objects::MAX_OPEN_FENCES;
-use super::objects::NODES;
-use super::objects::node_index;
 use super::page::DevicePage;
 use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
 use super::reply::Refused;
+use super::scheduling::ProcessClass;
 use super::state::Refusal;
 use super::state::Session;
 use super::table::Table;
@@ -53,10 +56,17 @@ impl Session {
                     NodeKind::Copy => capset::NODE_KIND_COPY,
                 },
                 flags: if available { usable | self.doorbell_flags(node) } else { 0 },
-                physical_doorbells: self.global_cell(node).map_or(self.config.doorbells, |_| 1),
+                physical_doorbells: self
+                    .global_cell(EngineAddress::new(0, node))
+                    .map_or(self.config.doorbells, |_| 1),
                 max_in_flight_hw_queue_buffers: 0,
-                engines: 1,
-                reserved: [0; 3],
+                engines: u32::from(self.config.engines),
+                graphics_preemption: capset::GRANULARITY_NONE,
+                compute_preemption: match node {
+                    NodeKind::Compute => capset::GRANULARITY_THREAD_GROUP,
+                    NodeKind::Copy => capset::GRANULARITY_NONE,
+                },
+                reserved: 0,
             };
         }
         Capset {
@@ -70,7 +80,10 @@ impl Session {
             doorbell_reserved: [0; 4],
             max_control_bytes: MAX_CONTROL_BYTES,
             max_dma_buffer_bytes: MAX_DMA_BUFFER,
-            reserved: 0,
+            scheduling_caps: capset::SCHEDULING_MULTI_ENGINE_AWARE
+                | capset::SCHEDULING_PREEMPTION_AWARE
+                | capset::SCHEDULING_LOW_IRQL_PREEMPT_COMMAND
+                | capset::SCHEDULING_PER_ENGINE_TDR,
             nodes,
         }
     }
@@ -112,13 +125,14 @@ impl Session {
             queues: Table::new(device_page::MAX_QUEUES),
             doorbells: Table::new(device_page::MAX_QUEUES),
             kernels: Table::new(MAX_KERNELS),
-            presence: [None; 2],
+            presence: [None; MAX_PLACES],
             status: device_page::DEVICE_ACTIVE,
             paging_issued: 0,
             waits: Vec::new(),
             fences: Table::new(MAX_OPEN_FENCES),
             native_waits: Vec::new(),
             gpu_waits: Vec::new(),
+            class: ProcessClass::default(),
         });
         let bytes = device_page::DEVICE_PAGE_BYTES;
         let mapped = self.map_range(origin.context, message.page_va, page, message.page_offset, bytes, true);
@@ -184,19 +198,19 @@ impl Session {
         self.put_device_in_error(context, device_page::DEVICE_STOPPED);
         let Some(process) = self.processes.get_mut(&context) else { return };
         let Some(device) = process.device.take() else { return };
-        for node in NODES {
-            let slot = &mut self.engines[node_index(node)];
+        for at in self.addresses() {
+            let slot = &mut self.engines[at.index()];
             if let Some(process) = slot.process_mut()
-                && let Some(entry) = device.presence[node_index(node)]
+                && let Some(entry) = device.presence[at.index()]
             {
                 process.destroy_process(entry);
             }
         }
         for (_, context) in device.contexts.iter() {
-            if let Some((process, entry)) =
-                self.engines[node_index(context.node)].process_mut().zip(context.entry)
+            if let Some((process, entry)) = self.engines[context.at.index()].process_mut().zip(context.entry)
             {
                 process.destroy_context(entry);
+                self.engines[context.at.index()].run_list.remove(entry);
             }
         }
         self.disown_buffers(context);

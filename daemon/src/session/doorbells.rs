@@ -3,12 +3,14 @@
 //! Order, as the guest sees it: disconnecting, the status says RETRY or ABORT before the slot lets the cell go
 //! (UMS-67, UMS-70).
 
+use campanile_host_gpu::engine::address::node_index;
+use campanile_host_gpu::engine::address::node_ordinal;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::message::CreateDoorbell;
 use campanile_protocol::control::message::DOORBELL_NOTIFY;
 use campanile_protocol::control::message::DOORBELL_PRIVATE_BYTES;
@@ -31,10 +33,7 @@ use super::barrier::Barrier;
 use super::control::Checked;
 use super::counters::count;
 use super::objects::Doorbell;
-use super::objects::NODES;
 use super::objects::QueueKind;
-use super::objects::node_index;
-use super::objects::node_ordinal;
 use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -66,7 +65,7 @@ impl Session {
         sized.or(Status::InvalidParameter)?;
         let device = self.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
-        let node = queue.node;
+        let at = queue.at;
         let entry = device.contexts.get(queue.context).and_then(|context| context.entry);
         let context = entry.ok_or(Status::DeviceLost)?;
         let flags = if queue.is_exempt { QUEUE_EXEMPT } else { 0 };
@@ -85,9 +84,9 @@ impl Session {
             ring::CONTROL_BYTES,
             true,
         )?;
-        let process = self.ensure_presence(origin.context, node)?;
+        let process = self.ensure_presence(origin.context, at)?;
         let index = message.queue.index();
-        let engine = self.engines[node_index(node)].process_mut().ok_or(Status::DeviceLost)?;
+        let engine = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         let entry = QueueEntry {
             generation: 0,
             ring_va: message.ring_va,
@@ -106,7 +105,7 @@ impl Session {
             .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
         let doorbell = Doorbell {
             queue: message.queue,
-            node,
+            at,
             state: DoorbellState::Retry,
             is_draining: false,
             was_connected: false,
@@ -137,26 +136,27 @@ impl Session {
             cell_offset: device_page::cell(index),
             status_offset: device_page::status(index),
             last_queued_offset: device_page::last_queued(index),
-            summary_offset: device_page::summary(node_ordinal(node)),
+            summary_offset: device_page::summary(u32::from(at.engine), node_ordinal(at.node)),
             summary_bit: device_page::summary_bit(index),
             ring_value: 0,
             private_data: message.private_data,
         };
-        Ok(Handled::with(&match self.global_cell(node) {
+        Ok(Handled::with(&match self.global_cell(at) {
             None => dedicated,
             Some(cell_offset) => DoorbellCreated {
                 cell_offset,
                 summary_bit: 0,
-                ring_value: global_value(node_ordinal(node), index),
+                ring_value: global_value(node_ordinal(at.node), index),
                 ..dedicated
             },
         }))
     }
 
     /// Where processes have their global cell for `node`; none in the dedicated model.
-    pub(super) fn global_cell(&self, node: NodeKind) -> Option<u64> {
-        let model = self.config.doorbell_modes.0[node_index(node)].model;
-        (model == DoorbellModel::Global).then(|| device_page::global_cell(node_ordinal(node)))
+    pub(super) fn global_cell(&self, at: EngineAddress) -> Option<u64> {
+        let model = self.config.doorbell_modes.0[node_index(at.node)].model;
+        (model == DoorbellModel::Global)
+            .then(|| device_page::global_cell(u32::from(at.engine), node_ordinal(at.node)))
     }
 
     /// The allocation behind a ring or ring control: attached, mapped for the GPU, in one piece.
@@ -179,9 +179,9 @@ impl Session {
     /// reconnects are answered in the new mode (UMS-97).
     pub(super) fn notify_switched(&mut self) {
         self.config.notify.take();
-        for node in NODES {
-            let always = self.config.notify.is_on(node_index(node));
-            for holder in self.connected_doorbells_of(node) {
+        for at in self.addresses() {
+            let always = self.config.notify.is_on(node_index(at.node));
+            for holder in self.connected_doorbells_of(at) {
                 let device = self.device(holder.context).ok();
                 let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
                 let misfits = doorbell.is_some_and(|doorbell| match doorbell.state {
@@ -217,7 +217,7 @@ impl Session {
     pub(super) fn carry_out(&mut self, holder: Holder, disconnect: Disconnect) {
         let Ok(device) = self.device(holder.context) else { return };
         let Some(found) = device.doorbells.get(holder.doorbell) else { return };
-        let (status, node, index) = (found.state.status().word(), found.node, found.queue.index());
+        let (status, at, index) = (found.state.status().word(), found.at, found.queue.index());
         let Some(page) = device.page.view(&self.allocations) else { return };
         let Some(word) = page.word(device_page::status(index)) else { return };
         match disconnect {
@@ -225,7 +225,7 @@ impl Session {
             Disconnect::PublishOnly => word.store(status, Ordering::Release),
             Disconnect::Free(place) => {
                 let hw_queue = found.hw_queue;
-                let engine = &mut self.engines[node_index(node)];
+                let engine = &mut self.engines[at.index()];
                 doorbell::disconnect(word, status, || {
                     let Some(process) = engine.process_mut() else { return };
                     match place {
@@ -267,7 +267,7 @@ impl Session {
             // Gone with its device.
             return self.end_item(origin.context, origin.ring, origin.item);
         };
-        let engine = self.engines[node_index(doorbell.node)].process_mut();
+        let engine = self.engines[doorbell.at.index()].process_mut();
         let reached = engine.zip(doorbell.hw_queue).map_or(0, |(engine, hw_queue)| {
             engine.destroy_hw_queue(hw_queue);
             engine.queue_completed(hw_queue)
@@ -288,7 +288,7 @@ impl Session {
         (message.flags == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
         let device = self.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
-        let (node, kind) = (queue.node, queue.kind);
+        let (at, kind) = (queue.at, queue.kind);
         let doorbell = match kind {
             QueueKind::UserMode { doorbell: Some(doorbell), .. } => device.doorbells.get(doorbell),
             QueueKind::UserMode { doorbell: None, .. } | QueueKind::Ordinary { .. } => None,
@@ -297,7 +297,7 @@ impl Session {
             doorbell.filter(|doorbell| doorbell.state == DoorbellState::Connected(Place::Notified));
         let rung = notified.and_then(|doorbell| doorbell.hw_queue);
         count(&self.counters.notifies);
-        if let Some(process) = self.engines[node_index(node)].process_mut() {
+        if let Some(process) = self.engines[at.index()].process_mut() {
             match rung {
                 Some(hw_queue) => process.notify(hw_queue),
                 None => process.wake(),
@@ -307,17 +307,17 @@ impl Session {
     }
 
     /// Disconnects every doorbell of a node with RETRY.
-    pub(super) fn disconnect_all(&mut self, node: NodeKind) {
-        for holder in self.connected_doorbells_of(node) {
+    pub(super) fn disconnect_all(&mut self, at: EngineAddress) {
+        for holder in self.connected_doorbells_of(at) {
             self.retry_doorbell(holder);
         }
     }
 
     /// TRANSITION_TO_F1: every doorbell of the engine is disconnected first, then it may sleep (UMS-118). Other
     /// engines' doorbells stay (UMS-119).
-    pub(super) fn engine_to_f1(&mut self, node: NodeKind) {
-        self.disconnect_all(node);
-        let process = self.engines[node_index(node)].process_mut();
+    pub(super) fn engine_to_f1(&mut self, at: EngineAddress) {
+        self.disconnect_all(at);
+        let process = self.engines[at.index()].process_mut();
         if process.is_some_and(EngineProcess::allow_f1) {
             count(&self.counters.f1_transitions);
             self.quiet_since = Some(Instant::now());
@@ -326,15 +326,15 @@ impl Session {
     }
 
     /// The doorbells of a node that are connected.
-    pub(super) fn connected_doorbells_of(&self, node: NodeKind) -> Vec<Holder> {
+    pub(super) fn connected_doorbells_of(&self, at: EngineAddress) -> Vec<Holder> {
         let devices = self.processes.iter().filter_map(|(context, process)| {
             let device = process.device.as_ref()?;
-            device.presence[node_index(node)].map(|_| (*context, device))
+            device.presence[at.index()].map(|_| (*context, device))
         });
         devices
             .flat_map(|(context, device)| {
                 let of_node = device.doorbells.iter().filter(move |(_, bell)| {
-                    bell.node == node && matches!(bell.state, DoorbellState::Connected(_))
+                    bell.at == at && matches!(bell.state, DoorbellState::Connected(_))
                 });
                 of_node.map(move |(doorbell, _)| Holder { context, doorbell })
             })
@@ -342,21 +342,20 @@ impl Session {
     }
 
     /// Whose queue an entry of an engine's queue table is: context and queue.
-    pub(super) fn owner_of_hw_queue(&self, node: NodeKind, hw_queue: u16) -> Option<(u32, Handle)> {
+    pub(super) fn owner_of_hw_queue(&self, at: EngineAddress, hw_queue: u16) -> Option<(u32, Handle)> {
         self.processes.iter().find_map(|(context, process)| {
             let device = process.device.as_ref()?;
             let mut doorbells = device.doorbells.iter();
-            let (_, doorbell) = doorbells
-                .find(|(_, doorbell)| doorbell.node == node && doorbell.hw_queue == Some(hw_queue))?;
+            let (_, doorbell) =
+                doorbells.find(|(_, doorbell)| doorbell.at == at && doorbell.hw_queue == Some(hw_queue))?;
             Some((*context, doorbell.queue))
         })
     }
 
     /// A user-mode queue has a fault, or a waiter is due.
-    pub(super) fn queue_wants_attention(&mut self, node: NodeKind, hw_queue: u16) {
-        let Some((context, queue)) = self.owner_of_hw_queue(node, hw_queue) else { return };
-        let fault =
-            self.engines[node_index(node)].process().and_then(|process| process.queue_fault(hw_queue));
+    pub(super) fn queue_wants_attention(&mut self, at: EngineAddress, hw_queue: u16) {
+        let Some((context, queue)) = self.owner_of_hw_queue(at, hw_queue) else { return };
+        let fault = self.engines[at.index()].process().and_then(|process| process.queue_fault(hw_queue));
         match fault {
             Some((fault, address)) => self.fault_device(context, queue, fault, address),
             None => {
@@ -375,13 +374,13 @@ impl Session {
             self.carry_out(Holder { context, doorbell }, disconnect);
         }
         let Ok(device) = self.device_mut(context) else { return };
-        let queues: Vec<(NodeKind, u16)> = device
+        let queues: Vec<(EngineAddress, u16)> = device
             .doorbells
             .iter_mut()
-            .filter_map(|(_, doorbell)| Some((doorbell.node, doorbell.hw_queue.take()?)))
+            .filter_map(|(_, doorbell)| Some((doorbell.at, doorbell.hw_queue.take()?)))
             .collect();
-        for (node, hw_queue) in queues {
-            if let Some(process) = self.engines[node_index(node)].process_mut() {
+        for (at, hw_queue) in queues {
+            if let Some(process) = self.engines[at.index()].process_mut() {
                 process.destroy_hw_queue(hw_queue);
             }
         }

@@ -11,6 +11,7 @@
 //! Last-queued is the guest's word. One that is ahead of all that was ever rung costs a last look of the engine, and no
 //! time (UMS-148); one that is behind is counted, and means that nothing is pending (UMS-88).
 
+use campanile_host_gpu::engine::address::node_index;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
@@ -19,7 +20,6 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 
 use super::counters::count;
-use super::objects::node_index;
 use super::reply::Origin;
 use super::reply::Refused;
 use super::state::Session;
@@ -47,14 +47,14 @@ impl Session {
         let queue = device.queues.get(doorbell.queue).ok_or(Status::InvalidHandle)?;
         let is_held = device.contexts.get(queue.context).is_some_and(|context| context.held.any());
         let Some(hw_queue) = doorbell.hw_queue else { return Ok(false) };
-        let (node, was_connected) = (doorbell.node, doorbell.was_connected);
+        let (at, was_connected) = (doorbell.at, doorbell.was_connected);
         let last_queued = self
             .page(holder.context)
             .and_then(|page| {
                 Some(page.word(device_page::last_queued(doorbell.queue.index()))?.load(Ordering::Acquire))
             })
             .unwrap_or(0);
-        let Some(process) = self.engines[node_index(node)].process_mut() else { return Ok(false) };
+        let Some(process) = self.engines[at.index()].process_mut() else { return Ok(false) };
         let completed = process.queue_completed(hw_queue);
         if last_queued < completed {
             count(&self.counters.last_queued_errors);
@@ -68,7 +68,7 @@ impl Session {
         if let Some(doorbell) = self.device_mut(holder.context)?.doorbells.get_mut(holder.doorbell) {
             doorbell.is_draining = true;
         }
-        let (since, timeout) = (Instant::now(), self.config.timeouts[node_index(node)]);
+        let (since, timeout) = (Instant::now(), self.config.timeouts[node_index(at.node)]);
         self.drains.push(Drain { holder, origin, last_queued, completed, since, timeout });
         self.set_timer();
         Ok(true)
@@ -99,7 +99,7 @@ impl Session {
             return true;
         };
         // A device in error has taken its queues off the engines.
-        let process = self.engines[node_index(doorbell.node)].process();
+        let process = self.engines[doorbell.at.index()].process();
         let Some((process, hw_queue)) = process.zip(doorbell.hw_queue) else { return true };
         let completed = process.queue_completed(hw_queue);
         if completed != drain.completed {

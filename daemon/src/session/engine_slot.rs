@@ -20,7 +20,9 @@ use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::message::Start;
-use campanile_protocol::handle::Handle;
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::page_table::SegmentId;
 
 use super::connects::WaitingConnect;
@@ -28,6 +30,7 @@ use super::kernels::PendingKernel;
 use super::objects::Buffer;
 use super::outbox::Outbox;
 use super::reply::Origin;
+use super::run_list::RunList;
 use crate::doorbell::line::Line;
 use crate::doorbell::slots::Slots;
 use crate::recovery::fences::Fences;
@@ -52,6 +55,8 @@ pub struct WaitingMessage {
 pub struct InFlight {
     /// The engine's fence id.
     pub fence_id: u64,
+    /// Its context's entry.
+    pub entry: u32,
     /// Suspends of its context before it was handed over.
     pub suspends: u64,
     /// The virtio-gpu context that it belongs to, and the buffer; none once its device has ended.
@@ -78,8 +83,10 @@ pub struct EngineSlot {
     pub slots: Slots,
     /// Connects that wait for their turn.
     pub line: Line<WaitingConnect>,
-    /// Contexts with kernel-mode work, in turn.
-    pub run_list: VecDeque<(u32, Handle)>,
+    /// Contexts with kernel-mode work, and whose turn it is.
+    pub run_list: RunList,
+    /// When whose turn it is must be decided again at the latest.
+    pub decide_at: Option<Instant>,
     /// The hardware queue, oldest first.
     pub in_flight: VecDeque<InFlight>,
     /// Fence ids of the node.
@@ -111,14 +118,15 @@ pub struct EngineSlot {
 
 impl EngineSlot {
     /// No process yet.
-    pub fn new(doorbells: u32) -> io::Result<Self> {
+    pub fn new(doorbells: u32, policy: Choice, bands: &Settings) -> io::Result<Self> {
         Ok(Self {
             life: Life::Off,
             supervised: None,
             alarm: Arc::new(Alarm::new()?),
             slots: Slots::new(doorbells),
             line: Line::default(),
-            run_list: VecDeque::new(),
+            run_list: RunList::new(policy.make(), bands),
+            decide_at: None,
             in_flight: VecDeque::new(),
             fences: Fences::default(),
             taken: 0,
@@ -155,6 +163,17 @@ impl EngineSlot {
             Life::Off => None,
             Life::Starting(process) | Life::Running(process) | Life::Parked(process) => Some(process),
         }
+    }
+
+    /// Whether the hardware queue takes another buffer (MCDM-24): not while it gives back what it has.
+    pub fn has_room(&self) -> bool {
+        (self.in_flight.len() as u64) < HW_QUEUE_DEPTH
+            && self.process().is_some_and(|process| !process.is_preempting())
+    }
+
+    /// Whose buffer the hardware queue runs, or will run first.
+    pub fn head(&self) -> Option<u32> {
+        self.in_flight.front().map(|flight| flight.entry)
     }
 
     /// Whether work can be given to it.
@@ -202,6 +221,7 @@ impl EngineSlot {
         // TDR-55: what was submitted is no more.
         self.fences.adapter_reset();
         self.run_list.clear();
+        self.decide_at = None;
         std::mem::take(&mut self.in_flight).into_iter().filter_map(|flight| flight.owner).collect()
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::kernel::name::KernelName;
@@ -19,8 +20,6 @@ use super::config::Compute;
 use super::config::Config;
 use super::counters::count;
 use super::fence_table::FenceTable;
-use super::objects::NODES;
-use super::objects::node_index;
 use super::reply::Refused;
 use super::state::Session;
 use crate::recovery::policy::DebugMode;
@@ -34,11 +33,11 @@ use crate::vidmm::allocations::Allocations;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wakeup {
     /// The engine's eventfd.
-    Event(NodeKind),
+    Event(EngineAddress),
     /// The engine's channel.
-    Channel(NodeKind),
+    Channel(EngineAddress),
     /// The supervisor's alarm.
-    Alarm(NodeKind),
+    Alarm(EngineAddress),
     /// The session's timer.
     Timer,
     /// The operator's orders.
@@ -48,25 +47,26 @@ pub enum Wakeup {
 }
 
 impl Wakeup {
-    /// As epoll data.
+    /// As epoll data: what it is in the second byte, the engine's place in the first.
     pub fn data(self) -> u64 {
+        let place = |at: EngineAddress| at.index() as u64;
         match self {
-            Self::Event(node) => node_index(node) as u64,
-            Self::Channel(node) => 2 + node_index(node) as u64,
-            Self::Alarm(node) => 4 + node_index(node) as u64,
-            Self::Timer => 6,
-            Self::Orders => 8,
-            Self::Switch => 10,
+            Self::Event(at) => place(at),
+            Self::Channel(at) => 1 << 8 | place(at),
+            Self::Alarm(at) => 2 << 8 | place(at),
+            Self::Timer => 3 << 8,
+            Self::Orders => 4 << 8,
+            Self::Switch => 5 << 8,
         }
     }
 
     /// From epoll data.
     pub fn from_data(data: u64) -> Option<Self> {
-        let node = if data.is_multiple_of(2) { NodeKind::Compute } else { NodeKind::Copy };
-        match data / 2 {
-            0 => Some(Self::Event(node)),
-            1 => Some(Self::Channel(node)),
-            2 => Some(Self::Alarm(node)),
+        let at = EngineAddress::from_index(usize::try_from(data & 0xff).ok()?)?;
+        match data >> 8 {
+            0 => Some(Self::Event(at)),
+            1 => Some(Self::Channel(at)),
+            2 => Some(Self::Alarm(at)),
             3 => Some(Self::Timer),
             4 => Some(Self::Orders),
             5 => Some(Self::Switch),
@@ -87,16 +87,16 @@ fn is_over(process: Option<&EngineProcess>, sighting: &Sighting) -> bool {
 
 impl Session {
     /// Whether the engine of `node` runs; starts it where it does not. `Ok(false)`: try again when it does.
-    pub(super) fn ensure_engine(&mut self, node: NodeKind) -> Result<bool, Refused> {
-        let index = node_index(node);
+    pub(super) fn ensure_engine(&mut self, at: EngineAddress) -> Result<bool, Refused> {
+        let index = at.index();
         if self.engines[index].is_running() {
             return Ok(true);
         }
-        if let (NodeKind::Compute, Compute::Refused(reason)) = (node, &self.config.compute) {
+        if let (NodeKind::Compute, Compute::Refused(reason)) = (at.node, &self.config.compute) {
             return Err(Refused { status: Status::NotSupported, text: reason.clone() });
         }
         if self.engines[index].process().is_none() {
-            self.start_engine(node).map_err(|error| {
+            self.start_engine(at).map_err(|error| {
                 self.journal.line(Level::Error, format_args!("{error}"));
                 Refused { status: Status::OutOfResources, text: error.to_string() }
             })?;
@@ -104,19 +104,26 @@ impl Session {
         Ok(false)
     }
 
-    fn start_engine(&mut self, node: NodeKind) -> io::Result<()> {
-        let start = self.config.start_message(node, self.tables.mapping().len());
+    fn start_engine(&mut self, at: EngineAddress) -> io::Result<()> {
+        let start = self.config.start_message(at.node, self.tables.mapping().len());
         let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
         let process = EngineProcess::spawn(&self.config.program, &start, memory)?;
-        self.engines[node_index(node)].begin(process);
-        self.announce_native_fences(node);
-        if let Err(error) = self.watch_engine(node) {
-            self.stop_engine(node);
+        self.engines[at.index()].begin(process);
+        self.announce_native_fences(at);
+        // Before the first work (PRE-69).
+        if let Some(process) = self.engines[at.index()].process_mut() {
+            process.setup_priority_bands(&self.config.bands);
+        }
+        if let Err(error) = self.watch_engine(at) {
+            self.stop_engine(at);
             return Err(error);
         }
         let segments: Vec<SegmentId> = self.segments.ids().collect();
         for segment in segments {
-            self.announce_segment(node, segment);
+            self.announce_segment(at, segment);
+        }
+        if at.node == NodeKind::Compute {
+            self.compile_again(at);
         }
         Ok(())
     }
@@ -137,11 +144,11 @@ impl Session {
     }
 
     /// Listens to a process that was just started.
-    pub(super) fn watch_engine(&mut self, node: NodeKind) -> io::Result<()> {
-        let Some(process) = self.engines[node_index(node)].process() else { return Ok(()) };
-        self.journal.line(Level::Info, format_args!("{node:?} engine is process {}", process.pid()));
+    pub(super) fn watch_engine(&mut self, at: EngineAddress) -> io::Result<()> {
+        let Some(process) = self.engines[at.index()].process() else { return Ok(()) };
+        self.journal.line(Level::Info, format_args!("{at} engine is process {}", process.pid()));
         for (descriptor, wakeup) in
-            [(process.event_fd(), Wakeup::Event(node)), (process.channel_fd(), Wakeup::Channel(node))]
+            [(process.event_fd(), Wakeup::Event(at)), (process.channel_fd(), Wakeup::Channel(at))]
         {
             let data = epoll::EventData::new_u64(wakeup.data());
             epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN)?;
@@ -150,8 +157,8 @@ impl Session {
     }
 
     /// No longer listens to a process.
-    pub(super) fn unwatch_engine(&mut self, node: NodeKind) {
-        let Some(process) = self.engines[node_index(node)].process() else { return };
+    pub(super) fn unwatch_engine(&mut self, at: EngineAddress) {
+        let Some(process) = self.engines[at.index()].process() else { return };
         for descriptor in [process.event_fd(), process.channel_fd()] {
             if let Err(error) = epoll::delete(&self.epoll, descriptor) {
                 log::debug!("engine descriptor was not watched: {error}");
@@ -160,81 +167,81 @@ impl Session {
     }
 
     /// An engine wrote on its channel, or has read from it.
-    pub(super) fn engine_responses(&mut self, node: NodeKind) {
-        self.flush_outbox(node);
+    pub(super) fn engine_responses(&mut self, at: EngineAddress) {
+        self.flush_outbox(at);
         loop {
-            let Some(process) = self.engines[node_index(node)].process() else { return };
+            let Some(process) = self.engines[at.index()].process() else { return };
             match process.receive() {
                 Ok(None) => return,
-                Ok(Some(response)) => self.engine_response(node, response),
+                Ok(Some(response)) => self.engine_response(at, response),
                 Err(error) => {
-                    self.journal.line(Level::Warn, format_args!("{node:?} engine: {error}"));
-                    self.lose_engine(node, "the engine process ended");
+                    self.journal.line(Level::Warn, format_args!("{at} engine: {error}"));
+                    self.lose_engine(at, "the engine process ended");
                     return;
                 }
             }
         }
     }
 
-    fn engine_response(&mut self, node: NodeKind, response: Response) {
-        let slot = &mut self.engines[node_index(node)];
+    fn engine_response(&mut self, at: EngineAddress, response: Response) {
+        let slot = &mut self.engines[at.index()];
         match response {
             Response::Started { device } => {
-                self.journal.line(Level::Info, format_args!("{node:?} node: {device}"));
-                self.engines[node_index(node)].came_up();
-                self.prepare_spare(node);
-                self.retry_waiting(node);
+                self.journal.line(Level::Info, format_args!("{at} engine: {device}"));
+                self.engines[at.index()].came_up();
+                self.prepare_spare(at);
+                self.retry_waiting(at);
             }
             Response::Refused { reason } => {
-                self.journal.line(Level::Error, format_args!("{node:?} engine refused to start: {reason}"));
-                self.lose_engine(node, &reason);
+                self.journal.line(Level::Error, format_args!("{at} engine refused to start: {reason}"));
+                self.lose_engine(at, &reason);
             }
             Response::SegmentAdded { segment } => {
                 slot.segments_outstanding.remove(&SegmentId(segment));
-                self.retry_waiting(node);
+                self.retry_waiting(at);
                 self.run_pending();
             }
             Response::SegmentRefused { segment, reason } => {
                 self.journal.line(
                     Level::Error,
-                    format_args!("{node:?} engine could not map segment {segment}: {reason}"),
+                    format_args!("{at} engine could not map segment {segment}: {reason}"),
                 );
-                self.lose_engine(node, &reason);
+                self.lose_engine(at, &reason);
             }
             Response::KernelCreated { kernel, workgroup, binding_count, constant_bytes } => {
-                self.kernel_created(kernel, workgroup, binding_count, constant_bytes);
+                self.kernel_created(at, kernel, workgroup, binding_count, constant_bytes);
             }
-            Response::KernelRefused { kernel, reason } => self.kernel_refused(kernel, reason),
+            Response::KernelRefused { kernel, reason } => self.kernel_refused(at, kernel, reason),
         }
     }
 
     /// Starts the process that will follow this one, where the operator wants it so.
-    fn prepare_spare(&mut self, node: NodeKind) {
+    fn prepare_spare(&mut self, at: EngineAddress) {
         if !self.config.spares {
             return;
         }
-        let start = self.config.start_message(node, self.tables.mapping().len());
+        let start = self.config.start_message(at.node, self.tables.mapping().len());
         let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
-        let Some(process) = self.engines[node_index(node)].process_mut() else { return };
+        let Some(process) = self.engines[at.index()].process_mut() else { return };
         if let Err(error) = process.prepare_spare(&self.config.program, &start, memory) {
-            self.journal.line(Level::Warn, format_args!("{node:?} engine has no spare: {error}"));
+            self.journal.line(Level::Warn, format_args!("{at} engine has no spare: {error}"));
         }
     }
 
     /// Something that stood between a message and its engine is out of the way.
-    pub(super) fn retry_waiting(&mut self, node: NodeKind) {
-        self.admit_engine(node);
-        if !self.engines[node_index(node)].is_running() {
+    pub(super) fn retry_waiting(&mut self, at: EngineAddress) {
+        self.admit_engine(at);
+        if !self.engines[at.index()].is_running() {
             return;
         }
-        for message in std::mem::take(&mut self.engines[node_index(node)].waiting) {
+        for message in std::mem::take(&mut self.engines[at.index()].waiting) {
             self.handle(message.origin, message.opcode, &message.body);
         }
     }
 
     /// The supervisor says that an engine hangs.
-    pub(super) fn engine_alarm(&mut self, node: NodeKind) {
-        let slot = &self.engines[node_index(node)];
+    pub(super) fn engine_alarm(&mut self, at: EngineAddress) {
+        let slot = &self.engines[at.index()];
         let Some(sighting) = slot.alarm().take() else { return };
         if is_over(slot.process(), &sighting) {
             // TDR-38: no reset, and nobody in error.
@@ -246,17 +253,16 @@ impl Session {
             Hang::NoProgress => "it made no progress in time",
             Hang::NotSuspended => "it did not suspend a context in time",
         };
-        self.engine_timeout(node, text, Some(sighting));
+        self.engine_timeout(at, text, Some(sighting));
     }
 
     /// An engine hangs: what follows is for level and debug mode to say (TDR-16, TDR-17).
-    pub(super) fn engine_timeout(&mut self, node: NodeKind, text: &str, sighting: Option<Sighting>) {
-        let slot = &mut self.engines[node_index(node)];
+    pub(super) fn engine_timeout(&mut self, at: EngineAddress, text: &str, sighting: Option<Sighting>) {
+        let slot = &mut self.engines[at.index()];
         match self.config.policy.debug {
             DebugMode::Ignore => {
                 count(&self.counters.timeouts_ignored);
-                self.journal
-                    .line(Level::Warn, format_args!("{node:?} engine hangs, which is ignored: {text}"));
+                self.journal.line(Level::Warn, format_args!("{at} engine hangs, which is ignored: {text}"));
                 return;
             }
             DebugMode::Break => {
@@ -267,7 +273,7 @@ impl Session {
                     self.journal.line(
                         Level::Error,
                         format_args!(
-                            "{node:?} engine hangs: {text}; process {pid} is stopped for a debugger, until `campanile \
+                            "{at} engine hangs: {text}; process {pid} is stopped for a debugger, until `campanile \
                              ctl reset`"
                         ),
                     );
@@ -278,17 +284,17 @@ impl Session {
         }
         match self.config.policy.level {
             RecoveryLevel::Off => {}
-            RecoveryLevel::Fatal => self.fatal(node, Reason::EngineTimeout, text),
+            RecoveryLevel::Fatal => self.fatal(at, Reason::EngineTimeout, text),
             RecoveryLevel::Recover => {
-                self.recover_engine(node, Reason::EngineTimeout, text, sighting);
+                self.recover_engine(at, Reason::EngineTimeout, text, sighting);
             }
         }
     }
 
     /// Kills and reaps an engine process, if there is one.
-    pub(super) fn stop_engine(&mut self, node: NodeKind) {
-        self.unwatch_engine(node);
-        let slot = &mut self.engines[node_index(node)];
+    pub(super) fn stop_engine(&mut self, at: EngineAddress) {
+        self.unwatch_engine(at);
+        let slot = &mut self.engines[at.index()];
         let ended = slot.clear(self.config.doorbells);
         if let Some(id) = slot.supervised.take() {
             self.config.supervisor.remove(id);
@@ -300,8 +306,8 @@ impl Session {
 
     /// All engines.
     pub(super) fn stop_engines(&mut self) {
-        for node in NODES {
-            self.stop_engine(node);
+        for at in self.addresses() {
+            self.stop_engine(at);
         }
     }
 

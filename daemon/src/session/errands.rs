@@ -1,5 +1,7 @@
 //! What the operator asks of a session.
 
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::address::node_name;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::device_page;
 use serde::Serialize;
@@ -7,9 +9,7 @@ use serde_json::json;
 
 use super::engine_slot::EngineSlot;
 use super::objects::Device;
-use super::objects::NODES;
 use super::objects::Process;
-use super::objects::node_index;
 use super::state::Session;
 use crate::orders::Answer;
 use crate::orders::Errand;
@@ -28,6 +28,8 @@ struct Description {
 #[derive(Debug, Serialize)]
 struct EngineDescription {
     node: &'static str,
+    /// EngineOrdinal.
+    engine: u8,
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
@@ -49,14 +51,6 @@ struct ProcessDescription {
     mapped_bytes: u64,
 }
 
-/// The node's name for people, as on the command line.
-pub const fn node_name(node: NodeKind) -> &'static str {
-    match node {
-        NodeKind::Compute => "compute",
-        NodeKind::Copy => "copy",
-    }
-}
-
 /// A device status (TDR-66) in words.
 pub const fn status_name(status: u64) -> &'static str {
     match status {
@@ -70,7 +64,7 @@ pub const fn status_name(status: u64) -> &'static str {
     }
 }
 
-fn describe_engine(node: NodeKind, slot: &EngineSlot, doorbells_in_use: usize) -> EngineDescription {
+fn describe_engine(at: EngineAddress, slot: &EngineSlot, doorbells_in_use: usize) -> EngineDescription {
     let state = match slot.process() {
         None => "off",
         Some(_) if slot.is_parked() => "ended for D3",
@@ -80,7 +74,8 @@ fn describe_engine(node: NodeKind, slot: &EngineSlot, doorbells_in_use: usize) -
         Some(_) => "running",
     };
     EngineDescription {
-        node: node_name(node),
+        node: node_name(at.node),
+        engine: at.engine,
         state,
         pid: slot.process().filter(|_| slot.hears()).map(|process| process.pid()),
         doorbells_in_use,
@@ -117,10 +112,11 @@ impl Session {
             // Answered when it is there.
             Order::EnterD3 => return self.enter_d3(Some(errand)),
             Order::Describe => self.describe(),
-            Order::ResetEngine(node) => self.reset_by_order(node),
+            Order::ResetEngine(at) => self.reset_by_order(at),
             Order::ResetAdapter => {
                 let text = "the operator asked for it";
-                let case = self.open_case(NodeKind::Compute, Reason::Forced, text, None);
+                let case =
+                    self.open_case(EngineAddress::new(0, NodeKind::Compute), Reason::Forced, text, None);
                 Ok(json!({ "report": case.number, "devices_lost": self.reset_adapter(case) }))
             }
             Order::EnterD0 => {
@@ -134,11 +130,11 @@ impl Session {
     }
 
     fn describe(&self) -> Answer {
-        let engines = NODES
-            .into_iter()
-            .map(|node| {
-                let doorbells_in_use = self.connected_doorbells_of(node).len();
-                describe_engine(node, &self.engines[node_index(node)], doorbells_in_use)
+        let engines = self
+            .addresses()
+            .map(|at| {
+                let doorbells_in_use = self.connected_doorbells_of(at).len();
+                describe_engine(at, &self.engines[at.index()], doorbells_in_use)
             })
             .collect();
         let processes =
@@ -148,18 +144,21 @@ impl Session {
         serde_json::to_value(description).map_err(|error| OrderError::Refused(error.to_string()))
     }
 
-    /// A forced reset of one node's engine, or of all that run (TDR-29).
-    fn reset_by_order(&mut self, node: Option<NodeKind>) -> Answer {
-        let wanted = NODES.into_iter().filter(|of| node.is_none_or(|node| node == *of));
-        let running: Vec<NodeKind> = wanted.filter(|of| self.engines[node_index(*of)].hears()).collect();
+    /// A forced reset of one engine, or of all that run (TDR-29).
+    fn reset_by_order(&mut self, at: Option<EngineAddress>) -> Answer {
+        if let Some(at) = at.filter(|at| at.engine >= self.config.engines) {
+            return Err(OrderError::Refused(format!("there is no engine {at}")));
+        }
+        let wanted = self.addresses().filter(|of| at.is_none_or(|at| at == *of));
+        let running: Vec<EngineAddress> = wanted.filter(|of| self.engines[of.index()].hears()).collect();
         // All or nothing, so that the answer is true of each.
-        if let Some(of) = running.iter().find(|of| !self.engines[node_index(**of)].has_begun()) {
-            return Err(OrderError::Refused(format!("the {} engine is just coming up", node_name(*of))));
+        if let Some(of) = running.iter().find(|of| !self.engines[of.index()].has_begun()) {
+            return Err(OrderError::Refused(format!("the {of} engine is just coming up")));
         }
         let mut resets = Vec::new();
         for of in running {
             self.recover_engine(of, Reason::Forced, "the operator asked for it", None);
-            resets.push(node_name(of));
+            resets.push(of.to_string());
         }
         if resets.is_empty() {
             return Err(OrderError::Refused("no such engine runs, so there is nothing to reset".to_owned()));

@@ -5,6 +5,7 @@
 //!                                               ├─ waits for a native fence ─▶ PARKED until the value is there:
 //!                                               │                              MonitoredValue, interrupt, run list
 //!                                               └─ waits for any other word ─▶ run list: tried again in turn
+//!   engine: told to put back what it has ─────▶ front of its context's software queue ─▶ run list
 //!   engine: its context is suspended ─────────▶ front of its context's software queue ─▶ run list, when it is resumed
 //! ```
 //!
@@ -12,40 +13,49 @@
 //! at its word. The engine slows itself down where all that there is waits, so that two blocked contexts are not handed
 //! to and fro all the time.
 
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::engine::hw_queue::HW_BLOCKED;
+use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
 use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::handle::Handle;
 
 use super::objects::Buffer;
 use super::objects::GpuWait;
-use super::objects::node_index;
 use super::state::Session;
 
 impl Session {
     /// The engine has handed a buffer back, which it was given after so many suspends of its context.
     pub(super) fn buffer_handed_back(
         &mut self,
-        node: NodeKind,
+        at: EngineAddress,
         suspends: u64,
         of: u32,
         buffer: Buffer,
         result: &HwResult,
     ) {
         let handle = buffer.context;
-        if result.fault == HW_SUSPENDED && self.suspends_of(of, handle) == Some(suspends) {
+        let is_unasked = match result.fault {
+            HW_SUSPENDED => self.suspends_of(of, handle) == Some(suspends),
+            HW_PREEMPTED => !self.engines[at.index()].process().is_some_and(EngineProcess::is_preempting),
+            _ => false,
+        };
+        if is_unasked {
             self.end_item(of, buffer.ring, buffer.item);
-            self.lose_engine(node, "it handed a buffer back that nobody had asked for");
+            self.lose_engine(at, "it handed a buffer back that nobody had asked for");
             return;
         }
         let device = self.device_mut(of).ok().filter(|device| device.is_active());
         let wanted = device.and_then(|device| {
             let fence = device.fences.iter().find(|(_, fence)| fence.va == result.fault_va);
-            let index = fence.map(|(_, fence)| fence.index).filter(|_| result.fault != HW_SUSPENDED);
+            let index = fence.map(|(_, fence)| fence.index).filter(|_| result.fault == HW_BLOCKED);
             let context = device.contexts.get_mut(handle)?;
             // In the order of submission: the one before it may have been handed back too.
             let place = context.software_queue.partition_point(|other| other.order < buffer.order);
-            context.software_queue.insert(place, Buffer { saved: result.saved(), ..buffer });
+            context
+                .software_queue
+                .insert(place, Buffer { saved: result.saved(), is_resubmitted: true, ..buffer });
             Some((index.filter(|_| place == 0), context.is_parked))
         });
         match wanted {
@@ -53,7 +63,7 @@ impl Session {
             // What is parked waits for the first buffer, whatever comes behind it.
             Some((_, true)) => {}
             Some((Some(index), false)) => {
-                self.engines[node_index(node)].run_list.retain(|entry| *entry != (of, handle));
+                self.unlist_context(of, handle);
                 if let Ok(device) = self.device_mut(of) {
                     device.gpu_waits.push(GpuWait { context: handle, index, value: result.value });
                     if let Some(context) = device.contexts.get_mut(handle) {
@@ -70,7 +80,7 @@ impl Session {
     /// Suspends of a context so far; none where it, or its engine, is gone.
     fn suspends_of(&self, of: u32, handle: Handle) -> Option<u64> {
         let context = self.device(of).ok()?.contexts.get(handle)?;
-        Some(self.engines[node_index(context.node)].process()?.suspends(context.entry?))
+        Some(self.engines[context.at.index()].process()?.suspends(context.entry?))
     }
 
     /// What a parked context waits for is there, or never will be: it takes its turn again.
@@ -78,10 +88,10 @@ impl Session {
         let Ok(device) = self.device_mut(of) else { return };
         let Some(context) = device.contexts.get_mut(handle) else { return };
         if std::mem::take(&mut context.is_parked) {
-            let node = context.node;
+            let at = context.at;
             context.listed = false;
             self.list_context(of, handle);
-            self.fill_hw_queue(node);
+            self.fill_hw_queue(at);
         }
     }
 }

@@ -1,8 +1,17 @@
 //! Kernels: compiled in the engine process, never here (design §3).
+//!
+//! ```text
+//!   CREATE_KERNEL ─▶ every compute engine that runs: compiles it ─▶ all have it: answered; one refuses: refused
+//!                └─▶ one that comes up, now or later: compiles all kernels that there are, and then runs
+//! ```
+//!
+//! So a kernel is good for a context on whatever physical adapter.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::kernel::name::KernelName;
@@ -19,7 +28,6 @@ use zerocopy::IntoBytes;
 
 use super::control::Checked;
 use super::objects::Device;
-use super::objects::node_index;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -40,7 +48,7 @@ pub struct KernelSource {
     pub bytes: Arc<[u8]>,
 }
 
-/// A kernel that an engine compiles.
+/// A kernel that an engine compiles; the engine of another physical adapter may compile it too.
 #[derive(Debug, Clone, Copy)]
 pub struct PendingKernel {
     /// Where the answer goes.
@@ -68,13 +76,9 @@ impl Session {
         };
         let source = &rest[entry_bytes..used];
         self.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
-        if !self.ensure_engine(NodeKind::Compute)? {
-            return Ok(self.wait_for_engine(origin, NodeKind::Compute, message::CREATE_KERNEL, bytes));
-        }
-        if !self.engines[node_index(NodeKind::Compute)].outbox.has_room(source.len()) {
-            let text = "the engine has not read the kernels before this one yet".to_owned();
-            return Err(Refused { status: Status::OutOfResources, text });
-        }
+        let Some(engines) = self.compilers_for(origin, bytes, source.len())? else {
+            return Ok(Handled::Parked);
+        };
         (self.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
         let device = self.device_mut(origin.context)?;
         let kept = KernelSource { language: head.language, entry: entry.clone(), bytes: source.into() };
@@ -82,50 +86,122 @@ impl Session {
         let kernel = Self::kernel_name(device.root.0, handle);
         self.kernel_bytes += source.len();
         let origin = if origin.item.is_some() { origin } else { self.park(origin) };
-        let slot = &mut self.engines[node_index(NodeKind::Compute)];
-        slot.kernels_asked += 1;
-        if slot.compiling.is_empty() && slot.rebuilding.is_empty() {
-            slot.stirred = Instant::now();
+        for at in &engines {
+            let slot = &mut self.engines[at.index()];
+            if slot.compiling.is_empty() && slot.rebuilding.is_empty() {
+                slot.stirred = Instant::now();
+            }
+            if slot.is_running() {
+                slot.kernels_asked += 1;
+                let pending = PendingKernel { origin, handle, number: slot.kernels_asked };
+                slot.compiling.insert((kernel.root, kernel.handle), pending);
+            } else {
+                slot.rebuilding.insert((kernel.root, kernel.handle));
+            }
         }
-        let pending = PendingKernel { origin, handle, number: slot.kernels_asked };
-        slot.compiling.insert((kernel.root, kernel.handle), pending);
-        let request = Request::CreateKernel { kernel, language: head.language, entry };
-        self.post(NodeKind::Compute, request, source);
+        for at in engines {
+            // An engine that cannot be asked is lost, and may take the kernel along.
+            if self.device(origin.context).is_ok_and(|device| device.kernels.get(handle).is_some()) {
+                let entry = entry.clone();
+                self.post(at, Request::CreateKernel { kernel, language: head.language, entry }, source);
+            }
+        }
         Ok(Handled::Parked)
     }
 
-    fn take_pending(&mut self, kernel: KernelName) -> Option<PendingKernel> {
-        let slot = &mut self.engines[node_index(NodeKind::Compute)];
+    /// The compute engines, one a physical adapter.
+    fn compilers(&self) -> impl Iterator<Item = EngineAddress> + use<> {
+        self.addresses().filter(|at| at.node == NodeKind::Compute)
+    }
+
+    /// Who has to compile a new kernel of `bytes`: every compute engine that has a process. The answer waits for those
+    /// that run; one that is on its way up compiles it before it runs. `None`: none runs, and the message is parked.
+    fn compilers_for(
+        &mut self,
+        origin: Origin,
+        message: &[u8],
+        bytes: usize,
+    ) -> Result<Option<Vec<EngineAddress>>, Refused> {
+        let hears = |at: &EngineAddress| self.engines[at.index()].hears();
+        let there: Vec<EngineAddress> = self.compilers().filter(hears).collect();
+        if !there.iter().any(|at| self.engines[at.index()].is_running()) {
+            let first = there.first().copied().unwrap_or(EngineAddress::new(0, NodeKind::Compute));
+            self.ensure_engine(first)?;
+            let _parked = self.wait_for_engine(origin, first, message::CREATE_KERNEL, message);
+            return Ok(None);
+        }
+        if !there.iter().all(|at| self.engines[at.index()].outbox.has_room(bytes)) {
+            let text = "the engine has not read the kernels before this one yet".to_owned();
+            return Err(Refused { status: Status::OutOfResources, text });
+        }
+        Ok(Some(there))
+    }
+
+    fn take_pending(&mut self, at: EngineAddress, kernel: KernelName) -> Option<PendingKernel> {
+        let slot = &mut self.engines[at.index()];
         slot.stirred = Instant::now();
         slot.compiling.remove(&(kernel.root, kernel.handle))
     }
 
-    /// The engine has compiled a kernel.
+    /// An engine has compiled a kernel. Answered when each has that was asked.
     pub(super) fn kernel_created(
         &mut self,
+        at: EngineAddress,
         kernel: KernelName,
         workgroup: [u32; 3],
         binding_count: u32,
         constant_bytes: u32,
     ) {
-        let Some(pending) = self.take_pending(kernel) else { return self.kernel_rebuilt(kernel) };
+        let Some(pending) = self.take_pending(at, kernel) else { return self.kernel_rebuilt(at, kernel) };
+        if self.is_compiling(kernel) {
+            return;
+        }
         let reply =
             KernelCreated { kernel: pending.handle, workgroup, binding_count, constant_bytes, reserved: 0 };
         self.answer(pending.origin, Ok(reply.as_bytes().to_vec()));
     }
 
-    /// The engine has refused a kernel.
-    pub(super) fn kernel_refused(&mut self, kernel: KernelName, reason: String) {
-        let Some(pending) = self.take_pending(kernel) else { return self.kernel_rebuilt(kernel) };
+    fn is_compiling(&self, kernel: KernelName) -> bool {
+        self.engines.iter().any(|slot| slot.compiling.contains_key(&(kernel.root, kernel.handle)))
+    }
+
+    /// An engine has refused a kernel.
+    pub(super) fn kernel_refused(&mut self, at: EngineAddress, kernel: KernelName, reason: String) {
+        let Some(pending) = self.take_pending(at, kernel) else { return self.kernel_rebuilt(at, kernel) };
+        self.refuse_kernel(at, kernel, pending, reason);
+    }
+
+    /// A kernel that is compiled comes to nothing, because of what became of it on `at`: other engines forget it.
+    pub(super) fn refuse_kernel(
+        &mut self,
+        at: EngineAddress,
+        kernel: KernelName,
+        pending: PendingKernel,
+        text: String,
+    ) {
+        for slot in &mut self.engines {
+            slot.compiling.remove(&(kernel.root, kernel.handle));
+        }
         self.drop_kernel(pending.origin.context, pending.handle);
-        self.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text: reason }));
+        self.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
+        for other in self.compilers().filter(|other| *other != at) {
+            self.post(other, Request::DestroyKernel { kernel }, &[]);
+        }
+    }
+
+    /// Takes the kernels that are compiled and for which `which` holds; where their answers go.
+    pub(super) fn take_compiling(&mut self, which: impl Fn(&PendingKernel) -> bool) -> Vec<Origin> {
+        let slots = self.engines.iter_mut();
+        let taken = slots.flat_map(|slot| slot.compiling.extract_if(.., |_, kernel| which(kernel)));
+        // Several engines may compile one.
+        let taken: BTreeMap<(u64, u64), PendingKernel> = taken.collect();
+        taken.into_values().map(|kernel| kernel.origin).collect()
     }
 
     /// The next process of an engine has compiled a kernel again, or could not: then a buffer that names it faults.
-    fn kernel_rebuilt(&mut self, kernel: KernelName) {
-        let slot = &mut self.engines[node_index(NodeKind::Compute)];
-        if slot.rebuilding.remove(&(kernel.root, kernel.handle)) {
-            self.retry_waiting(NodeKind::Compute);
+    fn kernel_rebuilt(&mut self, at: EngineAddress, kernel: KernelName) {
+        if self.engines[at.index()].rebuilding.remove(&(kernel.root, kernel.handle)) {
+            self.retry_waiting(at);
         }
     }
 
@@ -142,19 +218,23 @@ impl Session {
         let root = device.root.0;
         device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
         let kernel = Self::kernel_name(root, message.handle);
-        let slot = &self.engines[node_index(NodeKind::Compute)];
-        (!slot.compiling.contains_key(&(kernel.root, kernel.handle))).or(Status::Busy)?;
-        self.post(NodeKind::Compute, Request::DestroyKernel { kernel }, &[]);
+        (!self.is_compiling(kernel)).or(Status::Busy)?;
+        self.forget_kernel(kernel);
         self.drop_kernel(origin.context, message.handle);
         Ok(Handled::done())
     }
 
-    /// Has the engine forget all kernels of a device that ended.
+    fn forget_kernel(&mut self, kernel: KernelName) {
+        for at in self.compilers() {
+            self.post(at, Request::DestroyKernel { kernel }, &[]);
+        }
+    }
+
+    /// Has the engines forget all kernels of a device that ended.
     pub(super) fn forget_kernels(&mut self, device: &Device) {
         for (handle, source) in device.kernels.iter() {
             self.kernel_bytes -= source.bytes.len();
-            let kernel = Self::kernel_name(device.root.0, handle);
-            self.post(NodeKind::Compute, Request::DestroyKernel { kernel }, &[]);
+            self.forget_kernel(Self::kernel_name(device.root.0, handle));
         }
     }
 }

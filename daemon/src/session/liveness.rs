@@ -2,15 +2,15 @@
 //!
 //! Only while an engine is awake or owes something, so that an idle daemon costs nothing.
 
+use campanile_host_gpu::engine::address::NODES;
+use campanile_host_gpu::engine::address::node_index;
 use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::engine::progress::Work;
 
-use super::objects::NODES;
-use super::objects::node_index;
 use super::state::Session;
 use crate::recovery::liveness::Observation;
 use crate::recovery::liveness::Verdict;
@@ -22,7 +22,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 impl Session {
     /// Has engines looked at that are awake. To be called when something was asked of one.
     pub(super) fn keep_looking(&mut self) {
-        if self.look_at.is_some() || !NODES.into_iter().any(|node| self.is_to_be_looked_at(node)) {
+        if self.look_at.is_some() || !self.addresses().any(|at| self.is_to_be_looked_at(at)) {
             return;
         }
         let periods = NODES.map(|node| self.config.timeouts[node_index(node)]);
@@ -31,8 +31,8 @@ impl Session {
         self.set_timer();
     }
 
-    fn is_to_be_looked_at(&self, node: NodeKind) -> bool {
-        let slot = &self.engines[node_index(node)];
+    fn is_to_be_looked_at(&self, at: EngineAddress) -> bool {
+        let slot = &self.engines[at.index()];
         let Some(process) = slot.process().filter(|_| slot.hears()) else { return false };
         !slot.has_begun()
             || !slot.compiling.is_empty()
@@ -48,29 +48,29 @@ impl Session {
             return;
         }
         self.look_at = None;
-        for node in NODES {
-            self.look_at_engine(node);
+        for at in self.addresses() {
+            self.look_at_engine(at);
         }
         self.keep_looking();
     }
 
-    fn look_at_engine(&mut self, node: NodeKind) {
+    fn look_at_engine(&mut self, at: EngineAddress) {
         let now = self.begun.elapsed();
-        let timeout = self.config.watched_timeout(node);
+        let timeout = self.config.watched_timeout(at.node);
         let compile_timeout = self.config.policy.compile_timeout;
-        let slot = &mut self.engines[node_index(node)];
+        let slot = &mut self.engines[at.index()];
         if !slot.hears() || slot.is_held {
             return;
         }
         if !slot.has_begun() {
             if slot.stirred.elapsed() >= START_LIMIT {
-                self.lose_engine(node, "it did not come up in time");
+                self.lose_engine(at, "it did not come up in time");
             }
             return;
         }
         let compiles = !slot.compiling.is_empty() || !slot.rebuilding.is_empty();
         if compiles && slot.stirred.elapsed() >= compile_timeout {
-            return self.compile_is_overdue(node);
+            return self.compile_is_overdue(at);
         }
         let Some(timeout) = timeout else { return };
         let has_work = !slot.in_flight.is_empty();
@@ -87,18 +87,18 @@ impl Session {
         match liveness.look(observed, timeout, now) {
             Verdict::Fine => {}
             Verdict::Ask => process.ask_acknowledgement(),
-            Verdict::Dead => self.engine_timeout(node, "it does not answer", None),
+            Verdict::Dead => self.engine_timeout(at, "it does not answer", None),
         }
     }
 
     /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset.
-    fn compile_is_overdue(&mut self, node: NodeKind) {
+    fn compile_is_overdue(&mut self, at: EngineAddress) {
         let limit = self.config.policy.compile_timeout;
-        let compiling = &self.engines[node_index(node)].compiling;
+        let compiling = &self.engines[at.index()].compiling;
         let owner = compiling.values().min_by_key(|kernel| kernel.number).map(|kernel| kernel.origin.context);
-        self.refuse_compiling(node, &format!("it did not compile within {limit:?}"));
+        self.refuse_compiling(at, &format!("it did not compile within {limit:?}"));
         let text = format!("a kernel did not compile within {limit:?}");
-        let report = self.recover_engine(node, Reason::EngineTimeout, &text, None);
+        let report = self.recover_engine(at, Reason::EngineTimeout, &text, None);
         if let Some(owner) = owner {
             self.note_offence(owner, report);
         }

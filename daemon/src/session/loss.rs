@@ -11,8 +11,6 @@ use campanile_protocol::packet::Fault;
 use super::case::Loss;
 use super::counters::count;
 use super::objects::Device;
-use super::objects::NODES;
-use super::objects::node_index;
 use super::reply::Refused;
 use super::state::Session;
 
@@ -72,9 +70,8 @@ impl Session {
         for slot in &mut self.engines {
             let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
             origins.extend(of_it.map(|message| message.origin));
-            let of_it = slot.compiling.extract_if(.., |_, kernel| kernel.origin.context == context);
-            origins.extend(of_it.map(|(_, kernel)| kernel.origin));
         }
+        origins.extend(self.take_compiling(|kernel| kernel.origin.context == context));
         for origin in origins {
             let text = "the device is in error".to_owned();
             self.answer(origin, Err(Refused { status: Status::DeviceLost, text }));
@@ -91,11 +88,13 @@ impl Session {
         for buffer in cancelled {
             self.end_item(context, buffer.ring, buffer.item);
         }
-        for node in NODES {
-            self.engines[node_index(node)].run_list.retain(|(of, _)| *of != context);
-        }
-        if let Ok(device) = self.device_mut(context) {
-            for (_, context) in device.contexts.iter_mut() {
+        let handles: Vec<Handle> =
+            self.device(context).into_iter().flat_map(|device| device.contexts.handles()).collect();
+        for handle in handles {
+            self.unlist_context(context, handle);
+            if let Some(context) =
+                self.device_mut(context).ok().and_then(|device| device.contexts.get_mut(handle))
+            {
                 (context.listed, context.is_parked) = (false, false);
             }
         }

@@ -17,7 +17,6 @@ use super::barrier::Barrier;
 use super::control::Checked;
 use super::objects::GpuMapping;
 use super::objects::MAX_MAPPINGS;
-use super::objects::NODES;
 use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -41,8 +40,8 @@ impl From<TableError> for Refused {
 impl Session {
     /// Tells every engine to map a segment.
     pub(super) fn announce_segment_to_all(&mut self, id: SegmentId) {
-        for node in NODES {
-            self.announce_segment(node, id);
+        for at in self.addresses() {
+            self.announce_segment(at, id);
         }
     }
 

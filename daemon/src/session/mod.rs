@@ -44,6 +44,8 @@ pub mod power;
 pub mod queues;
 pub mod reply;
 pub mod revival;
+pub mod run_list;
+pub mod scheduling;
 pub mod segments;
 pub mod state;
 pub mod submission;

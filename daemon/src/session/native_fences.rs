@@ -12,7 +12,7 @@
 use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::adapter::native_fences::Signalled;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::control::message::Named as NamedMessage;
 use campanile_protocol::control::native_fence::CreateNativeFence;
@@ -31,10 +31,8 @@ use super::control::Checked;
 use super::fence_table::Named;
 use super::objects::Device;
 use super::objects::MAX_WAITS;
-use super::objects::NODES;
 use super::objects::NativeWait;
 use super::objects::OpenFence;
-use super::objects::node_index;
 use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -132,8 +130,8 @@ impl Session {
     /// Frees fences that no engine has mapped any more. What engines reported of them before is read first: an
     /// engine that names one of them later lies.
     pub(super) fn free_fences(&mut self, indices: &[u32]) {
-        for node in NODES {
-            self.read_signalled(node);
+        for at in self.addresses() {
+            self.read_signalled(at);
         }
         for &index in indices {
             for process in self.engines.iter().filter_map(|slot| slot.process()) {
@@ -144,10 +142,10 @@ impl Session {
     }
 
     /// Tells an engine that starts with an empty block of all fences there are.
-    pub(super) fn announce_native_fences(&mut self, node: NodeKind) {
+    pub(super) fn announce_native_fences(&mut self, at: EngineAddress) {
         let all: Vec<_> = self.fences.iter().collect();
         for (index, global) in all {
-            if let Some(process) = self.engines[node_index(node)].process() {
+            if let Some(process) = self.engines[at.index()].process() {
                 process.create_fence(index, global);
             }
             self.release_native_waiters(index);
@@ -274,13 +272,13 @@ impl Session {
     }
 
     /// Reads what an engine has signalled; remembers one that names a fence that is none (UMS-141).
-    pub(super) fn read_signalled(&mut self, node: NodeKind) {
-        let Some(process) = self.engines[node_index(node)].process() else { return };
+    pub(super) fn read_signalled(&mut self, at: EngineAddress) {
+        let Some(process) = self.engines[at.index()].process() else { return };
         let handles = match process.take_signalled() {
             Signalled::Fences(handles) => handles,
             Signalled::AllWaiters => return self.release_all_waiters(),
             Signalled::Impossible => {
-                self.liars[node_index(node)] = true;
+                self.liars[at.index()] = true;
                 return;
             }
         };
@@ -289,16 +287,16 @@ impl Session {
                 Named::Live(index) => self.release_native_waiters(index),
                 Named::Leaving => {}
                 Named::Nothing if handle == Handle::NONE => self.release_all_waiters(),
-                Named::Nothing => self.liars[node_index(node)] = true,
+                Named::Nothing => self.liars[at.index()] = true,
             }
         }
     }
 
     /// Ends engines that have named a fence that was destroyed, or never was.
     pub(super) fn end_liars(&mut self) {
-        for node in NODES {
-            if std::mem::take(&mut self.liars[node_index(node)]) {
-                self.lose_engine(node, "it signalled a fence that does not exist");
+        for at in self.addresses() {
+            if std::mem::take(&mut self.liars[at.index()]) {
+                self.lose_engine(at, "it signalled a fence that does not exist");
             }
         }
     }

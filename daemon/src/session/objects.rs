@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
 
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::address::MAX_PLACES;
 use campanile_host_gpu::memory::page_table::writer::Root;
-use campanile_protocol::capset;
+use campanile_host_gpu::scheduling::parameters::Parameters;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::handle::Handle;
 
 use super::kernels::KernelSource;
 use super::page::DevicePage;
+use super::scheduling::ProcessClass;
 use super::suspends::Holds;
 use super::table::Table;
 use super::timeline::Item;
@@ -33,25 +35,6 @@ pub const MAX_MAPPINGS: usize = 64 * 1024;
 pub const MAX_SOFTWARE_QUEUE: usize = 64 * 1024;
 /// Fence waits of one process under way (MCDM-06).
 pub const MAX_WAITS: usize = device_page::RESPONSE_SLOTS as usize;
-
-/// Place of a node in arrays.
-pub const fn node_index(node: NodeKind) -> usize {
-    match node {
-        NodeKind::Compute => 0,
-        NodeKind::Copy => 1,
-    }
-}
-
-/// Ordinal of a node, as the guest knows it.
-pub const fn node_ordinal(node: NodeKind) -> u32 {
-    match node {
-        NodeKind::Compute => capset::NODE_COMPUTE,
-        NodeKind::Copy => capset::NODE_COPY,
-    }
-}
-
-/// The nodes, by ordinal.
-pub const NODES: [NodeKind; 2] = [NodeKind::Compute, NodeKind::Copy];
 
 /// A virtio-gpu context: one guest process that opened the device.
 #[derive(Debug, Default)]
@@ -98,8 +81,8 @@ pub struct Device {
     pub doorbells: Table<Doorbell>,
     /// Kernels that are compiled.
     pub kernels: Table<KernelSource>,
-    /// Its entry in each engine's process table.
-    pub presence: [Option<u32>; 2],
+    /// Its entry in each engine's process table, by place.
+    pub presence: [Option<u32>; MAX_PLACES],
     /// `DEVICE_*`: the truth that the device page has a copy of.
     pub status: u64,
     /// Last paging operation begun.
@@ -112,6 +95,8 @@ pub struct Device {
     pub native_waits: Vec<NativeWait>,
     /// Waits of parked contexts for native fences.
     pub gpu_waits: Vec<GpuWait>,
+    /// Its priority class.
+    pub class: ProcessClass,
 }
 
 impl Device {
@@ -120,11 +105,11 @@ impl Device {
         self.status == device_page::DEVICE_ACTIVE
     }
 
-    /// An engine is gone with all that it knew: the next process of its node has never heard of this device.
-    pub fn forget_engine(&mut self, node: NodeKind) {
-        self.presence[node_index(node)] = None;
-        let of_node = self.contexts.iter_mut().filter(|(_, context)| context.node == node);
-        of_node.for_each(|(_, context)| context.entry = None);
+    /// An engine is gone with all that it knew: the next process of it has never heard of this device.
+    pub fn forget_engine(&mut self, at: EngineAddress) {
+        self.presence[at.index()] = None;
+        let of_it = self.contexts.iter_mut().filter(|(_, context)| context.at == at);
+        of_it.for_each(|(_, context)| context.entry = None);
     }
 
     /// The mapping that holds all of `va .. va + size`, and how far into its allocation that is.
@@ -180,14 +165,14 @@ pub struct GpuWait {
     pub value: u64,
 }
 
-/// One software queue for one node (MCDM-04).
+/// One software queue for one node of one physical adapter (MCDM-04, TDR-09).
 #[derive(Debug)]
 pub struct Context {
-    /// The node.
-    pub node: NodeKind,
+    /// The engine.
+    pub at: EngineAddress,
     /// Kernel-mode buffers not yet with the engine.
     pub software_queue: VecDeque<Buffer>,
-    /// Whether the run list of its node names it, or something else will see to that.
+    /// Whether the run list of its engine names it, or something else will see to that.
     pub listed: bool,
     /// Whether its first buffer waits for a native fence.
     pub is_parked: bool,
@@ -197,6 +182,8 @@ pub struct Context {
     pub held: Holds,
     /// Queues that it has.
     pub queues: u32,
+    /// How it is scheduled, where that was ever set; else as its process's class says.
+    pub scheduling: Option<Parameters>,
 }
 
 /// A kernel-mode buffer on its way.
@@ -216,7 +203,9 @@ pub struct Buffer {
     pub fence_value: u64,
     /// Whether no timeout holds for it (UMS-27).
     pub is_exempt: bool,
-    /// Counts the buffers of its node: those of a context run in this order.
+    /// Whether it was with the engine before (PRE-45).
+    pub is_resubmitted: bool,
+    /// Counts the buffers of its engine: those of a context run in this order.
     pub order: u64,
     /// Timeline and place on it.
     pub ring: u8,
@@ -246,8 +235,8 @@ pub enum QueueKind {
 pub struct Queue {
     /// Its context.
     pub context: Handle,
-    /// The context's node.
-    pub node: NodeKind,
+    /// The context's engine.
+    pub at: EngineAddress,
     /// How it takes work.
     pub kind: QueueKind,
     /// Whether no timeout holds for its work (UMS-27).
@@ -259,8 +248,8 @@ pub struct Queue {
 pub struct Doorbell {
     /// Its queue.
     pub queue: Handle,
-    /// The queue's node.
-    pub node: NodeKind,
+    /// The queue's engine.
+    pub at: EngineAddress,
     /// Where it stands.
     pub state: DoorbellState,
     /// Whether its end waits for what was rung (UMS-126): it is no longer connected.

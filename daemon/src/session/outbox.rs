@@ -11,15 +11,13 @@ use std::os::fd::BorrowedFd;
 
 use campanile_host_gpu::adapter::AdapterError;
 use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::channel::ChannelError;
-use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;
 use campanile_protocol::page_table::SegmentId;
 use rustix::event::epoll;
 
 use super::engines::Wakeup;
-use super::objects::NODES;
-use super::objects::node_index;
 use super::segments::Segments;
 use super::state::Session;
 
@@ -88,34 +86,34 @@ fn send_segment(process: &EngineProcess, id: SegmentId, segments: &Segments) -> 
 
 impl Session {
     /// Asks an engine, if there is one. An engine that cannot be asked is lost.
-    pub(super) fn post(&mut self, node: NodeKind, request: Request, bytes: &[u8]) {
-        let slot = &mut self.engines[node_index(node)];
+    pub(super) fn post(&mut self, at: EngineAddress, request: Request, bytes: &[u8]) {
+        let slot = &mut self.engines[at.index()];
         if slot.hears() {
             slot.outbox.push(Outgoing::Plain(request, bytes.to_vec()));
-            self.flush_outbox(node);
+            self.flush_outbox(at);
         }
     }
 
     /// Asks every engine.
     pub(super) fn post_to_all(&mut self, request: &Request) {
-        for node in NODES {
-            self.post(node, request.clone(), &[]);
+        for at in self.addresses() {
+            self.post(at, request.clone(), &[]);
         }
     }
 
     /// Tells an engine to map a segment.
-    pub(super) fn announce_segment(&mut self, node: NodeKind, id: SegmentId) {
-        let slot = &mut self.engines[node_index(node)];
+    pub(super) fn announce_segment(&mut self, at: EngineAddress, id: SegmentId) {
+        let slot = &mut self.engines[at.index()];
         if slot.hears() {
             slot.segments_outstanding.insert(id);
             slot.outbox.push(Outgoing::Segment(id));
-            self.flush_outbox(node);
+            self.flush_outbox(at);
         }
     }
 
     /// Sends what waits for an engine, and has the session woken when there is room for the rest.
-    pub(super) fn flush_outbox(&mut self, node: NodeKind) {
-        let slot = &mut self.engines[node_index(node)];
+    pub(super) fn flush_outbox(&mut self, at: EngineAddress) {
+        let slot = &mut self.engines[at.index()];
         let mut outbox = std::mem::take(&mut slot.outbox);
         let Some(process) = slot.process().filter(|_| slot.hears()) else { return };
         let flushed = outbox.send(process, &self.segments).and_then(|is_empty| {
@@ -125,16 +123,16 @@ impl Session {
                 } else {
                     epoll::EventFlags::IN | epoll::EventFlags::OUT
                 };
-                let data = epoll::EventData::new_u64(Wakeup::Channel(node).data());
+                let data = epoll::EventData::new_u64(Wakeup::Channel(at).data());
                 epoll::modify(&self.epoll, process.channel_fd(), data, flags)
                     .map_err(|errno| ChannelError::Socket(errno.into()))?;
                 outbox.is_watched = !is_empty;
             }
             Ok(())
         });
-        self.engines[node_index(node)].outbox = outbox;
+        self.engines[at.index()].outbox = outbox;
         if let Err(error) = flushed {
-            self.lose_engine(node, &error.to_string());
+            self.lose_engine(at, &error.to_string());
         }
     }
 }

@@ -1,13 +1,12 @@
 //! What waits until every engine has let go.
 
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
 use std::sync::atomic::Ordering;
 
 use super::barrier::Barrier;
-use super::objects::node_index;
 use super::reply::Origin;
 use super::state::Session;
 use super::timeline::Token;
@@ -132,30 +131,30 @@ impl Session {
     }
 
     /// An engine signalled.
-    pub(super) fn engine_event(&mut self, node: NodeKind) {
-        let Some(process) = self.engines[node_index(node)].process() else { return };
+    pub(super) fn engine_event(&mut self, at: EngineAddress) {
+        let Some(process) = self.engines[at.index()].process() else { return };
         process.drain_event();
         let sleepy = process.wishes_f1();
-        self.collect_reports(node);
+        self.collect_reports(at);
         if sleepy {
-            self.engine_to_f1(node);
+            self.engine_to_f1(at);
         }
         self.run_pending();
     }
 
     /// Takes whatever an engine has reported in its shared block; also of a process that has ended.
-    pub(super) fn collect_reports(&mut self, node: NodeKind) {
-        let Some(process) = self.engines[node_index(node)].process_mut() else { return };
+    pub(super) fn collect_reports(&mut self, at: EngineAddress) {
+        let Some(process) = self.engines[at.index()].process_mut() else { return };
         let attention = process.take_attention();
         self.counters.found_by_look.fetch_add(process.take_found_by_look(), Ordering::Relaxed);
-        self.collect_completions(node);
-        self.collect_suspends(node);
+        self.collect_completions(at);
+        self.collect_suspends(at);
         for queue in attention {
-            self.queue_wants_attention(node, queue);
+            self.queue_wants_attention(at, queue);
         }
-        self.read_signalled(node);
-        if self.engines[node_index(node)].process().is_some_and(EngineProcess::says_hung) {
-            self.engine_timeout(node, "it reports that it cannot go on", None);
+        self.read_signalled(at);
+        if self.engines[at.index()].process().is_some_and(EngineProcess::says_hung) {
+            self.engine_timeout(at, "it reports that it cannot go on", None);
         }
     }
 }

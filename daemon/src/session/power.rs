@@ -14,7 +14,7 @@
 
 use std::time::Instant;
 
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::message;
 use campanile_protocol::control::native_fence;
 use campanile_protocol::handle::Handle;
@@ -22,8 +22,6 @@ use log::Level;
 use serde_json::json;
 
 use super::counters::count;
-use super::objects::NODES;
-use super::objects::node_index;
 use super::state::Session;
 use super::suspends::Suspending;
 use crate::orders::Errand;
@@ -97,9 +95,9 @@ impl Session {
         // First, since what engines report at their end is looked at as ever.
         let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D3) else { return };
         count(&self.counters.d3_transitions);
-        for node in NODES {
-            self.disconnect_all(node);
-            self.park_engine(node);
+        for at in self.addresses() {
+            self.disconnect_all(at);
+            self.park_engine(at);
         }
         for errand in errands {
             errand.answer(Ok(json!({ "power": self.power.name() })));
@@ -109,21 +107,21 @@ impl Session {
     }
 
     /// Ends an engine process that runs nothing. One that compiles, or that somebody waits for, goes on.
-    fn park_engine(&mut self, node: NodeKind) {
-        let slot = &self.engines[node_index(node)];
+    fn park_engine(&mut self, at: EngineAddress) {
+        let slot = &self.engines[at.index()];
         if !slot.is_running() || !slot.compiling.is_empty() || !slot.waiting.is_empty() {
             return;
         }
-        self.unwatch_engine(node);
-        let slot = &mut self.engines[node_index(node)];
+        self.unwatch_engine(at);
+        let slot = &mut self.engines[at.index()];
         if let Err(error) = slot.park() {
-            return self.lose_engine(node, &error.to_string());
+            return self.lose_engine(at, &error.to_string());
         }
         if let Some(id) = slot.supervised.take() {
             self.config.supervisor.remove(id);
         }
         // What was done before the end counts.
-        self.collect_reports(node);
+        self.collect_reports(at);
     }
 
     /// D0 again, with engine processes on their way, and contexts still suspended. False in D0.
@@ -138,12 +136,12 @@ impl Session {
             }
             Power::D3 => {}
         }
-        for node in NODES {
-            if self.engines[node_index(node)].is_parked()
-                && let Err(error) = self.start_next_process(node)
+        for at in self.addresses() {
+            if self.engines[at.index()].is_parked()
+                && let Err(error) = self.start_next_process(at)
             {
-                self.journal.line(Level::Error, format_args!("{node:?} engine: {error}"));
-                self.lose_engine(node, "it could not be started again");
+                self.journal.line(Level::Error, format_args!("{at} engine: {error}"));
+                self.lose_engine(at, "it could not be started again");
             }
         }
         true
@@ -164,15 +162,15 @@ impl Session {
     /// Whether all engines sleep, and nothing is under way. A doorbell that is connected may have been rung, though its
     /// engine has not woken yet.
     fn is_idle(&self) -> bool {
-        let sleeps = |node: NodeKind| {
-            let slot = &self.engines[node_index(node)];
+        let sleeps = |at: EngineAddress| {
+            let slot = &self.engines[at.index()];
             slot.in_flight.is_empty()
-                && self.connected_doorbells_of(node).is_empty()
+                && self.connected_doorbells_of(at).is_empty()
                 && slot.process().is_none_or(|process| process.is_asleep() && process.is_up_to_date())
         };
         matches!(self.power, Power::D0)
             && self.drains.is_empty()
-            && NODES.into_iter().all(sleeps)
+            && self.addresses().all(sleeps)
             && self.engines.iter().any(|slot| slot.hears())
     }
 

@@ -35,7 +35,7 @@ impl Session {
             QueueKind::Ordinary { issued: 0 }
         };
         let is_exempt = message.flags & QUEUE_DISABLE_GPU_TIMEOUT != 0;
-        let queue = Queue { context: message.context, node: context.node, kind, is_exempt };
+        let queue = Queue { context: message.context, at: context.at, kind, is_exempt };
         let handle = device.queues.insert(queue).ok_or(Status::OutOfResources)?;
         if let Some(context) = device.contexts.get_mut(message.context) {
             context.queues += 1;
@@ -122,14 +122,14 @@ impl Session {
         let Ok(device) = self.device(context) else { return 0 };
         let Some(page) = device.page.view(&self.allocations) else { return 0 };
         let Some(word) = page.word(device_page::fence(queue.index())) else { return 0 };
-        let doorbell = match device.queues.get(queue).map(|queue| (queue.kind, queue.node)) {
-            Some((QueueKind::UserMode { doorbell: Some(doorbell), .. }, node)) => {
-                device.doorbells.get(doorbell).zip(Some(node))
+        let doorbell = match device.queues.get(queue).map(|queue| (queue.kind, queue.at)) {
+            Some((QueueKind::UserMode { doorbell: Some(doorbell), .. }, at)) => {
+                device.doorbells.get(doorbell).zip(Some(at))
             }
             _ => None,
         };
-        if let Some((doorbell, node)) = doorbell
-            && let Some(process) = self.engines[super::objects::node_index(node)].process()
+        if let Some((doorbell, at)) = doorbell
+            && let Some(process) = self.engines[at.index()].process()
             && let Some(hw_queue) = doorbell.hw_queue
         {
             return process.monitor(hw_queue, smallest, word);

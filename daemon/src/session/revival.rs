@@ -10,12 +10,15 @@
 //!
 //! Where that cannot be, or was too often of late, the whole adapter is reset (TDR-50, TDR-73; `adapter.rs`).
 
+use campanile_host_gpu::engine::address::node_index;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::AdapterError;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;
+use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_HUNG;
 use campanile_protocol::page_table::SegmentId;
@@ -23,7 +26,6 @@ use log::Level;
 
 use super::case::Case;
 use super::counters::count;
-use super::objects::node_index;
 use super::reply::Refused;
 use super::state::Session;
 use crate::recovery::group::DependentGroup;
@@ -32,32 +34,32 @@ use crate::supervisor::alarm::Sighting;
 
 impl Session {
     /// An engine is no good any more: it is replaced, or everything of this vGPU is reset.
-    pub(super) fn lose_engine(&mut self, node: NodeKind, text: &str) {
-        self.recover_engine(node, Reason::EngineTimeout, text, None);
+    pub(super) fn lose_engine(&mut self, at: EngineAddress, text: &str) {
+        self.recover_engine(at, Reason::EngineTimeout, text, None);
     }
 
     /// As [`Self::lose_engine`], for any reason. The number of the report, where there was one.
     pub(super) fn recover_engine(
         &mut self,
-        node: NodeKind,
+        at: EngineAddress,
         reason: Reason,
         text: &str,
         sighting: Option<Sighting>,
     ) -> u64 {
-        let index = node_index(node);
+        let index = at.index();
         if !self.engines[index].has_devices() {
-            self.give_up_engine(node, text);
+            self.give_up_engine(at, text);
             return 0;
         }
         // What was done until now counts; what comes from here on is not listened to (TDR-37, TDR-43).
-        self.collect_completions(node);
+        self.collect_completions(at);
         if self.engines[index].process().is_none() {
             return 0;
         }
-        self.unwatch_engine(node);
-        let mut case = self.open_case(node, reason, text, sighting);
+        self.unwatch_engine(at);
+        let mut case = self.open_case(at, reason, text, sighting);
         let number = case.number;
-        if let Err(why) = self.reset_engine(node, &mut case) {
+        if let Err(why) = self.reset_engine(at, &mut case) {
             count(&self.counters.engines_lost);
             if case.reason == Reason::EngineTimeout {
                 case.reason = Reason::PromotedToAdapter;
@@ -72,21 +74,20 @@ impl Session {
     }
 
     /// An engine that never came up: there is nothing to recover.
-    fn give_up_engine(&mut self, node: NodeKind, reason: &str) {
-        self.stop_engine(node);
-        let slot = &mut self.engines[node_index(node)];
+    fn give_up_engine(&mut self, at: EngineAddress, reason: &str) {
+        self.stop_engine(at);
+        let slot = &mut self.engines[at.index()];
         let waiting = std::mem::take(&mut slot.waiting);
-        let compiling = std::mem::take(&mut slot.compiling);
-        let text = format!("the {node:?} engine is lost: {reason}");
-        for origin in waiting.iter().map(|m| m.origin).chain(compiling.values().map(|k| k.origin)) {
+        let text = format!("the {at} engine is lost: {reason}");
+        for origin in waiting.into_iter().map(|message| message.origin) {
             self.answer(origin, Err(Refused { status: Status::NotSupported, text: text.clone() }));
         }
         self.run_pending();
     }
 
     /// Replaces the process of a running engine; why not, where that cannot be.
-    fn reset_engine(&mut self, node: NodeKind, case: &mut Case) -> Result<(), String> {
-        let index = node_index(node);
+    fn reset_engine(&mut self, at: EngineAddress, case: &mut Case) -> Result<(), String> {
+        let (index, node) = (at.index(), node_index(at.node));
         let policy = self.config.policy;
         let slot = &mut self.engines[index];
         if !slot.has_begun() {
@@ -101,8 +102,8 @@ impl Session {
         }
         let process = slot.process_mut().ok_or_else(|| "it has no process".to_owned())?;
         // Every node is a process, and takes no other down; else everything is reset.
-        let group = DependentGroup::new(process.query_dependent_engine_group(), index);
-        if group.map_err(|error| error.to_string())?.nodes().any(|node| node != index) {
+        let group = DependentGroup::new(process.query_dependent_engine_group(), node);
+        if group.map_err(|error| error.to_string())?.nodes().any(|other| other != node) {
             return Err("other nodes depend on it".to_owned());
         }
         let last_aborted = process.reset_engine().map_err(|error| {
@@ -118,15 +119,15 @@ impl Session {
         case.reset_is_done();
         // First, so that nothing of it is told to the next process.
         self.convict(case);
-        self.start_next_process(node).map_err(|error| error.to_string())?;
+        self.start_next_process(at).map_err(|error| error.to_string())?;
         count(&self.counters.engines_reset);
         // The aborted buffer is among these.
-        self.collect_reports(node);
+        self.collect_reports(at);
         let guilty =
             case.guilty.map_or_else(String::new, |(context, _)| format!("; context {context} is lost"));
         self.journal.line(
             Level::Warn,
-            format_args!("{node:?} engine is reset: {}{guilty} (report {})", case.text, case.number),
+            format_args!("{at} engine is reset: {}{guilty} (report {})", case.text, case.number),
         );
         self.close_case(case, "engine reset", false);
         self.release_all_waiters();
@@ -135,26 +136,26 @@ impl Session {
     }
 
     /// Starts the next process, and puts into its outbox what it has to know before it may run.
-    pub(super) fn start_next_process(&mut self, node: NodeKind) -> std::io::Result<()> {
-        self.refuse_compiling(node, "the engine ended while it compiled this kernel");
-        let start = self.config.start_message(node, self.tables.mapping().len());
+    pub(super) fn start_next_process(&mut self, at: EngineAddress) -> std::io::Result<()> {
+        self.refuse_compiling(at, "the engine ended while it compiled this kernel");
+        let start = self.config.start_message(at.node, self.tables.mapping().len());
         let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
-        let slot = &mut self.engines[node_index(node)];
+        let slot = &mut self.engines[at.index()];
         slot.revive(&self.config.program, &start, memory)?;
-        self.watch_engine(node)?;
+        self.watch_engine(at)?;
         let segments: Vec<SegmentId> = self.segments.ids().collect();
         for segment in segments {
-            self.announce_segment(node, segment);
+            self.announce_segment(at, segment);
         }
-        self.look_again(node);
-        if node == NodeKind::Compute {
-            self.compile_again();
+        self.look_again(at);
+        if at.node == NodeKind::Compute {
+            self.compile_again(at);
         }
         Ok(())
     }
 
-    /// Has the compute engine compile every kernel again. It runs nothing before it has those that were compiled.
-    fn compile_again(&mut self) {
+    /// Has a compute engine compile every kernel that there is. It runs nothing before it has those that were compiled.
+    pub(super) fn compile_again(&mut self, at: EngineAddress) {
         let devices = self.processes.values().filter_map(|process| process.device.as_ref());
         let devices = devices.filter(|device| device.is_active());
         let kernels: Vec<_> = devices
@@ -167,21 +168,21 @@ impl Session {
             })
             .collect();
         for (kernel, source) in kernels {
-            let slot = &mut self.engines[node_index(NodeKind::Compute)];
+            let slot = &mut self.engines[at.index()];
             let name = (kernel.root, kernel.handle);
             if !slot.compiling.contains_key(&name) {
                 slot.rebuilding.insert(name);
             }
             let request = Request::CreateKernel { kernel, language: source.language, entry: source.entry };
-            self.post(NodeKind::Compute, request, &source.bytes);
+            self.post(at, request, &source.bytes);
         }
     }
 
     /// What the last process had seen of rings, and not run, nobody would see otherwise: rings are not rung twice.
-    fn look_again(&self, node: NodeKind) {
-        let Some(process) = self.engines[node_index(node)].process() else { return };
+    fn look_again(&self, at: EngineAddress) {
+        let Some(process) = self.engines[at.index()].process() else { return };
         for device in self.processes.values().filter_map(|process| process.device.as_ref()) {
-            let of_node = device.doorbells.iter().filter(|(_, bell)| bell.node == node && bell.was_connected);
+            let of_node = device.doorbells.iter().filter(|(_, bell)| bell.at == at && bell.was_connected);
             for hw_queue in of_node.filter_map(|(_, doorbell)| doorbell.hw_queue) {
                 process.ask_look(hw_queue);
             }
@@ -198,19 +199,19 @@ impl Session {
 
     /// Answers who waits for the kernel that the compiler is at: it may be what ended the engine. Those behind it are
     /// compiled by the next process.
-    pub(super) fn refuse_compiling(&mut self, node: NodeKind, text: &str) {
-        let slot = &mut self.engines[node_index(node)];
+    pub(super) fn refuse_compiling(&mut self, at: EngineAddress, text: &str) {
+        let slot = &mut self.engines[at.index()];
         let first = slot.compiling.iter().min_by_key(|(_, kernel)| kernel.number).map(|(name, _)| *name);
-        let Some(kernel) = first.and_then(|name| slot.compiling.remove(&name)) else { return };
-        self.drop_kernel(kernel.origin.context, kernel.handle);
-        let refused = Refused { status: Status::KernelRefused, text: text.to_owned() };
-        self.answer(kernel.origin, Err(refused));
+        let Some((root, handle)) = first else { return };
+        let Some(kernel) = slot.compiling.remove(&(root, handle)) else { return };
+        let name = KernelName { root, handle };
+        self.refuse_kernel(at, name, kernel, text.to_owned());
     }
 
     /// Lets an engine that knows all it must take part in turns.
-    pub(super) fn admit_engine(&mut self, node: NodeKind) {
-        let timeout = self.config.watched_timeout(node);
-        let slot = &mut self.engines[node_index(node)];
+    pub(super) fn admit_engine(&mut self, at: EngineAddress) {
+        let timeout = self.config.watched_timeout(at.node);
+        let slot = &mut self.engines[at.index()];
         if !slot.is_running() || slot.supervised.is_some() {
             return;
         }
@@ -218,6 +219,6 @@ impl Session {
         // An alarm about the process before this one says nothing about this one.
         let _stale = slot.alarm().take();
         let alarm = std::sync::Arc::clone(slot.alarm());
-        slot.supervised = Some(self.config.supervisor.add(node, handle, alarm, timeout));
+        slot.supervised = Some(self.config.supervisor.add(at, handle, alarm, timeout, self.config.share));
     }
 }

@@ -1,5 +1,7 @@
 //! The session's state, and its events.
 
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::address::MAX_PLACES;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -19,9 +21,7 @@ use super::engine_slot::EngineSlot;
 use super::engines::Wakeup;
 use super::fence_table::FenceTable;
 use super::journal::Journal;
-use super::objects::NODES;
 use super::objects::Process;
-use super::objects::node_index;
 use super::pending::Pending;
 use super::power::Power;
 use super::segments::Segments;
@@ -70,13 +70,14 @@ pub struct Session {
     pub(super) tables: PageTables,
     pub(super) segments: Segments,
     pub(super) fences: FenceTable,
-    /// Engines that have said what cannot be, by node; they are ended where nothing else is half done.
-    pub(super) liars: [bool; 2],
-    /// Engines that must be poked once the message at hand is answered, by node.
-    pub(super) to_poke: [bool; 2],
+    /// Engines that have said what cannot be, by place; they are ended where nothing else is half done.
+    pub(super) liars: [bool; MAX_PLACES],
+    /// Engines that must be poked once the message at hand is answered, by place.
+    pub(super) to_poke: [bool; MAX_PLACES],
     pub(super) blobs: BTreeMap<u32, Blob>,
     pub(super) processes: BTreeMap<u32, Process>,
-    pub(super) engines: [EngineSlot; 2],
+    /// By place: those of the first physical adapter, then those of the next (TDR-08).
+    pub(super) engines: Vec<EngineSlot>,
     pub(super) kernel_bytes: usize,
     pub(super) pending: Vec<Pending>,
     pub(super) suspending: Vec<Suspending>,
@@ -103,11 +104,15 @@ impl Session {
     /// Video memory, page tables or descriptors could not be had.
     pub fn new(config: Arc<Config>, counters: Arc<Counters>) -> io::Result<Self> {
         let memory = VideoMemory::new(config.vram_bytes)?;
-        let engines = [EngineSlot::new(config.doorbells)?, EngineSlot::new(config.doorbells)?];
+        let addresses = EngineAddress::all(config.engines);
+        let engines: Vec<EngineSlot> = addresses
+            .clone()
+            .map(|_| EngineSlot::new(config.doorbells, config.scheduler, &config.bands))
+            .collect::<io::Result<_>>()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for node in NODES {
-            let data = epoll::EventData::new_u64(Wakeup::Alarm(node).data());
-            epoll::add(&epoll, engines[node_index(node)].alarm().as_fd(), data, epoll::EventFlags::IN)?;
+        for at in addresses {
+            let data = epoll::EventData::new_u64(Wakeup::Alarm(at).data());
+            epoll::add(&epoll, engines[at.index()].alarm().as_fd(), data, epoll::EventFlags::IN)?;
         }
         let timer = Timer::new()?;
         for (descriptor, wakeup) in [
@@ -127,8 +132,8 @@ impl Session {
             tables: PageTables::new().map_err(io::Error::other)?,
             segments: Segments::default(),
             fences: FenceTable::new()?,
-            liars: [false; 2],
-            to_poke: [false; 2],
+            liars: [false; MAX_PLACES],
+            to_poke: [false; MAX_PLACES],
             blobs: BTreeMap::new(),
             processes: BTreeMap::new(),
             engines,
@@ -150,6 +155,11 @@ impl Session {
         session.config.orders.begin_session();
         session.begin_anew();
         Ok(session)
+    }
+
+    /// The engines that it may have: all nodes of each physical adapter.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = EngineAddress> + use<> {
+        EngineAddress::all(self.config.engines)
     }
 
     /// Readable when [`Self::event`] has something to do.
@@ -227,9 +237,9 @@ impl Session {
         };
         for event in &events[..ready] {
             match Wakeup::from_data(event.data.u64()) {
-                Some(Wakeup::Event(node)) => self.engine_event(node),
-                Some(Wakeup::Channel(node)) => self.engine_responses(node),
-                Some(Wakeup::Alarm(node)) => self.engine_alarm(node),
+                Some(Wakeup::Event(at)) => self.engine_event(at),
+                Some(Wakeup::Channel(at)) => self.engine_responses(at),
+                Some(Wakeup::Alarm(at)) => self.engine_alarm(at),
                 Some(Wakeup::Timer) => self.timer_event(),
                 Some(Wakeup::Orders) => self.run_errands(),
                 Some(Wakeup::Switch) => self.notify_switched(),
@@ -248,8 +258,9 @@ impl Session {
 
     /// Sets the timer for what must be looked at first.
     pub(super) fn set_timer(&mut self) {
-        if let Some(at) = [self.next_drain(), self.next_idleness(), self.look_at].into_iter().flatten().min()
-        {
+        let decisions = self.engines.iter().map(|slot| slot.decide_at);
+        let others = [self.next_drain(), self.next_idleness(), self.look_at];
+        if let Some(at) = decisions.chain(others).flatten().min() {
             self.timer.set(at);
         }
     }
@@ -260,8 +271,9 @@ impl Session {
         // Who waits for a doorbell has woken the device, but the operator may have sent it to sleep since.
         let waits = self.engines.iter().any(|slot| slot.line.first().is_some());
         let woken = waits && self.leave_d3();
-        for node in NODES {
-            self.serve_connects(node);
+        for at in self.addresses() {
+            self.serve_connects(at);
+            self.decide_if_due(at);
         }
         self.poke_engines();
         if woken {

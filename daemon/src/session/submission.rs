@@ -2,20 +2,24 @@
 //!
 //! ```text
 //!   SUBMIT ─▶ context's software queue ─▶ run list of the node ─▶ hardware queue (2) ─▶ engine
-//!                                            round robin                     completion, in order ─▶ fences
+//!        ▲                                   policy                          completion, in order ─▶ fences
+//!        └──────────── put back, where it is another's turn ◀──────────────────┘
 //! ```
 
 use std::time::Duration;
+use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::adapter::scheduling::Preemption;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::engine::hw_queue::HW_BLOCKED;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
-use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
+use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
+use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
 use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
@@ -30,7 +34,6 @@ use super::engine_slot::InFlight;
 use super::objects::Buffer;
 use super::objects::MAX_SOFTWARE_QUEUE;
 use super::objects::QueueKind;
-use super::objects::node_index;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -53,14 +56,14 @@ impl Session {
         (aligned && message.flags == 0 && message.length <= MAX_DMA_BUFFER).or(Status::InvalidParameter)?;
         let device = self.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
-        let (context, node, is_exempt) = (queue.context, queue.node, queue.is_exempt);
+        let (context, at, is_exempt) = (queue.context, queue.at, queue.is_exempt);
         // UMS-26: a user-mode queue takes work from its doorbell alone.
         let QueueKind::Ordinary { issued } = queue.kind else { return Err(Status::InvalidParameter.into()) };
         let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
         (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
-        self.ensure_presence(origin.context, node)?;
+        self.ensure_presence(origin.context, at)?;
         let item = self.park(origin).item;
-        let taken = &mut self.engines[node_index(node)].taken;
+        let taken = &mut self.engines[at.index()].taken;
         *taken += 1;
         let order = *taken;
         let fence_value = issued + 1;
@@ -76,6 +79,7 @@ impl Session {
             length: message.length,
             fence_value,
             is_exempt,
+            is_resubmitted: false,
             order,
             ring: origin.ring,
             item,
@@ -85,112 +89,186 @@ impl Session {
         }
         self.list_context(origin.context, context);
         count(&self.counters.submissions);
-        let engine = self.engines[node_index(node)].process();
+        let engine = self.engines[at.index()].process();
         let lingers =
-            self.engines[node_index(node)].in_flight.is_empty() && engine.is_some_and(EngineProcess::listen);
-        self.fill_hw_queue(node);
-        if engine_lingers(self.engines[node_index(node)].process(), lingers) {
-            self.collect_completions(node);
+            self.engines[at.index()].in_flight.is_empty() && engine.is_some_and(EngineProcess::listen);
+        self.fill_hw_queue(at);
+        if engine_lingers(self.engines[at.index()].process(), lingers) {
+            self.collect_completions(at);
         }
         Ok(Handled::with(&Submitted { fence_value }))
     }
 
-    /// Takes the results that are there.
-    pub(super) fn collect_completions(&mut self, node: NodeKind) {
-        while let Some(result) =
-            self.engines[node_index(node)].process_mut().and_then(Adapter::completed_command)
-        {
-            self.buffer_completed(node, result);
+    /// Takes the results that are there, and then the report of a preemption (PRE-26, MCDM-33).
+    pub(super) fn collect_completions(&mut self, at: EngineAddress) {
+        while let Some(result) = self.engines[at.index()].process_mut().and_then(Adapter::completed_command) {
+            self.buffer_completed(at, result);
         }
+        let slot = &mut self.engines[at.index()];
+        let Some(report) = slot.process_mut().and_then(Adapter::preemption_report) else { return };
+        if report.last_completed > slot.fences.submitted() {
+            let text = format!(
+                "it reported the preemption after a buffer {} that it was not given",
+                report.last_completed
+            );
+            self.recover_engine(at, Reason::InvalidFence, &text, None);
+            return;
+        }
+        self.fill_hw_queue(at);
     }
 
     /// Puts a context on the run list of its node, where it has something to run and may run it. What an engine still
     /// has of it from before its last suspend comes back first.
     pub(super) fn list_context(&mut self, of: u32, handle: Handle) {
+        let now = self.begun.elapsed();
         let Ok(device) = self.device_mut(of) else { return };
         let Some(context) = device.contexts.get_mut(handle) else { return };
-        let node = node_index(context.node);
+        let at = context.at.index();
         let may_run = !context.listed && !context.held.any() && !context.software_queue.is_empty();
         let Some(entry) = context.entry.filter(|_| may_run) else { return };
-        let suspends = self.engines[node].process().map_or(0, |process| process.suspends(entry));
-        let stale = self.engines[node].in_flight.iter().any(|flight| {
+        let suspends = self.engines[at].process().map_or(0, |process| process.suspends(entry));
+        let stale = self.engines[at].in_flight.iter().any(|flight| {
             flight.suspends != suspends
                 && flight.owner.is_some_and(|(context, buffer)| context == of && buffer.context == handle)
         });
         if stale {
             return;
         }
-        self.engines[node].run_list.push_back((of, handle));
+        self.engines[at].run_list.list(entry, true, now);
         if let Some(context) = self.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle)) {
             context.listed = true;
         }
     }
 
-    /// Gives buffers to the engine while its hardware queue has room, one context after the other.
-    pub(super) fn fill_hw_queue(&mut self, node: NodeKind) {
-        let index = node_index(node);
-        while (self.engines[index].in_flight.len() as u64) < HW_QUEUE_DEPTH {
-            let Some((of, handle)) = self.engines[index].run_list.pop_front() else { return };
-            let Ok(device) = self.device_mut(of) else { continue };
-            let presence = device.presence[index];
-            let Some(context) = device.contexts.get_mut(handle) else { continue };
-            let entry = context.entry.filter(|_| !context.held.any());
-            let Some((buffer, entry)) =
-                entry.and_then(|entry| Some((context.software_queue.pop_front()?, entry)))
-            else {
-                context.listed = false;
-                continue;
-            };
-            context.listed = !context.software_queue.is_empty();
-            if context.listed {
-                self.engines[index].run_list.push_back((of, handle));
+    /// Takes a context off the run list of its node.
+    pub(super) fn unlist_context(&mut self, of: u32, handle: Handle) {
+        let now = self.begun.elapsed();
+        let Ok(device) = self.device(of) else { return };
+        let Some((at, entry)) = device.contexts.get(handle).and_then(|it| Some((it.at, it.entry?))) else {
+            return;
+        };
+        self.engines[at.index()].run_list.list(entry, false, now);
+    }
+
+    /// Gives buffers to the engine while its hardware queue has room, of the context whose turn it is; and has the one
+    /// that runs make room, where it is not its turn any more.
+    pub(super) fn fill_hw_queue(&mut self, at: EngineAddress) {
+        let now = self.begun.elapsed();
+        while self.engines[at.index()].has_room() {
+            let Some((of, handle, entry)) = self.engines[at.index()].run_list.next(now) else { break };
+            let (buffer, has_more) = self.take_buffer(of, handle);
+            self.engines[at.index()].run_list.list(entry, has_more, now);
+            if let Some(buffer) = buffer {
+                self.hand_over(at, of, entry, buffer);
             }
-            let slot = &mut self.engines[index];
-            let fence_id = slot.fences.submit();
-            let suspends = slot.process().map_or(0, |process| process.suspends(entry));
-            let submission = HwSubmission {
-                fence_id,
-                buffer_va: buffer.va,
-                fence_value: buffer.fence_value,
-                suspends,
-                done_in_packet: buffer.saved.done_in_packet,
-                at: buffer.saved.at,
-                length: buffer.length,
-                process: presence.unwrap_or(u32::MAX),
-                context: entry,
-                fence_index: buffer.queue.index(),
-                flags: if buffer.is_exempt { HW_EXEMPT } else { 0 },
-                grid: buffer.saved.grid,
-                reserved: 0,
-            };
-            let submitted = slot.process_mut().map(|process| process.submit_command(submission));
-            match submitted {
-                Some(Ok(())) => {
-                    slot.in_flight.push_back(InFlight { fence_id, suspends, owner: Some((of, buffer)) })
+        }
+        self.look_at_head(at);
+    }
+
+    /// The first buffer of a context that may run, and whether there are more.
+    fn take_buffer(&mut self, of: u32, handle: Handle) -> (Option<Buffer>, bool) {
+        let device = self.device_mut(of).ok();
+        let Some(context) = device.and_then(|device| device.contexts.get_mut(handle)) else {
+            return (None, false);
+        };
+        let may_run = context.entry.is_some() && !context.held.any();
+        let buffer = if may_run { context.software_queue.pop_front() } else { None };
+        context.listed = may_run && !context.software_queue.is_empty();
+        (buffer, context.listed)
+    }
+
+    /// Gives one buffer to the engine, whose hardware queue has room.
+    fn hand_over(&mut self, at: EngineAddress, of: u32, entry: u32, buffer: Buffer) {
+        let now = self.begun.elapsed();
+        let presence = self.device(of).ok().and_then(|device| device.presence[at.index()]);
+        let slot = &mut self.engines[at.index()];
+        let fence_id = slot.fences.submit();
+        let suspends = slot.process().map_or(0, |process| process.suspends(entry));
+        let is_exempt = if buffer.is_exempt { HW_EXEMPT } else { 0 };
+        let submission = HwSubmission {
+            fence_id,
+            buffer_va: buffer.va,
+            fence_value: buffer.fence_value,
+            suspends,
+            done_in_packet: buffer.saved.done_in_packet,
+            at: buffer.saved.at,
+            length: buffer.length,
+            process: presence.unwrap_or(u32::MAX),
+            context: entry,
+            fence_index: buffer.queue.index(),
+            flags: is_exempt | if buffer.is_resubmitted { HW_RESUBMISSION } else { 0 },
+            grid: buffer.saved.grid,
+            ..HwSubmission::default()
+        };
+        match slot.process_mut().map(|process| process.submit_command(submission)) {
+            Some(Ok(())) => {
+                let flight = InFlight { fence_id, entry, suspends, owner: Some((of, buffer)) };
+                slot.in_flight.push_back(flight);
+                let head = slot.head();
+                slot.run_list.submitted(entry, head, now);
+            }
+            Some(Err(error)) => {
+                self.journal.line(Level::Error, format_args!("{at} hardware queue: {error}"));
+                self.end_item(of, buffer.ring, buffer.item);
+            }
+            None => self.end_item(of, buffer.ring, buffer.item),
+        }
+    }
+
+    /// Preempts what the hardware queue runs, where it is another context's turn (PRE-05, MCDM-11, MCDM-12); or says when to
+    /// look again.
+    fn look_at_head(&mut self, at: EngineAddress) {
+        let now = self.begun.elapsed();
+        let begun = self.begun;
+        let slot = &mut self.engines[at.index()];
+        slot.decide_at = None;
+        if slot.process().is_none_or(EngineProcess::is_preempting) {
+            return;
+        }
+        match slot.run_list.must_yield(now) {
+            Ok(()) => {
+                let preemption = slot.process_mut().map(Adapter::preempt_command);
+                if let Some(Preemption::Requested(_)) = preemption {
+                    count(&self.counters.preemptions);
                 }
-                Some(Err(error)) => {
-                    self.journal.line(Level::Error, format_args!("{node:?} hardware queue: {error}"));
-                    self.end_item(of, buffer.ring, buffer.item);
-                }
-                None => self.end_item(of, buffer.ring, buffer.item),
+            }
+            Err(None) => {}
+            Err(Some(until)) => {
+                slot.decide_at = begun.checked_add(until);
+                self.set_timer();
             }
         }
     }
 
+    /// Decides again whose turn it is, if it is time to.
+    pub(super) fn decide_if_due(&mut self, at: EngineAddress) {
+        if self.engines[at.index()].decide_at.is_some_and(|due| due <= Instant::now()) {
+            self.fill_hw_queue(at);
+        }
+    }
+
     /// The engine has finished a buffer (MCDM-16, MCDM-17).
-    pub(super) fn buffer_completed(&mut self, node: NodeKind, result: HwResult) {
-        let Some(flight) = self.engines[node_index(node)].in_flight.pop_front() else { return };
+    pub(super) fn buffer_completed(&mut self, at: EngineAddress, result: HwResult) {
+        let now = self.begun.elapsed();
+        let slot = &mut self.engines[at.index()];
+        let Some(flight) = slot.in_flight.pop_front() else { return };
         // TDR-83: never on with a fence that cannot be.
-        if let Err(error) = self.engines[node_index(node)].fences.complete(result.fence_id) {
-            self.engines[node_index(node)].in_flight.push_front(flight);
+        if let Err(error) = slot.fences.complete(result.fence_id) {
+            slot.in_flight.push_front(flight);
             let text = format!("it reported a buffer that it was not given: {error}");
-            self.recover_engine(node, Reason::InvalidFence, &text, None);
+            self.recover_engine(at, Reason::InvalidFence, &text, None);
             return;
         }
+        let head = slot.head();
+        let used = slot.process().map_or(Duration::ZERO, |process| process.used(flight.entry));
+        match flight.owner {
+            Some(_) => slot.run_list.returned(flight.entry, used, head, now),
+            None => slot.run_list.forgotten(head, now),
+        }
         if let Some((context, buffer)) = flight.owner {
-            if [HW_BLOCKED, HW_SUSPENDED].contains(&result.fault) {
-                self.buffer_handed_back(node, flight.suspends, context, buffer, &result);
-                self.fill_hw_queue(node);
+            if [HW_BLOCKED, HW_SUSPENDED, HW_PREEMPTED].contains(&result.fault) {
+                self.buffer_handed_back(at, flight.suspends, context, buffer, &result);
+                self.fill_hw_queue(at);
                 return;
             }
             if result.fault != 0 {
@@ -200,6 +278,6 @@ impl Session {
             self.release_waiters(context, buffer.queue);
             self.list_context(context, buffer.context);
         }
-        self.fill_hw_queue(node);
+        self.fill_hw_queue(at);
     }
 }

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::Suspended;
 use campanile_protocol::control::status::Status;
@@ -21,9 +21,7 @@ use zerocopy::IntoBytes;
 
 use super::control::Checked;
 use super::objects::MAX_WAITS;
-use super::objects::NODES;
 use super::objects::QueueKind;
-use super::objects::node_index;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -53,7 +51,7 @@ pub struct Suspending {
     pub context: u32,
     /// The context.
     pub handle: Handle,
-    node: NodeKind,
+    at: EngineAddress,
     entry: u32,
     fence: u64,
     /// The message to answer; none where the daemon itself asked.
@@ -67,8 +65,8 @@ impl Session {
         device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         let waiting = self.suspending.iter().filter(|of| of.context == origin.context).count();
         (waiting < MAX_WAITS).or(Status::OutOfResources)?;
-        for node in NODES {
-            self.collect_reports(node);
+        for at in self.addresses() {
+            self.collect_reports(at);
         }
         let suspending = self
             .hold(origin.context, message.handle, |held| held.by_guest = true)
@@ -97,16 +95,16 @@ impl Session {
         reason: impl Fn(&mut Holds),
     ) -> Option<Suspending> {
         let object = self.device_mut(context).ok()?.contexts.get_mut(handle)?;
-        let (node, entry, was_held) = (object.node, object.entry?, object.held.any());
+        let (at, entry, was_held) = (object.at, object.entry?, object.held.any());
         reason(&mut object.held);
-        let slot = &mut self.engines[node_index(node)];
+        let slot = &mut self.engines[at.index()];
         let supervised = slot.supervised;
         let process = slot.process_mut()?;
         let fence = if was_held { process.suspends(entry) } else { process.suspend_context(entry) };
         if let Some(id) = supervised.filter(|_| !was_held) {
             self.config.supervisor.expect_suspend(id, entry, fence);
         }
-        Some(Suspending { context, handle, node, entry, fence, origin: None })
+        Some(Suspending { context, handle, at, entry, fence, origin: None })
     }
 
     /// Takes one reason back; with the last one gone, the context runs again.
@@ -118,7 +116,7 @@ impl Session {
         if !was_held || object.held.any() {
             return;
         }
-        let (node, entry) = (object.node, object.entry);
+        let (at, entry) = (object.at, object.entry);
         let rings: Vec<u16> = device
             .doorbells
             .iter()
@@ -128,30 +126,30 @@ impl Session {
             })
             .filter_map(|(_, bell)| bell.hw_queue)
             .collect();
-        if let Some((process, entry)) = self.engines[node_index(node)].process_mut().zip(entry) {
+        if let Some((process, entry)) = self.engines[at.index()].process_mut().zip(entry) {
             for hw_queue in rings {
                 process.ask_look(hw_queue);
             }
             process.resume_context(entry);
         }
         self.list_context(context, handle);
-        self.fill_hw_queue(node);
+        self.fill_hw_queue(at);
     }
 
     /// Whether nothing of the context is on the GPU any more (UMS-110).
     pub(super) fn is_reported(&self, suspending: &Suspending) -> bool {
-        let process = self.engines[node_index(suspending.node)].process();
+        let process = self.engines[suspending.at.index()].process();
         process.is_none_or(|process| process.suspend_reported(suspending.entry) >= suspending.fence)
     }
 
     /// Looks at what an engine has reported, and answers who waited for it.
-    pub(super) fn collect_suspends(&mut self, node: NodeKind) {
-        let reports = match self.engines[node_index(node)].process() {
+    pub(super) fn collect_suspends(&mut self, at: EngineAddress) {
+        let reports = match self.engines[at.index()].process() {
             Some(process) => process.take_suspend_reports(),
             None => return,
         };
         if let Err(lie) = reports {
-            self.lose_engine(node, &lie.to_string());
+            self.lose_engine(at, &lie.to_string());
             return;
         }
         let (done, waiting): (Vec<_>, Vec<_>) =

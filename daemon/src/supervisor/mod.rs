@@ -10,6 +10,7 @@
 //! its own thread's, so that a vGPU alone on a node never waits for a decision (design §10.2).
 
 pub mod alarm;
+pub mod share;
 pub mod suspends;
 pub mod thread;
 pub mod turns;

@@ -13,18 +13,23 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::process::GrantHandle;
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::event::Event;
+use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_protocol::engine::block::GRANT;
 use campanile_protocol::engine::block::PROGRESS;
 use campanile_protocol::engine::block::context_report;
 use campanile_protocol::engine::progress::Progress;
+use campanile_protocol::engine::scheduling::CONTENDED;
+use campanile_protocol::engine::scheduling::URGENCY;
+use campanile_protocol::engine::scheduling::Urgency;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::handshake::grant::Grant;
 use campanile_protocol::handshake::grant::Phase;
 
 use super::alarm::Alarm;
 use super::alarm::Hang;
+use super::share::Share;
 use super::suspends::Expected;
 use super::suspends::Suspends;
 use super::turns::EngineId;
@@ -36,10 +41,11 @@ use super::watchdog::Watchdog;
 
 #[derive(Debug)]
 struct Member {
-    node: NodeKind,
+    at: EngineAddress,
     handle: GrantHandle,
     alarm: Arc<Alarm>,
     timeout: Option<Duration>,
+    share: Share,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +54,7 @@ struct Members {
     engines: BTreeMap<EngineId, Member>,
     gone: Vec<EngineId>,
     new: Vec<EngineId>,
+    changed: Vec<EngineId>,
     expected: Vec<Expected>,
     stop: bool,
 }
@@ -73,14 +80,16 @@ impl Shared {
 }
 
 impl Supervisor {
-    /// Starts the thread.
+    /// Starts the thread, which gives turns by `policy`; NORMAL gets `normal_share` percent while FOCUS has work (PRE-68).
     ///
     /// # Errors
     /// No thread or eventfd could be had.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(policy: Choice, normal_share: u32) -> io::Result<Self> {
         let shared = Arc::new(Shared { event: Event::new()?, members: Mutex::new(Members::default()) });
         let its = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("supervisor".to_owned()).spawn(move || run(&its))?;
+        let thread = thread::Builder::new()
+            .name("supervisor".to_owned())
+            .spawn(move || run(&its, Turns::new(policy, normal_share)))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -92,19 +101,31 @@ impl Supervisor {
     /// An engine takes part. Where it does not yield, or gets nowhere, for `timeout`, its alarm is raised; never without.
     pub fn add(
         &self,
-        node: NodeKind,
+        at: EngineAddress,
         handle: GrantHandle,
         alarm: Arc<Alarm>,
         timeout: Option<Duration>,
+        share: Share,
     ) -> EngineId {
         let mut members = self.shared.lock();
         members.next += 1;
         let id = EngineId(members.next);
-        members.engines.insert(id, Member { node, handle, alarm, timeout });
+        members.engines.insert(id, Member { at, handle, alarm, timeout, share });
         members.new.push(id);
         drop(members);
         self.shared.event.signal();
         id
+    }
+
+    /// The operator gives an engine another share.
+    pub fn change_share(&self, engine: EngineId, share: Share) {
+        let mut members = self.shared.lock();
+        if let Some(member) = members.engines.get_mut(&engine) {
+            member.share = share;
+            members.changed.push(engine);
+        }
+        drop(members);
+        self.shared.event.signal();
     }
 
     /// An engine was asked to suspend the context of an entry, and has the timeout to report it (UMS-112).
@@ -135,8 +156,7 @@ impl Drop for Supervisor {
     }
 }
 
-fn run(shared: &Shared) {
-    let mut turns = Turns::default();
+fn run(shared: &Shared, mut turns: Turns) {
     let mut watchdog = Watchdog::default();
     let mut suspends = Suspends::default();
     let begun = Instant::now();
@@ -150,7 +170,12 @@ fn run(shared: &Shared) {
         }
         for engine in std::mem::take(&mut members.new) {
             if let Some(member) = members.engines.get(&engine) {
-                turns.add(engine, member.node, member.timeout);
+                turns.add(engine, member.at, member.timeout, member.share, begun.elapsed());
+            }
+        }
+        for engine in std::mem::take(&mut members.changed) {
+            if let Some(member) = members.engines.get(&engine) {
+                turns.change(engine, member.share, begun.elapsed());
             }
         }
         for engine in std::mem::take(&mut members.gone) {
@@ -170,9 +195,13 @@ fn run(shared: &Shared) {
         };
         let phase = |engine: EngineId| Grant::from_word(load(engine, GRANT)).phase;
         let now = begun.elapsed();
-        let (operations, mut next) = turns.decide(phase, now);
+        let urgency = |engine: EngineId| Urgency::from_word(load(engine, URGENCY));
+        let (operations, mut next) = turns.decide(phase, urgency, now);
         for operation in operations {
-            apply(&members, operation);
+            if !apply(&members, operation) {
+                // The engine has moved on by itself: what that leads to is decided at once.
+                next = Some(now);
+            }
         }
         for (&engine, member) in &members.engines {
             if !matches!(phase(engine), Phase::Granted | Phase::Revoking) {
@@ -202,27 +231,33 @@ fn run(shared: &Shared) {
     }
 }
 
-fn apply(members: &Members, operation: Operation) {
+/// Carries an operation out; false where the engine was faster.
+fn apply(members: &Members, operation: Operation) -> bool {
     let (Operation::Give(engine)
     | Operation::Revoke(engine)
     | Operation::Reclaim(engine)
+    | Operation::Contend(engine, _)
     | Operation::Hung(engine)) = operation;
-    let Some(member) = members.engines.get(&engine) else { return };
-    let Some(word) = member.handle.shared.word(GRANT) else { return };
-    // An engine that has moved on by itself signals, and the next decision sees it.
-    let _moved_on = match operation {
+    let Some(member) = members.engines.get(&engine) else { return true };
+    let shared = &member.handle.shared;
+    let Some(word) = shared.word(GRANT) else { return true };
+    let done = match operation {
         Operation::Give(_) => grant::give(word),
         Operation::Revoke(_) => grant::revoke(word),
-        Operation::Reclaim(_) => {
-            // Let it sleep: it asks when it has work.
-            let _woken = grant::reclaim(word);
-            return;
-        }
+        // Let it sleep: it asks when it has work.
+        Operation::Reclaim(_) => return grant::reclaim(word),
         Operation::Hung(_) => {
-            let progress = member.handle.shared.word(PROGRESS).map_or(0, |word| word.load(Ordering::Acquire));
+            let progress = shared.word(PROGRESS).map_or(0, |word| word.load(Ordering::Acquire));
             member.alarm.raise(Hang::NotYielded, Progress::from_word(progress));
             true
         }
+        Operation::Contend(_, is_contended) => {
+            if let Some(word) = shared.word(CONTENDED) {
+                word.store(u64::from(is_contended), Ordering::Release);
+            }
+            return true;
+        }
     };
     member.handle.wake.signal();
+    done
 }

@@ -1,10 +1,30 @@
-//! The policy between vGPUs: state and time in, operations out. No clock, no I/O.
+//! The turns of vGPUs on the nodes of the physical GPU: state and time in, operations out. No clock, no I/O.
+//!
+//! ```text
+//!   grant words, urgencies ──▶ Turns ──▶ Policy of the node ──▶ who should have it, until when
+//!                                │                                       │
+//!                                └── time held is charged                └──▶ Give · Revoke · Reclaim · Hung · Contend
+//! ```
+//!
+//! The policy says who should have a node; this turns it into steps of the grant word, times who has it, and says who
+//! does not give it back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_host_gpu::scheduling::parameters::Parameters;
+use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_host_gpu::scheduling::parameters::WHOLE_ENGINE;
+use campanile_host_gpu::scheduling::policy::Current;
+use campanile_host_gpu::scheduling::policy::EntityId;
+use campanile_host_gpu::scheduling::policy::Policy;
+use campanile_protocol::engine::scheduling::Urgency;
 use campanile_protocol::handshake::grant::Phase;
+
+use super::share::Share;
 
 /// Number of an engine with the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,52 +41,112 @@ pub enum Operation {
     Reclaim(EngineId),
     /// It did not yield in time.
     Hung(EngineId),
+    /// Say whether others want its node.
+    Contend(EngineId, bool),
 }
+
+/// How long a vGPU keeps a node while others of its standing wait. Longer than an engine's own quantum: a change costs
+/// two wake-ups.
+const QUANTUM: Duration = Duration::from_millis(4);
 
 #[derive(Debug, Clone, Copy)]
 struct Holding {
     engine: EngineId,
+    since: Duration,
+    /// Up to when its time was charged.
+    charged: Duration,
     revoked: Option<Duration>,
     reported: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct NodeTurns {
+    policy: Box<dyn Policy>,
     holding: Option<Holding>,
-    last: Option<EngineId>,
+    /// Engines that want or have the node.
+    awake: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Member {
-    node: NodeKind,
+    node: EngineAddress,
     /// How long it may go on after it was asked to yield (TDR-11, TDR-13); for ever without.
     timeout: Option<Duration>,
+    share: Share,
+    is_awake: bool,
+    urgency: Urgency,
+    is_contended: bool,
 }
 
-/// Turns on all nodes: round robin among the engines that want, one holder a node.
-#[derive(Debug, Default)]
-pub struct Turns {
-    engines: BTreeMap<EngineId, Member>,
-    nodes: [NodeTurns; 2],
-}
-
-const fn place(node: NodeKind) -> usize {
-    match node {
-        NodeKind::Compute => 0,
-        NodeKind::Copy => 1,
+impl Member {
+    /// Its standing: as urgent as its work, as far as the operator lets it be (PRE-65).
+    fn parameters(&self, engine: EngineId) -> Parameters {
+        let wanted = Band::from_number(u32::from(self.urgency.band)).unwrap_or(Band::Normal);
+        Parameters {
+            group: engine.0,
+            band: wanted.min(self.share.highest_band),
+            level: self.urgency.level,
+            weight: self.share.weight,
+            cap: self.share.cap,
+            quantum: QUANTUM,
+            ..Parameters::default()
+        }
     }
 }
 
+/// Turns on all nodes: one holder a node.
+#[derive(Debug)]
+pub struct Turns {
+    policy: Choice,
+    settings: Settings,
+    engines: BTreeMap<EngineId, Member>,
+    nodes: BTreeMap<EngineAddress, NodeTurns>,
+}
+
 impl Turns {
+    /// Nobody takes part yet. `normal_share` is what PRE-68 says.
+    pub fn new(policy: Choice, normal_share: u32) -> Self {
+        let mut settings = Settings { normal_share, ..Settings::default() };
+        for band in &mut settings.bands {
+            band.process_quantum = QUANTUM;
+        }
+        Self { policy, settings, engines: BTreeMap::new(), nodes: BTreeMap::new() }
+    }
+
     /// An engine takes part. It may go on for `timeout` after it was asked to yield; for ever without one.
-    pub fn add(&mut self, engine: EngineId, node: NodeKind, timeout: Option<Duration>) {
-        self.engines.insert(engine, Member { node, timeout });
+    pub fn add(
+        &mut self,
+        engine: EngineId,
+        node: EngineAddress,
+        timeout: Option<Duration>,
+        share: Share,
+        now: Duration,
+    ) {
+        let (name, settings) = (self.policy, &self.settings);
+        let turns = self.nodes.entry(node).or_insert_with(|| {
+            let mut policy = name.make();
+            policy.set_bands(settings);
+            NodeTurns { policy, holding: None, awake: 0 }
+        });
+        let urgency = Urgency::default();
+        let member = Member { node, timeout, share, is_awake: false, urgency, is_contended: false };
+        turns.policy.add(EntityId(engine.0), member.parameters(engine), now);
+        self.engines.insert(engine, member);
+    }
+
+    /// The operator gives an engine another share.
+    pub fn change(&mut self, engine: EngineId, share: Share, now: Duration) {
+        let Some(member) = self.engines.get_mut(&engine) else { return };
+        member.share = share;
+        if let Some(turns) = self.nodes.get_mut(&member.node) {
+            turns.policy.change(EntityId(engine.0), member.parameters(engine), now);
+        }
     }
 
     /// Asks an engine to yield though nobody waits for its node: whether it still can is the question (TDR-12). False
     /// when it does not hold the node, or has been asked.
     pub fn ask(&mut self, engine: EngineId, now: Duration) -> bool {
-        let holding = self.nodes.iter_mut().filter_map(|node| node.holding.as_mut());
+        let holding = self.nodes.values_mut().filter_map(|node| node.holding.as_mut());
         let mut held = holding.filter(|holding| holding.engine == engine && holding.revoked.is_none());
         let Some(holding) = held.next() else { return false };
         holding.revoked = Some(now);
@@ -75,193 +155,159 @@ impl Turns {
 
     /// An engine is gone: its process is reaped.
     pub fn remove(&mut self, engine: EngineId) {
-        self.engines.remove(&engine);
-        for node in &mut self.nodes {
-            if node.holding.is_some_and(|holding| holding.engine == engine) {
-                node.holding = None;
-            }
+        let Some(member) = self.engines.remove(&engine) else { return };
+        let Some(turns) = self.nodes.get_mut(&member.node) else { return };
+        turns.policy.remove(EntityId(engine.0));
+        turns.awake -= usize::from(member.is_awake);
+        if turns.holding.is_some_and(|holding| holding.engine == engine) {
+            turns.holding = None;
         }
     }
 
-    /// Decides at time `now`, given each engine's phase. Returns what to do, and when to decide again at the
-    /// latest.
+    /// Decides at time `now`, given each engine's phase and urgency. Returns what to do, and when to decide again at
+    /// the latest.
     pub fn decide(
         &mut self,
         phase: impl Fn(EngineId) -> Phase,
+        urgency: impl Fn(EngineId) -> Urgency,
         now: Duration,
     ) -> (Vec<Operation>, Option<Duration>) {
+        self.look(&phase, &urgency, now);
         let mut operations = Vec::new();
         let mut again: Option<Duration> = None;
-        for node in [NodeKind::Compute, NodeKind::Copy] {
-            let wants: Vec<EngineId> = self
-                .engines
-                .iter()
-                .filter(|&(&engine, member)| member.node == node && phase(engine) == Phase::Want)
-                .map(|(&engine, _)| engine)
-                .collect();
-            let turns = &mut self.nodes[place(node)];
-            if let Some(holding) = &mut turns.holding {
-                let timeout = self.engines.get(&holding.engine).and_then(|member| member.timeout);
-                match phase(holding.engine) {
-                    Phase::Idle | Phase::Want | Phase::Yielded => turns.holding = None,
-                    Phase::Parked => {
-                        if !wants.is_empty() {
-                            operations.push(Operation::Reclaim(holding.engine));
-                            again = earlier(again, now);
-                        }
-                    }
-                    Phase::Granted => {
-                        if !wants.is_empty() {
-                            operations.push(Operation::Revoke(holding.engine));
-                            holding.revoked = Some(now);
-                            again = timeout.map_or(again, |timeout| earlier(again, now + timeout));
-                        }
-                    }
-                    Phase::Revoking => {
-                        let Some(timeout) = timeout else { continue };
-                        let due = holding.revoked.unwrap_or(now) + timeout;
-                        if now >= due && !holding.reported {
-                            holding.reported = true;
-                            operations.push(Operation::Hung(holding.engine));
-                        } else if now < due {
-                            again = earlier(again, due);
-                        }
-                    }
-                }
-            }
-            if turns.holding.is_none() {
-                let last = turns.last;
-                let next = wants.iter().find(|engine| Some(**engine) > last).or(wants.first());
-                if let Some(&engine) = next {
-                    operations.push(Operation::Give(engine));
-                    turns.holding = Some(Holding { engine, revoked: None, reported: false });
-                    turns.last = Some(engine);
-                    if wants.len() > 1 {
-                        again = earlier(again, now);
-                    }
-                }
+        for turns in self.nodes.values_mut() {
+            let next = turns.decide(&self.engines, &phase, now, &mut operations);
+            again = again.into_iter().chain(next).min();
+        }
+        for (&engine, member) in &mut self.engines {
+            let others =
+                self.nodes.get(&member.node).map_or(0, |turns| turns.awake - usize::from(member.is_awake));
+            // What a capped vGPU holds, it is charged for: it must not hold what it does not use.
+            let is_contended = others > 0 || member.share.cap < WHOLE_ENGINE;
+            if std::mem::replace(&mut member.is_contended, is_contended) != is_contended {
+                operations.push(Operation::Contend(engine, is_contended));
             }
         }
         (operations, again)
     }
+
+    /// Tells the policies who has work, and how urgent it is.
+    fn look(
+        &mut self,
+        phase: impl Fn(EngineId) -> Phase,
+        urgency: impl Fn(EngineId) -> Urgency,
+        now: Duration,
+    ) {
+        for (&engine, member) in &mut self.engines {
+            let Some(turns) = self.nodes.get_mut(&member.node) else { continue };
+            let entity = EntityId(engine.0);
+            let is_awake = matches!(phase(engine), Phase::Want | Phase::Granted | Phase::Revoking);
+            let urgency = if is_awake { urgency(engine) } else { member.urgency };
+            if urgency != member.urgency {
+                member.urgency = urgency;
+                turns.policy.change(entity, member.parameters(engine), now);
+            }
+            if is_awake == member.is_awake {
+                continue;
+            }
+            member.is_awake = is_awake;
+            if is_awake {
+                turns.awake += 1;
+                turns.policy.wake(entity, now);
+                if let Some(holding) = turns.holding.as_mut().filter(|holding| holding.engine == engine) {
+                    // It slept with the node, which nobody wanted: that costs nothing.
+                    holding.charged = now;
+                }
+            } else {
+                turns.awake -= 1;
+                turns.charge(engine, now);
+                turns.policy.sleep(entity, now);
+            }
+        }
+    }
 }
 
-fn earlier(known: Option<Duration>, new: Duration) -> Option<Duration> {
-    Some(known.map_or(new, |known| known.min(new)))
+impl NodeTurns {
+    /// Charges who has the node for its time up to `now`.
+    fn charge(&mut self, engine: EngineId, now: Duration) {
+        let Some(holding) = self.holding.as_mut().filter(|holding| holding.engine == engine) else { return };
+        let time = now.saturating_sub(holding.charged);
+        holding.charged = now;
+        self.policy.charge(EntityId(engine.0), time, now);
+    }
+
+    fn decide(
+        &mut self,
+        engines: &BTreeMap<EngineId, Member>,
+        phase: impl Fn(EngineId) -> Phase,
+        now: Duration,
+        operations: &mut Vec<Operation>,
+    ) -> Option<Duration> {
+        if let Some(holding) = self.holding {
+            let engine = holding.engine;
+            match phase(engine) {
+                Phase::Idle | Phase::Want | Phase::Yielded => {
+                    self.charge(engine, now);
+                    self.holding = None;
+                }
+                Phase::Parked if self.awake > 0 => {
+                    operations.push(Operation::Reclaim(engine));
+                    return Some(now);
+                }
+                Phase::Parked => return None,
+                Phase::Granted => return self.go_on(engines, holding, now, operations),
+                Phase::Revoking => return self.must_yield(engines, now, operations),
+            }
+        }
+        let decision = self.policy.decide(None, now);
+        let Some(entity) = decision.next else { return decision.until };
+        let engine = EngineId(entity.0);
+        operations.push(Operation::Give(engine));
+        self.holding = Some(Holding { engine, since: now, charged: now, revoked: None, reported: false });
+        self.policy.decide(Some(Current { entity, since: now }), now).until
+    }
+
+    /// Whether the holder keeps the node.
+    fn go_on(
+        &mut self,
+        engines: &BTreeMap<EngineId, Member>,
+        holding: Holding,
+        now: Duration,
+        operations: &mut Vec<Operation>,
+    ) -> Option<Duration> {
+        self.charge(holding.engine, now);
+        let entity = EntityId(holding.engine.0);
+        let decision = self.policy.decide(Some(Current { entity, since: holding.since }), now);
+        if decision.next == Some(entity) {
+            return decision.until;
+        }
+        operations.push(Operation::Revoke(holding.engine));
+        if let Some(holding) = &mut self.holding {
+            holding.revoked = Some(now);
+        }
+        let timeout = engines.get(&holding.engine).and_then(|member| member.timeout);
+        timeout.map(|timeout| now + timeout)
+    }
+
+    /// Whether the holder, who was asked to yield, is late.
+    fn must_yield(
+        &mut self,
+        engines: &BTreeMap<EngineId, Member>,
+        now: Duration,
+        operations: &mut Vec<Operation>,
+    ) -> Option<Duration> {
+        let holding = self.holding.as_mut()?;
+        let timeout = engines.get(&holding.engine).and_then(|member| member.timeout)?;
+        let due = *holding.revoked.get_or_insert(now) + timeout;
+        if now < due {
+            return Some(due);
+        }
+        if !std::mem::replace(&mut holding.reported, true) {
+            operations.push(Operation::Hung(holding.engine));
+        }
+        None
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::time::Duration;
-
-    use campanile_host_gpu::engine::message::NodeKind;
-    use campanile_protocol::handshake::grant::Phase;
-
-    use super::EngineId;
-    use super::Operation;
-    use super::Turns;
-
-    const TIMEOUT: Duration = Duration::from_secs(2);
-    const A: EngineId = EngineId(1);
-    const B: EngineId = EngineId(2);
-    const C: EngineId = EngineId(3);
-
-    struct World {
-        turns: Turns,
-        phases: BTreeMap<EngineId, Phase>,
-    }
-
-    impl World {
-        fn new(engines: &[(EngineId, NodeKind)]) -> Self {
-            let mut turns = Turns::default();
-            for &(engine, node) in engines {
-                turns.add(engine, node, Some(TIMEOUT));
-            }
-            Self { turns, phases: engines.iter().map(|&(engine, _)| (engine, Phase::Idle)).collect() }
-        }
-
-        fn set(&mut self, engine: EngineId, phase: Phase) {
-            self.phases.insert(engine, phase);
-        }
-
-        fn decide(&mut self, now: u64) -> Vec<Operation> {
-            let phases = self.phases.clone();
-            let (operations, _) = self.turns.decide(|engine| phases[&engine], Duration::from_millis(now));
-            for operation in &operations {
-                match *operation {
-                    Operation::Give(engine) => self.set(engine, Phase::Granted),
-                    Operation::Revoke(engine) => self.set(engine, Phase::Revoking),
-                    Operation::Reclaim(engine) => self.set(engine, Phase::Idle),
-                    Operation::Hung(_) => {}
-                }
-            }
-            operations
-        }
-    }
-
-    #[test]
-    fn a_sole_runner_keeps_the_grant() {
-        let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
-        world.set(A, Phase::Want);
-        assert_eq!(world.decide(0), [Operation::Give(A)]);
-        assert_eq!(world.decide(10_000), []);
-    }
-
-    #[test]
-    fn the_next_is_granted_only_after_the_last_has_yielded() {
-        let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute), (C, NodeKind::Compute)]);
-        for engine in [A, B, C] {
-            world.set(engine, Phase::Want);
-        }
-        assert_eq!(world.decide(0), [Operation::Give(A)]);
-        assert_eq!(world.decide(1), [Operation::Revoke(A)]);
-        assert_eq!(world.decide(2), []);
-        world.set(A, Phase::Want);
-        assert_eq!(world.decide(3), [Operation::Give(B)], "round robin, although A wants again");
-        assert_eq!(world.decide(4), [Operation::Revoke(B)]);
-        world.set(B, Phase::Yielded);
-        assert_eq!(world.decide(5), [Operation::Give(C)]);
-    }
-
-    #[test]
-    fn an_engine_that_sleeps_keeps_its_node_until_somebody_wants_it() {
-        let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
-        world.set(A, Phase::Want);
-        assert_eq!(world.decide(0), [Operation::Give(A)]);
-        world.set(A, Phase::Parked);
-        assert_eq!(world.decide(10_000), []);
-        world.set(A, Phase::Granted);
-        assert_eq!(world.decide(10_001), [], "awake again");
-        world.set(A, Phase::Parked);
-        world.set(B, Phase::Want);
-        assert_eq!(world.decide(10_002), [Operation::Reclaim(A)]);
-        assert_eq!(world.decide(10_002), [Operation::Give(B)]);
-        world.set(A, Phase::Want);
-        assert_eq!(world.decide(10_003), [Operation::Revoke(B)]);
-    }
-
-    #[test]
-    fn mcdm_19_nodes_do_not_wait_for_each_other() {
-        let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Copy)]);
-        world.set(A, Phase::Want);
-        world.set(B, Phase::Want);
-        assert_eq!(world.decide(0), [Operation::Give(A), Operation::Give(B)]);
-        assert_eq!(world.decide(1), []);
-    }
-
-    #[test]
-    fn an_engine_that_never_yields_is_reported_once_and_the_next_waits_for_its_end() {
-        let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
-        world.set(A, Phase::Want);
-        let _given = world.decide(0);
-        world.set(B, Phase::Want);
-        assert_eq!(world.decide(1), [Operation::Revoke(A)]);
-        let limit = u64::try_from(TIMEOUT.as_millis()).unwrap();
-        assert_eq!(world.decide(limit), []);
-        assert_eq!(world.decide(limit + 1), [Operation::Hung(A)]);
-        assert_eq!(world.decide(limit + 2), []);
-        world.turns.remove(A);
-        assert_eq!(world.decide(limit + 3), [Operation::Give(B)]);
-    }
-}
+mod tests;

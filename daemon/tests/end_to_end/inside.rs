@@ -30,8 +30,7 @@ impl Inside {
             path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
             environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
         };
-        let vgpus =
-            vec![VgpuOptions { name: "a".to_owned(), socket, vram_bytes: 64 << 20, timeouts: [None; 2] }];
+        let vgpus = vec![VgpuOptions::new("a".to_owned(), socket, 64 << 20)];
         let host = Host::start(HostOptions {
             doorbells,
             doorbell_modes,

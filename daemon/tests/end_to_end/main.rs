@@ -6,6 +6,7 @@ mod compute_node;
 mod copy_node;
 mod inside;
 mod kernel_waits;
+mod linked;
 mod native_fences;
 mod operator;
 mod processes;

@@ -180,7 +180,7 @@ fn tdr_05_tdr_06_tdr_07_tdr_08_nodes_have_ordinals_and_one_engine_each() {
 }
 
 #[test]
-fn tdr_09_tdr_10_a_context_is_of_one_node_and_of_engine_0() {
+fn tdr_09_tdr_10_without_linked_adapters_a_context_is_of_one_node_and_of_engine_0() {
     let daemon = Daemon::start();
     let vm = daemon.vm(0);
     let (guest, _context) = copy_guest(&vm);

@@ -23,11 +23,16 @@ pub(crate) const ENDLESS: &str = "
         }
     }";
 
-/// Runs a kernel without end on this device; calls `meanwhile` once it runs, and returns how the device was lost.
+/// As [`hang_on`], on the first physical adapter.
 pub(crate) fn hang_and(device: &Device, meanwhile: impl FnOnce()) -> DeviceLoss {
+    hang_on(device, 0, meanwhile)
+}
+
+/// Runs a kernel without end on this device; calls `meanwhile` once it runs, and returns how the device was lost.
+pub(crate) fn hang_on(device: &Device, engine: u32, meanwhile: impl FnOnce()) -> DeviceLoss {
     let endless = device.create_kernel(&KernelSource::wgsl(ENDLESS)).unwrap();
     let data = device.create_buffer(4096).unwrap();
-    let context = device.create_context(Node::Compute).unwrap();
+    let context = device.create_context_on(Node::Compute, engine).unwrap();
     let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
     let mut commands = CommandBuffer::new();
     commands.dispatch(&endless, [1, 1, 1], &[data.binding(0)], &[]).unwrap();

@@ -92,7 +92,7 @@ fn ums_08_ums_15_ums_17_any_number_of_queues_of_a_process_share_one_doorbell_and
     });
     for all in &of_guests {
         let location = all[0].bell.cell_offset;
-        assert_eq!(location, device_page::global_cell(NODE_COPY));
+        assert_eq!(location, device_page::global_cell(0, NODE_COPY));
         assert!(all.iter().all(|queue| queue.bell.cell_offset == location), "the same place in its own page");
         assert!(all.iter().all(|queue| queue.connect() == Ok(CONNECTED)));
     }
@@ -157,7 +157,7 @@ fn ums_09_ums_89_the_value_rung_names_queue_and_engine() {
     let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
     queue.submit(&CommandBuffer::new()).unwrap().wait(Some(NEVER)).unwrap();
     let page = seen.page();
-    let cell = page.word(device_page::global_cell(NODE_COPY)).unwrap();
+    let cell = page.word(device_page::global_cell(0, NODE_COPY)).unwrap();
     until("a cell that the engine has taken", || cell.load(Ordering::Acquire) == 0);
     let engines = crate::processes::engines(&daemon);
     let stopped: Vec<Stopped> = engines.into_iter().map(Stopped::new).collect();
@@ -184,7 +184,7 @@ fn ums_10_rings_that_overwrite_each_other_lose_no_work() {
         }
         // One value is left of a hundred, with the word that there were more. In some rounds it is nobody's, and in some
         // it lies: then nothing says that there were more.
-        let cell = guest.word(device_page::global_cell(NODE_COPY));
+        let cell = guest.word(device_page::global_cell(0, NODE_COPY));
         assert_eq!(cell.load(Ordering::Acquire), all[99].bell.ring_value | GLOBAL_HIDDEN);
         match round % 4 {
             0 => cell.store(u64::MAX, Ordering::Release),

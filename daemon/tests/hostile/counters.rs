@@ -34,12 +34,7 @@ fn what_is_refused_is_counted() {
         path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
         environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
     };
-    let vgpus = vec![VgpuOptions {
-        name: "a".to_owned(),
-        socket: socket.clone(),
-        vram_bytes: 64 << 20,
-        timeouts: [None; 2],
-    }];
+    let vgpus = vec![VgpuOptions::new("a".to_owned(), socket.clone(), 64 << 20)];
     let host = Host::start(HostOptions::new(vgpus, program)).unwrap();
     let (counters, shell) = (&host.vgpus[0].counters, &host.vgpus[0].shell_counters);
     let vm = LoopbackVm::connect(&socket, &VmOptions::default()).unwrap();

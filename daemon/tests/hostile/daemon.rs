@@ -73,7 +73,7 @@ impl Daemon {
 
     /// The process of the newest engine of vGPU `index`, as the log names it.
     pub(crate) fn engine(&self, index: usize) -> u32 {
-        let (log, mark) = (self.log(), format!("v{index}: Copy engine is process "));
+        let (log, mark) = (self.log(), format!("v{index}: copy engine is process "));
         let line = log.lines().rev().find_map(|line| line.split_once(&mark));
         line.unwrap_or_else(|| panic!("no engine of v{index} in\n{log}")).1.trim().parse().unwrap()
     }

@@ -41,12 +41,7 @@ use crate::scene::Scene;
 fn a_storm_of_connects_is_slowed_to_its_guests_rate_and_slows_nobody_else() {
     let folder = tempfile::tempdir().unwrap();
     let nothing = |name: &str| (name.to_owned(), "/nonexistent".to_owned());
-    let vgpu = |name: &str| VgpuOptions {
-        name: name.to_owned(),
-        socket: folder.path().join(name),
-        vram_bytes: 64 << 20,
-        timeouts: [None; 2],
-    };
+    let vgpu = |name: &str| VgpuOptions::new(name.to_owned(), folder.path().join(name), 64 << 20);
     let program = Program {
         path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
         environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
@@ -171,7 +166,7 @@ fn nonsense_in_a_global_cell_harms_nobody() {
     let mut scene = Scene::with(&["--doorbell-model", "global"]);
     let attacker = scene.attacker();
     let ring = Ring::new(&attacker);
-    let cell = attacker.page.word(device_page::global_cell(NODE_COPY)).unwrap();
+    let cell = attacker.page.word(device_page::global_cell(0, NODE_COPY)).unwrap();
     for round in 0..2000u32 {
         let value = match round % 4 {
             0 => global_value(NODE_COPY, 1000 + round),
@@ -185,7 +180,7 @@ fn nonsense_in_a_global_cell_harms_nobody() {
         }
     }
     // The cell of the other node belongs to nobody here.
-    attacker.page.word(device_page::global_cell(0)).unwrap().store(u64::MAX, Ordering::Release);
+    attacker.page.word(device_page::global_cell(0, 0)).unwrap().store(u64::MAX, Ordering::Release);
     ring.run_first(&attacker, &fill(ring.va + (64 << 10), 4096, 1));
     ring.reached(&attacker, 1);
     assert!(attacker.is_active());

@@ -83,7 +83,7 @@ fn of_status(status: Status) -> CampanileResult {
         | Status::InvalidResource
         | Status::InvalidAddress => CampanileResult::CampanileInvalidArgument,
         Status::OutOfResources => CampanileResult::CampanileOutOfResources,
-        Status::NotSupported => CampanileResult::CampanileNotSupported,
+        Status::NotSupported | Status::NotPermitted => CampanileResult::CampanileNotSupported,
         Status::DeviceLost | Status::Blocked => CampanileResult::CampanileDeviceLost,
         Status::VersionMismatch => CampanileResult::CampanileVersionMismatch,
         Status::KernelRefused => CampanileResult::CampanileKernelRefused,

@@ -46,6 +46,7 @@ struct Segment {
 struct Node {
     ordinal: usize,
     kind: &'static str,
+    engines: u32,
     available: bool,
     user_mode_submission: bool,
     ring_buffer_fence_release: bool,
@@ -87,6 +88,7 @@ impl Info {
                 NODE_KIND_COPY => "copy",
                 _ => "unknown",
             },
+            engines: node.engines,
             available: node.flags & NODE_FLAG_AVAILABLE != 0,
             user_mode_submission: node.flags & NODE_FLAG_USER_MODE_SUBMISSION != 0,
             ring_buffer_fence_release: node.flags & NODE_FLAG_RING_BUFFER_FENCE_RELEASE != 0,
@@ -129,7 +131,9 @@ impl Info {
                 format!("{} doorbells", node.physical_doorbells)
             };
             let notify = if node.notify { ", notified" } else { "" };
-            let text = format!("{}, {state}{submission}, {doorbells}{notify}", node.kind);
+            let engines =
+                if node.engines > 1 { format!(", {} engines", node.engines) } else { String::new() };
+            let text = format!("{}, {state}{engines}{submission}, {doorbells}{notify}", node.kind);
             rows.push((format!("node {}", node.ordinal), text));
         }
         rows.push(("doorbell".to_owned(), format!("{} bytes", self.doorbell_bytes)));

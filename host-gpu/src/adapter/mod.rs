@@ -20,11 +20,17 @@ mod operations;
 pub mod process;
 pub mod program;
 pub mod reports;
+pub mod scheduling;
 pub mod successor;
 pub mod suspends;
 pub mod teardown;
 
 use debug_info::DebugInfo;
+use scheduling::Preemption;
+use scheduling::PreemptionReport;
+
+use crate::scheduling::parameters::Parameters;
+use crate::scheduling::parameters::Settings;
 
 /// Why the adapter did not do something.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +94,16 @@ pub trait Adapter {
     fn submit_command(&mut self, submission: HwSubmission) -> Result<(), AdapterError>;
     /// The next finished kernel-mode buffer, in order (MCDM-17).
     fn completed_command(&mut self) -> Option<HwResult>;
+    /// Sets how a context is scheduled; in force at the engine's next decision (PRE-69).
+    fn set_scheduling_properties(&mut self, context: u32, parameters: &Parameters);
+    /// Sets the bands up: before the first work, or later, in force at the next decision (PRE-69).
+    fn setup_priority_bands(&mut self, settings: &Settings);
+    /// Has the engine put back all that is in its hardware queue, at the next boundary (PRE-19). Nothing is submitted
+    /// until [`Self::preemption_report`]. Never fails (PRE-23); one that is under way stands for another.
+    fn preempt_command(&mut self) -> Preemption;
+    /// The report of the preempt command, once all results before it were taken by [`Self::completed_command`]
+    /// (PRE-26, MCDM-33).
+    fn preemption_report(&mut self) -> Option<PreemptionReport>;
     /// Whether the engine makes progress (TDR-26): bit 0, all others zero. Always succeeds.
     fn query_engine_status(&mut self) -> u32;
     /// Nodes that a reset of this one takes down with it, one bit an ordinal; its own is always among them (TDR-31).

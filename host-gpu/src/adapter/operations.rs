@@ -19,7 +19,11 @@ use super::Adapter;
 use super::AdapterError;
 use super::debug_info::DebugInfo;
 use super::process::EngineProcess;
+use super::scheduling::Preemption;
+use super::scheduling::PreemptionReport;
 use crate::engine::message::NodeKind;
+use crate::scheduling::parameters::Parameters;
+use crate::scheduling::parameters::Settings;
 
 impl Adapter for EngineProcess {
     fn create_process(&mut self, entry: ProcessEntry) -> Result<u32, AdapterError> {
@@ -44,7 +48,9 @@ impl Adapter for EngineProcess {
 
     fn create_context(&mut self) -> Result<u32, AdapterError> {
         let acknowledged = self.watch_acknowledged();
-        let index = self.contexts.take(acknowledged).ok_or(AdapterError::Full("context entry"))?;
+        let (index, generation) =
+            self.contexts.take(acknowledged).ok_or(AdapterError::Full("context entry"))?;
+        self.write_properties(index, generation, &Parameters::default());
         // The engine has acknowledged the end of the context before it, and touches neither until it is asked.
         self.store(block::context_request(index), Suspension::default().word());
         self.store(block::context_report(index), 0);
@@ -169,6 +175,26 @@ impl Adapter for EngineProcess {
         self.completed += 1;
         self.last_completed = self.fence_ids.pop_front().unwrap_or(self.last_completed);
         HwResult::read_from_bytes(&bytes).ok()
+    }
+
+    fn set_scheduling_properties(&mut self, context: u32, parameters: &Parameters) {
+        if let Some(generation) = self.contexts.generation(context) {
+            self.write_properties(context, generation, parameters);
+            self.poke();
+        }
+    }
+
+    fn setup_priority_bands(&mut self, settings: &Settings) {
+        self.write_bands(settings);
+        self.poke();
+    }
+
+    fn preempt_command(&mut self) -> Preemption {
+        self.preempt()
+    }
+
+    fn preemption_report(&mut self) -> Option<PreemptionReport> {
+        self.take_preemption()
     }
 
     fn query_engine_status(&mut self) -> u32 {

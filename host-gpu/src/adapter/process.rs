@@ -19,6 +19,7 @@ use super::indices::Indices;
 use super::program::Memory;
 use super::program::Program;
 use super::program::launch;
+use super::scheduling::Preemptions;
 use super::suspends::Contexts;
 use super::teardown::Snapshot;
 use crate::engine::channel::Channel;
@@ -53,6 +54,7 @@ pub struct EngineProcess {
     pub(super) processes: Indices,
     pub(super) queues: Indices,
     pub(super) contexts: Contexts,
+    pub(super) preemptions: Preemptions,
     pub(super) lost: bool,
     /// Ids of the kernel-mode buffers in the hardware queue, oldest first.
     pub(super) fence_ids: VecDeque<u64>,
@@ -108,6 +110,7 @@ impl EngineProcess {
             processes: Indices::new(block::MAX_PROCESSES),
             queues: Indices::new(block::MAX_QUEUES),
             contexts: Contexts::default(),
+            preemptions: Preemptions::default(),
             lost: false,
             fence_ids: VecDeque::new(),
             last_submitted: 0,

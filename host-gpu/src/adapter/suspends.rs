@@ -13,23 +13,32 @@ pub struct Contexts {
     indices: Indices,
     /// The truth that the request words are copies of.
     requests: Vec<Suspension>,
+    /// How often each entry was given out.
+    generations: Vec<u32>,
 }
 
 impl Default for Contexts {
     fn default() -> Self {
-        Self { indices: Indices::new(block::MAX_CONTEXTS), requests: Vec::new() }
+        Self { indices: Indices::new(block::MAX_CONTEXTS), requests: Vec::new(), generations: Vec::new() }
     }
 }
 
 impl Contexts {
-    pub(super) fn take(&mut self, acknowledged: u64) -> Option<u32> {
+    /// A free entry, and its generation: another one each time.
+    pub(super) fn take(&mut self, acknowledged: u64) -> Option<(u32, u32)> {
         let (index, _) = self.indices.take(acknowledged)?;
         let place = index as usize;
         if self.requests.len() <= place {
             self.requests.resize(place + 1, Suspension::default());
+            self.generations.resize(place + 1, 0);
         }
         self.requests[place] = Suspension::default();
-        Some(index)
+        self.generations[place] = self.generations[place].wrapping_add(1).max(1);
+        Some((index, self.generations[place]))
+    }
+
+    pub(super) fn generation(&self, context: u32) -> Option<u32> {
+        self.generations.get(context as usize).copied()
     }
 
     pub(super) fn retire(&mut self, context: u32, sequence: u64) {

@@ -52,6 +52,15 @@ impl Idle {
         Self { spin, phase: Phase::Working, looks: 0 }
     }
 
+    /// Whether there has been no work for at least `limit`.
+    pub fn has_lasted(&self, limit: Duration) -> bool {
+        match self.phase {
+            Phase::Working => false,
+            Phase::Spinning(since) => since.elapsed() >= limit,
+            Phase::F1Wanted => true,
+        }
+    }
+
     /// There is work: whatever was begun on the way to sleep is taken back.
     pub fn work(&mut self, shared: &Mapping) {
         if self.phase == Phase::F1Wanted

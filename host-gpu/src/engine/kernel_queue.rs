@@ -9,11 +9,13 @@ use campanile_protocol::engine::block;
 use campanile_protocol::engine::hw_queue;
 use campanile_protocol::engine::hw_queue::HW_BLOCKED;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
+use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
 use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::saved::Saved;
+use campanile_protocol::engine::scheduling::PREEMPT_LAST_COMPLETED;
 use campanile_protocol::packet::Fault;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
@@ -53,6 +55,29 @@ impl KernelQueue {
         self.running.is_some() || load(shared, block::HW_QUEUE_SUBMITTED) != self.completed
     }
 
+    /// The context of its oldest buffer.
+    pub fn context(&self, shared: &Mapping) -> Option<u32> {
+        match &self.running {
+            Some((_, submission)) => Some(submission.context),
+            None if self.has_work(shared) => submission(shared, self.completed).map(|it| it.context),
+            None => None,
+        }
+    }
+
+    /// Gives all that it has back to the daemon, which asked for it; oldest first (MCDM-30, MCDM-33).
+    pub fn put_back(&mut self, shared: &Mapping) {
+        while self.has_work(shared) {
+            let (submission, saved) = match self.running.take() {
+                Some((buffer, submission)) => (submission, buffer.save()),
+                None => match submission(shared, self.completed) {
+                    Some(submission) => (submission, saved_of(shared, self.completed, &submission)),
+                    None => return,
+                },
+            };
+            let _told_by_the_report = self.end(shared, handed_back(&submission, HW_PREEMPTED, saved));
+        }
+    }
+
     /// Whether a blocked buffer can go on, or back.
     pub fn is_ready(&self, machine: &Machine, watch: &mut Watch) -> bool {
         let Some((buffer, submission)) = &self.running else { return true };
@@ -78,9 +103,8 @@ impl KernelQueue {
             }
             let Some(submission) = submission(shared, self.completed) else { return Outcome::Idle };
             if must_go_back(shared, &submission) {
-                let saved = saved::read(shared, block::HW_QUEUE_SAVED, self.completed);
-                let saved = saved.unwrap_or(submission.saved());
-                return self.hand_back_suspended(shared, &submission, saved);
+                let saved = saved_of(shared, self.completed, &submission);
+                return self.end(shared, handed_back(&submission, HW_SUSPENDED, saved));
             }
             let Some(process) = watch.process(submission.process) else {
                 if watch.is_stale(shared) {
@@ -105,7 +129,7 @@ impl KernelQueue {
         let submission = *submission;
         if must_go_back(shared, &submission) {
             let saved = buffer.save();
-            return self.hand_back_suspended(shared, &submission, saved);
+            return self.end(shared, handed_back(&submission, HW_SUSPENDED, saved));
         }
         progress::begin(shared, Work::HwQueue, submission.flags & HW_EXEMPT != 0);
         let Some(process) = watch.process(submission.process) else {
@@ -188,21 +212,11 @@ impl KernelQueue {
         fault: Option<(Fault, u64)>,
     ) -> Outcome {
         self.handed_back = None;
+        if let Some(word) = shared.word(PREEMPT_LAST_COMPLETED) {
+            word.store(submission.fence_id, Ordering::Release);
+        }
         let (fault, fault_va) = fault.map_or((0, 0), |(fault, address)| (fault as u32, address));
         self.end(shared, HwResult { fence_id: submission.fence_id, fault_va, fault, ..HwResult::default() })
-    }
-
-    /// Not done: its context was suspended since it was handed over, and the daemon will hand it over again.
-    fn hand_back_suspended(&mut self, shared: &Mapping, submission: &HwSubmission, saved: Saved) -> Outcome {
-        let result = HwResult {
-            fence_id: submission.fence_id,
-            fault: HW_SUSPENDED,
-            at: saved.at,
-            done_in_packet: saved.done_in_packet,
-            grid: saved.grid,
-            ..HwResult::default()
-        };
-        self.end(shared, result)
     }
 
     fn end(&mut self, shared: &Mapping, result: HwResult) -> Outcome {
@@ -217,6 +231,23 @@ impl KernelQueue {
             word.store(self.completed, Ordering::Release);
         }
         Outcome::WakeWaiter
+    }
+}
+
+/// How far the `count`-th buffer is, which no process has begun, or not this one.
+fn saved_of(shared: &Mapping, count: u64, submission: &HwSubmission) -> Saved {
+    saved::read(shared, block::HW_QUEUE_SAVED, count).unwrap_or(submission.saved())
+}
+
+/// Not done, for a reason that is not its own: the daemon will hand it over again.
+fn handed_back(submission: &HwSubmission, reason: u32, saved: Saved) -> HwResult {
+    HwResult {
+        fence_id: submission.fence_id,
+        fault: reason,
+        at: saved.at,
+        done_in_packet: saved.done_in_packet,
+        grid: saved.grid,
+        ..HwResult::default()
     }
 }
 

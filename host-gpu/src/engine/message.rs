@@ -10,7 +10,7 @@ use zerocopy::KnownLayout;
 use crate::kernel::name::KernelName;
 
 /// Which node an engine process is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
     /// Kernels, copies, fills (node 0).
@@ -36,6 +36,8 @@ pub struct Start {
     pub slice_microseconds: u64,
     /// Whether to drop privileges; false only where the kernel has no means for it.
     pub sandbox: bool,
+    /// Name of the policy that says which context runs next.
+    pub policy: String,
     /// Part of the name of the Vulkan device to use, or none for the best.
     pub vulkan_device: Option<String>,
     /// Whether it comes up and then touches nothing shared before [`Request::Begin`]: the engine that it is to follow

@@ -14,16 +14,20 @@
 //! The execution thread makes no system call while it has work. It owns all state; the control thread only
 //! sends it commands.
 
+pub mod address;
 pub mod channel;
 pub mod commands;
 pub mod control;
 pub mod execution;
 pub mod idle;
 pub mod kernel_queue;
+pub mod log;
 pub mod machine;
 pub mod message;
 pub mod progress;
+pub mod properties;
 pub mod rescan;
+pub mod run_list;
 pub mod sandbox;
 pub mod saved;
 pub mod signals;

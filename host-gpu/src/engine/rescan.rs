@@ -34,6 +34,11 @@ impl Rescan {
         self.order.push(queue);
     }
 
+    /// The connected queues: index in the device page, number.
+    pub fn queues(&self) -> impl Iterator<Item = (u32, u16)> {
+        self.queues.iter().map(|(&cell, &queue)| (cell, queue))
+    }
+
     /// Forgets all queues, and owes nothing.
     pub fn clear(&mut self) {
         self.queues.clear();

@@ -39,6 +39,8 @@ use crate::memory::mapping::Mapping;
 use crate::memory::segment::Segments;
 use crate::node::buffer::Node;
 use crate::node::compute::ComputeNode;
+use crate::scheduling::choice::Choice;
+use crate::scheduling::choice::NoSuchPolicy;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
@@ -133,13 +135,16 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let pending = Arc::new(AtomicBool::new(false));
     let wake = events.wake.try_clone()?;
     let commands = Commands { receiver, pending: Arc::clone(&pending) };
+    let choice: Choice =
+        start.policy.parse().map_err(|error: NoSuchPolicy| StartError::Node(error.to_string()))?;
+    let policy = choice.make();
     let spin = Duration::from_micros(start.spin_microseconds);
     let mut segments = Segments::default();
     segments.insert(SegmentId::VRAM, vram);
     segments.insert(SegmentId::FENCES, fences);
     let signals = Signals::new(Arc::clone(&shared), events.event.try_clone()?);
     let execution =
-        Execution::new(Machine { shared, tables, segments, node, signals }, commands, events, spin);
+        Execution::new(Machine { shared, tables, segments, node, signals }, policy, commands, events, spin);
     Ok(Ready { start, execution, commands: sender, pending, wake, compiler, device, workload })
 }
 

@@ -5,6 +5,7 @@
 //! have changed hands more than once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use campanile_protocol::device_page;
@@ -13,6 +14,8 @@ use campanile_protocol::engine::block::ProcessEntry;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::doorbell;
+use campanile_protocol::queue::doorbell::GLOBAL_HIDDEN;
+use campanile_protocol::queue::doorbell::global_queue;
 use zerocopy::FromBytes;
 
 use super::rescan::Rescan;
@@ -50,6 +53,18 @@ impl Process {
     /// Its address space.
     pub fn space<'a>(&self, tables: &'a Mapping, segments: &'a Segments) -> Space<'a> {
         Space { tables, root: self.entry.root, segments }
+    }
+
+    /// The bits of the summary word that each watched queue alone raises; none where it shares its bit.
+    fn own_bits(&self) -> BTreeMap<u16, u64> {
+        let mut own = BTreeMap::new();
+        for (&bit, cells) in &self.cells {
+            let is_alone = cells.len() == 1;
+            for cell in cells {
+                own.insert(cell.queue, if is_alone { 1 << bit } else { 0 });
+            }
+        }
+        own
     }
 
     /// Its device page, resolved anew where that was dropped.
@@ -199,6 +214,24 @@ impl Watch {
         self.processes.values().any(|process| process.rescan.is_due())
     }
 
+    /// Where the rings of all processes show.
+    pub fn peeks(&mut self, tables: &Mapping, segments: &Segments) -> Peeks {
+        let processes = self.processes.values_mut();
+        let peeks = processes.filter_map(|process| {
+            let ProcessEntry { global_cell, summary, .. } = process.entry;
+            let is_global = global_cell != 0;
+            let own = if is_global {
+                process.rescan.queues().map(|(cell, queue)| (queue, u64::from(cell))).collect()
+            } else {
+                process.own_bits()
+            };
+            let page = process.page(tables, segments).ok().filter(|_| !own.is_empty())?;
+            let offset = page.offset + if is_global { global_cell } else { summary };
+            Some(Peek { word: Place { mapping: Arc::clone(&page.mapping), offset }, is_global, own })
+        });
+        Peeks { peeks: peeks.collect() }
+    }
+
     /// Collects rings: calls `rung` with each queue that may have been rung, and the value found in its cell; none
     /// where its write pointer must say.
     pub fn collect(&mut self, tables: &Mapping, segments: &Segments, mut rung: impl FnMut(u16, Option<u64>)) {
@@ -236,12 +269,44 @@ impl Watch {
     }
 }
 
+/// Where rings show before they are collected: what an engine in the middle of a buffer looks at.
+#[derive(Debug, Default)]
+pub struct Peeks {
+    peeks: Vec<Peek>,
+}
+
+/// One process's summary word, or global cell.
+#[derive(Debug)]
+struct Peek {
+    word: Place,
+    is_global: bool,
+    /// What each queue rings alone: the bits of its cell in the summary word, or its index behind the global cell.
+    own: BTreeMap<u16, u64>,
+}
+
+impl Peeks {
+    /// Whether somebody has rung since the last collection: somebody else than `queue`, as far as that can be told.
+    pub fn somebody_rang(&self, queue: Option<u16>) -> bool {
+        self.peeks.iter().any(|peek| {
+            let value = peek.word.word(0).map_or(0, |word| word.load(Ordering::Relaxed));
+            let own = queue.and_then(|queue| peek.own.get(&queue)).copied();
+            if peek.is_global {
+                let named = global_queue(value).filter(|_| value & GLOBAL_HIDDEN == 0);
+                value != 0 && (own.is_none() || named.map(|(_, index)| u64::from(index)) != own)
+            } else {
+                value & !own.unwrap_or(0) != 0
+            }
+        })
+    }
+}
+
 /// A word of the shared block, with acquire.
 pub fn load(shared: &Mapping, offset: u64) -> u64 {
     shared.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
 }
 
-fn read<T: FromBytes>(shared: &Mapping, offset: u64) -> Option<T> {
+/// A structure in the shared block, copied.
+pub fn read<T: FromBytes>(shared: &Mapping, offset: u64) -> Option<T> {
     let slice = shared.slice(offset, size_of::<T>() as u64)?;
     let mut bytes = vec![0; size_of::<T>()];
     slice.copy_to(&mut bytes);

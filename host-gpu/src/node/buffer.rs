@@ -6,9 +6,8 @@ use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::packet::Fence;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
-use rustix::time::ClockId;
-use rustix::time::clock_gettime;
 
+use super::clock;
 use super::compute::ComputeNode;
 use super::compute::Part;
 use super::packet;
@@ -183,7 +182,7 @@ impl Buffer {
                     finish(node)?;
                     let place = space.word(timestamp.va, Intent::Write)?;
                     let word = place.word(0).ok_or(Stop::Fault(Fault::PageFault, timestamp.va))?;
-                    word.store(monotonic_nanoseconds(), Ordering::Release);
+                    word.store(clock::nanoseconds(clock::monotonic()), Ordering::Release);
                 }
             }
             self.at += size;
@@ -201,11 +200,4 @@ fn finish(node: &mut Node) -> Result<(), Stop> {
         Node::Copy => Ok(()),
         Node::Compute(compute) => compute.finish().map_err(Stop::fault),
     }
-}
-
-fn monotonic_nanoseconds() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let nanoseconds = u64::try_from(now.tv_nsec).unwrap_or(0);
-    seconds * 1_000_000_000 + nanoseconds
 }

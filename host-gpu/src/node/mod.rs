@@ -10,6 +10,7 @@
 //! of a copy or fill, or two slices of a dispatch (PRE-16). Every address is resolved when its packet, or its chunk, runs.
 
 pub mod buffer;
+pub mod clock;
 pub mod compute;
 pub mod pace;
 pub mod packet;

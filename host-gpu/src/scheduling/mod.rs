@@ -11,5 +11,9 @@
 //! A policy has no clock and does no I/O. Whoever runs it says what time it is, who has work, and how long each
 //! entity had the engine; time on the engine is what is shared.
 
+pub mod choice;
+pub mod fair;
 pub mod parameters;
 pub mod policy;
+pub mod rota;
+pub mod strict_priority;

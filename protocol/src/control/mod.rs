@@ -13,4 +13,5 @@ pub mod frame;
 pub mod message;
 pub mod native_fence;
 pub mod reply;
+pub mod scheduling;
 pub mod status;

@@ -34,6 +34,8 @@ pub enum Status {
     Busy = 13,
     /// This process, or the whole vGPU, may not use the GPU any more: it hung too often (TDR-21). The payload says so.
     Blocked = 14,
+    /// The operator has not granted that; the payload says what (PRE-65).
+    NotPermitted = 15,
 }
 
 impl Status {
@@ -55,6 +57,7 @@ impl Status {
             12 => Self::UnknownMessage,
             13 => Self::Busy,
             14 => Self::Blocked,
+            15 => Self::NotPermitted,
             _ => return None,
         })
     }

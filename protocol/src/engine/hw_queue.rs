@@ -64,6 +64,8 @@ const _: () = assert!(size_of::<HwSubmission>() as u64 <= RESULT, "the daemon's 
 
 /// In [`HwSubmission::flags`]: no timeout holds for it (UMS-27).
 pub const HW_EXEMPT: u32 = 1;
+/// In [`HwSubmission::flags`]: it was submitted before, under another fence id (PRE-44, PRE-45).
+pub const HW_RESUBMISSION: u32 = 2;
 
 /// How a buffer ended; written by the engine before it raises the completed count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

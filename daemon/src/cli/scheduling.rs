@@ -1,0 +1,38 @@
+//! Settings of the scheduler.
+
+use std::ffi::OsString;
+
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Settings;
+use clap::Args;
+
+use crate::host::start::Scheduling;
+
+/// Who runs next, between vGPUs and inside of each.
+#[derive(Debug, Clone, Args)]
+pub struct SchedulingArguments {
+    /// Policy by which vGPUs, and the contexts of each, get the engines: fair or strict-priority.
+    #[arg(long, value_name = "NAME", default_value_t = Choice::default())]
+    pub scheduler: Choice,
+    /// Percent of an engine that the band NORMAL gets while the band FOCUS has work, 0 to 50.
+    #[arg(long, value_name = "PERCENT", default_value_t = Settings::DEFAULT_NORMAL_SHARE,
+          value_parser = clap::value_parser!(u32).range(0..=i64::from(Settings::MAX_NORMAL_SHARE)))]
+    pub normal_share: u32,
+}
+
+impl SchedulingArguments {
+    /// The settings.
+    pub fn scheduling(&self) -> Scheduling {
+        Scheduling { policy: self.scheduler, normal_share: self.normal_share }
+    }
+
+    /// The same settings as arguments of `campanile serve`.
+    pub fn to_arguments(&self) -> [OsString; 4] {
+        [
+            "--scheduler".into(),
+            self.scheduler.to_string().into(),
+            "--normal-share".into(),
+            self.normal_share.to_string().into(),
+        ]
+    }
+}

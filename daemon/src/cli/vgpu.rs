@@ -1,0 +1,128 @@
+//! A vGPU on the command line.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_host_gpu::scheduling::parameters::MAX_WEIGHT;
+use campanile_host_gpu::scheduling::parameters::WHOLE_ENGINE;
+
+use super::size::parse_size;
+use crate::host::start::VgpuOptions;
+use crate::supervisor::share::Share;
+
+const KEYS: &str =
+    "name, socket, vram, weight, cap, bands, tdr-timeout, tdr-timeout-compute and tdr-timeout-copy";
+
+/// A whole number of `what` from `least` to `most`.
+fn number<T: FromStr + PartialOrd + fmt::Display>(
+    value: &str,
+    what: &str,
+    least: T,
+    most: T,
+) -> Result<T, String> {
+    match value.parse() {
+        Ok(number) if (&least..=&most).contains(&&number) => Ok(number),
+        _ => Err(format!("{value:?} is no {what}; {least} to {most} are")),
+    }
+}
+
+fn band(value: &str) -> Result<Band, String> {
+    match value {
+        "normal" => Ok(Band::Normal),
+        "focus" => Ok(Band::Focus),
+        "realtime" => Ok(Band::Realtime),
+        _ => Err(format!("{value:?} are no bands; normal, focus (and normal) and realtime (all) are")),
+    }
+}
+
+/// Reads `name=NAME,socket=PATH,vram=SIZE,…`.
+///
+/// # Errors
+/// In words: which part is wrong, and what would be right.
+pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
+    let (mut name, mut socket, mut vram_bytes) = (None, None, None);
+    let mut timeouts = [None; 2];
+    let mut share = Share::default();
+    let milliseconds = |value: &str| {
+        value.parse().map(Duration::from_millis).map_err(|_| format!("{value:?} are no milliseconds"))
+    };
+    for part in text.split(',') {
+        let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not key=value"))?;
+        match key {
+            "name" if !value.is_empty() => name = Some(value.to_owned()),
+            "socket" if !value.is_empty() => socket = Some(PathBuf::from(value)),
+            "vram" => vram_bytes = Some(parse_size(value)?),
+            "weight" => share.weight = number(value, "weight", 1, MAX_WEIGHT)?,
+            "cap" => share.cap = number(value, "cap in percent", 1, WHOLE_ENGINE / 10)? * 10,
+            "bands" => share.highest_band = band(value)?,
+            "tdr-timeout" => timeouts = [Some(milliseconds(value)?); 2],
+            "tdr-timeout-compute" => timeouts[0] = Some(milliseconds(value)?),
+            "tdr-timeout-copy" => timeouts[1] = Some(milliseconds(value)?),
+            "name" | "socket" => return Err(format!("{key} is empty")),
+            _ => return Err(format!("{key:?} is unknown; {KEYS} are")),
+        }
+    }
+    let missing = |key: &str| format!("{key} is missing in {text:?}");
+    let name = name.ok_or_else(|| missing("name"))?;
+    let socket = socket.ok_or_else(|| missing("socket"))?;
+    let vram_bytes = vram_bytes.ok_or_else(|| missing("vram"))?;
+    Ok(VgpuOptions { timeouts, share, ..VgpuOptions::new(name, socket, vram_bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use campanile_host_gpu::scheduling::parameters::Band;
+
+    use super::parse_vgpu;
+    use crate::supervisor::share::Share;
+
+    #[test]
+    fn a_vgpu_is_read_from_its_parts() {
+        let vgpu = parse_vgpu("vram=512M,name=a,socket=/run/a.sock").unwrap();
+        assert_eq!((vgpu.name.as_str(), vgpu.vram_bytes), ("a", 512 << 20));
+        assert_eq!(vgpu.socket, PathBuf::from("/run/a.sock"));
+        assert_eq!(vgpu.share, Share::default());
+    }
+
+    #[test]
+    fn a_vgpu_may_have_timeouts_of_its_own() {
+        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,tdr-timeout=500,tdr-timeout-copy=20").unwrap();
+        assert_eq!(vgpu.timeouts, [500, 20].map(|ms| Some(Duration::from_millis(ms))));
+        assert!(parse_vgpu("name=a,socket=s,vram=64M,tdr-timeout=soon").unwrap_err().contains("soon"));
+    }
+
+    #[test]
+    fn a_vgpu_may_have_a_share_of_its_own() {
+        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,weight=300,cap=25,bands=realtime").unwrap();
+        assert_eq!(vgpu.share, Share { weight: 300, cap: 250, highest_band: Band::Realtime });
+        for wrong in [
+            "weight=0",
+            "weight=NaN",
+            "weight=10001",
+            "weight=-1",
+            "cap=0",
+            "cap=101",
+            "cap=inf",
+            "bands=idle",
+        ] {
+            let error = parse_vgpu(&format!("name=a,socket=s,vram=64M,{wrong}")).unwrap_err();
+            let (_, value) = wrong.split_once('=').unwrap();
+            assert!(error.contains(value), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_vgpu_that_lacks_a_part_is_refused_by_its_name() {
+        assert!(parse_vgpu("name=a,socket=s").unwrap_err().contains("vram"));
+        assert!(parse_vgpu("name=a,vram=1M").unwrap_err().contains("socket"));
+        assert!(parse_vgpu("name=,socket=s,vram=1M").unwrap_err().contains("name"));
+        assert!(parse_vgpu("name=a,socket=s,vram=1M,colour=2").unwrap_err().contains("colour"));
+        assert!(parse_vgpu("nonsense").unwrap_err().contains("nonsense"));
+    }
+}

@@ -1,0 +1,270 @@
+//! Whose kernel-mode buffer goes to the engine next, and whether one that runs must make room.
+//!
+//! ```text
+//!   software queue not empty ─▶ listed ─┐
+//!   buffers with the engine ────────────┴▶ awake ─▶ policy ─▶ next: whose buffer fills the hardware queue
+//!                                                        └──▶ must_yield: the head is preempted, or looked at again
+//! ```
+//!
+//! Time on the engine is what is shared. It is known when a buffer is done, so a context pays for a buffer in advance
+//! what its last one took, and the rest, or less the next time, afterwards.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use campanile_host_gpu::scheduling::parameters::Parameters;
+use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_host_gpu::scheduling::policy::Current;
+use campanile_host_gpu::scheduling::policy::EntityId;
+use campanile_host_gpu::scheduling::policy::Policy;
+use campanile_protocol::handle::Handle;
+
+/// What a context's first buffer is taken to cost.
+const FIRST_GUESS: Duration = Duration::from_micros(50);
+
+#[derive(Debug)]
+struct Member {
+    /// Guest process and context.
+    owner: (u32, Handle),
+    is_listed: bool,
+    /// Buffers with the engine.
+    in_flight: u32,
+    /// Paid for, and not used yet.
+    prepaid: Duration,
+    /// Engine time so far, as the engine says.
+    used: Duration,
+    /// What its next buffer is taken to cost.
+    expected: Duration,
+}
+
+impl Member {
+    const fn is_awake(&self) -> bool {
+        self.is_listed || self.in_flight > 0
+    }
+}
+
+/// The contexts of one engine, by their entries.
+#[derive(Debug)]
+pub struct RunList {
+    policy: Box<dyn Policy>,
+    members: BTreeMap<u32, Member>,
+    /// The context of the oldest buffer with the engine, and since when without a break.
+    head: Option<(u32, Duration)>,
+}
+
+const fn entity(entry: u32) -> EntityId {
+    EntityId(entry as u64)
+}
+
+impl RunList {
+    /// No contexts.
+    pub fn new(mut policy: Box<dyn Policy>, bands: &Settings) -> Self {
+        policy.set_bands(bands);
+        Self { policy, members: BTreeMap::new(), head: None }
+    }
+
+    /// A context is there, without work; its entry has had the engine for `used` before.
+    pub fn add(
+        &mut self,
+        entry: u32,
+        owner: (u32, Handle),
+        parameters: Parameters,
+        used: Duration,
+        now: Duration,
+    ) {
+        self.remove(entry);
+        self.policy.add(entity(entry), parameters, now);
+        let prepaid = Duration::ZERO;
+        let member = Member { owner, is_listed: false, in_flight: 0, prepaid, used, expected: FIRST_GUESS };
+        self.members.insert(entry, member);
+    }
+
+    /// It is scheduled otherwise from now on (PRE-69).
+    pub fn change(&mut self, entry: u32, parameters: Parameters, now: Duration) {
+        self.policy.change(entity(entry), parameters, now);
+    }
+
+    /// It is gone.
+    pub fn remove(&mut self, entry: u32) {
+        self.policy.remove(entity(entry));
+        self.members.remove(&entry);
+    }
+
+    /// All are gone.
+    pub fn clear(&mut self) {
+        for entry in std::mem::take(&mut self.members).into_keys() {
+            self.policy.remove(entity(entry));
+        }
+        self.head = None;
+    }
+
+    /// It has buffers to give, or has none.
+    pub fn list(&mut self, entry: u32, is_listed: bool, now: Duration) {
+        let Some(member) = self.members.get_mut(&entry) else { return };
+        member.is_listed = is_listed;
+        self.tell(entry, now);
+    }
+
+    fn tell(&mut self, entry: u32, now: Duration) {
+        match self.members.get(&entry) {
+            Some(member) if member.is_awake() => self.policy.wake(entity(entry), now),
+            _ => self.policy.sleep(entity(entry), now),
+        }
+    }
+
+    /// Whose buffer is the next: guest process, context, entry.
+    pub fn next(&mut self, now: Duration) -> Option<(u32, Handle, u32)> {
+        // Those whose buffers are all with the engine have none to give: at most as many as it holds.
+        let mut passed = Vec::new();
+        let found = loop {
+            let Some(EntityId(chosen)) = self.policy.decide(None, now).next else { break None };
+            let Ok(entry) = u32::try_from(chosen) else { break None };
+            match self.members.get(&entry) {
+                Some(member) if member.is_listed => break Some((member.owner.0, member.owner.1, entry)),
+                _ => {
+                    self.policy.sleep(entity(entry), now);
+                    passed.push(entry);
+                }
+            }
+        };
+        for entry in passed {
+            self.tell(entry, now);
+        }
+        found
+    }
+
+    /// A buffer of it is with the engine now; the oldest there is of `head`.
+    pub fn submitted(&mut self, entry: u32, head: Option<u32>, now: Duration) {
+        if let Some(member) = self.members.get_mut(&entry) {
+            member.in_flight += 1;
+            let due = member.expected.saturating_sub(member.prepaid);
+            member.prepaid += due;
+            self.policy.charge(entity(entry), due, now);
+            self.tell(entry, now);
+        }
+        self.set_head(head, now);
+    }
+
+    /// A buffer of it has come back, done or not; the context has used the engine for `used` in all.
+    pub fn returned(&mut self, entry: u32, used: Duration, head: Option<u32>, now: Duration) {
+        if let Some(member) = self.members.get_mut(&entry) {
+            member.in_flight = member.in_flight.saturating_sub(1);
+            let cost = used.saturating_sub(std::mem::replace(&mut member.used, used));
+            member.expected = cost;
+            let due = cost.saturating_sub(member.prepaid);
+            member.prepaid = member.prepaid.saturating_sub(cost);
+            self.policy.charge(entity(entry), due, now);
+            self.tell(entry, now);
+        }
+        self.set_head(head, now);
+    }
+
+    /// A buffer has come back that is nobody's any more.
+    pub fn forgotten(&mut self, head: Option<u32>, now: Duration) {
+        self.set_head(head, now);
+    }
+
+    fn set_head(&mut self, head: Option<u32>, now: Duration) {
+        if self.head.map(|(entry, _)| entry) != head {
+            self.head = head.map(|entry| (entry, now));
+        }
+    }
+
+    /// Whether the engine's oldest buffer must make room for another context's, or when to ask again.
+    pub fn must_yield(&mut self, now: Duration) -> Result<(), Option<Duration>> {
+        let Some((entry, since)) = self.head else { return Err(None) };
+        let current = Current { entity: entity(entry), since };
+        let decision = self.policy.decide(Some(current), now);
+        match decision.next {
+            Some(next) if next != current.entity => Ok(()),
+            _ => Err(decision.until),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use campanile_host_gpu::scheduling::choice::ALL;
+    use campanile_host_gpu::scheduling::parameters::Band;
+    use campanile_host_gpu::scheduling::parameters::Parameters;
+    use campanile_host_gpu::scheduling::parameters::Settings;
+    use campanile_protocol::handle::Handle;
+
+    use super::RunList;
+
+    fn at(microseconds: u64) -> Duration {
+        Duration::from_micros(microseconds)
+    }
+
+    fn with_two(bands: [Band; 2]) -> Vec<RunList> {
+        let lists = ALL.iter().map(|choice| {
+            let mut list = RunList::new(choice.make(), &Settings::default());
+            for (entry, band) in (0..).zip(bands) {
+                let parameters = Parameters { group: u64::from(entry), band, ..Parameters::default() };
+                list.add(entry, (entry, Handle(u64::from(entry) + 1)), parameters, at(0), at(0));
+            }
+            list
+        });
+        lists.collect()
+    }
+
+    #[test]
+    fn mcdm_10_of_tiny_and_long_buffers_the_tiny_ones_come_more_often() {
+        for mut list in with_two([Band::Normal; 2]) {
+            let costs = [at(10), at(4_000)];
+            let (mut used, mut count, mut now) = ([at(0); 2], [0_u32; 2], at(0));
+            list.list(0, true, now);
+            list.list(1, true, now);
+            while now < Duration::from_secs(2) {
+                let (_, _, entry) = list.next(now).unwrap();
+                list.submitted(entry, Some(entry), now);
+                let which = usize::try_from(entry).unwrap();
+                now += costs[which];
+                used[which] += costs[which];
+                count[which] += 1;
+                list.returned(entry, used[which], None, now);
+            }
+            if list.policy.name() == "fair" {
+                let share = used[0].as_secs_f64() / (used[0] + used[1]).as_secs_f64();
+                assert!((share - 0.5).abs() < 0.025, "{share}");
+            }
+            assert!(count[0] > 0 && count[1] > 0);
+        }
+    }
+
+    #[test]
+    fn mcdm_24_who_has_nothing_to_give_is_passed_over_and_still_runs_on() {
+        for mut list in with_two([Band::Normal; 2]) {
+            list.list(0, true, at(0));
+            let (_, _, first) = list.next(at(0)).unwrap();
+            list.submitted(first, Some(first), at(0));
+            list.list(first, false, at(0));
+            assert_eq!(list.next(at(1)), None);
+            assert_eq!(list.must_yield(at(1)), Err(None), "alone");
+            list.list(1, true, at(2));
+            assert_eq!(list.next(at(2)).unwrap().2, 1);
+            list.remove(0);
+            list.remove(1);
+            assert_eq!(list.next(at(3)), None);
+        }
+    }
+
+    #[test]
+    fn pre_05_more_urgent_work_has_the_running_buffer_make_room_and_less_urgent_has_not() {
+        for mut list in with_two([Band::Normal, Band::Realtime]) {
+            list.list(0, true, at(0));
+            let (_, _, entry) = list.next(at(0)).unwrap();
+            list.submitted(entry, Some(entry), at(0));
+            assert_eq!(list.must_yield(at(5)), Err(None));
+            list.list(1, true, at(10));
+            assert_eq!(list.must_yield(at(10)), Ok(()), "realtime does not wait (PRE-67)");
+            list.returned(0, at(10), None, at(10));
+            assert_eq!(list.next(at(10)).unwrap().2, 1);
+            list.submitted(1, Some(1), at(10));
+            list.list(0, true, at(20));
+            assert_eq!(list.must_yield(at(1_000_000)), Err(None), "the least urgent waits (PRE-05)");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_protocol::engine::scheduling::Urgency;
+use campanile_protocol::handshake::grant::Phase;
+
+use super::EngineId;
+use super::Operation;
+use super::Share;
+use super::Turns;
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+const A: EngineId = EngineId(1);
+const B: EngineId = EngineId(2);
+const C: EngineId = EngineId(3);
+const REALTIME: Urgency = Urgency { band: 3, level: 0 };
+
+struct World {
+    turns: Turns,
+    phases: BTreeMap<EngineId, Phase>,
+    urgencies: BTreeMap<EngineId, Urgency>,
+}
+
+impl World {
+    fn new(engines: &[(EngineId, NodeKind)]) -> Self {
+        let shared = |&(engine, node)| (engine, node, Share::default());
+        Self::with_shares(&engines.iter().map(shared).collect::<Vec<_>>())
+    }
+
+    fn with_shares(engines: &[(EngineId, NodeKind, Share)]) -> Self {
+        let mut turns = Turns::new(Choice::default(), Settings::DEFAULT_NORMAL_SHARE);
+        for &(engine, node, share) in engines {
+            turns.add(engine, EngineAddress::new(0, node), Some(TIMEOUT), share, Duration::ZERO);
+        }
+        Self {
+            turns,
+            phases: engines.iter().map(|&(engine, ..)| (engine, Phase::Idle)).collect(),
+            urgencies: engines.iter().map(|&(engine, ..)| (engine, Urgency { band: 1, level: 0 })).collect(),
+        }
+    }
+
+    fn set(&mut self, engine: EngineId, phase: Phase) {
+        self.phases.insert(engine, phase);
+    }
+
+    /// Decides, and carries out; all but what is said of contention.
+    fn decide_at(&mut self, now: Duration) -> (Vec<Operation>, Option<Duration>) {
+        let (phases, urgencies) = (self.phases.clone(), self.urgencies.clone());
+        let (mut operations, until) =
+            self.turns.decide(|engine| phases[&engine], |engine| urgencies[&engine], now);
+        operations.retain(|operation| !matches!(operation, Operation::Contend(..)));
+        for operation in &operations {
+            match *operation {
+                Operation::Give(engine) => self.set(engine, Phase::Granted),
+                Operation::Revoke(engine) => self.set(engine, Phase::Revoking),
+                Operation::Reclaim(engine) => self.set(engine, Phase::Idle),
+                Operation::Hung(_) | Operation::Contend(..) => {}
+            }
+        }
+        (operations, until)
+    }
+
+    fn decide(&mut self, now: u64) -> Vec<Operation> {
+        self.decide_at(Duration::from_millis(now)).0
+    }
+
+    /// Runs for `end`: whoever is asked to yield does so `late` later, and wants again. Time that each had.
+    fn run(&mut self, end: Duration, late: Duration) -> BTreeMap<EngineId, Duration> {
+        let mut now = Duration::ZERO;
+        let mut had: BTreeMap<EngineId, Duration> = BTreeMap::new();
+        let mut yields: Option<(EngineId, Duration)> = None;
+        while now < end {
+            if let Some((engine, _)) = yields.take_if(|(_, at)| *at <= now) {
+                self.set(engine, Phase::Want);
+            }
+            let (operations, until) = self.decide_at(now);
+            for operation in operations {
+                if let Operation::Revoke(engine) = operation {
+                    yields = Some((engine, now + late));
+                }
+            }
+            let next = until.into_iter().chain(yields.map(|(_, at)| at)).min().unwrap_or(end).min(end);
+            assert!(next > now, "a decision that leads to nothing but another at once");
+            let holds = |(_, phase): &(&EngineId, &Phase)| matches!(phase, Phase::Granted | Phase::Revoking);
+            if let Some((&engine, _)) = self.phases.iter().find(holds) {
+                *had.entry(engine).or_default() += next - now;
+            }
+            now = next;
+        }
+        had
+    }
+}
+
+fn share(had: &BTreeMap<EngineId, Duration>, engine: EngineId) -> f64 {
+    let all: Duration = had.values().sum();
+    had[&engine].as_secs_f64() / all.as_secs_f64()
+}
+
+#[test]
+fn a_sole_runner_keeps_the_grant() {
+    let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
+    world.set(A, Phase::Want);
+    assert_eq!(world.decide(0), [Operation::Give(A)]);
+    assert_eq!(world.decide(10_000), []);
+}
+
+#[test]
+fn the_next_is_granted_only_after_the_last_has_yielded() {
+    let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute), (C, NodeKind::Compute)]);
+    for engine in [A, B, C] {
+        world.set(engine, Phase::Want);
+    }
+    assert_eq!(world.decide(0), [Operation::Give(A)]);
+    assert_eq!(world.decide(100), [Operation::Revoke(A)]);
+    assert_eq!(world.decide(101), []);
+    world.set(A, Phase::Want);
+    assert_eq!(world.decide(102), [Operation::Give(B)], "who had nothing yet, although A wants again");
+    assert_eq!(world.decide(202), [Operation::Revoke(B)]);
+    world.set(B, Phase::Yielded);
+    assert_eq!(world.decide(203), [Operation::Give(C)]);
+}
+
+#[test]
+fn an_engine_that_sleeps_keeps_its_node_until_somebody_wants_it() {
+    let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
+    world.set(A, Phase::Want);
+    assert_eq!(world.decide(0), [Operation::Give(A)]);
+    world.set(A, Phase::Parked);
+    assert_eq!(world.decide(10_000), []);
+    world.set(A, Phase::Granted);
+    assert_eq!(world.decide(10_001), [], "awake again");
+    world.set(A, Phase::Parked);
+    world.set(B, Phase::Want);
+    assert_eq!(world.decide(10_002), [Operation::Reclaim(A)]);
+    assert_eq!(world.decide(10_002), [Operation::Give(B)]);
+    world.set(A, Phase::Want);
+    assert_eq!(world.decide(10_003), [], "B has had nothing yet");
+    assert_eq!(world.decide(10_103), [Operation::Revoke(B)]);
+}
+
+#[test]
+fn mcdm_19_nodes_do_not_wait_for_each_other() {
+    let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Copy)]);
+    world.set(A, Phase::Want);
+    world.set(B, Phase::Want);
+    assert_eq!(world.decide(0), [Operation::Give(A), Operation::Give(B)]);
+    assert_eq!(world.decide(1), []);
+}
+
+#[test]
+fn pre_02_an_engine_that_never_yields_was_asked_to_and_is_reported_once() {
+    let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
+    world.set(A, Phase::Want);
+    let _given = world.decide(0);
+    world.set(B, Phase::Want);
+    let _woken = world.decide(1);
+    assert_eq!(world.decide(100), [Operation::Revoke(A)]);
+    let limit = 100 + u64::try_from(TIMEOUT.as_millis()).unwrap();
+    assert_eq!(world.decide(limit - 1), []);
+    assert_eq!(world.decide(limit), [Operation::Hung(A)]);
+    assert_eq!(world.decide(limit + 1), []);
+    world.turns.remove(A);
+    world.phases.remove(&A);
+    assert_eq!(world.decide(limit + 2), [Operation::Give(B)]);
+}
+
+#[test]
+fn mcdm_09_equal_vgpus_share_a_node_by_time_however_late_one_yields() {
+    for late in [Duration::from_micros(1), Duration::from_micros(700), Duration::from_millis(4)] {
+        let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
+        world.set(A, Phase::Want);
+        world.set(B, Phase::Want);
+        let had = world.run(Duration::from_secs(1), late);
+        assert!((share(&had, A) - 0.5).abs() < 0.025, "{had:?}");
+    }
+}
+
+#[test]
+fn mcdm_11_weights_are_kept_by_asking_for_the_node_back() {
+    let heavy = Share { weight: 300, ..Share::default() };
+    let mut world =
+        World::with_shares(&[(A, NodeKind::Compute, heavy), (B, NodeKind::Compute, Share::default())]);
+    world.set(A, Phase::Want);
+    world.set(B, Phase::Want);
+    let had = world.run(Duration::from_secs(1), Duration::from_micros(200));
+    assert!((share(&had, A) - 0.75).abs() < 0.0375, "{had:?}");
+}
+
+#[test]
+fn a_capped_vgpu_gets_no_more_than_its_cap_even_alone() {
+    let capped = Share { cap: 250, ..Share::default() };
+    let mut world = World::with_shares(&[(A, NodeKind::Compute, capped)]);
+    world.set(A, Phase::Want);
+    let had = world.run(Duration::from_secs(4), Duration::from_micros(200));
+    let part = had[&A].as_secs_f64() / 4.0;
+    assert!((part - 0.25).abs() < 0.0125 + 0.025 / 4.0, "{part}");
+}
+
+#[test]
+fn pre_65_mcdm_12_realtime_work_is_waited_for_by_nobody_and_only_where_it_was_granted() {
+    let granted = Share { highest_band: Band::Realtime, ..Share::default() };
+    for (share, is_at_once) in [(granted, true), (Share::default(), false)] {
+        let mut world =
+            World::with_shares(&[(A, NodeKind::Compute, Share::default()), (B, NodeKind::Compute, share)]);
+        world.set(A, Phase::Want);
+        assert_eq!(world.decide(0), [Operation::Give(A)]);
+        world.urgencies.insert(B, REALTIME);
+        world.set(B, Phase::Want);
+        let at_once = world.decide(1) == [Operation::Revoke(A)];
+        assert_eq!(at_once, is_at_once);
+    }
+}
+
+#[test]
+fn pre_69_an_urgency_that_is_over_gives_the_node_back_to_its_turn() {
+    let granted = Share { highest_band: Band::Realtime, ..Share::default() };
+    let mut world =
+        World::with_shares(&[(A, NodeKind::Compute, Share::default()), (B, NodeKind::Compute, granted)]);
+    world.set(A, Phase::Want);
+    world.set(B, Phase::Want);
+    world.urgencies.insert(B, REALTIME);
+    assert_eq!(world.decide(0), [Operation::Give(B)]);
+    assert_eq!(world.decide(1_000), [], "realtime goes on");
+    world.urgencies.insert(B, Urgency { band: 1, level: 0 });
+    assert_eq!(world.decide(1_001), [Operation::Revoke(B)], "it has had its turn long ago");
+}

@@ -1,0 +1,86 @@
+//! `fair`: start-time fair queueing over engine time (MCDM-09, MCDM-10).
+//!
+//! Each member has a virtual time: the engine time that it had, over its weight. Of a tier, whoever is furthest behind
+//! comes next. Groups get no share of their own; their members do, so a process cannot be starved by another's number of
+//! contexts, nor gain from spreading its own.
+//!
+//! Debts and credits are bounded: who sleeps falls behind the clock by [`CREDIT`] at most, who could not be stopped
+//! gets ahead by [`DEBT`] at most.
+
+use std::time::Duration;
+
+use super::parameters::DEFAULT_WEIGHT;
+use super::parameters::MAX_WEIGHT;
+use super::rota::Rota;
+use super::rota::member::Member;
+use super::rota::member::Tier;
+use super::rota::order::Order;
+
+/// The policy.
+pub type Fair = Rota<VirtualTime>;
+
+/// What who sleeps saves up: engine time of its own that it may have at once.
+pub const CREDIT: Duration = Duration::from_millis(2);
+/// Most engine time that is held against somebody: longer than what an engine that cannot stop may take before it is
+/// reset is not forgiven.
+pub const DEBT: Duration = Duration::from_secs(2);
+
+/// Virtual nanoseconds in a nanosecond at the weight 1.
+const SCALE: i128 = MAX_WEIGHT as i128;
+
+/// Keys are virtual times: nanoseconds × [`SCALE`] / weight.
+#[derive(Debug)]
+pub struct VirtualTime {
+    clocks: [i128; Tier::COUNT],
+}
+
+impl Default for VirtualTime {
+    fn default() -> Self {
+        Self { clocks: [0; Tier::COUNT] }
+    }
+}
+
+fn virtual_time(time: u128, weight: u32) -> i128 {
+    i128::try_from(time).unwrap_or(i128::MAX).saturating_mul(SCALE) / i128::from(weight.max(1))
+}
+
+impl Order for VirtualTime {
+    const NAME: &'static str = "fair";
+    const NORMAL_SHARE: bool = true;
+
+    fn clock(&self, tier: Tier) -> i128 {
+        self.clocks[tier.place()]
+    }
+
+    fn first_is(&mut self, tier: Tier, key: i128) {
+        let clock = &mut self.clocks[tier.place()];
+        *clock = key.max(*clock);
+    }
+
+    fn floor(&self, tier: Tier) -> i128 {
+        self.clock(tier).saturating_sub(virtual_time(CREDIT.as_nanos(), DEFAULT_WEIGHT))
+    }
+
+    fn enters(&mut self, member: &mut Member) -> i128 {
+        let credit = virtual_time(CREDIT.as_nanos(), member.weight);
+        member.key.max(self.clock(member.tier).saturating_sub(credit))
+    }
+
+    fn ran(&mut self, member: &mut Member, key: i128, time: u64) -> i128 {
+        key.saturating_add(virtual_time(u128::from(time), member.weight).max(1))
+    }
+
+    fn bound(&self, member: &Member, key: i128) -> i128 {
+        let debt = virtual_time(DEBT.as_nanos(), member.weight);
+        key.min(self.clock(member.tier).saturating_add(debt))
+    }
+
+    fn passes_in(&self, member: &Member, key: i128, other: i128) -> u64 {
+        if other < key {
+            return 0;
+        }
+        let ahead = other.saturating_sub(key).saturating_add(1);
+        let time = ahead.saturating_mul(i128::from(member.weight)) / SCALE;
+        u64::try_from(time).unwrap_or(u64::MAX).saturating_add(1)
+    }
+}

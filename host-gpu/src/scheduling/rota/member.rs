@@ -1,0 +1,137 @@
+//! One entity, as a policy knows it.
+
+use std::time::Duration;
+
+use super::bucket::Bucket;
+use crate::scheduling::parameters::Band;
+use crate::scheduling::parameters::MAX_LEVEL;
+use crate::scheduling::parameters::MAX_PRIORITY;
+use crate::scheduling::parameters::MAX_WEIGHT;
+use crate::scheduling::parameters::Parameters;
+use crate::scheduling::parameters::WHOLE_ENGINE;
+
+/// Shortest quantum: a shorter one would be spent on switching.
+pub const SHORTEST_QUANTUM: u64 = 100_000;
+/// Longest quantum and grace period.
+pub const LONGEST: u64 = 10_000_000_000;
+
+/// A time as nanoseconds; what does not fit (584 years) is as long as fits.
+pub fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A quantum in nanoseconds, within bounds.
+pub fn quantum(time: Duration) -> u64 {
+    nanoseconds(time).clamp(SHORTEST_QUANTUM, LONGEST)
+}
+
+/// A grace period in nanoseconds, within bounds.
+pub fn grace(time: Duration) -> u64 {
+    nanoseconds(time).min(LONGEST)
+}
+
+/// Place of a tier: idle, normal, focus, realtime by level. Higher comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tier(u8);
+
+impl Tier {
+    /// How many there are.
+    pub const COUNT: usize = Band::Realtime as usize + MAX_LEVEL as usize + 1;
+    /// That of [`Band::Normal`].
+    pub const NORMAL: Self = Self(Band::Normal as u8);
+    /// That of [`Band::Focus`].
+    pub const FOCUS: Self = Self(Band::Focus as u8);
+
+    /// That of a band, and of a level in it (PRE-63).
+    pub fn of(band: Band, level: u8) -> Self {
+        let level = if band == Band::Realtime { level.min(MAX_LEVEL) } else { 0 };
+        Self(band as u8 + level)
+    }
+
+    /// By its place.
+    pub fn at(place: usize) -> Option<Self> {
+        u8::try_from(place).ok().filter(|_| place < Self::COUNT).map(Self)
+    }
+
+    /// Its place, below [`Self::COUNT`].
+    pub fn place(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Its band.
+    pub fn band(self) -> Band {
+        Band::from_number(u32::from(self.0)).unwrap_or(Band::Realtime)
+    }
+}
+
+/// Where a member stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// No work.
+    Asleep,
+    /// Work, and in line.
+    InLine,
+    /// Work, but at its cap until then (nanoseconds).
+    Resting(u64),
+}
+
+/// An entity. Times are nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Member {
+    /// Its group.
+    pub group: u64,
+    /// Its tier.
+    pub tier: Tier,
+    /// In-process priority.
+    pub priority: i8,
+    /// Weight, 1 to [`MAX_WEIGHT`].
+    pub weight: u32,
+    /// Cap, 1 to [`WHOLE_ENGINE`].
+    pub cap: u32,
+    /// How long it runs on while others of its group wait.
+    pub quantum: u64,
+    /// Grace that it leaves who runs with the same standing.
+    pub grace_same: u64,
+    /// The same with a lower standing.
+    pub grace_lower: u64,
+    /// Its key; in line, that in its queue of the line.
+    pub key: i128,
+    /// The keys that it left with in tiers of other bands, by band: who comes back owes what it owed.
+    pub past: [Option<(Tier, i128)>; Band::ALL.len()],
+    /// Engine time since its key last went a whole quantum on; for orders that count quanta.
+    pub spent: u64,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Since when it has been in line, if it is.
+    pub since: u64,
+    /// Its cap's bucket.
+    pub bucket: Option<Bucket>,
+}
+
+impl Member {
+    /// Asleep, at `now`; parameters are brought into their ranges.
+    pub fn new(parameters: &Parameters, now: u64) -> Self {
+        let cap = parameters.cap.clamp(1, WHOLE_ENGINE);
+        Self {
+            group: parameters.group,
+            tier: Tier::of(parameters.band, parameters.level),
+            priority: parameters.priority.clamp(-MAX_PRIORITY, MAX_PRIORITY),
+            weight: parameters.weight.clamp(1, MAX_WEIGHT),
+            cap,
+            quantum: quantum(parameters.quantum),
+            grace_same: grace(parameters.grace_same),
+            grace_lower: grace(parameters.grace_lower),
+            key: 0,
+            past: [None; Band::ALL.len()],
+            spent: 0,
+            standing: Standing::Asleep,
+            since: now,
+            bucket: Bucket::new(cap, now),
+        }
+    }
+
+    /// Whether it has work, and may run.
+    pub fn in_line(&self) -> bool {
+        self.standing == Standing::InLine
+    }
+}

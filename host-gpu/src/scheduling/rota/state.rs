@@ -1,0 +1,357 @@
+//! What happens to members, apart from decisions.
+
+use std::collections::BTreeSet;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::bucket::Bucket;
+use super::line::Line;
+use super::line::Place;
+use super::member::Member;
+use super::member::Standing;
+use super::member::Tier;
+use super::member::nanoseconds;
+use super::order::Order;
+use super::share::NormalShare;
+use crate::scheduling::parameters::Band;
+use crate::scheduling::parameters::Parameters;
+use crate::scheduling::parameters::Settings;
+use crate::scheduling::policy::Current;
+use crate::scheduling::policy::Decision;
+use crate::scheduling::policy::EntityId;
+use crate::scheduling::policy::Policy;
+
+/// What a group had, and left owing. Kept while it has members, and while something is owed.
+#[derive(Debug, Default)]
+struct Account {
+    members: usize,
+    /// Nanoseconds, by band (PRE-71).
+    used: [u64; Band::ALL.len()],
+}
+
+/// A group's run of the engine, through any of its members.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stint {
+    pub(super) group: u64,
+    pub(super) since: u64,
+}
+
+/// A policy made of an [`Order`].
+#[derive(Debug)]
+pub struct Rota<O> {
+    pub(super) order: O,
+    pub(super) line: Line,
+    pub(super) share: NormalShare,
+    pub(super) settings: Settings,
+    pub(super) stint: Option<Stint>,
+    /// Whom the last decision gave the engine, until it has it: who stops meanwhile does not change that.
+    pub(super) chosen: Option<EntityId>,
+    /// Nanoseconds; never goes back.
+    pub(super) now: u64,
+    /// Who is at its cap, by when that ends.
+    pub(super) resting: BTreeSet<(u64, EntityId)>,
+    pub(super) members: HashMap<EntityId, Member>,
+    accounts: HashMap<u64, Account>,
+    /// What removed members owed: a group's next members begin with it, until the tier's clock has paid it.
+    debts: HashMap<(Tier, u64), i128>,
+    debts_by_key: BTreeSet<(Tier, i128, u64)>,
+}
+
+/// Most debts of removed members that are remembered.
+const MOST_DEBTS: usize = 4096;
+
+impl<O: Order> Default for Rota<O> {
+    fn default() -> Self {
+        let mut rota = Self {
+            order: O::default(),
+            line: Line::default(),
+            share: NormalShare::none(),
+            settings: Settings::default(),
+            stint: None,
+            chosen: None,
+            now: 0,
+            resting: BTreeSet::new(),
+            members: HashMap::new(),
+            accounts: HashMap::new(),
+            debts: HashMap::new(),
+            debts_by_key: BTreeSet::new(),
+        };
+        rota.set_bands(&Settings::default());
+        rota
+    }
+}
+
+pub(super) fn place(member: &Member) -> Place {
+    Place { tier: member.tier, group: member.group, priority: member.priority }
+}
+
+impl<O: Order> Rota<O> {
+    pub(super) fn pass_time(&mut self, now: Duration) {
+        self.now = self.now.max(nanoseconds(now));
+    }
+
+    /// Lets those back into line whose rest is over.
+    pub(super) fn end_rests(&mut self) {
+        while let Some(&(until, entity)) = self.resting.first() {
+            if until > self.now || until == u64::MAX {
+                break;
+            }
+            self.resting.pop_first();
+            let Some(mut member) = self.members.get(&entity).copied() else { continue };
+            self.enter(entity, &mut member);
+            self.members.insert(entity, member);
+        }
+    }
+
+    /// Puts somebody with work into line, or to rest if it is at its cap.
+    fn enter(&mut self, entity: EntityId, member: &mut Member) {
+        if let Some(bucket) = &mut member.bucket {
+            bucket.fill(self.now);
+            if bucket.is_empty() {
+                let until = bucket.filled_at().max(self.now.saturating_add(1));
+                member.standing = Standing::Resting(until);
+                self.resting.insert((until, entity));
+                return;
+            }
+        }
+        let key = self.order.enters(member);
+        member.standing = Standing::InLine;
+        member.since = self.now;
+        member.key = self.line.insert(place(member), entity, key, self.now);
+        self.first_changed(member.tier);
+    }
+
+    /// Takes somebody out of line or rest; its key is then its own.
+    fn leave(&mut self, entity: EntityId, member: &mut Member) {
+        match member.standing {
+            Standing::Asleep => {}
+            Standing::Resting(until) => {
+                self.resting.remove(&(until, entity));
+            }
+            Standing::InLine => {
+                let floor = self.order.floor(member.tier);
+                member.key = self.line.remove(place(member), entity, member.key, floor);
+                self.first_changed(member.tier);
+                if member.tier == Tier::NORMAL && !self.line.has(Tier::NORMAL) {
+                    self.share.normal_sleeps();
+                }
+            }
+        }
+        member.standing = Standing::Asleep;
+    }
+
+    fn first_changed(&mut self, tier: Tier) {
+        if let Some(first) = self.line.first(tier) {
+            self.order.first_is(tier, first.key);
+        }
+    }
+
+    /// What somebody had, and owes, goes with it when it is scheduled otherwise.
+    fn carry(&mut self, new: &mut Member, old: &Member) {
+        let ahead = old.key.saturating_sub(self.order.clock(old.tier));
+        if new.group != old.group {
+            self.join(new, ahead);
+            self.part(old, false);
+            return;
+        }
+        new.past = old.past;
+        if new.tier == old.tier {
+            new.key = self.order.bound(new, old.key);
+            return;
+        }
+        new.past[old.tier.band() as usize] = Some((old.tier, old.key));
+        let past = new.past[new.tier.band() as usize].take();
+        new.key = match past {
+            Some((tier, key)) if tier == new.tier => self.order.bound(new, key),
+            _ if new.tier.band() == old.tier.band() => self.start(new, ahead),
+            _ => self.start(new, 0),
+        };
+    }
+
+    /// The key that somebody begins with in its tier: that of the clock, or what its group owes.
+    fn start(&mut self, member: &Member, ahead: i128) -> i128 {
+        let clock = self.order.clock(member.tier);
+        self.forget_paid(member.tier, clock);
+        let owed = self.debts.get(&(member.tier, member.group)).copied().unwrap_or(clock);
+        self.order.bound(member, clock.saturating_add(ahead).max(owed))
+    }
+
+    /// Somebody comes to a group.
+    fn join(&mut self, member: &mut Member, ahead: i128) {
+        member.key = self.start(member, ahead);
+        self.accounts.entry(member.group).or_default().members += 1;
+    }
+
+    /// Somebody leaves its group.
+    fn part(&mut self, member: &Member, leaves_debts: bool) {
+        if leaves_debts {
+            let keys = member.past.iter().flatten().copied().chain([(member.tier, member.key)]);
+            for (tier, key) in keys {
+                self.leave_debt(tier, member.group, key);
+            }
+        }
+        if let Some(account) = self.accounts.get_mut(&member.group) {
+            account.members -= 1;
+            if account.members == 0 {
+                self.accounts.remove(&member.group);
+            }
+        }
+    }
+
+    fn leave_debt(&mut self, tier: Tier, group: u64, key: i128) {
+        let clock = self.order.clock(tier);
+        self.forget_paid(tier, clock);
+        let known = self.debts.get(&(tier, group)).copied();
+        if key <= known.unwrap_or(clock) {
+            return;
+        }
+        if let Some(known) = known {
+            self.debts_by_key.remove(&(tier, known, group));
+        }
+        self.debts.insert((tier, group), key);
+        self.debts_by_key.insert((tier, key, group));
+        if self.debts.len() > MOST_DEBTS
+            && let Some((tier, _, group)) = self.debts_by_key.pop_first()
+        {
+            self.debts.remove(&(tier, group));
+        }
+    }
+
+    fn forget_paid(&mut self, tier: Tier, clock: i128) {
+        loop {
+            let paid =
+                self.debts_by_key.range((tier, i128::MIN, 0)..=(tier, clock, u64::MAX)).next().copied();
+            let Some(paid) = paid else { break };
+            self.debts_by_key.remove(&paid);
+            self.debts.remove(&(tier, paid.2));
+        }
+    }
+
+    fn account_bands(&mut self, band: Band, time: u64) {
+        match band {
+            Band::Focus if self.line.has(Tier::NORMAL) => self.share.focus_ran(time),
+            Band::Normal => self.share.normal_ran(time, self.line.has(Tier::FOCUS)),
+            _ => {}
+        }
+    }
+}
+
+impl<O: Order> Policy for Rota<O> {
+    fn name(&self) -> &'static str {
+        O::NAME
+    }
+
+    fn set_bands(&mut self, settings: &Settings) {
+        self.settings = *settings;
+        if O::NORMAL_SHARE {
+            self.share.set(settings);
+        }
+    }
+
+    fn add(&mut self, entity: EntityId, parameters: Parameters, now: Duration) {
+        self.pass_time(now);
+        if self.members.contains_key(&entity) {
+            self.change(entity, parameters, now);
+            return;
+        }
+        let mut member = Member::new(&parameters, self.now);
+        self.join(&mut member, 0);
+        self.members.insert(entity, member);
+    }
+
+    fn change(&mut self, entity: EntityId, parameters: Parameters, now: Duration) {
+        self.pass_time(now);
+        let Some(mut old) = self.members.get(&entity).copied() else { return };
+        let had_work = old.standing != Standing::Asleep;
+        let since = old.since;
+        self.leave(entity, &mut old);
+        let mut new = Member::new(&parameters, self.now);
+        new.spent = old.spent;
+        if new.cap == old.cap {
+            new.bucket = old.bucket;
+        } else if let (Some(bucket), Some(older)) = (new.bucket, old.bucket) {
+            new.bucket = Some(Bucket::inherit(bucket, &older));
+        }
+        self.carry(&mut new, &old);
+        if had_work {
+            self.enter(entity, &mut new);
+            if (new.tier, new.group, new.priority) == (old.tier, old.group, old.priority) {
+                new.since = since;
+            }
+        }
+        self.members.insert(entity, new);
+    }
+
+    fn remove(&mut self, entity: EntityId) {
+        let Some(mut member) = self.members.remove(&entity) else { return };
+        self.leave(entity, &mut member);
+        self.part(&member, true);
+    }
+
+    fn wake(&mut self, entity: EntityId, now: Duration) {
+        self.pass_time(now);
+        let Some(mut member) = self.members.get(&entity).copied() else { return };
+        if member.standing == Standing::Asleep {
+            self.enter(entity, &mut member);
+            self.members.insert(entity, member);
+        }
+    }
+
+    fn sleep(&mut self, entity: EntityId, now: Duration) {
+        self.pass_time(now);
+        let Some(mut member) = self.members.get(&entity).copied() else { return };
+        if member.standing != Standing::Asleep {
+            self.leave(entity, &mut member);
+            self.members.insert(entity, member);
+        }
+    }
+
+    fn charge(&mut self, entity: EntityId, time: Duration, now: Duration) {
+        self.pass_time(now);
+        let time = nanoseconds(time);
+        let Some(mut member) = self.members.get(&entity).copied() else { return };
+        if time == 0 {
+            return;
+        }
+        self.chosen = self.chosen.filter(|chosen| *chosen != entity);
+        self.account_bands(member.tier.band(), time);
+        if let Some(account) = self.accounts.get_mut(&member.group) {
+            let used = &mut account.used[member.tier.band() as usize];
+            *used = used.saturating_add(time);
+        }
+        if member.in_line() {
+            let key = self.line.key(place(&member), member.key);
+            let key = self.order.ran(&mut member, key, time);
+            member.key = self.line.replace(place(&member), entity, member.key, key);
+            self.first_changed(member.tier);
+            let bound = self.order.bound(&member, key);
+            if bound != key {
+                member.key = self.line.replace(place(&member), entity, member.key, bound);
+                self.first_changed(member.tier);
+            }
+        } else {
+            let old = member.key;
+            let key = self.order.ran(&mut member, old, time);
+            member.key = self.order.bound(&member, key);
+        }
+        if let Some(bucket) = &mut member.bucket {
+            bucket.spend(time, self.now);
+            if bucket.is_empty() && member.standing != Standing::Asleep {
+                self.leave(entity, &mut member);
+                self.enter(entity, &mut member);
+            }
+        }
+        self.members.insert(entity, member);
+    }
+
+    fn decide(&mut self, current: Option<Current>, now: Duration) -> Decision {
+        self.pass_time(now);
+        self.end_rests();
+        self.choose(current)
+    }
+
+    fn used(&self, group: u64, band: Band) -> Duration {
+        let used = self.accounts.get(&group).map_or(0, |account| account.used[band as usize]);
+        Duration::from_nanos(used)
+    }
+}

@@ -1,0 +1,156 @@
+//! What holds after any sequence of reports, sensible or not.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use campanile_host_gpu::scheduling::choice::ALL;
+use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_host_gpu::scheduling::parameters::BandSettings;
+use campanile_host_gpu::scheduling::parameters::Parameters;
+use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_host_gpu::scheduling::policy::Current;
+use campanile_host_gpu::scheduling::policy::EntityId;
+use proptest::prelude::Strategy;
+use proptest::prelude::any;
+use proptest::prop_oneof;
+use proptest::proptest;
+
+#[derive(Debug, Clone, Copy)]
+enum Report {
+    Add(u64, Parameters),
+    Change(u64, Parameters),
+    Remove(u64),
+    Wake(u64),
+    Sleep(u64),
+    Charge(u64, Duration),
+    Bands(Settings),
+    Time(Duration),
+}
+
+fn duration() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        6 => (0..5_000u64).prop_map(Duration::from_micros),
+        1 => (0..2_000u64).prop_map(Duration::from_millis),
+        1 => any::<u64>().prop_map(Duration::from_nanos),
+        1 => any::<Duration>(),
+    ]
+}
+
+fn parameters() -> impl Strategy<Value = Parameters> {
+    let standing =
+        (0..3u64, 0..4u32, any::<u8>(), any::<i8>(), any::<u32>(), prop_oneof![0..1200u32, 1000..1001u32]);
+    (standing, duration(), duration(), duration()).prop_map(|(standing, quantum, grace_same, grace_lower)| {
+        let (group, band, level, priority, weight, cap) = standing;
+        let band = Band::from_number(band).unwrap_or(Band::Idle);
+        Parameters { group, band, level: level % 40, priority, weight, cap, quantum, grace_same, grace_lower }
+    })
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    (duration(), duration(), duration(), 0..120u32).prop_map(
+        |(grace, process_quantum, process_grace, normal_share)| Settings {
+            bands: [BandSettings { grace, process_quantum, process_grace }; 4],
+            normal_share,
+        },
+    )
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    let entity = || 0..8u64;
+    prop_oneof![
+        2 => (entity(), parameters()).prop_map(|(entity, parameters)| Report::Add(entity, parameters)),
+        1 => (entity(), parameters()).prop_map(|(entity, parameters)| Report::Change(entity, parameters)),
+        1 => entity().prop_map(Report::Remove),
+        4 => entity().prop_map(Report::Wake),
+        2 => entity().prop_map(Report::Sleep),
+        4 => (entity(), duration()).prop_map(|(entity, time)| Report::Charge(entity, time)),
+        1 => settings().prop_map(Report::Bands),
+        4 => duration().prop_map(Report::Time),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_reports_are_survived_and_only_who_has_work_is_chosen(reports in proptest::collection::vec(report(), 0..120)) {
+        for choice in ALL {
+            let mut policy = choice.make();
+            let mut awake: BTreeMap<u64, (bool, Parameters)> = BTreeMap::new();
+            let mut now = Duration::ZERO;
+            let mut current: Option<Current> = None;
+            for &report in &reports {
+                match report {
+                    Report::Add(entity, parameters) => {
+                        policy.add(EntityId(entity), parameters, now);
+                        awake.entry(entity).or_insert((false, parameters)).1 = parameters;
+                    }
+                    Report::Change(entity, parameters) => {
+                        policy.change(EntityId(entity), parameters, now);
+                        if let Some(known) = awake.get_mut(&entity) {
+                            known.1 = parameters;
+                        }
+                    }
+                    Report::Remove(entity) => {
+                        policy.remove(EntityId(entity));
+                        awake.remove(&entity);
+                    }
+                    Report::Wake(entity) => {
+                        policy.wake(EntityId(entity), now);
+                        if let Some(known) = awake.get_mut(&entity) {
+                            known.0 = true;
+                        }
+                    }
+                    Report::Sleep(entity) => {
+                        policy.sleep(EntityId(entity), now);
+                        if let Some(known) = awake.get_mut(&entity) {
+                            known.0 = false;
+                        }
+                    }
+                    Report::Charge(entity, time) => policy.charge(EntityId(entity), time, now),
+                    Report::Bands(settings) => policy.set_bands(&settings),
+                    Report::Time(time) => now = now.saturating_add(time),
+                }
+                let decision = policy.decide(current, now);
+                assert_eq!(decision, policy.decide(current, now), "{choice}: it changes its mind");
+                assert!(decision.until.is_none_or(|until| until > now), "{choice}: {decision:?} at {now:?}");
+                match decision.next {
+                    Some(EntityId(entity)) => assert!(awake.get(&entity).is_some_and(|known| known.0), "{choice}"),
+                    None => {
+                        let idle = awake.values().all(|(work, parameters)| !work || parameters.cap < 1000);
+                        assert!(idle, "{choice}: the engine idles though there is work");
+                    }
+                }
+                let since = |entity| match current {
+                    Some(current) if current.entity == entity => current.since,
+                    _ => now,
+                };
+                current = decision.next.map(|entity| Current { entity, since: since(entity) });
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_but_the_highest_priority_of_a_group_is_chosen_afresh(
+        each in proptest::collection::vec((0..3u64, -7..=7i8, 1..4u32, 0..4u8), 1..20),
+    ) {
+        for choice in ALL {
+            let mut policy = choice.make();
+            policy.set_bands(&Settings { normal_share: 0, ..Settings::default() });
+            let mut left = Vec::new();
+            for (entity, &(group, priority, band, level)) in (0..).zip(&each) {
+                let band = Band::from_number(band).unwrap_or(Band::Idle);
+                policy.add(EntityId(entity), Parameters { group, priority, band, level, ..Parameters::default() }, Duration::ZERO);
+                policy.wake(EntityId(entity), Duration::ZERO);
+                let level = if band == Band::Realtime { level } else { 0 };
+                left.push((entity, group, (band, level), priority));
+            }
+            while let Some(EntityId(chosen)) = policy.decide(None, Duration::ZERO).next {
+                let at = left.iter().position(|known| known.0 == chosen).unwrap_or_else(|| panic!("{chosen} sleeps"));
+                let (_, group, tier, priority) = left.remove(at);
+                assert!(left.iter().all(|other| other.2 <= tier));
+                assert!(left.iter().all(|other| (other.1, other.2) != (group, tier) || other.3 <= priority));
+                policy.sleep(EntityId(chosen), Duration::ZERO);
+            }
+            assert!(left.is_empty());
+        }
+    }
+}
