@@ -319,6 +319,8 @@ pub enum Figure {
     RoundTrips,
     /// How long an innocent process waits when another hangs the GPU.
     Tdr,
+    /// What it costs that dispatches are cut into slices, in each profile.
+    Slicing,
 }
 
 /// `campanile bench`.

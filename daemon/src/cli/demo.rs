@@ -12,6 +12,7 @@ use super::args::BenchArguments;
 use super::args::EngineArguments;
 use super::args::Figure;
 use super::args::MeasureArguments;
+use super::args::Profile;
 use super::doorbells::parse_models;
 use crate::measure::daemon::DaemonProcess;
 use crate::measure::doorbells;
@@ -21,6 +22,7 @@ use crate::measure::figures::Figures;
 use crate::measure::recovery;
 use crate::measure::round_trips;
 use crate::measure::round_trips::Effort;
+use crate::measure::slicing;
 use crate::recovery::policy::DebugMode;
 
 /// What the demo did, for `--json`.
@@ -140,6 +142,23 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             let daemon = DaemonProcess::start(&engine.to_arguments())?;
             let hangs = if measure.quick { 10 } else { 100 };
             show(&recovery::measure(&daemon.socket(), hangs, engine.tdr_timeout)?, measure.json)
+        }
+        Figure::Slicing => {
+            let profiles = [Profile::Default, Profile::Latency].map(|profile| {
+                let sliced = EngineArguments { profile, ..measure.engine.clone() };
+                slicing::Settings {
+                    profile: profile.to_string(),
+                    slice: sliced.slice(),
+                    sliced: sliced.to_arguments(),
+                    whole: EngineArguments { slice: Some(0), ..sliced }.to_arguments(),
+                }
+            });
+            let effort = if measure.quick {
+                slicing::Effort { rounds: 4, pairs: 3, short: 40 }
+            } else {
+                slicing::Effort { rounds: 10, pairs: 5, short: 200 }
+            };
+            show(&slicing::measure(&profiles, effort)?, measure.json)
         }
     }
 }

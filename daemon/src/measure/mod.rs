@@ -13,3 +13,4 @@ pub mod figures;
 pub mod peer;
 pub mod recovery;
 pub mod round_trips;
+pub mod slicing;

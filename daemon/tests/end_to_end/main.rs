@@ -13,6 +13,7 @@ mod processes;
 mod raw;
 mod raw_queue;
 mod ring_shapes;
+mod slices;
 mod spy;
 mod support;
 mod tdr;

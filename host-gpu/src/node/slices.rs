@@ -95,11 +95,11 @@ mod tests {
             limit in any::<u64>(),
         ) {
             let Some(slice) = next(grid, done, limit) else {
-                return Ok(prop_assert!(count(grid).is_none_or(|total| done >= total)));
+                prop_assert!(count(grid).is_none_or(|total| done >= total));
+                return Ok(());
             };
-            for side in 0..3 {
-                prop_assert!(slice.groups[side] >= 1);
-                prop_assert!(slice.base[side].checked_add(slice.groups[side]).unwrap() <= grid[side]);
+            for ((base, groups), side) in slice.base.into_iter().zip(slice.groups).zip(grid) {
+                prop_assert!(groups >= 1 && base.checked_add(groups).unwrap() <= side);
             }
             prop_assert!(slice.count() <= limit.max(1));
         }

@@ -2,7 +2,10 @@
 
 mod bench;
 mod flight;
+mod grid;
 mod kernels;
 mod limits;
 mod memory;
 mod results;
+mod scene;
+mod slices;

@@ -1,0 +1,162 @@
+//! Long dispatches, which make room between two slices.
+
+use std::fs;
+use std::sync::atomic::Ordering;
+
+use campanile_guest_driver::buffer::Buffer;
+use campanile_guest_driver::commands::CommandBuffer;
+use campanile_guest_driver::device::Device;
+use campanile_guest_driver::kernel::Kernel;
+use campanile_guest_driver::kernel::KernelSource;
+use campanile_guest_driver::node::Node;
+use campanile_guest_driver::user_queue::QueueOptions;
+
+use crate::operator::Operated;
+use crate::processes::engines;
+use crate::support::Daemon;
+use crate::support::NEVER;
+use crate::support::until;
+
+/// A group takes a while, and counts itself: in the first word all of them, behind that each for itself.
+const COUNT: &str = "
+    struct Counts { started: atomic<u32>, unused: u32, groups: array<atomic<u32>> }
+    var<immediate> turns: u32;
+    @group(0) @binding(0) var<storage, read_write> counts: Counts;
+    @compute @workgroup_size(1) fn main(
+        @builtin(workgroup_id) group: vec3<u32>,
+        @builtin(num_workgroups) groups: vec3<u32>,
+    ) {
+        atomicAdd(&counts.started, 1u);
+        var x = group.x;
+        for (var i = 0u; i < turns; i++) { x = (x * 1664525u + 1013904223u) ^ (x >> 7u); }
+        // Never so; the loop must not be dropped.
+        if x == 0xffffffffu && turns == 0u { atomicAdd(&counts.started, x); }
+        let at = (group.z * groups.y + group.y) * groups.x + group.x;
+        atomicAdd(&counts.groups[at], 1u + groups.x);
+    }";
+
+const GRID: [u32; 3] = [50, 30, 2];
+const GROUPS: u32 = 3000;
+/// About 0.5 ms of a CPU.
+const LONG: [u8; 4] = 130_000_u32.to_le_bytes();
+const BYTES: u64 = 16 * 1024;
+
+struct Long {
+    kernel: Kernel,
+    counts: Buffer,
+    grid: Buffer,
+}
+
+impl Long {
+    fn new(device: &Device) -> Self {
+        let kernel = device.create_kernel(&KernelSource::wgsl(COUNT)).unwrap();
+        let (counts, grid) = (device.create_buffer(BYTES).unwrap(), device.create_buffer(4096).unwrap());
+        Self { kernel, counts, grid }
+    }
+
+    fn commands(&self, is_indirect: bool) -> CommandBuffer {
+        self.counts.write(0, &vec![0; usize::try_from(BYTES).unwrap()]).unwrap();
+        self.grid.write(0, &GRID.map(u32::to_le_bytes).concat()).unwrap();
+        let mut commands = CommandBuffer::new();
+        let bindings = [self.counts.binding(0)];
+        if is_indirect {
+            commands.dispatch_indirect(&self.kernel, self.grid.va(), &bindings, &LONG).unwrap();
+        } else {
+            commands.dispatch(&self.kernel, GRID, &bindings, &LONG).unwrap();
+        }
+        commands
+    }
+
+    fn started(&self) -> u64 {
+        self.counts.memory().word(0).unwrap().load(Ordering::Acquire) & 0xffff_ffff
+    }
+
+    fn check(&self) {
+        assert_eq!(self.started(), u64::from(GROUPS));
+        let mut bytes = vec![0; usize::try_from(GROUPS).unwrap() * 4];
+        self.counts.read(8, &mut bytes).unwrap();
+        for (group, count) in bytes.chunks_exact(4).enumerate() {
+            assert_eq!(count, (1 + GRID[0]).to_le_bytes(), "group {group} ran once, and knew the grid");
+        }
+    }
+}
+
+#[test]
+fn pre_25_mcdm_27_mcdm_32_a_long_dispatch_makes_room_for_another_vgpu_and_loses_nothing() {
+    let daemon = Daemon::with_vgpus(2, &["--tdr-timeout", "1000"]);
+    let (patient, urgent) = (daemon.vm(0), daemon.vm(1));
+    let patient = Device::open(patient.open("patient").unwrap()).unwrap();
+    let urgent = Device::open(urgent.open("urgent").unwrap()).unwrap();
+    let long = Long::new(&patient);
+    let context = patient.create_context(Node::Compute).unwrap();
+    let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
+    let short = urgent.create_kernel(&KernelSource::wgsl(COUNT)).unwrap();
+    let counts = urgent.create_buffer(4096).unwrap();
+    let mut its_queue = urgent.create_context(Node::Compute).unwrap().create_kernel_queue().unwrap();
+    let mut commands = CommandBuffer::new();
+    commands.dispatch(&short, [1; 3], &[counts.binding(0)], &[0; 4]).unwrap();
+
+    let point = queue.submit(&long.commands(false)).unwrap();
+    until("the long dispatch", || long.started() > 0);
+    for round in 0..5 {
+        let ticket = its_queue.submit(&commands).unwrap();
+        its_queue.wait(ticket, Some(NEVER)).unwrap();
+        assert!(long.started() < u64::from(GROUPS), "round {round} came after all of the other's work");
+    }
+    // Longer than the timeout under contention: it makes progress.
+    point.wait(Some(NEVER)).unwrap();
+    long.check();
+}
+
+#[test]
+fn pre_40_mcdm_31_a_dispatch_put_aside_in_the_middle_goes_on_in_another_process() {
+    let operated = Operated::with(1, &[]);
+    let vm = operated.daemon.vm(0);
+    let device = Device::open(vm.open("test").unwrap()).unwrap();
+    let long = Long::new(&device);
+    let context = device.create_context(Node::Compute).unwrap();
+    let mut user = context.create_user_queue(&QueueOptions::default()).unwrap();
+    let mut ordinary = context.create_kernel_queue().unwrap();
+    for is_indirect in [false, true] {
+        for through_doorbell in [true, false] {
+            let commands = long.commands(is_indirect);
+            let (point, ticket) = if through_doorbell {
+                (Some(user.submit(&commands).unwrap()), None)
+            } else {
+                (None, Some(ordinary.submit(&commands).unwrap()))
+            };
+            until("the dispatch", || long.started() > 0);
+            operated.ask(&["power", "--vgpu", "v0", "d3"]);
+            assert!(engines(&operated.daemon).is_empty());
+            let done = long.started();
+            assert!(done > 0 && done < u64::from(GROUPS), "{done} groups before D3");
+            // Read once, and not again.
+            long.grid.write(0, &[0xff; 12]).unwrap();
+            operated.ask(&["power", "--vgpu", "v0", "d0"]);
+            if let Some(point) = point {
+                point.wait(Some(NEVER)).unwrap();
+            }
+            if let Some(ticket) = ticket {
+                ordinary.wait(ticket, Some(NEVER)).unwrap();
+            }
+            long.check();
+        }
+    }
+}
+
+#[test]
+fn engines_of_the_latency_profile_have_a_driver_without_threads_and_compute_the_same() {
+    let daemon = Daemon::with(&["--profile", "latency"]);
+    let (_vm, device) = daemon.device();
+    let long = Long::new(&device);
+    let mut queue =
+        device.create_context(Node::Compute).unwrap().create_user_queue(&QueueOptions::default()).unwrap();
+    let point = queue.submit(&long.commands(false)).unwrap();
+    until("the dispatch", || long.started() > 0);
+    for pid in engines(&daemon) {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+        assert!(environment.split(|byte| *byte == 0).any(|variable| variable == b"LP_NUM_THREADS=0"));
+    }
+    point.wait(Some(NEVER)).unwrap();
+    long.check();
+}

@@ -1,0 +1,130 @@
+//! Compute nodes over one guest's memory, without a daemon: what a reset leaves, and what comes after it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use campanile_host_gpu::kernel::name::KernelName;
+use campanile_host_gpu::kernel::sanitizer::sanitize;
+use campanile_host_gpu::kernel::source::Source;
+use campanile_host_gpu::memory::mapping::Access;
+use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_host_gpu::memory::page_table::writer::PageTables;
+use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_host_gpu::memory::segment::Place;
+use campanile_host_gpu::memory::segment::Segments;
+use campanile_host_gpu::node::buffer::Buffer;
+use campanile_host_gpu::node::buffer::Node;
+use campanile_host_gpu::node::buffer::Step;
+use campanile_host_gpu::node::compute::ComputeNode;
+use campanile_host_gpu::node::signal::Signal;
+use campanile_host_gpu::node::space::Space;
+use campanile_host_gpu::vulkan::driver::Driver;
+use campanile_protocol::engine::block::BLOCK_BYTES;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::packet;
+use campanile_protocol::packet::Binding;
+use campanile_protocol::packet::Dispatch;
+use campanile_protocol::packet::DispatchIndirect;
+use campanile_protocol::packet::PacketHeader;
+use campanile_protocol::page_table::FIRST_ADDRESS;
+use campanile_protocol::page_table::SegmentId;
+use zerocopy::IntoBytes;
+
+use crate::bench::map;
+use crate::bench::memfd;
+
+/// Where the guest's memory begins.
+pub(crate) const BASE: u64 = FIRST_ADDRESS;
+/// Where the packets lie.
+const PACKETS: u64 = BASE + BYTES - 0x1000;
+const BYTES: u64 = 1 << 20;
+
+/// Memory, address space and shared block, which outlive every node.
+pub(crate) struct Scene {
+    tables: PageTables,
+    root: Root,
+    segments: Segments,
+    pub(crate) memory: Arc<Mapping>,
+    shared: Arc<Mapping>,
+}
+
+struct NoSignals;
+
+impl Signal for NoSignals {
+    fn signal(&self, _segments: &Segments, _place: &Place, _value: u64) -> bool {
+        false
+    }
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        let memory = map(&memfd(BYTES), 0, BYTES, Access::ReadWrite);
+        let mut tables = PageTables::new().expect("tables");
+        let root = tables.create_root().expect("a root");
+        tables.map(root, BASE, SegmentId::VRAM, 0, BYTES, true).expect("a mapping");
+        let mut segments = Segments::default();
+        segments.insert(SegmentId::VRAM, Arc::clone(&memory));
+        let shared = map(&memfd(BLOCK_BYTES), 0, BLOCK_BYTES, Access::ReadWrite);
+        Self { tables, root, segments, memory, shared }
+    }
+
+    /// A compute node with kernels 1, 2, …, whose slices are to take `slice`.
+    pub(crate) fn node(&self, driver: Driver, kernels: &[&str], slice: Duration) -> Node {
+        let pipelines: Vec<_> = kernels
+            .iter()
+            .map(|text| {
+                driver.pipeline(&sanitize(&Source::wgsl(text)).expect("a kernel")).expect("a pipeline")
+            })
+            .collect();
+        let mut node = ComputeNode::new(driver, Arc::clone(&self.shared), slice);
+        for (handle, pipeline) in (1..).zip(pipelines) {
+            node.add_kernel(KernelName { root: self.root.0, handle }, pipeline);
+        }
+        Node::Compute(Box::new(node))
+    }
+
+    /// The buffer with these packets, from its beginning.
+    pub(crate) fn buffer(&self, packets: &[u8]) -> Buffer {
+        let length = u64::try_from(packets.len()).expect("short");
+        self.memory.slice(PACKETS - BASE, length).expect("inside").copy_from(packets);
+        Buffer::fetch(&self.space(), PACKETS, u32::try_from(length).expect("short")).expect("fetched")
+    }
+
+    pub(crate) fn run(
+        &self,
+        buffer: &mut Buffer,
+        node: &mut Node,
+        should_pause: &mut dyn FnMut() -> bool,
+    ) -> Step {
+        buffer.run(node, &self.space(), &NoSignals, should_pause)
+    }
+
+    fn space(&self) -> Space<'_> {
+        Space { tables: self.tables.mapping(), root: self.root.0, segments: &self.segments }
+    }
+}
+
+/// A dispatch of kernel `handle` over the `length` bytes at `offset`, bound at 0.
+pub(crate) fn dispatch(handle: u64, grid: [u32; 3], offset: u64, length: u64) -> Vec<u8> {
+    let body =
+        Dispatch { kernel: Handle(handle), groups: grid, binding_count: 1, constant_bytes: 0, reserved: 0 };
+    packet(packet::DISPATCH, body.as_bytes(), offset, length)
+}
+
+/// The same, with the grid read from `grid`.
+pub(crate) fn dispatch_indirect(handle: u64, grid: u64, offset: u64, length: u64) -> Vec<u8> {
+    let body = DispatchIndirect {
+        kernel: Handle(handle),
+        groups_va: BASE + grid,
+        binding_count: 1,
+        constant_bytes: 0,
+    };
+    packet(packet::DISPATCH_INDIRECT, body.as_bytes(), offset, length)
+}
+
+fn packet(opcode: u16, body: &[u8], offset: u64, length: u64) -> Vec<u8> {
+    let binding = Binding { va: BASE + offset, length, slot: 0, reserved: 0 };
+    let size = size_of::<PacketHeader>() + body.len() + size_of::<Binding>();
+    let header = PacketHeader { opcode, flags: 0, size: u32::try_from(size).expect("short") };
+    [header.as_bytes(), body, binding.as_bytes()].concat()
+}

@@ -1,0 +1,215 @@
+//! Dispatches that are put aside between two slices, and go on.
+
+use std::time::Duration;
+
+use campanile_host_gpu::node::buffer::Buffer;
+use campanile_host_gpu::node::buffer::Node;
+use campanile_host_gpu::node::buffer::Step;
+use campanile_host_gpu::vulkan::driver::Driver;
+use campanile_host_gpu::vulkan::options::Options;
+use campanile_protocol::engine::saved::Saved;
+use campanile_protocol::packet::Fault;
+
+use crate::bench::set_word;
+use crate::bench::with_driver;
+use crate::bench::word;
+use crate::scene::Scene;
+use crate::scene::dispatch;
+use crate::scene::dispatch_indirect;
+
+/// Adds to a word of its own what depends on all its ids: a group that ran twice, or not, or elsewhere, shows.
+const COUNT: &str = "
+@group(0) @binding(0) var<storage, read_write> cells: array<atomic<u32>>;
+@compute @workgroup_size(4) fn main(
+    @builtin(global_invocation_id) id: vec3<u32>,
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let at = ((group.z * groups.y + group.y) * groups.x + group.x) * 4u + local;
+    atomicAdd(&cells[at], 1u + at * 7u + id.x * 31u + id.y * 37u + id.z * 41u + groups.x * 43u);
+}";
+
+const GRID: [u32; 3] = [5, 7, 3];
+const GROUPS: u64 = 105;
+/// Bytes of its result, and where two of them and a grid lie.
+const LENGTH: u64 = GROUPS * 16;
+const WHOLE: u64 = 0;
+const SLICED: u64 = 0x1000;
+const GRID_AT: u64 = 0x2000;
+
+fn expected(at: u32) -> u32 {
+    let (group, local) = (at / 4, at % 4);
+    let [x, y, z] = [group % 5, group / 5 % 7, group / 35];
+    1 + at * 7 + (x * 4 + local) * 31 + y * 37 + z * 41 + 5 * 43
+}
+
+/// So short that, once the kernel's cost is known, every slice is one group.
+const SHORTEST: Duration = Duration::from_nanos(1000);
+
+/// A node that knows what kernel 1 costs.
+fn warm(scene: &Scene, driver: Driver) -> Node {
+    let mut node = scene.node(driver, &[COUNT], SHORTEST);
+    let mut first = scene.buffer(&dispatch(1, [1; 3], GRID_AT + 0x1000, LENGTH));
+    assert_eq!(scene.run(&mut first, &mut node, &mut || false), Step::Done);
+    node
+}
+
+fn another_driver() -> Driver {
+    Driver::open(&Options::default()).expect("a second driver")
+}
+
+fn check_counts(scene: &Scene, offset: u64, groups: u64) {
+    for at in 0..u32::try_from(GROUPS * 4).expect("few") {
+        let wanted = if u64::from(at) < groups * 4 { expected(at) } else { 0 };
+        assert_eq!(word(&scene.memory, offset / 4 + u64::from(at)), wanted, "word {at}");
+    }
+}
+
+/// Through the words in which an engine saves it.
+fn saved(buffer: &Buffer) -> Saved {
+    Saved::from_words(buffer.save().words(9), 9).expect("of this buffer")
+}
+
+#[test]
+fn pre_40_mcdm_31_mcdm_32_a_dispatch_put_aside_at_every_slice_gives_the_same_bits() {
+    with_driver(|driver: Driver| {
+        let scene = Scene::new();
+        // Each slice runs in the other of two nodes, as after a reset.
+        let mut nodes = [warm(&scene, driver), warm(&scene, another_driver())];
+        let packets = dispatch(1, GRID, SLICED, LENGTH);
+        let mut buffer = scene.buffer(&packets);
+        let mut slices = 1;
+        while scene.run(&mut buffer, &mut nodes[slices % 2], &mut || true) == Step::Paused {
+            let saved = saved(&buffer);
+            check_counts(&scene, SLICED, saved.done_in_packet);
+            buffer = scene.buffer(&packets).restore(saved).unwrap();
+            slices += 1;
+        }
+        assert!(slices > 50, "{slices} slices of {GROUPS} groups");
+        let mut whole = scene.buffer(&dispatch(1, GRID, WHOLE, LENGTH));
+        let mut unsliced = scene.node(another_driver(), &[COUNT], Duration::ZERO);
+        assert_eq!(scene.run(&mut whole, &mut unsliced, &mut || panic!("one piece, one packet")), Step::Done);
+        check_counts(&scene, WHOLE, GROUPS);
+        check_counts(&scene, SLICED, GROUPS);
+    });
+}
+
+#[test]
+fn pre_16_pre_25_the_slice_that_runs_finishes_and_the_next_does_not_start() {
+    with_driver(|driver: Driver| {
+        let scene = Scene::new();
+        let mut node = warm(&scene, driver);
+        let mut buffer = scene.buffer(&dispatch(1, GRID, SLICED, LENGTH));
+        let mut asked = 0;
+        let step = scene.run(&mut buffer, &mut node, &mut || {
+            asked += 1;
+            asked == 5
+        });
+        assert_eq!((step, asked), (Step::Paused, 5));
+        let done = buffer.save().done_in_packet;
+        assert!((5..GROUPS).contains(&done), "{done} groups in 5 slices");
+        check_counts(&scene, SLICED, done);
+        // It goes on here too.
+        assert_eq!(scene.run(&mut buffer, &mut node, &mut || false), Step::Done);
+        check_counts(&scene, SLICED, GROUPS);
+    });
+}
+
+#[test]
+fn mcdm_31_an_indirect_dispatch_goes_on_with_the_grid_that_it_read() {
+    with_driver(|driver: Driver| {
+        let scene = Scene::new();
+        let mut node = warm(&scene, driver);
+        let set_grid = |grid: [u32; 3]| {
+            for (at, side) in (0..).zip(grid) {
+                set_word(&scene.memory, GRID_AT / 4 + at, side);
+            }
+        };
+        set_grid(GRID);
+        let packets = dispatch_indirect(1, GRID_AT, SLICED, LENGTH);
+        let mut buffer = scene.buffer(&packets);
+        assert_eq!(scene.run(&mut buffer, &mut node, &mut || true), Step::Paused);
+        set_grid([1000, 1, 1]);
+        buffer = scene.buffer(&packets).restore(saved(&buffer)).unwrap();
+        assert_eq!(scene.run(&mut buffer, &mut node, &mut || true), Step::Paused);
+        set_grid([0; 3]);
+        assert_eq!(scene.run(&mut buffer, &mut node, &mut || false), Step::Done);
+        check_counts(&scene, SLICED, GROUPS);
+        assert_eq!(buffer.save().grid, [0; 3], "the next packet has a grid of its own");
+    });
+}
+
+#[test]
+fn a_place_that_cannot_be_is_a_fault_of_its_buffer_and_of_nothing_else() {
+    with_driver(|driver: Driver| {
+        let scene = Scene::new();
+        let mut node = warm(&scene, driver);
+        let (direct, indirect) =
+            (dispatch(1, GRID, SLICED, LENGTH), dispatch_indirect(1, GRID_AT, SLICED, LENGTH));
+        let beyond = u32::MAX;
+        for (packets, done_in_packet, grid) in [
+            (&direct, GROUPS + 1, [0; 3]),
+            (&direct, u64::MAX, [0; 3]),
+            (&direct, u64::MAX, GRID),
+            (&indirect, 1, [0; 3]),
+            (&indirect, GROUPS + 1, GRID),
+            (&indirect, 1, [beyond; 3]),
+            (&indirect, u64::MAX, [beyond; 3]),
+            (&indirect, 1, [beyond, 1, 1]),
+        ] {
+            let mut buffer = scene.buffer(packets).restore(Saved { at: 0, done_in_packet, grid }).unwrap();
+            let step = scene.run(&mut buffer, &mut node, &mut || false);
+            assert!(matches!(step, Step::Fault(Fault::PacketField | Fault::Bindings, _)), "{step:?}");
+        }
+        check_counts(&scene, SLICED, 0);
+        // All groups are done: no more of them run.
+        let all = Saved { at: 0, done_in_packet: GROUPS, grid: GRID };
+        for packets in [&direct, &indirect] {
+            let mut buffer = scene.buffer(packets).restore(all).unwrap();
+            assert_eq!(scene.run(&mut buffer, &mut node, &mut || false), Step::Done);
+        }
+        check_counts(&scene, SLICED, 0);
+        let mut after = scene.buffer(&direct);
+        assert_eq!(scene.run(&mut after, &mut node, &mut || false), Step::Done);
+        check_counts(&scene, SLICED, GROUPS);
+    });
+}
+
+#[test]
+fn grids_that_are_nothing_or_too_much_are_as_they_were_in_one_piece() {
+    with_driver(|driver: Driver| {
+        let scene = Scene::new();
+        let mut node = warm(&scene, driver);
+        for grid in [[0, 1, 1], [1, 0, 1], [5, 5, 0]] {
+            let mut buffer = scene.buffer(&dispatch(1, grid, SLICED, LENGTH));
+            assert_eq!(scene.run(&mut buffer, &mut node, &mut || true), Step::Done);
+        }
+        for grid in [[u32::MAX; 3], [1 << 20, 1, 1], [1, 1, u32::MAX]] {
+            let mut buffer = scene.buffer(&dispatch(1, grid, SLICED, LENGTH));
+            let step = scene.run(&mut buffer, &mut node, &mut || true);
+            assert!(matches!(step, Step::Fault(Fault::Bindings, _)), "{step:?}");
+        }
+        check_counts(&scene, SLICED, 0);
+    });
+}
+
+#[test]
+fn a_dispatch_of_a_known_kernel_that_is_short_is_one_slice() {
+    with_driver(|driver: Driver| {
+        let scene = Scene::new();
+        let mut node = scene.node(driver, &[COUNT], Duration::from_secs(1));
+        let packets = dispatch(1, GRID, SLICED, LENGTH);
+        let mut asked = [0; 3];
+        for asked in &mut asked {
+            let mut buffer = scene.buffer(&packets);
+            let step = scene.run(&mut buffer, &mut node, &mut || {
+                *asked += 1;
+                false
+            });
+            assert_eq!(step, Step::Done);
+        }
+        assert_eq!(asked[1..], [0, 0], "an unknown kernel begins small, a known one does not");
+        assert!(asked[0] > 0);
+    });
+}
