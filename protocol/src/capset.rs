@@ -5,6 +5,10 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
+use crate::driver_caps::DriverCaps;
+use crate::driver_caps::MAX_SEGMENTS;
+use crate::driver_caps::Segment;
+
 /// Capset id. Below 31, because Linux keeps a 32-bit mask of them.
 pub const CAPSET_ID: u32 = 24;
 /// Version of [`Capset`].
@@ -57,8 +61,12 @@ pub const GRANULARITY_SHADER: u32 = 500;
 
 /// Scheduling cap: nodes are scheduled each for itself (PRE-07).
 pub const SCHEDULING_MULTI_ENGINE_AWARE: u32 = 0x1;
+/// Scheduling cap: power is saved by what displays do: never set (MCDM-46).
+pub const SCHEDULING_VSYNC_POWER_SAVE_AWARE: u32 = 0x2;
 /// Scheduling cap: preemption can be asked for at any time (PRE-07).
 pub const SCHEDULING_PREEMPTION_AWARE: u32 = 0x4;
+/// Scheduling cap: buffers are never patched: never set, since it is required to be clear (MCDM-46).
+pub const SCHEDULING_NO_DMA_PATCHING: u32 = 0x8;
 /// Scheduling cap: a request to preempt may be made from any thread (PRE-18, MCDM-46).
 pub const SCHEDULING_LOW_IRQL_PREEMPT_COMMAND: u32 = 0x20;
 /// A node is reset without the others (TDR-01, PRE-73).
@@ -110,6 +118,10 @@ pub struct Capset {
     pub scheduling_caps: u32,
     /// One entry a node.
     pub nodes: [NodeMetadata; MAX_NODES],
+    /// What the device declares itself to be.
+    pub driver: DriverCaps,
+    /// Its memory.
+    pub segments: [Segment; MAX_SEGMENTS],
 }
 
 impl Capset {

@@ -4,26 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
-use campanile_host_gpu::engine::address::NODES;
-use campanile_host_gpu::engine::address::node_index;
-use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::PROTOCOL_VERSION;
-use campanile_protocol::capset;
-use campanile_protocol::capset::Capset;
-use campanile_protocol::capset::NodeMetadata;
-use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 use campanile_protocol::control::message::CreateDevice;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
-use campanile_protocol::packet::MAX_DMA_BUFFER;
-use campanile_protocol::queue::doorbell::DoorbellModel;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
 use super::barrier::Barrier;
-use super::config::Compute;
 use super::control::Checked;
 use super::control::body;
 use super::objects::Device;
@@ -42,58 +31,6 @@ use super::state::Session;
 use super::table::Table;
 
 impl Session {
-    /// The capability set.
-    pub fn capset(&self) -> Capset {
-        let usable = capset::NODE_FLAG_AVAILABLE
-            | capset::NODE_FLAG_USER_MODE_SUBMISSION
-            | capset::NODE_FLAG_RING_BUFFER_FENCE_RELEASE;
-        let mut nodes = [NodeMetadata::default(); capset::MAX_NODES];
-        for node in NODES {
-            let available = node == NodeKind::Copy || matches!(self.config.compute, Compute::Available(_));
-            nodes[node_index(node)] = NodeMetadata {
-                kind: match node {
-                    NodeKind::Compute => capset::NODE_KIND_COMPUTE,
-                    NodeKind::Copy => capset::NODE_KIND_COPY,
-                },
-                flags: if available { usable | self.doorbell_flags(node) } else { 0 },
-                physical_doorbells: self
-                    .global_cell(EngineAddress::new(0, node))
-                    .map_or(self.config.doorbells, |_| 1),
-                max_in_flight_hw_queue_buffers: 0,
-                engines: u32::from(self.config.engines),
-                graphics_preemption: capset::GRANULARITY_NONE,
-                compute_preemption: match node {
-                    NodeKind::Compute => capset::GRANULARITY_THREAD_GROUP,
-                    NodeKind::Copy => capset::GRANULARITY_NONE,
-                },
-                reserved: 0,
-            };
-        }
-        Capset {
-            protocol_version: PROTOCOL_VERSION,
-            node_count: 2,
-            vram_bytes: self.config.vram_bytes,
-            aperture_bytes: self.video_memory().aperture_bytes(),
-            doorbell_flags: 0,
-            doorbell_bytes: device_page::DOORBELL_BYTES,
-            secondary_doorbell_bytes: 0,
-            doorbell_reserved: [0; 4],
-            max_control_bytes: MAX_CONTROL_BYTES,
-            max_dma_buffer_bytes: MAX_DMA_BUFFER,
-            scheduling_caps: capset::SCHEDULING_MULTI_ENGINE_AWARE
-                | capset::SCHEDULING_PREEMPTION_AWARE
-                | capset::SCHEDULING_LOW_IRQL_PREEMPT_COMMAND
-                | capset::SCHEDULING_PER_ENGINE_TDR,
-            nodes,
-        }
-    }
-
-    fn doorbell_flags(&self, node: NodeKind) -> u32 {
-        let mode = self.config.doorbell_modes.0[node_index(node)];
-        let global = if mode.model == DoorbellModel::Global { capset::NODE_FLAG_GLOBAL_DOORBELL } else { 0 };
-        global | if self.config.notify.is_on(node_index(node)) { capset::NODE_FLAG_NOTIFY } else { 0 }
-    }
-
     /// CREATE_DEVICE. A page that cannot be used is refused through the front, since nothing can be written
     /// there; anything else is answered in it.
     pub(super) fn open_device(&mut self, origin: Origin, bytes: &[u8]) -> Result<(), Refusal> {

@@ -17,6 +17,7 @@
 pub mod adapter;
 pub mod barrier;
 pub mod blobs;
+pub mod caps;
 pub mod case;
 pub mod config;
 pub mod connects;

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod address_spaces;
 mod compute_node;
+mod compute_only;
 mod copy_node;
 mod inside;
 mod kernel_waits;

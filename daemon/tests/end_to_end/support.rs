@@ -78,12 +78,18 @@ impl Daemon {
 
     /// With several vGPUs, named v0, v1, ….
     pub(crate) fn with_vgpus(count: usize, arguments: &[&str]) -> Self {
+        Self::with_specs(&vec!["vram=64M"; count], arguments)
+    }
+
+    /// With several vGPUs, named v0, v1, …, each with this of its own.
+    pub(crate) fn with_specs(specs: &[&str], arguments: &[&str]) -> Self {
+        let count = specs.len();
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
         command.arg("serve");
-        for index in 0..count {
+        for (index, spec) in specs.iter().enumerate() {
             let socket = folder.path().join(format!("v{index}.sock"));
-            command.arg("--vgpu").arg(format!("name=v{index},socket={},vram=64M", socket.display()));
+            command.arg("--vgpu").arg(format!("name=v{index},socket={},{spec}", socket.display()));
         }
         if let Some(model) = std::env::var_os(MODEL).filter(|_| !arguments.contains(&"--doorbell-model")) {
             command.arg("--doorbell-model").arg(model);
