@@ -19,6 +19,7 @@ impl Session {
         self.reset_from_timeout(&case.text);
         case.reset_is_done();
         let lost = self.lose_all_devices(&mut case);
+        self.purge_memory();
         self.restart_from_timeout();
         count(&self.counters.adapters_reset);
         self.journal.line(

@@ -16,10 +16,12 @@ use super::barrier::Barrier;
 use super::control::Checked;
 use super::control::body;
 use super::objects::Device;
+use super::objects::GpuMapping;
 use super::objects::MAX_CONTEXTS;
 use super::objects::MAX_KERNELS;
 use super::objects::MAX_OPEN_FENCES;
 use super::page::DevicePage;
+use super::paging::Paging;
 use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -29,6 +31,7 @@ use super::scheduling::ProcessClass;
 use super::state::Refusal;
 use super::state::Session;
 use super::table::Table;
+use crate::vidmm::allocations::Spot;
 
 impl Session {
     /// CREATE_DEVICE. A page that cannot be used is refused through the front, since nothing can be written
@@ -49,7 +52,11 @@ impl Session {
         if !inside || !message.page_offset.is_multiple_of(PAGE_SIZE) {
             return Err(Refusal::Parameter);
         }
-        self.allocations.locate(page).map_err(|_| Refusal::OutOfMemory)?;
+        let there = matches!(self.allocations.locate(page, self.residency.epoch), Spot::Segment(..));
+        if !there && !self.allocations.bring_back(page, self.residency.epoch) {
+            return Err(Refusal::OutOfMemory);
+        }
+        self.remap(page);
         let guest = self.map_guest_page(page, message.page_offset)?;
         let root = self.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
         let process = self.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
@@ -64,15 +71,20 @@ impl Session {
             kernels: Table::new(MAX_KERNELS),
             presence: [None; MAX_PLACES],
             status: device_page::DEVICE_ACTIVE,
-            paging_issued: 0,
+            paging: Paging::default(),
+            holds: BTreeMap::new(),
             waits: Vec::new(),
             fences: Table::new(MAX_OPEN_FENCES),
             native_waits: Vec::new(),
             gpu_waits: Vec::new(),
             class: ProcessClass::default(),
         });
-        let bytes = device_page::DEVICE_PAGE_BYTES;
-        let mapped = self.map_range(origin.context, message.page_va, page, message.page_offset, bytes, true);
+        if let Some(allocation) = self.allocations.get_mut(page) {
+            allocation.pins += 1;
+        }
+        let (size, offset) = (device_page::DEVICE_PAGE_BYTES, message.page_offset);
+        let mapping = GpuMapping { size, allocation: page, offset, writable: true };
+        let mapped = self.map_range(origin.context, message.page_va, mapping);
         let admission = self.admission(origin.context);
         let version = (message.protocol_version >> 16 == PROTOCOL_VERSION >> 16).or(Status::VersionMismatch);
         if let Err(error) = mapped {
@@ -155,6 +167,17 @@ impl Session {
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
         held.push(device.page.allocation);
+        held.extend(device.paging.held());
+        for (va, mapping) in &device.mappings {
+            self.residency.forget_mapping(mapping.allocation, device.root, *va);
+        }
+        self.residency.forget_space(device.root);
+        for (allocation, count) in &device.holds {
+            self.drop_holds(*allocation, *count);
+        }
+        if let Some(allocation) = self.allocations.get_mut(device.page.allocation) {
+            allocation.pins -= 1;
+        }
         let barrier = Barrier::raise(&mut self.engines);
         self.close_fences_of(&device, barrier);
         self.after(barrier, Action::DestroyRoot(device.root));
