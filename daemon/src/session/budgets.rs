@@ -28,6 +28,7 @@ use super::state::Session;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Backing;
 use crate::vidmm::allocations::Spot;
+use crate::vidmm::vram::Place;
 
 /// The head and the entries of a list message.
 pub(super) fn list<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<(List, Vec<T>), Status> {
@@ -53,14 +54,20 @@ impl Session {
         (head.argument & !RESIDENT_OR_FAIL == 0).or(Status::InvalidParameter)?;
         let allocations = self.named(origin.context, &resources)?;
         let root = self.device(origin.context)?.root;
-        let missing: BTreeSet<AllocationId> = allocations
-            .iter()
-            .copied()
-            .filter(|id| !matches!(self.allocations.spot(*id), Spot::Segment(..)))
-            .collect();
+        let listed: BTreeSet<AllocationId> = allocations.iter().copied().collect();
+        let is_missing = |id: &AllocationId| !matches!(self.allocations.spot(*id), Spot::Segment(..));
+        let missing: Vec<AllocationId> = listed.iter().copied().filter(is_missing).collect();
+        // What the CPU sees, and guest RAM, is where it is.
+        let is_local = |id: &&AllocationId| {
+            self.allocations.get(**id).is_some_and(|allocation| match allocation.backing {
+                Backing::Vram(place) => !matches!(place, Some(Place::Aperture(_))),
+                Backing::Guest(_) => false,
+            })
+        };
         let video = self.allocations.memory();
         let local = video.length() - video.aperture_bytes();
-        let wanted: u64 = missing.iter().map(|id| self.allocations.size(*id)).fold(0, u64::saturating_add);
+        let wanted: u64 =
+            listed.iter().filter(is_local).map(|id| self.allocations.size(*id)).fold(0, u64::saturating_add);
         let refuse = |why: &str| {
             let text = format!("{wanted} bytes are to be made resident: {why}");
             Refused { status: Status::OutOfResources, text }
@@ -70,9 +77,9 @@ impl Session {
         }
         if head.argument & RESIDENT_OR_FAIL != 0 {
             let mut plan = self.plan();
-            let listed = |id| allocations.contains(&id);
             let fits = missing.iter().all(|id| {
-                plan.make_room(self.allocations.size(*id), |candidate| !listed(candidate.id)).is_some()
+                plan.make_room(self.allocations.size(*id), |candidate| !listed.contains(&candidate.id))
+                    .is_some()
             });
             if !fits {
                 return Err(refuse("there is no room, and none can be made"));

@@ -129,8 +129,7 @@ impl Session {
             let Ok(device) = self.device(context) else { break };
             let Some(first) = device.paging.waiting.front() else { break };
             if device.is_active() && self.has_buffers_before(context, first.value) {
-                // It waits.
-                return;
+                break;
             }
             let root = device.root;
             let first = self.device_mut(context).ok().and_then(|device| device.paging.waiting.pop_front());
@@ -138,7 +137,9 @@ impl Session {
             self.apply(context, root, operation);
             has_changed = true;
         }
-        self.residency.paging.remove(&context);
+        if self.device(context).map_or(true, |device| device.paging.waiting.is_empty()) {
+            self.residency.paging.remove(&context);
+        }
         if !has_changed {
             return;
         }

@@ -344,10 +344,13 @@ impl Session {
                 |it: &Candidate| !residency.serves(it.id, by) && !residency.is_settling(it.id, by);
             if let Some(found) = plan.make_room(size, may_leave) {
                 victims.extend(found);
-            } else if plan.make_room(size, |it| !residency.serves(it.id, by)).is_some() {
+            } else if plan.clone().make_room(size, |it| !residency.serves(it.id, by)).is_some() {
                 is_early = true;
-            } else if by.is_some() && (size > local || plan.make_room(size, |_| true).is_some()) {
+            } else if by.is_some() && self.served_bytes(by).saturating_add(size) > local {
                 hopeless.extend(by);
+            } else if let Some(found) = plan.make_room(size, |_| true) {
+                // It all fits, but not where it lies: once more around.
+                victims.extend(found);
             }
         }
         self.residency.retry_at = is_early.then(|| now + MIN_STAY);
@@ -358,6 +361,13 @@ impl Session {
         if self.residency.retry_at.is_some() {
             self.set_timer();
         }
+    }
+
+    /// Bytes that were brought back for the place where a queue is.
+    fn served_bytes(&self, by: Option<Demand>) -> u64 {
+        let served = by.and_then(|by| Some((by, self.residency.served.get(&by.name)?)));
+        let served = served.filter(|(by, served)| served.token == by.token);
+        served.map_or(0, |(_, served)| served.allocations.iter().map(|id| self.allocations.size(*id)).sum())
     }
 
     /// What a queue needs at one place does not fit into video memory together.

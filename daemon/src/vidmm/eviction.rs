@@ -20,7 +20,7 @@ pub struct Candidate {
 }
 
 /// The room that there is, and would be.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     free: Ranges,
     /// Whoever goes first comes first.
