@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::control::memory;
 use campanile_protocol::control::memory::List;
 use campanile_protocol::control::memory::MemoryInfo;
+use campanile_protocol::control::message::MAP_WRITABLE;
+use campanile_protocol::control::message::MapMemory;
+use campanile_protocol::control::message::UnmapMemory;
 use campanile_protocol::control::reply::Paging;
 use campanile_protocol::packet::Binding;
 use zerocopy::FromBytes;
@@ -120,6 +124,56 @@ impl Device {
     pub fn memory_info(&self) -> Result<MemoryInfo, DriverError> {
         let payload = self.shared.control.call("QUERY_MEMORY", memory::QUERY_MEMORY, &[])?;
         MemoryInfo::read_from_bytes(&payload).map_err(|_| DriverError::BadAnswer("QUERY_MEMORY"))
+    }
+}
+
+/// Pages of one list.
+const CHUNK: u64 = memory::MAX_LIST as u64;
+
+impl Device {
+    /// Maps each page of a buffer once more, one mapping a page, at neighbouring addresses; the first of them. For
+    /// measurements.
+    #[doc(hidden)]
+    pub fn map_pages(&self, buffer: &LocalBuffer) -> Result<u64, DriverError> {
+        let base = self.shared.allocate(buffer.size)?;
+        let pages = buffer.size / PAGE_SIZE;
+        for first in (0..pages).step_by(usize::try_from(CHUNK).unwrap_or(1)) {
+            let one = |page: u64| MapMemory {
+                resource: buffer.resource,
+                flags: MAP_WRITABLE,
+                offset: page * PAGE_SIZE,
+                va: base + page * PAGE_SIZE,
+                size: PAGE_SIZE,
+            };
+            let entries: Vec<MapMemory> = (first..pages.min(first + CHUNK)).map(one).collect();
+            self.paging_list("MAP_LIST", memory::MAP_LIST, entries.len(), entries.as_bytes())?;
+        }
+        Ok(base)
+    }
+
+    /// Undoes [`Self::map_pages`].
+    #[doc(hidden)]
+    pub fn unmap_pages(&self, buffer: &LocalBuffer, base: u64) -> Result<(), DriverError> {
+        let pages = buffer.size / PAGE_SIZE;
+        for first in (0..pages).step_by(usize::try_from(CHUNK).unwrap_or(1)) {
+            let one = |page: u64| UnmapMemory { va: base + page * PAGE_SIZE, size: PAGE_SIZE };
+            let entries: Vec<UnmapMemory> = (first..pages.min(first + CHUNK)).map(one).collect();
+            self.paging_list("UNMAP_LIST", memory::UNMAP_LIST, entries.len(), entries.as_bytes())?;
+        }
+        self.shared.release(base, buffer.size);
+        Ok(())
+    }
+
+    fn paging_list(
+        &self,
+        message: &'static str,
+        opcode: u32,
+        count: usize,
+        entries: &[u8],
+    ) -> Result<(), DriverError> {
+        let head = List { count: u32::try_from(count).unwrap_or(u32::MAX), argument: 0 };
+        let payload = self.shared.control.call(message, opcode, &[head.as_bytes(), entries])?;
+        self.shared.wait_for_paging(&payload)
     }
 }
 

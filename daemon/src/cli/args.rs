@@ -322,6 +322,8 @@ pub enum Figure {
     RoundTrips,
     /// How long an innocent process waits when another hangs the GPU.
     Tdr,
+    /// Mapping, eviction, overcommit and fragmentation of video memory.
+    Mem,
     /// What it costs that dispatches are cut into slices, in each profile.
     Slicing,
 }

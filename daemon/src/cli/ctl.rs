@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::args::CtlArguments;
 use super::table::Table;
+use super::vram;
 use crate::operator::client;
 use crate::operator::verb::Verb;
 
@@ -15,6 +16,7 @@ pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
         return Ok(());
     }
     match &arguments.verb {
+        Verb::Vram => print!("{}", vram::picture(&result)),
         Verb::Status => print!("{}", status(&result)),
         Verb::Metrics => print!("{}", metrics(&result)),
         _ => print!("{}", lines(&result)),
@@ -53,7 +55,7 @@ fn lines(result: &Value) -> String {
 }
 
 fn status(result: &Value) -> String {
-    let mut vgpus = Table::new(&["VGPU", "VM", "ALLOWED", "MEMORY", "SOCKET"]);
+    let mut vgpus = Table::new(&["VGPU", "VM", "ALLOWED", "MEMORY", "ALLOCATED", "SOCKET"]);
     let mut engines = Table::new(&["VGPU", "NODE", "ENGINE", "PID", "DOORBELLS", "IN FLIGHT"]);
     let mut processes = Table::new(&["VGPU", "PROCESS", "DEVICE", "QUEUES", "KERNELS", "MAPPED"]);
     for vgpu in list(&result["vgpus"]) {
@@ -64,11 +66,12 @@ fn status(result: &Value) -> String {
             _ => "none".to_owned(),
         };
         let memory = format!("{} MiB", vgpu["vram_bytes"].as_u64().unwrap_or(0) >> 20);
+        let allocated = format!("{} MiB", vgpu["vram_committed_bytes"].as_u64().unwrap_or(0) >> 20);
         let allowed = match &vgpu["quarantined"]["why"] {
             Value::String(why) => format!("no: {why}"),
             _ => "yes".to_owned(),
         };
-        vgpus.row([name.clone(), vm, allowed, memory, word(&vgpu["socket"])]);
+        vgpus.row([name.clone(), vm, allowed, memory, allocated, word(&vgpu["socket"])]);
         for engine in list(&vgpu["session"]["engines"]) {
             let fields = ["state", "pid", "doorbells_in_use", "buffers_in_flight"];
             let place = match engine["engine"].as_u64() {

@@ -19,6 +19,7 @@ use crate::measure::doorbells;
 use crate::measure::doorbells::DoorbellFigures;
 use crate::measure::doorbells::Settings;
 use crate::measure::figures::Figures;
+use crate::measure::memory;
 use crate::measure::recovery;
 use crate::measure::round_trips;
 use crate::measure::round_trips::Effort;
@@ -142,6 +143,10 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             let daemon = DaemonProcess::start(&engine.to_arguments())?;
             let hangs = if measure.quick { 10 } else { 100 };
             show(&recovery::measure(&daemon.socket(), hangs, engine.tdr_timeout)?, measure.json)
+        }
+        Figure::Mem => {
+            let effort = memory::Effort { rounds: if measure.quick { 5 } else { 20 } };
+            show(&memory::measure(&measure.engine.to_arguments(), effort)?, measure.json)
         }
         Figure::Slicing => {
             let profiles = [Profile::Default, Profile::Latency].map(|profile| {

@@ -17,3 +17,4 @@ pub mod serve;
 pub mod size;
 pub mod table;
 pub mod vgpu;
+pub mod vram;

@@ -26,9 +26,15 @@ pub struct DaemonProcess {
 impl DaemonProcess {
     /// Starts one with these settings of `campanile serve`, and waits until it listens.
     pub fn start(settings: &[OsString]) -> anyhow::Result<Self> {
+        Self::start_vgpu("vram=512M", settings)
+    }
+
+    /// With a vGPU of this kind, as in `--vgpu`.
+    pub fn start_vgpu(spec: &str, settings: &[OsString]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("making a folder for the socket")?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("serve").arg("--socket").arg(folder.path().join("vgpu.sock")).args(["--vram", "512M"]);
+        let socket = folder.path().join("vgpu.sock");
+        command.arg("serve").arg("--vgpu").arg(format!("name=bench,socket={},{spec}", socket.display()));
         command.args(settings);
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("starting the daemon")?;

@@ -10,6 +10,7 @@ pub mod cpu_time;
 pub mod daemon;
 pub mod doorbells;
 pub mod figures;
+pub mod memory;
 pub mod peer;
 pub mod recovery;
 pub mod round_trips;

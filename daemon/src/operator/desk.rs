@@ -91,7 +91,9 @@ impl Desk {
     /// There is no such vGPU, or it refuses.
     pub fn serve(&self, verb: &Verb) -> Result<Value, DeskError> {
         match verb {
-            Verb::Status => Ok(json!({ "vgpus": self.vgpus.iter().map(describe).collect::<Vec<_>>() })),
+            Verb::Status | Verb::Vram => {
+                Ok(json!({ "vgpus": self.vgpus.iter().map(describe).collect::<Vec<_>>() }))
+            }
             Verb::Metrics => Ok(json!({ "vgpus": self.vgpus.iter().map(measure).collect::<Vec<_>>() })),
             Verb::Reset { vgpu, node } => self.order(vgpu, Order::ResetEngine(node.map(|name| name.0))),
             Verb::Notify { vgpu, node, mode } => {

@@ -132,6 +132,8 @@ pub enum Verb {
         #[arg(value_name = "MODE")]
         mode: NotifyMode,
     },
+    /// Show the memory of each vGPU: its quota, a picture of what lies where, and what is evicted.
+    Vram,
     /// Show what was counted of each vGPU.
     Metrics,
 }

@@ -21,6 +21,7 @@ use crate::recovery::reason::Reason;
 struct Description {
     power: &'static str,
     blobs: usize,
+    memory: serde_json::Value,
     engines: Vec<EngineDescription>,
     processes: Vec<ProcessDescription>,
 }
@@ -139,8 +140,13 @@ impl Session {
             .collect();
         let processes =
             self.processes.iter().map(|(context, process)| describe_process(*context, process)).collect();
-        let description =
-            Description { power: self.power.name(), blobs: self.blobs.len(), engines, processes };
+        let description = Description {
+            power: self.power.name(),
+            blobs: self.blobs.len(),
+            memory: self.describe_memory(),
+            engines,
+            processes,
+        };
         serde_json::to_value(description).map_err(|error| OrderError::Refused(error.to_string()))
     }
 

@@ -40,6 +40,7 @@ pub mod loss;
 pub mod memory;
 pub mod native_fences;
 pub mod objects;
+pub mod occupancy;
 pub mod outbox;
 pub mod page;
 pub mod paging;

@@ -1,26 +1,41 @@
 //! Which ranges are free.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-/// Free ranges of one region, first fit. Offsets and lengths in bytes, whole pages.
+/// Free ranges of one region, best fit: of those that are long enough the shortest, and of equals the first. Offsets and
+/// lengths in bytes, whole pages.
 #[derive(Debug, Clone)]
 pub struct Ranges {
     free: BTreeMap<u64, u64>,
+    /// The same by length.
+    by_length: BTreeSet<(u64, u64)>,
 }
 
 impl Ranges {
     /// A region that is all free.
     pub fn new(start: u64, length: u64) -> Self {
-        let mut free = BTreeMap::new();
-        if length > 0 {
-            free.insert(start, length);
-        }
-        Self { free }
+        let mut ranges = Self { free: BTreeMap::new(), by_length: BTreeSet::new() };
+        ranges.add(start, length);
+        ranges
     }
 
-    /// Takes the first range that is long enough.
+    fn add(&mut self, start: u64, length: u64) {
+        if length > 0 {
+            self.free.insert(start, length);
+            self.by_length.insert((length, start));
+        }
+    }
+
+    fn take_out(&mut self, start: u64) -> Option<u64> {
+        let length = self.free.remove(&start)?;
+        self.by_length.remove(&(length, start));
+        Some(length)
+    }
+
+    /// Takes the best range.
     pub fn allocate(&mut self, length: u64) -> Option<u64> {
-        let (&start, _) = self.free.iter().find(|&(_, &free)| free >= length)?;
+        let &(_, start) = self.by_length.range((length, 0)..).next()?;
         self.reserve(start, length).then_some(start)
     }
 
@@ -32,13 +47,9 @@ impl Ranges {
         if length == 0 || free_end < end {
             return false;
         }
-        self.free.remove(&free_start);
-        if free_start < start {
-            self.free.insert(free_start, start - free_start);
-        }
-        if end < free_end {
-            self.free.insert(end, free_end - end);
-        }
+        self.take_out(free_start);
+        self.add(free_start, start - free_start);
+        self.add(end, free_end - end);
         true
     }
 
@@ -49,18 +60,18 @@ impl Ranges {
         if let Some((&before, &before_length)) = self.free.range(..start).next_back()
             && before + before_length == start
         {
-            self.free.remove(&before);
+            self.take_out(before);
             start = before;
         }
-        if let Some(after_length) = self.free.remove(&end) {
+        if let Some(after_length) = self.take_out(end) {
             end += after_length;
         }
-        self.free.insert(start, end - start);
+        self.add(start, end - start);
     }
 
     /// Bytes of the longest free range.
     pub fn longest(&self) -> u64 {
-        self.free.values().copied().max().unwrap_or(0)
+        self.by_length.last().map_or(0, |(length, _)| *length)
     }
 
     /// Bytes free.

@@ -11,8 +11,11 @@ use rustix::fs::FallocateFlags;
 
 use super::ranges::Ranges;
 
-/// A file of the daemon's own, which no engine and no guest can reach. Takes memory of the host only where something
-/// lies in it.
+/// Bytes at the head whose memory is kept.
+const KEPT: u64 = 256 << 20;
+
+/// A file of the daemon's own, which no engine and no guest can reach. Takes memory of the host where something lies in
+/// it, and at its head, which is used first, also where something lay: new memory costs more time than the copy into it.
 #[derive(Debug)]
 pub struct Store {
     file: File,
@@ -39,12 +42,16 @@ impl Store {
         self.ranges.allocate(length)
     }
 
-    /// Gives room back, and its memory to the host.
+    /// Gives room back, and its memory to the host, but for what is kept.
     pub fn release(&mut self, offset: u64, length: u64) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if let Err(error) = rustix::fs::fallocate(&self.file, flags, offset, length) {
+        let start = offset.max(KEPT);
+        let beyond = (offset + length).saturating_sub(start);
+        if beyond > 0
+            && let Err(error) = rustix::fs::fallocate(&self.file, flags, start, beyond)
+        {
             // It is overwritten whole before anybody reads it.
-            log::warn!("giving back {length} bytes of evicted memory: {error}");
+            log::warn!("giving back {beyond} bytes of evicted memory: {error}");
         }
         self.ranges.release(offset, length);
     }

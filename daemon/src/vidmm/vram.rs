@@ -62,7 +62,7 @@ impl VideoMemory {
             aperture_bytes,
             aperture: Ranges::new(0, aperture_bytes),
             local: Ranges::new(aperture_bytes, length - aperture_bytes),
-            // First fit finds room for what is allowed as long as half of it is free. It costs addresses only.
+            // Room for what is allowed is found as long as half of it is free, or nearly always. It costs addresses only.
             store: Store::new(commit_limit.max(length).saturating_mul(2))?,
             touched: vec![false; pages],
         })

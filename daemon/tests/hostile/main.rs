@@ -16,6 +16,7 @@ mod floods;
 mod frames;
 mod front_ends;
 mod lifetimes;
+mod memory;
 mod messages;
 mod native_fences;
 mod packets;

@@ -82,7 +82,7 @@ fn of_status(status: Status) -> CampanileResult {
         | Status::InvalidHandle
         | Status::InvalidResource
         | Status::InvalidAddress => CampanileResult::CampanileInvalidArgument,
-        Status::OutOfResources => CampanileResult::CampanileOutOfResources,
+        Status::OutOfResources | Status::NotResident => CampanileResult::CampanileOutOfResources,
         Status::NotSupported | Status::NotPermitted => CampanileResult::CampanileNotSupported,
         Status::DeviceLost | Status::Blocked => CampanileResult::CampanileDeviceLost,
         Status::VersionMismatch => CampanileResult::CampanileVersionMismatch,

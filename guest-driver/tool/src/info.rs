@@ -1,5 +1,6 @@
 //! `campanile-guest info`.
 
+use campanile_guest_driver::device::Device;
 use campanile_guest_driver::transport::Transport;
 use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::capset::Capset;
@@ -10,6 +11,8 @@ use campanile_protocol::capset::NODE_FLAG_RING_BUFFER_FENCE_RELEASE;
 use campanile_protocol::capset::NODE_FLAG_USER_MODE_SUBMISSION;
 use campanile_protocol::capset::NODE_KIND_COMPUTE;
 use campanile_protocol::capset::NODE_KIND_COPY;
+use campanile_protocol::control::memory::MemoryInfo;
+use campanile_protocol::driver_caps::GROUP_LOCAL;
 use serde::Serialize;
 
 use crate::target::Target;
@@ -22,6 +25,7 @@ struct Info {
     tool_version: &'static str,
     protocol: Versions,
     segments: Vec<Segment>,
+    memory: Option<Memory>,
     nodes: Vec<Node>,
     doorbell_bytes: u32,
     secondary_doorbells: bool,
@@ -42,6 +46,19 @@ struct Segment {
     cpu_visible_bytes: Option<u64>,
 }
 
+/// How the memory of the VM's vGPU stands; only where a device can be opened.
+#[derive(Debug, Serialize)]
+struct Memory {
+    guaranteed_bytes: u64,
+    limit_bytes: u64,
+    committed_bytes: u64,
+    available_bytes: u64,
+    evicted_bytes: u64,
+    held_bytes: u64,
+    evictions: u64,
+    residency_faults: u64,
+}
+
 #[derive(Debug, Serialize)]
 struct Node {
     ordinal: usize,
@@ -59,10 +76,12 @@ struct Node {
 struct Ask;
 
 impl WithTransport for Ask {
-    type Output = anyhow::Result<(Capset, bool)>;
+    type Output = anyhow::Result<(Capset, bool, Option<MemoryInfo>)>;
 
     fn with(self, transport: impl Transport) -> Self::Output {
-        Ok((transport.capset()?, transport.sees_video_memory()))
+        let (capset, window) = (transport.capset()?, transport.sees_video_memory());
+        let memory = Device::open(transport).and_then(|device| device.memory_info());
+        Ok((capset, window, memory.ok()))
     }
 }
 
@@ -73,10 +92,10 @@ fn version(version: u32) -> String {
 impl Info {
     fn ask(target: &Target) -> anyhow::Result<Self> {
         let machine = target.machine()?;
-        let (capset, window) = machine.with(Ask)??;
+        let (capset, window, memory) = machine.with(Ask)??;
         let vram = Segment {
             name: "video memory",
-            bytes: Some(capset.vram_bytes),
+            bytes: Some(capset.segments.iter().filter(|it| it.group == GROUP_LOCAL).map(|it| it.bytes).sum()),
             cpu_visible_bytes: Some(if window { capset.aperture_bytes } else { 0 }),
         };
         let ram = Segment { name: "guest RAM", bytes: None, cpu_visible_bytes: None };
@@ -101,6 +120,16 @@ impl Info {
             tool_version: env!("CARGO_PKG_VERSION"),
             protocol: Versions { daemon: version(capset.protocol_version), tool: version(PROTOCOL_VERSION) },
             segments: vec![vram, ram],
+            memory: memory.map(|memory| Memory {
+                guaranteed_bytes: memory.guaranteed,
+                limit_bytes: memory.limit,
+                committed_bytes: memory.committed,
+                available_bytes: memory.available,
+                evicted_bytes: memory.evicted,
+                held_bytes: memory.held,
+                evictions: memory.evictions,
+                residency_faults: memory.residency_faults,
+            }),
             nodes: nodes.collect(),
             doorbell_bytes: capset.doorbell_bytes,
             secondary_doorbells: capset.secondary_doorbell_bytes > 0,
@@ -121,6 +150,24 @@ impl Info {
                 format!("{} MiB, {} MiB of it visible to the CPU", bytes >> 20, visible >> 20)
             });
             rows.push((segment.name.to_owned(), size));
+        }
+        if let Some(memory) = &self.memory {
+            let text = format!(
+                "{} MiB allocated, {} more possible, {} at the most, {} guaranteed",
+                memory.committed_bytes >> 20,
+                memory.available_bytes >> 20,
+                memory.limit_bytes >> 20,
+                memory.guaranteed_bytes >> 20
+            );
+            rows.push(("budget".to_owned(), text));
+            let text = format!(
+                "{} MiB evicted, {} MiB held, {} evictions, {} residency faults",
+                memory.evicted_bytes >> 20,
+                memory.held_bytes >> 20,
+                memory.evictions,
+                memory.residency_faults
+            );
+            rows.push(("residency".to_owned(), text));
         }
         for node in &self.nodes {
             let state = if node.available { "available" } else { "not available" };
