@@ -2,12 +2,17 @@
 //!
 //! ```text
 //!   VRAM memfd   [ aperture: offsets chosen by the guest (MAP_BLOB) │ local: offsets chosen by us ]
+//!   store memfd  [ what is evicted ]          the daemon's own
+//!
 //!   allocation   unplaced ──first GPU mapping──▶ local ◀──move──▶ aperture
-//!                    └───────────────MAP_BLOB────────────────────────▲
+//!                    └───────────────MAP_BLOB──────│───────────────▲
+//!                                                  ▼               │
+//!                                               evicted ───────────┘
 //! ```
 //!
 //! An allocation has no place until somebody can look at it. Nothing moves while the guest's CPU has it mapped
-//! (design §10.4). Every byte that is handed out reads zero first. Owned by the vGPU's thread.
+//! (design §10.4). Every byte that is handed out reads zero first. Owned by the vGPU's thread, but for [`quota`], which all
+//! share.
 
 pub mod allocations;
 pub mod eviction;

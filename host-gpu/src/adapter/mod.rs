@@ -62,8 +62,7 @@ pub enum AdapterError {
 /// whatever stands in for it in tests.
 pub trait Adapter {
     /// Makes a guest process known: its root page table and device page (MCDM-51 "set root page table"), and where in
-    /// that page its global cell lies; zero in the dedicated model.
-    /// `entry.generation` is filled in.
+    /// that page its global cell lies; zero in the dedicated model. `entry.generation` is filled in.
     fn create_process(&mut self, entry: ProcessEntry) -> Result<u32, AdapterError>;
     /// Forgets it.
     fn destroy_process(&mut self, process: u32);

@@ -103,3 +103,64 @@ fn tables_of_a_destroyed_space_are_used_again_and_empty() {
         tables.destroy_root(again);
     }
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Page {
+    At(u64, bool),
+    Moving,
+    Evicted,
+}
+
+proptest::proptest! {
+    /// Against a model that knows of each page where it leads.
+    #[test]
+    fn tables_lead_where_the_model_does(
+        steps in proptest::collection::vec((0u8..6, 0u64..40, 1u64..12, proptest::prelude::any::<bool>()), 1..60),
+    ) {
+        // Around the border of a leaf table.
+        let base = VA + 490 * PAGE_SIZE;
+        let (mut tables, root) = space();
+        let other = tables.create_root().unwrap();
+        let mut model = std::collections::BTreeMap::new();
+        for (count, (step, first, length, writable)) in (1u64..).zip(steps) {
+            let (address, size) = (base + first * PAGE_SIZE, length * PAGE_SIZE);
+            let pages = first..first + length;
+            let is_free = pages.clone().all(|page| !model.contains_key(&page));
+            let offset = count << 20;
+            let page = |at: u64| match step {
+                0 | 4 => Page::At(offset + (at - first) * PAGE_SIZE, writable),
+                1 => Page::Moving,
+                _ => Page::Evicted,
+            };
+            let done = match step {
+                0 => tables.map(root, address, SegmentId(1), offset, size, writable),
+                1 => tables.map_moving(root, address, size),
+                2 => tables.map_evicted(root, address, size),
+                3 => tables.unmap(root, address, size),
+                4 => tables.end_move(root, address, SegmentId(1), offset, size, writable),
+                _ => tables.evict(root, address, size),
+            };
+            assert_eq!(done.is_ok(), step > 2 || is_free, "{step} {pages:?}");
+            if done.is_ok() {
+                for at in pages {
+                    if step == 3 { model.remove(&at) } else { model.insert(at, page(at)) };
+                }
+            }
+            for at in 0..52 {
+                let address = base + at * PAGE_SIZE;
+                let look = |intent| resolve_one(tables.mapping(), root.0, address, 8, intent);
+                let (read, write) = (look(Intent::Read), look(Intent::Write));
+                match model.get(&at) {
+                    None => assert_eq!((read, write), (Err(Miss::Fault(address)), Err(Miss::Fault(address)))),
+                    Some(Page::Moving) => assert_eq!(write, Err(Miss::Moving(address))),
+                    Some(Page::Evicted) => assert_eq!(read, Err(Miss::Evicted(address))),
+                    Some(Page::At(offset, writable)) => {
+                        assert_eq!(read.map(|run| run.offset), Ok(*offset));
+                        assert_eq!(write.is_ok(), *writable);
+                    }
+                }
+                assert_eq!(runs(&tables, other, address, 8), Err(Miss::Fault(address)), "another space");
+            }
+        }
+    }
+}
