@@ -96,7 +96,8 @@ fn tdr_30_tdr_39_tdr_54_the_buffer_that_hung_is_the_last_aborted_and_completes_a
     let _hung = its_queue.submit(&forever).unwrap();
     let behind = queue.submit(&CommandBuffer::new()).unwrap();
     queue.wait(behind, Some(NEVER)).unwrap();
-    assert_eq!(fences(), [3, 3], "the aborted one, and the one behind it");
+    // The fence is in memory before the daemon hears of it.
+    until("the aborted one and the one behind it", || fences() == [3, 3]);
     let path = state.path().join("reports").join(format!("{:012}.json", 1));
     let report: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     assert_eq!(report["last_aborted_fence"], 2, "{report:#}");

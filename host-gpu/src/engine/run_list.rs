@@ -212,9 +212,9 @@ impl RunList {
             self.current = Some((context, now));
         }
         let ready = self.contexts.get_mut(&context)?;
-        let takes_queue = !ready.queues.is_empty() && !(ready.has_kernel && ready.was_queue);
-        ready.was_queue = takes_queue;
-        let queue = if takes_queue { ready.queues.pop_front() } else { None };
+        let is_kernels_turn = ready.queues.is_empty() || (ready.has_kernel && ready.was_queue);
+        ready.was_queue = !is_kernels_turn;
+        let queue = if is_kernels_turn { None } else { ready.queues.pop_front() };
         let next = match queue {
             Some(queue) => {
                 if let Some(listed) = self.listed.get_mut(usize::from(queue)) {

@@ -159,8 +159,8 @@ impl Urgency {
 
     /// Decodes any word; what cannot be is the highest that can.
     pub const fn from_word(word: u64) -> Self {
-        let (band, level) = ((word >> 8) & 0xff, word & 0xff);
-        Self { band: if band > 3 { 3 } else { band as u8 }, level: if level > 31 { 31 } else { level as u8 } }
+        let [level, band, ..] = word.to_le_bytes();
+        Self { band: if band > 3 { 3 } else { band }, level: if level > 31 { 31 } else { level } }
     }
 }
 
