@@ -27,6 +27,8 @@ struct Member {
     /// Guest process and context.
     owner: (u32, Handle),
     is_listed: bool,
+    /// Whether the policy was told that it has work.
+    is_told: bool,
     /// Buffers with the engine.
     in_flight: u32,
     /// Paid for, and not used yet.
@@ -50,6 +52,10 @@ pub struct RunList {
     members: BTreeMap<u32, Member>,
     /// The context of the oldest buffer with the engine, and since when without a break.
     head: Option<(u32, Duration)>,
+    /// How many have buffers to give.
+    listed: usize,
+    /// How many the policy knows to have work.
+    told: usize,
 }
 
 const fn entity(entry: u32) -> EntityId {
@@ -60,7 +66,7 @@ impl RunList {
     /// No contexts.
     pub fn new(mut policy: Box<dyn Policy>, bands: &Settings) -> Self {
         policy.set_bands(bands);
-        Self { policy, members: BTreeMap::new(), head: None }
+        Self { policy, members: BTreeMap::new(), head: None, listed: 0, told: 0 }
     }
 
     /// A context is there, without work; its entry has had the engine for `used` before.
@@ -75,7 +81,15 @@ impl RunList {
         self.remove(entry);
         self.policy.add(entity(entry), parameters, now);
         let prepaid = Duration::ZERO;
-        let member = Member { owner, is_listed: false, in_flight: 0, prepaid, used, expected: FIRST_GUESS };
+        let member = Member {
+            owner,
+            is_listed: false,
+            is_told: false,
+            in_flight: 0,
+            prepaid,
+            used,
+            expected: FIRST_GUESS,
+        };
         self.members.insert(entry, member);
     }
 
@@ -87,33 +101,59 @@ impl RunList {
     /// It is gone.
     pub fn remove(&mut self, entry: u32) {
         self.policy.remove(entity(entry));
-        self.members.remove(&entry);
+        if let Some(member) = self.members.remove(&entry) {
+            self.listed -= usize::from(member.is_listed);
+            self.told -= usize::from(member.is_told);
+        }
     }
 
     /// All are gone.
     pub fn clear(&mut self) {
-        for entry in std::mem::take(&mut self.members).into_keys() {
-            self.policy.remove(entity(entry));
+        while let Some((&entry, _)) = self.members.first_key_value() {
+            self.remove(entry);
         }
         self.head = None;
     }
 
     /// It has buffers to give, or has none.
     pub fn list(&mut self, entry: u32, is_listed: bool, now: Duration) {
-        let Some(member) = self.members.get_mut(&entry) else { return };
-        member.is_listed = is_listed;
+        self.set_listed(entry, is_listed);
         self.tell(entry, now);
     }
 
+    /// It is about to give one, and has more or not; [`Self::submitted`] follows.
+    pub fn give(&mut self, entry: u32, has_more: bool) {
+        self.set_listed(entry, has_more);
+    }
+
+    fn set_listed(&mut self, entry: u32, is_listed: bool) {
+        let Some(member) = self.members.get_mut(&entry) else { return };
+        let was_listed = std::mem::replace(&mut member.is_listed, is_listed);
+        self.listed += usize::from(is_listed);
+        self.listed -= usize::from(was_listed);
+    }
+
+    /// Tells the policy whether it has work, where that has changed.
     fn tell(&mut self, entry: u32, now: Duration) {
-        match self.members.get(&entry) {
-            Some(member) if member.is_awake() => self.policy.wake(entity(entry), now),
-            _ => self.policy.sleep(entity(entry), now),
+        let Some(member) = self.members.get_mut(&entry) else { return };
+        let is_awake = member.is_awake();
+        if std::mem::replace(&mut member.is_told, is_awake) == is_awake {
+            return;
+        }
+        if is_awake {
+            self.told += 1;
+            self.policy.wake(entity(entry), now);
+        } else {
+            self.told -= 1;
+            self.policy.sleep(entity(entry), now);
         }
     }
 
     /// Whose buffer is the next: guest process, context, entry.
     pub fn next(&mut self, now: Duration) -> Option<(u32, Handle, u32)> {
+        if self.listed == 0 {
+            return None;
+        }
         // Those whose buffers are all with the engine have none to give: at most as many as it holds.
         let mut passed = Vec::new();
         let found = loop {
@@ -128,7 +168,7 @@ impl RunList {
             }
         };
         for entry in passed {
-            self.tell(entry, now);
+            self.policy.wake(entity(entry), now);
         }
         found
     }
@@ -172,7 +212,7 @@ impl RunList {
 
     /// Whether the engine's oldest buffer must make room for another context's, or when to ask again.
     pub fn must_yield(&mut self, now: Duration) -> Result<(), Option<Duration>> {
-        let Some((entry, since)) = self.head else { return Err(None) };
+        let Some((entry, since)) = self.head.filter(|_| self.told > 1) else { return Err(None) };
         let current = Current { entity: entity(entry), since };
         let decision = self.policy.decide(Some(current), now);
         match decision.next {

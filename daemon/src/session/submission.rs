@@ -157,9 +157,13 @@ impl Session {
         while self.engines[at.index()].has_room() {
             let Some((of, handle, entry)) = self.engines[at.index()].run_list.next(now) else { break };
             let (buffer, has_more) = self.take_buffer(of, handle);
-            self.engines[at.index()].run_list.list(entry, has_more, now);
-            if let Some(buffer) = buffer {
-                self.hand_over(at, of, entry, buffer);
+            let run_list = &mut self.engines[at.index()].run_list;
+            match buffer {
+                Some(buffer) => {
+                    run_list.give(entry, has_more);
+                    self.hand_over(at, of, entry, buffer);
+                }
+                None => run_list.list(entry, false, now),
             }
         }
         self.look_at_head(at);
