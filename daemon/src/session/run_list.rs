@@ -33,6 +33,8 @@ struct Member {
     in_flight: u32,
     /// Paid for, and not used yet.
     prepaid: Duration,
+    /// How long its oldest buffer has been the engine's oldest.
+    elapsed: Duration,
     /// Engine time so far, as the engine says.
     used: Duration,
     /// What its next buffer is taken to cost.
@@ -50,8 +52,8 @@ impl Member {
 pub struct RunList {
     policy: Box<dyn Policy>,
     members: BTreeMap<u32, Member>,
-    /// The context of the oldest buffer with the engine, and since when without a break.
-    head: Option<(u32, Duration)>,
+    /// The context of the oldest buffer with the engine, since when without a break, and up to when it has paid for that.
+    head: Option<(u32, Duration, Duration)>,
     /// How many have buffers to give.
     listed: usize,
     /// How many the policy knows to have work.
@@ -87,6 +89,7 @@ impl RunList {
             is_told: false,
             in_flight: 0,
             prepaid,
+            elapsed: Duration::ZERO,
             used,
             expected: FIRST_GUESS,
         };
@@ -191,6 +194,7 @@ impl RunList {
             member.in_flight = member.in_flight.saturating_sub(1);
             let cost = used.saturating_sub(std::mem::replace(&mut member.used, used));
             member.expected = cost;
+            member.elapsed = Duration::ZERO;
             let due = cost.saturating_sub(member.prepaid);
             member.prepaid = member.prepaid.saturating_sub(cost);
             self.policy.charge(entity(entry), due, now);
@@ -205,14 +209,23 @@ impl RunList {
     }
 
     fn set_head(&mut self, head: Option<u32>, now: Duration) {
-        if self.head.map(|(entry, _)| entry) != head {
-            self.head = head.map(|entry| (entry, now));
-        }
+        self.head = match (self.head, head) {
+            (Some((before, since, _)), Some(entry)) if before == entry => Some((entry, since, now)),
+            (_, head) => head.map(|entry| (entry, now, now)),
+        };
     }
 
     /// Whether the engine's oldest buffer must make room for another context's, or when to ask again.
     pub fn must_yield(&mut self, now: Duration) -> Result<(), Option<Duration>> {
-        let Some((entry, since)) = self.head.filter(|_| self.told > 1) else { return Err(None) };
+        let Some((entry, since, paid)) = self.head.filter(|_| self.told > 1) else { return Err(None) };
+        self.head = Some((entry, since, now));
+        if let Some(member) = self.members.get_mut(&entry) {
+            // What its buffer takes shows while it runs: what was paid for it in advance was a guess.
+            member.elapsed += now.saturating_sub(paid);
+            let due = member.elapsed.saturating_sub(member.prepaid);
+            member.prepaid += due;
+            self.policy.charge(entity(entry), due, now);
+        }
         let current = Current { entity: entity(entry), since };
         let decision = self.policy.decide(Some(current), now);
         match decision.next {
@@ -271,6 +284,23 @@ mod tests {
                 assert!((share - 0.5).abs() < 0.025, "{share}");
             }
             assert!(count[0] > 0 && count[1] > 0);
+        }
+    }
+
+    #[test]
+    fn mcdm_11_a_long_buffer_makes_room_for_an_equal_after_its_quantum() {
+        for mut list in with_two([Band::Normal; 2]) {
+            list.list(0, true, at(0));
+            let (_, _, entry) = list.next(at(0)).unwrap();
+            list.submitted(entry, Some(entry), at(0));
+            list.list(1, true, at(1));
+            let Err(Some(until)) = list.must_yield(at(1)) else { panic!("at once") };
+            assert!(until <= at(1) + Parameters::default().quantum);
+            let mut now = until;
+            while let Err(again) = list.must_yield(now) {
+                now = again.expect("it is asked again");
+            }
+            assert!(now <= at(10_000), "{now:?}");
         }
     }
 

@@ -9,6 +9,7 @@ mod kernel_waits;
 mod linked;
 mod native_fences;
 mod operator;
+mod preemption;
 mod processes;
 mod raw;
 mod raw_queue;

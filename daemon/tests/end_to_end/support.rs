@@ -78,12 +78,20 @@ impl Daemon {
 
     /// With several vGPUs, named v0, v1, ….
     pub(crate) fn with_vgpus(count: usize, arguments: &[&str]) -> Self {
+        Self::with_shares(&vec![""; count], arguments)
+    }
+
+    /// With one vGPU for each share, such as `weight=300,bands=realtime`; an empty one says nothing.
+    pub(crate) fn with_shares(shares: &[&str], arguments: &[&str]) -> Self {
+        let count = shares.len();
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
         command.arg("serve");
-        for index in 0..count {
+        for (index, share) in shares.iter().enumerate() {
             let socket = folder.path().join(format!("v{index}.sock"));
-            command.arg("--vgpu").arg(format!("name=v{index},socket={},vram=64M", socket.display()));
+            let comma = if share.is_empty() { "" } else { "," };
+            let vgpu = format!("name=v{index},socket={},vram=64M{comma}{share}", socket.display());
+            command.arg("--vgpu").arg(vgpu);
         }
         if let Some(model) = std::env::var_os(MODEL).filter(|_| !arguments.contains(&"--doorbell-model")) {
             command.arg("--doorbell-model").arg(model);

@@ -37,7 +37,9 @@ impl From<DriverError> for Failure {
         let result = match &error {
             DriverError::Transport(error) => of_transport(error),
             DriverError::Refused { status, .. } => of_status(*status),
-            DriverError::Version { .. } => CampanileResult::CampanileVersionMismatch,
+            DriverError::Version { .. } | DriverError::Caps { .. } => {
+                CampanileResult::CampanileVersionMismatch
+            }
             DriverError::BadAnswer(_) => CampanileResult::CampanileFailed,
             DriverError::DeviceLost(_) | DriverError::DeviceInUse => CampanileResult::CampanileDeviceLost,
             DriverError::Range { .. } | DriverError::Commands(_) => CampanileResult::CampanileInvalidArgument,
