@@ -16,6 +16,7 @@ pub mod operator;
 pub mod orders;
 pub mod recovery;
 pub mod session;
+pub mod simulate;
 pub mod supervisor;
 pub mod vhost;
 pub mod vidmm;
