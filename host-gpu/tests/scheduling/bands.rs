@@ -217,6 +217,30 @@ fn pre_68_normal_has_its_share_while_focus_has_work() {
 }
 
 #[test]
+fn who_has_the_engine_for_urgent_work_does_not_keep_it_for_the_rest() {
+    with_each(|choice| {
+        let mut machine = busy(choice, (0..10).map(|group| in_band(group, Band::Normal)));
+        machine.run(ms(10));
+        let from = machine.now;
+        let mut urgent = Duration::ZERO;
+        for _ in 0..200 {
+            machine.change(0, |parameters| parameters.band = Band::Realtime);
+            let before = machine.had(0, from, machine.now);
+            machine.run(us(500));
+            urgent += machine.had(0, from, machine.now) - before;
+            machine.change(0, |parameters| parameters.band = Band::Normal);
+            machine.run(us(4_500));
+        }
+        let rest = machine.had(0, from, machine.now) - urgent;
+        let left = machine.now - from - urgent;
+        let share = rest.as_secs_f64() / left.as_secs_f64();
+        // In rounds, who is called away loses its place in the round.
+        let least = if choice.name() == "fair" { 0.09 } else { 0.05 };
+        assert!((least..=0.11).contains(&share), "{share}");
+    });
+}
+
+#[test]
 fn pre_68_the_share_of_normal_is_no_business_of_others() {
     with_each(|choice| {
         let each =
