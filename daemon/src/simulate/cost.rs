@@ -64,10 +64,9 @@ pub fn measure(choice: Choice, entities: u64, seed: u64) -> Cost {
 }
 
 fn parameters(entity: u64, random: &mut Random) -> Parameters {
-    let band =
-        [Band::Normal, Band::Normal, Band::Normal, Band::Idle, Band::Focus][random.between(0, 4) as usize];
-    let weight = [100, 200, 400][random.between(0, 2) as usize];
-    let priority = [0, 0, 0, 1, -1][random.between(0, 4) as usize];
+    let band = random.pick(&[Band::Normal, Band::Normal, Band::Normal, Band::Idle, Band::Focus]);
+    let weight = random.pick(&[100, 200, 400]);
+    let priority = random.pick(&[0, 0, 0, 1, -1]);
     Parameters { group: entity / GROUP, band, weight, priority, ..Parameters::default() }
 }
 

@@ -14,8 +14,8 @@ impl Random {
         Self { state: seed }
     }
 
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
+    /// A number.
+    pub fn number(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,12 +25,18 @@ impl Random {
 
     /// One from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high.saturating_sub(low) + 1)
+        low + self.number() % (high.saturating_sub(low) + 1)
     }
 
     /// A time from `low` to `high`.
     pub fn time(&mut self, low: Duration, high: Duration) -> Duration {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX >> 1);
         Duration::from_nanos(self.between(nanoseconds(low), nanoseconds(high)))
+    }
+
+    /// One of these; there must be some.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        let place = self.between(0, from.len() as u64 - 1);
+        from[usize::try_from(place).unwrap_or(0)]
     }
 }
