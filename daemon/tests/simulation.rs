@@ -46,6 +46,11 @@ fn mcdm_09_mcdm_10_busy_guests_and_their_contexts_get_equal_time_on_both_levels(
         // What one guest has without a break: its quantum, and what is in flight then.
         assert!(class.off_in_a_second_ms < 7.0, "{class:?}");
     }
+    let capped = figures.capped.unwrap();
+    assert!(
+        capped.most_percent < capped.cap_percent * 1.02 && capped.most_percent > capped.cap_percent * 0.9,
+        "{capped:?}"
+    );
     assert!(figures.jain_of_contexts > 0.999, "{}", figures.jain_of_contexts);
     assert!(figures.idle_percent < 0.1, "{}", figures.idle_percent);
 }

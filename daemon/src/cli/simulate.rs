@@ -92,7 +92,12 @@ fn print(figures: &Figures) {
             class.off_in_a_second_ms
         );
     }
-    println!("  contexts in them            {:.4}\n", figures.jain_of_contexts);
+    println!("  contexts in them            {:.4}", figures.jain_of_contexts);
+    if let Some(capped) = &figures.capped {
+        let (vgpus, cap, most) = (capped.vgpus, capped.cap_percent, capped.most_percent);
+        println!("  capped at {cap:.2} %, {vgpus} of them: the most that one had is {most:.4} %");
+    }
+    println!();
     println!("wake to start        count       median          99 %       longest");
     for latency in &figures.latencies {
         let spread = &latency.spread;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_host_gpu::scheduling::parameters::WHOLE_ENGINE;
 use serde::Serialize;
 
 use super::cost::Cost;
@@ -62,6 +63,17 @@ pub struct WeightClass {
     pub off_in_a_second_ms: f64,
 }
 
+/// vGPUs that always have work, and a cap below their fair share.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Capped {
+    /// How many.
+    pub vgpus: usize,
+    /// Their cap, percent of the engine.
+    pub cap_percent: f64,
+    /// What the one with the most had.
+    pub most_percent: f64,
+}
+
 /// Whether realtime work started within the bound (PRE-05).
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Bound {
@@ -97,6 +109,8 @@ pub struct Figures {
     pub seed: u64,
     /// Fairness between vGPUs.
     pub weights: Vec<WeightClass>,
+    /// Those with a cap, if there are any.
+    pub capped: Option<Capped>,
     /// Mean of Jain's index over the contexts of each busy guest, which are equals.
     pub jain_of_contexts: f64,
     /// From wake to start.
@@ -165,6 +179,7 @@ pub fn sum_up(options: &Options, record: &Record, guests: &[Guest], cost: Vec<Co
         seconds,
         seed: options.seed,
         weights: weights(options, record, guests),
+        capped: capped(options, guests),
         jain_of_contexts: per_context.iter().sum::<f64>() / per_context.len().max(1) as f64,
         latencies: latencies.collect(),
         bound: bound(options, record),
@@ -173,6 +188,18 @@ pub fn sum_up(options: &Options, record: &Record, guests: &[Guest], cost: Vec<Co
         idle_percent: record.idle.as_secs_f64() / seconds * 100.0,
         cost,
     }
+}
+
+fn capped(options: &Options, guests: &[Guest]) -> Option<Capped> {
+    let percent: Vec<f64> =
+        times(guests).iter().map(|time| time / options.time.as_secs_f64() * 100.0).collect();
+    let all: Vec<usize> = (0..guests.len()).filter(|number| kind(*number) == Kind::Capped).collect();
+    let cap = guests.get(*all.first()?)?.parameters.cap;
+    Some(Capped {
+        vgpus: all.len(),
+        cap_percent: f64::from(cap) / f64::from(WHOLE_ENGINE) * 100.0,
+        most_percent: all.iter().map(|number| percent[*number]).fold(0.0, f64::max),
+    })
 }
 
 fn bound(options: &Options, record: &Record) -> Bound {

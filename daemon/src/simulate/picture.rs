@@ -90,17 +90,17 @@ fn shares(svg: &mut Svg, figures: &Figures, guests: &[Guest]) {
     for level in (0..=6).map(|count| f64::from(count) * step).filter(|level| *level <= most) {
         field.level(svg, level, &format!("{}", (level * 1e6).round() / 1e6));
     }
+    for (place, (_, number)) in (0u32..).zip(&busy) {
+        svg.dot(field.at(f64::from(place) + 0.5, percent(*number)), 2.5, colour(Band::Normal));
+    }
     let mut begin = 0.0;
     for class in &figures.weights {
         let end = begin + class.vgpus as f64;
-        svg.line(field.at(begin, class.fair_percent), field.at(end, class.fair_percent), "#c2410c", 2.0);
+        svg.line(field.at(begin, class.fair_percent), field.at(end, class.fair_percent), "#c2410c", 1.5);
         let (x, _) = field.at(f64::midpoint(begin, end), 0.0);
         let label = format!("weight {}: off {:.1} %", class.weight, class.off_percent);
         svg.text((x, field.bottom + 20.0), Anchor::Middle, INK, 12, &label);
         begin = end;
-    }
-    for (place, (_, number)) in (0u32..).zip(&busy) {
-        svg.dot(field.at(f64::from(place) + 0.5, percent(*number)), 2.5, colour(Band::Normal));
     }
     svg.text((RIGHT, 66.0), Anchor::End, "#c2410c", 12, "line: the fair share");
 }
