@@ -5,6 +5,7 @@
 //!                                                            │ ▲
 //!                                          doorbell, vidmm ◀─┘ │ └── supervisor: turns between vGPUs
 //!   operator ──control socket──▶ operator ──orders─────────────┘
+//!   simulate: the scheduling policies without any of this
 //! ```
 
 pub mod cli;
