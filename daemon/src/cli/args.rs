@@ -17,6 +17,7 @@ use super::doorbells::modes;
 use super::doorbells::parse_models;
 use super::doorbells::parse_nodes;
 use super::scheduling::SchedulingArguments;
+use super::simulate::SimArguments;
 use super::size::parse_size;
 use super::vgpu::parse_vgpu;
 use crate::doorbell::modes::DoorbellModes;
@@ -47,6 +48,8 @@ pub enum Command {
     Demo(MeasureArguments),
     /// Measure.
     Bench(BenchArguments),
+    /// Simulate many guests on one engine, without a GPU: fairness, latency, and what a decision costs.
+    Sim(SimArguments),
     /// Be an engine process; the daemon starts these by itself.
     #[command(hide = true)]
     Engine,

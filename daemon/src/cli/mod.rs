@@ -6,6 +6,7 @@
 //! | `ctl` | asks something of a daemon that serves |
 //! | `demo` | starts a daemon, attaches a guest, renders, checks, measures |
 //! | `bench` | measures alone |
+//! | `sim` | many guests by a virtual clock |
 //! | `engine`, `peer` | what daemon and benchmark start by themselves |
 
 pub mod args;
@@ -14,6 +15,7 @@ pub mod demo;
 pub mod doorbells;
 pub mod scheduling;
 pub mod serve;
+pub mod simulate;
 pub mod size;
 pub mod table;
 pub mod vgpu;

@@ -169,6 +169,8 @@ impl<O: Order> Rota<O> {
     fn claim_of_equal(&self, runner: &Runner<'_>, first: First, since: u64, end: u64, grace: u64) -> Claim {
         let woke = self.members.get(&first.entity).map_or(0, |member| member.since);
         let end = if woke > since { end.min(woke.saturating_add(grace)) } else { end };
+        // Who got the engine for work of another tier has no quantum in this one.
+        let end = if runner.member.moved > runner.since { self.now } else { end };
         let passes = self.order.passes_in(runner.member, runner.key, first.key);
         let from = if passes == 0 { end } else { end.max(self.now.saturating_add(passes)) };
         Claim { first, from }

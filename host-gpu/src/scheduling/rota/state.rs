@@ -267,6 +267,9 @@ impl<O: Order> Policy for Rota<O> {
         self.leave(entity, &mut old);
         let mut new = Member::new(&parameters, self.now);
         new.spent = old.spent;
+        if new.tier == old.tier {
+            new.moved = old.moved;
+        }
         if new.cap == old.cap {
             new.bucket = old.bucket;
         } else if let (Some(bucket), Some(older)) = (new.bucket, old.bucket) {
