@@ -191,13 +191,17 @@ fn pre_01_pre_06_long_work_makes_room_whatever_its_queue_says_and_never_is_a_han
         packets.memory.write(0, commands.bytes()).unwrap();
         let length = u32::try_from(commands.bytes().len()).unwrap();
         let submit = Submit { queue: created.queue, buffer_va: packets.va, length, flags: 0 };
-        guest.call(SUBMIT, &submit).unwrap();
-        until("the long buffer", || begun.word(0).load(Ordering::Acquire) == 1);
-        for round in 1..=3 {
-            other.run_short(round);
-            assert_eq!(guest.load(created.fence_offset), 0, "it was done before the other's turn");
-        }
-        until("the end of the long buffer", || guest.load(created.fence_offset) == 1);
+        std::thread::scope(|scope| {
+            // Answered when the buffer is done.
+            let long = scope.spawn(|| guest.call(SUBMIT, &submit).unwrap());
+            until("the long buffer", || begun.word(0).load(Ordering::Acquire) == 1);
+            for round in 1..=3 {
+                other.run_short(round);
+                assert_eq!(guest.load(created.fence_offset), 0, "it was done before the other's turn");
+            }
+            long.join().unwrap();
+        });
+        assert_eq!(guest.load(created.fence_offset), 1);
     }
     assert_eq!((resets(&operated, 0), resets(&operated, 1)), (0, 0));
 }
@@ -261,10 +265,14 @@ fn pre_52_a_buffer_is_never_written() {
     packets.memory.write(0, commands.bytes()).unwrap();
     let length = u32::try_from(commands.bytes().len()).unwrap();
     let submit = Submit { queue: created.queue, buffer_va: packets.va, length, flags: 0 };
-    guest.call(SUBMIT, &submit).unwrap();
-    while guest.load(created.fence_offset) == 0 {
-        urgent.run_short(1);
-    }
+    std::thread::scope(|scope| {
+        // Answered when the buffer is done.
+        let long = scope.spawn(|| guest.call(SUBMIT, &submit).unwrap());
+        while guest.load(created.fence_offset) == 0 {
+            urgent.run_short(1);
+        }
+        long.join().unwrap();
+    });
     let mut bytes = vec![0; commands.bytes().len()];
     packets.memory.read(0, &mut bytes).unwrap();
     assert_eq!(bytes, commands.bytes());
