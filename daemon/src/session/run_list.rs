@@ -6,10 +6,14 @@
 //!                                                        └──▶ must_yield: the head is preempted, or looked at again
 //! ```
 //!
+//! A context whose first buffer waits has no work, as far as the policy knows (MCDM-18, PRE-57): whoever is less urgent
+//! runs meanwhile. It is tried again after a while, and at once where nobody else has work.
+//!
 //! Time on the engine is what is shared. It is known when a buffer is done, so a context pays for a buffer in advance
 //! what its last one took, and the rest, or less the next time, afterwards.
 
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use campanile_host_gpu::scheduling::parameters::Parameters;
@@ -19,6 +23,8 @@ use campanile_host_gpu::scheduling::policy::EntityId;
 use campanile_host_gpu::scheduling::policy::Policy;
 use campanile_protocol::handle::Handle;
 
+/// How long a context whose first buffer waits is left alone while others have work.
+const RETRY: Duration = Duration::from_millis(2);
 /// What a context's first buffer is taken to cost.
 const FIRST_GUESS: Duration = Duration::from_micros(50);
 
@@ -27,6 +33,8 @@ struct Member {
     /// Guest process and context.
     owner: (u32, Handle),
     is_listed: bool,
+    /// Whether it is to be listed again after a while.
+    is_blocked: bool,
     /// Whether the policy was told that it has work.
     is_told: bool,
     /// Buffers with the engine.
@@ -54,6 +62,8 @@ pub struct RunList {
     members: BTreeMap<u32, Member>,
     /// The context of the oldest buffer with the engine, since when without a break, and up to when it has paid for that.
     head: Option<(u32, Duration, Duration)>,
+    /// Those whose first buffer waits, and since when; the longest first. One that is not blocked any more is none of them.
+    blocked: VecDeque<(u32, Duration)>,
     /// How many have buffers to give.
     listed: usize,
     /// How many the policy knows to have work.
@@ -68,7 +78,7 @@ impl RunList {
     /// No contexts.
     pub fn new(mut policy: Box<dyn Policy>, bands: &Settings) -> Self {
         policy.set_bands(bands);
-        Self { policy, members: BTreeMap::new(), head: None, listed: 0, told: 0 }
+        Self { policy, members: BTreeMap::new(), head: None, blocked: VecDeque::new(), listed: 0, told: 0 }
     }
 
     /// A context is there, without work; its entry has had the engine for `used` before.
@@ -86,6 +96,7 @@ impl RunList {
         let member = Member {
             owner,
             is_listed: false,
+            is_blocked: false,
             is_told: false,
             in_flight: 0,
             prepaid,
@@ -116,12 +127,42 @@ impl RunList {
             self.remove(entry);
         }
         self.head = None;
+        self.blocked.clear();
     }
 
     /// It has buffers to give, or has none.
     pub fn list(&mut self, entry: u32, is_listed: bool, now: Duration) {
         self.set_listed(entry, is_listed);
         self.tell(entry, now);
+    }
+
+    /// Its first buffer waits for something that nobody will announce.
+    pub fn block(&mut self, entry: u32, now: Duration) {
+        self.list(entry, false, now);
+        if let Some(member) = self.members.get_mut(&entry) {
+            member.is_blocked = true;
+            self.blocked.retain(|&(other, _)| other != entry);
+            self.blocked.push_back((entry, now));
+        }
+    }
+
+    /// Lists a context that was blocked for long enough, or that nobody else would run beside.
+    pub fn retry(&mut self, now: Duration) {
+        while let Some(&(entry, since)) = self.blocked.front() {
+            if now < since + RETRY && self.told > 0 {
+                return;
+            }
+            self.blocked.pop_front();
+            if self.members.get(&entry).is_some_and(|member| member.is_blocked) {
+                self.list(entry, true, now);
+                return;
+            }
+        }
+    }
+
+    /// When one is to be listed again.
+    pub fn retry_at(&self) -> Option<Duration> {
+        self.blocked.front().map(|&(_, since)| since + RETRY)
     }
 
     /// It is about to give one, and has more or not; [`Self::submitted`] follows.
@@ -131,6 +172,7 @@ impl RunList {
 
     fn set_listed(&mut self, entry: u32, is_listed: bool) {
         let Some(member) = self.members.get_mut(&entry) else { return };
+        member.is_blocked = false;
         let was_listed = std::mem::replace(&mut member.is_listed, is_listed);
         self.listed += usize::from(is_listed);
         self.listed -= usize::from(was_listed);
@@ -284,6 +326,32 @@ mod tests {
                 assert!((share - 0.5).abs() < 0.025, "{share}");
             }
             assert!(count[0] > 0 && count[1] > 0);
+        }
+    }
+
+    #[test]
+    fn mcdm_18_pre_57_who_waits_is_tried_again_and_keeps_nobody_from_running() {
+        for mut list in with_two([Band::Realtime, Band::Idle]) {
+            list.list(0, true, at(0));
+            list.list(1, true, at(0));
+            let mut tries = 0;
+            let mut now = at(0);
+            for _ in 0..100 {
+                list.retry(now);
+                let (_, _, entry) = list.next(now).unwrap();
+                list.submitted(entry, Some(entry), now);
+                now += at(if entry == 0 { 1 } else { 500 });
+                list.returned(entry, at(0), None, now);
+                if entry == 0 {
+                    tries += 1;
+                    list.block(0, now);
+                }
+            }
+            assert!((10..40).contains(&tries), "{tries} tries of the urgent one that waits");
+            // Alone, at once.
+            list.list(1, false, now);
+            list.retry(now);
+            assert_eq!(list.next(now).unwrap().2, 0);
         }
     }
 

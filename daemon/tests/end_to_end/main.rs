@@ -7,6 +7,7 @@ mod copy_node;
 mod inside;
 mod kernel_waits;
 mod linked;
+mod mcdm;
 mod native_fences;
 mod operator;
 mod preemption;
