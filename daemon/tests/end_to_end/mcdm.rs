@@ -26,7 +26,8 @@ use crate::support::NEVER;
 use crate::support::until;
 
 #[test]
-fn mcdm_01_mcdm_02_a_driver_decides_how_many_contexts_stand_behind_its_queues_and_each_is_of_one_node() {
+fn mcdm_01_mcdm_02_mcdm_07_a_driver_decides_how_many_contexts_stand_behind_its_queues_and_each_is_of_one_node()
+ {
     let daemon = Daemon::start();
     let vm = daemon.vm(0);
     let device = process(&vm);

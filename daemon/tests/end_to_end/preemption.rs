@@ -112,7 +112,7 @@ fn resets(operated: &Operated, vgpu: usize) -> u64 {
 }
 
 #[test]
-fn pre_44_pre_46_pre_49_pre_51_mcdm_13_mcdm_30_mcdm_33_a_preempted_buffer_comes_back_by_itself_and_is_done_once()
+fn pre_44_pre_46_pre_49_pre_51_pre_55_mcdm_13_mcdm_30_mcdm_33_a_preempted_buffer_comes_back_by_itself_and_is_done_once()
  {
     let operated = Operated::with_shares(&["bands=realtime"], &[]);
     let vm = operated.daemon.vm(0);
