@@ -12,6 +12,7 @@ pub mod args;
 pub mod ctl;
 pub mod demo;
 pub mod doorbells;
+pub mod gantt;
 pub mod scheduling;
 pub mod serve;
 pub mod size;

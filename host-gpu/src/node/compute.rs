@@ -8,6 +8,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::scheduling;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
@@ -259,7 +260,15 @@ impl ComputeNode {
             && !self.slice.is_zero()
             && let Some(kernel) = self.kernels.get_mut(&kernel)
         {
-            kernel.pace.observe(groups, now.saturating_duration_since(began), self.slice);
+            let took = now.saturating_duration_since(began);
+            kernel.pace.observe(groups, took, self.slice);
+            let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            for (place, more) in [(scheduling::SLICES, 1), (scheduling::SLICE_NANOSECONDS, took)] {
+                if let Some(word) = self.shared.word(place) {
+                    // Nobody else stores there.
+                    word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+                }
+            }
         }
         Ok(())
     }
