@@ -321,6 +321,8 @@ pub enum Figure {
     Tdr,
     /// What it costs that dispatches are cut into slices, in each profile.
     Slicing,
+    /// Shares of two vGPUs, and how long urgent work waits.
+    Sched,
 }
 
 /// `campanile bench`.

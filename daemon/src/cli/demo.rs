@@ -22,6 +22,7 @@ use crate::measure::figures::Figures;
 use crate::measure::recovery;
 use crate::measure::round_trips;
 use crate::measure::round_trips::Effort;
+use crate::measure::scheduling;
 use crate::measure::slicing;
 use crate::recovery::policy::DebugMode;
 
@@ -159,6 +160,18 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
                 slicing::Effort { rounds: 10, pairs: 5, short: 200 }
             };
             show(&slicing::measure(&profiles, effort)?, measure.json)
+        }
+        Figure::Sched => {
+            let profiles = [Profile::Default, Profile::Latency].map(|profile| {
+                let engine = EngineArguments { profile, ..measure.engine.clone() };
+                scheduling::Settings { profile: profile.to_string(), arguments: engine.to_arguments() }
+            });
+            let effort = if measure.quick {
+                scheduling::Effort { rounds: 1, windows: 3, submissions: 100 }
+            } else {
+                scheduling::Effort { rounds: 5, windows: 5, submissions: 200 }
+            };
+            show(&scheduling::measure(&profiles, effort)?, measure.json)
         }
     }
 }
