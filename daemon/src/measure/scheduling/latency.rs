@@ -2,7 +2,10 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +20,7 @@ use campanile_guest_driver::scheduling::Band;
 use campanile_guest_driver::scheduling::Properties;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
+use campanile_host_gpu::event::Event;
 use campanile_host_gpu::node::clock;
 use campanile_host_gpu::vulkan::driver::IN_FLIGHT;
 use serde::Serialize;
@@ -27,7 +31,6 @@ use super::guest::Load;
 use super::guest::Work;
 use super::guest::compute_engine;
 use crate::measure::daemon::DaemonProcess;
-use crate::measure::peer::Peer;
 use crate::measure::round_trips::attach;
 use crate::measure::round_trips::open_guest;
 
@@ -97,7 +100,7 @@ pub struct LatencyFigures {
     pub user_ns: Latency,
     /// Through a kernel-mode queue.
     pub kernel_ns: Latency,
-    /// A process that sleeps on an eventfd, woken at the same times: what the CPUs' scheduler does at this load.
+    /// A thread that sleeps on an eventfd, woken in turn with those: what the CPUs' scheduler does at this load.
     pub bare_wake_ns: Latency,
     /// What a slice took on average.
     pub slice_ns: u64,
@@ -184,6 +187,44 @@ impl Urgent {
     }
 }
 
+/// A thread that sleeps until it is woken, and says when that was. It ends with its event's last user.
+struct Sleeper {
+    event: Arc<Event>,
+    woken: Receiver<Duration>,
+}
+
+impl Sleeper {
+    fn start() -> anyhow::Result<Self> {
+        let event = Arc::new(Event::new()?);
+        let (times, woken) = mpsc::channel();
+        let its_event = Arc::clone(&event);
+        thread::Builder::new().name("sleeper".to_owned()).spawn(move || {
+            loop {
+                its_event.wait(None);
+                if times.send(clock::monotonic()).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { event, woken })
+    }
+
+    fn wake(&self) -> anyhow::Result<Duration> {
+        let begun = clock::monotonic();
+        self.event.signal();
+        Ok(self.woken.recv_timeout(LIMIT)?.saturating_sub(begun))
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        // Nobody hears it any more, so it ends.
+        let (_, nobody) = mpsc::channel();
+        self.woken = nobody;
+        self.event.signal();
+    }
+}
+
 /// One round, with a daemon of its own: both ways and a bare wake-up in turn.
 pub fn measure(
     settings: &[OsString],
@@ -205,9 +246,7 @@ pub fn measure(
         }
     };
     let mut urgent = Urgent::start(urgent)?;
-    let peer = Peer::start()?;
-    peer.cache_line(0)?;
-    peer.eventfd(0)?;
+    let sleeper = Sleeper::start()?;
     // The first of each finds engines that start, and ways that nobody has gone.
     for _ in 0..3 {
         urgent.ring()?;
@@ -220,13 +259,13 @@ pub fn measure(
         number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         thread::sleep(Duration::from_micros(PAUSE[0] + (number >> 33) % PAUSE[1]));
     };
-    for round in 1..=count {
+    for _ in 0..count {
         pause();
         samples.user.push(urgent.ring()?);
         pause();
         samples.kernel.push(urgent.submit()?);
         pause();
-        samples.bare.push(peer.wake(round)?);
+        samples.bare.push(sleeper.wake()?);
     }
     if let Some((vgpu, busy)) = busy {
         let after = compute_engine(&daemon, vgpu)?;
