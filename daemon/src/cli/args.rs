@@ -307,6 +307,9 @@ pub struct MeasureArguments {
     /// Where the picture goes (demo).
     #[arg(long, value_name = "FILE", default_value = "mandelbrot.png")]
     pub picture: PathBuf,
+    /// Have two guests and a realtime context compete, and draw who had the engines into this file (demo).
+    #[arg(long, value_name = "FILE")]
+    pub timeline: Option<PathBuf>,
     /// Common settings.
     #[command(flatten)]
     pub engine: EngineArguments,

@@ -19,9 +19,12 @@ use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
+use campanile_protocol::handshake::power;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
+use tempfile::TempDir;
 
 use crate::operator::Operated;
+use crate::processes::EngineView;
 use crate::support::NEVER;
 use crate::support::until;
 
@@ -42,18 +45,26 @@ const GROUPS: u32 = 3000;
 const LONGEST: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 3;
 
-/// A vGPU whose guests may be urgent.
-fn start() -> (Operated, Arc<LoopbackVm>, tempfile::TempDir) {
+/// vGPUs of these names, whose guests may be urgent.
+fn start(names: &[&str], arguments: &[&str]) -> (Operated, Vec<Arc<LoopbackVm>>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("socket");
-    let spec = format!("name=u,socket={},vram=64M,bands=realtime", socket.display());
-    let operated = Operated::with(0, &["--vgpu", &spec]);
-    let mut vm = None;
-    until("the vGPU's socket", || {
-        vm = LoopbackVm::connect(&socket, &VmOptions::default()).ok();
-        vm.is_some()
-    });
-    (operated, vm.unwrap(), folder)
+    let socket = |name: &str| folder.path().join(name);
+    let specs = names
+        .iter()
+        .map(|name| format!("--vgpu=name={name},socket={},vram=64M,bands=realtime", socket(name).display()));
+    let specs: Vec<String> = specs.collect();
+    let all: Vec<&str> = specs.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+    let operated = Operated::with(0, &all);
+    let connect = |name: &&str| {
+        let mut vm = None;
+        until("the vGPU's socket", || {
+            vm = LoopbackVm::connect(socket(name), &VmOptions::default()).ok();
+            vm.is_some()
+        });
+        vm.unwrap()
+    };
+    let vms = names.iter().map(connect).collect();
+    (operated, vms, folder)
 }
 
 fn context(device: &Device, band: Band) -> Context {
@@ -103,8 +114,8 @@ fn assert_well_formed(svg: &str) {
 
 #[test]
 fn ums_98_a_notified_ring_of_a_realtime_context_switches_at_once_and_the_timeline_shows_it() {
-    let (operated, vm, folder) = start();
-    let device = Device::open(vm.open("test").unwrap()).unwrap();
+    let (operated, vms, folder) = start(&["u"], &[]);
+    let device = Device::open(vms[0].open("test").unwrap()).unwrap();
     let kernel = device.create_kernel(&KernelSource::wgsl(SLOW)).unwrap();
     let contexts_of = [Band::Normal, Band::Normal, Band::Realtime(3)].map(|band| context(&device, band));
     let counts = [0; 3].map(|_: i32| device.create_buffer(4096).unwrap());
@@ -170,4 +181,43 @@ fn ums_98_a_notified_ring_of_a_realtime_context_switches_at_once_and_the_timelin
     assert!(operated.refusal(&["timeline", "--vgpu", "x"]).contains("there is no vGPU x"));
     let recent = operated.ask(&["timeline", "--last", "0"]);
     assert_eq!(recent["vgpus"][0]["engines"][0]["contexts"], serde_json::json!([]));
+}
+
+#[test]
+fn pre_62_pre_63_realtime_work_is_seen_by_an_engine_that_waits_for_its_turn() {
+    // NORMAL gets nothing while FOCUS has work, of whatever vGPU.
+    let (operated, vms, _folder) = start(&["a", "b"], &["--normal-share", "0", "--spin", "600000000"]);
+    let guest = |vgpu: usize, bands: &[Band], groups: u32| {
+        let device = Device::open(vms[vgpu].open("test").unwrap()).unwrap();
+        let kernel = device.create_kernel(&KernelSource::wgsl(SLOW)).unwrap();
+        let counts = device.create_buffer(4096).unwrap();
+        let mut commands = CommandBuffer::new();
+        let bindings = [counts.binding_range(0, 0, 4).unwrap()];
+        commands.dispatch(&kernel, [groups, 1, 1], &bindings, &TURNS).unwrap();
+        let mut queue =
+            |band: &Band| context(&device, *band).create_user_queue(&QueueOptions::default()).unwrap();
+        let mut queues: Vec<UserQueue> = bands.iter().map(&mut queue).collect();
+        for queue in &mut queues {
+            queue.submit(&CommandBuffer::new()).unwrap().wait(Some(NEVER)).unwrap();
+        }
+        (device, kernel, counts, commands, queues)
+    };
+    let (_a, _kernel, count_of_a, long, mut focus) = guest(0, &[Band::Focus], GROUPS);
+    let (_b, its_kernel, count_of_b, patient, mut queues) =
+        guest(1, &[Band::Normal, Band::Realtime(0)], GROUPS);
+    let mut short = CommandBuffer::new();
+    short.dispatch(&its_kernel, [1; 3], &[count_of_b.binding_range(0, 0, 4).unwrap()], &TURNS).unwrap();
+    let long_done = focus[0].submit(&long).unwrap();
+    until("the long dispatch", || count(&count_of_a) > 0);
+    // Its engine asks for the node, and waits.
+    let patient_done = queues[0].submit(&patient).unwrap();
+    let views = EngineView::all(&operated.daemon);
+    for round in 0..5 {
+        until("an engine that waits", || views.iter().any(|view| view.power() == power::NAPPING));
+        // A wait that sleeps would wake it.
+        queues[1].submit(&short).unwrap().spin().unwrap();
+        assert!(count(&count_of_a) < GROUPS, "urgent work {round} came after all of the other's");
+    }
+    long_done.wait(Some(NEVER)).unwrap();
+    patient_done.wait(Some(NEVER)).unwrap();
 }

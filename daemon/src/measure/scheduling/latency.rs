@@ -51,6 +51,8 @@ pub enum InTheWay {
     OtherVgpu,
     /// One of another process of the same vGPU.
     SameVgpu,
+    /// Both.
+    Both,
 }
 
 impl fmt::Display for InTheWay {
@@ -59,6 +61,7 @@ impl fmt::Display for InTheWay {
             Self::Nobody => "nobody",
             Self::OtherVgpu => "another vGPU",
             Self::SameVgpu => "the same vGPU",
+            Self::Both => "both",
         })
     }
 }
@@ -233,26 +236,27 @@ pub fn measure(
     samples: &mut Samples,
 ) -> anyhow::Result<()> {
     let daemon = DaemonProcess::with_vgpus(&["", "bands=realtime"], settings)?;
-    let guest = |vgpu: usize| open_guest(&daemon.socket_of(vgpu));
     let load = Load { each: Some(LONG), at_a_time: 2 };
     // A vGPU is one VM, and two of its processes share its connection.
-    let (busy, urgent) = match in_the_way {
-        InTheWay::Nobody => (None, guest(1)?),
-        InTheWay::OtherVgpu => (Some((0, Busy::start(guest(0)?, load)?)), guest(1)?),
-        InTheWay::SameVgpu => {
-            let vm = attach(&daemon.socket_of(1))?;
-            let open = |name: &str| anyhow::Ok(Device::open(vm.open(name)?)?);
-            (Some((1, Busy::start(open("busy")?, load)?)), open("urgent")?)
-        }
-    };
-    let mut urgent = Urgent::start(urgent)?;
+    let vm = attach(&daemon.socket_of(1))?;
+    let open = |name: &str| anyhow::Ok(Device::open(vm.open(name)?)?);
+    let mut busy = Vec::new();
+    if matches!(in_the_way, InTheWay::OtherVgpu | InTheWay::Both) {
+        busy.push((0, Busy::start(open_guest(&daemon.socket_of(0))?, load)?));
+    }
+    if matches!(in_the_way, InTheWay::SameVgpu | InTheWay::Both) {
+        busy.push((1, Busy::start(open("busy")?, load)?));
+    }
+    let mut urgent = Urgent::start(open("urgent")?)?;
     let sleeper = Sleeper::start()?;
     // The first of each finds engines that start, and ways that nobody has gone.
     for _ in 0..3 {
         urgent.ring()?;
         urgent.submit()?;
     }
-    let before = busy.as_ref().map(|(vgpu, _)| compute_engine(&daemon, *vgpu)).transpose()?;
+    let slices =
+        || busy.iter().map(|(vgpu, _)| compute_engine(&daemon, *vgpu)).collect::<Result<Vec<_>, _>>();
+    let before = slices()?;
     let mut number: u64 = 1;
     let mut pause = || {
         // Any sequence will do that is in no step with slices.
@@ -267,14 +271,11 @@ pub fn measure(
         pause();
         samples.bare.push(sleeper.wake()?);
     }
-    if let Some((vgpu, busy)) = busy {
-        let after = compute_engine(&daemon, vgpu)?;
-        let before = before.unwrap_or(after);
+    for (after, before) in slices()?.into_iter().zip(before) {
         samples.slices += after.slices - before.slices;
         samples.slices_time += after.slices_time - before.slices_time;
-        busy.stop()?;
     }
-    Ok(())
+    busy.into_iter().try_for_each(|(_, busy)| busy.stop())
 }
 
 /// What the samples of some rounds come to.

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 pub mod guest;
 pub mod latency;
+pub mod scene;
 pub mod shares;
 
 use guest::Load;
@@ -91,8 +92,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// Measures: shares with the first profile, waits with each.
 pub fn measure(profiles: &[Settings], effort: Effort) -> anyhow::Result<SchedulingFigures> {
     let mut windows = CASES.map(|_| shares::Windows::default());
-    let ways = [InTheWay::Nobody, InTheWay::OtherVgpu, InTheWay::SameVgpu];
-    let mut samples: Vec<[latency::Samples; 3]> = profiles.iter().map(|_| Default::default()).collect();
+    let ways = [InTheWay::Nobody, InTheWay::OtherVgpu, InTheWay::SameVgpu, InTheWay::Both];
+    let mut samples: Vec<[latency::Samples; 4]> = profiles.iter().map(|_| Default::default()).collect();
     for _ in 0..effort.rounds {
         if let Some(settings) = profiles.first() {
             for (case, windows) in CASES.iter().zip(&mut windows) {
