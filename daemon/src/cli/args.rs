@@ -310,6 +310,9 @@ pub struct MeasureArguments {
     /// Where the picture goes (demo).
     #[arg(long, value_name = "FILE", default_value = "mandelbrot.png")]
     pub picture: PathBuf,
+    /// Have two guests and a realtime context compete, and draw who had the engines into this file (demo).
+    #[arg(long, value_name = "FILE")]
+    pub timeline: Option<PathBuf>,
     /// Common settings.
     #[command(flatten)]
     pub engine: EngineArguments,
@@ -324,6 +327,8 @@ pub enum Figure {
     Tdr,
     /// What it costs that dispatches are cut into slices, in each profile.
     Slicing,
+    /// Shares of two vGPUs, and how long urgent work waits.
+    Sched,
 }
 
 /// `campanile bench`.

@@ -13,6 +13,7 @@ pub mod args;
 pub mod ctl;
 pub mod demo;
 pub mod doorbells;
+pub mod gantt;
 pub mod scheduling;
 pub mod serve;
 pub mod simulate;

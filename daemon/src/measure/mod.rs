@@ -13,4 +13,5 @@ pub mod figures;
 pub mod peer;
 pub mod recovery;
 pub mod round_trips;
+pub mod scheduling;
 pub mod slicing;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -73,8 +74,13 @@ impl Effort {
 
 /// A guest process on the daemon at `socket`.
 pub fn open_guest(socket: &Path) -> anyhow::Result<Device> {
+    Ok(Device::open(attach(socket)?.open("campanile-bench")?)?)
+}
+
+/// A guest VM on the daemon at `socket`.
+pub fn attach(socket: &Path) -> anyhow::Result<Arc<LoopbackVm>> {
     let begun = Instant::now();
-    let vm = loop {
+    loop {
         match LoopbackVm::connect(socket, &VmOptions::default()) {
             // The socket has its name before anybody listens.
             Err(TransportError::Connect { source, .. })
@@ -82,10 +88,9 @@ pub fn open_guest(socket: &Path) -> anyhow::Result<Device> {
             {
                 std::thread::yield_now();
             }
-            connected => break connected.context("attaching a guest")?,
+            connected => return connected.context("attaching a guest"),
         }
-    };
-    Ok(Device::open(vm.open("campanile-bench")?)?)
+    }
 }
 
 /// Whether the device has a compute node.

@@ -63,6 +63,8 @@ struct Holding {
 struct NodeTurns {
     policy: Box<dyn Policy>,
     holding: Option<Holding>,
+    /// What each has held so far that has held it.
+    held: BTreeMap<EngineId, Duration>,
     /// Engines that want or have the node.
     awake: usize,
 }
@@ -126,7 +128,7 @@ impl Turns {
         let turns = self.nodes.entry(node).or_insert_with(|| {
             let mut policy = name.make();
             policy.set_bands(settings);
-            NodeTurns { policy, holding: None, awake: 0 }
+            NodeTurns { policy, holding: None, held: BTreeMap::new(), awake: 0 }
         });
         let urgency = Urgency::default();
         let member = Member { node, timeout, share, is_awake: false, urgency, is_contended: false };
@@ -158,10 +160,16 @@ impl Turns {
         let Some(member) = self.engines.remove(&engine) else { return };
         let Some(turns) = self.nodes.get_mut(&member.node) else { return };
         turns.policy.remove(EntityId(engine.0));
+        turns.held.remove(&engine);
         turns.awake -= usize::from(member.is_awake);
         if turns.holding.is_some_and(|holding| holding.engine == engine) {
             turns.holding = None;
         }
+    }
+
+    /// How long each engine has had its node, up to its last charge; those that never had one are left out.
+    pub fn held(&self) -> impl Iterator<Item = (EngineId, Duration)> {
+        self.nodes.values().flat_map(|turns| turns.held.iter().map(|(&engine, &time)| (engine, time)))
     }
 
     /// Decides at time `now`, given each engine's phase and urgency. Returns what to do, and when to decide again at
@@ -233,6 +241,7 @@ impl NodeTurns {
         let Some(holding) = self.holding.as_mut().filter(|holding| holding.engine == engine) else { return };
         let time = now.saturating_sub(holding.charged);
         holding.charged = now;
+        *self.held.entry(engine).or_default() += time;
         self.policy.charge(EntityId(engine.0), time, now);
     }
 

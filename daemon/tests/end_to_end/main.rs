@@ -24,6 +24,7 @@ mod tdr_limits;
 mod tdr_reports;
 mod tdr_resilience;
 mod tdr_support;
+mod timeline;
 mod ums_connections;
 mod ums_device_power;
 mod ums_doorbells;

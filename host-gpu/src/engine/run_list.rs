@@ -238,6 +238,11 @@ impl RunList {
         self.urgencies.highest()
     }
 
+    /// How urgent work of a context would be.
+    pub fn urgency_of(&self, context: u32) -> Urgency {
+        properties::urgency(&self.properties(context))
+    }
+
     /// Whose turn it is at `now`. A queue is taken off the list: whoever runs it puts it back.
     pub fn next(&mut self, now: Duration) -> Option<Turn> {
         let (context, until) = match self.ready[..] {
