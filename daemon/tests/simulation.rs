@@ -31,7 +31,7 @@ fn pre_05_realtime_work_starts_within_slices_in_flight_times_their_length() {
                 assert!(bound.is_kept(), "{policy}, {guests} guests: {bound:?}");
                 assert!(bound.starts > 100, "{policy}, {guests} guests: {bound:?}");
                 let close = bound.longest_us / bound.bound_us;
-                assert!(close > 0.25, "{close}: the load never runs what holds realtime work up");
+                assert!(close > 0.2, "{close}: the load never runs what holds realtime work up");
             }
         }
     }

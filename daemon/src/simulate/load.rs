@@ -16,6 +16,7 @@ use campanile_host_gpu::scheduling::parameters::WHOLE_ENGINE;
 
 use super::options::Options;
 use super::random::Random;
+use crate::supervisor::turns::QUANTUM;
 
 /// What a guest is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub struct Load {
 
 /// How a guest's vGPU is scheduled, apart from its band.
 pub fn of_vgpu(guest: usize, options: &Options) -> Parameters {
-    let parameters = Parameters { group: guest as u64, ..Parameters::default() };
+    let parameters = Parameters { group: guest as u64, quantum: QUANTUM, ..Parameters::default() };
     match kind(guest) {
         Kind::Busy => Parameters { weight: [100, 100, 200, 100, 400][guest / 2 % 5], ..parameters },
         Kind::Capped => {

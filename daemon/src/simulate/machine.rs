@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Parameters;
+use campanile_host_gpu::scheduling::parameters::Settings;
 use campanile_host_gpu::scheduling::policy::Current;
 use campanile_host_gpu::scheduling::policy::EntityId;
 use campanile_host_gpu::scheduling::policy::Policy;
@@ -12,6 +13,7 @@ use campanile_host_gpu::scheduling::policy::Policy;
 use super::guest::Guest;
 use super::options::Options;
 use super::random::Random;
+use crate::supervisor::turns::policy_between_vgpus;
 
 /// How long somebody waited from its wake to its start.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +80,7 @@ pub fn run(options: &Options) -> (Record, Vec<Guest>) {
 impl Machine {
     fn new(options: Options) -> Self {
         let mut random = Random::new(options.seed);
-        let mut policy = options.policy.make();
+        let mut policy = policy_between_vgpus(options.policy, Settings::DEFAULT_NORMAL_SHARE);
         let guests: Vec<Guest> =
             (0..options.guests).map(|number| Guest::new(number, &options, &mut random)).collect();
         let mut wakes = BTreeSet::new();

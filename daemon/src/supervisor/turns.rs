@@ -47,7 +47,18 @@ pub enum Operation {
 
 /// How long a vGPU keeps a node while others of its standing wait. Longer than an engine's own quantum: a change costs
 /// two wake-ups.
-const QUANTUM: Duration = Duration::from_millis(4);
+pub const QUANTUM: Duration = Duration::from_millis(4);
+
+/// A policy for the vGPUs of one node.
+pub fn policy_between_vgpus(choice: Choice, normal_share: u32) -> Box<dyn Policy> {
+    let mut settings = Settings { normal_share, ..Settings::default() };
+    for band in &mut settings.bands {
+        band.process_quantum = QUANTUM;
+    }
+    let mut policy = choice.make();
+    policy.set_bands(&settings);
+    policy
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Holding {
@@ -100,7 +111,7 @@ impl Member {
 #[derive(Debug)]
 pub struct Turns {
     policy: Choice,
-    settings: Settings,
+    normal_share: u32,
     engines: BTreeMap<EngineId, Member>,
     nodes: BTreeMap<EngineAddress, NodeTurns>,
 }
@@ -108,11 +119,7 @@ pub struct Turns {
 impl Turns {
     /// Nobody takes part yet. `normal_share` is what PRE-68 says.
     pub fn new(policy: Choice, normal_share: u32) -> Self {
-        let mut settings = Settings { normal_share, ..Settings::default() };
-        for band in &mut settings.bands {
-            band.process_quantum = QUANTUM;
-        }
-        Self { policy, settings, engines: BTreeMap::new(), nodes: BTreeMap::new() }
+        Self { policy, normal_share, engines: BTreeMap::new(), nodes: BTreeMap::new() }
     }
 
     /// An engine takes part. It may go on for `timeout` after it was asked to yield; for ever without one.
@@ -124,10 +131,9 @@ impl Turns {
         share: Share,
         now: Duration,
     ) {
-        let (name, settings) = (self.policy, &self.settings);
+        let (policy, normal_share) = (self.policy, self.normal_share);
         let turns = self.nodes.entry(node).or_insert_with(|| {
-            let mut policy = name.make();
-            policy.set_bands(settings);
+            let policy = policy_between_vgpus(policy, normal_share);
             NodeTurns { policy, holding: None, held: BTreeMap::new(), awake: 0 }
         });
         let urgency = Urgency::default();
