@@ -19,8 +19,12 @@ use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::event::Event;
 use campanile_host_gpu::memory::vram::create_memfd;
+use campanile_host_gpu::scheduling::parameters::Parameters;
+use campanile_host_gpu::scheduling::parameters::Settings;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::block::ProcessEntry;
+use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::engine::fences::MAX_FENCES;
 use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
@@ -289,4 +293,48 @@ fn mcdm_24_the_hardware_queue_holds_two() {
     assert_eq!(bench.run().fence_id, 1);
     bench.engine.submit_command(third).unwrap();
     assert_eq!([bench.run().fence_id, bench.run().fence_id], [2, 3]);
+}
+
+#[test]
+fn mcdm_51_a_process_is_made_with_its_root_page_table_and_buffers_are_named_by_virtual_address() {
+    let mut bench = Bench::new();
+    let entry = ProcessEntry { root: 5, page_va: 0x10_0000, ..ProcessEntry::default() };
+    let process = bench.engine.create_process(entry).unwrap();
+    let shared = bench.engine.grant_handle().shared;
+    let word = |offset| shared.word(block::process(process) + offset).unwrap().load(Ordering::Acquire);
+    assert!(word(0) != 0, "it lives");
+    assert_eq!(word(8), 5, "its root page table is set");
+    let submission =
+        HwSubmission { fence_id: 1, process, buffer_va: 0x7_0000, length: 64, ..HwSubmission::default() };
+    bench.engine.submit_command(submission).unwrap();
+    let result = bench.run();
+    assert_eq!((result.fault, result.fault_va), (Fault::PageFault as u32, 0x7_0000), "no table leads there");
+    bench.engine.destroy_process(process);
+    assert_eq!(shared.word(block::process(process)).unwrap().load(Ordering::Acquire), 0);
+}
+
+#[test]
+fn mcdm_52_the_hardware_scheduling_group_is_there_whole() {
+    let mut bench = Bench::new();
+    // The engine chooses among contexts by itself, so its list is switched by what may run, and a context's state is
+    // updated by its words in the shared block.
+    bench.engine.setup_priority_bands(&Settings::default());
+    let context = bench.engine.create_context().unwrap();
+    let process = bench.engine.create_process(ProcessEntry::default()).unwrap();
+    let queue = QueueEntry { ring_entries: 16, process, context, ..QueueEntry::default() };
+    let queue = bench.engine.create_hw_queue(queue).unwrap();
+    bench.engine.set_scheduling_properties(context, &Parameters::default());
+    let fence = bench.engine.suspend_context(context);
+    until("the suspend", || bench.engine.suspend_reported(context) == fence);
+    bench.engine.resume_context(context);
+    bench.submit(1);
+    assert_eq!(bench.run().fence_id, 1);
+    let (_entries, overwritten) = bench.engine.scheduling_log();
+    assert_eq!(overwritten, 0);
+    assert_eq!(bench.engine.reset_engine().unwrap(), 1);
+    bench.revive();
+    bench.submit(2);
+    assert_eq!(bench.run().fence_id, 2, "the engine is resumed");
+    bench.engine.destroy_hw_queue(queue);
+    bench.engine.destroy_context(context);
 }

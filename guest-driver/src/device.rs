@@ -43,6 +43,8 @@ const LOOKS: u32 = 4096;
 pub(crate) struct Shared {
     pub(crate) control: Arc<Control>,
     space: Mutex<BTreeMap<u64, u64>>,
+    /// Ranges that are free once the paging fence is there: fence, address, bytes.
+    leaving: Mutex<Vec<(u64, u64, u64)>>,
     page: Mutex<Option<Blob>>,
     capset: Capset,
 }
@@ -91,7 +93,8 @@ impl Device {
         };
         control.call("CREATE_DEVICE", message::CREATE_DEVICE, &[create.as_bytes()])?;
         let space = Mutex::new(BTreeMap::from([(FIRST_VA, END_VA - FIRST_VA)]));
-        Ok(Self { shared: Arc::new(Shared { control, space, page: Mutex::new(Some(blob)), capset }) })
+        let (leaving, page) = (Mutex::default(), Mutex::new(Some(blob)));
+        Ok(Self { shared: Arc::new(Shared { control, space, leaving, page, capset }) })
     }
 
     /// Gives a lost device up and opens another over the same transport: the way on after
@@ -210,6 +213,7 @@ impl Shared {
 
     /// A free range of the address space.
     pub(crate) fn allocate(&self, size: u64) -> Result<u64, DriverError> {
+        self.reclaim();
         let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
         let found = space.iter().find(|&(_, &free)| free >= size).map(|(&start, &free)| (start, free));
         let (start, free) = found.ok_or(DriverError::AddressSpace(size))?;
@@ -253,12 +257,26 @@ impl Shared {
     pub(crate) fn unmap(&self, va: u64, size: u64) -> Result<(), DriverError> {
         let size = size.next_multiple_of(PAGE_SIZE);
         let unmap = UnmapMemory { va, size };
-        let _paging: Paging = self.control.request("UNMAP_MEMORY", message::UNMAP_MEMORY, &unmap)?;
-        self.release(va, size);
+        let paging: Paging = self.control.request("UNMAP_MEMORY", message::UNMAP_MEMORY, &unmap)?;
+        // It happens after the kernel-mode buffers that were submitted before. What is mapped at another address
+        // meanwhile does not wait for that.
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner).push((paging.fence, va, size));
         Ok(())
     }
 
-    fn wait_paging(&self, fence: u64) -> Result<(), DriverError> {
+    /// Gives back the ranges that are unmapped by now.
+    fn reclaim(&self) {
+        let word = self.control.page().word(device_page::PAGING_FENCE);
+        // PAIRS WITH the daemon's release of the fence.
+        let done = word.map_or(0, |word| word.load(Ordering::Acquire));
+        let gone: Vec<_> = {
+            let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+            leaving.extract_if(.., |(fence, _, _)| *fence <= done).collect()
+        };
+        gone.into_iter().for_each(|(_, va, size)| self.release(va, size));
+    }
+
+    pub(crate) fn wait_paging(&self, fence: u64) -> Result<(), DriverError> {
         self.poll(device_page::PAGING_FENCE, fence, None).map(|_| ())
     }
 

@@ -62,6 +62,7 @@ pub mod kernel_queue;
 pub mod loss;
 pub mod native_fence;
 pub mod node;
+pub mod residency;
 pub mod scheduling;
 mod slots;
 pub mod transport;

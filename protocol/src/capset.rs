@@ -5,6 +5,10 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
+use crate::driver_caps::DriverCaps;
+use crate::driver_caps::MAX_SEGMENTS;
+use crate::driver_caps::Segment;
+
 /// Capset id. Below 31, because Linux keeps a 32-bit mask of them.
 pub const CAPSET_ID: u32 = 24;
 /// Version of [`Capset`].
@@ -38,9 +42,8 @@ pub struct NodeMetadata {
     pub graphics_preemption: u32,
     /// Where compute work can be stopped (PRE-10, PRE-12): `GRANULARITY_*`; NONE where the node runs none.
     pub compute_preemption: u32,
-    /// HwQueuePacketCap: how many packets may be queued to the node beside those of its hardware queue; 0 for no further
-    /// limit (PRE-18, MCDM-46).
-    pub hw_queue_packet_cap: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Cannot be stopped, nor what is queued behind it (PRE-14).
@@ -58,6 +61,8 @@ pub const GRANULARITY_SHADER: u32 = 500;
 
 /// Scheduling cap: nodes are scheduled each for itself (PRE-07).
 pub const SCHEDULING_MULTI_ENGINE_AWARE: u32 = 0x1;
+/// Scheduling cap: power is saved by what displays do: never set (MCDM-46).
+pub const SCHEDULING_VSYNC_POWER_SAVE_AWARE: u32 = 0x2;
 /// Scheduling cap: preemption can be asked for at any time (PRE-07).
 pub const SCHEDULING_PREEMPTION_AWARE: u32 = 0x4;
 /// Scheduling cap: physical addresses need no patching; Campanile's buffers hold virtual ones alone, and MCDM wants it
@@ -116,6 +121,10 @@ pub struct Capset {
     pub scheduling_caps: u32,
     /// One entry a node.
     pub nodes: [NodeMetadata; MAX_NODES],
+    /// What the device declares itself to be.
+    pub driver: DriverCaps,
+    /// Its memory.
+    pub segments: [Segment; MAX_SEGMENTS],
 }
 
 /// Scheduling caps that contradict each other: an adapter that reports such must not be started.

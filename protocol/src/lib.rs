@@ -24,6 +24,7 @@ compile_error!("Campanile's shared memory is little-endian, and so must the mach
 pub mod capset;
 pub mod control;
 pub mod device_page;
+pub mod driver_caps;
 pub mod engine;
 pub mod handle;
 pub mod handshake;

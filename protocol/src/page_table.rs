@@ -24,10 +24,10 @@ pub const fn table_index(address: u64, level: u32) -> u64 {
 /// One entry: a table below, a page, a page on the move, or nothing.
 ///
 /// ```text
-///   63          52 51                              12 11      3  2      1         0
-///  +--------------+----------------------------------+--------+------+---------+---------+
-///  | segment (12) | page number in segment, or table |   0    |moving| writable| present |
-///  +--------------+----------------------------------+--------+------+---------+---------+
+///   63          52 51                              12 11 4    3      2      1         0
+///  +--------------+----------------------------------+----+-------+------+---------+---------+
+///  | segment (12) | page number in segment, or table | 0  |evicted|moving| writable| present |
+///  +--------------+----------------------------------+----+-------+------+---------+---------+
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageTableEntry(pub u64);
@@ -35,6 +35,7 @@ pub struct PageTableEntry(pub u64);
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 2;
 const MOVING: u64 = 4;
+const EVICTED: u64 = 8;
 const PAGE_MASK: u64 = 0x000f_ffff_ffff_f000;
 
 impl PageTableEntry {
@@ -42,6 +43,9 @@ impl PageTableEntry {
     pub const NONE: Self = Self(0);
     /// The page is being moved: look again later.
     pub const MOVING: Self = Self(MOVING);
+
+    /// The page is not resident: have it brought back, and look again later. Counts as being moved, too.
+    pub const EVICTED: Self = Self(MOVING | EVICTED);
 
     /// Points to the table at page `index` of the table file.
     pub const fn table(index: u64) -> Self {
@@ -62,6 +66,11 @@ impl PageTableEntry {
     /// Whether the page is on the move.
     pub const fn is_moving(self) -> bool {
         self.0 & MOVING != 0
+    }
+
+    /// Whether the page has to be asked for.
+    pub const fn is_evicted(self) -> bool {
+        self.0 & EVICTED != 0
     }
 
     /// Whether stores are allowed.
@@ -105,6 +114,8 @@ mod tests {
         assert!(entry.is_present() && entry.is_writable() && !entry.is_moving());
         assert_eq!((entry.segment(), entry.offset()), (SegmentId(4095), 0xf_ffff_f000));
         assert!(!PageTableEntry::page(SegmentId::VRAM, 0, false).is_writable());
+        assert!(PageTableEntry::EVICTED.is_moving() && PageTableEntry::EVICTED.is_evicted());
+        assert!(!PageTableEntry::EVICTED.is_present() && !PageTableEntry::MOVING.is_evicted());
         assert!(PageTableEntry::MOVING.is_moving() && !PageTableEntry::MOVING.is_present());
     }
 

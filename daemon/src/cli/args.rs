@@ -67,10 +67,13 @@ pub struct ServeArguments {
     /// Video memory of the single vGPU, such as 512M.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub vram: Option<u64>,
-    /// A vGPU: name=NAME,socket=PATH,vram=SIZE, and where wanted weight=N, cap=PERCENT, bands=normal|focus|realtime,
+    /// A vGPU: name=NAME,socket=PATH,vram=SIZE, and where wanted vram-min=SIZE, vram-max=SIZE, single-use, weight=N, cap=PERCENT, bands=normal|focus|realtime,
     /// tdr-timeout=MILLISECONDS. May be given several times.
     #[arg(long, value_name = "SPEC", value_parser = parse_vgpu)]
     pub vgpu: Vec<VgpuOptions>,
+    /// Memory that the guests of all vGPUs may have together, such as 8G; each always gets its vram-min.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub vram_total: Option<u64>,
     /// Socket on which `campanile ctl` reaches the daemon; only this user can.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,

@@ -46,6 +46,7 @@ pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {
 pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow::Result<HostOptions> {
     Ok(HostOptions {
         vgpus,
+        vram_total: None,
         engines: engine.engines,
         doorbells: engine.doorbells,
         doorbell_modes: engine.doorbell_modes(),
@@ -71,7 +72,8 @@ fn start_host(arguments: ServeArguments) -> anyhow::Result<Host> {
         vgpus.push(VgpuOptions::new("vgpu0".to_owned(), socket, vram_bytes));
     }
     let options = host_options(vgpus, &arguments.engine)?;
-    Ok(Host::start(HostOptions { control: arguments.control, ..options })?)
+    let (vram_total, control) = (arguments.vram_total, arguments.control);
+    Ok(Host::start(HostOptions { vram_total, control, ..options })?)
 }
 
 /// Serves within the calling program, as the command line `campanile serve …` says. Its engine processes are

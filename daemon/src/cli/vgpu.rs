@@ -13,8 +13,7 @@ use super::size::parse_size;
 use crate::host::start::VgpuOptions;
 use crate::supervisor::share::Share;
 
-const KEYS: &str =
-    "name, socket, vram, weight, cap, bands, tdr-timeout, tdr-timeout-compute and tdr-timeout-copy";
+const KEYS: &str = "name, socket, vram, vram-min, vram-max, single-use, weight, cap, bands, tdr-timeout, tdr-timeout-compute and tdr-timeout-copy";
 
 /// A whole number of `what` from `least` to `most`.
 fn number<T: FromStr + PartialOrd + fmt::Display>(
@@ -44,17 +43,24 @@ fn band(value: &str) -> Result<Band, String> {
 /// In words: which part is wrong, and what would be right.
 pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
     let (mut name, mut socket, mut vram_bytes) = (None, None, None);
+    let (mut vram_min, mut vram_max, mut single_use) = (0, None, false);
     let mut timeouts = [None; 2];
     let mut share = Share::default();
     let milliseconds = |value: &str| {
         value.parse().map(Duration::from_millis).map_err(|_| format!("{value:?} are no milliseconds"))
     };
     for part in text.split(',') {
+        if part == "single-use" {
+            single_use = true;
+            continue;
+        }
         let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not key=value"))?;
         match key {
             "name" if !value.is_empty() => name = Some(value.to_owned()),
             "socket" if !value.is_empty() => socket = Some(PathBuf::from(value)),
             "vram" => vram_bytes = Some(parse_size(value)?),
+            "vram-min" => vram_min = parse_size(value)?,
+            "vram-max" => vram_max = Some(parse_size(value)?),
             "weight" => share.weight = number(value, "weight", 1, MAX_WEIGHT)?,
             "cap" => share.cap = number(value, "cap in percent", 1, WHOLE_ENGINE / 10)? * 10,
             "bands" => share.highest_band = band(value)?,
@@ -69,7 +75,8 @@ pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
     let name = name.ok_or_else(|| missing("name"))?;
     let socket = socket.ok_or_else(|| missing("socket"))?;
     let vram_bytes = vram_bytes.ok_or_else(|| missing("vram"))?;
-    Ok(VgpuOptions { timeouts, share, ..VgpuOptions::new(name, socket, vram_bytes) })
+    let vgpu = VgpuOptions::new(name, socket, vram_bytes);
+    Ok(VgpuOptions { vram_min, vram_max, single_use, timeouts, share, ..vgpu })
 }
 
 #[cfg(test)]
@@ -88,6 +95,15 @@ mod tests {
         assert_eq!((vgpu.name.as_str(), vgpu.vram_bytes), ("a", 512 << 20));
         assert_eq!(vgpu.socket, PathBuf::from("/run/a.sock"));
         assert_eq!(vgpu.share, Share::default());
+    }
+
+    #[test]
+    fn a_vgpu_may_have_a_quota_and_be_single_use() {
+        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,vram-min=16M,vram-max=128M,single-use").unwrap();
+        assert_eq!((vgpu.quota().min, vgpu.quota().max, vgpu.single_use), (16 << 20, 128 << 20, true));
+        let vgpu = parse_vgpu("name=a,socket=s,vram=64M").unwrap();
+        assert_eq!((vgpu.quota().min, vgpu.quota().max, vgpu.single_use), (0, 64 << 20, false));
+        assert!(parse_vgpu("name=a,socket=s,vram=64M,vram-max=lots").unwrap_err().contains("lots"));
     }
 
     #[test]

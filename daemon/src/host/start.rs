@@ -33,6 +33,9 @@ use crate::supervisor::thread::Supervisor;
 use crate::vhost::counters::Counters as ShellCounters;
 use crate::vhost::device::Device;
 use crate::vhost::socket::VgpuSocket;
+use crate::vidmm::quota::Account;
+use crate::vidmm::quota::Pool;
+use crate::vidmm::quota::Quota;
 
 /// A vGPU as the operator asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +46,12 @@ pub struct VgpuOptions {
     pub socket: PathBuf,
     /// Bytes of video memory.
     pub vram_bytes: u64,
+    /// Bytes that its guests can always have.
+    pub vram_min: u64,
+    /// Bytes that they may have at the most, where that is not the video memory's: what exceeds it is evicted.
+    pub vram_max: Option<u64>,
+    /// Whether one guest process has it at a time.
+    pub single_use: bool,
     /// TDR timeouts of its nodes, by ordinal, where they are its own.
     pub timeouts: [Option<Duration>; 2],
     /// What it gets of each node.
@@ -52,7 +61,21 @@ pub struct VgpuOptions {
 impl VgpuOptions {
     /// A vGPU like any other.
     pub fn new(name: String, socket: PathBuf, vram_bytes: u64) -> Self {
-        Self { name, socket, vram_bytes, timeouts: [None; 2], share: Share::default() }
+        Self {
+            name,
+            socket,
+            vram_bytes,
+            vram_min: 0,
+            vram_max: None,
+            single_use: false,
+            timeouts: [None; 2],
+            share: Share::default(),
+        }
+    }
+
+    /// What its guests may have.
+    pub fn quota(&self) -> Quota {
+        Quota { min: self.vram_min, max: self.vram_max.unwrap_or(self.vram_bytes) }
     }
 }
 
@@ -76,6 +99,8 @@ impl Default for Scheduling {
 pub struct HostOptions {
     /// Its vGPUs.
     pub vgpus: Vec<VgpuOptions>,
+    /// Bytes that all of them may have together, if there is a limit.
+    pub vram_total: Option<u64>,
     /// Physical adapters of each vGPU, linked; each has every node.
     pub engines: u8,
     /// Physical doorbells of each engine of each vGPU.
@@ -116,6 +141,7 @@ impl HostOptions {
     pub fn new(vgpus: Vec<VgpuOptions>, program: Program) -> Self {
         Self {
             vgpus,
+            vram_total: None,
             engines: 1,
             doorbells: 64,
             doorbell_modes: DoorbellModes::default(),
@@ -215,6 +241,13 @@ fn check(options: &HostOptions) -> Result<(), HostError> {
                 "vGPU {name}: vram of {bytes} bytes; between 16M and 32G in whole pages is possible"
             ));
         }
+        let Quota { min, max } = vgpu.quota();
+        if !(bytes..=MAX_VRAM).contains(&max) || !max.is_multiple_of(PAGE_SIZE) || min > max {
+            return wrong(format!(
+                "vGPU {name}: vram-max of {max} bytes and vram-min of {min}; vram-max from vram to 32G in whole pages, and \
+                 vram-min up to that, are possible"
+            ));
+        }
         for other in &options.vgpus[..index] {
             if other.name == vgpu.name || other.socket == vgpu.socket {
                 return wrong(format!("vGPUs {} and {name} share a name or a socket", other.name));
@@ -265,6 +298,9 @@ impl Host {
             ReportFolder::open(path).map_err(|source| HostError::StateDirectory { path: path.into(), source })
         });
         let reports = Arc::new(Reports::new(folder.transpose()?));
+        let minima = options.vgpus.iter().map(|vgpu| vgpu.vram_min);
+        let pool =
+            Pool::new(options.vram_total, minima).map_err(|error| HostError::Options(error.to_string()))?;
         let mut vgpus = Vec::with_capacity(options.vgpus.len());
         let mut known = Vec::with_capacity(options.vgpus.len());
         for vgpu in &options.vgpus {
@@ -272,9 +308,12 @@ impl Host {
             let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
             let standing = Arc::new(Standing::default());
             let [compute_timeout, copy_timeout] = options.timeouts;
+            let account = Arc::new(Account::new(vgpu.quota(), Arc::clone(&pool)));
             let config = Arc::new(Config {
                 name: vgpu.name.clone(),
                 vram_bytes: vgpu.vram_bytes,
+                account: Arc::clone(&account),
+                single_use: vgpu.single_use,
                 engines: options.engines,
                 doorbells: options.doorbells,
                 doorbell_modes: options.doorbell_modes,
@@ -321,6 +360,7 @@ impl Host {
                 name: vgpu.name.clone(),
                 socket: vgpu.socket.clone(),
                 vram_bytes: vgpu.vram_bytes,
+                account,
                 notify: Arc::clone(&notify),
                 orders,
                 standing,

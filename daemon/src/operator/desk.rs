@@ -22,6 +22,7 @@ use crate::recovery::standing::Quarantine;
 use crate::recovery::standing::Standing;
 use crate::session::counters::Counters;
 use crate::vhost::counters::Counters as ShellCounters;
+use crate::vidmm::quota::Account;
 
 /// How long one vGPU's thread may take for its part of an overview.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -37,6 +38,8 @@ pub struct Vgpu {
     pub socket: PathBuf,
     /// Bytes of video memory.
     pub vram_bytes: u64,
+    /// What its guests may have, and have.
+    pub account: Arc<Account>,
     /// Which nodes do not poll.
     pub notify: Arc<NotifySwitch>,
     /// Where orders to its thread go.
@@ -143,6 +146,11 @@ fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("name".to_owned(), json!(vgpu.name));
     fields.insert("socket".to_owned(), json!(vgpu.socket));
     fields.insert("vram_bytes".to_owned(), json!(vgpu.vram_bytes));
+    let (quota, budget) = (vgpu.account.quota(), vgpu.account.budget());
+    fields.insert("vram_min_bytes".to_owned(), json!(quota.min));
+    fields.insert("vram_max_bytes".to_owned(), json!(quota.max));
+    fields.insert("vram_committed_bytes".to_owned(), json!(budget.committed));
+    fields.insert("vram_available_bytes".to_owned(), json!(budget.available));
     fields.insert("quarantined".to_owned(), json!(vgpu.standing.quarantined().as_ref().map(show)));
     fields.insert("vm_connected".to_owned(), json!(vgpu.orders.has_session()));
     match vgpu.orders.ask(Order::Describe, GLANCE) {

@@ -19,6 +19,7 @@ impl Session {
         self.reset_from_timeout(&case.text);
         case.reset_is_done();
         let lost = self.lose_all_devices(&mut case);
+        self.purge_memory();
         self.restart_from_timeout();
         count(&self.counters.adapters_reset);
         self.journal.line(
@@ -103,6 +104,14 @@ impl Session {
 
     /// Whether a process may have a device; else why not.
     pub(super) fn admission(&self, context: u32) -> Result<(), Refused> {
+        // MCDM-41: who comes second fails, and does not wait.
+        let has_device = |(other, process): (&u32, &super::objects::Process)| {
+            *other != context && process.device.is_some()
+        };
+        if self.config.single_use && self.processes.iter().any(has_device) {
+            let text = "this device is single-use, and another process has it".to_owned();
+            return Err(Refused { status: Status::Busy, text });
+        }
         let blocked = |text: String| Refused { status: Status::Blocked, text };
         if let Some(quarantine) = self.config.standing.quarantined() {
             return Err(blocked(format!("this vGPU is quarantined: {}", quarantine.why)));

@@ -13,7 +13,6 @@ use campanile_host_gpu::engine::message::MAX_RUNS;
 use campanile_host_gpu::engine::message::RunRecord;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::virtio_gpu::blob::MemEntry;
-use log::Level;
 use vm_memory::GuestAddress;
 use vm_memory::GuestMemoryBackend;
 use vm_memory::GuestMemoryRegion;
@@ -28,6 +27,7 @@ use super::state::Window;
 use super::timeline::Token;
 use crate::vhost::memory::GuestRam;
 use crate::vidmm::allocations::AllocationId;
+use crate::vidmm::allocations::Spot;
 use crate::vidmm::vram::Place;
 
 /// Blobs of one VM (MCDM-06).
@@ -125,6 +125,11 @@ impl Session {
             return Err(Refusal::Parameter);
         }
         let allocation = blob.allocation;
+        if self.allocations.spot(allocation) == Spot::Moving {
+            // It is being evicted: that is over soon.
+            self.residency.deferred.push((resource, offset, token));
+            return Ok(());
+        }
         let target = self.allocations.begin_move_in(allocation, offset).map_err(|_| Refusal::Parameter)?;
         self.start_move(resource, allocation, target, token);
         Ok(())
@@ -172,33 +177,11 @@ impl Session {
         if process.attached.remove(&resource) { Ok(()) } else { Err(Refusal::Resource) }
     }
 
-    /// Where an allocation is mapped for the GPU: root, address, mapping.
-    fn gpu_mappings(
-        &self,
-        allocation: AllocationId,
-    ) -> Vec<(campanile_host_gpu::memory::page_table::writer::Root, u64, super::objects::GpuMapping)> {
-        let devices = self.processes.values().filter_map(|process| process.device.as_ref());
-        devices
-            .flat_map(|device| device.mappings.iter().map(move |(va, mapping)| (device.root, *va, *mapping)))
-            .filter(|(_, _, mapping)| mapping.allocation == allocation)
-            .collect()
-    }
-
     fn start_move(&mut self, resource: u32, allocation: AllocationId, target: Place, token: Token) {
         if let Some(blob) = self.blobs.get_mut(&resource) {
             blob.shown = Shown::Moving;
         }
-        self.allocations.retain(allocation);
-        let mappings = self.gpu_mappings(allocation);
-        for &(root, va, mapping) in &mappings {
-            if let Err(error) = self.tables.start_move(root, va, mapping.size) {
-                self.journal
-                    .line(Level::Error, format_args!("a mapping of ours could not be moved: {error}"));
-            }
-        }
-        // Nobody else may see it: no engine has to let go.
-        let barrier =
-            if mappings.is_empty() { Barrier::default() } else { Barrier::raise(&mut self.engines) };
+        let barrier = self.begin_move(allocation);
         self.after(barrier, Action::Move { allocation, target, resource, token });
     }
 
@@ -209,22 +192,9 @@ impl Session {
         resource: u32,
         token: Token,
     ) {
-        self.allocations.finish_move(allocation, target);
-        for (root, va, mapping) in self.gpu_mappings(allocation) {
-            if let Ok((segment, start)) = self.allocations.locate(allocation)
-                && let Err(error) = self.tables.end_move(
-                    root,
-                    va,
-                    segment,
-                    start + mapping.offset,
-                    mapping.size,
-                    mapping.writable,
-                )
-            {
-                self.journal
-                    .line(Level::Error, format_args!("a mapping of ours could not be moved: {error}"));
-            }
-        }
+        self.allocations.finish_move(allocation, target, self.residency.epoch);
+        self.remap(allocation);
+        self.residency.look_again();
         self.release_allocation(allocation);
         // Given up meanwhile, and its name perhaps taken by another?
         if let Some(blob) = self.blobs.get_mut(&resource).filter(|blob| blob.allocation == allocation) {

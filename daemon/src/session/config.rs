@@ -20,6 +20,7 @@ use crate::recovery::reports::Reports;
 use crate::recovery::standing::Standing;
 use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;
+use crate::vidmm::quota::Account;
 
 /// Whether the machine can compute.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +38,10 @@ pub struct Config {
     pub name: String,
     /// Bytes of video memory.
     pub vram_bytes: u64,
+    /// What its guests may allocate, and have.
+    pub account: Arc<Account>,
+    /// Whether one guest process has it at a time (MCDM-41).
+    pub single_use: bool,
     /// Physical adapters that are linked (TDR-07), each with every node; 1 where none are.
     pub engines: u8,
     /// Physical doorbells of each engine.

@@ -2,6 +2,7 @@
 
 use campanile_protocol::control::frame;
 use campanile_protocol::control::frame::FrameError;
+use campanile_protocol::control::memory;
 use campanile_protocol::control::message;
 use campanile_protocol::control::native_fence;
 use campanile_protocol::control::scheduling;
@@ -146,6 +147,8 @@ impl Session {
                 | message::UNMAP_MEMORY
                 | native_fence::CLOSE_NATIVE_FENCE
                 | message::QUERY_CAPS
+                | memory::UNMAP_LIST
+                | memory::QUERY_MEMORY
         );
         if !ends && opcode != message::CREATE_DEVICE {
             self.active_device(origin.context)?;
@@ -159,6 +162,15 @@ impl Session {
             }
             message::MAP_MEMORY => self.map_memory(origin, &body(bytes)?),
             message::UNMAP_MEMORY => self.unmap_memory(origin, &body(bytes)?),
+            memory::MAP_LIST => self.map_list(origin, bytes),
+            memory::UNMAP_LIST => self.unmap_list(origin, bytes),
+            memory::MAKE_RESIDENT => self.make_resident(origin, bytes),
+            memory::EVICT => self.evict(origin, bytes),
+            memory::SET_PRIORITY => self.set_priority(origin, bytes),
+            memory::QUERY_MEMORY => {
+                bytes.is_empty().or(Status::InvalidParameter)?;
+                Ok(Handled::with(&self.memory_info()))
+            }
             message::CREATE_CONTEXT => self.new_context(origin, bytes),
             message::DESTROY_CONTEXT => self.drop_context(origin, &body(bytes)?),
             message::CREATE_QUEUE => self.create_queue(origin, &body(bytes)?),

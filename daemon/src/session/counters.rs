@@ -48,6 +48,12 @@ pub struct Counters {
     pub timeouts_in_vain: AtomicU64,
     /// Engines that hung, and were let be by debug mode.
     pub timeouts_ignored: AtomicU64,
+    /// Allocations that were moved to host memory.
+    pub evictions: AtomicU64,
+    /// Allocations that were brought back.
+    pub restores: AtomicU64,
+    /// Times that queues came to something that was not resident.
+    pub residency_faults: AtomicU64,
     /// Reports in the state directory.
     pub reports_written: AtomicU64,
     /// Reports that were not written: no directory, or too many.
@@ -56,7 +62,7 @@ pub struct Counters {
 
 impl Counters {
     /// All counts, by name.
-    pub fn all(&self) -> [(&'static str, u64); 23] {
+    pub fn all(&self) -> [(&'static str, u64); 26] {
         [
             ("refused_commands", &self.refused_commands),
             ("control_messages", &self.control_messages),
@@ -79,6 +85,9 @@ impl Counters {
             ("processes_blocked", &self.processes_blocked),
             ("timeouts_in_vain", &self.timeouts_in_vain),
             ("timeouts_ignored", &self.timeouts_ignored),
+            ("evictions", &self.evictions),
+            ("restores", &self.restores),
+            ("residency_faults", &self.residency_faults),
             ("reports_written", &self.reports_written),
             ("reports_left_out", &self.reports_left_out),
         ]

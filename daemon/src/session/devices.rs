@@ -4,33 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
-use campanile_host_gpu::engine::address::NODES;
-use campanile_host_gpu::engine::address::node_index;
-use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::PROTOCOL_VERSION;
-use campanile_protocol::capset;
-use campanile_protocol::capset::Capset;
-use campanile_protocol::capset::NodeMetadata;
-use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 use campanile_protocol::control::message::CreateDevice;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
-use campanile_protocol::packet::MAX_DMA_BUFFER;
-use campanile_protocol::queue::doorbell::DoorbellModel;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
 use super::barrier::Barrier;
-use super::config::Compute;
 use super::control::Checked;
 use super::control::body;
 use super::objects::Device;
+use super::objects::GpuMapping;
 use super::objects::MAX_CONTEXTS;
 use super::objects::MAX_KERNELS;
 use super::objects::MAX_OPEN_FENCES;
 use super::page::DevicePage;
+use super::paging::Paging;
 use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -40,61 +31,9 @@ use super::scheduling::ProcessClass;
 use super::state::Refusal;
 use super::state::Session;
 use super::table::Table;
+use crate::vidmm::allocations::Spot;
 
 impl Session {
-    /// The capability set.
-    pub fn capset(&self) -> Capset {
-        let usable = capset::NODE_FLAG_AVAILABLE
-            | capset::NODE_FLAG_USER_MODE_SUBMISSION
-            | capset::NODE_FLAG_RING_BUFFER_FENCE_RELEASE;
-        let mut nodes = [NodeMetadata::default(); capset::MAX_NODES];
-        for node in NODES {
-            let available = node == NodeKind::Copy || matches!(self.config.compute, Compute::Available(_));
-            nodes[node_index(node)] = NodeMetadata {
-                kind: match node {
-                    NodeKind::Compute => capset::NODE_KIND_COMPUTE,
-                    NodeKind::Copy => capset::NODE_KIND_COPY,
-                },
-                flags: if available { usable | self.doorbell_flags(node) } else { 0 },
-                physical_doorbells: self
-                    .global_cell(EngineAddress::new(0, node))
-                    .map_or(self.config.doorbells, |_| 1),
-                max_in_flight_hw_queue_buffers: 0,
-                engines: u32::from(self.config.engines),
-                graphics_preemption: capset::GRANULARITY_NONE,
-                compute_preemption: match node {
-                    NodeKind::Compute if self.config.slice.is_zero() => capset::GRANULARITY_DISPATCH,
-                    NodeKind::Compute => capset::GRANULARITY_THREAD_GROUP,
-                    NodeKind::Copy => capset::GRANULARITY_NONE,
-                },
-                hw_queue_packet_cap: 0,
-            };
-        }
-        Capset {
-            protocol_version: PROTOCOL_VERSION,
-            node_count: 2,
-            vram_bytes: self.config.vram_bytes,
-            aperture_bytes: self.video_memory().aperture_bytes(),
-            doorbell_flags: 0,
-            doorbell_bytes: device_page::DOORBELL_BYTES,
-            secondary_doorbell_bytes: 0,
-            doorbell_reserved: [0; 4],
-            max_control_bytes: MAX_CONTROL_BYTES,
-            max_dma_buffer_bytes: MAX_DMA_BUFFER,
-            scheduling_caps: capset::SCHEDULING_MULTI_ENGINE_AWARE
-                | capset::SCHEDULING_PREEMPTION_AWARE
-                | capset::SCHEDULING_LOW_IRQL_PREEMPT_COMMAND
-                | capset::SCHEDULING_PER_ENGINE_TDR,
-            nodes,
-        }
-    }
-
-    fn doorbell_flags(&self, node: NodeKind) -> u32 {
-        let mode = self.config.doorbell_modes.0[node_index(node)];
-        let global = if mode.model == DoorbellModel::Global { capset::NODE_FLAG_GLOBAL_DOORBELL } else { 0 };
-        global | if self.config.notify.is_on(node_index(node)) { capset::NODE_FLAG_NOTIFY } else { 0 }
-    }
-
     /// CREATE_DEVICE. A page that cannot be used is refused through the front, since nothing can be written
     /// there; anything else is answered in it.
     pub(super) fn open_device(&mut self, origin: Origin, bytes: &[u8]) -> Result<(), Refusal> {
@@ -113,7 +52,11 @@ impl Session {
         if !inside || !message.page_offset.is_multiple_of(PAGE_SIZE) {
             return Err(Refusal::Parameter);
         }
-        self.allocations.locate(page).map_err(|_| Refusal::OutOfMemory)?;
+        let there = matches!(self.allocations.locate(page, self.residency.epoch), Spot::Segment(..));
+        if !there && !self.allocations.bring_back(page, self.residency.epoch) {
+            return Err(Refusal::OutOfMemory);
+        }
+        self.remap(page);
         let guest = self.map_guest_page(page, message.page_offset)?;
         let root = self.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
         let process = self.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
@@ -128,15 +71,20 @@ impl Session {
             kernels: Table::new(MAX_KERNELS),
             presence: [None; MAX_PLACES],
             status: device_page::DEVICE_ACTIVE,
-            paging_issued: 0,
+            paging: Paging::default(),
+            holds: BTreeMap::new(),
             waits: Vec::new(),
             fences: Table::new(MAX_OPEN_FENCES),
             native_waits: Vec::new(),
             gpu_waits: Vec::new(),
             class: ProcessClass::default(),
         });
-        let bytes = device_page::DEVICE_PAGE_BYTES;
-        let mapped = self.map_range(origin.context, message.page_va, page, message.page_offset, bytes, true);
+        if let Some(allocation) = self.allocations.get_mut(page) {
+            allocation.pins += 1;
+        }
+        let (size, offset) = (device_page::DEVICE_PAGE_BYTES, message.page_offset);
+        let mapping = GpuMapping { size, allocation: page, offset, writable: true };
+        let mapped = self.map_range(origin.context, message.page_va, mapping);
         let admission = self.admission(origin.context);
         let version = (message.protocol_version >> 16 == PROTOCOL_VERSION >> 16).or(Status::VersionMismatch);
         if let Err(error) = mapped {
@@ -219,6 +167,17 @@ impl Session {
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
         held.push(device.page.allocation);
+        held.extend(device.paging.held());
+        for (va, mapping) in &device.mappings {
+            self.residency.forget_mapping(mapping.allocation, device.root, *va);
+        }
+        self.residency.forget_space(device.root);
+        for (allocation, count) in &device.holds {
+            self.drop_holds(*allocation, *count);
+        }
+        if let Some(allocation) = self.allocations.get_mut(device.page.allocation) {
+            allocation.pins -= 1;
+        }
         let barrier = Barrier::raise(&mut self.engines);
         self.close_fences_of(&device, barrier);
         self.after(barrier, Action::DestroyRoot(device.root));

@@ -45,6 +45,7 @@ use crate::doorbell::state::Disconnect;
 use crate::doorbell::state::DoorbellState;
 use crate::doorbell::state::Place;
 use crate::vidmm::allocations::AllocationId;
+use crate::vidmm::allocations::Spot;
 
 /// Alignment of a ring and a ring control: a cache line.
 const LINE: u64 = 64;
@@ -170,8 +171,12 @@ impl Session {
     ) -> Result<AllocationId, Refused> {
         let allocation = self.attached_allocation(context, resource)?;
         va.is_multiple_of(LINE).or(Status::InvalidAddress)?;
-        let (mapping, _) = self.device(context)?.find_mapping(va, bytes).ok_or(Status::InvalidAddress)?;
+        let device = self.device(context)?;
+        let (mapping, _) = device.find_mapping(va, bytes).ok_or(Status::InvalidAddress)?;
         (mapping.allocation == allocation && (mapping.writable || !writable)).or(Status::InvalidAddress)?;
+        // UMS-38: MAKE_RESIDENT first.
+        let is_there = matches!(self.allocations.spot(allocation), Spot::Segment(..));
+        (is_there && !device.paging.waits_for(va, bytes)).or(Status::NotResident)?;
         Ok(allocation)
     }
 

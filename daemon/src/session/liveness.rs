@@ -22,6 +22,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 impl Session {
     /// Has engines looked at that are awake. To be called when something was asked of one.
     pub(super) fn keep_looking(&mut self) {
+        self.serve_residency();
         if self.look_at.is_some() || !self.addresses().any(|at| self.is_to_be_looked_at(at)) {
             return;
         }

@@ -71,6 +71,7 @@ impl Session {
             let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
             origins.extend(of_it.map(|message| message.origin));
         }
+        origins.extend(self.residency.take_waiters(context).into_iter().map(|waiter| waiter.origin));
         origins.extend(self.take_compiling(|kernel| kernel.origin.context == context));
         for origin in origins {
             let text = "the device is in error".to_owned();

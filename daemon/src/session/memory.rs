@@ -1,9 +1,11 @@
 //! Address spaces.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::page_table::writer::TableError;
 use campanile_protocol::control::message::MAP_WRITABLE;
 use campanile_protocol::control::message::MapMemory;
@@ -13,11 +15,11 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use campanile_protocol::page_table::SegmentId;
 
-use super::barrier::Barrier;
+use super::budgets::list;
 use super::control::Checked;
 use super::objects::GpuMapping;
 use super::objects::MAX_MAPPINGS;
-use super::pending::Action;
+use super::paging::Change;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -47,9 +49,13 @@ impl Session {
 
     /// Drops a reference to an allocation, and what hung on the last one.
     pub(super) fn release_allocation(&mut self, allocation: AllocationId) {
-        if let Freed::Segment(segment) = self.allocations.release(allocation) {
-            self.segments.remove(segment);
-            self.post_to_all(&Request::RemoveSegment { segment: segment.0 });
+        match self.allocations.release(allocation) {
+            Freed::Kept => {}
+            Freed::Vram => self.residency.look_again(),
+            Freed::Segment(segment) => {
+                self.segments.remove(segment);
+                self.post_to_all(&Request::RemoveSegment { segment: segment.0 });
+            }
         }
     }
 
@@ -67,76 +73,115 @@ impl Session {
 
     /// MAP_MEMORY.
     pub(super) fn map_memory(&mut self, origin: Origin, message: &MapMemory) -> Outcome {
-        (message.flags & !MAP_WRITABLE == 0).or(Status::InvalidParameter)?;
+        self.map_all(origin, std::slice::from_ref(message))
+    }
+
+    /// MAP_LIST.
+    pub(super) fn map_list(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
+        let (head, entries) = list::<MapMemory>(bytes)?;
+        (head.argument == 0).or(Status::InvalidParameter)?;
+        self.map_all(origin, &entries)
+    }
+
+    /// Maps all of them, or none.
+    fn map_all(&mut self, origin: Origin, entries: &[MapMemory]) -> Outcome {
         (!self.has_too_much_pending()).or(Status::OutOfResources)?;
-        let allocation = self.attached_allocation(origin.context, message.resource)?;
+        let (mut late, mut mapped) = (Vec::new(), Vec::new());
+        for message in entries {
+            match self.map_one(origin.context, message) {
+                Ok(change) => {
+                    late.extend(change);
+                    mapped.push(message.va);
+                }
+                Err(refused) => {
+                    self.unmap_again(origin.context, &mapped)?;
+                    return Err(refused);
+                }
+            }
+        }
+        // What waits for nobody needs no fence of its own.
+        let fence = if late.is_empty() {
+            self.device(origin.context)?.paging.done()
+        } else {
+            self.issue_paging(origin.context, late)?
+        };
+        Ok(Handled::with(&Paging { fence }))
+    }
+
+    fn map_one(&mut self, context: u32, message: &MapMemory) -> Result<Option<Change>, Refused> {
+        (message.flags & !MAP_WRITABLE == 0).or(Status::InvalidParameter)?;
+        let allocation = self.attached_allocation(context, message.resource)?;
         let length = self.allocations.size(allocation);
         let inside = message.offset.checked_add(message.size).is_some_and(|end| end <= length);
         inside.or(Status::InvalidResource)?;
         message.offset.is_multiple_of(campanile_protocol::PAGE_SIZE).or(Status::InvalidAddress)?;
-        self.device(origin.context)?;
         let writable = message.flags & MAP_WRITABLE != 0;
-        self.map_range(origin.context, message.va, allocation, message.offset, message.size, writable)?;
-        let fence = self.paging_fence(origin.context, Barrier::default())?;
-        Ok(Handled::with(&Paging { fence }))
+        let mapping = GpuMapping { size: message.size, allocation, offset: message.offset, writable };
+        self.map_range(context, message.va, mapping)
     }
 
-    /// Maps a range of an allocation; the mapping takes a reference.
+    /// The first entries of a list whose next one was refused: nothing was answered, so nobody uses them.
+    fn unmap_again(&mut self, context: u32, mapped: &[u64]) -> Result<(), Refused> {
+        let device = self.device_mut(context)?;
+        let undone: Vec<Change> =
+            mapped.iter().filter_map(|va| Some(Change::Unmap(*va, device.mappings.remove(va)?))).collect();
+        if !undone.is_empty() {
+            self.issue_paging(context, undone)?;
+        }
+        Ok(())
+    }
+
+    /// Maps a range of an allocation, now where nothing else is about to leave that range, and else as a change that is
+    /// returned; the mapping takes a reference.
     pub(super) fn map_range(
         &mut self,
         context: u32,
         va: u64,
-        allocation: AllocationId,
-        offset: u64,
-        size: u64,
-        writable: bool,
-    ) -> Result<(), Refused> {
-        let (segment, start) = self
-            .allocations
-            .locate(allocation)
-            .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
-        let moving = self.pending.iter().any(
-            |pending| matches!(pending.action, Action::Move { allocation: moved, .. } if moved == allocation),
-        );
-        (!moving).or(Status::Busy)?;
-        let device = self.device_mut(context)?;
+        mapping: GpuMapping,
+    ) -> Result<Option<Change>, Refused> {
+        let GpuMapping { size, allocation, .. } = mapping;
+        PageTables::check(va, size)?;
+        let device = self.device(context)?;
         (device.mappings.len() < MAX_MAPPINGS).or(Status::OutOfResources)?;
-        let root = device.root;
-        self.tables.map(root, va, segment, start + offset, size, writable)?;
-        let mapping = GpuMapping { size, allocation, offset, writable };
+        (!device.is_taken(va, size)).or(Status::InvalidAddress)?;
+        let (root, must_wait) = (device.root, device.paging.waits_for(va, size));
+        if must_wait {
+            self.tables.prepare(root, va, size)?;
+        } else {
+            self.show_to_gpu(root, va, mapping)?;
+        }
         self.device_mut(context)?.mappings.insert(va, mapping);
         self.allocations.retain(allocation);
-        Ok(())
+        Ok(must_wait.then_some(Change::Map(va, mapping)))
     }
 
     /// UNMAP_MEMORY: one earlier mapping, whole.
     pub(super) fn unmap_memory(&mut self, origin: Origin, message: &UnmapMemory) -> Outcome {
-        let device = self.device_mut(origin.context)?;
-        let found = device.mappings.get(&message.va).filter(|mapping| mapping.size == message.size);
-        let allocation = found.ok_or(Status::InvalidAddress)?.allocation;
-        let covers = |va: u64| va >= message.va && va - message.va < message.size;
-        (!covers(device.page.va)).or(Status::Busy)?;
-        device.mappings.remove(&message.va);
-        let root = device.root;
-        self.tables.unmap(root, message.va, message.size)?;
-        let barrier = Barrier::raise(&mut self.engines);
-        let fence = self.paging_fence(origin.context, barrier)?;
-        self.after(barrier, Action::Release(vec![allocation]));
-        Ok(Handled::with(&Paging { fence }))
+        self.unmap_all(origin, std::slice::from_ref(message))
     }
 
-    /// A new paging operation of a process: its fence rises when `barrier` is passed, and after those before.
-    fn paging_fence(&mut self, context: u32, barrier: Barrier) -> Result<u64, Refused> {
-        let device = self.device_mut(context)?;
-        device.paging_issued += 1;
-        let (root, value) = (device.root, device.paging_issued);
-        let earlier = self.pending.iter().rev().find_map(|pending| match pending.action {
-            Action::PagingFence { root: of, .. } if of == root => Some(pending.barrier),
-            _ => None,
-        });
-        // A later barrier is never passed before an earlier one: both count the same engines up.
-        let barrier = if barrier == Barrier::default() { earlier.unwrap_or_default() } else { barrier };
-        self.after(barrier, Action::PagingFence { context, root, value });
-        Ok(value)
+    /// UNMAP_LIST.
+    pub(super) fn unmap_list(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
+        let (head, entries) = list::<UnmapMemory>(bytes)?;
+        (head.argument == 0).or(Status::InvalidParameter)?;
+        self.unmap_all(origin, &entries)
+    }
+
+    /// Unmaps all of them, or none.
+    fn unmap_all(&mut self, origin: Origin, entries: &[UnmapMemory]) -> Outcome {
+        let device = self.device_mut(origin.context)?;
+        let mut names = BTreeSet::new();
+        for message in entries {
+            let found = device.mappings.get(&message.va).filter(|mapping| mapping.size == message.size);
+            (found.is_some() && names.insert(message.va)).or(Status::InvalidAddress)?;
+            let covers = |va: u64| va >= message.va && va - message.va < message.size;
+            (!covers(device.page.va)).or(Status::Busy)?;
+        }
+        let changes: Vec<Change> = entries
+            .iter()
+            .filter_map(|message| Some(Change::Unmap(message.va, device.mappings.remove(&message.va)?)))
+            .collect();
+        let fence = self.issue_paging(origin.context, changes)?;
+        Ok(Handled::with(&Paging { fence }))
     }
 }

@@ -86,7 +86,10 @@ impl Session {
         va: u64,
     ) -> Result<NativeFenceOpened, Refused> {
         let kind = self.fences.kind(index).ok_or(Status::InvalidHandle)?;
-        let root = self.device(context)?.root;
+        let device = self.device(context)?;
+        let is_taken = device.is_taken(va, PAGE_SIZE) || device.paging.waits_for(va, PAGE_SIZE);
+        (!is_taken).or(Status::InvalidAddress)?;
+        let root = device.root;
         self.tables.map(root, va, SegmentId::FENCES, u64::from(index) * PAGE_SIZE, PAGE_SIZE, true)?;
         let opened = self.device_mut(context)?.fences.insert(OpenFence { index, va });
         let fence = opened.ok_or(Status::OutOfResources)?;

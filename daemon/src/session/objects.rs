@@ -14,6 +14,7 @@ use campanile_protocol::handle::Handle;
 
 use super::kernels::KernelSource;
 use super::page::DevicePage;
+use super::paging::Paging;
 use super::scheduling::ProcessClass;
 use super::suspends::Holds;
 use super::table::Table;
@@ -85,8 +86,10 @@ pub struct Device {
     pub presence: [Option<u32>; MAX_PLACES],
     /// `DEVICE_*`: the truth that the device page has a copy of.
     pub status: u64,
-    /// Last paging operation begun.
-    pub paging_issued: u64,
+    /// Changes of its address space.
+    pub paging: Paging,
+    /// How often it holds allocations resident.
+    pub holds: BTreeMap<AllocationId, u64>,
     /// Waits for progress fences under way.
     pub waits: Vec<Wait>,
     /// Native fences that it has open.
@@ -186,6 +189,13 @@ pub struct Context {
     pub scheduling: Option<Parameters>,
 }
 
+impl Context {
+    /// Whether its first buffer is there, and all paging operations before it.
+    pub fn has_ready(&self, paging: &Paging) -> bool {
+        self.software_queue.front().is_some_and(|buffer| paging.allows(buffer.paging))
+    }
+}
+
 /// A kernel-mode buffer on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffer {
@@ -205,6 +215,8 @@ pub struct Buffer {
     pub is_exempt: bool,
     /// Whether it was with the engine before (PRE-45).
     pub is_resubmitted: bool,
+    /// The paging operation that it comes after, and before the next.
+    pub paging: u64,
     /// Counts the buffers of its engine: those of a context run in this order.
     pub order: u64,
     /// Timeline and place on it.

@@ -3,7 +3,6 @@
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::memory::page_table::writer::Root;
-use campanile_protocol::device_page;
 use std::sync::atomic::Ordering;
 
 use super::barrier::Barrier;
@@ -44,6 +43,13 @@ pub enum Action {
         resource: u32,
         /// What to answer.
         token: Token,
+    },
+    /// Copy an allocation to host memory.
+    Evict {
+        /// The allocation; this holds one reference.
+        allocation: AllocationId,
+        /// Where it goes.
+        target: Place,
     },
     /// Answer a control message with OK.
     Reply {
@@ -107,15 +113,8 @@ impl Session {
             }
             Action::FreeFences(indices) => self.free_fences(&indices),
             Action::DestroyRoot(root) => self.tables.destroy_root(root),
-            Action::PagingFence { context, root, value } => {
-                let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
-                if let Some(device) = device.filter(|device| device.root == root)
-                    && let Some(page) = device.page.view(&self.allocations)
-                    && let Some(word) = page.word(device_page::PAGING_FENCE)
-                {
-                    word.store(value, Ordering::Release);
-                }
-            }
+            Action::PagingFence { context, root, value } => self.paging_is_done(context, root, value),
+            Action::Evict { allocation, target } => self.finish_eviction(allocation, target),
             Action::Move { allocation, target, resource, token } => {
                 self.finish_move(allocation, target, resource, token)
             }
@@ -153,6 +152,7 @@ impl Session {
             self.queue_wants_attention(at, queue);
         }
         self.read_signalled(at);
+        self.read_wanted(at);
         if self.engines[at.index()].process().is_some_and(EngineProcess::says_hung) {
             self.engine_timeout(at, "it reports that it cannot go on", None);
         }

@@ -24,6 +24,7 @@ use super::journal::Journal;
 use super::objects::Process;
 use super::pending::Pending;
 use super::power::Power;
+use super::residency::Residency;
 use super::segments::Segments;
 use super::suspends::Suspending;
 use super::timeline::Token;
@@ -67,6 +68,7 @@ pub struct Session {
     pub(super) counters: Arc<Counters>,
     pub(super) journal: Journal,
     pub(super) allocations: Allocations,
+    pub(super) residency: Residency,
     pub(super) tables: PageTables,
     pub(super) segments: Segments,
     pub(super) fences: FenceTable,
@@ -103,7 +105,7 @@ impl Session {
     /// # Errors
     /// Video memory, page tables or descriptors could not be had.
     pub fn new(config: Arc<Config>, counters: Arc<Counters>) -> io::Result<Self> {
-        let memory = VideoMemory::new(config.vram_bytes)?;
+        let memory = VideoMemory::new(config.vram_bytes, config.account.quota().max)?;
         let addresses = EngineAddress::all(config.engines);
         let engines: Vec<EngineSlot> = addresses
             .clone()
@@ -124,11 +126,13 @@ impl Session {
             epoll::add(&epoll, descriptor, data, epoll::EventFlags::IN)?;
         }
         let journal = Journal::new(&config.name);
+        let account = Arc::clone(&config.account);
         let session = Self {
             config,
             journal,
             counters,
-            allocations: Allocations::new(memory),
+            allocations: Allocations::new(memory, account),
+            residency: Residency::default(),
             tables: PageTables::new().map_err(io::Error::other)?,
             segments: Segments::default(),
             fences: FenceTable::new()?,
@@ -221,6 +225,7 @@ impl Session {
 
     /// What is due to be answered, in order.
     pub fn take_due(&mut self) -> Vec<(Token, Result<(), Refusal>)> {
+        self.serve_residency();
         std::mem::take(&mut self.due)
     }
 
@@ -259,7 +264,7 @@ impl Session {
     /// Sets the timer for what must be looked at first.
     pub(super) fn set_timer(&mut self) {
         let decisions = self.engines.iter().map(|slot| slot.decide_at);
-        let others = [self.next_drain(), self.next_idleness(), self.look_at];
+        let others = [self.next_drain(), self.next_idleness(), self.look_at, self.residency.retry_at];
         if let Some(at) = decisions.chain(others).flatten().min() {
             self.timer.set(at);
         }

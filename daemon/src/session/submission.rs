@@ -32,6 +32,7 @@ use super::control::Checked;
 use super::counters::count;
 use super::engine_slot::InFlight;
 use super::objects::Buffer;
+use super::objects::Device;
 use super::objects::MAX_SOFTWARE_QUEUE;
 use super::objects::QueueKind;
 use super::reply::Handled;
@@ -59,6 +60,7 @@ impl Session {
         let (context, at, is_exempt) = (queue.context, queue.at, queue.is_exempt);
         // UMS-26: a user-mode queue takes work from its doorbell alone.
         let QueueKind::Ordinary { issued } = queue.kind else { return Err(Status::InvalidParameter.into()) };
+        let paging = device.paging.issued();
         let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
         (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
         self.ensure_presence(origin.context, at)?;
@@ -80,6 +82,7 @@ impl Session {
             fence_value,
             is_exempt,
             is_resubmitted: false,
+            paging,
             order,
             ring: origin.ring,
             item,
@@ -122,9 +125,10 @@ impl Session {
     pub(super) fn list_context(&mut self, of: u32, handle: Handle) {
         let now = self.begun.elapsed();
         let Ok(device) = self.device_mut(of) else { return };
-        let Some(context) = device.contexts.get_mut(handle) else { return };
+        let Device { contexts, paging, .. } = device;
+        let Some(context) = contexts.get_mut(handle) else { return };
         let at = context.at.index();
-        let may_run = !context.listed && !context.held.any() && !context.software_queue.is_empty();
+        let may_run = !context.listed && !context.held.any() && context.has_ready(paging);
         let Some(entry) = context.entry.filter(|_| may_run) else { return };
         let suspends = self.engines[at].process().map_or(0, |process| process.suspends(entry));
         let stale = self.engines[at].in_flight.iter().any(|flight| {
@@ -184,13 +188,12 @@ impl Session {
 
     /// The first buffer of a context that may run, and whether there are more.
     fn take_buffer(&mut self, of: u32, handle: Handle) -> (Option<Buffer>, bool) {
-        let device = self.device_mut(of).ok();
-        let Some(context) = device.and_then(|device| device.contexts.get_mut(handle)) else {
-            return (None, false);
-        };
+        let Ok(Device { contexts, paging, .. }) = self.device_mut(of) else { return (None, false) };
+        let Some(context) = contexts.get_mut(handle) else { return (None, false) };
         let may_run = context.entry.is_some() && !context.held.any();
-        let buffer = if may_run { context.software_queue.pop_front() } else { None };
-        context.listed = may_run && !context.software_queue.is_empty();
+        let buffer =
+            if may_run && context.has_ready(paging) { context.software_queue.pop_front() } else { None };
+        context.listed = may_run && context.has_ready(paging);
         (buffer, context.listed)
     }
 

@@ -4,33 +4,54 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_protocol::control::memory::PRIORITY_NORMAL;
 use campanile_protocol::page_table::SegmentId;
 
+use super::quota::Account;
+use super::quota::QuotaError;
 use super::vram::Place;
 use super::vram::VideoMemory;
 
-/// Number of an allocation within a vGPU.
+/// Number of an allocation within a vGPU; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AllocationId(pub u64);
 
 /// What an allocation is made of.
-#[derive(Debug)]
-enum Backing {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backing {
+    /// Video memory, at a place once somebody looked at it.
     Vram(Option<Place>),
+    /// Guest RAM.
     Guest(SegmentId),
 }
 
+/// One allocation.
 #[derive(Debug)]
-struct Allocation {
-    size: u64,
-    backing: Backing,
+pub struct Allocation {
+    /// Bytes, whole pages.
+    pub size: u64,
+    /// What it is made of.
+    pub backing: Backing,
     references: u64,
+    /// Residency requests that hold it where engines reach it.
+    pub holds: u64,
+    /// Device pages in it: those never leave.
+    pub pins: u64,
+    /// A hint: what has less is evicted first (PRE-41).
+    pub priority: u32,
+    /// The epoch in which it was brought to where it is.
+    pub placed_in: u64,
+    /// Whether it is being moved.
+    pub is_moving: bool,
 }
 
 /// Why memory could not be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// The quota, or a region of it, is used up.
+    /// A quota is used up.
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
+    /// There is no room of that kind, for now.
     #[error("no video memory is left for {0} bytes")]
     Exhausted(u64),
     /// The range of the aperture is taken, or outside.
@@ -46,25 +67,39 @@ pub enum MemoryError {
 /// Memory that was given back: what the caller still has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freed {
-    /// Nothing.
-    Done,
+    /// Nothing: others refer to it.
+    Kept,
+    /// Video memory may be free now.
+    Vram,
     /// Tell the engines that a segment is gone.
     Segment(SegmentId),
+}
+
+/// Where engines find an allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spot {
+    /// There, from this offset on.
+    Segment(SegmentId, u64),
+    /// Nowhere for now: on its way to another place.
+    Moving,
+    /// Nowhere: it has to be brought back, or has no place yet.
+    Evicted,
 }
 
 /// All allocations of a vGPU.
 #[derive(Debug)]
 pub struct Allocations {
     memory: VideoMemory,
+    account: Arc<Account>,
     table: BTreeMap<AllocationId, Allocation>,
     next: u64,
-    vram_used: u64,
+    committed: u64,
 }
 
 impl Allocations {
-    /// None yet.
-    pub fn new(memory: VideoMemory) -> Self {
-        Self { memory, table: BTreeMap::new(), next: 1, vram_used: 0 }
+    /// None yet. What is allocated is charged to `account`.
+    pub fn new(memory: VideoMemory, account: Arc<Account>) -> Self {
+        Self { memory, account, table: BTreeMap::new(), next: 1, committed: 0 }
     }
 
     /// The video memory.
@@ -72,17 +107,42 @@ impl Allocations {
         &self.memory
     }
 
+    /// One of them.
+    pub fn get(&self, id: AllocationId) -> Option<&Allocation> {
+        self.table.get(&id)
+    }
+
+    /// One of them.
+    pub fn get_mut(&mut self, id: AllocationId) -> Option<&mut Allocation> {
+        self.table.get_mut(&id)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (AllocationId, &Allocation)> {
+        self.table.iter().map(|(id, allocation)| (*id, allocation))
+    }
+
     fn insert(&mut self, size: u64, backing: Backing) -> AllocationId {
         let id = AllocationId(self.next);
         self.next += 1;
-        self.table.insert(id, Allocation { size, backing, references: 1 });
+        let allocation = Allocation {
+            size,
+            backing,
+            references: 1,
+            holds: 0,
+            pins: 0,
+            priority: PRIORITY_NORMAL,
+            placed_in: 0,
+            is_moving: false,
+        };
+        self.table.insert(id, allocation);
         id
     }
 
     /// Promises `size` bytes of video memory, whole pages, without a place yet. One reference.
     pub fn create_vram(&mut self, size: u64) -> Result<AllocationId, MemoryError> {
-        let used = self.vram_used.checked_add(size).filter(|used| *used <= self.memory.length());
-        self.vram_used = used.ok_or(MemoryError::Exhausted(size))?;
+        self.account.commit(size)?;
+        self.committed += size;
         Ok(self.insert(size, Backing::Vram(None)))
     }
 
@@ -105,52 +165,69 @@ impl Allocations {
 
     /// One reference less; the last frees.
     pub fn release(&mut self, id: AllocationId) -> Freed {
-        let Some(allocation) = self.table.get_mut(&id) else { return Freed::Done };
+        let Some(allocation) = self.table.get_mut(&id) else { return Freed::Kept };
         allocation.references -= 1;
         if allocation.references > 0 {
-            return Freed::Done;
+            return Freed::Kept;
         }
-        let Some(allocation) = self.table.remove(&id) else { return Freed::Done };
+        let Some(allocation) = self.table.remove(&id) else { return Freed::Kept };
         match allocation.backing {
             Backing::Vram(place) => {
-                self.vram_used -= allocation.size;
+                self.account.release(allocation.size);
+                self.committed -= allocation.size;
                 if let Some(place) = place {
                     self.memory.release(place, allocation.size);
                 }
-                Freed::Done
+                Freed::Vram
             }
             Backing::Guest(segment) => Freed::Segment(segment),
         }
     }
 
-    /// Where an allocation lies as engines see it, giving it a place if it has none.
-    pub fn locate(&mut self, id: AllocationId) -> Result<(SegmentId, u64), MemoryError> {
-        let Some(allocation) = self.table.get_mut(&id) else { return Err(MemoryError::Exhausted(0)) };
-        match &mut allocation.backing {
-            Backing::Guest(segment) => Ok((*segment, 0)),
-            Backing::Vram(Some(place)) => Ok((SegmentId::VRAM, place.offset())),
-            Backing::Vram(place @ None) => {
-                let size = allocation.size;
-                let found = self.memory.allocate_local(size).ok_or(MemoryError::Exhausted(size))?;
-                *place = Some(found);
-                Ok((SegmentId::VRAM, found.offset()))
-            }
+    /// Where engines find an allocation as things are.
+    pub fn spot(&self, id: AllocationId) -> Spot {
+        match self.table.get(&id) {
+            Some(allocation) if allocation.is_moving => Spot::Moving,
+            Some(allocation) => match allocation.backing {
+                Backing::Guest(segment) => Spot::Segment(segment, 0),
+                Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_)))) => {
+                    Spot::Segment(SegmentId::VRAM, place.offset())
+                }
+                Backing::Vram(Some(Place::Host(_)) | None) => Spot::Evicted,
+            },
+            None => Spot::Evicted,
         }
+    }
+
+    /// As [`Self::spot`], after giving the allocation a place if it never had one and there is room: zeroed memory.
+    pub fn locate(&mut self, id: AllocationId, epoch: u64) -> Spot {
+        if let Some(allocation) = self.table.get_mut(&id)
+            && allocation.backing == Backing::Vram(None)
+            && !allocation.is_moving
+            && let Some(found) = self.memory.allocate_local(allocation.size)
+        {
+            allocation.backing = Backing::Vram(Some(found));
+            allocation.placed_in = epoch;
+        }
+        self.spot(id)
     }
 
     /// Where the daemon reaches an allocation of video memory that has a place: mapping and offset. Guest RAM has
     /// no view here: each of its runs would cost the daemon a mapping.
     pub fn view(&self, id: AllocationId) -> Option<(&Arc<Mapping>, u64)> {
-        match &self.table.get(&id)?.backing {
-            Backing::Vram(place) => Some((self.memory.mapping(), (*place)?.offset())),
+        match self.table.get(&id)?.backing {
+            Backing::Vram(place) => {
+                let place = place?;
+                Some((self.memory.mapping_of(place), place.offset()))
+            }
             Backing::Guest(_) => None,
         }
     }
 
     /// The segment of an allocation that is guest RAM.
     pub fn guest_segment(&self, id: AllocationId) -> Option<SegmentId> {
-        match &self.table.get(&id)?.backing {
-            Backing::Guest(segment) => Some(*segment),
+        match self.table.get(&id)?.backing {
+            Backing::Guest(segment) => Some(segment),
             Backing::Vram(_) => None,
         }
     }
@@ -159,20 +236,38 @@ impl Allocations {
     /// [`Self::finish_move`].
     pub fn begin_move_in(&mut self, id: AllocationId, offset: u64) -> Result<Place, MemoryError> {
         let length = self.size(id);
-        self.memory.reserve_aperture(offset, length).ok_or(MemoryError::Aperture { offset, length })
+        let target = self.memory.reserve_aperture(offset, length);
+        self.moving(id, target.ok_or(MemoryError::Aperture { offset, length })?)
     }
 
-    /// Takes the place outside the aperture that an allocation will move to.
+    /// Takes the place outside the aperture that an allocation will move to: where engines reach it, if there is room.
     pub fn begin_move_out(&mut self, id: AllocationId) -> Result<Place, MemoryError> {
         let length = self.size(id);
-        self.memory.allocate_local(length).ok_or(MemoryError::Exhausted(length))
+        let target = self.memory.take_local(length).or_else(|| self.memory.take_host(length));
+        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
+    }
+
+    /// Takes the place in host memory that an allocation will move to.
+    pub fn begin_eviction(&mut self, id: AllocationId) -> Result<Place, MemoryError> {
+        let length = self.size(id);
+        let target = self.memory.take_host(length);
+        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
+    }
+
+    fn moving(&mut self, id: AllocationId, target: Place) -> Result<Place, MemoryError> {
+        if let Some(allocation) = self.table.get_mut(&id) {
+            allocation.is_moving = true;
+        }
+        Ok(target)
     }
 
     /// Copies the contents to `target` and lets the old place go. Nothing may use the old place any more.
-    pub fn finish_move(&mut self, id: AllocationId, target: Place) {
+    pub fn finish_move(&mut self, id: AllocationId, target: Place, epoch: u64) {
         let Some(allocation) = self.table.get_mut(&id) else {
             return;
         };
+        allocation.is_moving = false;
+        allocation.placed_in = epoch;
         let size = allocation.size;
         if let Backing::Vram(place) = &mut allocation.backing {
             if let Some(old) = place.replace(target) {
@@ -184,9 +279,46 @@ impl Allocations {
         }
     }
 
-    /// Gives a place back that a move did not come to.
-    pub fn cancel_move(&mut self, id: AllocationId, target: Place) {
-        let size = self.size(id);
-        self.memory.release(target, size);
+    /// Brings what is evicted, or never had a place, to where engines reach it; true if there was room. No engine knows
+    /// of the old place, so nobody is waited for.
+    pub fn bring_back(&mut self, id: AllocationId, epoch: u64) -> bool {
+        let Some(allocation) = self.table.get_mut(&id).filter(|allocation| !allocation.is_moving) else {
+            return false;
+        };
+        let size = allocation.size;
+        match allocation.backing {
+            Backing::Vram(Some(host @ Place::Host(_))) => {
+                let Some(target) = self.memory.take_local(size) else { return false };
+                self.memory.copy(host, target, size);
+                self.memory.release(host, size);
+                allocation.backing = Backing::Vram(Some(target));
+                allocation.placed_in = epoch;
+                true
+            }
+            _ => matches!(self.locate(id, epoch), Spot::Segment(..)),
+        }
+    }
+
+    /// Forgets the contents of what the guest's CPU does not see: it reads zero when it is used next (TDR-79). No engine
+    /// may be running.
+    pub fn purge(&mut self) -> Vec<AllocationId> {
+        let mut purged = Vec::new();
+        for (id, allocation) in &mut self.table {
+            let Backing::Vram(Some(place @ (Place::Local(_) | Place::Host(_)))) = allocation.backing else {
+                continue;
+            };
+            if !allocation.is_moving && allocation.pins == 0 {
+                allocation.backing = Backing::Vram(None);
+                self.memory.release(place, allocation.size);
+                purged.push(*id);
+            }
+        }
+        purged
+    }
+}
+
+impl Drop for Allocations {
+    fn drop(&mut self) {
+        self.account.release(self.committed);
     }
 }

@@ -10,5 +10,8 @@
 //! (design §10.4). Every byte that is handed out reads zero first. Owned by the vGPU's thread.
 
 pub mod allocations;
+pub mod eviction;
+pub mod quota;
 pub mod ranges;
+pub mod store;
 pub mod vram;

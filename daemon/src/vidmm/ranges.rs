@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Free ranges of one region, first fit. Offsets and lengths in bytes, whole pages.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Ranges {
     free: BTreeMap<u64, u64>,
 }
@@ -56,6 +56,11 @@ impl Ranges {
             end += after_length;
         }
         self.free.insert(start, end - start);
+    }
+
+    /// Bytes of the longest free range.
+    pub fn longest(&self) -> u64 {
+        self.free.values().copied().max().unwrap_or(0)
     }
 
     /// Bytes free.

@@ -10,6 +10,7 @@ use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::PAGE_SIZE;
 
 use super::ranges::Ranges;
+use super::store::Store;
 
 /// Largest aperture (design §10.4).
 pub const MAX_APERTURE: u64 = 256 << 20;
@@ -21,13 +22,15 @@ pub enum Place {
     Aperture(u64),
     /// In the rest of the video memory.
     Local(u64),
+    /// Evicted: in host memory, where no engine reaches it.
+    Host(u64),
 }
 
 impl Place {
-    /// Byte offset in the video memory.
+    /// Byte offset in the video memory, or in the store of what is evicted.
     pub const fn offset(self) -> u64 {
         match self {
-            Self::Aperture(offset) | Self::Local(offset) => offset,
+            Self::Aperture(offset) | Self::Local(offset) | Self::Host(offset) => offset,
         }
     }
 }
@@ -40,12 +43,14 @@ pub struct VideoMemory {
     aperture_bytes: u64,
     aperture: Ranges,
     local: Ranges,
+    store: Store,
     touched: Vec<bool>,
 }
 
 impl VideoMemory {
-    /// `length` bytes, a multiple of two pages; at most half of it is aperture.
-    pub fn new(length: u64) -> io::Result<Self> {
+    /// `length` bytes, a multiple of two pages; at most half of it is aperture. At most `commit_limit` bytes are in use at a time, here and
+    /// evicted.
+    pub fn new(length: u64, commit_limit: u64) -> io::Result<Self> {
         let file = create_memfd("campanile-vram", length)?;
         let mapping =
             Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite).map_err(io::Error::other)?;
@@ -57,6 +62,8 @@ impl VideoMemory {
             aperture_bytes,
             aperture: Ranges::new(0, aperture_bytes),
             local: Ranges::new(aperture_bytes, length - aperture_bytes),
+            // First fit finds room for what is allowed as long as half of it is free. It costs addresses only.
+            store: Store::new(commit_limit.max(length).saturating_mul(2))?,
             touched: vec![false; pages],
         })
     }
@@ -88,6 +95,33 @@ impl VideoMemory {
         Some(Place::Local(offset))
     }
 
+    /// Takes memory outside the aperture for what is copied there whole.
+    pub fn take_local(&mut self, length: u64) -> Option<Place> {
+        let offset = self.local.allocate(length)?;
+        self.touch(offset, length);
+        Some(Place::Local(offset))
+    }
+
+    /// Takes room for what is evicted.
+    pub fn take_host(&mut self, length: u64) -> Option<Place> {
+        self.store.take(length).map(Place::Host)
+    }
+
+    /// Free memory outside the aperture.
+    pub fn local(&self) -> &Ranges {
+        &self.local
+    }
+
+    /// Bytes of the aperture that nobody has.
+    pub fn aperture_free(&self) -> u64 {
+        self.aperture.free_bytes()
+    }
+
+    /// Bytes that are evicted.
+    pub fn evicted_bytes(&self) -> u64 {
+        self.store.used()
+    }
+
     /// Takes zeroed memory at `offset` of the aperture.
     pub fn reserve_aperture(&mut self, offset: u64, length: u64) -> Option<Place> {
         if !self.aperture.reserve(offset, length) {
@@ -102,14 +136,31 @@ impl VideoMemory {
         match place {
             Place::Aperture(offset) => self.aperture.release(offset, length),
             Place::Local(offset) => self.local.release(offset, length),
+            Place::Host(offset) => self.store.release(offset, length),
         }
     }
 
     /// Copies an allocation to another place.
     pub fn copy(&self, from: Place, to: Place, length: u64) {
-        let source = self.mapping.slice(from.offset(), length);
-        if let Some((source, target)) = source.zip(self.mapping.slice(to.offset(), length)) {
+        let source = self.mapping_of(from).slice(from.offset(), length);
+        if let Some((source, target)) = source.zip(self.mapping_of(to).slice(to.offset(), length)) {
             source.copy_to_volatile_slice(target);
+        }
+    }
+
+    /// The daemon's mapping of what a place is in.
+    pub fn mapping_of(&self, place: Place) -> &Arc<Mapping> {
+        match place {
+            Place::Aperture(_) | Place::Local(_) => &self.mapping,
+            Place::Host(_) => self.store.mapping(),
+        }
+    }
+
+    /// Notes that somebody had a range.
+    fn touch(&mut self, offset: u64, length: u64) {
+        let page = |at: u64| usize::try_from(at / PAGE_SIZE).unwrap_or(usize::MAX);
+        if let Some(touched) = self.touched.get_mut(page(offset)..page(offset + length)) {
+            touched.fill(true);
         }
     }
 
@@ -140,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_another_wrote_is_zero_when_handed_out_again() {
-        let mut memory = VideoMemory::new(8 * PAGE_SIZE).unwrap();
+        let mut memory = VideoMemory::new(8 * PAGE_SIZE, 0).unwrap();
         let place = memory.allocate_local(2 * PAGE_SIZE).unwrap();
         memory.mapping().slice(place.offset(), 2 * PAGE_SIZE).unwrap().copy_from(&[0xa5u8; 8192]);
         memory.release(place, 2 * PAGE_SIZE);
@@ -153,7 +204,7 @@ mod tests {
 
     #[test]
     fn aperture_and_local_memory_do_not_meet() {
-        let mut memory = VideoMemory::new(8 * PAGE_SIZE).unwrap();
+        let mut memory = VideoMemory::new(8 * PAGE_SIZE, 0).unwrap();
         assert_eq!(memory.aperture_bytes(), 4 * PAGE_SIZE);
         assert!(memory.reserve_aperture(0, 4 * PAGE_SIZE).is_some());
         assert!(memory.reserve_aperture(PAGE_SIZE, PAGE_SIZE).is_none());

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod address_spaces;
 mod compute_node;
+mod compute_only;
 mod copy_node;
 mod inside;
 mod kernel_waits;
@@ -10,10 +12,12 @@ mod linked;
 mod mcdm;
 mod native_fences;
 mod operator;
+mod paging;
 mod preemption;
 mod processes;
 mod raw;
 mod raw_queue;
+mod residency;
 mod ring_shapes;
 mod slices;
 mod spy;

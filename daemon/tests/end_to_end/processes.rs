@@ -143,6 +143,12 @@ impl EngineView {
         DoorbellSlot(self.load(block::doorbell(index)))
     }
 
+    /// Page indices of the root page tables of all guest processes that the engine knows, by entry.
+    pub(crate) fn roots(&self) -> Vec<u64> {
+        let entries = (0..block::MAX_PROCESSES).filter(|index| self.load(block::process(*index)) != 0);
+        entries.map(|index| self.load(block::process(index) + 8)).collect()
+    }
+
     /// The physical doorbells in use, by index.
     pub(crate) fn slots_in_use(&self) -> Vec<u32> {
         (0..block::MAX_DOORBELLS).filter(|index| self.slot(*index).is_watching()).collect()

@@ -81,17 +81,25 @@ impl Daemon {
         Self::with_shares(&vec![""; count], arguments)
     }
 
-    /// With one vGPU for each share, such as `weight=300,bands=realtime`; an empty one says nothing.
+    /// With one vGPU of 64 MiB for each share, such as `weight=300,bands=realtime`; an empty one says nothing.
     pub(crate) fn with_shares(shares: &[&str], arguments: &[&str]) -> Self {
-        let count = shares.len();
+        let spec = |share: &&str| match *share {
+            "" => "vram=64M".to_owned(),
+            share => format!("vram=64M,{share}"),
+        };
+        let specs: Vec<String> = shares.iter().map(spec).collect();
+        Self::with_specs(&specs.iter().map(String::as_str).collect::<Vec<_>>(), arguments)
+    }
+
+    /// With several vGPUs, named v0, v1, …, each with this of its own.
+    pub(crate) fn with_specs(specs: &[&str], arguments: &[&str]) -> Self {
+        let count = specs.len();
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
         command.arg("serve");
-        for (index, share) in shares.iter().enumerate() {
+        for (index, spec) in specs.iter().enumerate() {
             let socket = folder.path().join(format!("v{index}.sock"));
-            let comma = if share.is_empty() { "" } else { "," };
-            let vgpu = format!("name=v{index},socket={},vram=64M{comma}{share}", socket.display());
-            command.arg("--vgpu").arg(vgpu);
+            command.arg("--vgpu").arg(format!("name=v{index},socket={},{spec}", socket.display()));
         }
         if let Some(model) = std::env::var_os(MODEL).filter(|_| !arguments.contains(&"--doorbell-model")) {
             command.arg("--doorbell-model").arg(model);

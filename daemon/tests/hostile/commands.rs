@@ -27,6 +27,16 @@ fn unknown_commands_are_refused() {
 }
 
 #[test]
+fn mcdm_48_what_displays_need_is_not_there() {
+    let mut scene = Scene::new();
+    // 2D resources, scanouts (plain and blob), transfers, flushes, EDID, cursors.
+    for kind in [0x0101, 0x0103, 0x0104, 0x0105, 0x010a, 0x010d, 0x0300, 0x0301] {
+        assert_eq!(wire::command(&scene.vm, kind, 0, &[&[0; 64]]), ERR_UNSPEC, "{kind:#x}");
+    }
+    scene.unharmed();
+}
+
+#[test]
 fn commands_without_their_body_are_refused() {
     let mut scene = Scene::new();
     for kind in [

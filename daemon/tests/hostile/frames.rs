@@ -75,7 +75,7 @@ fn a_command_that_lies_about_its_frames_is_refused() {
 }
 
 #[test]
-fn two_hundred_kibibytes_of_frames_are_refused() {
+fn mcdm_55_two_hundred_kibibytes_of_frames_are_refused() {
     let mut scene = Scene::new();
     let attacker = scene.attacker();
     let frames = frame(message::QUERY_CAPS, 3, 7, &[]);

@@ -83,7 +83,8 @@ fn of_status(status: Status) -> CampanileResult {
         Status::InvalidParameter
         | Status::InvalidHandle
         | Status::InvalidResource
-        | Status::InvalidAddress => CampanileResult::CampanileInvalidArgument,
+        | Status::InvalidAddress
+        | Status::NotResident => CampanileResult::CampanileInvalidArgument,
         Status::OutOfResources => CampanileResult::CampanileOutOfResources,
         Status::NotSupported | Status::NotPermitted => CampanileResult::CampanileNotSupported,
         Status::DeviceLost | Status::Blocked => CampanileResult::CampanileDeviceLost,

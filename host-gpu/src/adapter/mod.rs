@@ -21,6 +21,7 @@ mod operations;
 pub mod process;
 pub mod program;
 pub mod reports;
+pub mod residency;
 pub mod scheduling;
 pub mod successor;
 pub mod suspends;

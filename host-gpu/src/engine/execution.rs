@@ -22,6 +22,7 @@ use super::kernel_queue::KernelQueue;
 use super::log::Log;
 use super::machine::Machine;
 use super::progress;
+use super::residency::Asker;
 use super::run_list::Next;
 use super::run_list::RunList;
 use super::user_queue::Outcome;
@@ -62,6 +63,7 @@ pub struct Execution {
     peeks: Peeks,
     peeks_are_stale: bool,
     log: Log,
+    asker: Asker,
     preempted: u64,
     urgency: Urgency,
     /// What [`Self::collect`] found, kept so that no loop allocates.
@@ -94,6 +96,7 @@ impl Execution {
             peeks: Peeks::default(),
             peeks_are_stale: true,
             log: Log::default(),
+            asker: Asker::default(),
             preempted: 0,
             urgency: Urgency::default(),
             rung: Vec::new(),
@@ -296,6 +299,9 @@ impl Execution {
     }
 
     fn has_runnable(&mut self) -> bool {
+        if self.asker.report(&self.machine.shared, &self.machine.segments.wants) {
+            self.events.event.signal();
+        }
         if !self.blocked.is_empty() {
             let (watch, tables, segments) = (&mut self.watch, &self.machine.tables, &self.machine.segments);
             let run_list = &mut self.run_list;

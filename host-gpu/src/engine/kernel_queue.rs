@@ -40,6 +40,8 @@ const HOLD: Duration = Duration::from_millis(1);
 pub struct KernelQueue {
     completed: u64,
     running: Option<(Buffer, HwSubmission)>,
+    /// An address that was not resident, or on the move, when it was last blocked; or zero.
+    missing: u64,
     /// When a buffer was handed back that nothing has completed since.
     handed_back: Option<Instant>,
 }
@@ -47,7 +49,12 @@ pub struct KernelQueue {
 impl KernelQueue {
     /// Goes on where the shared block says that an earlier process stopped.
     pub fn new(shared: &Mapping) -> Self {
-        Self { completed: load(shared, block::HW_QUEUE_COMPLETED), running: None, handed_back: None }
+        Self {
+            completed: load(shared, block::HW_QUEUE_COMPLETED),
+            running: None,
+            missing: 0,
+            handed_back: None,
+        }
     }
 
     /// Whether a buffer is there.
@@ -80,17 +87,43 @@ impl KernelQueue {
 
     /// Whether a blocked buffer can go on, or back.
     pub fn is_ready(&self, machine: &Machine, watch: &mut Watch) -> bool {
-        let Some((buffer, submission)) = &self.running else { return true };
-        if must_go_back(&machine.shared, submission) {
+        let shared = &machine.shared;
+        let submission = match &self.running {
+            Some((_, submission)) => *submission,
+            None if self.missing == 0 => return true,
+            None => match submission(shared, self.completed) {
+                Some(submission) => submission,
+                None => return true,
+            },
+        };
+        if must_go_back(shared, &submission) {
             return true;
         }
-        watch
-            .process(submission.process)
-            .is_none_or(|process| buffer.is_ready(&process.space(&machine.tables, &machine.segments)))
+        let Some(process) = watch.process(submission.process) else { return true };
+        let space = process.space(&machine.tables, &machine.segments);
+        machine.segments.wants.begin(block::MAX_QUEUES.into(), self.completed);
+        if let Some((buffer, _)) = &self.running {
+            buffer.show_progress(&space);
+        }
+        let is_missing = self.missing != 0 && space.is_missing(self.missing);
+        !is_missing && self.running.as_ref().is_none_or(|(buffer, _)| buffer.is_ready(&space))
     }
 
     /// Runs at most one buffer. `WakeWaiter` means: a result is there for the daemon.
     pub fn turn(
+        &mut self,
+        machine: &mut Machine,
+        watch: &mut Watch,
+        should_pause: &mut dyn FnMut() -> bool,
+    ) -> Outcome {
+        machine.segments.wants.begin(block::MAX_QUEUES.into(), self.completed);
+        let outcome = self.run(machine, watch, should_pause);
+        let is_blocked = outcome == Outcome::Blocked;
+        self.missing = if is_blocked { machine.segments.wants.take_missing() } else { 0 };
+        outcome
+    }
+
+    fn run(
         &mut self,
         machine: &mut Machine,
         watch: &mut Watch,

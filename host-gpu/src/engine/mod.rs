@@ -27,6 +27,7 @@ pub mod message;
 pub mod progress;
 pub mod properties;
 pub mod rescan;
+pub mod residency;
 pub mod run_list;
 pub mod sandbox;
 pub mod saved;

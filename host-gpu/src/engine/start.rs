@@ -37,6 +37,7 @@ use crate::memory::mapping::Access;
 use crate::memory::mapping::MapError;
 use crate::memory::mapping::Mapping;
 use crate::memory::segment::Segments;
+use crate::memory::wants::Uses;
 use crate::node::buffer::Node;
 use crate::node::compute::ComputeNode;
 use crate::scheduling::choice::Choice;
@@ -140,6 +141,7 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let policy = choice.make();
     let spin = Duration::from_micros(start.spin_microseconds);
     let mut segments = Segments::default();
+    segments.uses = Uses::new(Arc::clone(&shared), start.vram_bytes);
     segments.insert(SegmentId::VRAM, vram);
     segments.insert(SegmentId::FENCES, fences);
     let signals = Signals::new(Arc::clone(&shared), events.event.try_clone()?);

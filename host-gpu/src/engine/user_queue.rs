@@ -69,6 +69,8 @@ pub struct UserQueue {
     running: Option<(Buffer, RingEntry)>,
     /// A look found the ring control on the move.
     owes_look: bool,
+    /// An address that was not resident, or on the move, when it was last blocked; or zero.
+    missing: u64,
     /// Its context is suspended.
     is_held: bool,
     stopped: bool,
@@ -88,6 +90,7 @@ impl UserQueue {
             resolved: None,
             running: None,
             owes_look: false,
+            missing: 0,
             is_held: false,
             stopped: false,
         }
@@ -172,6 +175,13 @@ impl UserQueue {
 
     /// Whether a blocked queue can go on.
     pub fn is_ready(&self, space: &Space<'_>) -> bool {
+        space.segments.wants.begin(self.index.into(), self.consumed);
+        if let Some((buffer, _)) = &self.running {
+            buffer.show_progress(space);
+        }
+        if self.missing != 0 && space.is_missing(self.missing) {
+            return false;
+        }
         self.running.as_ref().is_none_or(|(buffer, _)| buffer.is_ready(space))
     }
 
@@ -230,6 +240,19 @@ impl UserQueue {
 
     /// Runs at most one buffer.
     pub fn turn(
+        &mut self,
+        machine: &mut Machine,
+        process: &mut Process,
+        should_pause: &mut dyn FnMut() -> bool,
+    ) -> Outcome {
+        machine.segments.wants.begin(self.index.into(), self.consumed);
+        let outcome = self.run(machine, process, should_pause);
+        let is_blocked = outcome == Outcome::Blocked;
+        self.missing = if is_blocked { machine.segments.wants.take_missing() } else { 0 };
+        outcome
+    }
+
+    fn run(
         &mut self,
         machine: &mut Machine,
         process: &mut Process,

@@ -15,3 +15,4 @@ pub mod page_table;
 pub mod segment;
 pub mod view;
 pub mod vram;
+pub mod wants;

@@ -8,12 +8,18 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::mapping::Mapping;
 use super::page_table::reader::Run;
+use super::wants::Uses;
+use super::wants::Wants;
 
 /// The segments of one vGPU, as one engine has them mapped.
 #[derive(Debug, Default)]
 pub struct Segments {
     vram: Option<Arc<Mapping>>,
     others: HashMap<SegmentId, Arc<Mapping>>,
+    /// What was looked for and is not resident.
+    pub wants: Wants,
+    /// What was used.
+    pub uses: Uses,
 }
 
 impl Segments {

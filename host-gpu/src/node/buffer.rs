@@ -85,8 +85,14 @@ impl Buffer {
         }
     }
 
+    /// What is found missing from here on is missed at this place of the buffer.
+    pub fn show_progress(&self, space: &Space<'_>) {
+        space.segments.wants.progress(self.at, self.done_in_packet);
+    }
+
     /// Whether a buffer that was blocked can go on: its fence is there, or it does not wait for one.
     pub fn is_ready(&self, space: &Space<'_>) -> bool {
+        self.show_progress(space);
         let Some(fence) = self.waits_for() else { return true };
         match space.word(fence.va, Intent::Read) {
             Ok(place) => place.word(0).is_none_or(|word| word.load(Ordering::Acquire) >= fence.value),
@@ -125,6 +131,7 @@ impl Buffer {
     ) -> Result<Step, Stop> {
         while self.at < self.bytes.len() {
             let (packet, size) = packet::decode(&self.bytes[self.at..]).map_err(Stop::fault)?;
+            self.show_progress(space);
             match packet {
                 Packet::Nop => {}
                 Packet::Barrier => finish(node)?,
@@ -132,6 +139,7 @@ impl Buffer {
                     transfer::check_copy(&copy).map_err(Stop::fault)?;
                     finish(node)?;
                     loop {
+                        self.show_progress(space);
                         match transfer::copy_chunk(space, &copy, self.done_in_packet)? {
                             0 => break,
                             chunk => self.done_in_packet += chunk,
@@ -144,6 +152,7 @@ impl Buffer {
                 Packet::Fill(fill) => {
                     finish(node)?;
                     loop {
+                        self.show_progress(space);
                         match transfer::fill_chunk(space, &fill, self.done_in_packet)? {
                             0 => break,
                             chunk => self.done_in_packet += chunk,

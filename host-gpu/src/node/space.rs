@@ -26,15 +26,6 @@ impl Stop {
     }
 }
 
-impl From<Miss> for Stop {
-    fn from(miss: Miss) -> Self {
-        match miss {
-            Miss::Fault(address) => Self::Fault(Fault::PageFault, address),
-            Miss::Moving => Self::Moving,
-        }
-    }
-}
-
 /// One address space with the segments that it leads to.
 #[derive(Debug, Clone, Copy)]
 pub struct Space<'a> {
@@ -47,16 +38,41 @@ pub struct Space<'a> {
 }
 
 impl Space<'_> {
+    /// Notes what is missing, so that it is asked for, and found out when it is there.
+    fn stop(&self, miss: Miss) -> Stop {
+        match miss {
+            Miss::Fault(address) => Stop::Fault(Fault::PageFault, address),
+            Miss::Moving(address) => {
+                self.segments.wants.note(self.root, address, false);
+                Stop::Moving
+            }
+            Miss::Evicted(address) => {
+                self.segments.wants.note(self.root, address, true);
+                Stop::Moving
+            }
+        }
+    }
+
+    /// Whether an address that was missing still is.
+    pub fn is_missing(&self, address: u64) -> bool {
+        let looked = reader::resolve(self.tables, self.root, address, 1, Intent::Read, |_| {});
+        looked.is_err_and(|miss| self.stop(miss) == Stop::Moving)
+    }
+
     /// The runs of a range.
     pub fn runs(&self, address: u64, length: u64, intent: Intent) -> Result<Vec<Run>, Stop> {
         let mut runs = Vec::new();
-        reader::resolve(self.tables, self.root, address, length, intent, |run| runs.push(run))?;
+        reader::resolve(self.tables, self.root, address, length, intent, |run| runs.push(run))
+            .map_err(|miss| self.stop(miss))?;
+        runs.iter().for_each(|run| self.segments.uses.note(*run));
         Ok(runs)
     }
 
     /// A range that must lie in one piece.
     pub fn place(&self, address: u64, length: u64, intent: Intent) -> Result<Place, Stop> {
-        let run = reader::resolve_one(self.tables, self.root, address, length, intent)?;
+        let run = reader::resolve_one(self.tables, self.root, address, length, intent)
+            .map_err(|miss| self.stop(miss))?;
+        self.segments.uses.note(run);
         self.segments.place(run).ok_or(Stop::Fault(Fault::PageFault, address))
     }
 
@@ -79,10 +95,12 @@ impl Space<'_> {
                 outside = true;
                 return;
             };
+            self.segments.uses.note(run);
             let end = at + slice.len();
             slice.copy_to(&mut into[at..end]);
             at = end;
-        })?;
+        })
+        .map_err(|miss| self.stop(miss))?;
         if outside { Err(Stop::Fault(Fault::PageFault, address)) } else { Ok(()) }
     }
 }

@@ -10,6 +10,7 @@
 //! SUBMIT_3D on r before it is done: messages answered, buffers complete.
 
 pub mod frame;
+pub mod memory;
 pub mod message;
 pub mod native_fence;
 pub mod reply;

@@ -36,6 +36,8 @@ pub enum Status {
     Blocked = 14,
     /// The operator has not granted that; the payload says what (PRE-65).
     NotPermitted = 15,
+    /// It has to be resident (UMS-38): make it so, and try again.
+    NotResident = 16,
 }
 
 impl Status {
@@ -58,6 +60,7 @@ impl Status {
             13 => Self::Busy,
             14 => Self::Blocked,
             15 => Self::NotPermitted,
+            16 => Self::NotResident,
             _ => return None,
         })
     }

@@ -20,6 +20,7 @@ pub mod block;
 pub mod fences;
 pub mod hw_queue;
 pub mod progress;
+pub mod residency;
 pub mod saved;
 pub mod scheduling;
 pub mod slot;

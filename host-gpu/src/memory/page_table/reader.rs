@@ -37,7 +37,9 @@ pub enum Miss {
     /// Not mapped, or not for that intent: a GPU page fault at the address.
     Fault(u64),
     /// On the move: look again later.
-    Moving,
+    Moving(u64),
+    /// Not resident: have it brought back, and look again later.
+    Evicted(u64),
 }
 
 /// Looks `address` up in the space of `root`.
@@ -49,7 +51,8 @@ fn walk(tables: &Mapping, root: u64, address: u64, intent: Intent) -> Result<Pag
         // PAIRS WITH writer.rs `store`.
         let entry = PageTableEntry(word.load(Ordering::Acquire));
         if entry.is_moving() {
-            return Err(Miss::Moving);
+            let is_evicted = entry.is_evicted();
+            return Err(if is_evicted { Miss::Evicted(address) } else { Miss::Moving(address) });
         }
         if !entry.is_present() {
             return Err(Miss::Fault(address));

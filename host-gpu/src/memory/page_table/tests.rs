@@ -59,7 +59,9 @@ fn what_is_unmapped_or_moving_is_not_found() {
     let (mut tables, root) = space();
     tables.map(root, VA, SegmentId(1), 0, PAGE_SIZE, true).unwrap();
     tables.start_move(root, VA, PAGE_SIZE).unwrap();
-    assert_eq!(runs(&tables, root, VA, 8), Err(Miss::Moving));
+    assert_eq!(runs(&tables, root, VA, 8), Err(Miss::Moving(VA)));
+    tables.evict(root, VA, PAGE_SIZE).unwrap();
+    assert_eq!(runs(&tables, root, VA, 8), Err(Miss::Evicted(VA)));
     tables.end_move(root, VA, SegmentId(2), 0, PAGE_SIZE, true).unwrap();
     assert_eq!(runs(&tables, root, VA, 8).unwrap()[0].segment, SegmentId(2));
     tables.unmap(root, VA, PAGE_SIZE).unwrap();

@@ -148,7 +148,11 @@ impl PageTables {
         Ok(table)
     }
 
-    fn check(address: u64, size: u64) -> Result<(), TableError> {
+    /// Whether a range can be mapped at all, whatever is there.
+    ///
+    /// # Errors
+    /// `Range` where it cannot.
+    pub fn check(address: u64, size: u64) -> Result<(), TableError> {
         let range = TableError::Range { address, size };
         let end = address.checked_add(size).ok_or(TableError::Range { address, size })?;
         let aligned = address.is_multiple_of(PAGE_SIZE) && size.is_multiple_of(PAGE_SIZE);
@@ -189,23 +193,50 @@ impl PageTables {
         size: u64,
         writable: bool,
     ) -> Result<(), TableError> {
-        Self::check(address, size)?;
-        let mut at = 0;
-        while at < size {
-            let table = match self.leaf(root, address + at) {
-                Ok(table) => table,
-                Err(error) => {
-                    return Err(error);
-                }
-            };
-            let index = table_index(address + at, 0);
-            let entry = self.entry(table, index);
-            if entry.is_present() || entry.is_moving() {
-                return Err(TableError::Overlap(address + at));
-            }
-            at += PAGE_SIZE;
-        }
+        self.check_free(root, address, size)?;
         self.set(root, address, size, |at| PageTableEntry::page(segment, offset + at, writable))
+    }
+
+    /// Maps at `address`, where nothing may be mapped, what is on the move (see [`Self::end_move`]).
+    pub fn map_moving(&mut self, root: Root, address: u64, size: u64) -> Result<(), TableError> {
+        self.check_free(root, address, size)?;
+        self.start_move(root, address, size)
+    }
+
+    /// Maps at `address`, where nothing may be mapped, what is not resident (see [`Self::end_move`]).
+    pub fn map_evicted(&mut self, root: Root, address: u64, size: u64) -> Result<(), TableError> {
+        self.check_free(root, address, size)?;
+        self.evict(root, address, size)
+    }
+
+    /// Makes what tables a range needs, so that nothing can be missing when it is mapped. Nothing is mapped yet.
+    pub fn prepare(&mut self, root: Root, address: u64, size: u64) -> Result<(), TableError> {
+        Self::check(address, size)?;
+        let leaf_bytes = PAGE_SIZE * TABLE_ENTRIES;
+        let mut at = address;
+        while at < address + size {
+            self.leaf(root, at)?;
+            at = (at / leaf_bytes + 1) * leaf_bytes;
+        }
+        Ok(())
+    }
+
+    fn check_free(&mut self, root: Root, address: u64, size: u64) -> Result<(), TableError> {
+        Self::check(address, size)?;
+        let mut at = address;
+        while at < address + size {
+            let table = self.leaf(root, at)?;
+            let mut index = table_index(at, 0);
+            while index < TABLE_ENTRIES && at < address + size {
+                let entry = self.entry(table, index);
+                if entry.is_present() || entry.is_moving() {
+                    return Err(TableError::Overlap(at));
+                }
+                index += 1;
+                at += PAGE_SIZE;
+            }
+        }
+        Ok(())
     }
 
     /// Unmaps. Engines may still use what they have resolved, until they have acknowledged the next generation.
@@ -220,7 +251,13 @@ impl PageTables {
         self.set(root, address, size, |_| PageTableEntry::MOVING)
     }
 
-    /// Maps again what was on the move.
+    /// Marks a mapping as not resident.
+    pub fn evict(&mut self, root: Root, address: u64, size: u64) -> Result<(), TableError> {
+        Self::check(address, size)?;
+        self.set(root, address, size, |_| PageTableEntry::EVICTED)
+    }
+
+    /// Maps again what was on the move, or not resident.
     pub fn end_move(
         &mut self,
         root: Root,

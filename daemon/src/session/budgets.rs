@@ -1,0 +1,189 @@
+//! Residency requests, priorities, and what a guest is told of its memory.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use campanile_protocol::control::memory;
+use campanile_protocol::control::memory::EVICT_NOW;
+use campanile_protocol::control::memory::List;
+use campanile_protocol::control::memory::MAX_LIST;
+use campanile_protocol::control::memory::MemoryInfo;
+use campanile_protocol::control::memory::RESIDENT_OR_FAIL;
+use campanile_protocol::control::reply::Paging;
+use campanile_protocol::control::status::Status;
+use zerocopy::FromBytes;
+use zerocopy::Immutable;
+use zerocopy::IntoBytes;
+use zerocopy::KnownLayout;
+
+use super::control::Checked;
+use super::objects::MAX_WAITS;
+use super::paging::Change;
+use super::reply::Handled;
+use super::reply::Origin;
+use super::reply::Outcome;
+use super::reply::Refused;
+use super::residency::Waiter;
+use super::state::Session;
+use crate::vidmm::allocations::AllocationId;
+use crate::vidmm::allocations::Backing;
+use crate::vidmm::allocations::Spot;
+use crate::vidmm::vram::Place;
+
+/// The head and the entries of a list message.
+pub(super) fn list<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<(List, Vec<T>), Status> {
+    let (head, rest) = List::read_from_prefix(bytes).map_err(|_| Status::InvalidParameter)?;
+    (head.count > 0 && head.count <= MAX_LIST).or(Status::InvalidParameter)?;
+    let bytes = head.count as usize * size_of::<T>();
+    // Frames are whole words: a list of an odd length of short entries has zeroes behind it.
+    (rest.len() == bytes.next_multiple_of(8)).or(Status::InvalidParameter)?;
+    let (entries, padding) = rest.split_at(bytes);
+    padding.iter().all(|byte| *byte == 0).or(Status::InvalidParameter)?;
+    let entries = entries.chunks_exact(size_of::<T>());
+    Ok((head, entries.filter_map(|entry| T::read_from_bytes(entry).ok()).collect()))
+}
+
+impl Session {
+    fn named(&self, context: u32, resources: &[u32]) -> Result<Vec<AllocationId>, Refused> {
+        resources.iter().map(|resource| self.attached_allocation(context, *resource)).collect()
+    }
+
+    /// MAKE_RESIDENT: answered when everything is where engines reach it, and held there.
+    pub(super) fn make_resident(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
+        let (head, resources) = list::<u32>(bytes)?;
+        (head.argument & !RESIDENT_OR_FAIL == 0).or(Status::InvalidParameter)?;
+        let allocations = self.named(origin.context, &resources)?;
+        let root = self.device(origin.context)?.root;
+        let listed: BTreeSet<AllocationId> = allocations.iter().copied().collect();
+        let is_missing = |id: &AllocationId| !matches!(self.allocations.spot(*id), Spot::Segment(..));
+        let missing: Vec<AllocationId> = listed.iter().copied().filter(is_missing).collect();
+        // What the CPU sees, and guest RAM, is where it is.
+        let is_local = |id: &&AllocationId| {
+            self.allocations.get(**id).is_some_and(|allocation| match allocation.backing {
+                Backing::Vram(place) => !matches!(place, Some(Place::Aperture(_))),
+                Backing::Guest(_) => false,
+            })
+        };
+        let video = self.allocations.memory();
+        let local = video.length() - video.aperture_bytes();
+        let wanted: u64 =
+            listed.iter().filter(is_local).map(|id| self.allocations.size(*id)).fold(0, u64::saturating_add);
+        let refuse = |why: &str| {
+            let text = format!("{wanted} bytes are to be made resident: {why}");
+            Refused { status: Status::OutOfResources, text }
+        };
+        if wanted > local {
+            return Err(refuse("more than there is outside of the window"));
+        }
+        if head.argument & RESIDENT_OR_FAIL != 0 {
+            let mut plan = self.plan();
+            let fits = missing.iter().all(|id| {
+                plan.make_room(self.allocations.size(*id), |candidate| !listed.contains(&candidate.id))
+                    .is_some()
+            });
+            if !fits {
+                return Err(refuse("there is no room, and none can be made"));
+            }
+        }
+        (self.residency.waiter_count(origin.context) < MAX_WAITS).or(Status::OutOfResources)?;
+        for id in &allocations {
+            self.hold_resident(origin.context, *id)?;
+        }
+        let origin = self.park(origin);
+        self.residency.add_waiter(Waiter { origin, root, allocations });
+        self.serve_residency();
+        Ok(Handled::Parked)
+    }
+
+    fn hold_resident(&mut self, context: u32, id: AllocationId) -> Result<(), Refused> {
+        *self.device_mut(context)?.holds.entry(id).or_default() += 1;
+        if let Some(allocation) = self.allocations.get_mut(id) {
+            allocation.holds += 1;
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self, context: u32, id: AllocationId) -> Result<(), Refused> {
+        let holds = &mut self.device_mut(context)?.holds;
+        let Some(count) = holds.get_mut(&id) else { return Ok(()) };
+        *count -= 1;
+        if *count == 0 {
+            holds.remove(&id);
+        }
+        self.drop_holds(id, 1);
+        Ok(())
+    }
+
+    /// So many holds of an allocation are no more.
+    pub(super) fn drop_holds(&mut self, id: AllocationId, count: u64) {
+        if let Some(allocation) = self.allocations.get_mut(id) {
+            allocation.holds = allocation.holds.saturating_sub(count);
+        }
+        self.residency.look_again();
+    }
+
+    /// A MAKE_RESIDENT message has what it waited for.
+    pub(super) fn is_resident(&mut self, waiter: &Waiter) {
+        let origin = waiter.origin;
+        let paging = self.device(origin.context).ok().filter(|device| device.root == waiter.root);
+        match paging.map(|device| device.paging.done()) {
+            Some(fence) => self.answer(origin, Ok(Paging { fence }.as_bytes().to_vec())),
+            // A later device of the same process has not asked.
+            None => self.end_item(origin.context, origin.ring, origin.item),
+        }
+    }
+
+    /// EVICT: nothing of it leaves before the kernel-mode buffers submitted before are done.
+    pub(super) fn evict(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
+        let (head, resources) = list::<u32>(bytes)?;
+        (head.argument & !EVICT_NOW == 0).or(Status::InvalidParameter)?;
+        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
+        let allocations = self.named(origin.context, &resources)?;
+        for id in &allocations {
+            self.let_go(origin.context, *id)?;
+        }
+        let is_now = head.argument & EVICT_NOW != 0;
+        let leaving = if is_now { allocations } else { Vec::new() };
+        let fence = self.issue_paging(origin.context, vec![Change::Evict(leaving)])?;
+        Ok(Handled::with(&Paging { fence }))
+    }
+
+    /// SET_PRIORITY.
+    pub(super) fn set_priority(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
+        let (head, resources) = list::<u32>(bytes)?;
+        let known = memory::PRIORITY_MINIMUM..=memory::PRIORITY_MAXIMUM;
+        known.contains(&head.argument).or(Status::InvalidParameter)?;
+        for id in self.named(origin.context, &resources)? {
+            if let Some(allocation) = self.allocations.get_mut(id) {
+                allocation.priority = head.argument;
+            }
+        }
+        Ok(Handled::done())
+    }
+
+    /// How the memory of this vGPU stands.
+    pub(super) fn memory_info(&self) -> MemoryInfo {
+        let (quota, budget) = (self.config.account.quota(), self.config.account.budget());
+        let video = self.allocations.memory();
+        let is_held = |allocation: &crate::vidmm::allocations::Allocation| {
+            allocation.holds > 0 && matches!(allocation.backing, Backing::Vram(_))
+        };
+        let held = self.allocations.iter().filter(|(_, allocation)| is_held(allocation));
+        MemoryInfo {
+            guaranteed: quota.min,
+            limit: quota.max,
+            committed: budget.committed,
+            available: budget.available,
+            local: video.length() - video.aperture_bytes(),
+            local_free: video.local().free_bytes(),
+            local_longest: video.local().longest(),
+            visible: video.aperture_bytes(),
+            visible_free: video.aperture_free(),
+            evicted: video.evicted_bytes(),
+            held: held.map(|(_, allocation)| allocation.size).sum(),
+            evictions: self.counters.evictions.load(Ordering::Relaxed),
+            restores: self.counters.restores.load(Ordering::Relaxed),
+            residency_faults: self.counters.residency_faults.load(Ordering::Relaxed),
+        }
+    }
+}

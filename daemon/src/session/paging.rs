@@ -1,0 +1,227 @@
+//! Paging operations: changes of an address space, in order with the work around them (MCDM-39, MCDM-40).
+//!
+//! ```text
+//!   SUBMIT a ─ UNMAP ─ SUBMIT b        a runs ──▶ done ──▶ page tables change ──▶ b runs
+//!                                                              └─ engines let go ──▶ paging fence
+//! ```
+//!
+//! The operations of a process happen in the order in which they came: each after the kernel-mode buffers that were
+//! submitted before it are done, and before those that came after it begin. Mapping what nothing was mapped at does not
+//! wait: no buffer before it can use that address and live. Of user-mode queues the daemon sees nothing; there the guest
+//! orders by fences: an unmap goes out when the queue's progress fence is there, and what needs a mapping is rung when
+//! the paging fence is.
+
+use std::collections::VecDeque;
+
+use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_protocol::device_page;
+use log::Level;
+
+use super::barrier::Barrier;
+use super::objects::Device;
+use super::objects::GpuMapping;
+use super::pending::Action;
+use super::reply::Refused;
+use super::state::Session;
+use crate::vidmm::allocations::AllocationId;
+use crate::vidmm::allocations::Spot;
+
+/// One change.
+#[derive(Debug)]
+pub enum Change {
+    /// Map this at an address.
+    Map(u64, GpuMapping),
+    /// Unmap this from an address, and let its memory go.
+    Unmap(u64, GpuMapping),
+    /// Move what nobody holds out of the way.
+    Evict(Vec<AllocationId>),
+}
+
+/// Changes that happen together.
+#[derive(Debug)]
+pub struct PagingOperation {
+    value: u64,
+    changes: Vec<Change>,
+}
+
+/// The paging operations of a process.
+#[derive(Debug, Default)]
+pub struct Paging {
+    waiting: VecDeque<PagingOperation>,
+    issued: u64,
+    applied: u64,
+    done: u64,
+}
+
+impl Paging {
+    /// The last operation that a buffer submitted now comes after.
+    pub fn issued(&self) -> u64 {
+        self.issued
+    }
+
+    /// Whether what was submitted after operation `issued` may run.
+    pub fn allows(&self, issued: u64) -> bool {
+        self.applied >= issued
+    }
+
+    /// The value of the paging fence.
+    pub fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Whether something that waits concerns the range.
+    pub fn waits_for(&self, va: u64, size: u64) -> bool {
+        self.changes().any(|change| match change {
+            Change::Map(at, mapping) | Change::Unmap(at, mapping) => {
+                *at < va.saturating_add(size) && va < at.saturating_add(mapping.size)
+            }
+            Change::Evict(_) => false,
+        })
+    }
+
+    fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.waiting.iter().flat_map(|operation| &operation.changes)
+    }
+
+    /// Memory that unmaps that never came to it still hold.
+    pub fn held(&self) -> impl Iterator<Item = AllocationId> {
+        self.changes().filter_map(|change| match change {
+            Change::Unmap(_, mapping) => Some(mapping.allocation),
+            Change::Map(..) | Change::Evict(_) => None,
+        })
+    }
+}
+
+impl Device {
+    /// Whether a range of its address space is taken, counting what will be mapped there.
+    pub fn is_taken(&self, va: u64, size: u64) -> bool {
+        let end = va.saturating_add(size);
+        let last = self.mappings.range(..end).next_back();
+        last.is_some_and(|(at, mapping)| at.saturating_add(mapping.size) > va)
+            || self
+                .fences
+                .iter()
+                .any(|(_, fence)| fence.va < end && va < fence.va + campanile_protocol::PAGE_SIZE)
+    }
+}
+
+impl Session {
+    /// A new paging operation of a process; the value of the paging fence that says that it is done.
+    pub(super) fn issue_paging(&mut self, context: u32, changes: Vec<Change>) -> Result<u64, Refused> {
+        let paging = &mut self.device_mut(context)?.paging;
+        paging.issued += 1;
+        let value = paging.issued;
+        paging.waiting.push_back(PagingOperation { value, changes });
+        self.residency.paging.insert(context);
+        self.run_paging(context);
+        Ok(value)
+    }
+
+    /// Carries out what waits for nothing any more, in every process.
+    pub(super) fn run_all_paging(&mut self) {
+        let waiting: Vec<u32> = self.residency.paging.iter().copied().collect();
+        waiting.into_iter().for_each(|context| self.run_paging(context));
+    }
+
+    fn run_paging(&mut self, context: u32) {
+        let mut has_changed = false;
+        loop {
+            let Ok(device) = self.device(context) else { break };
+            let Some(first) = device.paging.waiting.front() else { break };
+            if device.is_active() && self.has_buffers_before(context, first.value) {
+                break;
+            }
+            let root = device.root;
+            let first = self.device_mut(context).ok().and_then(|device| device.paging.waiting.pop_front());
+            let Some(operation) = first else { break };
+            self.apply(context, root, operation);
+            has_changed = true;
+        }
+        if self.device(context).map_or(true, |device| device.paging.waiting.is_empty()) {
+            self.residency.paging.remove(&context);
+        }
+        if !has_changed {
+            return;
+        }
+        let handles: Vec<_> =
+            self.device(context).into_iter().flat_map(|device| device.contexts.handles()).collect();
+        handles.into_iter().for_each(|handle| self.list_context(context, handle));
+        self.addresses().for_each(|at| self.fill_hw_queue(at));
+    }
+
+    /// Whether a kernel-mode buffer of a process is not done that was submitted before operation `value`.
+    fn has_buffers_before(&self, context: u32, value: u64) -> bool {
+        let Ok(device) = self.device(context) else { return false };
+        let queued = device
+            .contexts
+            .iter()
+            .any(|(_, context)| context.software_queue.front().is_some_and(|buffer| buffer.paging < value));
+        let mut flights = self.engines.iter().flat_map(|slot| &slot.in_flight);
+        queued
+            || flights
+                .any(|flight| flight.owner.is_some_and(|(of, buffer)| of == context && buffer.paging < value))
+    }
+
+    fn apply(&mut self, context: u32, root: Root, operation: PagingOperation) {
+        let PagingOperation { value, changes } = operation;
+        let mut freed = Vec::new();
+        for change in changes {
+            match change {
+                Change::Map(va, mapping) => {
+                    if let Err(refused) = self.show_to_gpu(root, va, mapping) {
+                        // All was checked when the message came.
+                        self.journal.line(Level::Error, format_args!("a late mapping: {}", refused.text));
+                        self.put_device_in_error(context, device_page::DEVICE_STOPPED);
+                    }
+                }
+                Change::Unmap(va, mapping) => {
+                    self.hide_from_gpu(root, va, &mapping);
+                    freed.push(mapping.allocation);
+                }
+                Change::Evict(allocations) => {
+                    for allocation in allocations {
+                        if self.can_leave(allocation) {
+                            self.start_eviction(allocation);
+                        }
+                    }
+                }
+            }
+        }
+        let barrier = Barrier::raise(&mut self.engines);
+        if let Ok(device) = self.device_mut(context) {
+            device.paging.applied = value;
+        }
+        self.after(barrier, Action::PagingFence { context, root, value });
+        if !freed.is_empty() {
+            self.after(barrier, Action::Release(freed));
+        }
+    }
+
+    /// An operation is done with all engines.
+    pub(super) fn paging_is_done(&mut self, context: u32, root: Root, value: u64) {
+        let Some(device) = self.device_mut(context).ok().filter(|device| device.root == root) else { return };
+        device.paging.done = value;
+        self.store_page_word(context, device_page::PAGING_FENCE, value);
+    }
+
+    /// Writes a mapping into the page tables, and remembers it.
+    pub(super) fn show_to_gpu(&mut self, root: Root, va: u64, mapping: GpuMapping) -> Result<(), Refused> {
+        let epoch = self.residency.epoch;
+        match self.allocations.locate(mapping.allocation, epoch) {
+            Spot::Segment(segment, start) => {
+                self.tables.map(root, va, segment, start + mapping.offset, mapping.size, mapping.writable)
+            }
+            Spot::Moving => self.tables.map_moving(root, va, mapping.size),
+            Spot::Evicted => self.tables.map_evicted(root, va, mapping.size),
+        }?;
+        self.residency.shown.entry(mapping.allocation).or_default().push((root, va, mapping));
+        Ok(())
+    }
+
+    fn hide_from_gpu(&mut self, root: Root, va: u64, mapping: &GpuMapping) {
+        if let Err(error) = self.tables.unmap(root, va, mapping.size) {
+            self.journal.line(Level::Error, format_args!("a mapping of ours could not be undone: {error}"));
+        }
+        self.residency.forget_mapping(mapping.allocation, root, va);
+    }
+}

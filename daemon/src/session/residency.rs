@@ -1,0 +1,400 @@
+//! Residency: what lies where engines reach it, what is evicted, and what brings it back.
+//!
+//! ```text
+//!            room is needed: least important, least recently used          engines let go, contents copied
+//!   RESIDENT ─────────────────────────────────────────────────▶ MOVING ─────────────────────────▶ EVICTED
+//!      ▲                                                                                            │
+//!      └── a queue came to it (it is blocked meanwhile, and asks through the shared block) ◀────────┤
+//!      └── MAKE_RESIDENT (and then it is held, until EVICT) ◀───────────────────────────────────────┘
+//! ```
+//!
+//! What the guest's CPU has in its window, device pages and what is held never leave. What a queue asked for stays for
+//! [`MIN_STAY`], or until that queue has got on, so that two queues cannot take it from each other for ever. A queue that
+//! needs more at one place than there is puts its device in error: no waiting helps it.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_protocol::device_page;
+use campanile_protocol::engine::residency::Wanted;
+use log::Level;
+
+use super::barrier::Barrier;
+use super::counters::count;
+use super::objects::GpuMapping;
+use super::pending::Action;
+use super::reply::Origin;
+use super::state::Session;
+use super::timeline::Token;
+use crate::vidmm::allocations::AllocationId;
+use crate::vidmm::allocations::Backing;
+use crate::vidmm::allocations::Spot;
+use crate::vidmm::eviction::Candidate;
+use crate::vidmm::eviction::Plan;
+use crate::vidmm::vram::Place;
+
+/// How long what was brought back for one queue stays at least while that queue has not got on.
+const MIN_STAY: Duration = Duration::from_millis(20);
+/// Queues that an engine can name.
+const MAX_NAMES: u64 = 2 * campanile_protocol::engine::block::MAX_QUEUES as u64;
+
+/// Which queue wants something: page index of its root table, and its number.
+type Name = (u64, u64);
+
+/// A queue that came to something that is not there.
+#[derive(Debug, Clone, Copy)]
+struct Demand {
+    name: Name,
+    token: u64,
+}
+
+/// Something that is to be brought back.
+#[derive(Debug)]
+struct Want {
+    allocation: AllocationId,
+    demand: Option<Demand>,
+}
+
+/// A MAKE_RESIDENT message that waits.
+#[derive(Debug)]
+pub struct Waiter {
+    /// Where its answer goes.
+    pub origin: Origin,
+    /// The address space of its device.
+    pub root: Root,
+    /// What is to be there.
+    pub allocations: Vec<AllocationId>,
+}
+
+/// What was brought back for a queue at one place of one buffer.
+#[derive(Debug, Default)]
+struct Served {
+    token: u64,
+    allocations: Vec<AllocationId>,
+}
+
+/// Residency of one session.
+#[derive(Debug, Default)]
+pub struct Residency {
+    /// Counts decisions: what an engine uses, it uses in an epoch.
+    pub epoch: u64,
+    /// Where each allocation is in page tables.
+    pub shown: BTreeMap<AllocationId, Vec<(Root, u64, GpuMapping)>>,
+    /// Processes with paging operations that wait.
+    pub paging: BTreeSet<u32>,
+    /// MAP_BLOB commands for what is just being evicted.
+    pub deferred: Vec<(u32, u64, Token)>,
+    wants: Vec<Want>,
+    waiters: Vec<Waiter>,
+    served: BTreeMap<Name, Served>,
+    recent: Vec<(AllocationId, Demand, Instant)>,
+    evicting: usize,
+    is_due: bool,
+    /// When to look again, where only time is waited for.
+    pub retry_at: Option<Instant>,
+}
+
+impl Residency {
+    /// Something may be possible now that was not.
+    pub fn look_again(&mut self) {
+        self.is_due = true;
+    }
+
+    /// A mapping is in no page table any more.
+    pub fn forget_mapping(&mut self, allocation: AllocationId, root: Root, va: u64) {
+        if let Some(shown) = self.shown.get_mut(&allocation) {
+            shown.retain(|(of, at, _)| *of != root || *at != va);
+            if shown.is_empty() {
+                self.shown.remove(&allocation);
+            }
+        }
+    }
+
+    /// Nothing of an address space is wanted any more.
+    pub fn forget_space(&mut self, root: Root) {
+        self.served.retain(|(of, _), _| *of != root.0);
+    }
+
+    /// Takes the MAKE_RESIDENT messages of a device that wait.
+    pub fn take_waiters(&mut self, context: u32) -> Vec<Waiter> {
+        self.waiters.extract_if(.., |waiter| waiter.origin.context == context).collect()
+    }
+
+    /// A MAKE_RESIDENT message begins to wait.
+    pub fn add_waiter(&mut self, waiter: Waiter) {
+        for allocation in &waiter.allocations {
+            self.want(*allocation, None);
+        }
+        self.waiters.push(waiter);
+        self.is_due = true;
+    }
+
+    /// MAKE_RESIDENT messages of a device that wait.
+    pub fn waiter_count(&self, context: u32) -> usize {
+        self.waiters.iter().filter(|waiter| waiter.origin.context == context).count()
+    }
+
+    fn want(&mut self, allocation: AllocationId, demand: Option<Demand>) {
+        match self.wants.iter_mut().find(|want| want.allocation == allocation) {
+            Some(want) => want.demand = want.demand.or(demand),
+            None => self.wants.push(Want { allocation, demand }),
+        }
+        self.is_due = true;
+    }
+
+    /// Whether a queue still needs time with what was brought back for it.
+    fn is_settling(&self, id: AllocationId, by: Option<Demand>) -> bool {
+        self.recent.iter().any(|(recent, demand, _)| {
+            let has_got_on = by.is_some_and(|by| by.name == demand.name && by.token != demand.token);
+            *recent == id && !has_got_on
+        })
+    }
+
+    /// Whether it was brought back for this very place.
+    fn serves(&self, id: AllocationId, by: Option<Demand>) -> bool {
+        let Some(demand) = by else { return false };
+        let served = self.served.get(&demand.name).filter(|served| served.token == demand.token);
+        served.is_some_and(|served| served.allocations.contains(&id))
+    }
+}
+
+impl Session {
+    /// Where each mapping of an allocation leads changes to where the allocation is now.
+    pub(super) fn remap(&mut self, allocation: AllocationId) {
+        let spot = self.allocations.spot(allocation);
+        for (root, va, mapping) in self.residency.shown.get(&allocation).into_iter().flatten() {
+            let changed = match spot {
+                Spot::Segment(segment, start) => {
+                    let offset = start + mapping.offset;
+                    self.tables.end_move(*root, *va, segment, offset, mapping.size, mapping.writable)
+                }
+                Spot::Moving => self.tables.start_move(*root, *va, mapping.size),
+                Spot::Evicted => self.tables.evict(*root, *va, mapping.size),
+            };
+            if let Err(error) = changed {
+                self.journal
+                    .line(Level::Error, format_args!("a mapping of ours could not be moved: {error}"));
+            }
+        }
+    }
+
+    /// A move has begun: what engines must let go of.
+    pub(super) fn begin_move(&mut self, allocation: AllocationId) -> Barrier {
+        self.allocations.retain(allocation);
+        self.remap(allocation);
+        // Where nobody else sees it, no engine has to let go.
+        if self.residency.shown.contains_key(&allocation) {
+            Barrier::raise(&mut self.engines)
+        } else {
+            Barrier::default()
+        }
+    }
+
+    /// Forgets the contents of video memory after the reset of the adapter (TDR-79). What is evicted is unmapped and its
+    /// contents are lost (TDR-78): no engine runs, and none is asked for it.
+    pub(super) fn purge_memory(&mut self) {
+        self.run_pending();
+        for allocation in self.allocations.purge() {
+            self.remap(allocation);
+        }
+        self.residency.look_again();
+    }
+
+    /// Whether an allocation may be moved to host memory.
+    pub(super) fn can_leave(&self, id: AllocationId) -> bool {
+        self.allocations.get(id).is_some_and(|allocation| {
+            matches!(allocation.backing, Backing::Vram(Some(Place::Local(_))))
+                && !allocation.is_moving
+                && allocation.holds == 0
+                && allocation.pins == 0
+        })
+    }
+
+    /// Begins to move an allocation to host memory.
+    pub(super) fn start_eviction(&mut self, allocation: AllocationId) {
+        // Without room in host memory it stays.
+        let Ok(target) = self.allocations.begin_eviction(allocation) else { return };
+        count(&self.counters.evictions);
+        self.residency.evicting += 1;
+        let barrier = self.begin_move(allocation);
+        self.after(barrier, Action::Evict { allocation, target });
+    }
+
+    /// Engines have let go of what is to be evicted.
+    pub(super) fn finish_eviction(&mut self, allocation: AllocationId, target: Place) {
+        self.allocations.finish_move(allocation, target, self.residency.epoch);
+        self.remap(allocation);
+        self.residency.evicting -= 1;
+        self.residency.look_again();
+        self.release_allocation(allocation);
+        for (resource, offset, token) in std::mem::take(&mut self.residency.deferred) {
+            if let Err(refusal) = self.map_blob(resource, offset, token) {
+                self.due.push((token, Err(refusal)));
+            }
+        }
+    }
+
+    /// What queues of an engine came to that is not resident.
+    pub(super) fn read_wanted(&mut self, at: EngineAddress) {
+        let wanted = self.engines[at.index()].process().map(|process| process.take_wanted());
+        for wanted in wanted.unwrap_or_default() {
+            self.demand(&wanted);
+        }
+    }
+
+    fn demand(&mut self, wanted: &Wanted) {
+        let devices = self.processes.values().filter_map(|process| process.device.as_ref());
+        let device = devices.into_iter().find(|device| device.root.0 == wanted.root);
+        let found = device.and_then(|device| device.find_mapping(wanted.va, 1));
+        let Some((mapping, _)) = found.filter(|_| wanted.queue < MAX_NAMES) else { return };
+        let allocation = mapping.allocation;
+        if self.allocations.spot(allocation) == Spot::Evicted {
+            count(&self.counters.residency_faults);
+            let demand = Demand { name: (wanted.root, wanted.queue), token: wanted.token };
+            self.residency.want(allocation, Some(demand));
+        }
+    }
+
+    /// Brings back what there is room for, and makes room for the rest.
+    pub(super) fn serve_residency(&mut self) {
+        self.run_all_paging();
+        let now = Instant::now();
+        if self.residency.retry_at.is_some_and(|at| at <= now) {
+            self.residency.retry_at = None;
+            self.residency.is_due = true;
+        }
+        // An eviction that waits for nobody is over at once, and then there is more to do.
+        while std::mem::take(&mut self.residency.is_due) {
+            self.residency.recent.retain(|(_, _, at)| now.duration_since(*at) < MIN_STAY);
+            for want in std::mem::take(&mut self.residency.wants) {
+                if self.allocations.get(want.allocation).is_none() {
+                    continue;
+                }
+                match self.allocations.spot(want.allocation) {
+                    Spot::Segment(..) => {}
+                    Spot::Evicted if self.allocations.bring_back(want.allocation, self.residency.epoch) => {
+                        self.was_brought_back(&want, now);
+                    }
+                    Spot::Evicted | Spot::Moving => self.residency.wants.push(want),
+                }
+            }
+            if !self.residency.wants.is_empty() && self.residency.evicting == 0 {
+                self.make_room(now);
+            }
+            self.answer_waiters();
+        }
+    }
+
+    fn was_brought_back(&mut self, want: &Want, now: Instant) {
+        count(&self.counters.restores);
+        self.remap(want.allocation);
+        if let Some(demand) = want.demand {
+            let served = self.residency.served.entry(demand.name).or_default();
+            if served.token != demand.token {
+                *served = Served { token: demand.token, allocations: Vec::new() };
+            }
+            if !served.allocations.contains(&want.allocation) {
+                served.allocations.push(want.allocation);
+            }
+            self.residency.recent.push((want.allocation, demand, now));
+        }
+        for process in self.engines.iter().filter_map(|slot| slot.process()) {
+            process.poke();
+        }
+    }
+
+    /// What could leave, as a plan.
+    pub(super) fn plan(&self) -> Plan {
+        let bytes = self.allocations.memory().length();
+        let candidates = self.allocations.iter().filter(|(id, _)| self.can_leave(*id));
+        let candidates = candidates.filter_map(|(id, allocation)| {
+            let Backing::Vram(Some(place)) = allocation.backing else { return None };
+            let (offset, size) = (place.offset(), allocation.size);
+            let engines = self.engines.iter().filter_map(|slot| slot.process());
+            let used = engines.map(|engine| engine.last_use(offset, size, bytes)).max().unwrap_or(0);
+            let last_use = used.max(allocation.placed_in);
+            Some(Candidate { id, offset, size, priority: allocation.priority, last_use })
+        });
+        Plan::new(self.allocations.memory().local().clone(), candidates.collect())
+    }
+
+    /// Evicts for what is wanted, as far as that can be.
+    fn make_room(&mut self, now: Instant) {
+        let mut plan = self.plan();
+        self.residency.epoch += 1;
+        for process in self.engines.iter().filter_map(|slot| slot.process()) {
+            process.set_use_epoch(self.residency.epoch);
+        }
+        let memory = self.allocations.memory();
+        let local = memory.length() - memory.aperture_bytes();
+        let (mut victims, mut hopeless) = (Vec::new(), Vec::new());
+        let residency = &self.residency;
+        let mut is_early = false;
+        for want in &residency.wants {
+            if self.allocations.spot(want.allocation) != Spot::Evicted {
+                continue;
+            }
+            let size = self.allocations.size(want.allocation);
+            let by = want.demand;
+            let may_leave =
+                |it: &Candidate| !residency.serves(it.id, by) && !residency.is_settling(it.id, by);
+            if let Some(found) = plan.make_room(size, may_leave) {
+                victims.extend(found);
+            } else if plan.clone().make_room(size, |it| !residency.serves(it.id, by)).is_some() {
+                is_early = true;
+            } else if by.is_some() && self.served_bytes(by).saturating_add(size) > local {
+                hopeless.extend(by);
+            } else if let Some(found) = plan.make_room(size, |_| true) {
+                // It all fits, but not where it lies: once more around.
+                victims.extend(found);
+            }
+        }
+        self.residency.retry_at = is_early.then(|| now + MIN_STAY);
+        victims.into_iter().for_each(|id| self.start_eviction(id));
+        for demand in hopeless {
+            self.give_up(demand);
+        }
+        if self.residency.retry_at.is_some() {
+            self.set_timer();
+        }
+    }
+
+    /// Bytes that were brought back for the place where a queue is.
+    fn served_bytes(&self, by: Option<Demand>) -> u64 {
+        let served = by.and_then(|by| Some((by, self.residency.served.get(&by.name)?)));
+        let served = served.filter(|(by, served)| served.token == by.token);
+        served.map_or(0, |(_, served)| served.allocations.iter().map(|id| self.allocations.size(*id)).sum())
+    }
+
+    /// What a queue needs at one place does not fit into video memory together.
+    fn give_up(&mut self, demand: Demand) {
+        let mut processes = self.processes.iter();
+        let owner = processes.find(|(_, process)| {
+            process.device.as_ref().is_some_and(|device| device.root.0 == demand.name.0)
+        });
+        self.residency.wants.retain(|want| want.demand.is_none_or(|it| it.name != demand.name));
+        let Some((&context, _)) = owner else { return };
+        self.journal.line(
+            Level::Warn,
+            format_args!("process {context}: what one packet needs does not fit into video memory"),
+        );
+        self.put_device_in_error(context, device_page::DEVICE_OUT_OF_MEMORY);
+    }
+
+    fn answer_waiters(&mut self) {
+        let waiters = std::mem::take(&mut self.residency.waiters);
+        for waiter in waiters {
+            let is_there =
+                |id: &AllocationId| !matches!(self.allocations.spot(*id), Spot::Evicted | Spot::Moving);
+            if waiter.allocations.iter().all(|id| self.allocations.get(*id).is_none() || is_there(id)) {
+                self.is_resident(&waiter);
+            } else {
+                self.residency.waiters.push(waiter);
+            }
+        }
+    }
+}

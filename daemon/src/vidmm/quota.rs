@@ -1,0 +1,233 @@
+//! How much memory vGPUs may promise to their guests: each by its own quota, and all together.
+//!
+//! ```text
+//!   host limit   [ min of a │ min of b │ … │ shared: first come, first served ]
+//!   vGPU a         0 ……… min  ──beyond min──▶ out of the shared part ……… max
+//! ```
+//!
+//! What is counted is what guests have allocated, wherever it lies. All sums are checked. Shared by the threads of all
+//! vGPUs: an allocation takes two short locks, always the account's before the pool's.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+/// What one vGPU may have, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// This much is always to be had, whatever others have.
+    pub min: u64,
+    /// And never more than this. What exceeds the video memory lies in host memory for the time being.
+    pub max: u64,
+}
+
+/// Why an allocation is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    /// The vGPU's own maximum.
+    #[error("{wanted} bytes are more than the {left} that are left of the vGPU's {max}")]
+    Vgpu {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes left.
+        left: u64,
+        /// Its maximum.
+        max: u64,
+    },
+    /// The host's.
+    #[error("{wanted} bytes are more than the {left} that are left of what the host gives to all vGPUs")]
+    Host {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes left.
+        left: u64,
+    },
+}
+
+/// Why vGPUs do not fit on a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the guaranteed minima of all vGPUs, {minima} bytes, are more than the {total} that the host gives")]
+pub struct TooManyMinima {
+    /// Their sum.
+    pub minima: u64,
+    /// What there is.
+    pub total: u64,
+}
+
+/// The part of the host's memory that no vGPU is guaranteed.
+#[derive(Debug)]
+pub struct Pool {
+    left: Option<Mutex<u64>>,
+}
+
+impl Pool {
+    /// What is left of `total` beyond the minima of all vGPUs; without a total there is no limit.
+    ///
+    /// # Errors
+    /// The minima are more than the total.
+    pub fn new(
+        total: Option<u64>,
+        minima: impl IntoIterator<Item = u64>,
+    ) -> Result<Arc<Self>, TooManyMinima> {
+        let Some(total) = total else { return Ok(Arc::new(Self { left: None })) };
+        let minima = minima.into_iter().fold(0, u64::saturating_add);
+        let left = total.checked_sub(minima).ok_or(TooManyMinima { minima, total })?;
+        Ok(Arc::new(Self { left: Some(Mutex::new(left)) }))
+    }
+
+    fn left(&self) -> Option<MutexGuard<'_, u64>> {
+        Some(self.left.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What one vGPU has promised to its guests, over all its sessions.
+#[derive(Debug)]
+pub struct Account {
+    quota: Quota,
+    pool: Arc<Pool>,
+    committed: Mutex<u64>,
+}
+
+/// What a guest is told of its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes allocated.
+    pub committed: u64,
+    /// Bytes that can be allocated besides, as things are.
+    pub available: u64,
+}
+
+impl Account {
+    /// Of a vGPU that has nothing yet, and whose minimum `pool` knows.
+    pub fn new(quota: Quota, pool: Arc<Pool>) -> Self {
+        Self { quota, pool, committed: Mutex::new(0) }
+    }
+
+    /// What it may have.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn committed(&self) -> MutexGuard<'_, u64> {
+        self.committed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of `committed` that the minimum does not cover.
+    fn beyond(&self, committed: u64) -> u64 {
+        committed.saturating_sub(self.quota.min)
+    }
+
+    /// Promises `bytes` more.
+    ///
+    /// # Errors
+    /// They are too many, for the vGPU or for the host. Nothing was changed.
+    pub fn commit(&self, bytes: u64) -> Result<(), QuotaError> {
+        let mut committed = self.committed();
+        let after = committed.checked_add(bytes).filter(|after| *after <= self.quota.max);
+        let left = self.quota.max.saturating_sub(*committed);
+        let after = after.ok_or(QuotaError::Vgpu { wanted: bytes, left, max: self.quota.max })?;
+        let shared = self.beyond(after) - self.beyond(*committed);
+        if let Some(mut left) = self.pool.left() {
+            let covered = bytes - shared;
+            let host = QuotaError::Host { wanted: bytes, left: covered.saturating_add(*left) };
+            *left = left.checked_sub(shared).ok_or(host)?;
+        }
+        *committed = after;
+        Ok(())
+    }
+
+    /// Takes a promise back.
+    pub fn release(&self, bytes: u64) {
+        let mut committed = self.committed();
+        let after = committed.saturating_sub(bytes);
+        let shared = self.beyond(*committed) - self.beyond(after);
+        if let Some(mut left) = self.pool.left() {
+            *left = left.saturating_add(shared);
+        }
+        *committed = after;
+    }
+
+    /// How things stand.
+    pub fn budget(&self) -> Budget {
+        let committed = *self.committed();
+        let own = self.quota.max.saturating_sub(committed);
+        let guaranteed = self.quota.min.saturating_sub(committed);
+        let host = self.pool.left().map_or(u64::MAX, |left| guaranteed.saturating_add(*left));
+        Budget { committed, available: own.min(host) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::Account;
+    use super::Pool;
+    use super::Quota;
+    use super::QuotaError;
+
+    fn pair(total: u64, quotas: [Quota; 2]) -> [Account; 2] {
+        let pool = Pool::new(Some(total), quotas.map(|quota| quota.min)).unwrap();
+        quotas.map(|quota| Account::new(quota, Arc::clone(&pool)))
+    }
+
+    #[test]
+    fn a_minimum_is_there_whatever_others_take() {
+        let [a, b] = pair(100, [Quota { min: 30, max: 200 }, Quota { min: 20, max: 50 }]);
+        a.commit(80).unwrap();
+        assert_eq!(a.commit(1), Err(QuotaError::Host { wanted: 1, left: 0 }));
+        assert_eq!(b.budget().available, 20);
+        assert_eq!(b.commit(21), Err(QuotaError::Host { wanted: 21, left: 20 }));
+        b.commit(20).unwrap();
+        a.release(10);
+        assert_eq!(b.budget().available, 10);
+        b.commit(10).unwrap();
+        a.release(70);
+        assert_eq!(b.commit(21), Err(QuotaError::Vgpu { wanted: 21, left: 20, max: 50 }));
+        assert_eq!(a.budget().available, 70);
+    }
+
+    #[test]
+    fn sums_that_overflow_are_refused() {
+        let [a, _] = pair(u64::MAX, [Quota { min: 0, max: u64::MAX }, Quota { min: 0, max: 1 }]);
+        a.commit(u64::MAX).unwrap();
+        assert!(a.commit(1).is_err());
+        assert!(a.commit(u64::MAX).is_err());
+        assert!(Pool::new(Some(u64::MAX), [u64::MAX, 1]).is_ok(), "a sum past the end is the end");
+        assert!(Pool::new(Some(10), [6, 5]).is_err());
+    }
+
+    #[test]
+    fn many_threads_never_get_more_than_there_is() {
+        let accounts = Arc::new(pair(1000, [Quota { min: 100, max: 900 }, Quota { min: 50, max: 700 }]));
+        let workers: Vec<_> = (0..8)
+            .map(|worker: usize| {
+                let accounts = Arc::clone(&accounts);
+                thread::spawn(move || {
+                    let account = &accounts[worker % 2];
+                    let mut held = Vec::new();
+                    for round in 0..20_000u64 {
+                        let bytes = round.wrapping_mul(2_654_435_761) % 97 + 1;
+                        if account.commit(bytes).is_ok() {
+                            held.push(bytes);
+                        }
+                        let [a, b] = accounts.each_ref().map(|account| account.budget().committed);
+                        assert!(a <= 900 && b <= 700, "{a} and {b}");
+                        if round % 3 != 0 {
+                            held.pop().into_iter().for_each(|bytes| account.release(bytes));
+                        }
+                    }
+                    held.into_iter().for_each(|bytes| account.release(bytes));
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        let [a, b] = accounts.each_ref().map(Account::budget);
+        assert_eq!((a.committed, a.available), (0, 900));
+        assert_eq!((b.committed, b.available), (0, 700));
+        accounts[0].commit(900).unwrap();
+        assert_eq!(accounts[1].budget().available, 100, "no byte was lost");
+    }
+}

@@ -1,0 +1,52 @@
+//! What an engine misses and has used, read by the daemon.
+
+use std::sync::atomic::Ordering;
+
+use campanile_protocol::engine::residency;
+use campanile_protocol::engine::residency::USE_EPOCH;
+use campanile_protocol::engine::residency::WANTED_ENTRIES;
+use campanile_protocol::engine::residency::WANTED_TAKEN;
+use campanile_protocol::engine::residency::WANTED_WRITTEN;
+use campanile_protocol::engine::residency::Wanted;
+use zerocopy::FromBytes;
+
+use super::process::EngineProcess;
+
+impl EngineProcess {
+    /// Takes what the engine asked for: claims, each to be checked. An engine that says it wrote more than fits has
+    /// what fits read.
+    pub fn take_wanted(&self) -> Vec<Wanted> {
+        // PAIRS WITH engine/residency.rs `report`.
+        let written = self.load(WANTED_WRITTEN);
+        let taken = self.load(WANTED_TAKEN);
+        let count = written.wrapping_sub(taken).min(WANTED_ENTRIES);
+        let read = |index: u64| {
+            let mut bytes = [0; size_of::<Wanted>()];
+            let place = residency::wanted(written.wrapping_sub(count).wrapping_add(index));
+            self.shared.slice(place, bytes.len() as u64)?.copy_to(&mut bytes);
+            Wanted::read_from_bytes(&bytes).ok()
+        };
+        let wanted = (0..count).filter_map(read).collect();
+        if taken != written {
+            self.store(WANTED_TAKEN, written);
+        }
+        wanted
+    }
+
+    /// From now on what is used counts as used in this epoch.
+    pub fn set_use_epoch(&self, epoch: u64) {
+        if let Some(word) = self.shared.word(USE_EPOCH) {
+            word.store(epoch, Ordering::Relaxed);
+        }
+    }
+
+    /// The last epoch in which something of `length` bytes at `offset`, in a video memory of `vram_bytes`, was used.
+    pub fn last_use(&self, offset: u64, length: u64, vram_bytes: u64) -> u64 {
+        let shift = residency::granule_shift(vram_bytes);
+        let last = offset.saturating_add(length.saturating_sub(1));
+        let of = |index| {
+            self.shared.word(residency::last_use(index)).map_or(0, |word| word.load(Ordering::Relaxed))
+        };
+        (offset >> shift..=last >> shift).map(of).max().unwrap_or(0)
+    }
+}
