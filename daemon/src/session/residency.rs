@@ -9,7 +9,8 @@
 //! ```
 //!
 //! What the guest's CPU has in its window, device pages and what is held never leave. What a queue asked for stays for
-//! [`MIN_STAY`], or until that queue has got on, so that two queues cannot take it from each other for ever. A queue that
+//! [`MIN_STAY`], or until that queue has got on; and one queue at a time is favoured: what it came to stays until it has
+//! all that it needs, so that two queues cannot take it from each other for ever. A queue that
 //! needs more at one place than there is puts its device in error: no waiting helps it.
 
 use std::collections::BTreeMap;
@@ -92,6 +93,9 @@ pub struct Residency {
     waiters: Vec<Waiter>,
     served: BTreeMap<Name, Served>,
     recent: Vec<(AllocationId, Demand, Instant)>,
+    /// The queue that gets all that it needs before others take anything of it; and whose turn it was before.
+    favoured: Option<Demand>,
+    was_favoured: Option<Name>,
     evicting: usize,
     is_due: bool,
     /// When to look again, where only time is waited for.
@@ -152,6 +156,25 @@ impl Residency {
             let has_got_on = by.is_some_and(|by| by.name == demand.name && by.token != demand.token);
             *recent == id && !has_got_on
         })
+    }
+
+    /// Sees to it that one queue is favoured where some want something; to be called with what is recent up to date.
+    fn favour(&mut self) {
+        if let Some(favoured) = self.favoured {
+            let is_it = |demand: &Demand| demand.name == favoured.name && demand.token == favoured.token;
+            let wants = self.wants.iter().filter_map(|want| want.demand.as_ref()).any(is_it);
+            if wants || self.recent.iter().any(|(_, demand, _)| is_it(demand)) {
+                return;
+            }
+            self.was_favoured = Some(favoured.name);
+        }
+        let demands = || self.wants.iter().filter_map(|want| want.demand);
+        let other = demands().find(|demand| Some(demand.name) != self.was_favoured);
+        self.favoured = other.or_else(|| demands().next());
+    }
+
+    fn is_favoured(&self, by: Option<Demand>) -> bool {
+        self.favoured.is_none_or(|favoured| by.is_some_and(|by| by.name == favoured.name))
     }
 
     /// Whether it was brought back for this very place.
@@ -324,6 +347,11 @@ impl Session {
 
     /// Evicts for what is wanted, as far as that can be.
     fn make_room(&mut self, now: Instant) {
+        self.residency.favour();
+        // Stable: those of the favoured queue come first, and else all in their order.
+        let mut wants = std::mem::take(&mut self.residency.wants);
+        wants.sort_by_key(|want| !self.residency.is_favoured(want.demand));
+        self.residency.wants = wants;
         let mut plan = self.plan();
         self.residency.epoch += 1;
         for process in self.engines.iter().filter_map(|slot| slot.process()) {
@@ -340,15 +368,19 @@ impl Session {
             }
             let size = self.allocations.size(want.allocation);
             let by = want.demand;
-            let may_leave =
-                |it: &Candidate| !residency.serves(it.id, by) && !residency.is_settling(it.id, by);
+            let is_favoured = residency.is_favoured(by);
+            let may_leave = |it: &Candidate| {
+                !residency.serves(it.id, by)
+                    && !residency.is_settling(it.id, by)
+                    && (is_favoured || !residency.serves(it.id, residency.favoured))
+            };
             if let Some(found) = plan.make_room(size, may_leave) {
                 victims.extend(found);
             } else if plan.clone().make_room(size, |it| !residency.serves(it.id, by)).is_some() {
                 is_early = true;
-            } else if by.is_some() && self.served_bytes(by).saturating_add(size) > local {
+            } else if by.is_some() && self.needed_with(want) > local {
                 hopeless.extend(by);
-            } else if let Some(found) = plan.make_room(size, |_| true) {
+            } else if let Some(found) = plan.make_room(size, |_| is_favoured) {
                 // It all fits, but not where it lies: once more around.
                 victims.extend(found);
             }
@@ -363,11 +395,13 @@ impl Session {
         }
     }
 
-    /// Bytes that were brought back for the place where a queue is.
-    fn served_bytes(&self, by: Option<Demand>) -> u64 {
-        let served = by.and_then(|by| Some((by, self.residency.served.get(&by.name)?)));
-        let served = served.filter(|(by, served)| served.token == by.token);
-        served.map_or(0, |(_, served)| served.allocations.iter().map(|id| self.allocations.size(*id)).sum())
+    /// Bytes that a queue needs at the place where it is, as far as it has said so.
+    fn needed_with(&self, want: &Want) -> u64 {
+        let by = want.demand;
+        let served = by.and_then(|by| self.residency.served.get(&by.name).filter(|it| it.token == by.token));
+        let others = served.into_iter().flat_map(|served| &served.allocations);
+        let others = others.filter(|id| **id != want.allocation).map(|id| self.allocations.size(*id));
+        others.fold(self.allocations.size(want.allocation), u64::saturating_add)
     }
 
     /// What a queue needs at one place does not fit into video memory together.
