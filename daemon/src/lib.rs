@@ -5,6 +5,7 @@
 //!                                                            │ ▲
 //!                                          doorbell, vidmm ◀─┘ │ └── supervisor: turns between vGPUs
 //!   operator ──control socket──▶ operator ──orders─────────────┘
+//!   simulate: the scheduling policies without any of this
 //! ```
 
 pub mod cli;
@@ -16,6 +17,7 @@ pub mod operator;
 pub mod orders;
 pub mod recovery;
 pub mod session;
+pub mod simulate;
 pub mod supervisor;
 pub mod vhost;
 pub mod vidmm;

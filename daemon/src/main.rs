@@ -9,6 +9,7 @@ use campanile_daemon::cli::args::Command;
 use campanile_daemon::cli::ctl;
 use campanile_daemon::cli::demo;
 use campanile_daemon::cli::serve;
+use campanile_daemon::cli::simulate;
 use campanile_daemon::measure::peer;
 use clap::Parser;
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
         Command::Ctl(arguments) => ctl::run(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Bench(arguments) => demo::bench(&arguments),
+        Command::Sim(arguments) => simulate::run(&arguments),
         Command::Engine => standard_input().and_then(engine),
         Command::Peer => standard_input().and_then(peer::play),
     };

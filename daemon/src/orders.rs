@@ -32,6 +32,8 @@ const MAX_WAITING: usize = 16;
 pub enum Order {
     /// Say what there is: processes, engines, devices.
     Describe,
+    /// Say what the engines ran, all that they remember or the last of it.
+    History(Option<Duration>),
     /// Reset one engine (TDR-29), or all.
     ResetEngine(Option<EngineAddress>),
     /// Reset every engine, with all devices (TDR-29).

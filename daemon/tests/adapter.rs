@@ -8,9 +8,12 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::error::AdapterError;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::adapter::scheduling::Preemption;
+use campanile_host_gpu::adapter::scheduling::PreemptionReport;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
@@ -23,11 +26,15 @@ use campanile_protocol::engine::block;
 use campanile_protocol::engine::block::ProcessEntry;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::engine::fences::MAX_FENCES;
+use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
+use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::handshake::grant;
+use campanile_protocol::handshake::grant::Grant;
+use campanile_protocol::handshake::grant::Phase;
 use campanile_protocol::packet::Fault;
 
 const NEVER: Duration = Duration::from_secs(60);
@@ -41,6 +48,7 @@ struct Bench {
     grant: Event,
     program: Program,
     start: Start,
+    given_back: Vec<u64>,
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -72,7 +80,7 @@ impl Bench {
         let grant = Event::new().unwrap();
         let memory = Memory { vram: &vram, tables: &tables, fences: &fences, grant: &grant };
         let engine = EngineProcess::spawn(&program, &start, memory).unwrap();
-        let bench = Self { engine, vram, tables, fences, grant, program, start };
+        let bench = Self { engine, vram, tables, fences, grant, program, start, given_back: Vec::new() };
         bench.wait_until_up();
         bench
     }
@@ -98,6 +106,34 @@ impl Bench {
     fn claim_to_run(&self) {
         let progress = Progress { steps: 1, is_exempt: false, work: Work::HwQueue };
         self.store(block::PROGRESS, progress.word());
+    }
+
+    /// Takes the node back, once the engine has nothing to run.
+    fn release(&self) {
+        let handle = self.engine.grant_handle();
+        let word = handle.shared.word(block::GRANT).unwrap();
+        until("the node", || {
+            let _revoked = grant::revoke(word) || grant::reclaim(word);
+            handle.wake.signal();
+            !matches!(
+                Grant::from_word(word.load(Ordering::Acquire)).phase,
+                Phase::Granted | Phase::Revoking | Phase::Parked
+            )
+        });
+    }
+
+    /// Takes the results of a preemption, and its report.
+    fn preemption(&mut self) -> PreemptionReport {
+        let mut report = None;
+        until("the report", || {
+            while let Some(result) = self.engine.completed_command() {
+                assert_eq!(result.fault, HW_PREEMPTED);
+                self.given_back.push(result.fence_id);
+            }
+            report = self.engine.preemption_report();
+            report.is_some()
+        });
+        report.unwrap()
     }
 
     /// A buffer of a process that does not exist: it ends at once, with a fault.
@@ -176,6 +212,87 @@ fn tdr_37_tdr_43_tdr_48_a_buffer_that_ends_between_snapshot_and_reset_is_the_las
     assert_eq!(bench.engine.reset_engine().unwrap(), 7);
     assert!(bench.engine.completed_command().is_some());
     assert!(bench.engine.completed_command().is_none(), "nothing else is aborted");
+}
+
+#[test]
+fn pre_19_pre_20_pre_21_pre_23_mcdm_28_what_is_not_begun_is_given_back_and_the_report_says_after_what() {
+    let mut bench = Bench::new();
+    bench.submit(7);
+    assert_eq!(bench.run().fence_id, 7, "one that completes");
+    bench.release();
+    bench.submit(8);
+    bench.submit(9);
+    let Preemption::Requested(fence_id) = bench.engine.preempt_command() else {
+        panic!("nothing to preempt")
+    };
+    assert_eq!(bench.engine.preempt_command(), Preemption::Requested(fence_id), "one stands for another");
+    let report = bench.preemption();
+    assert_eq!(report, PreemptionReport { fence_id, last_completed: 7 });
+    assert!(!bench.engine.is_preempting());
+    // The node is theirs again, under new ids.
+    bench.submit(10);
+    bench.submit(11);
+    assert_eq!([bench.run().fence_id, bench.run().fence_id], [10, 11]);
+    assert_eq!(bench.given_back, [8, 9]);
+}
+
+#[test]
+fn pre_22_where_everything_has_completed_the_report_is_made_at_once() {
+    let mut bench = Bench::new();
+    let report = PreemptionReport { fence_id: 1, last_completed: 0 };
+    assert_eq!(bench.engine.preempt_command(), Preemption::Reported(report));
+    bench.submit(3);
+    assert_eq!(bench.run().fence_id, 3);
+    let report = PreemptionReport { fence_id: 2, last_completed: 3 };
+    assert_eq!(bench.engine.preempt_command(), Preemption::Reported(report));
+    assert_eq!(bench.engine.preemption_report(), None, "it was made");
+    assert!(!bench.engine.is_preempting());
+}
+
+#[test]
+fn pre_26_mcdm_33_the_report_comes_after_all_results_before_it() {
+    let mut bench = Bench::new();
+    for fence_id in [1, 3, 5] {
+        bench.submit(fence_id);
+        bench.submit(fence_id + 1);
+        // Somebody else's turn comes between: whatever was done by then is done, and the rest is given back, in order.
+        let handle = bench.engine.grant_handle();
+        let _given = grant::give(handle.shared.word(block::GRANT).unwrap());
+        handle.wake.signal();
+        let preemption = bench.engine.preempt_command();
+        let (mut done, mut back) = (Vec::new(), Vec::new());
+        until("both results", || {
+            while let Some(result) = bench.engine.completed_command() {
+                if result.fault == HW_PREEMPTED {
+                    back.push(result.fence_id);
+                } else {
+                    assert!(back.is_empty(), "[preempted, complete] must not be");
+                    done.push(result.fence_id);
+                }
+            }
+            done.len() + back.len() == 2
+        });
+        assert_eq!([done, back].concat(), [fence_id, fence_id + 1]);
+        if let Preemption::Requested(id) = preemption {
+            until("the report", || {
+                bench.engine.preemption_report().is_some_and(|report| report.fence_id == id)
+            });
+        }
+        bench.release();
+    }
+}
+
+#[test]
+fn mcdm_24_the_hardware_queue_holds_two() {
+    let mut bench = Bench::new();
+    assert_eq!(HW_QUEUE_DEPTH, 2);
+    bench.submit(1);
+    bench.submit(2);
+    let third = HwSubmission { fence_id: 3, process: u32::MAX, ..HwSubmission::default() };
+    assert!(matches!(bench.engine.submit_command(third), Err(AdapterError::HwQueueFull)));
+    assert_eq!(bench.run().fence_id, 1);
+    bench.engine.submit_command(third).unwrap();
+    assert_eq!([bench.run().fence_id, bench.run().fence_id], [2, 3]);
 }
 
 #[test]

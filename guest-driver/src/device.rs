@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::PROTOCOL_VERSION;
+use campanile_protocol::capset::CapsContradict;
 use campanile_protocol::capset::Capset;
+use campanile_protocol::capset::check_scheduling_caps;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateDevice;
 use campanile_protocol::control::message::MapMemory;
@@ -78,6 +80,8 @@ impl Device {
         if capset.protocol_version >> 16 != protocol_version >> 16 {
             return Err(DriverError::Version { daemon: capset.protocol_version, own: protocol_version });
         }
+        check_scheduling_caps(capset.scheduling_caps)
+            .map_err(|CapsContradict { cap, needs }| DriverError::Caps { cap, needs })?;
         let blob = transport.create_blob(reachable(&*transport, BlobMemory::Vram), DEVICE_PAGE_BYTES)?;
         let page = transport.map(&blob)?;
         let control = Arc::new(Control::new(transport, page));

@@ -22,6 +22,14 @@ pub enum DriverError {
         /// What this program speaks.
         own: u32,
     },
+    /// The device reports scheduling caps that contradict each other (PRE-08, PRE-09).
+    #[error("the device has scheduling cap {cap:#x} without {needs:#x}, which it needs: it is not used")]
+    Caps {
+        /// The cap that is set.
+        cap: u32,
+        /// Those without which it must not be.
+        needs: u32,
+    },
     /// The daemon refused a message.
     #[error("{message} was refused: {status:?}{}{text}", if text.is_empty() { "" } else { ": " })]
     Refused {

@@ -65,8 +65,11 @@ pub const SCHEDULING_MULTI_ENGINE_AWARE: u32 = 0x1;
 pub const SCHEDULING_VSYNC_POWER_SAVE_AWARE: u32 = 0x2;
 /// Scheduling cap: preemption can be asked for at any time (PRE-07).
 pub const SCHEDULING_PREEMPTION_AWARE: u32 = 0x4;
-/// Scheduling cap: buffers are never patched: never set, since it is required to be clear (MCDM-46).
+/// Scheduling cap: physical addresses need no patching; Campanile's buffers hold virtual ones alone, and MCDM wants it
+/// clear (PRE-54, MCDM-46).
 pub const SCHEDULING_NO_DMA_PATCHING: u32 = 0x8;
+/// Scheduling cap: queued packets can be cancelled (PRE-09).
+pub const SCHEDULING_CANCEL_COMMAND_AWARE: u32 = 0x10;
 /// Scheduling cap: a request to preempt may be made from any thread (PRE-18, MCDM-46).
 pub const SCHEDULING_LOW_IRQL_PREEMPT_COMMAND: u32 = 0x20;
 /// A node is reset without the others (TDR-01, PRE-73).
@@ -124,12 +127,96 @@ pub struct Capset {
     pub segments: [Segment; MAX_SEGMENTS],
 }
 
+/// Scheduling caps that contradict each other: an adapter that reports such must not be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CapsContradict {
+    /// The cap that is set.
+    pub cap: u32,
+    /// Those without which it must not be.
+    pub needs: u32,
+}
+
+/// Checks that no cap is set without those that it needs (PRE-08, PRE-09).
+pub const fn check_scheduling_caps(caps: u32) -> Result<(), CapsContradict> {
+    let rules = [
+        (SCHEDULING_PREEMPTION_AWARE, SCHEDULING_MULTI_ENGINE_AWARE),
+        (SCHEDULING_NO_DMA_PATCHING, SCHEDULING_PREEMPTION_AWARE | SCHEDULING_MULTI_ENGINE_AWARE),
+        (SCHEDULING_CANCEL_COMMAND_AWARE, SCHEDULING_MULTI_ENGINE_AWARE),
+    ];
+    let mut index = 0;
+    while index < rules.len() {
+        let (cap, needs) = rules[index];
+        if caps & cap != 0 && caps & needs != needs {
+            return Err(CapsContradict { cap, needs });
+        }
+        index += 1;
+    }
+    Ok(())
+}
+
+/// Where the compute work of these nodes can be stopped: the coarsest of those that run any (PRE-13).
+fn coarsest_compute(nodes: &[NodeMetadata]) -> u32 {
+    let runs_kernels =
+        |node: &&NodeMetadata| node.kind == NODE_KIND_COMPUTE && node.flags & NODE_FLAG_AVAILABLE != 0;
+    let nodes = nodes.iter().filter(runs_kernels);
+    nodes.map(|node| node.compute_preemption).min().unwrap_or(GRANULARITY_NONE)
+}
+
 impl Capset {
-    /// Where the adapter can stop compute work: the coarsest of the nodes that run any (PRE-13).
+    /// Where the adapter can stop compute work (PRE-13, PRE-73).
     pub fn compute_preemption(&self) -> u32 {
-        let runs_kernels =
-            |node: &&NodeMetadata| node.kind == NODE_KIND_COMPUTE && node.flags & NODE_FLAG_AVAILABLE != 0;
-        let nodes = self.nodes.iter().filter(runs_kernels);
-        nodes.map(|node| node.compute_preemption).min().unwrap_or(GRANULARITY_NONE)
+        coarsest_compute(&self.nodes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CapsContradict;
+    use super::GRANULARITY_DISPATCH;
+    use super::GRANULARITY_NONE;
+    use super::GRANULARITY_THREAD_GROUP;
+    use super::NODE_FLAG_AVAILABLE;
+    use super::NODE_KIND_COMPUTE;
+    use super::NODE_KIND_COPY;
+    use super::NodeMetadata;
+    use super::SCHEDULING_CANCEL_COMMAND_AWARE;
+    use super::SCHEDULING_MULTI_ENGINE_AWARE;
+    use super::SCHEDULING_NO_DMA_PATCHING;
+    use super::SCHEDULING_PREEMPTION_AWARE;
+    use super::check_scheduling_caps;
+    use super::coarsest_compute;
+
+    #[test]
+    fn pre_08_pre_09_caps_without_those_that_they_need_are_found() {
+        let (multi, preemption) = (SCHEDULING_MULTI_ENGINE_AWARE, SCHEDULING_PREEMPTION_AWARE);
+        for good in [0, multi, multi | preemption, multi | SCHEDULING_CANCEL_COMMAND_AWARE] {
+            assert_eq!(check_scheduling_caps(good), Ok(()));
+        }
+        assert_eq!(check_scheduling_caps(multi | preemption | SCHEDULING_NO_DMA_PATCHING), Ok(()));
+        for (bad, cap, needs) in [
+            (preemption, preemption, multi),
+            (SCHEDULING_NO_DMA_PATCHING | multi, SCHEDULING_NO_DMA_PATCHING, preemption | multi),
+            (SCHEDULING_CANCEL_COMMAND_AWARE, SCHEDULING_CANCEL_COMMAND_AWARE, multi),
+        ] {
+            assert_eq!(check_scheduling_caps(bad), Err(CapsContradict { cap, needs }));
+        }
+    }
+
+    #[test]
+    fn pre_13_the_adapter_reports_the_coarsest_of_the_nodes_that_run_kernels() {
+        let node = |kind, compute_preemption| NodeMetadata {
+            kind,
+            compute_preemption,
+            flags: NODE_FLAG_AVAILABLE,
+            ..NodeMetadata::default()
+        };
+        let fine = node(NODE_KIND_COMPUTE, GRANULARITY_THREAD_GROUP);
+        let coarse = node(NODE_KIND_COMPUTE, GRANULARITY_DISPATCH);
+        let copy = node(NODE_KIND_COPY, GRANULARITY_NONE);
+        assert_eq!(coarsest_compute(&[fine, coarse, copy]), GRANULARITY_DISPATCH);
+        assert_eq!(coarsest_compute(&[fine, copy]), GRANULARITY_THREAD_GROUP);
+        let gone = NodeMetadata { flags: 0, ..coarse };
+        assert_eq!(coarsest_compute(&[fine, gone]), GRANULARITY_THREAD_GROUP);
+        assert_eq!(coarsest_compute(&[copy]), GRANULARITY_NONE);
     }
 }

@@ -17,6 +17,7 @@ use super::doorbells::modes;
 use super::doorbells::parse_models;
 use super::doorbells::parse_nodes;
 use super::scheduling::SchedulingArguments;
+use super::simulate::SimArguments;
 use super::size::parse_size;
 use super::vgpu::parse_vgpu;
 use crate::doorbell::modes::DoorbellModes;
@@ -47,6 +48,8 @@ pub enum Command {
     Demo(MeasureArguments),
     /// Measure.
     Bench(BenchArguments),
+    /// Simulate many guests on one engine, without a GPU: fairness, latency, and what a decision costs.
+    Sim(SimArguments),
     /// Be an engine process; the daemon starts these by itself.
     #[command(hide = true)]
     Engine,
@@ -310,6 +313,9 @@ pub struct MeasureArguments {
     /// Where the picture goes (demo).
     #[arg(long, value_name = "FILE", default_value = "mandelbrot.png")]
     pub picture: PathBuf,
+    /// Have two guests and a realtime context compete, and draw who had the engines into this file (demo).
+    #[arg(long, value_name = "FILE")]
+    pub timeline: Option<PathBuf>,
     /// Common settings.
     #[command(flatten)]
     pub engine: EngineArguments,
@@ -326,6 +332,8 @@ pub enum Figure {
     Mem,
     /// What it costs that dispatches are cut into slices, in each profile.
     Slicing,
+    /// Shares of two vGPUs, and how long urgent work waits.
+    Sched,
 }
 
 /// `campanile bench`.

@@ -1,8 +1,12 @@
 //! `campanile ctl`: one command over the control socket, and its answer for people.
 
+use anyhow::Context;
 use serde_json::Value;
 
 use super::args::CtlArguments;
+use super::gantt;
+use super::gantt::Timeline;
+use super::gantt::label;
 use super::table::Table;
 use super::vram;
 use crate::operator::client;
@@ -11,6 +15,10 @@ use crate::operator::verb::Verb;
 /// Asks, and prints what came of it.
 pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
     let result = client::ask(&arguments.control, &arguments.verb)?;
+    if let Verb::Timeline { svg: Some(file), .. } = &arguments.verb {
+        let picture = gantt::draw(&serde_json::from_value(result.clone())?)?;
+        std::fs::write(file, picture).with_context(|| format!("writing {}", file.display()))?;
+    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&result)?);
         return Ok(());
@@ -19,6 +27,7 @@ pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
         Verb::Vram => print!("{}", vram::picture(&result)),
         Verb::Status => print!("{}", status(&result)),
         Verb::Metrics => print!("{}", metrics(&result)),
+        Verb::Timeline { .. } => print!("{}", timeline(&serde_json::from_value(result)?)),
         _ => print!("{}", lines(&result)),
     }
     Ok(())
@@ -97,6 +106,29 @@ fn metrics(result: &Value) -> String {
     for vgpu in list(&result["vgpus"]) {
         for (counter, count) in vgpu["counters"].as_object().into_iter().flatten() {
             table.row([word(&vgpu["name"]), counter.clone(), word(count)]);
+        }
+    }
+    table.to_string()
+}
+
+/// What each context had of its engine, summed up; the stretches themselves are for pictures and scripts.
+fn timeline(timeline: &Timeline) -> String {
+    let mut table = Table::new(&["VGPU", "NODE", "CONTEXT", "STRETCHES", "PREEMPTED", "ENGINE TIME"]);
+    for vgpu in &timeline.vgpus {
+        for engine in &vgpu.engines {
+            for context in &engine.contexts {
+                let stretches = context.stretches.iter();
+                let preempted = stretches.clone().filter(|stretch| stretch.preempted).count();
+                let time: u64 = stretches.map(|stretch| stretch.end_ns - stretch.begin_ns).sum();
+                table.row([
+                    vgpu.name.clone(),
+                    gantt::node(engine),
+                    label(context),
+                    context.stretches.len().to_string(),
+                    preempted.to_string(),
+                    format!("{} ms", gantt::milliseconds(time)),
+                ]);
+            }
         }
     }
     table.to_string()

@@ -14,6 +14,7 @@ use super::args::Figure;
 use super::args::MeasureArguments;
 use super::args::Profile;
 use super::doorbells::parse_models;
+use super::gantt;
 use crate::measure::daemon::DaemonProcess;
 use crate::measure::doorbells;
 use crate::measure::doorbells::DoorbellFigures;
@@ -23,6 +24,8 @@ use crate::measure::memory;
 use crate::measure::recovery;
 use crate::measure::round_trips;
 use crate::measure::round_trips::Effort;
+use crate::measure::scheduling;
+use crate::measure::scheduling::scene;
 use crate::measure::slicing;
 use crate::recovery::policy::DebugMode;
 
@@ -68,7 +71,14 @@ pub fn demo(arguments: &MeasureArguments) -> anyhow::Result<()> {
         say("no compute node (the daemon's log says why): no picture, only copies");
         None
     };
+    let has_compute = round_trips::can_compute(&device);
     drop(device);
+    if let Some(file) = arguments.timeline.as_deref().filter(|_| has_compute) {
+        let timeline = scene::record(&arguments.engine.to_arguments())?;
+        std::fs::write(file, gantt::draw(&serde_json::from_value(timeline)?)?)
+            .with_context(|| format!("writing {}", file.display()))?;
+        say(&format!("two guests and a realtime context: {}", file.display()));
+    }
     say("measuring");
     let figures = round_trips::measure(&daemon.socket(), daemon.pid(), effort(arguments))?;
     if arguments.json {
@@ -164,6 +174,18 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
                 slicing::Effort { rounds: 10, pairs: 5, short: 200 }
             };
             show(&slicing::measure(&profiles, effort)?, measure.json)
+        }
+        Figure::Sched => {
+            let profiles = [Profile::Default, Profile::Latency].map(|profile| {
+                let engine = EngineArguments { profile, ..measure.engine.clone() };
+                scheduling::Settings { profile: profile.to_string(), arguments: engine.to_arguments() }
+            });
+            let effort = if measure.quick {
+                scheduling::Effort { rounds: 1, windows: 3, submissions: 100 }
+            } else {
+                scheduling::Effort { rounds: 5, windows: 5, submissions: 200 }
+            };
+            show(&scheduling::measure(&profiles, effort)?, measure.json)
         }
     }
 }

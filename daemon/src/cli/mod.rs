@@ -6,14 +6,17 @@
 //! | `ctl` | asks something of a daemon that serves |
 //! | `demo` | starts a daemon, attaches a guest, renders, checks, measures |
 //! | `bench` | measures alone |
+//! | `sim` | many guests by a virtual clock |
 //! | `engine`, `peer` | what daemon and benchmark start by themselves |
 
 pub mod args;
 pub mod ctl;
 pub mod demo;
 pub mod doorbells;
+pub mod gantt;
 pub mod scheduling;
 pub mod serve;
+pub mod simulate;
 pub mod size;
 pub mod table;
 pub mod vgpu;

@@ -16,31 +16,47 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Between two looks for the socket.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A `campanile serve` process with one vGPU.
+/// A `campanile serve` process.
 #[derive(Debug)]
 pub struct DaemonProcess {
     child: Child,
     folder: TempDir,
+    vgpus: usize,
 }
 
 impl DaemonProcess {
-    /// Starts one with these settings of `campanile serve`, and waits until it listens.
+    /// Starts one with one vGPU and these settings of `campanile serve`, and waits until it listens.
     pub fn start(settings: &[OsString]) -> anyhow::Result<Self> {
-        Self::start_vgpu("vram=512M", settings)
+        Self::with_vgpus(&[""], settings)
     }
 
-    /// With a vGPU of this kind, as in `--vgpu`.
-    pub fn start_vgpu(spec: &str, settings: &[OsString]) -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir().context("making a folder for the socket")?;
+    /// With one vGPU, which has this memory: `vram=` and whatever stands beside it.
+    pub fn with_memory(memory: &str, settings: &[OsString]) -> anyhow::Result<Self> {
+        Self::with_specs(&[memory.to_owned()], settings)
+    }
+
+    /// Starts one with a vGPU for each of `vgpus`, which are called v0, v1, …: what each says stands behind name, socket
+    /// and memory in `--vgpu`, such as `weight=3`.
+    pub fn with_vgpus(vgpus: &[&str], settings: &[OsString]) -> anyhow::Result<Self> {
+        let comma = |more: &str| if more.is_empty() { "" } else { "," };
+        let specs: Vec<_> = vgpus.iter().map(|more| format!("vram=512M{}{more}", comma(more))).collect();
+        Self::with_specs(&specs, settings)
+    }
+
+    fn with_specs(specs: &[String], settings: &[OsString]) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("making a folder for the sockets")?;
         let mut command = Command::new(std::env::current_exe()?);
-        let socket = folder.path().join("vgpu.sock");
-        command.arg("serve").arg("--vgpu").arg(format!("name=bench,socket={},{spec}", socket.display()));
-        command.args(settings);
+        command.arg("serve").arg("--control").arg(folder.path().join("control")).args(settings);
+        for (index, spec) in specs.iter().enumerate() {
+            let socket = folder.path().join(format!("v{index}.sock"));
+            let spec = format!("name=v{index},socket={},{spec}", socket.display());
+            command.arg("--vgpu").arg(spec);
+        }
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("starting the daemon")?;
-        let mut daemon = Self { child, folder };
+        let mut daemon = Self { child, folder, vgpus: specs.len() };
         let begun = Instant::now();
-        while !daemon.socket().exists() {
+        while !daemon.is_there() {
             if let Some(status) = daemon.child.try_wait()? {
                 anyhow::bail!("the daemon ended while it started: {status}");
             }
@@ -55,9 +71,23 @@ impl DaemonProcess {
         Ok(daemon)
     }
 
-    /// Its socket.
+    fn is_there(&self) -> bool {
+        (0..self.vgpus).all(|index| self.socket_of(index).exists()) && self.control().exists()
+    }
+
+    /// The socket of its first vGPU.
     pub fn socket(&self) -> PathBuf {
-        self.folder.path().join("vgpu.sock")
+        self.socket_of(0)
+    }
+
+    /// The socket of a vGPU.
+    pub fn socket_of(&self, vgpu: usize) -> PathBuf {
+        self.folder.path().join(format!("v{vgpu}.sock"))
+    }
+
+    /// Its control socket.
+    pub fn control(&self) -> PathBuf {
+        self.folder.path().join("control")
     }
 
     /// Its process.

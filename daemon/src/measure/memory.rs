@@ -196,7 +196,7 @@ struct Worker {
 
 impl Worker {
     fn start(settings: &[std::ffi::OsString], others: usize) -> anyhow::Result<Self> {
-        let daemon = DaemonProcess::start_vgpu("vram=256M,vram-max=512M", settings)?;
+        let daemon = DaemonProcess::with_memory("vram=256M,vram-max=512M", settings)?;
         let device = open_guest(&daemon.socket())?;
         let queue = device.create_context(Node::Copy)?.create_user_queue(&QueueOptions::default())?;
         let allocate =
@@ -273,7 +273,7 @@ fn simulate_week() -> (f64, f64) {
 pub fn measure(settings: &[std::ffi::OsString], effort: Effort) -> anyhow::Result<MemoryFigures> {
     let mut samples = Samples::default();
     {
-        let daemon = DaemonProcess::start_vgpu("vram=512M", settings)?;
+        let daemon = DaemonProcess::with_memory("vram=512M", settings)?;
         let device = open_guest(&daemon.socket())?;
         mappings(&device, effort.rounds, &mut samples)?;
         moves(&device, effort.rounds, &mut samples)?;

@@ -14,4 +14,5 @@ pub mod memory;
 pub mod peer;
 pub mod recovery;
 pub mod round_trips;
+pub mod scheduling;
 pub mod slicing;

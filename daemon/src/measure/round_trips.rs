@@ -1,7 +1,9 @@
 //! The measurements.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -12,6 +14,7 @@ use campanile_guest_driver::device::Device;
 use campanile_guest_driver::fence::FencePoint;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
+use campanile_guest_driver::transport::error::TransportError;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
@@ -30,7 +33,7 @@ const WINDOW: usize = 128;
 
 /// How long an engine, and a bare process, has nothing to do before it is woken: longer than an engine polls.
 const SLEEP: Duration = Duration::from_millis(6);
-/// How long an engine may take to fall asleep.
+/// How long an engine may take to fall asleep, and a daemon to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How much is measured.
@@ -71,8 +74,23 @@ impl Effort {
 
 /// A guest process on the daemon at `socket`.
 pub fn open_guest(socket: &Path) -> anyhow::Result<Device> {
-    let vm = LoopbackVm::connect(socket, &VmOptions::default()).context("attaching a guest")?;
-    Ok(Device::open(vm.open("campanile-bench")?)?)
+    Ok(Device::open(attach(socket)?.open("campanile-bench")?)?)
+}
+
+/// A guest VM on the daemon at `socket`.
+pub fn attach(socket: &Path) -> anyhow::Result<Arc<LoopbackVm>> {
+    let begun = Instant::now();
+    loop {
+        match LoopbackVm::connect(socket, &VmOptions::default()) {
+            // The socket has its name before anybody listens.
+            Err(TransportError::Connect { source, .. })
+                if source.kind() == ErrorKind::ConnectionRefused && begun.elapsed() < PATIENCE =>
+            {
+                std::thread::yield_now();
+            }
+            connected => return connected.context("attaching a guest"),
+        }
+    }
 }
 
 /// Whether the device has a compute node.

@@ -81,6 +81,8 @@ pub struct ProfileFigures {
     pub whole_ns: Percentiles,
     /// Median of what the slices took in each pair, over what the whole took.
     pub ratio: f64,
+    /// The fastest in slices over the fastest in one piece: what is left when nothing else runs on the machine.
+    pub best_ratio: f64,
     /// Round trip of a dispatch of one group, by a daemon that cuts.
     pub one_group_sliced_ns: Percentiles,
     /// By one that does not.
@@ -109,7 +111,11 @@ impl fmt::Display for SlicingFigures {
             writeln!(f, "profile {profile}, slices of {slice_us} us")?;
             writeln!(f, "long dispatch, sliced      {}", figures.sliced_ns)?;
             writeln!(f, "long dispatch, whole       {}", figures.whole_ns)?;
-            writeln!(f, "sliced / whole             {:.4}, median of pairs", figures.ratio)?;
+            let ProfileFigures { ratio, best_ratio, .. } = figures;
+            writeln!(
+                f,
+                "sliced / whole             {ratio:.4} median of pairs, {best_ratio:.4} best over best"
+            )?;
             let ProfileFigures { one_group_sliced_ns, short_sliced_ns, one_group_ratio, short_ratio, .. } =
                 figures;
             writeln!(f, "one group, cutting daemon  {one_group_sliced_ns}")?;
@@ -249,12 +255,15 @@ fn measure_profile(settings: &Settings, effort: Effort) -> anyhow::Result<Profil
         measure_round(settings, round, effort, &mut samples, &mut quotients)?;
     }
     let [sliced, whole] = samples;
+    let best = |samples: &Samples| samples.long.iter().min().map_or(0.0, Duration::as_secs_f64);
+    let best_ratio = best(&sliced) / best(&whole);
     Ok(ProfileFigures {
         profile: settings.profile.clone(),
         slice_us: u64::try_from(settings.slice.as_micros())?,
         sliced_ns: Percentiles::of(sliced.long),
         whole_ns: Percentiles::of(whole.long),
         ratio: median(quotients.long),
+        best_ratio,
         one_group_sliced_ns: Percentiles::of(sliced.one),
         one_group_whole_ns: Percentiles::of(whole.one),
         one_group_ratio: median(quotients.one),

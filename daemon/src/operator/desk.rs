@@ -95,6 +95,14 @@ impl Desk {
                 Ok(json!({ "vgpus": self.vgpus.iter().map(describe).collect::<Vec<_>>() }))
             }
             Verb::Metrics => Ok(json!({ "vgpus": self.vgpus.iter().map(measure).collect::<Vec<_>>() })),
+            Verb::Timeline { vgpu, last, svg: _ } => {
+                let wanted = match vgpu {
+                    Some(name) => std::slice::from_ref(self.vgpu(name)?),
+                    None => &self.vgpus,
+                };
+                let last = last.map(Duration::from_millis);
+                Ok(json!({ "vgpus": wanted.iter().map(|vgpu| recall(vgpu, last)).collect::<Vec<_>>() }))
+            }
             Verb::Reset { vgpu, node } => self.order(vgpu, Order::ResetEngine(node.map(|name| name.0))),
             Verb::Notify { vgpu, node, mode } => {
                 let switch = &self.vgpu(vgpu)?.notify;
@@ -153,6 +161,17 @@ fn describe(vgpu: &Vgpu) -> Value {
         Err(error) => fields.insert("error".to_owned(), json!(error.to_string())),
     };
     Value::Object(fields)
+}
+
+fn recall(vgpu: &Vgpu, last: Option<Duration>) -> Value {
+    match vgpu.orders.ask(Order::History(last), GLANCE) {
+        Ok(Value::Object(mut history)) => {
+            history.insert("name".to_owned(), json!(vgpu.name));
+            Value::Object(history)
+        }
+        Ok(_) | Err(OrderError::NoSession) => json!({ "name": vgpu.name, "engines": [] }),
+        Err(error) => json!({ "name": vgpu.name, "engines": [], "error": error.to_string() }),
+    }
 }
 
 fn show(quarantine: &Quarantine) -> Value {

@@ -1,5 +1,6 @@
 //! What the operator can say.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use campanile_host_gpu::engine::address::EngineAddress;
@@ -136,6 +137,21 @@ pub enum Verb {
     Vram,
     /// Show what was counted of each vGPU.
     Metrics,
+    /// Show who had the engines of late, and when.
+    Timeline {
+        /// The vGPU; all without it.
+        #[arg(long, value_name = "NAME")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vgpu: Option<String>,
+        /// Only what ended in the last so many milliseconds; without it all that engines remember.
+        #[arg(long, value_name = "MILLISECONDS")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last: Option<u64>,
+        /// Draw it into this file.
+        #[arg(long, value_name = "FILE")]
+        #[serde(skip)]
+        svg: Option<PathBuf>,
+    },
 }
 
 #[cfg(test)]

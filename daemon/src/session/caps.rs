@@ -51,6 +51,7 @@ impl Session {
                 engines: u32::from(self.config.engines),
                 graphics_preemption: capset::GRANULARITY_NONE,
                 compute_preemption: match node {
+                    NodeKind::Compute if self.config.slice.is_zero() => capset::GRANULARITY_DISPATCH,
                     NodeKind::Compute => capset::GRANULARITY_THREAD_GROUP,
                     NodeKind::Copy => capset::GRANULARITY_NONE,
                 },

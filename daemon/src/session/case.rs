@@ -10,6 +10,7 @@ use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::debug_info::DebugInfo;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::device_page;
+use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::handle::Handle;
 use serde_json::Value;
@@ -130,6 +131,7 @@ fn describe(info: &DebugInfo) -> Value {
             "va": format!("{:#x}", buffer.buffer_va),
             "bytes": buffer.length,
             "process_entry": buffer.process,
+            "is_resubmitted": buffer.flags & HW_RESUBMISSION != 0,
         })
     });
     json!({

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::adapter::AdapterError;
+use campanile_host_gpu::adapter::error::AdapterError;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::adapter::program::Program;

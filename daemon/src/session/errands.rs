@@ -1,8 +1,12 @@
 //! What the operator asks of a session.
 
+use std::time::Duration;
+
+use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_name;
 use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::node::clock::nanoseconds;
 use campanile_protocol::device_page;
 use serde::Serialize;
 use serde_json::json;
@@ -39,6 +43,11 @@ struct EngineDescription {
     buffers_in_flight: usize,
     last_submitted_fence: u64,
     last_completed_fence: u64,
+    /// How long it has had its node, as it is charged for it: up to the last decision.
+    held_ns: u64,
+    /// Slices of dispatches, and the time that they took; the engine's own word.
+    slices: u64,
+    slices_ns: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -65,7 +74,12 @@ pub const fn status_name(status: u64) -> &'static str {
     }
 }
 
-fn describe_engine(at: EngineAddress, slot: &EngineSlot, doorbells_in_use: usize) -> EngineDescription {
+fn describe_engine(
+    at: EngineAddress,
+    slot: &EngineSlot,
+    doorbells_in_use: usize,
+    held: Duration,
+) -> EngineDescription {
     let state = match slot.process() {
         None => "off",
         Some(_) if slot.is_parked() => "ended for D3",
@@ -74,6 +88,7 @@ fn describe_engine(at: EngineAddress, slot: &EngineSlot, doorbells_in_use: usize
         Some(process) if process.is_asleep() => "asleep",
         Some(_) => "running",
     };
+    let (slices, slices_time) = slot.process().map(EngineProcess::slices).unwrap_or_default();
     EngineDescription {
         node: node_name(at.node),
         engine: at.engine,
@@ -83,6 +98,9 @@ fn describe_engine(at: EngineAddress, slot: &EngineSlot, doorbells_in_use: usize
         buffers_in_flight: slot.in_flight.len(),
         last_submitted_fence: slot.fences.submitted(),
         last_completed_fence: slot.fences.completed(),
+        held_ns: nanoseconds(held),
+        slices,
+        slices_ns: nanoseconds(slices_time),
     }
 }
 
@@ -100,6 +118,10 @@ fn describe_process(context: u32, process: &Process) -> ProcessDescription {
     }
 }
 
+fn as_answer(what: &impl Serialize) -> Answer {
+    serde_json::to_value(what).map_err(|error| OrderError::Refused(error.to_string()))
+}
+
 impl Session {
     /// The operator has asked for something.
     pub(super) fn run_errands(&mut self) {
@@ -113,6 +135,7 @@ impl Session {
             // Answered when it is there.
             Order::EnterD3 => return self.enter_d3(Some(errand)),
             Order::Describe => self.describe(),
+            Order::History(last) => as_answer(&self.history(last)),
             Order::ResetEngine(at) => self.reset_by_order(at),
             Order::ResetAdapter => {
                 let text = "the operator asked for it";
@@ -135,7 +158,9 @@ impl Session {
             .addresses()
             .map(|at| {
                 let doorbells_in_use = self.connected_doorbells_of(at).len();
-                describe_engine(at, &self.engines[at.index()], doorbells_in_use)
+                let slot = &self.engines[at.index()];
+                let held = slot.supervised.map_or(Duration::ZERO, |id| self.config.supervisor.held(id));
+                describe_engine(at, slot, doorbells_in_use, held)
             })
             .collect();
         let processes =
@@ -147,7 +172,7 @@ impl Session {
             engines,
             processes,
         };
-        serde_json::to_value(description).map_err(|error| OrderError::Refused(error.to_string()))
+        as_answer(&description)
     }
 
     /// A forced reset of one engine, or of all that run (TDR-29).

@@ -4,7 +4,7 @@
 //!   engine: blocked, and another behind it ──▶ front of its context's software queue, with how far it is
 //!                                               ├─ waits for a native fence ─▶ PARKED until the value is there:
 //!                                               │                              MonitoredValue, interrupt, run list
-//!                                               └─ waits for any other word ─▶ run list: tried again in turn
+//!                                               └─ waits for any other word ─▶ run list, after a while
 //!   engine: told to put back what it has ─────▶ front of its context's software queue ─▶ run list
 //!   engine: its context is suspended ─────────▶ front of its context's software queue ─▶ run list, when it is resumed
 //! ```
@@ -73,6 +73,7 @@ impl Session {
                 }
                 self.release_native_waiters(index);
             }
+            Some((None, false)) if result.fault == HW_BLOCKED => self.block_context(of, handle),
             Some((None, false)) => self.list_context(of, handle),
         }
     }

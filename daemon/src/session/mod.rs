@@ -33,6 +33,7 @@ pub mod engines;
 pub mod errands;
 pub mod fence_table;
 pub mod handed_back;
+pub mod history;
 pub mod journal;
 pub mod kernels;
 pub mod liveness;

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 
-use campanile_host_gpu::adapter::AdapterError;
+use campanile_host_gpu::adapter::error::AdapterError;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::channel::ChannelError;

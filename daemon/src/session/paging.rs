@@ -125,8 +125,7 @@ impl Session {
 
     fn run_paging(&mut self, context: u32) {
         let mut has_changed = false;
-        loop {
-            let Ok(device) = self.device(context) else { break };
+        while let Ok(device) = self.device(context) {
             let Some(first) = device.paging.waiting.front() else { break };
             if device.is_active() && self.has_buffers_before(context, first.value) {
                 break;

@@ -14,7 +14,7 @@ use campanile_host_gpu::engine::address::node_index;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::adapter::AdapterError;
+use campanile_host_gpu::adapter::error::AdapterError;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;

@@ -144,6 +144,18 @@ impl Session {
         }
     }
 
+    /// Takes a context off the run list until it is tried again: its first buffer waits.
+    pub(super) fn block_context(&mut self, of: u32, handle: Handle) {
+        let now = self.begun.elapsed();
+        let context = self.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle));
+        let Some(context) = context else { return };
+        let Some(entry) = context.entry else { return };
+        let at = context.at;
+        // The run list sees to it that it is listed again.
+        context.listed = true;
+        self.engines[at.index()].run_list.block(entry, now);
+    }
+
     /// Takes a context off the run list of its node.
     pub(super) fn unlist_context(&mut self, of: u32, handle: Handle) {
         let now = self.begun.elapsed();
@@ -158,12 +170,17 @@ impl Session {
     /// that runs make room, where it is not its turn any more.
     pub(super) fn fill_hw_queue(&mut self, at: EngineAddress) {
         let now = self.begun.elapsed();
+        self.engines[at.index()].run_list.retry(now);
         while self.engines[at.index()].has_room() {
             let Some((of, handle, entry)) = self.engines[at.index()].run_list.next(now) else { break };
             let (buffer, has_more) = self.take_buffer(of, handle);
-            self.engines[at.index()].run_list.list(entry, has_more, now);
-            if let Some(buffer) = buffer {
-                self.hand_over(at, of, entry, buffer);
+            let run_list = &mut self.engines[at.index()].run_list;
+            match buffer {
+                Some(buffer) => {
+                    run_list.give(entry, has_more);
+                    self.hand_over(at, of, entry, buffer);
+                }
+                None => run_list.list(entry, false, now),
             }
         }
         self.look_at_head(at);
@@ -224,22 +241,22 @@ impl Session {
         let now = self.begun.elapsed();
         let begun = self.begun;
         let slot = &mut self.engines[at.index()];
-        slot.decide_at = None;
+        slot.decide_at = slot.run_list.retry_at().and_then(|at| begun.checked_add(at));
         if slot.process().is_none_or(EngineProcess::is_preempting) {
             return;
         }
-        match slot.run_list.must_yield(now) {
-            Ok(()) => {
-                let preemption = slot.process_mut().map(Adapter::preempt_command);
-                if let Some(Preemption::Requested(_)) = preemption {
-                    count(&self.counters.preemptions);
-                }
-            }
-            Err(None) => {}
-            Err(Some(until)) => {
-                slot.decide_at = begun.checked_add(until);
-                self.set_timer();
-            }
+        let must_yield = slot.run_list.must_yield(now);
+        if let Err(until) = must_yield {
+            let until = until.and_then(|until| begun.checked_add(until));
+            slot.decide_at = until.into_iter().chain(slot.decide_at).min();
+        }
+        if must_yield.is_ok()
+            && let Some(Preemption::Requested(_)) = slot.process_mut().map(Adapter::preempt_command)
+        {
+            count(&self.counters.preemptions);
+        }
+        if self.engines[at.index()].decide_at.is_some() {
+            self.set_timer();
         }
     }
 

@@ -46,6 +46,7 @@ struct Member {
     alarm: Arc<Alarm>,
     timeout: Option<Duration>,
     share: Share,
+    held: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -110,7 +111,7 @@ impl Supervisor {
         let mut members = self.shared.lock();
         members.next += 1;
         let id = EngineId(members.next);
-        members.engines.insert(id, Member { at, handle, alarm, timeout, share });
+        members.engines.insert(id, Member { at, handle, alarm, timeout, share, held: Duration::ZERO });
         members.new.push(id);
         drop(members);
         self.shared.event.signal();
@@ -132,6 +133,11 @@ impl Supervisor {
     pub fn expect_suspend(&self, engine: EngineId, context: u32, fence: u64) {
         self.shared.lock().expected.push(Expected { engine, context, fence });
         self.shared.event.signal();
+    }
+
+    /// How long an engine has had its node, up to the last decision.
+    pub fn held(&self, engine: EngineId) -> Duration {
+        self.shared.lock().engines.get(&engine).map_or(Duration::ZERO, |member| member.held)
     }
 
     /// An engine is gone; only after its process is reaped.
@@ -226,6 +232,11 @@ fn run(shared: &Shared, mut turns: Turns) {
         for member in late.iter().filter_map(|engine| members.engines.get(engine)) {
             let progress = member.handle.shared.word(PROGRESS).map_or(0, |word| word.load(Ordering::Acquire));
             member.alarm.raise(Hang::NotSuspended, Progress::from_word(progress));
+        }
+        for (engine, held) in turns.held() {
+            if let Some(member) = members.engines.get_mut(&engine) {
+                member.held = held;
+            }
         }
         again = next.into_iter().chain(look).min();
     }

@@ -47,7 +47,18 @@ pub enum Operation {
 
 /// How long a vGPU keeps a node while others of its standing wait. Longer than an engine's own quantum: a change costs
 /// two wake-ups.
-const QUANTUM: Duration = Duration::from_millis(4);
+pub const QUANTUM: Duration = Duration::from_millis(4);
+
+/// A policy for the vGPUs of one node.
+pub fn policy_between_vgpus(choice: Choice, normal_share: u32) -> Box<dyn Policy> {
+    let mut settings = Settings { normal_share, ..Settings::default() };
+    for band in &mut settings.bands {
+        band.process_quantum = QUANTUM;
+    }
+    let mut policy = choice.make();
+    policy.set_bands(&settings);
+    policy
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Holding {
@@ -63,6 +74,8 @@ struct Holding {
 struct NodeTurns {
     policy: Box<dyn Policy>,
     holding: Option<Holding>,
+    /// What each has held so far that has held it.
+    held: BTreeMap<EngineId, Duration>,
     /// Engines that want or have the node.
     awake: usize,
 }
@@ -98,7 +111,7 @@ impl Member {
 #[derive(Debug)]
 pub struct Turns {
     policy: Choice,
-    settings: Settings,
+    normal_share: u32,
     engines: BTreeMap<EngineId, Member>,
     nodes: BTreeMap<EngineAddress, NodeTurns>,
 }
@@ -106,11 +119,7 @@ pub struct Turns {
 impl Turns {
     /// Nobody takes part yet. `normal_share` is what PRE-68 says.
     pub fn new(policy: Choice, normal_share: u32) -> Self {
-        let mut settings = Settings { normal_share, ..Settings::default() };
-        for band in &mut settings.bands {
-            band.process_quantum = QUANTUM;
-        }
-        Self { policy, settings, engines: BTreeMap::new(), nodes: BTreeMap::new() }
+        Self { policy, normal_share, engines: BTreeMap::new(), nodes: BTreeMap::new() }
     }
 
     /// An engine takes part. It may go on for `timeout` after it was asked to yield; for ever without one.
@@ -122,11 +131,10 @@ impl Turns {
         share: Share,
         now: Duration,
     ) {
-        let (name, settings) = (self.policy, &self.settings);
+        let (policy, normal_share) = (self.policy, self.normal_share);
         let turns = self.nodes.entry(node).or_insert_with(|| {
-            let mut policy = name.make();
-            policy.set_bands(settings);
-            NodeTurns { policy, holding: None, awake: 0 }
+            let policy = policy_between_vgpus(policy, normal_share);
+            NodeTurns { policy, holding: None, held: BTreeMap::new(), awake: 0 }
         });
         let urgency = Urgency::default();
         let member = Member { node, timeout, share, is_awake: false, urgency, is_contended: false };
@@ -158,10 +166,16 @@ impl Turns {
         let Some(member) = self.engines.remove(&engine) else { return };
         let Some(turns) = self.nodes.get_mut(&member.node) else { return };
         turns.policy.remove(EntityId(engine.0));
+        turns.held.remove(&engine);
         turns.awake -= usize::from(member.is_awake);
         if turns.holding.is_some_and(|holding| holding.engine == engine) {
             turns.holding = None;
         }
+    }
+
+    /// How long each engine has had its node, up to its last charge; those that never had one are left out.
+    pub fn held(&self) -> impl Iterator<Item = (EngineId, Duration)> {
+        self.nodes.values().flat_map(|turns| turns.held.iter().map(|(&engine, &time)| (engine, time)))
     }
 
     /// Decides at time `now`, given each engine's phase and urgency. Returns what to do, and when to decide again at
@@ -233,6 +247,7 @@ impl NodeTurns {
         let Some(holding) = self.holding.as_mut().filter(|holding| holding.engine == engine) else { return };
         let time = now.saturating_sub(holding.charged);
         holding.charged = now;
+        *self.held.entry(engine).or_default() += time;
         self.policy.charge(EntityId(engine.0), time, now);
     }
 

@@ -129,7 +129,7 @@ mod tests {
             }
             let mut model = free.clone();
             let mut plan = Plan::new(free, all.clone());
-            let allowed = |candidate: &Candidate| candidate.id.0 % 3 != 0;
+            let allowed = |candidate: &Candidate| !candidate.id.0.is_multiple_of(3);
             for size in wanted {
                 let Some(victims) = plan.make_room(size, allowed) else { continue };
                 for victim in victims {

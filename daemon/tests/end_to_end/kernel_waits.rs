@@ -63,7 +63,7 @@ impl Ordinary {
 }
 
 #[test]
-fn waits_of_some_processes_do_not_stop_the_kernel_mode_work_of_others() {
+fn pre_56_mcdm_18_waits_of_some_processes_do_not_stop_the_kernel_mode_work_of_others() {
     let daemon = Daemon::start();
     let vm = daemon.vm(0);
     let mut waiting: Vec<Ordinary> = (0..5).map(|_| Ordinary::new(process(&vm))).collect();
@@ -87,7 +87,7 @@ fn waits_of_some_processes_do_not_stop_the_kernel_mode_work_of_others() {
 }
 
 #[test]
-fn buffers_of_a_context_run_in_order_though_one_was_handed_back() {
+fn mcdm_04_mcdm_14_buffers_of_a_context_run_in_order_though_one_was_handed_back() {
     let daemon = Daemon::start();
     let vm = daemon.vm(0);
     let mut guest = Ordinary::new(process(&vm));

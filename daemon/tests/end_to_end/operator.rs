@@ -33,11 +33,16 @@ pub(crate) struct Operated {
 impl Operated {
     /// With `vgpus` vGPUs, and more arguments.
     pub(crate) fn with(vgpus: usize, arguments: &[&str]) -> Self {
+        Self::with_shares(&vec![""; vgpus], arguments)
+    }
+
+    /// As [`Daemon::with_shares`].
+    pub(crate) fn with_shares(shares: &[&str], arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let control = folder.path().join("control");
         let mut all = vec!["--control", control.to_str().unwrap()];
         all.extend(arguments);
-        let operated = Self { daemon: Daemon::with_vgpus(vgpus, &all), folder };
+        let operated = Self { daemon: Daemon::with_shares(shares, &all), folder };
         until("the control socket", || UnixStream::connect(operated.control()).is_ok());
         operated
     }

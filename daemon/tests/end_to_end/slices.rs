@@ -9,6 +9,8 @@ use campanile_guest_driver::device::Device;
 use campanile_guest_driver::kernel::Kernel;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
+use campanile_guest_driver::scheduling::Band;
+use campanile_guest_driver::scheduling::Properties;
 use campanile_guest_driver::user_queue::QueueOptions;
 
 use crate::operator::Operated;
@@ -82,8 +84,8 @@ impl Long {
 }
 
 #[test]
-fn pre_25_mcdm_27_mcdm_32_a_long_dispatch_makes_room_for_another_vgpu_and_loses_nothing() {
-    let daemon = Daemon::with_vgpus(2, &["--tdr-timeout", "1000"]);
+fn pre_25_pre_74_mcdm_27_mcdm_32_a_long_dispatch_makes_room_for_another_vgpu_and_loses_nothing() {
+    let daemon = Daemon::with_vgpus(2, &["--tdr-timeout", "2000"]);
     let (patient, urgent) = (daemon.vm(0), daemon.vm(1));
     let patient = Device::open(patient.open("patient").unwrap()).unwrap();
     let urgent = Device::open(urgent.open("urgent").unwrap()).unwrap();
@@ -117,29 +119,33 @@ fn pre_40_mcdm_31_a_dispatch_put_aside_in_the_middle_goes_on_in_another_process(
     let context = device.create_context(Node::Compute).unwrap();
     let mut user = context.create_user_queue(&QueueOptions::default()).unwrap();
     let mut ordinary = context.create_kernel_queue().unwrap();
+    // On a busy machine a dispatch may be done before the order to put it aside is there: then another one is tried.
+    let mut put_aside = |is_indirect, through_doorbell| {
+        let commands = long.commands(is_indirect);
+        let (point, ticket) = if through_doorbell {
+            (Some(user.submit(&commands).unwrap()), None)
+        } else {
+            (None, Some(ordinary.submit(&commands).unwrap()))
+        };
+        until("the dispatch", || long.started() > 0);
+        operated.ask(&["power", "--vgpu", "v0", "d3"]);
+        assert!(engines(&operated.daemon).is_empty());
+        let done = long.started();
+        // Read once, and not again.
+        long.grid.write(0, &[0xff; 12]).unwrap();
+        operated.ask(&["power", "--vgpu", "v0", "d0"]);
+        if let Some(point) = point {
+            point.wait(Some(NEVER)).unwrap();
+        }
+        if let Some(ticket) = ticket {
+            ordinary.wait(ticket, Some(NEVER)).unwrap();
+        }
+        long.check();
+        done > 0 && done < u64::from(GROUPS)
+    };
     for is_indirect in [false, true] {
         for through_doorbell in [true, false] {
-            let commands = long.commands(is_indirect);
-            let (point, ticket) = if through_doorbell {
-                (Some(user.submit(&commands).unwrap()), None)
-            } else {
-                (None, Some(ordinary.submit(&commands).unwrap()))
-            };
-            until("the dispatch", || long.started() > 0);
-            operated.ask(&["power", "--vgpu", "v0", "d3"]);
-            assert!(engines(&operated.daemon).is_empty());
-            let done = long.started();
-            assert!(done > 0 && done < u64::from(GROUPS), "{done} groups before D3");
-            // Read once, and not again.
-            long.grid.write(0, &[0xff; 12]).unwrap();
-            operated.ask(&["power", "--vgpu", "v0", "d0"]);
-            if let Some(point) = point {
-                point.wait(Some(NEVER)).unwrap();
-            }
-            if let Some(ticket) = ticket {
-                ordinary.wait(ticket, Some(NEVER)).unwrap();
-            }
-            long.check();
+            until("a dispatch in the middle", || put_aside(is_indirect, through_doorbell));
         }
     }
 }
@@ -159,4 +165,32 @@ fn engines_of_the_latency_profile_have_a_driver_without_threads_and_compute_the_
     }
     point.wait(Some(NEVER)).unwrap();
     long.check();
+}
+
+#[test]
+fn pre_16_pre_74_with_slices_off_the_dispatch_that_runs_finishes_and_the_next_does_not_start() {
+    let daemon = Daemon::with_shares(&["", "bands=realtime"], &["--slice", "0", "--tdr-level", "0"]);
+    let (patient, urgent) = (daemon.vm(0), daemon.vm(1));
+    let patient = Device::open(patient.open("patient").unwrap()).unwrap();
+    let urgent = Device::open(urgent.open("urgent").unwrap()).unwrap();
+    let long = [Long::new(&patient), Long::new(&patient), Long::new(&patient)];
+    let mut commands = Vec::new();
+    for dispatch in &long {
+        commands.extend_from_slice(dispatch.commands(false).bytes());
+        commands.extend_from_slice(CommandBuffer::new().barrier().unwrap().bytes());
+    }
+    let commands = CommandBuffer::from_bytes(commands);
+    let mut queue = patient.create_context(Node::Compute).unwrap().create_kernel_queue().unwrap();
+    let context = urgent.create_context(Node::Compute).unwrap();
+    let properties = Properties { band: Band::Realtime(0), ..Properties::default() };
+    context.set_scheduling(&properties).unwrap();
+    let mut its_queue = context.create_kernel_queue().unwrap();
+    let ticket = queue.submit(&commands).unwrap();
+    until("the first dispatch", || long[0].started() > 0);
+    let its_ticket = its_queue.submit(&CommandBuffer::new()).unwrap();
+    its_queue.wait(its_ticket, Some(NEVER)).unwrap();
+    assert_eq!(long[0].started(), u64::from(GROUPS), "the dispatch that ran has finished");
+    assert!(long[2].started() < u64::from(GROUPS), "and not all that was behind it");
+    queue.wait(ticket, Some(NEVER)).unwrap();
+    long.iter().for_each(Long::check);
 }

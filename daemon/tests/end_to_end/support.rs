@@ -78,7 +78,17 @@ impl Daemon {
 
     /// With several vGPUs, named v0, v1, ….
     pub(crate) fn with_vgpus(count: usize, arguments: &[&str]) -> Self {
-        Self::with_specs(&vec!["vram=64M"; count], arguments)
+        Self::with_shares(&vec![""; count], arguments)
+    }
+
+    /// With one vGPU of 64 MiB for each share, such as `weight=300,bands=realtime`; an empty one says nothing.
+    pub(crate) fn with_shares(shares: &[&str], arguments: &[&str]) -> Self {
+        let spec = |share: &&str| match *share {
+            "" => "vram=64M".to_owned(),
+            share => format!("vram=64M,{share}"),
+        };
+        let specs: Vec<String> = shares.iter().map(spec).collect();
+        Self::with_specs(&specs.iter().map(String::as_str).collect::<Vec<_>>(), arguments)
     }
 
     /// With several vGPUs, named v0, v1, …, each with this of its own.

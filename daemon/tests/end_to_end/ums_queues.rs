@@ -160,7 +160,7 @@ fn ums_20_ums_21_a_query_tells_the_size_of_a_doorbell() {
 }
 
 #[test]
-fn ums_23_no_limit_of_buffers_in_flight_means_a_whole_ring() {
+fn ums_23_mcdm_26_no_limit_of_buffers_in_flight_means_a_whole_ring() {
     let daemon = Daemon::dedicated(2);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);

@@ -83,7 +83,7 @@ fn processes_without_end_are_refused() {
 }
 
 #[test]
-fn contexts_and_queues_without_end_are_refused() {
+fn mcdm_06_contexts_and_queues_without_end_are_refused() {
     let mut scene = Scene::new();
     let attacker = scene.attacker();
     let context = attacker.create_context();
@@ -208,7 +208,7 @@ fn pour(attacker: &Attacker, opcode: u32, count: u32, body: &[u8]) {
 }
 
 #[test]
-fn submissions_without_end_are_refused_and_end_with_their_device() {
+fn mcdm_05_mcdm_06_submissions_without_end_are_refused_and_end_with_their_device() {
     let mut scene = Scene::new();
     let attacker = scene.attacker();
     let (_blob, memory) = attacker.memory(DATA_VA, 64 << 10);

@@ -147,7 +147,7 @@ fn unknown_messages_and_wrong_bodies_are_refused() {
 }
 
 #[test]
-fn a_guest_of_another_protocol_version_is_told_so() {
+fn pre_17_a_guest_of_another_protocol_version_is_told_so() {
     let mut scene = Scene::new();
     for version in [0, 0xffff, 2 << 16, u32::MAX] {
         let attacker = Attacker::without_device(&scene.vm);

@@ -37,7 +37,9 @@ impl From<DriverError> for Failure {
         let result = match &error {
             DriverError::Transport(error) => of_transport(error),
             DriverError::Refused { status, .. } => of_status(*status),
-            DriverError::Version { .. } => CampanileResult::CampanileVersionMismatch,
+            DriverError::Version { .. } | DriverError::Caps { .. } => {
+                CampanileResult::CampanileVersionMismatch
+            }
             DriverError::BadAnswer(_) => CampanileResult::CampanileFailed,
             DriverError::DeviceLost(_) | DriverError::DeviceInUse => CampanileResult::CampanileDeviceLost,
             DriverError::Range { .. } | DriverError::Commands(_) => CampanileResult::CampanileInvalidArgument,
@@ -81,8 +83,9 @@ fn of_status(status: Status) -> CampanileResult {
         Status::InvalidParameter
         | Status::InvalidHandle
         | Status::InvalidResource
-        | Status::InvalidAddress => CampanileResult::CampanileInvalidArgument,
-        Status::OutOfResources | Status::NotResident => CampanileResult::CampanileOutOfResources,
+        | Status::InvalidAddress
+        | Status::NotResident => CampanileResult::CampanileInvalidArgument,
+        Status::OutOfResources => CampanileResult::CampanileOutOfResources,
         Status::NotSupported | Status::NotPermitted => CampanileResult::CampanileNotSupported,
         Status::DeviceLost | Status::Blocked => CampanileResult::CampanileDeviceLost,
         Status::VersionMismatch => CampanileResult::CampanileVersionMismatch,

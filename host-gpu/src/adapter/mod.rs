@@ -14,6 +14,7 @@ use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 
 pub mod debug_info;
+pub mod error;
 pub mod indices;
 pub mod native_fences;
 mod operations;
@@ -27,36 +28,12 @@ pub mod suspends;
 pub mod teardown;
 
 use debug_info::DebugInfo;
+use error::AdapterError;
 use scheduling::Preemption;
 use scheduling::PreemptionReport;
 
 use crate::scheduling::parameters::Parameters;
 use crate::scheduling::parameters::Settings;
-
-/// Why the adapter did not do something.
-#[derive(Debug, thiserror::Error)]
-pub enum AdapterError {
-    /// No free place in a table of the engine.
-    #[error("the engine has no free {0} left")]
-    Full(&'static str),
-    /// The hardware queue holds as many buffers as it may (MCDM-24).
-    #[error("the hardware queue is full")]
-    HwQueueFull,
-    /// The engine process is gone.
-    #[error("the engine is lost")]
-    Lost,
-    /// The process was killed, and is still there.
-    #[error("engine process {pid} does not end, {after:?} after it was killed")]
-    Stuck {
-        /// Its id.
-        pid: u32,
-        /// How long it was waited for.
-        after: std::time::Duration,
-    },
-    /// The channel to the engine failed.
-    #[error(transparent)]
-    Channel(#[from] crate::engine::channel::ChannelError),
-}
 
 /// One engine of one node, in the terms of the field (design §1). Implemented by the engine process, and by
 /// whatever stands in for it in tests.

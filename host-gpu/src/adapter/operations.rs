@@ -16,8 +16,8 @@ use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use super::Adapter;
-use super::AdapterError;
 use super::debug_info::DebugInfo;
+use super::error::AdapterError;
 use super::process::EngineProcess;
 use super::scheduling::Preemption;
 use super::scheduling::PreemptionReport;

@@ -14,7 +14,7 @@ use campanile_protocol::handshake::fence;
 use campanile_protocol::handshake::power;
 
 use super::Adapter;
-use super::AdapterError;
+use super::error::AdapterError;
 use super::indices::Indices;
 use super::program::Memory;
 use super::program::Program;

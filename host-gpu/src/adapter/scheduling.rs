@@ -109,16 +109,35 @@ impl EngineProcess {
         Duration::from_nanos(self.load(scheduling::used(context)))
     }
 
-    /// The scheduling log: the newest stretches, oldest first, and how many were overwritten. The engine's own word.
+    /// The scheduling log: the newest stretches, oldest first, and how many others there were. The engine's own word,
+    /// and good for pictures alone.
     pub fn scheduling_log(&self) -> (Vec<LogEntry>, u64) {
         let count = self.load(scheduling::LOG_COUNT);
         let first = count.saturating_sub(LOG_ENTRIES);
-        let entries = (first..count).filter_map(|index| {
+        let read = |index: u64| {
             let mut bytes = [0; size_of::<LogEntry>()];
             self.shared.slice(scheduling::log_entry(index), bytes.len() as u64)?.copy_to(&mut bytes);
-            LogEntry::read_from_bytes(&bytes).ok()
-        });
-        (entries.collect(), first)
+            LogEntry::read_from_bytes(&bytes).ok().map(|entry| (index, entry))
+        };
+        let read: Vec<(u64, LogEntry)> = (first..count).filter_map(read).collect();
+        // The engine goes on meanwhile: what it has overwritten since, or may be overwriting now, was torn perhaps.
+        let now = self.load(scheduling::LOG_COUNT);
+        let intact = now.max(count).saturating_sub(LOG_ENTRIES - 1);
+        let entries: Vec<LogEntry> =
+            read.into_iter().filter(|(index, _)| *index >= intact).map(|(_, entry)| entry).collect();
+        let others = count.saturating_sub(entries.len() as u64);
+        (entries, others)
+    }
+
+    /// Which use of a context entry is the present one, as log entries say it; none of an entry that was never used.
+    pub fn context_generation(&self, context: u32) -> Option<u32> {
+        self.contexts.generation(context)
+    }
+
+    /// Slices of dispatches that were seen done, and the time that they took, by the engine's own word.
+    pub fn slices(&self) -> (u64, Duration) {
+        let time = Duration::from_nanos(self.load(scheduling::SLICE_NANOSECONDS));
+        (self.load(scheduling::SLICES), time)
     }
 }
 

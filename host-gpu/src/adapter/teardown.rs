@@ -22,7 +22,7 @@ use campanile_protocol::engine::progress::Work;
 use campanile_protocol::packet::Fault;
 use zerocopy::IntoBytes;
 
-use super::AdapterError;
+use super::error::AdapterError;
 use super::process::EngineProcess;
 
 /// How long a killed process may take to leave the driver (TDR-15).

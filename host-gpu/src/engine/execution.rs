@@ -38,6 +38,9 @@ use crate::scheduling::policy::Policy;
 /// How long an engine keeps a node that others want, while its guest may be about to ring again.
 const LINGER: Duration = Duration::from_micros(20);
 
+/// How often an engine that waits for its turn looks for rings that could be more urgent.
+const URGENT_LOOK: Duration = Duration::from_micros(200);
+
 /// The eventfds of an engine.
 #[derive(Debug)]
 pub struct Events {
@@ -491,7 +494,12 @@ impl Execution {
     }
 
     fn wait_for_grant(&mut self) {
-        self.idle.nap(&self.machine.shared, &self.events.wake, None, || {
+        // Nobody announces a ring. One that would change whose turn it is must not wait for the turn.
+        let mut contexts = self.watch.contexts();
+        let may_become_urgent = contexts.any(|context| self.run_list.urgency_of(context) > self.urgency);
+        drop(contexts);
+        let limit = may_become_urgent.then_some(URGENT_LOOK);
+        self.idle.nap(&self.machine.shared, &self.events.wake, limit, || {
             let grant = grant::Grant::from_word(load(&self.machine.shared, block::GRANT));
             grant.holds() || self.is_stale()
         });

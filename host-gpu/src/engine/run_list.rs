@@ -8,9 +8,7 @@
 //! A context alone has nobody to be fair to: then the policy is not asked, and hears of no work. That keeps it off
 //! the way from ring to fence.
 
-use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use campanile_protocol::engine::block::MAX_CONTEXTS;
@@ -49,40 +47,57 @@ pub struct Turn {
     pub until: Option<Duration>,
 }
 
-/// A context with work.
-#[derive(Debug, Default)]
-struct Ready {
+/// A context, as far as it was ever heard of.
+#[derive(Debug)]
+struct Member {
+    properties: ContextProperties,
+    /// Whether the policy knows it at all.
+    is_known: bool,
+    /// Whether the policy has heard that it has work.
+    is_told: bool,
     queues: VecDeque<u16>,
     has_kernel: bool,
     /// Whether a queue had its last turn: kernel-mode and user-mode work take turns.
     was_queue: bool,
-    /// Whether the policy has heard of its work.
-    is_told: bool,
-    urgency: Urgency,
+    /// Where it stands among those that have work, if it has.
+    place: Option<usize>,
 }
 
-const URGENCIES: usize = 4 * (MAX_LEVEL as usize + 1);
+impl Default for Member {
+    fn default() -> Self {
+        Self {
+            properties: properties::UNKNOWN,
+            is_known: false,
+            is_told: false,
+            queues: VecDeque::new(),
+            has_kernel: false,
+            was_queue: false,
+            place: None,
+        }
+    }
+}
 
-/// The contexts of an engine that have work.
+/// The contexts of an engine, and which of them have work.
 #[derive(Debug)]
 pub struct RunList {
     policy: Box<dyn Policy>,
-    contexts: BTreeMap<u32, Ready>,
+    /// By entry; as many as were heard of.
+    members: Vec<Member>,
+    /// The entries of those that have work.
+    ready: Vec<u32>,
     /// Those of them that the policy has not heard of.
     untold: Vec<u32>,
-    known: BTreeMap<u32, ContextProperties>,
     bands: Bands,
     kernel: Option<u32>,
     /// Who ran last, since when.
     current: Option<(u32, Duration)>,
-    /// Contexts with work, by urgency.
-    urgencies: [u32; URGENCIES],
+    urgencies: Urgencies,
     /// Whether a queue is in the list, by its number.
     listed: Vec<bool>,
 }
 
-const fn place(urgency: Urgency) -> usize {
-    urgency.band as usize * (MAX_LEVEL as usize + 1) + urgency.level as usize
+const fn entity(context: u32) -> EntityId {
+    EntityId(context as u64)
 }
 
 impl RunList {
@@ -90,13 +105,13 @@ impl RunList {
     pub fn new(policy: Box<dyn Policy>) -> Self {
         Self {
             policy,
-            contexts: BTreeMap::new(),
+            members: Vec::new(),
+            ready: Vec::new(),
             untold: Vec::new(),
-            known: BTreeMap::new(),
             bands: Bands::default(),
             kernel: None,
             current: None,
-            urgencies: [0; URGENCIES],
+            urgencies: Urgencies::default(),
             listed: vec![false; MAX_QUEUES as usize],
         }
     }
@@ -118,68 +133,93 @@ impl RunList {
             self.bands = bands;
             self.policy.set_bands(&properties::settings(&bands));
         }
-        // PAIRS WITH adapter/scheduling.rs `set_properties`.
+        // PAIRS WITH adapter/scheduling.rs `write_properties`.
         for context in bits::take(shared, scheduling::RESCHEDULED, scheduling::RESCHEDULED_WORDS) {
-            let Some(new) = read::<ContextProperties>(shared, scheduling::properties(context)) else {
-                continue;
-            };
-            self.know(context, new, now);
+            if let Some(new) = read::<ContextProperties>(shared, scheduling::properties(context)) {
+                self.know(context, new, now);
+            }
         }
+    }
+
+    /// The member of an entry, which is one; none where a guest could have made the number up.
+    fn member(&mut self, context: u32) -> Option<&mut Member> {
+        if context >= MAX_CONTEXTS {
+            return None;
+        }
+        let place = context as usize;
+        if self.members.len() <= place {
+            self.members.resize_with(place + 1, Member::default);
+        }
+        self.members.get_mut(place)
     }
 
     fn know(&mut self, context: u32, new: ContextProperties, now: Duration) {
-        let entity = EntityId(u64::from(context));
+        let Some(member) = self.member(context) else { return };
+        let old = std::mem::replace(&mut member.properties, new);
+        let was_known = std::mem::replace(&mut member.is_known, true);
+        let (is_told, is_ready) = (member.is_told, member.place.is_some());
         let parameters = properties::parameters(&new);
-        match self.known.insert(context, new) {
-            Some(old) if old.generation == new.generation => self.policy.change(entity, parameters, now),
-            old => {
-                if old.is_some() {
-                    self.policy.remove(entity);
-                }
-                self.policy.add(entity, parameters, now);
+        if was_known && old.generation == new.generation {
+            self.policy.change(entity(context), parameters, now);
+        } else {
+            if was_known {
+                self.policy.remove(entity(context));
+            }
+            self.policy.add(entity(context), parameters, now);
+            if is_told {
+                self.policy.wake(entity(context), now);
             }
         }
-        let Some(ready) = self.contexts.get_mut(&context) else { return };
-        let before = std::mem::replace(&mut ready.urgency, properties::urgency(&new));
-        self.urgencies[place(before)] -= 1;
-        self.urgencies[place(ready.urgency)] += 1;
-        if ready.is_told {
-            self.policy.wake(entity, now);
+        if is_ready {
+            self.urgencies.remove(properties::urgency(&old));
+            self.urgencies.add(properties::urgency(&new));
         }
     }
 
-    fn ready(&mut self, context: u32) -> &mut Ready {
-        let Self { contexts, untold, known, urgencies, .. } = self;
-        contexts.entry(context).or_insert_with(|| {
-            let urgency = properties::urgency(known.get(&context).unwrap_or(&properties::UNKNOWN));
-            urgencies[place(urgency)] += 1;
-            untold.push(context);
-            Ready { urgency, ..Ready::default() }
-        })
+    /// It has work.
+    fn make_ready(&mut self, context: u32) {
+        let place = self.ready.len();
+        let Some(member) = self.member(context) else { return };
+        if member.place.is_some() {
+            return;
+        }
+        member.place = Some(place);
+        let urgency = properties::urgency(&member.properties);
+        self.urgencies.add(urgency);
+        self.ready.push(context);
+        self.untold.push(context);
     }
 
     /// A user-mode queue of a context has work.
     pub fn queue_ready(&mut self, context: u32, queue: u16) {
-        let Some(listed) = self.listed.get_mut(usize::from(queue)) else { return };
-        if !std::mem::replace(listed, true) {
-            self.ready(context).queues.push_back(queue);
+        let Some(listed) = self.listed.get_mut(usize::from(queue)).filter(|_| context < MAX_CONTEXTS) else {
+            return;
+        };
+        if std::mem::replace(listed, true) {
+            return;
+        }
+        self.make_ready(context);
+        if let Some(member) = self.member(context) {
+            member.queues.push_back(queue);
         }
     }
 
-    /// The context whose buffer the hardware queue would run; none where it has nothing, or waits. The one before is
-    /// dropped by [`Self::settle`], or here where it has not run.
+    /// The context whose buffer the hardware queue would run; none where it has nothing, or waits.
     pub fn set_kernel(&mut self, context: Option<u32>, now: Duration) {
         if self.kernel == context {
             return;
         }
         if let Some(before) = std::mem::replace(&mut self.kernel, context) {
-            if let Some(ready) = self.contexts.get_mut(&before) {
-                ready.has_kernel = false;
+            if let Some(member) = self.member(before) {
+                member.has_kernel = false;
             }
             self.settle(before, now);
         }
         if let Some(context) = context {
-            self.ready(context).has_kernel = true;
+            self.make_ready(context);
+            if let Some(member) = self.member(context) {
+                member.has_kernel = true;
+            }
         }
     }
 
@@ -190,31 +230,33 @@ impl RunList {
 
     /// Whether nothing has work.
     pub fn is_empty(&self) -> bool {
-        self.contexts.is_empty()
+        self.ready.is_empty()
     }
 
-    /// The most urgent of what has work; the least there is, where nothing has.
+    /// The most urgent of what has work.
     pub fn urgency(&self) -> Urgency {
-        let highest = self.urgencies.iter().rposition(|&count| count > 0).unwrap_or(0);
-        let levels = usize::from(MAX_LEVEL) + 1;
-        let number = |value: usize| u8::try_from(value).unwrap_or(0);
-        Urgency { band: number(highest / levels), level: number(highest % levels) }
+        self.urgencies.highest()
+    }
+
+    /// How urgent work of a context would be.
+    pub fn urgency_of(&self, context: u32) -> Urgency {
+        properties::urgency(&self.properties(context))
     }
 
     /// Whose turn it is at `now`. A queue is taken off the list: whoever runs it puts it back.
     pub fn next(&mut self, now: Duration) -> Option<Turn> {
-        let (context, until) = match self.contexts.len() {
-            0 => return None,
-            1 => (*self.contexts.keys().next()?, None),
+        let (context, until) = match self.ready[..] {
+            [] => return None,
+            [alone] => (alone, None),
             _ => self.decide(now)?,
         };
         if self.current.is_none_or(|(current, _)| current != context) {
             self.current = Some((context, now));
         }
-        let ready = self.contexts.get_mut(&context)?;
-        let takes_queue = !ready.queues.is_empty() && !(ready.has_kernel && ready.was_queue);
-        ready.was_queue = takes_queue;
-        let queue = if takes_queue { ready.queues.pop_front() } else { None };
+        let member = self.member(context)?;
+        let is_kernels_turn = member.queues.is_empty() || (member.has_kernel && member.was_queue);
+        member.was_queue = !is_kernels_turn;
+        let queue = if is_kernels_turn { None } else { member.queues.pop_front() };
         let next = match queue {
             Some(queue) => {
                 if let Some(listed) = self.listed.get_mut(usize::from(queue)) {
@@ -229,57 +271,100 @@ impl RunList {
 
     /// Asks the policy, among several.
     fn decide(&mut self, now: Duration) -> Option<(u32, Option<Duration>)> {
-        for context in std::mem::take(&mut self.untold) {
-            let Some(ready) = self.contexts.get_mut(&context) else { continue };
-            let entity = EntityId(u64::from(context));
-            if let Entry::Vacant(vacant) = self.known.entry(context) {
+        while let Some(context) = self.untold.pop() {
+            let Some(member) = self.members.get_mut(context as usize) else { continue };
+            if !std::mem::replace(&mut member.is_known, true) {
                 // The daemon says how a context is scheduled before it has work (PRE-70). One of which nothing was said
                 // is like any other.
-                vacant.insert(properties::UNKNOWN);
-                self.policy.add(entity, properties::parameters(&properties::UNKNOWN), now);
+                self.policy.add(entity(context), properties::parameters(&member.properties), now);
             }
-            ready.is_told = true;
-            self.policy.wake(entity, now);
+            member.is_told = true;
+            self.policy.wake(entity(context), now);
         }
-        let current = self.current.filter(|(context, _)| self.contexts.contains_key(context));
-        let current = current.map(|(context, since)| Current { entity: EntityId(u64::from(context)), since });
+        let is_ready =
+            |context: u32| self.members.get(context as usize).is_some_and(|member| member.place.is_some());
+        let current = self.current.filter(|&(context, _)| is_ready(context));
+        let current = current.map(|(context, since)| Current { entity: entity(context), since });
         let decision = self.policy.decide(current, now);
         // A policy that lets nobody run, which caps alone could make it do, has no say inside a vGPU.
         let chosen = decision.next.and_then(|entity| u32::try_from(entity.0).ok());
-        let chosen = chosen.filter(|context| self.contexts.contains_key(context));
-        Some((chosen.or_else(|| self.contexts.keys().next().copied())?, decision.until))
+        let chosen = chosen.filter(|&context| is_ready(context));
+        Some((chosen.or_else(|| self.ready.first().copied())?, decision.until))
     }
 
     /// A context has had the engine from `begin` to `end`.
     pub fn ran(&mut self, context: u32, begin: Duration, end: Duration) {
-        if self.contexts.get(&context).is_some_and(|ready| ready.is_told) {
-            self.policy.charge(EntityId(u64::from(context)), end.saturating_sub(begin), end);
+        if self.members.get(context as usize).is_some_and(|member| member.is_told) {
+            self.policy.charge(entity(context), end.saturating_sub(begin), end);
         }
     }
 
     /// A turn is over, and what is left of its work is in the list again. True where nothing is left.
     pub fn settle(&mut self, context: u32, now: Duration) -> bool {
-        match self.contexts.get(&context) {
-            None => return true,
-            Some(ready) if !ready.queues.is_empty() || ready.has_kernel => return false,
-            Some(_) => {}
+        let Some(member) = self.members.get_mut(context as usize) else { return true };
+        if !member.queues.is_empty() || member.has_kernel {
+            return false;
+        }
+        let Some(place) = member.place.take() else { return true };
+        self.urgencies.remove(properties::urgency(&member.properties));
+        if std::mem::take(&mut member.is_told) {
+            self.policy.sleep(entity(context), now);
+        } else {
+            self.untold.retain(|&untold| untold != context);
+        }
+        self.ready.swap_remove(place);
+        if let Some(moved) = self.ready.get(place).copied()
+            && let Some(member) = self.member(moved)
+        {
+            member.place = Some(place);
         }
         if self.current.is_some_and(|(current, _)| current == context) {
             self.current = None;
-        }
-        if let Some(ready) = self.contexts.remove(&context) {
-            self.urgencies[place(ready.urgency)] -= 1;
-            if ready.is_told {
-                self.policy.sleep(EntityId(u64::from(context)), now);
-            } else {
-                self.untold.retain(|&untold| untold != context);
-            }
         }
         true
     }
 
     /// What is known of a context.
     pub fn properties(&self, context: u32) -> ContextProperties {
-        self.known.get(&context).copied().unwrap_or(properties::UNKNOWN)
+        self.members.get(context as usize).map_or(properties::UNKNOWN, |member| member.properties)
+    }
+}
+
+const LEVELS: usize = MAX_LEVEL as usize + 1;
+
+/// How many contexts with work there are of each urgency.
+#[derive(Debug)]
+struct Urgencies {
+    counts: [u32; 4 * LEVELS],
+    highest: usize,
+}
+
+impl Default for Urgencies {
+    fn default() -> Self {
+        Self { counts: [0; 4 * LEVELS], highest: 0 }
+    }
+}
+
+impl Urgencies {
+    fn place(urgency: Urgency) -> usize {
+        usize::from(urgency.band) * LEVELS + usize::from(urgency.level)
+    }
+
+    fn add(&mut self, urgency: Urgency) {
+        let place = Self::place(urgency);
+        self.counts[place] += 1;
+        self.highest = self.highest.max(place);
+    }
+
+    fn remove(&mut self, urgency: Urgency) {
+        self.counts[Self::place(urgency)] -= 1;
+        while self.highest > 0 && self.counts[self.highest] == 0 {
+            self.highest -= 1;
+        }
+    }
+
+    fn highest(&self) -> Urgency {
+        let number = |value: usize| u8::try_from(value).unwrap_or(0);
+        Urgency { band: number(self.highest / LEVELS), level: number(self.highest % LEVELS) }
     }
 }

@@ -199,6 +199,11 @@ impl Watch {
         self.watched = slots.iter().any(|slot| slot.is_watching());
     }
 
+    /// The contexts of the queues, some perhaps more than once.
+    pub fn contexts(&self) -> impl Iterator<Item = u32> {
+        self.queues.values().map(UserQueue::context)
+    }
+
     /// Whether any doorbell is watched.
     pub fn has_doorbells(&self) -> bool {
         self.watched

@@ -8,6 +8,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::scheduling;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
@@ -26,12 +27,19 @@ use crate::memory::page_table::reader::Run;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::driver::IN_FLIGHT;
 use crate::vulkan::driver::Ticket;
+use crate::vulkan::error::VulkanError;
 use crate::vulkan::import::HostRange;
 use crate::vulkan::import::Import;
 use crate::vulkan::pipeline::Pipeline;
 use crate::vulkan::request::Bound;
 use crate::vulkan::request::DispatchError;
 use crate::vulkan::request::Slice;
+
+/// The part of a slice that is left when the next one is started.
+const LEAD_PART: u32 = 4;
+/// What is left at the least: this thread must wake up and start it meanwhile, on CPUs that may be busy. Short slices
+/// are started without waiting.
+const LEAD: Duration = Duration::from_micros(500);
 
 /// State of the compute node, owned by the execution thread.
 #[derive(Debug)]
@@ -162,6 +170,7 @@ impl ComputeNode {
             // Two slices of unknown cost could be much more than one may take.
             let is_known = self.kernels.get(&kernel).is_some_and(|kernel| kernel.pace.is_known());
             self.make_room(if is_known { IN_FLIGHT } else { 1 }, !is_known)?;
+            self.hold_back().map_err(Stop::fault)?;
             if should_pause() {
                 return Ok(false);
             }
@@ -246,11 +255,7 @@ impl ComputeNode {
             return Ok(());
         };
         let waited = if spin { self.driver.wait(ticket) } else { self.driver.sleep(ticket) };
-        waited.map_err(|error| {
-            log::debug!("the driver failed: {error}");
-            self.is_lost = true;
-            Fault::Driver
-        })?;
+        waited.map_err(|error| self.lose(&error))?;
         let now = Instant::now();
         // It began when the one before it was done.
         let began = self.done_at.map_or(started, |done| done.max(started));
@@ -259,9 +264,39 @@ impl ComputeNode {
             && !self.slice.is_zero()
             && let Some(kernel) = self.kernels.get_mut(&kernel)
         {
-            kernel.pace.observe(groups, now.saturating_duration_since(began), self.slice);
+            let took = now.saturating_duration_since(began);
+            kernel.pace.observe(groups, took, self.slice);
+            let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            for (place, more) in [(scheduling::SLICES, 1), (scheduling::SLICE_NANOSECONDS, took)] {
+                if let Some(word) = self.shared.word(place) {
+                    // Nobody else stores there.
+                    word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Waits until the only slice in flight is nearly done. The next one need not be there sooner, and what is more urgent
+    /// would have to wait for both.
+    fn hold_back(&mut self) -> Result<(), Fault> {
+        let [running] = self.in_flight.make_contiguous() else { return Ok(()) };
+        let Some(kernel) = self.kernels.get(&running.kernel) else { return Ok(()) };
+        let likely = kernel.pace.likely(running.groups);
+        let began = self.done_at.map_or(running.started, |done| done.max(running.started));
+        let wait = likely.saturating_sub((likely / LEAD_PART).max(LEAD)).saturating_sub(began.elapsed());
+        if wait.is_zero() {
+            return Ok(());
+        }
+        let waited = self.driver.sleep_for(&running.ticket, wait);
+        waited.map(|_| ()).map_err(|error| self.lose(&error))
+    }
+
+    /// The driver has failed.
+    fn lose(&mut self, error: &VulkanError) -> Fault {
+        log::debug!("the driver failed: {error}");
+        self.is_lost = true;
+        Fault::Driver
     }
 
     /// Waits until all that was started is done and its stores are visible.

@@ -20,19 +20,23 @@ const GROWTH: u64 = 4;
 const MEASURABLE: u64 = 8;
 /// The part of the average that the last measurement is.
 const WEIGHT: u64 = 4;
+/// The part by which the fastest of late rises towards one that was slower.
+const FORGET: u64 = 16;
 
 /// What is known of one kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// Picoseconds a group.
     cost: Option<u64>,
+    /// The same of the fastest of late.
+    floor: u64,
     /// Groups.
     ceiling: u64,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { cost: None, ceiling: FIRST }
+        Self { cost: None, floor: 0, ceiling: FIRST }
     }
 }
 
@@ -51,6 +55,13 @@ impl Pace {
         fit.max(1)
     }
 
+    /// How long a slice of so many groups may well take, when little disturbs it; zero where that is not known.
+    pub fn likely(&self, groups: u64) -> Duration {
+        let cost = self.cost.unwrap_or(0);
+        let likely = cost.min(self.floor).midpoint(cost);
+        Duration::from_nanos(likely.saturating_mul(groups) / 1000)
+    }
+
     /// A slice of so many groups, one or more, took so long from when it could begin.
     pub fn observe(&mut self, groups: u64, took: Duration, target: Duration) {
         let (took, target, groups) = (picoseconds(took), picoseconds(target), groups.max(1));
@@ -62,6 +73,10 @@ impl Pace {
             return;
         }
         let measured = took / groups;
+        self.floor = match self.cost {
+            Some(_) if measured > self.floor => self.floor + (measured - self.floor) / FORGET,
+            _ => measured,
+        };
         self.cost = Some(match self.cost {
             Some(cost) if took <= target || measured / 2 <= cost => cost - cost / WEIGHT + measured / WEIGHT,
             _ => measured,

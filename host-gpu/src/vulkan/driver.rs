@@ -207,6 +207,11 @@ impl Driver {
         Ok(done)
     }
 
+    /// Sleeps at once, no longer than `limit`. Whether the dispatch is done.
+    pub fn sleep_for(&self, ticket: &Ticket, limit: Duration) -> Result<bool, VulkanError> {
+        Ok(self.is_done(ticket)? || self.timeline.wait(ticket.value, Some(limit))?)
+    }
+
     fn look_for(&self, ticket: &Ticket) -> Result<bool, VulkanError> {
         let start = Instant::now();
         loop {

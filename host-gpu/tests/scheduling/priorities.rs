@@ -63,6 +63,21 @@ fn pre_64_a_group_gets_no_less_when_its_priorities_take_turns() {
 }
 
 #[test]
+fn pre_64_waiting_for_a_higher_priority_is_not_saved_up() {
+    with_each(|choice| {
+        let mut machine = Machine::new(choice);
+        machine.add(0, with_priority(0, 0), Load::busy(us(10)));
+        machine.add(1, with_priority(0, 5), Load::busy(us(10)));
+        machine.add(2, with_priority(1, 0), Load::busy(us(10)));
+        machine.run(ms(2000));
+        machine.nap(1);
+        machine.run(ms(500));
+        let others = machine.share(2, ms(2000), ms(2500));
+        assert!((others - 0.5).abs() < 0.02, "{others}");
+    });
+}
+
+#[test]
 fn pre_66_the_quantum_of_who_runs_is_what_mates_wait_for() {
     with_each(|choice| {
         for quantum in [us(500), ms(2), ms(7)] {

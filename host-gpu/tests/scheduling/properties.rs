@@ -15,6 +15,11 @@ use proptest::prelude::any;
 use proptest::prop_oneof;
 use proptest::proptest;
 
+use crate::machine::Load;
+use crate::machine::Machine;
+use crate::machine::in_band;
+use crate::machine::ms;
+
 #[derive(Debug, Clone, Copy)]
 enum Report {
     Add(u64, Parameters),
@@ -67,6 +72,37 @@ fn report() -> impl Strategy<Value = Report> {
         1 => settings().prop_map(Report::Bands),
         4 => duration().prop_map(Report::Time),
     ]
+}
+
+proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
+    #[test]
+    fn mcdm_09_mcdm_10_equals_get_equal_time_over_any_second_whatever_comes_and_goes_beside(
+        grains in proptest::collection::vec((0..4u64, 5..2_000u64), 2..6),
+        others in proptest::collection::vec((0..6u64, 0..4u32, 20..5_000u64, 100..50_000u64), 0..6),
+    ) {
+        for &choice in ALL {
+            let mut machine = Machine::new(choice);
+            for (entity, &(group, grain)) in (0..).zip(&grains) {
+                let load = Load::busy(Duration::from_micros(grain));
+                machine.add(entity, in_band(group, Band::Normal), load);
+            }
+            for (entity, &(group, band, burst, pause)) in (100..).zip(&others) {
+                let band = Band::from_number(band).unwrap_or(Band::Idle);
+                let load = Load::bursts(Duration::from_micros(burst), Duration::from_micros(pause));
+                machine.add(entity, in_band(group, band), load);
+            }
+            machine.run(ms(2500));
+            for from in (0..=15).map(|step| ms(100) * step) {
+                let shares = (0..).zip(&grains).map(|(entity, _)| machine.had(entity, from, from + ms(1000)));
+                let (least, most) = shares.fold((Duration::MAX, ms(0)), |(least, most), had| (had.min(least), had.max(most)));
+                // One turn more or less, of a quantum and what is not stopped then, is no unfairness.
+                let allowed = most.mul_f64(0.05) + ms(2) + Duration::from_micros(2_000 + 2_000);
+                assert!(most - least <= allowed, "{choice}: {least:?} and {most:?} from {from:?}");
+            }
+            assert!(machine.used(ms(0), ms(2500)) > 0.9999, "{choice}: the engine idles");
+        }
+    }
 }
 
 proptest! {

@@ -213,6 +213,7 @@ mod tests {
     use crate::engine::scheduling::CONTENDED;
     use crate::engine::scheduling::PREEMPT_REPORT;
     use crate::engine::scheduling::PREEMPT_REQUEST;
+    use crate::engine::scheduling::SLICES;
     use crate::engine::scheduling::URGENCY;
 
     #[test]
@@ -239,6 +240,7 @@ mod tests {
             (CONTENDED, 1),
             (PREEMPT_REQUEST, 1),
             (PREEMPT_REPORT, 2),
+            (SLICES, 2),
             (DOORBELLS, 1),
         ];
         for pair in words.windows(2) {

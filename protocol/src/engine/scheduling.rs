@@ -11,6 +11,7 @@
 //! | [`BANDS`] | daemon | engine | before the watch sequence rises |
 //! | [`used`] | engine | daemon | none: a count |
 //! | log entries, [`LOG_COUNT`] | engine | daemon | entry first |
+//! | [`SLICES`] and the word behind it | engine | daemon | none: counts, for metrics |
 //!
 //! An engine that ends loses what it had not reported; the next process begins with the same properties.
 
@@ -31,6 +32,10 @@ pub const PREEMPT_REQUEST: u64 = 0xf00;
 pub const PREEMPT_REPORT: u64 = 0xf40;
 /// LastCompletedFenceId of that report (PRE-20).
 pub const PREEMPT_LAST_COMPLETED: u64 = PREEMPT_REPORT + 8;
+/// Slices of dispatches that were seen done, ever.
+pub const SLICES: u64 = 0xf80;
+/// Nanoseconds that they took, each from when it could begin.
+pub const SLICE_NANOSECONDS: u64 = SLICES + 8;
 
 /// One bit a context: its properties have changed.
 pub const RESCHEDULED: u64 = super::fences::END.next_multiple_of(64);
@@ -159,8 +164,8 @@ impl Urgency {
 
     /// Decodes any word; what cannot be is the highest that can.
     pub const fn from_word(word: u64) -> Self {
-        let (band, level) = ((word >> 8) & 0xff, word & 0xff);
-        Self { band: if band > 3 { 3 } else { band as u8 }, level: if level > 31 { 31 } else { level as u8 } }
+        let [level, band, ..] = word.to_le_bytes();
+        Self { band: if band > 3 { 3 } else { band }, level: if level > 31 { 31 } else { level } }
     }
 }
 

@@ -225,7 +225,7 @@ fn pre_69_an_urgency_that_is_over_gives_the_node_back_to_its_turn() {
     world.set(B, Phase::Want);
     world.urgencies.insert(B, REALTIME);
     assert_eq!(world.decide(0), [Operation::Give(B)]);
-    assert_eq!(world.decide(1_000), [], "realtime goes on");
+    assert_eq!(world.decide(900), [], "realtime goes on");
     world.urgencies.insert(B, Urgency { band: 1, level: 0 });
-    assert_eq!(world.decide(1_001), [Operation::Revoke(B)], "it has had its turn long ago");
+    assert_eq!(world.decide(901), [Operation::Revoke(B)], "it has had its turn long ago");
 }

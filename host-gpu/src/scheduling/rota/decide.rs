@@ -84,8 +84,11 @@ impl<O: Order> Rota<O> {
     }
 
     /// The tier whose turn it is.
-    fn next_tier(&self) -> Option<Tier> {
+    fn next_tier(&mut self) -> Option<Tier> {
         let top = self.line.top()?;
+        if let Some(tier) = self.patience.due(&self.line, top, self.now) {
+            return Some(tier);
+        }
         let due = top == Tier::FOCUS && self.share.is_due() && self.line.has(Tier::NORMAL);
         Some(if due { Tier::NORMAL } else { top })
     }
@@ -111,6 +114,9 @@ impl<O: Order> Rota<O> {
         for claim in self.claims(runner, tier).into_iter().flatten() {
             until = until.min(claim.from);
         }
+        let relief = self.patience.left(runner.member.tier).map(|left| self.now.saturating_add(left));
+        let next = self.line.top().map(|top| self.patience.next(&self.line, top));
+        until = relief.or(next).map_or(until, |change| until.min(change));
         if let Some(bucket) = &runner.member.bucket {
             until = until.min(self.now.saturating_add(bucket.lasts()));
         }
@@ -154,7 +160,7 @@ impl<O: Order> Rota<O> {
         let first = self.line.first(tier)?;
         let waits_since = self.line.since(tier).max(runner.since);
         let from = if tier < runner.member.tier {
-            // Normal, whose share is due: focus has had its own.
+            // Its share is due, or it got nothing for long: who runs has had its own.
             self.now
         } else if tier.band() == runner.member.tier.band() {
             waits_since.saturating_add(self.members.get(&first.entity)?.grace_lower)
@@ -169,6 +175,8 @@ impl<O: Order> Rota<O> {
     fn claim_of_equal(&self, runner: &Runner<'_>, first: First, since: u64, end: u64, grace: u64) -> Claim {
         let woke = self.members.get(&first.entity).map_or(0, |member| member.since);
         let end = if woke > since { end.min(woke.saturating_add(grace)) } else { end };
+        // Who got the engine for work of another tier has no quantum in this one.
+        let end = if runner.member.moved > runner.since { self.now } else { end };
         let passes = self.order.passes_in(runner.member, runner.key, first.key);
         let from = if passes == 0 { end } else { end.max(self.now.saturating_add(passes)) };
         Claim { first, from }

@@ -104,6 +104,8 @@ pub struct Member {
     pub standing: Standing,
     /// Since when it has been in line, if it is.
     pub since: u64,
+    /// When it came into its tier.
+    pub moved: u64,
     /// Its cap's bucket.
     pub bucket: Option<Bucket>,
 }
@@ -126,6 +128,7 @@ impl Member {
             spent: 0,
             standing: Standing::Asleep,
             since: now,
+            moved: now,
             bucket: Bucket::new(cap, now),
         }
     }

@@ -5,6 +5,7 @@
 //!     ├──── Line      tier ▶ groups, by the key of who is first in each ▶ priorities ▶ members by key
 //!     ├──── Bucket    one each member with a cap
 //!     ├──── NormalShare   whose turn it is while focus and normal both have work
+//!     ├──── Patience      a little for tiers that got nothing for long
 //!     └──── Order     the policy itself: which key a member gets, and when who runs is no more first
 //!
 //!   tier   0 idle, 1 normal, 2 focus, 3 … 34 realtime by level
@@ -19,6 +20,7 @@ mod decide;
 pub mod line;
 pub mod member;
 pub mod order;
+pub mod patience;
 pub mod share;
 mod state;
 

@@ -12,6 +12,7 @@ use super::member::Standing;
 use super::member::Tier;
 use super::member::nanoseconds;
 use super::order::Order;
+use super::patience::Patience;
 use super::share::NormalShare;
 use crate::scheduling::parameters::Band;
 use crate::scheduling::parameters::Parameters;
@@ -42,6 +43,7 @@ pub struct Rota<O> {
     pub(super) order: O,
     pub(super) line: Line,
     pub(super) share: NormalShare,
+    pub(super) patience: Patience,
     pub(super) settings: Settings,
     pub(super) stint: Option<Stint>,
     /// Whom the last decision gave the engine, until it has it: who stops meanwhile does not change that.
@@ -66,6 +68,7 @@ impl<O: Order> Default for Rota<O> {
             order: O::default(),
             line: Line::default(),
             share: NormalShare::none(),
+            patience: Patience::default(),
             settings: Settings::default(),
             stint: None,
             chosen: None,
@@ -132,6 +135,9 @@ impl<O: Order> Rota<O> {
                 let floor = self.order.floor(member.tier);
                 member.key = self.line.remove(place(member), entity, member.key, floor);
                 self.first_changed(member.tier);
+                if !self.line.has(member.tier) {
+                    self.patience.sleeps(member.tier);
+                }
                 if member.tier == Tier::NORMAL && !self.line.has(Tier::NORMAL) {
                     self.share.normal_sleeps();
                 }
@@ -267,6 +273,9 @@ impl<O: Order> Policy for Rota<O> {
         self.leave(entity, &mut old);
         let mut new = Member::new(&parameters, self.now);
         new.spent = old.spent;
+        if new.tier == old.tier {
+            new.moved = old.moved;
+        }
         if new.cap == old.cap {
             new.bucket = old.bucket;
         } else if let (Some(bucket), Some(older)) = (new.bucket, old.bucket) {
@@ -315,6 +324,7 @@ impl<O: Order> Policy for Rota<O> {
         }
         self.chosen = self.chosen.filter(|chosen| *chosen != entity);
         self.account_bands(member.tier.band(), time);
+        self.patience.ran(member.tier, time, self.now);
         if let Some(account) = self.accounts.get_mut(&member.group) {
             let used = &mut account.used[member.tier.band() as usize];
             *used = used.saturating_add(time);

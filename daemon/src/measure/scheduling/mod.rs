@@ -1,0 +1,115 @@
+//! What the scheduler makes of two guests: shares of a node, and how long urgent work waits.
+//!
+//! ```text
+//!   daemon of a round ─┬─ vGPU v0 ◀── busy guest ── groups that ran, counted by its kernel
+//!                      ├─ vGPU v1 ◀── busy guest, or an urgent one: clock, ring, TIMESTAMP as the first packet
+//!                      └─ control socket ── status: time held, as the supervisor charges it; slices and what they took
+//! ```
+
+use std::ffi::OsString;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub mod guest;
+pub mod latency;
+pub mod scene;
+pub mod shares;
+
+use guest::Load;
+use latency::InTheWay;
+use latency::LatencyFigures;
+use shares::Case;
+use shares::ShareFigures;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Rounds, each with new daemons; cases take turns.
+    pub rounds: usize,
+    /// Windows of a second in a round, of each pair of guests.
+    pub windows: usize,
+    /// Urgent submissions of each way in a round.
+    pub submissions: u64,
+}
+
+/// The daemons of one profile.
+#[derive(Debug)]
+pub struct Settings {
+    /// Its name.
+    pub profile: String,
+    /// Their arguments.
+    pub arguments: Vec<OsString>,
+}
+
+/// All figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SchedulingFigures {
+    /// Shares of the first of two guests, in the first profile.
+    pub shares: Vec<ShareFigures>,
+    /// Waits of urgent work, in each profile.
+    pub latencies: Vec<LatencyFigures>,
+}
+
+impl fmt::Display for SchedulingFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (guests, of) = ("percent of the first of two guests", "of");
+        writeln!(f, "{guests:<34} {of:<12}   due  median  furthest from its due  windows")?;
+        self.shares.iter().try_for_each(|figures| figures.fmt(f))?;
+        let (what, way) = ("in the way", "ring to packet");
+        writeln!(f, "\nprofile   {what:<14} {way:<13}   p50 us   p99 us   max us    bound  samples")?;
+        self.latencies.iter().try_for_each(|figures| figures.fmt(f))?;
+        writeln!(
+            f,
+            "\nbound: slices in flight at the length that they had, and 200 us. What slices cost: campanile bench slicing"
+        )
+    }
+}
+
+/// Equal guests, unequal weights, tiny buffers beside long ones.
+const CASES: [Case; 3] = {
+    let long = Load { each: Some(Duration::from_millis(100)), at_a_time: 2 };
+    let longer = Load { each: Some(Duration::from_millis(500)), at_a_time: 2 };
+    let tiny = Load { each: None, at_a_time: 16 };
+    [
+        Case { name: "weights 1 : 1", vgpus: ["", ""], loads: [long, long], due: 50.0 },
+        Case { name: "weights 3 : 1", vgpus: ["weight=300", "weight=100"], loads: [long, long], due: 75.0 },
+        Case {
+            name: "tiny buffers, dispatches of 500 ms",
+            vgpus: ["", ""],
+            loads: [tiny, longer],
+            due: 50.0,
+        },
+    ]
+};
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// Measures: shares with the first profile, waits with each.
+pub fn measure(profiles: &[Settings], effort: Effort) -> anyhow::Result<SchedulingFigures> {
+    let mut windows = CASES.map(|_| shares::Windows::default());
+    let ways = [InTheWay::Nobody, InTheWay::OtherVgpu, InTheWay::SameVgpu, InTheWay::Both];
+    let mut samples: Vec<[latency::Samples; 4]> = profiles.iter().map(|_| Default::default()).collect();
+    for _ in 0..effort.rounds {
+        if let Some(settings) = profiles.first() {
+            for (case, windows) in CASES.iter().zip(&mut windows) {
+                shares::measure(case, &settings.arguments, effort.windows, windows)?;
+            }
+        }
+        for (settings, samples) in profiles.iter().zip(&mut samples) {
+            for (way, samples) in ways.into_iter().zip(samples) {
+                latency::measure(&settings.arguments, way, effort.submissions, samples)?;
+            }
+        }
+    }
+    let shares = CASES.iter().zip(windows).map(|(case, windows)| shares::figures(case, windows)).collect();
+    let latencies = profiles.iter().zip(samples).flat_map(|(settings, samples)| {
+        let each = ways.into_iter().zip(samples);
+        each.map(|(way, samples)| latency::figures(&settings.profile, way, samples))
+    });
+    Ok(SchedulingFigures { shares, latencies: latencies.collect() })
+}
