@@ -275,7 +275,7 @@ fn tdr_78_tdr_79_after_an_adapter_reset_video_memory_is_empty_and_nothing_is_cop
     let both = [hidden(&guest, PAGE, there), hidden(&guest, PAGE, gone)];
     let mut submitter = Submitter::new(&guest, context);
     for va in [there, gone] {
-        submitter.submit(1, fill(va, PAGE, 0x5ec2_e7).bytes()).finish().unwrap();
+        submitter.submit(1, fill(va, PAGE, 0x005e_c2e7).bytes()).finish().unwrap();
     }
     of_two(&guest, memory::EVICT, EVICT_NOW, both);
     of_two(&guest, memory::MAKE_RESIDENT, 0, [both[0], both[0]]);
