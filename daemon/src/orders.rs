@@ -130,6 +130,11 @@ impl Orders {
         }
     }
 
+    /// Has the vGPU's thread look at what may have changed around it.
+    pub fn nudge(&self) {
+        self.event.signal();
+    }
+
     /// Whether a VM is connected.
     pub fn has_session(&self) -> bool {
         self.lock().sessions > 0

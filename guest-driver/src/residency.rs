@@ -1,6 +1,7 @@
 //! Memory that the CPU does not see, and where it lies: residency, priorities, budgets.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::control::memory;
@@ -10,6 +11,7 @@ use campanile_protocol::control::message::MAP_WRITABLE;
 use campanile_protocol::control::message::MapMemory;
 use campanile_protocol::control::message::UnmapMemory;
 use campanile_protocol::control::reply::Paging;
+use campanile_protocol::device_page::BUDGET;
 use campanile_protocol::packet::Binding;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
@@ -115,6 +117,13 @@ impl Device {
     /// There is no such priority.
     pub fn set_priority(&self, buffers: &[&LocalBuffer], priority: u32) -> Result<(), DriverError> {
         self.list("SET_PRIORITY", memory::SET_PRIORITY, priority, buffers).map(|_| ())
+    }
+
+    /// Bytes of video memory that this VM can have as things are, what it has included. Costs a load: the daemon stores it
+    /// when other VMs have taken or given back a good part of what all share.
+    pub fn budget(&self) -> u64 {
+        let word = self.shared.control.page().word(BUDGET);
+        word.map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// How the memory of this VM's vGPU stands.

@@ -12,7 +12,7 @@
 //! | progress fences | engine; daemon when a device is lost | guest, engines |
 //! | last-queued words | guest | daemon |
 //! | responses | daemon | guest |
-//! | device status, paging fence | daemon | guest |
+//! | device status, paging fence, budget | daemon | guest |
 
 use crate::capset::MAX_ENGINES;
 use crate::capset::MAX_NODES;
@@ -40,6 +40,9 @@ pub const DEVICE_STATUS: u64 = 64;
 pub const LOSS: u64 = 72;
 /// Number of the daemon's report on it, for the operator to find; zero where there is none. As [`LOSS`].
 pub const LOSS_REPORT: u64 = 80;
+/// Bytes of video memory that the VM can have as things are, what it has included: rises and falls with what other VMs
+/// take. A hint, kept up to date within a 64th of what VMs share; daemon.
+pub const BUDGET: u64 = 88;
 /// In [`LOSS`]: this device's own work was the cause.
 pub const LOSS_PRIMARY: u64 = 0;
 /// In [`LOSS`]: somebody else's work was the cause (TDR-64).

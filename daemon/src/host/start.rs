@@ -308,6 +308,8 @@ impl Host {
             let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
             let standing = Arc::new(Standing::default());
             let [compute_timeout, copy_timeout] = options.timeouts;
+            let nudged = Arc::clone(&orders);
+            pool.watch(Box::new(move || nudged.nudge()));
             let account = Arc::new(Account::new(vgpu.quota(), Arc::clone(&pool)));
             let config = Arc::new(Config {
                 name: vgpu.name.clone(),

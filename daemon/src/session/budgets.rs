@@ -11,6 +11,7 @@ use campanile_protocol::control::memory::MemoryInfo;
 use campanile_protocol::control::memory::RESIDENT_OR_FAIL;
 use campanile_protocol::control::reply::Paging;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page::BUDGET;
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::IntoBytes;
@@ -159,6 +160,17 @@ impl Session {
             }
         }
         Ok(Handled::done())
+    }
+
+    /// Tells every process how much the VM could have, where that has changed.
+    pub(super) fn publish_budget(&mut self) {
+        let budget = self.config.account.budget();
+        let could = budget.committed.saturating_add(budget.available);
+        if std::mem::replace(&mut self.residency.budget, could) != could {
+            for context in self.processes.keys() {
+                self.store_page_word(*context, BUDGET, could);
+            }
+        }
     }
 
     /// How the memory of this vGPU stands.

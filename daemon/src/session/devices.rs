@@ -124,6 +124,9 @@ impl Session {
                 word.store(0, Ordering::Release);
             }
         }
+        if let Some(word) = page.word(device_page::BUDGET) {
+            word.store(self.residency.budget, Ordering::Release);
+        }
         if let Some(word) = page.word(device_page::DEVICE_STATUS) {
             word.store(device.status, Ordering::Release);
         }

@@ -97,6 +97,8 @@ pub struct Residency {
     favoured: Option<Demand>,
     was_favoured: Option<Name>,
     evicting: usize,
+    /// The budget as guests were last told.
+    pub budget: u64,
     is_due: bool,
     /// When to look again, where only time is waited for.
     pub retry_at: Option<Instant>,
@@ -285,6 +287,7 @@ impl Session {
     /// Brings back what there is room for, and makes room for the rest.
     pub(super) fn serve_residency(&mut self) {
         self.run_all_paging();
+        self.publish_budget();
         let now = Instant::now();
         if self.residency.retry_at.is_some_and(|at| at <= now) {
             self.residency.retry_at = None;

@@ -8,10 +8,14 @@
 //! What is counted is what guests have allocated, wherever it lies. All sums are checked. Shared by the threads of all
 //! vGPUs: an allocation takes two short locks, always the account's before the pool's.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+
+/// Steps in which watchers are told of what is left.
+const STEPS: u64 = 64;
 
 /// What one vGPU may have, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,9 +60,20 @@ pub struct TooManyMinima {
 }
 
 /// The part of the host's memory that no vGPU is guaranteed.
-#[derive(Debug)]
 pub struct Pool {
     left: Option<Mutex<u64>>,
+    /// Bytes of a step: watchers are told when what is left comes to another.
+    step: u64,
+    watchers: Mutex<Vec<Watcher>>,
+}
+
+/// Somebody who is told when there is more or less left. Called by any thread; does not block.
+pub type Watcher = Box<dyn Fn() + Send + Sync>;
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("left", &self.left).finish_non_exhaustive()
+    }
 }
 
 impl Pool {
@@ -70,10 +85,25 @@ impl Pool {
         total: Option<u64>,
         minima: impl IntoIterator<Item = u64>,
     ) -> Result<Arc<Self>, TooManyMinima> {
-        let Some(total) = total else { return Ok(Arc::new(Self { left: None })) };
+        let Some(total) = total else {
+            return Ok(Arc::new(Self { left: None, step: 1, watchers: Mutex::default() }));
+        };
         let minima = minima.into_iter().fold(0, u64::saturating_add);
         let left = total.checked_sub(minima).ok_or(TooManyMinima { minima, total })?;
-        Ok(Arc::new(Self { left: Some(Mutex::new(left)) }))
+        let step = (left / STEPS).max(1);
+        Ok(Arc::new(Self { left: Some(Mutex::new(left)), step, watchers: Mutex::default() }))
+    }
+
+    /// Has somebody told of changes, from now on.
+    pub fn watch(&self, watcher: Watcher) {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
+    }
+
+    /// What was left has changed.
+    fn changed(&self, before: u64, after: u64) {
+        if before / self.step != after / self.step {
+            self.watchers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|watcher| watcher());
+        }
     }
 
     fn left(&self) -> Option<MutexGuard<'_, u64>> {
@@ -128,12 +158,17 @@ impl Account {
         let left = self.quota.max.saturating_sub(*committed);
         let after = after.ok_or(QuotaError::Vgpu { wanted: bytes, left, max: self.quota.max })?;
         let shared = self.beyond(after) - self.beyond(*committed);
+        let mut changed = None;
         if let Some(mut left) = self.pool.left() {
             let covered = bytes - shared;
             let host = QuotaError::Host { wanted: bytes, left: covered.saturating_add(*left) };
-            *left = left.checked_sub(shared).ok_or(host)?;
+            let rest = left.checked_sub(shared).ok_or(host)?;
+            changed = Some((*left, rest));
+            *left = rest;
         }
         *committed = after;
+        drop(committed);
+        changed.into_iter().for_each(|(before, after)| self.pool.changed(before, after));
         Ok(())
     }
 
@@ -142,10 +177,15 @@ impl Account {
         let mut committed = self.committed();
         let after = committed.saturating_sub(bytes);
         let shared = self.beyond(*committed) - self.beyond(after);
+        let mut changed = None;
         if let Some(mut left) = self.pool.left() {
-            *left = left.saturating_add(shared);
+            let rest = left.saturating_add(shared);
+            changed = Some((*left, rest));
+            *left = rest;
         }
         *committed = after;
+        drop(committed);
+        changed.into_iter().for_each(|(before, after)| self.pool.changed(before, after));
     }
 
     /// How things stand.

@@ -18,6 +18,7 @@ use crate::raw_queue::copy;
 use crate::raw_queue::fill;
 use crate::support::Daemon;
 use crate::support::NEVER;
+use crate::support::until;
 
 const MIB: u64 = 1 << 20;
 /// 16 MiB that the CPU sees, 16 that it does not, and up to 96 in all.
@@ -312,13 +313,16 @@ fn quotas_hold_for_a_vgpu_and_for_the_host() {
     let page = info(&a).committed;
     assert_eq!((info(&a).guaranteed, info(&a).limit), (16 * MIB, 64 * MIB));
     assert_eq!(info(&a).available, 64 * MIB - page);
+    assert_eq!(b.budget(), 32 * MIB);
     let most: Vec<LocalBuffer> = (0..15).map(|_| a.create_local_buffer(4 * MIB).unwrap()).collect();
     assert!(is_out_of_memory(a.create_local_buffer(4 * MIB)), "its own limit");
     // What it has beyond its minimum is not there for the other, but that one's minimum is.
+    until("the other guest to be told", || b.budget() < 32 * MIB);
     assert!(info(&b).available < 32 * MIB - page);
     let guaranteed = b.create_local_buffer(7 * MIB).unwrap();
     assert!(is_out_of_memory(b.create_local_buffer(20 * MIB)), "the host's limit");
     drop(most);
+    until("the other guest to be told", || b.budget() == 32 * MIB);
     let rest = b.create_local_buffer(20 * MIB).unwrap();
     drop((guaranteed, rest));
     assert_eq!(info(&b).available, 32 * MIB - page);
