@@ -55,7 +55,6 @@ struct Members {
     engines: BTreeMap<EngineId, Member>,
     gone: Vec<EngineId>,
     new: Vec<EngineId>,
-    changed: Vec<EngineId>,
     expected: Vec<Expected>,
     stop: bool,
 }
@@ -118,17 +117,6 @@ impl Supervisor {
         id
     }
 
-    /// The operator gives an engine another share.
-    pub fn change_share(&self, engine: EngineId, share: Share) {
-        let mut members = self.shared.lock();
-        if let Some(member) = members.engines.get_mut(&engine) {
-            member.share = share;
-            members.changed.push(engine);
-        }
-        drop(members);
-        self.shared.event.signal();
-    }
-
     /// An engine was asked to suspend the context of an entry, and has the timeout to report it (UMS-112).
     pub fn expect_suspend(&self, engine: EngineId, context: u32, fence: u64) {
         self.shared.lock().expected.push(Expected { engine, context, fence });
@@ -177,11 +165,6 @@ fn run(shared: &Shared, mut turns: Turns) {
         for engine in std::mem::take(&mut members.new) {
             if let Some(member) = members.engines.get(&engine) {
                 turns.add(engine, member.at, member.timeout, member.share, begun.elapsed());
-            }
-        }
-        for engine in std::mem::take(&mut members.changed) {
-            if let Some(member) = members.engines.get(&engine) {
-                turns.change(engine, member.share, begun.elapsed());
             }
         }
         for engine in std::mem::take(&mut members.gone) {

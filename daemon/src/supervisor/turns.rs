@@ -142,15 +142,6 @@ impl Turns {
         self.engines.insert(engine, member);
     }
 
-    /// The operator gives an engine another share.
-    pub fn change(&mut self, engine: EngineId, share: Share, now: Duration) {
-        let Some(member) = self.engines.get_mut(&engine) else { return };
-        member.share = share;
-        if let Some(turns) = self.nodes.get_mut(&member.node) {
-            turns.policy.change(EntityId(engine.0), member.parameters(engine), now);
-        }
-    }
-
     /// Asks an engine to yield though nobody waits for its node: whether it still can is the question (TDR-12). False
     /// when it does not hold the node, or has been asked.
     pub fn ask(&mut self, engine: EngineId, now: Duration) -> bool {

@@ -1,6 +1,5 @@
 //! Scheduling, from the daemon: properties of contexts and bands, preemption, who had the engine.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use campanile_protocol::engine::scheduling;
@@ -145,5 +144,4 @@ fn write(shared: &Mapping, place: u64, bytes: &[u8]) {
     if let Some(slice) = shared.slice(place, bytes.len() as u64) {
         slice.copy_from(bytes);
     }
-    std::sync::atomic::fence(Ordering::Release);
 }
