@@ -26,7 +26,7 @@ impl EngineProcess {
         while !is_there() && begun.elapsed() < limit {
             std::hint::spin_loop();
         }
-        // PAIRS WITH engine/execution.rs `step`: the engine signals, or the completion is seen here.
+        // PAIRS WITH engine/steps.rs `tell_of_results`: the engine signals, or the completion is seen here.
         let sleeps = self
             .shared
             .word(block::LISTENER)

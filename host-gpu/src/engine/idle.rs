@@ -39,7 +39,7 @@ pub struct Quiet {
 }
 
 /// How far an engine is on its way to sleep.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Idle {
     spin: Duration,
     phase: Phase,

@@ -33,6 +33,8 @@ pub mod sandbox;
 pub mod saved;
 pub mod signals;
 pub mod start;
+mod steps;
 pub mod suspension;
 pub mod user_queue;
+mod waiting;
 pub mod watch;
