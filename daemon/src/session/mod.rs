@@ -60,3 +60,4 @@ pub mod suspends;
 pub mod table;
 pub mod timeline;
 pub mod timer;
+pub mod wants;

@@ -13,24 +13,21 @@
 //! all that it needs, so that two queues cannot take it from each other for ever. A queue that
 //! needs more at one place than there is puts its device in error: no waiting helps it.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::residency::Wanted;
 use log::Level;
 
 use super::barrier::Barrier;
 use super::counters::count;
-use super::objects::GpuMapping;
 use super::pending::Action;
-use super::reply::Origin;
 use super::state::Session;
-use super::timeline::Token;
+use super::wants::Demand;
+use super::wants::Served;
+use super::wants::Want;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Backing;
 use crate::vidmm::allocations::Spot;
@@ -42,150 +39,6 @@ use crate::vidmm::vram::Place;
 const MIN_STAY: Duration = Duration::from_millis(20);
 /// Queues that an engine can name.
 const MAX_NAMES: u64 = 2 * campanile_protocol::engine::block::MAX_QUEUES as u64;
-
-/// Which queue wants something: page index of its root table, and its number.
-type Name = (u64, u64);
-
-/// A queue that came to something that is not there.
-#[derive(Debug, Clone, Copy)]
-struct Demand {
-    name: Name,
-    token: u64,
-}
-
-/// Something that is to be brought back.
-#[derive(Debug)]
-struct Want {
-    allocation: AllocationId,
-    demand: Option<Demand>,
-}
-
-/// A MAKE_RESIDENT message that waits.
-#[derive(Debug)]
-pub struct Waiter {
-    /// Where its answer goes.
-    pub origin: Origin,
-    /// The address space of its device.
-    pub root: Root,
-    /// What is to be there.
-    pub allocations: Vec<AllocationId>,
-}
-
-/// What was brought back for a queue at one place of one buffer.
-#[derive(Debug, Default)]
-struct Served {
-    token: u64,
-    allocations: Vec<AllocationId>,
-}
-
-/// Residency of one session.
-#[derive(Debug, Default)]
-pub struct Residency {
-    /// Counts decisions: what an engine uses, it uses in an epoch.
-    pub epoch: u64,
-    /// Where each allocation is in page tables.
-    pub shown: BTreeMap<AllocationId, Vec<(Root, u64, GpuMapping)>>,
-    /// Processes with paging operations that wait.
-    pub paging: BTreeSet<u32>,
-    /// MAP_BLOB commands for what is just being evicted.
-    pub deferred: Vec<(u32, u64, Token)>,
-    wants: Vec<Want>,
-    waiters: Vec<Waiter>,
-    served: BTreeMap<Name, Served>,
-    recent: Vec<(AllocationId, Demand, Instant)>,
-    /// The queue that gets all that it needs before others take anything of it; and whose turn it was before.
-    favoured: Option<Demand>,
-    was_favoured: Option<Name>,
-    evicting: usize,
-    /// The budget as guests were last told.
-    pub budget: u64,
-    is_due: bool,
-    /// When to look again, where only time is waited for.
-    pub retry_at: Option<Instant>,
-}
-
-impl Residency {
-    /// Something may be possible now that was not.
-    pub fn look_again(&mut self) {
-        self.is_due = true;
-    }
-
-    /// A mapping is in no page table any more.
-    pub fn forget_mapping(&mut self, allocation: AllocationId, root: Root, va: u64) {
-        if let Some(shown) = self.shown.get_mut(&allocation) {
-            shown.retain(|(of, at, _)| *of != root || *at != va);
-            if shown.is_empty() {
-                self.shown.remove(&allocation);
-            }
-        }
-    }
-
-    /// Nothing of an address space is wanted any more.
-    pub fn forget_space(&mut self, root: Root) {
-        self.served.retain(|(of, _), _| *of != root.0);
-    }
-
-    /// Takes the MAKE_RESIDENT messages of a device that wait.
-    pub fn take_waiters(&mut self, context: u32) -> Vec<Waiter> {
-        self.waiters.extract_if(.., |waiter| waiter.origin.context == context).collect()
-    }
-
-    /// A MAKE_RESIDENT message begins to wait.
-    pub fn add_waiter(&mut self, waiter: Waiter) {
-        for allocation in &waiter.allocations {
-            self.want(*allocation, None);
-        }
-        self.waiters.push(waiter);
-        self.is_due = true;
-    }
-
-    /// MAKE_RESIDENT messages of a device that wait.
-    pub fn waiter_count(&self, context: u32) -> usize {
-        self.waiters.iter().filter(|waiter| waiter.origin.context == context).count()
-    }
-
-    fn want(&mut self, allocation: AllocationId, demand: Option<Demand>) {
-        match self.wants.iter_mut().find(|want| want.allocation == allocation) {
-            Some(want) => want.demand = want.demand.or(demand),
-            None => self.wants.push(Want { allocation, demand }),
-        }
-        self.is_due = true;
-    }
-
-    /// Whether a queue still needs time with what was brought back for it.
-    fn is_settling(&self, id: AllocationId, by: Option<Demand>) -> bool {
-        self.recent.iter().any(|(recent, demand, _)| {
-            let has_got_on = by.is_some_and(|by| by.name == demand.name && by.token != demand.token);
-            *recent == id && !has_got_on
-        })
-    }
-
-    /// Sees to it that one queue is favoured where some want something; to be called with what is recent up to date.
-    fn favour(&mut self) {
-        if let Some(favoured) = self.favoured {
-            let is_it = |demand: &Demand| demand.name == favoured.name && demand.token == favoured.token;
-            let wants = self.wants.iter().filter_map(|want| want.demand.as_ref()).any(is_it);
-            if wants || self.recent.iter().any(|(_, demand, _)| is_it(demand)) {
-                return;
-            }
-            self.was_favoured = Some(favoured.name);
-        }
-        let demands = || self.wants.iter().filter_map(|want| want.demand);
-        let other = demands().find(|demand| Some(demand.name) != self.was_favoured);
-        self.favoured = other.or_else(|| demands().next());
-    }
-
-    fn is_favoured(&self, by: Option<Demand>) -> bool {
-        self.favoured.is_none_or(|favoured| by.is_some_and(|by| by.name == favoured.name))
-    }
-
-    /// Whether it was brought back for this very place.
-    fn serves(&self, id: AllocationId, by: Option<Demand>) -> bool {
-        let Some(demand) = by else { return false };
-        let served = self.served.get(&demand.name).filter(|served| served.token == demand.token);
-        served.is_some_and(|served| served.allocations.contains(&id))
-    }
-}
 
 impl Session {
     /// Where each mapping of an allocation leads changes to where the allocation is now.
