@@ -116,17 +116,6 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let transport = self.shared.control.transport();
-        if !transport.is_connected() {
-            return;
-        }
-        if let Err(error) = self.shared.unmap(self.va, self.size) {
-            log::debug!("unmapping a buffer at {:#x}: {error}", self.va);
-        }
-        if let Some(blob) = self.blob.take()
-            && let Err(error) = transport.destroy_blob(blob)
-        {
-            log::debug!("freeing a buffer: {error}");
-        }
+        self.shared.free_buffer(self.va, self.size, self.blob.take());
     }
 }

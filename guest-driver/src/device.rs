@@ -264,6 +264,22 @@ impl Shared {
         Ok(())
     }
 
+    /// Gives a buffer back; what fails then is gone with the device anyway.
+    pub(crate) fn free_buffer(&self, va: u64, size: u64, blob: Option<Blob>) {
+        let transport = self.control.transport();
+        if !transport.is_connected() {
+            return;
+        }
+        if let Err(error) = self.unmap(va, size) {
+            log::debug!("unmapping a buffer at {va:#x}: {error}");
+        }
+        if let Some(blob) = blob
+            && let Err(error) = transport.destroy_blob(blob)
+        {
+            log::debug!("freeing a buffer: {error}");
+        }
+    }
+
     /// Gives back the ranges that are unmapped by now.
     fn reclaim(&self) {
         let word = self.control.page().word(device_page::PAGING_FENCE);
