@@ -75,12 +75,31 @@ vm_expect() {
 vm_ready() { vm_expect "$1" 60 'ready *' >/dev/null; }
 
 tag=0
+# Sends a command to the guest, with its length: a serial port that nobody reads in time loses what it is sent, and the
+# guest runs nothing of a line that is not whole. Sent again until the guest says that it has it.
+#   vm_send NAME TAG COMMAND
+vm_send() {
+    local name=$1 tag=$2 command=$3 attempt line
+    for attempt in 1 2 3 4 5; do
+        # From the second one on after a line's end, should that have been lost too.
+        if [ "$attempt" -gt 1 ]; then echo >&"${commands_in[$name]}"; fi
+        printf '%s %s %s\n' "$tag" "${#command}" "$command" >&"${commands_in[$name]}"
+        vm_expect "$name" 10 "@($tag has|garbled)*" >"$scratch/$name/sent" || { vm_runs "$name" || return 1; continue; }
+        if [[ $line == "$tag has" ]]; then return 0; fi
+    done
+    echo "the guest never got the whole of: $command"
+    return 1
+}
+
 # Runs a command in the guest; its output is in `output`, its status this function's.
 #   guest NAME SECONDS COMMAND
 guest() {
     local name=$1 seconds=$2 command=$3 line status
     tag=$((tag + 1))
-    printf '%s %s\n' "t$tag" "$command" >&"${commands_in[$name]}"
+    vm_send "$name" "t$tag" "$command" >"$scratch/$name/output" || {
+        output=$(cat "$scratch/$name/output" "$scratch/$name/sent")
+        return 124
+    }
     # Not in a subshell: `line` has the status.
     vm_expect "$name" "$seconds" "t$tag done *" >"$scratch/$name/output" || {
         output=$(cat "$scratch/$name/output")
