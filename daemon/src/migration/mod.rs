@@ -18,4 +18,5 @@ pub mod channel;
 pub mod error;
 pub mod id;
 pub mod memory;
+pub mod ownership;
 pub mod pages;
