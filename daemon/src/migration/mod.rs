@@ -21,3 +21,5 @@ pub mod id;
 pub mod memory;
 pub mod ownership;
 pub mod pages;
+pub mod settings;
+pub mod target;

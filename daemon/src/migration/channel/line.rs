@@ -211,8 +211,11 @@ impl Line {
         error
     }
 
-    /// Ends it at once, whoever waits.
-    pub fn shutdown(&self) {
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // There may be other handles of the same socket.
         self.stream.shutdown();
     }
 }
