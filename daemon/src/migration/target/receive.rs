@@ -20,6 +20,9 @@ use crate::migration::error::MigrationError;
 use crate::migration::ownership::claimant::Claimant;
 use crate::migration::settings::Patience;
 
+/// How long a source has to hear why its migration has failed.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// Serves a line from its first message to its end. `handle` is another handle of its socket.
 ///
 /// # Errors
@@ -82,7 +85,9 @@ fn finish(bundle: &Arc<Bundle>, line: &mut Line, outcome: &Result<(), MigrationE
     if let Err(error) = outcome {
         bundle.drop_for(error);
         if !matches!(error, MigrationError::Closed | MigrationError::Stalled) {
-            let _gone = line.send(&Message::give_up(error));
+            if line.send(&Message::give_up(error)).is_ok() {
+                line.linger(LINGER);
+            }
         }
         bundle.close();
     }
