@@ -197,10 +197,16 @@ impl Line {
             || matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(ready) if ready > 0)
     }
 
+    /// Ends it: nothing is sent or received any more.
+    pub fn close(&self) {
+        self.stream.shutdown();
+    }
+
     /// Reads and forgets what still comes, until the peer closes or the time is over: a line that is closed with something
     /// unread in it may take what was said last with it.
     pub fn linger(&mut self, limit: Duration) {
         let end = Instant::now() + limit;
+        let _as_before = self.stream.set_timeout(limit.max(Duration::from_millis(1)));
         self.body.resize(self.body.len().max(64 << 10), 0);
         while Instant::now() < end && matches!(self.stream.read(&mut self.body), Ok(count) if count > 0) {}
     }

@@ -121,7 +121,9 @@ impl Hold {
                 line.send(word)?;
             }
             if is_over {
-                line.linger(patience.answer);
+                if !words.is_empty() {
+                    line.linger(patience.answer);
+                }
                 return Ok(());
             }
             if line.wait(&self.bell, Duration::from_secs(60)) == Woken::Peer {

@@ -87,6 +87,7 @@ impl Book {
 
     pub(super) fn describe(&self) -> Value {
         let mut all = self.all();
+        all.retain(|bundle| !bundle.is_over());
         all.sort_by_key(|bundle| bundle.begun);
         let each = all.iter().map(|bundle| {
             let (state, bytes) = bundle.state();

@@ -145,6 +145,11 @@ fn hold(bundle: &Bundle, line: &mut Line, patience: &Patience) -> Result<(), Mig
                     if let Some(word) = answer(bundle, &message)? {
                         line.send(&word)?;
                     }
+                    if message == Message::Granted && !bundle.is_over() {
+                        // Unasked: the source has no more to say, and may end.
+                        line.close();
+                        is_up = false;
+                    }
                 }
                 Err(MigrationError::Refused(reason)) => {
                     let _none = bundle.step(&reason, Claimant::declined);
@@ -184,7 +189,7 @@ fn answer(bundle: &Bundle, message: &Message) -> Result<Option<Message>, Migrati
     }
 }
 
-/// It runs, or is dropped: the source may still ask what became of it.
+/// It runs, or is dropped: the source may still ask what became of it, once.
 fn last_words(bundle: &Bundle, line: &mut Line, patience: &Patience) -> Result<(), MigrationError> {
     let until = Instant::now() + patience.message;
     loop {
@@ -192,14 +197,14 @@ fn last_words(bundle: &Bundle, line: &mut Line, patience: &Patience) -> Result<(
         match line.wait(&bundle.bell, left) {
             Woken::Bell => {}
             Woken::Time => return Ok(()),
-            Woken::Peer => match line.hear() {
-                Ok(message) => {
-                    if let Some(word) = answer(bundle, &message)? {
-                        line.send(&word)?;
-                    }
+            Woken::Peer => {
+                let Ok(message) = line.hear() else { return Ok(()) };
+                if let Some(word) = answer(bundle, &message)? {
+                    line.send(&word)?;
+                    line.linger(LINGER);
                 }
-                Err(_) => return Ok(()),
-            },
+                return Ok(());
+            }
         }
     }
 }
