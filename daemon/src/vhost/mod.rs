@@ -51,6 +51,7 @@ pub mod counters;
 pub mod device;
 pub mod listener;
 pub mod malformed;
+pub mod mark;
 pub mod memory;
 pub mod socket;
 pub mod ticket;

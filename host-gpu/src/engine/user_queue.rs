@@ -209,7 +209,7 @@ impl UserQueue {
             let bytes = u64::from(self.entry.ring_entries) * ring::RING_ENTRY_BYTES;
             self.resolved = Some(Resolved {
                 ring: space.place(self.entry.ring_va, bytes, Intent::Read)?,
-                control: space.place(self.entry.control_va, ring::CONTROL_BYTES, Intent::Write)?,
+                control: space.place_to_keep(self.entry.control_va, ring::CONTROL_BYTES)?,
             });
         }
         self.resolved.as_ref().ok_or(Stop::Moving)
