@@ -37,7 +37,8 @@ use crate::memory::vram;
 /// An engine process.
 #[derive(Debug)]
 pub struct EngineProcess {
-    pub(super) child: Child,
+    /// None where none was started yet.
+    pub(super) child: Option<Child>,
     pub(super) channel: Channel,
     pub(super) block: File,
     pub(super) shared: Arc<Mapping>,
@@ -78,6 +79,17 @@ pub struct GrantHandle {
 impl EngineProcess {
     /// Starts a process; it answers `Started` or `Refused` later.
     pub fn spawn(program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<Self> {
+        let mut engine = Self::unstarted(start.node)?;
+        let (child, channel) = launch(program, start, memory, &engine.block, &engine.event, &engine.wake)?;
+        (engine.child, engine.channel, engine.lost) = (Some(child), channel, false);
+        Ok(engine)
+    }
+
+    /// The shared block alone, as if its process had ended: tables can be filled before [`Self::revive`] starts one.
+    ///
+    /// # Errors
+    /// Memory or descriptors could not be had.
+    pub fn unstarted(node: NodeKind) -> io::Result<Self> {
         let block = vram::create_memfd("campanile-engine-block", block::BLOCK_BYTES)?;
         let shared = Mapping::new(block.try_clone()?, 0, block::BLOCK_BYTES, Access::ReadWrite)
             .map_err(io::Error::other)?;
@@ -91,9 +103,10 @@ impl EngineProcess {
         }
         let event = Event::new()?;
         let wake = Event::new()?;
-        let (child, channel) = launch(program, start, memory, &block, &event, &wake)?;
+        // Nobody is at its other end.
+        let (channel, _) = Channel::pair()?;
         Ok(Self {
-            child,
+            child: None,
             channel,
             block,
             shared: Arc::new(shared),
@@ -111,12 +124,12 @@ impl EngineProcess {
             queues: Indices::new(block::MAX_QUEUES),
             contexts: Contexts::default(),
             preemptions: Preemptions::default(),
-            lost: false,
+            lost: true,
             fence_ids: VecDeque::new(),
             last_submitted: 0,
             last_completed: 0,
             snapshot: None,
-            node: start.node,
+            node,
             spare: None,
         })
     }
@@ -136,9 +149,9 @@ impl EngineProcess {
         GrantHandle { shared: Arc::clone(&self.shared), wake: Arc::clone(&self.wake) }
     }
 
-    /// Operating-system id, for the log.
+    /// Operating-system id, for the log; 0 where none was started yet.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.as_ref().map_or(0, Child::id)
     }
 
     /// Whether the process is gone.

@@ -58,10 +58,11 @@ impl EngineProcess {
         self.report_suspends();
         self.report_preemption();
         self.store(block::LAUNCHED, 0);
-        (self.child, self.channel) = match self.take_spare() {
+        let (child, channel) = match self.take_spare() {
             Some(spare) => spare,
             None => launch(program, start, memory, &self.block, &self.event, &self.wake)?,
         };
+        (self.child, self.channel) = (Some(child), channel);
         self.lost = false;
         self.snapshot = None;
         Ok(())
