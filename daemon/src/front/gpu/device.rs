@@ -71,6 +71,11 @@ impl GpuDevice {
         Ok(Self { session, config, counters, waiting: HashMap::new(), next_token: 0 })
     }
 
+    /// What stands behind it.
+    pub fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
     /// The vGPU's name.
     pub(super) fn name(&self) -> &str {
         &self.config.name
