@@ -31,6 +31,7 @@ mod interrupt;
 mod memory_table;
 pub mod options;
 mod page_space;
+pub mod pause;
 pub mod raw;
 mod request;
 mod run_state;
