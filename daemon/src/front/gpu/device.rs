@@ -1,6 +1,5 @@
 //! The virtio-gpu device of one connection.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,6 +13,9 @@ use campanile_protocol::virtio_gpu::response::MapInfo;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
+use super::waiting::Due;
+use super::waiting::Response;
+use super::waiting::WaitingList;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
 use crate::session::counters::count;
@@ -37,28 +39,12 @@ pub(super) enum Reply {
     When(Token, Response),
 }
 
-/// What to say when a token is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Response {
-    /// OK_NODATA.
-    Plain,
-    /// OK_MAP_INFO.
-    MapInfo,
-}
-
-struct Waiting {
-    ticket: Ticket,
-    header: Header,
-    response: Response,
-}
-
 /// A virtio-gpu device over a session.
 pub struct GpuDevice {
     pub(super) session: Session,
     config: Arc<Config>,
     counters: Arc<Counters>,
-    waiting: HashMap<Token, Waiting>,
-    next_token: u64,
+    waiting: WaitingList,
 }
 
 impl GpuDevice {
@@ -68,7 +54,7 @@ impl GpuDevice {
         if !config.window {
             session.set_window(false);
         }
-        Ok(Self { session, config, counters, waiting: HashMap::new(), next_token: 0 })
+        Ok(Self { session, config, counters, waiting: WaitingList::default() })
     }
 
     /// The vGPU's name.
@@ -77,30 +63,28 @@ impl GpuDevice {
     }
 
     pub(super) fn new_token(&mut self) -> Token {
-        self.next_token += 1;
-        Token(self.next_token)
+        self.waiting.new_token()
     }
 
     fn answer_due(&mut self, answers: &mut Answers) {
         for (token, outcome) in self.session.take_due() {
-            let Some(waiting) = self.waiting.remove(&token) else { continue };
-            match outcome {
-                Ok(()) if waiting.response == Response::MapInfo => {
-                    let header = reply_header(&waiting.header, response::OK_MAP_INFO);
-                    let map_info = virtio_gpu::blob::MAP_CACHE_CACHED;
-                    answers.answer(waiting.ticket, MapInfo { header, map_info, padding: 0 }.as_bytes());
-                }
-                Ok(()) => {
-                    answers.answer(
-                        waiting.ticket,
-                        reply_header(&waiting.header, response::OK_NODATA).as_bytes(),
-                    );
-                }
-                Err(refusal) => {
-                    count(&self.counters.refused_commands);
-                    answers
-                        .answer(waiting.ticket, reply_header(&waiting.header, code_of(refusal)).as_bytes());
-                }
+            if let Some(due) = self.waiting.due(token, outcome) {
+                self.answer_now(due, answers);
+            }
+        }
+    }
+
+    fn answer_now(&self, Due { ticket, header, response, outcome }: Due, answers: &mut Answers) {
+        match outcome {
+            Ok(()) if response == Response::MapInfo => {
+                let header = reply_header(&header, response::OK_MAP_INFO);
+                let map_info = virtio_gpu::blob::MAP_CACHE_CACHED;
+                answers.answer(ticket, MapInfo { header, map_info, padding: 0 }.as_bytes());
+            }
+            Ok(()) => answers.answer(ticket, reply_header(&header, response::OK_NODATA).as_bytes()),
+            Err(refusal) => {
+                count(&self.counters.refused_commands);
+                answers.answer(ticket, reply_header(&header, code_of(refusal)).as_bytes());
             }
         }
     }
@@ -168,7 +152,7 @@ impl Device for GpuDevice {
         match reply {
             Ok(Reply::Now(bytes)) => answers.answer(ticket, &bytes),
             Ok(Reply::When(token, response)) => {
-                self.waiting.insert(token, Waiting { ticket, header, response });
+                self.waiting.insert(token, ticket, header, response);
             }
             Err(refusal) => {
                 count(&self.counters.refused_commands);
