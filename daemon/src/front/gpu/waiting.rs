@@ -34,7 +34,7 @@ pub(super) enum Response {
 
 /// Why what was saved is not taken.
 #[derive(Debug, Error)]
-pub enum WaitingError {
+pub(super) enum WaitingError {
     /// Not what was written.
     #[error("the commands that wait cannot be read")]
     Form(#[from] serde_json::Error),
@@ -99,6 +99,46 @@ struct Saved {
     /// Bytes of its header.
     header: Vec<u8>,
     response: Response,
+    /// It was due before its command was found.
+    #[serde(default)]
+    outcome: Option<Outcome>,
+}
+
+/// What came of a command, as it is saved.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+enum Outcome {
+    Done,
+    OutOfMemory,
+    Resource,
+    Context,
+    Parameter,
+    Unspecified,
+}
+
+impl From<Result<(), Refusal>> for Outcome {
+    fn from(outcome: Result<(), Refusal>) -> Self {
+        match outcome {
+            Ok(()) => Self::Done,
+            Err(Refusal::OutOfMemory) => Self::OutOfMemory,
+            Err(Refusal::Resource) => Self::Resource,
+            Err(Refusal::Context) => Self::Context,
+            Err(Refusal::Parameter) => Self::Parameter,
+            Err(Refusal::Unspecified) => Self::Unspecified,
+        }
+    }
+}
+
+impl From<Outcome> for Result<(), Refusal> {
+    fn from(outcome: Outcome) -> Self {
+        Err(match outcome {
+            Outcome::Done => return Ok(()),
+            Outcome::OutOfMemory => Refusal::OutOfMemory,
+            Outcome::Resource => Refusal::Resource,
+            Outcome::Context => Refusal::Context,
+            Outcome::Parameter => Refusal::Parameter,
+            Outcome::Unspecified => Refusal::Unspecified,
+        })
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -164,32 +204,23 @@ impl WaitingList {
         self.waiting.remove(&token).map(|waiting| waiting.header)
     }
 
-    /// For the device's state; what was due and could not be said has been told to the session as done, so that it is
-    /// due again on the target: see [`Self::overdue`].
+    /// For the device's state.
     pub(super) fn save(&self) -> Result<Vec<u8>, WaitingError> {
         let mut waiting: Vec<Saved> = self
             .waiting
             .iter()
             .map(|(token, waiting)| {
-                let (queue, head) = match &waiting.place {
-                    Place::Ticket(ticket) => (ticket.queue(), ticket.head()),
-                    Place::Named(queue, head, _) => (*queue, *head),
+                let (queue, head, outcome) = match &waiting.place {
+                    Place::Ticket(ticket) => (ticket.queue(), ticket.head(), None),
+                    Place::Named(queue, head, outcome) => (*queue, *head, *outcome),
                 };
                 let header = waiting.header.as_bytes().to_vec();
-                Saved { token: token.0, queue, head, header, response: waiting.response }
+                let outcome = outcome.map(Outcome::from);
+                Saved { token: token.0, queue, head, header, response: waiting.response, outcome }
             })
             .collect();
         waiting.sort_by_key(|saved| saved.token);
         Ok(serde_json::to_vec(&SavedList { last_token: self.last_token, waiting })?)
-    }
-
-    /// Tokens that were due before their commands were found: a state that is saved again has them due.
-    pub(super) fn overdue(&self) -> Vec<(Token, Result<(), Refusal>)> {
-        let due = self.waiting.iter().filter_map(|(token, waiting)| match waiting.place {
-            Place::Named(_, _, Some(outcome)) => Some((*token, outcome)),
-            _ => None,
-        });
-        due.collect()
     }
 
     /// What was saved.
@@ -200,14 +231,15 @@ impl WaitingList {
         let saved: SavedList = serde_json::from_slice(bytes)?;
         let mut list = Self { last_token: saved.last_token, ..Self::default() };
         let mut names = HashSet::new();
-        for Saved { token, queue, head, header, response } in saved.waiting {
+        for Saved { token, queue, head, header, response, outcome } in saved.waiting {
             let refused = WaitingError::Command { queue, head };
             let Ok(header) = Header::read_from_bytes(&header) else { return Err(refused) };
             let is_new = names.insert((queue, head)) && !list.waiting.contains_key(&Token(token));
             if !is_new || token == 0 || token > saved.last_token {
                 return Err(refused);
             }
-            let waiting = Waiting { place: Place::Named(queue, head, None), header, response };
+            let waiting =
+                Waiting { place: Place::Named(queue, head, outcome.map(Result::from)), header, response };
             list.waiting.insert(Token(token), waiting);
         }
         Ok(list)
@@ -240,8 +272,11 @@ mod tests {
         let due = list.due(tokens[0], Ok(())).unwrap();
         assert_eq!((due.ticket.head(), due.header.fence_id), (4, 4));
         assert!(list.due(tokens[1], Err(Refusal::Resource)).is_none());
-        assert_eq!(list.overdue(), [(tokens[1], Err(Refusal::Resource))]);
-        let Found::Due(due) = list.restored(Ticket::detached(0, 9, 24)) else { panic!("is due") };
+        // It may go on to a third host before it was found.
+        let mut list = WaitingList::load(&list.save().unwrap()).unwrap();
+        let found = list.restored(Ticket::detached(0, 9, 24));
+        assert!(matches!(found, Found::Due(Due { outcome: Err(Refusal::Resource), .. })));
+        let Found::Due(due) = found else { return };
         assert_eq!((due.ticket.head(), due.outcome), (9, Err(Refusal::Resource)));
         assert!(list.new_token().0 > tokens[2].0, "no token twice");
     }
