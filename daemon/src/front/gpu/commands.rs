@@ -22,8 +22,8 @@ use zerocopy::KnownLayout;
 
 use super::device::GpuDevice;
 use super::device::Reply;
-use super::device::Response;
 use super::device::reply_header;
+use super::waiting::Response;
 use crate::session::state::Refusal;
 
 type Executed = Result<Reply, Refusal>;
