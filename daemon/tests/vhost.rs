@@ -13,6 +13,14 @@ mod guest;
 mod latency;
 #[path = "vhost/live.rs"]
 mod live;
+#[path = "vhost/migrant.rs"]
+mod migrant;
+#[path = "vhost/migration_logs.rs"]
+mod migration_logs;
+#[path = "vhost/migration_sequences.rs"]
+mod migration_sequences;
+#[path = "vhost/migration_state.rs"]
+mod migration_state;
 #[path = "vhost/negotiation.rs"]
 mod negotiation;
 #[path = "vhost/resets.rs"]
@@ -23,5 +31,7 @@ mod rings;
 mod sessions;
 #[path = "vhost/sockets.rs"]
 mod sockets;
+#[path = "vhost/vmm.rs"]
+mod vmm;
 #[path = "vhost/windows.rs"]
 mod windows;

@@ -22,6 +22,7 @@ use super::size::parse_size;
 use super::vgpu::parse_vgpu;
 use crate::doorbell::modes::DoorbellModes;
 use crate::host::start::VgpuOptions;
+use crate::host::tracking::TrackingChoice;
 use crate::operator::verb::Verb;
 use crate::recovery::policy::DebugMode;
 use crate::recovery::policy::Level;
@@ -170,9 +171,17 @@ pub struct EngineArguments {
     /// Milliseconds that a kernel may compile before its engine is reset.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 10_000)]
     pub compile_timeout: u64,
+    /// Milliseconds that engines may take to stand still for a migration; then they are ended, and the device lost whose
+    /// work they ran.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
+    pub freeze_limit: u64,
     /// Start the next process of each engine ahead, so that a reset is over sooner.
     #[arg(long)]
     pub spares: bool,
+    /// How it is found out what engines write, for migrations: write-protect (exact; Linux 6.7 or newer, and kernels that
+    /// run on the CPU), bound-ranges (all that work could write), off, or auto: the first of them that works.
+    #[arg(long, value_name = "METHOD", default_value_t)]
+    pub dirty_tracking: TrackingChoice,
     /// Directory for reports on hangs, as JSON.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
@@ -275,6 +284,7 @@ impl EngineArguments {
         if let Some(slice) = self.slice {
             arguments.extend(["--slice".into(), slice.to_string().into()]);
         }
+        arguments.extend(["--freeze-limit".into(), self.freeze_limit.to_string().into()]);
         if let Some(folder) = &self.state_dir {
             arguments.extend(["--state-dir".into(), folder.into()]);
         }
@@ -288,6 +298,9 @@ impl EngineArguments {
             arguments.extend(["--vulkan-driver".into(), driver.into()]);
         }
         arguments.extend(self.scheduling.to_arguments());
+        if self.dirty_tracking != TrackingChoice::Auto {
+            arguments.extend(["--dirty-tracking".into(), self.dirty_tracking.to_string().into()]);
+        }
         if self.spares {
             arguments.push("--spares".into());
         }

@@ -13,6 +13,7 @@ use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::MAX_ENGINES;
 
 use super::probe::probe_compute;
+use super::tracking::TrackingChoice;
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
 use crate::front::gpu::device::GpuDevice;
@@ -28,6 +29,7 @@ use crate::recovery::standing::Standing;
 use crate::session::config::Compute;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
+use crate::session::freeze::FREEZE_LIMIT;
 use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;
 use crate::vhost::counters::Counters as ShellCounters;
@@ -122,6 +124,10 @@ pub struct HostOptions {
     pub scheduling: Scheduling,
     /// Whether the next process of each engine is started ahead.
     pub spares: bool,
+    /// How it is found out what engines write.
+    pub tracking: TrackingChoice,
+    /// How long the engines of a vGPU may take to stand still for a migration; then they are ended.
+    pub freeze_limit: Duration,
     /// Where reports on hangs go, if anywhere.
     pub state_dir: Option<PathBuf>,
     /// Whether engines drop their privileges.
@@ -152,6 +158,8 @@ impl HostOptions {
             policy: Policy::default(),
             scheduling: Scheduling::default(),
             spares: false,
+            tracking: TrackingChoice::Auto,
+            freeze_limit: FREEZE_LIMIT,
             state_dir: None,
             sandbox: true,
             window: true,
@@ -267,7 +275,13 @@ fn check(options: &HostOptions) -> Result<(), HostError> {
         }
     }
     let times = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
-    let others = [options.policy.compile_timeout, options.policy.limit_time, options.spin, options.slice];
+    let others = [
+        options.policy.compile_timeout,
+        options.policy.limit_time,
+        options.spin,
+        options.slice,
+        options.freeze_limit,
+    ];
     for time in times.chain(others).chain(options.d3_after) {
         if time > MAX_TIME {
             return wrong(format!(
@@ -289,11 +303,14 @@ impl Host {
         check(&options)?;
         let Scheduling { policy, normal_share } = options.scheduling;
         let supervisor = Arc::new(Supervisor::start(policy, normal_share)?);
-        let compute = probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
+        let (compute, computes_on_gpu) =
+            probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
         match &compute {
             Compute::Available(device) => log::info!("compute node: {device}"),
             Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
         }
+        let tracking = options.tracking.decide(&options.program, options.sandbox, computes_on_gpu)?;
+        log::info!("writes to video memory: tracking is {tracking}");
         let folder = options.state_dir.as_deref().map(|path| {
             ReportFolder::open(path).map_err(|source| HostError::StateDirectory { path: path.into(), source })
         });
@@ -323,6 +340,7 @@ impl Host {
                 spin: options.spin,
                 slice: options.slice,
                 d3_after: options.d3_after,
+                tracking,
                 sandbox: options.sandbox,
                 window: options.window,
                 vulkan_device: options.vulkan_device.clone(),
@@ -341,6 +359,7 @@ impl Host {
                 standing: Arc::clone(&standing),
                 reports: Arc::clone(&reports),
                 spares: options.spares,
+                freeze_limit: options.freeze_limit,
                 clerk: Arc::new(Clerk::default()),
             });
             let counters = Arc::new(Counters::default());

@@ -87,7 +87,7 @@ impl Session {
         if total > ram {
             return Err(Refusal::Parameter);
         }
-        let segment = GuestSegment::new(runs, files);
+        let segment = GuestSegment::new(runs, files, pieces_of(entries));
         let id = self.segments.insert(segment).ok_or(Refusal::OutOfMemory)?;
         let allocation = self.allocations.create_guest(id, size);
         self.blobs.insert(resource, Blob { allocation, is_vram: false, mappable: false, shown: Shown::No });
@@ -96,7 +96,8 @@ impl Session {
         Ok(())
     }
 
-    fn check_new_blob(&self, resource: u32, size: u64) -> Result<(), Refusal> {
+    fn check_new_blob(&mut self, resource: u32, size: u64) -> Result<(), Refusal> {
+        self.is_fresh = false;
         if resource == 0 || self.blobs.contains_key(&resource) {
             return Err(Refusal::Resource);
         }
@@ -213,8 +214,21 @@ fn is_of_file(region: &GuestRegion, file: &File) -> bool {
     }
 }
 
+/// Guest-physical address and bytes of a page list, neighbours joined.
+fn pieces_of(entries: &[MemEntry]) -> Vec<(u64, u64)> {
+    let mut pieces: Vec<(u64, u64)> = Vec::new();
+    for entry in entries {
+        let length = u64::from(entry.length);
+        match pieces.last_mut() {
+            Some((start, bytes)) if start.checked_add(*bytes) == Some(entry.address) => *bytes += length,
+            _ => pieces.push((entry.address, length)),
+        }
+    }
+    pieces
+}
+
 /// The file ranges of a page list, neighbours joined. Pages of `window` are no guest RAM.
-fn find_runs(
+pub(super) fn find_runs(
     memory: &GuestRam,
     window: &File,
     entries: &[MemEntry],

@@ -34,6 +34,7 @@ use super::control::Checked;
 use super::counters::count;
 use super::objects::Doorbell;
 use super::objects::QueueKind;
+use super::objects::RingShape;
 use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -48,7 +49,7 @@ use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Spot;
 
 /// Alignment of a ring and a ring control: a cache line.
-const LINE: u64 = 64;
+pub(super) const LINE: u64 = 64;
 
 impl Session {
     /// CREATE_DOORBELL. Takes no physical doorbell (UMS-33).
@@ -114,6 +115,11 @@ impl Session {
             hw_queue: Some(hw_queue),
             ring,
             control,
+            shape: RingShape {
+                ring_va: message.ring_va,
+                control_va: message.control_va,
+                entries: message.ring_entries,
+            },
         };
         let device = self.device_mut(origin.context)?;
         // As many doorbells fit as queues, and a queue has one at the most.
@@ -223,7 +229,7 @@ impl Session {
         let Ok(device) = self.device(holder.context) else { return };
         let Some(found) = device.doorbells.get(holder.doorbell) else { return };
         let (status, at, index) = (found.state.status().word(), found.at, found.queue.index());
-        let Some(page) = device.page.view(&self.allocations) else { return };
+        let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return };
         let Some(word) = page.word(device_page::status(index)) else { return };
         match disconnect {
             Disconnect::Nothing => {}
@@ -245,6 +251,7 @@ impl Session {
                 }
             }
         }
+        page.mark(device_page::status(index), 8);
     }
 
     /// DESTROY_DOORBELL (UMS-78, UMS-79): disconnects, and waits for what was rung (UMS-126).

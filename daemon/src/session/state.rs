@@ -16,10 +16,13 @@ use rustix::event::epoll;
 use super::blobs::Blob;
 use super::config::Config;
 use super::counters::Counters;
+use super::dirty::Dirty;
+use super::dirty::check_caps;
 use super::drains::Drain;
 use super::engine_slot::EngineSlot;
 use super::engines::Wakeup;
 use super::fence_table::FenceTable;
+use super::freeze::Freeze;
 use super::journal::Journal;
 use super::objects::Process;
 use super::pending::Pending;
@@ -85,11 +88,15 @@ pub struct Session {
     pub(super) suspending: Vec<Suspending>,
     pub(super) drains: Vec<Drain>,
     pub(super) power: Power,
+    pub(super) freeze: Freeze,
+    /// Whether nothing was ever asked of it: only then another session's state can become its own (LM-31).
+    pub(super) is_fresh: bool,
     /// Since when engines may all be asleep.
     pub(super) quiet_since: Option<Instant>,
     pub(super) timer: Timer,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     pub(super) guest_memory: Option<Arc<GuestRam>>,
+    pub(super) dirty: Dirty,
     pub(super) window: Window,
     /// When engines must be looked at that run nothing.
     pub(super) look_at: Option<Instant>,
@@ -105,7 +112,9 @@ impl Session {
     /// # Errors
     /// Video memory, page tables or descriptors could not be had.
     pub fn new(config: Arc<Config>, counters: Arc<Counters>) -> io::Result<Self> {
-        let memory = VideoMemory::new(config.vram_bytes, config.account.quota().max)?;
+        // Before anything else is asked of it (DIRTY-01).
+        let memory = VideoMemory::new(config.vram_bytes, config.account.quota().max, config.tracking)?;
+        check_caps(&memory, false).map_err(io::Error::other)?;
         let addresses = EngineAddress::all(config.engines);
         let engines: Vec<EngineSlot> = addresses
             .clone()
@@ -146,10 +155,13 @@ impl Session {
             suspending: Vec::new(),
             drains: Vec::new(),
             power: Power::D0,
+            freeze: Freeze::Running,
+            is_fresh: true,
             quiet_since: None,
             timer,
             due: Vec::new(),
             guest_memory: None,
+            dirty: Dirty::default(),
             window: Window::Awaited(Vec::new()),
             look_at: None,
             begun: Instant::now(),
@@ -184,12 +196,17 @@ impl Session {
     /// Guest memory is now this.
     pub fn set_guest_memory(&mut self, memory: Arc<GuestRam>) {
         self.guest_memory = Some(memory);
+        self.find_guest_pages();
     }
 
     /// The guest can see the aperture now, or never will; who waits for it is served.
     pub fn set_window(&mut self, is_open: bool) {
         let window = if is_open { Window::Open } else { Window::Never };
         let Window::Awaited(waiting) = std::mem::replace(&mut self.window, window) else { return };
+        if self.is_stopping() {
+            // Nothing moves now.
+            return self.residency.deferred.extend(waiting);
+        }
         for (resource, offset, token) in waiting {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
                 self.due.push((token, Err(refusal)));
@@ -203,6 +220,7 @@ impl Session {
     pub fn reset(&mut self) {
         self.stop_engines();
         self.power = Power::D0;
+        self.freeze = Freeze::Running;
         self.run_pending();
         let contexts: Vec<u32> = self.processes.keys().copied().collect();
         for context in contexts {
@@ -225,6 +243,9 @@ impl Session {
 
     /// What is due to be answered, in order.
     pub fn take_due(&mut self) -> Vec<(Token, Result<(), Refusal>)> {
+        if self.is_frozen() {
+            return Vec::new();
+        }
         self.serve_residency();
         std::mem::take(&mut self.due)
     }
@@ -241,6 +262,10 @@ impl Session {
             }
         };
         for event in &events[..ready] {
+            if self.is_frozen() {
+                self.put_off(event.data.u64());
+                continue;
+            }
             match Wakeup::from_data(event.data.u64()) {
                 Some(Wakeup::Event(at)) => self.engine_event(at),
                 Some(Wakeup::Channel(at)) => self.engine_responses(at),
@@ -251,7 +276,20 @@ impl Session {
                 None => {}
             }
         }
+        // Here, where nothing else is half done.
+        self.look_at_freeze();
         self.keep_looking();
+    }
+
+    /// Nothing is looked at while everything stands still; what was to be looked at is when it goes on.
+    fn put_off(&mut self, data: u64) {
+        match Wakeup::from_data(data) {
+            Some(Wakeup::Alarm(at)) => drop(self.engines[at.index()].alarm().take()),
+            Some(Wakeup::Timer) => self.timer.take(),
+            Some(Wakeup::Orders) => self.run_errands(),
+            Some(Wakeup::Switch) => self.config.notify.take(),
+            Some(Wakeup::Event(_) | Wakeup::Channel(_)) | None => {}
+        }
     }
 
     /// A guest begins, or begins again: that may lift a quarantine.
@@ -264,7 +302,14 @@ impl Session {
     /// Sets the timer for what must be looked at first.
     pub(super) fn set_timer(&mut self) {
         let decisions = self.engines.iter().map(|slot| slot.decide_at);
-        let others = [self.next_drain(), self.next_idleness(), self.look_at, self.residency.retry_at];
+        let others = [
+            self.next_drain(),
+            self.next_idleness(),
+            self.next_freeze(),
+            self.look_at,
+            self.residency.retry_at,
+            self.dirty.sweep_at,
+        ];
         if let Some(at) = decisions.chain(others).flatten().min() {
             self.timer.set(at);
         }
@@ -273,6 +318,13 @@ impl Session {
     /// A moment that something waited for has come.
     fn timer_event(&mut self) {
         self.timer.take();
+        if self.is_stopping() {
+            self.look_at_freeze();
+            if let Some(at) = self.next_freeze() {
+                self.timer.set(at);
+            }
+            return;
+        }
         // Who waits for a doorbell has woken the device, but the operator may have sent it to sleep since.
         let waits = self.engines.iter().any(|slot| slot.line.first().is_some());
         let woken = waits && self.leave_d3();
@@ -287,6 +339,7 @@ impl Session {
         self.look_at_drains();
         self.look_at_idleness();
         self.look_at_engines();
+        self.sweep_if_due();
         self.set_timer();
     }
 }

@@ -27,6 +27,8 @@ use vm_memory::MmapRegion;
 use vm_memory::VolatileMemory;
 use vm_memory::mmap::MmapRegionError;
 
+use super::mark::MarkGuestRam;
+
 /// Bytes of guest RAM that a bit stands for (`VHOST_LOG_PAGE`).
 pub const LOG_PAGE: u64 = 4096;
 /// Bytes of guest RAM that a byte of a log stands for.
@@ -180,6 +182,12 @@ impl DirtyLog {
                 log.covered()
             );
         }
+    }
+}
+
+impl MarkGuestRam for DirtyLog {
+    fn mark(&self, guest_physical: u64, length: u64) {
+        Self::mark(self, guest_physical, length);
     }
 }
 

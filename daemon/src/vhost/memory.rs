@@ -7,11 +7,9 @@ use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vhost::vhost_user::message::VhostUserSingleMemoryRegion;
 use vm_memory::FileOffset;
 use vm_memory::GuestAddress;
-use vm_memory::GuestMemoryBackend;
 use vm_memory::GuestMemoryMmap;
 use vm_memory::GuestMemoryRegion;
 use vm_memory::GuestRegionMmap;
-use vm_memory::bitmap::Bitmap;
 use vm_memory::mmap::MmapRegionBuilder;
 
 use super::features::MEMORY_SLOTS;
@@ -25,14 +23,6 @@ pub type GuestRam = GuestMemoryMmap<Tracking>;
 
 /// One region of it.
 pub type GuestRegion = GuestRegionMmap<Tracking>;
-
-/// Marks what was written to guest RAM by other means (a mapping of one's own): after writing, before anybody is told.
-pub fn mark_written(ram: &GuestRam, guest_physical: u64, length: u64) {
-    let Some((region, offset)) = ram.to_region_addr(GuestAddress(guest_physical)) else { return };
-    if let (Ok(offset), Ok(length)) = (usize::try_from(offset.0), usize::try_from(length)) {
-        region.bitmap().mark_dirty(offset, length);
-    }
-}
 
 /// A claim of the front-end: this file is the guest's memory here.
 #[derive(Debug, Clone, Copy)]

@@ -6,9 +6,9 @@
 //!   ───────────────          ─────────────────              ────────────             ─────────────
 //!   connect ───────────────▶ socket: accept
 //!                            factory ─▶ Device ─ moved ───▶ owns Device, alone
-//!   SET_*, GET_* ──────────▶ session: hooks
+//!   SET_*, GET_* ──────────▶ session: hooks   ◀── gate ── mail is read, device is frozen
 //!                             │  ring[i] (mutex) ◀────────▶ pop, answer, interrupt
-//!                             └─ mailbox + bell ──────────▶ reset, memory, window, rings, exit
+//!                             └─ mailbox + bell ──────────▶ reset, memory, log, freeze, save, load, window, rings, exit
 //!   kick eventfd ──────────────────────────────────────────▶ epoll (edge-triggered, never read)
 //!   call eventfd ◀────────────────────────────────────────── once per callback and queue, if the guest asks
 //!   SHMEM_MAP (backend channel) ◀──────────────────────────────────────────────────── sends, waits
@@ -29,22 +29,27 @@
 //!
 //! **Barrier.** GET_VRING_BASE takes the ring's mutex; an answer takes it too. So nothing is written after the
 //! reply. A command whose answer comes later (or is held) keeps its [`ticket::Ticket`]: the ring can be started
-//! again with the same base, and the answer goes out then.
+//! again with the same base, and the answer goes out then. Before it, and at the ENABLE 0 that leaves no ring live, the
+//! device freezes, and the connection thread waits for it: `migration.rs` has the states.
+//!
+//! **Log.** Guest RAM is written through [`memory::GuestRam`], which marks each write in the connection's
+//! [`log::DirtyLog`], or by a device that calls [`log::DirtyLog::mark`] itself. A memory table has no log of its own, so
+//! that none can be lost with it.
+//!
+//! **State.** DEVICE_STATE carries what `saved.rs` says: the shell's part, with the commands in flight, around the
+//! device's.
 //!
 //! **Epoch.** RESET_DEVICE begins a new epoch, and so does the cloud-hypervisor way to say it (every ring
 //! stopped, then SET_FEATURES and SET_VRING_BASE 0). Tickets of an older epoch are void. The worker reads a ring
 //! only when it has reset the device for the ring's epoch, so no command overtakes the reset.
 //!
-//! **Locks.** A ring's mutex, the mailbox's, and the session's; each is a leaf but the session's, which only the
-//! connection thread takes and which comes first. None is held across a request to the front-end: the worker
+//! **Locks.** A ring's mutex, the mailbox's, the gate's, the log's, and the session's; each is a leaf but the session's,
+//! which only the connection thread takes and which comes first, and a ring's, under which its writes are marked. None is held across a request to the front-end: the worker
 //! sends none at all, since the front-end may be waiting for the connection thread (`SET_MEM_TABLE` follows
 //! `SHMEM_MAP`).
 //!
 //! **Window.** The aperture is mapped whole, once per epoch (the front-end drops its mappings when the guest resets the
 //! device), from a thread of its own.
-//!
-//! **Later.** The dirty log attaches in [`memory`] (the bitmap type of its regions) and
-//! `session::Session::set_log_base`; device state in `set_device_state_fd` and `check_device_state`.
 
 use std::time::Duration;
 
@@ -54,6 +59,7 @@ pub mod device;
 pub mod listener;
 pub mod log;
 pub mod malformed;
+pub mod mark;
 pub mod memory;
 pub mod saved;
 pub mod socket;

@@ -244,3 +244,78 @@ impl SavedShell {
 fn within(bytes: usize, most: usize) -> Result<(), StateError> {
     if bytes > most { Err(StateError::TooLong { bytes, most }) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::any;
+    use proptest::proptest;
+
+    use super::*;
+
+    /// What version 1 wrote. Never changed: what it reads as must stay.
+    const OLD: &[u8] = br#"{"features":5637144576,"config":[1,2],"smallest_answer":24,"rings":[{"position":7,"was_used":true,"owes_interrupt":true,"in_flight":[{"head":3,"shape":18446744073709551615,"answer":[9]},{"head":4,"shape":0,"answer":null}]},{}]}"#;
+
+    fn stream(version: u32, oldest: u32, shell: &[u8], device: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(shell.len()).unwrap();
+        let words = [version, oldest, length].map(u32::to_le_bytes).concat();
+        [&MAGIC, &words[..], shell, device].concat()
+    }
+
+    fn shell() -> SavedShell {
+        let in_flight = vec![
+            Parked { head: 3, shape: u64::MAX, answer: Some(vec![9]) },
+            Parked { head: 4, shape: 0, answer: None },
+        ];
+        let used = SavedRing { position: 7, was_used: true, owes_interrupt: true, in_flight };
+        SavedShell {
+            features: 5_637_144_576,
+            config: vec![1, 2],
+            smallest_answer: 24,
+            rings: vec![used, SavedRing::default()],
+        }
+    }
+
+    #[test]
+    fn state_of_version_one_is_read_as_ever() {
+        assert_eq!(SavedShell::decode(&stream(1, 1, OLD, b"device")).unwrap(), (shell(), &b"device"[..]));
+        let written = shell().encode(b"device").unwrap();
+        assert_eq!(SavedShell::decode(&written).unwrap(), (shell(), &b"device"[..]));
+    }
+
+    #[test]
+    fn later_version_is_read_if_it_says_that_it_can_be() {
+        let later = stream(7, VERSION, OLD, &[]);
+        assert_eq!(SavedShell::decode(&later).unwrap(), (shell(), &[][..]));
+        let later = stream(7, VERSION + 1, OLD, &[]);
+        assert!(matches!(SavedShell::decode(&later), Err(StateError::Version { version: 7, .. })));
+    }
+
+    #[test]
+    fn parts_that_are_too_long_are_refused() {
+        let long = vec![b' '; MAX_SHELL + 1];
+        assert!(matches!(SavedShell::decode(&stream(1, 1, &long, &[])), Err(StateError::TooLong { .. })));
+        let long = vec![0; MAX_DEVICE + 1];
+        assert!(matches!(SavedShell::decode(&stream(1, 1, OLD, &long)), Err(StateError::TooLong { .. })));
+        assert!(matches!(shell().encode(&long), Err(StateError::TooLong { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn no_stream_is_a_crash(bytes in vec(any::<u8>(), 0..200), at in 0..280usize, value in any::<u8>()) {
+            let own = Own { features: u64::MAX, config: &[1, 2], smallest_answer: 24, queues: 2 };
+            for mut hostile in [bytes.clone(), stream(1, 1, &bytes, &bytes), stream(1, 1, OLD, &bytes)] {
+                if let Some(byte) = hostile.get_mut(at) {
+                    *byte = value;
+                }
+                if let Ok((shell, _)) = SavedShell::decode(&hostile)
+                    && shell.judge(own).is_ok()
+                {
+                    assert_eq!(shell.rings.len(), 2);
+                    let heads = shell.rings.iter().flat_map(|ring| &ring.in_flight).map(|parked| parked.head);
+                    assert!(heads.into_iter().all(|head| head < MAX_QUEUE_SIZE));
+                }
+            }
+        }
+    }
+}

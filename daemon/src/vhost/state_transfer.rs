@@ -201,8 +201,11 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// Waits until a descriptor is ready, or gives up.
 fn ready(file: &File, flags: PollFlags, patience: Patience, deadline: Instant) -> io::Result<()> {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now()).min(patience.step);
-        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::from(io::ErrorKind::TimedOut));
+        }
+        let timeout = Timespec::try_from(left.min(patience.step)).map_err(io::Error::other)?;
         match poll(&mut [PollFd::new(file, flags)], Some(&timeout)) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::TimedOut)),
             Ok(_) => return Ok(()),

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use campanile_daemon::vhost::counters::Count;
 use campanile_daemon::vhost::counters::Counters;
+use campanile_daemon::vhost::device::Factory;
 use campanile_daemon::vhost::socket::VgpuSocket;
 use tempfile::TempDir;
 use vhost::VhostBackend;
@@ -68,11 +69,16 @@ impl Bench {
     }
 
     pub(crate) fn with(script: Arc<Script>) -> Self {
+        let made = script.clone();
+        Self::serving(script, move || made.device())
+    }
+
+    /// With devices of another kind.
+    pub(crate) fn serving<F: Factory + 'static>(script: Arc<Script>, factory: F) -> Self {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("gpu0.sock");
         let counters = Arc::new(Counters::default());
-        let made = script.clone();
-        let socket = VgpuSocket::spawn(&path, move || made.device(), counters.clone()).unwrap();
+        let socket = VgpuSocket::spawn(&path, factory, counters.clone()).unwrap();
         Self { script, counters, socket, path, _directory: directory }
     }
 

@@ -74,6 +74,15 @@ impl Queue {
         queue
     }
 
+    /// The same ring and driver in the memory of another host: new descriptors, all else as it was.
+    pub(crate) fn moved_to(&self, guest: &Guest) -> Self {
+        let (kick, call) = (EventFd::new(EFD_NONBLOCK).unwrap(), EventFd::new(EFD_NONBLOCK).unwrap());
+        let calls = Epoll::new().unwrap();
+        calls.ctl(ControlOperation::Add, call.as_raw_fd(), EpollEvent::new(EventSet::IN, 0)).unwrap();
+        let Self { index, size, event_idx, avail, kicked, seen, .. } = *self;
+        Self { ram: guest.ram.clone(), index, size, event_idx, kick, call, calls, avail, kicked, seen }
+    }
+
     /// The driver starts anew.
     pub(crate) fn clear(&mut self) {
         self.ram.write_slice(&[0; 0xc000], GuestAddress(self.table())).unwrap();
@@ -121,7 +130,7 @@ impl Queue {
         self.describe(head + 1, (place + 2048, 64, WRITE, 0));
     }
 
-    fn place(&self, head: u16) -> u64 {
+    pub(crate) fn place(&self, head: u16) -> u64 {
         DATA + u64::try_from(self.index).unwrap() * (8 << 20) + u64::from(head) * 4096
     }
 

@@ -14,7 +14,7 @@ use crate::device::Script;
 use crate::rings::request;
 
 /// Ends the other thread, also when this one fails.
-struct SetOnDrop<'a>(&'a AtomicBool);
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {

@@ -16,6 +16,7 @@ use campanile_protocol::engine::hw_queue::HwSubmission;
 pub mod debug_info;
 pub mod error;
 pub mod indices;
+pub mod moved;
 pub mod native_fences;
 mod operations;
 pub mod process;
@@ -26,6 +27,7 @@ pub mod scheduling;
 pub mod successor;
 pub mod suspends;
 pub mod teardown;
+pub mod tracking;
 
 use debug_info::DebugInfo;
 use error::AdapterError;

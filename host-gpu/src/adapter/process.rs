@@ -1,5 +1,6 @@
 //! An engine process, from the daemon.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -12,6 +13,7 @@ use std::sync::atomic::Ordering;
 use campanile_protocol::engine::block;
 use campanile_protocol::handshake::fence;
 use campanile_protocol::handshake::power;
+use campanile_protocol::page_table::SegmentId;
 
 use super::Adapter;
 use super::error::AdapterError;
@@ -22,6 +24,8 @@ use super::program::launch;
 use super::scheduling::Preemptions;
 use super::suspends::Contexts;
 use super::teardown::Snapshot;
+use super::tracking::Tracking;
+use crate::dirty::method::Method;
 use crate::engine::channel::Channel;
 use crate::engine::channel::ChannelError;
 use crate::engine::message::NodeKind;
@@ -37,7 +41,8 @@ use crate::memory::vram;
 /// An engine process.
 #[derive(Debug)]
 pub struct EngineProcess {
-    pub(super) child: Child,
+    /// None where none was started yet.
+    pub(super) child: Option<Child>,
     pub(super) channel: Channel,
     pub(super) block: File,
     pub(super) shared: Arc<Mapping>,
@@ -62,6 +67,9 @@ pub struct EngineProcess {
     pub(super) last_completed: u64,
     pub(super) snapshot: Option<Snapshot>,
     pub(super) node: NodeKind,
+    pub(super) tracking: Tracking,
+    /// It is to be told to begin, as soon as its channel has room.
+    pub(super) owes_begin: Cell<bool>,
     /// The process that takes its place, where one was started ahead.
     pub(super) spare: Option<(Child, Channel)>,
 }
@@ -78,6 +86,18 @@ pub struct GrantHandle {
 impl EngineProcess {
     /// Starts a process; it answers `Started` or `Refused` later.
     pub fn spawn(program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<Self> {
+        let mut engine = Self::unstarted(start.node)?;
+        engine.tracking = Tracking::new(start.tracking, memory.tracker, start.vram_bytes)?;
+        let (child, channel) = engine.launch(program, start, memory)?;
+        (engine.child, engine.channel, engine.lost) = (Some(child), channel, false);
+        Ok(engine)
+    }
+
+    /// The shared block alone, as if its process had ended: tables can be filled before [`Self::revive`] starts one.
+    ///
+    /// # Errors
+    /// Memory or descriptors could not be had.
+    pub fn unstarted(node: NodeKind) -> io::Result<Self> {
         let block = vram::create_memfd("campanile-engine-block", block::BLOCK_BYTES)?;
         let shared = Mapping::new(block.try_clone()?, 0, block::BLOCK_BYTES, Access::ReadWrite)
             .map_err(io::Error::other)?;
@@ -91,9 +111,10 @@ impl EngineProcess {
         }
         let event = Event::new()?;
         let wake = Event::new()?;
-        let (child, channel) = launch(program, start, memory, &block, &event, &wake)?;
+        // Nobody is at its other end.
+        let (channel, _) = Channel::pair()?;
         Ok(Self {
-            child,
+            child: None,
             channel,
             block,
             shared: Arc::new(shared),
@@ -111,12 +132,15 @@ impl EngineProcess {
             queues: Indices::new(block::MAX_QUEUES),
             contexts: Contexts::default(),
             preemptions: Preemptions::default(),
-            lost: false,
+            lost: true,
             fence_ids: VecDeque::new(),
             last_submitted: 0,
             last_completed: 0,
             snapshot: None,
-            node: start.node,
+            node,
+            // Nothing writes before a process is started.
+            tracking: Tracking::new(Method::Off, None, 0)?,
+            owes_begin: Cell::new(false),
             spare: None,
         })
     }
@@ -136,9 +160,9 @@ impl EngineProcess {
         GrantHandle { shared: Arc::clone(&self.shared), wake: Arc::clone(&self.wake) }
     }
 
-    /// Operating-system id, for the log.
+    /// Operating-system id, for the log; 0 where none was started yet.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.as_ref().map_or(0, Child::id)
     }
 
     /// Whether the process is gone.
@@ -151,9 +175,38 @@ impl EngineProcess {
         self.event.drain();
     }
 
-    /// The next response. `Err(Closed)` when the process is gone.
-    pub fn receive(&self) -> Result<Option<Response>, ChannelError> {
-        Ok(self.channel.receive::<Response>(false)?.map(|received| received.message))
+    /// The next response. `Err(Closed)` when the process is gone. One that has come up is tracked, and then told to begin:
+    /// see [`Self::pay_begin`].
+    pub fn receive(&mut self) -> Result<Option<Response>, ChannelError> {
+        let response = self.channel.receive::<Response>(false)?.map(|received| received.message);
+        match &response {
+            Some(Response::Started { vram, .. }) => {
+                self.tracking.attach(self.pid(), *vram);
+                self.owes_begin.set(true);
+                match self.pay_begin() {
+                    Ok(()) | Err(AdapterError::Lost | AdapterError::Channel(ChannelError::Full)) => {}
+                    Err(AdapterError::Channel(error)) => return Err(error),
+                    Err(error) => return Err(io::Error::other(error).into()),
+                }
+            }
+            Some(Response::SegmentAdded { segment, address }) => {
+                self.tracking.view().segment_is_mapped(SegmentId(*segment), *address);
+            }
+            _ => {}
+        }
+        Ok(response)
+    }
+
+    /// Tells a process to begin that has come up and was not told yet.
+    ///
+    /// # Errors
+    /// The channel is full, so it is still to be told; or it is gone.
+    pub fn pay_begin(&self) -> Result<(), AdapterError> {
+        if self.owes_begin.get() && !self.lost {
+            self.channel.send(&Request::Begin, &[], &[], false)?;
+            self.owes_begin.set(false);
+        }
+        Ok(())
     }
 
     /// Sends a request; a full channel is an error, never a wait.
@@ -166,7 +219,11 @@ impl EngineProcess {
         if self.lost {
             return Err(AdapterError::Lost);
         }
-        Ok(self.channel.send(request, bytes, descriptors, false)?)
+        self.channel.send(request, bytes, descriptors, false)?;
+        if let Request::RemoveSegment { segment } = request {
+            self.tracking.view().remove_segment(SegmentId(*segment));
+        }
+        Ok(())
     }
 
     pub(super) fn load(&self, offset: u64) -> u64 {

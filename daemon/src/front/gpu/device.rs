@@ -1,6 +1,5 @@
 //! The virtio-gpu device of one connection.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,6 +13,10 @@ use campanile_protocol::virtio_gpu::response::MapInfo;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
+use super::waiting::Due;
+use super::waiting::Found;
+use super::waiting::Response;
+use super::waiting::WaitingList;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
 use crate::session::counters::count;
@@ -24,7 +27,9 @@ use crate::vhost::answers::Answers;
 use crate::vhost::device::Aperture;
 use crate::vhost::device::Device;
 use crate::vhost::device::Offer;
+use crate::vhost::log::DirtyLog;
 use crate::vhost::malformed::MalformedChain;
+use crate::vhost::mark::MarkGuestRam;
 use crate::vhost::memory::GuestRam;
 use crate::vhost::ticket::Ticket;
 use crate::vhost::window::WindowError;
@@ -37,28 +42,22 @@ pub(super) enum Reply {
     When(Token, Response),
 }
 
-/// What to say when a token is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Response {
-    /// OK_NODATA.
-    Plain,
-    /// OK_MAP_INFO.
-    MapInfo,
-}
-
-struct Waiting {
-    ticket: Ticket,
-    header: Header,
-    response: Response,
-}
-
 /// A virtio-gpu device over a session.
 pub struct GpuDevice {
     pub(super) session: Session,
     config: Arc<Config>,
     counters: Arc<Counters>,
-    waiting: HashMap<Token, Waiting>,
-    next_token: u64,
+    waiting: WaitingList,
+    /// It was told to freeze, and what engines wrote to guest RAM until they stopped is in the VMM's log.
+    freeze: Freeze,
+}
+
+/// Whether the VMM has the guest paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Freeze {
+    No,
+    Asked,
+    Done,
 }
 
 impl GpuDevice {
@@ -68,7 +67,29 @@ impl GpuDevice {
         if !config.window {
             session.set_window(false);
         }
-        Ok(Self { session, config, counters, waiting: HashMap::new(), next_token: 0 })
+        Ok(Self { session, config, counters, waiting: WaitingList::default(), freeze: Freeze::No })
+    }
+
+    /// What the front itself keeps, for the device's state: the commands that wait, which name their tokens.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn save_front(&self) -> Result<Vec<u8>, String> {
+        self.waiting.save().map_err(|error| error.to_string())
+    }
+
+    /// Takes over what [`Self::save_front`] gave. Tickets follow ([`Device::restored`]).
+    ///
+    /// # Errors
+    /// It is not what was given; nothing was applied.
+    pub fn load_front(&mut self, saved: &[u8]) -> Result<(), String> {
+        self.waiting = WaitingList::load(saved).map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
+    /// What stands behind it.
+    pub fn session(&mut self) -> &mut Session {
+        &mut self.session
     }
 
     /// The vGPU's name.
@@ -77,30 +98,42 @@ impl GpuDevice {
     }
 
     pub(super) fn new_token(&mut self) -> Token {
-        self.next_token += 1;
-        Token(self.next_token)
+        self.waiting.new_token()
+    }
+
+    /// Whether everything has stopped: then the last of what engines wrote is told.
+    fn look_at_freeze(&mut self) {
+        if self.freeze == Freeze::Asked && self.session.is_frozen() {
+            self.session.sweep_guest_ram();
+            self.freeze = Freeze::Done;
+        }
     }
 
     fn answer_due(&mut self, answers: &mut Answers) {
         for (token, outcome) in self.session.take_due() {
-            let Some(waiting) = self.waiting.remove(&token) else { continue };
-            match outcome {
-                Ok(()) if waiting.response == Response::MapInfo => {
-                    let header = reply_header(&waiting.header, response::OK_MAP_INFO);
-                    let map_info = virtio_gpu::blob::MAP_CACHE_CACHED;
-                    answers.answer(waiting.ticket, MapInfo { header, map_info, padding: 0 }.as_bytes());
-                }
-                Ok(()) => {
-                    answers.answer(
-                        waiting.ticket,
-                        reply_header(&waiting.header, response::OK_NODATA).as_bytes(),
-                    );
-                }
-                Err(refusal) => {
-                    count(&self.counters.refused_commands);
-                    answers
-                        .answer(waiting.ticket, reply_header(&waiting.header, code_of(refusal)).as_bytes());
-                }
+            if let Some(due) = self.waiting.due(token, outcome) {
+                self.answer_now(due, answers);
+            }
+        }
+    }
+
+    /// A command of before a migration that nobody can do any more.
+    fn fail(&self, header: Header, ticket: Ticket, answers: &mut Answers) {
+        count(&self.counters.refused_commands);
+        answers.answer(ticket, reply_header(&header, response::ERR_UNSPEC).as_bytes());
+    }
+
+    fn answer_now(&self, Due { ticket, header, response, outcome }: Due, answers: &mut Answers) {
+        match outcome {
+            Ok(()) if response == Response::MapInfo => {
+                let header = reply_header(&header, response::OK_MAP_INFO);
+                let map_info = virtio_gpu::blob::MAP_CACHE_CACHED;
+                answers.answer(ticket, MapInfo { header, map_info, padding: 0 }.as_bytes());
+            }
+            Ok(()) => answers.answer(ticket, reply_header(&header, response::OK_NODATA).as_bytes()),
+            Err(refusal) => {
+                count(&self.counters.refused_commands);
+                answers.answer(ticket, reply_header(&header, code_of(refusal)).as_bytes());
             }
         }
     }
@@ -168,7 +201,7 @@ impl Device for GpuDevice {
         match reply {
             Ok(Reply::Now(bytes)) => answers.answer(ticket, &bytes),
             Ok(Reply::When(token, response)) => {
-                self.waiting.insert(token, Waiting { ticket, header, response });
+                self.waiting.insert(token, ticket, header, response);
             }
             Err(refusal) => {
                 count(&self.counters.refused_commands);
@@ -190,6 +223,7 @@ impl Device for GpuDevice {
 
     fn event(&mut self, answers: &mut Answers) {
         self.session.event();
+        self.look_at_freeze();
         self.answer_due(answers);
     }
 
@@ -208,9 +242,42 @@ impl Device for GpuDevice {
     fn reset(&mut self) {
         log::debug!("{}: the guest has reset the device", self.config.name);
         self.waiting.clear();
+        self.freeze = Freeze::No;
         self.session.reset();
         if !self.config.window {
             self.session.set_window(false);
         }
+    }
+
+    fn freeze(&mut self) {
+        self.freeze = Freeze::Asked;
+        self.session.freeze();
+        self.look_at_freeze();
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.freeze == Freeze::Done
+    }
+
+    fn thaw(&mut self) {
+        self.freeze = Freeze::No;
+        self.session.thaw();
+    }
+
+    fn log_changed(&mut self, log: Option<Arc<DirtyLog>>) {
+        self.session.set_dirty_log(log.map(|log| -> Arc<dyn MarkGuestRam> { log }));
+    }
+
+    fn restored(&mut self, request: Result<&[u8], MalformedChain>, ticket: Ticket, answers: &mut Answers) {
+        let Err(reason) = request else {
+            return match self.waiting.restored(ticket) {
+                Found::Waits => {}
+                Found::Due(due) => self.answer_now(due, answers),
+                Found::Unknown(ticket) => self.fail(Header::default(), ticket, answers),
+            };
+        };
+        log::warn!("{}: a command that waited cannot be answered: {reason}", self.config.name);
+        let header = self.waiting.lost(ticket.queue(), ticket.head()).unwrap_or_default();
+        self.fail(header, ticket, answers);
     }
 }

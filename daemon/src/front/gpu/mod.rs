@@ -7,3 +7,5 @@
 
 pub mod commands;
 pub mod device;
+
+mod waiting;
