@@ -49,30 +49,31 @@ pub trait MovingMemory: Send + Sync {
     /// Bytes, whole pages.
     fn length(&self) -> u64;
 
-    /// Bytes that one dirty bit stands for: a power of two, at least [`super::pages::PAGE`].
+    /// Bytes that one dirty bit stands for: a power of two, from [`super::pages::PAGE`] to
+    /// [`super::channel::record::MAX_DATA`].
     fn page_size(&self) -> u64;
 
-    /// Whether it is tracked all the time (DIRTY-30). Where it is not, [`MovingMemory::start`] comes before the first
-    /// page is read, the whole memory goes in the first pass, and the first query comes after it (DIRTY-61).
-    fn performant(&self) -> bool;
+    /// Whether writes are tracked. Where they are not, all of it is sent while the VM is paused (DIRTY-60).
+    fn is_tracked(&self) -> bool;
 
-    /// Tracking begins, with a plane that reads zero. Not called where it is [`MovingMemory::performant`].
+    /// A migration begins. Bit `i` of `bits`, least significant first, becomes whether page `i` was ever written since
+    /// the memory was made, zero (DIRTY-31), or each is set where that is not known (DIRTY-61). What is written from here on
+    /// is told by [`MovingMemory::query_and_clear`].
     ///
     /// # Errors
-    /// It cannot be tracked.
-    fn start(&self) -> io::Result<()>;
+    /// It cannot be tracked now.
+    fn begin(&self, bits: &mut [u8]) -> io::Result<()>;
 
-    /// Tracking ends.
-    fn stop(&self);
-
-    /// Bit `i` of `bits`, least significant first, becomes whether page `i` was written since the last call, atomically
-    /// (DIRTY-44). `bits` holds the whole memory.
+    /// Bit `i` of `bits` becomes whether page `i` was written since the last call, atomically (DIRTY-44).
     ///
     /// # Errors
     /// It cannot be said.
     fn query_and_clear(&self, bits: &mut [u8]) -> io::Result<()>;
 
-    /// Copies `buffer.len()` bytes at byte `offset`, whole pages. A page that a CPU of the guest can write is hashed as it is
+    /// The migration is over, however it went.
+    fn end(&self);
+
+    /// Copies `buffer.len()` bytes at byte `offset`, whole dirty pages. A page that a CPU of the guest can write is hashed as it is
     /// in the copy (design §10.6), so what is sent is what the next query compares with.
     ///
     /// # Errors

@@ -14,11 +14,16 @@
 //! from every session, and hands it over whole or not at all. What a peer or a file says is checked before it is used.
 
 pub mod brownout;
+pub mod bundle;
 pub mod channel;
 pub mod error;
+pub mod file;
 pub mod id;
 pub mod inspect;
 pub mod memory;
 pub mod ownership;
 pub mod pages;
+pub mod settings;
+pub mod source;
 pub mod state;
+pub mod target;

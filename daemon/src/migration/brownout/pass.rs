@@ -103,6 +103,11 @@ impl Sink for Line {
     }
 
     fn put(&mut self, frame: &[u8]) -> Result<(), MigrationError> {
+        if self.is_readable() {
+            // Whatever it is, it ends the pass: nothing is to be said before it does.
+            let said = self.hear()?;
+            return Err(MigrationError::protocol(format!("{said:?} amid a pass")));
+        }
         self.send_frame(frame).map_err(|error| self.explain(error))
     }
 

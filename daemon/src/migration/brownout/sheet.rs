@@ -1,9 +1,4 @@
 //! What is still to be sent.
-//!
-//! ```text
-//!   tracker ── query and clear ──▶ pending ── next batch ──▶ sender ── sent
-//!                      └────────▶ touched                      (a failed migration: all that was ever touched is sent anew)
-//! ```
 
 use std::io;
 
@@ -17,15 +12,15 @@ use crate::migration::pages::PageSet;
 /// One memory's pages.
 #[derive(Debug)]
 struct Column {
-    /// What was cleared from the tracker and not sent.
+    /// What trackers told, and was not sent.
     pending: PageSet,
-    /// What was ever written: a target that begins with zeroes needs these (DIRTY-34).
-    touched: PageSet,
+    /// Pages that one dirty bit stands for.
+    scale: u64,
     bits: Vec<u8>,
     cursor: u64,
 }
 
-/// What is still to be sent of all memories. Lives as long as the session: what a tracker has told once, it does not tell again.
+/// What is still to be sent of all memories, in one migration.
 #[derive(Debug)]
 pub struct Sheet {
     columns: [Column; 2],
@@ -48,70 +43,43 @@ impl Batch {
 }
 
 impl Sheet {
-    /// Nothing was written yet.
-    pub fn new(memories: [&dyn MovingMemory; 2]) -> Self {
-        let columns = memories.map(|memory| {
-            let pages = memory.length() / PAGE;
+    /// All that was ever written is to be sent, to a target that has nothing but zeroes (DIRTY-34).
+    ///
+    /// # Errors
+    /// A memory cannot be tracked.
+    pub fn begin(memories: [&dyn MovingMemory; 2]) -> io::Result<Self> {
+        let mut columns = memories.map(|memory| {
             let bits = memory.length().div_ceil(memory.page_size()).div_ceil(8);
             Column {
-                pending: PageSet::none(pages),
-                touched: PageSet::none(pages),
+                pending: PageSet::none(memory.length() / PAGE),
+                scale: memory.page_size() / PAGE,
                 bits: vec![0; usize::try_from(bits).unwrap_or(0)],
                 cursor: 0,
             }
         });
-        Self { columns }
+        for (column, memory) in columns.iter_mut().zip(memories) {
+            column.learn(|bits| memory.begin(bits))?;
+        }
+        Ok(Self { columns })
     }
 
-    /// Asks the trackers, which forget what they tell.
+    /// Asks the trackers, which forget what they tell. The next batch is of the first pages again.
     ///
     /// # Errors
-    /// A tracker cannot say. Then all of that memory counts as written.
+    /// A tracker cannot say. Then all of that memory is to be sent.
     pub fn query(&mut self, memories: [&dyn MovingMemory; 2]) -> io::Result<()> {
+        let mut outcome = Ok(());
         for (column, memory) in self.columns.iter_mut().zip(memories) {
-            column.bits.fill(0);
-            if let Err(error) = memory.query_and_clear(&mut column.bits) {
-                let pages = column.touched.pages();
-                column.pending.insert(0..pages);
-                column.touched.insert(0..pages);
-                return Err(error);
+            if let Err(error) = column.learn(|bits| memory.query_and_clear(bits)) {
+                outcome = Err(error);
             }
-            let scale = memory.page_size() / PAGE;
-            column.pending.insert_bits(&column.bits, scale);
-            column.touched.insert_bits(&column.bits, scale);
         }
-        Ok(())
-    }
-
-    /// Everything that was ever written is to be sent: to a target that has nothing.
-    pub fn begin(&mut self) {
-        for column in &mut self.columns {
-            column.pending = column.touched.clone();
-            column.cursor = 0;
-        }
-    }
-
-    /// All pages are to be sent: nobody knows which were written.
-    pub fn begin_whole(&mut self, memory: Memory) {
-        let column = &mut self.columns[memory.index()];
-        column.touched.insert(0..column.touched.pages());
-        column.pending = column.touched.clone();
-        column.cursor = 0;
-    }
-
-    /// From the first page again.
-    pub fn rewind(&mut self) {
-        self.columns.iter_mut().for_each(|column| column.cursor = 0);
+        outcome
     }
 
     /// Bytes that are to be sent.
     pub fn pending_bytes(&self) -> u64 {
         self.columns.iter().map(|column| column.pending.count() * PAGE).sum()
-    }
-
-    /// Bytes that were ever written.
-    pub fn touched_bytes(&self) -> u64 {
-        self.columns.iter().map(|column| column.touched.count() * PAGE).sum()
     }
 
     /// The next pages, in order of their places, which count as sent from here on. `None` at the end of the pass.
@@ -121,10 +89,22 @@ impl Sheet {
 }
 
 impl Column {
+    fn learn(&mut self, ask: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<()> {
+        self.cursor = 0;
+        self.bits.fill(0);
+        let outcome = ask(&mut self.bits);
+        if outcome.is_err() {
+            self.pending.insert(0..self.pending.pages());
+        }
+        self.pending.insert_bits(&self.bits, self.scale);
+        outcome
+    }
+
     fn next_batch(&mut self, memory: Memory) -> Option<Batch> {
         let mut batch = Batch { memory, ranges: Vec::new() };
-        let mut room = MAX_DATA as u64 / PAGE;
+        let mut room = MAX_DATA as u64 / PAGE / self.scale * self.scale;
         while room > 0 && batch.ranges.len() < MAX_RUNS {
+            // Runs begin and end at dirty pages, and so does what room is left.
             let Some(run) = self.pending.next_run(self.cursor, room) else { break };
             let pages = run.end - run.start;
             room -= pages;

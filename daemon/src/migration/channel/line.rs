@@ -196,6 +196,20 @@ impl Line {
             || matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(ready) if ready > 0)
     }
 
+    /// Ends it: nothing is sent or received any more.
+    pub fn close(&self) {
+        self.stream.shutdown();
+    }
+
+    /// Reads and forgets what still comes, until the peer closes or the time is over: a line that is closed with something
+    /// unread in it may take what was said last with it.
+    pub fn linger(&mut self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let _as_before = self.stream.set_timeout(limit.max(Duration::from_millis(1)));
+        self.body.resize(self.body.len().max(64 << 10), 0);
+        while Instant::now() < end && matches!(self.stream.read(&mut self.body), Ok(count) if count > 0) {}
+    }
+
     /// What an error of sending means: the peer may have said why before it went.
     pub fn explain(&mut self, error: MigrationError) -> MigrationError {
         if matches!(error, MigrationError::Closed | MigrationError::Line(_)) && self.is_readable() {
@@ -210,8 +224,11 @@ impl Line {
         error
     }
 
-    /// Ends it at once, whoever waits.
-    pub fn shutdown(&self) {
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // There may be other handles of the same socket.
         self.stream.shutdown();
     }
 }

@@ -1,0 +1,151 @@
+//! Reading such a file.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::write::wrong;
+use crate::migration::bundle::stage::Stage;
+use crate::migration::bundle::stage::Unpacker;
+use crate::migration::channel::frame;
+use crate::migration::channel::frame::Kind;
+use crate::migration::channel::message::Hello;
+use crate::migration::channel::message::Message;
+use crate::migration::channel::record::Record;
+use crate::migration::error::MigrationError;
+use crate::migration::id::BundleId;
+use crate::migration::memory::Memory;
+use crate::migration::pages::PAGE;
+use crate::migration::target::arriving::Arriving;
+
+/// What is in a file, but for the pages themselves.
+#[derive(Debug, Clone, Serialize)]
+pub struct Contents {
+    /// What its source said of itself.
+    pub hello: Hello,
+    /// The state, where it is a snapshot.
+    #[serde(skip)]
+    pub state: Option<Vec<u8>>,
+    /// Records.
+    pub records: u64,
+    /// Bytes of pages, with those that came more than once.
+    pub bytes: u64,
+    /// Pages of each memory that have data, by index.
+    pub data_pages: [u64; 2],
+    /// Pages of each memory that are zero.
+    pub zero_pages: [u64; 2],
+    /// Bytes of the payloads as they are packed.
+    pub packed_bytes: u64,
+}
+
+/// Reads all of a file. `begin` looks at what its source says before anything else is read, and `each` takes every record.
+///
+/// # Errors
+/// It cannot be read, is not whole, or somebody refuses it.
+fn walk(
+    path: &Path,
+    begin: impl FnOnce(&Hello) -> Result<(), MigrationError>,
+    mut each: impl FnMut(&Record<'_>) -> Result<(), MigrationError>,
+) -> Result<Contents, MigrationError> {
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(|source| wrong(path, source))?);
+    let mut body = Vec::new();
+    let mut sequence = 0;
+    let mut next = |body: &mut Vec<u8>| {
+        let kind = frame::read_next(&mut file, sequence, body)?;
+        sequence += 1;
+        kind.ok_or(MigrationError::Corrupt("it ends before it is whole"))
+    };
+    let hello = match next(&mut body)? {
+        Kind::Message => match Message::decode(&body)? {
+            Message::Hello(hello) => hello,
+            other => return Err(MigrationError::Protocol(format!("{other:?} at its beginning"))),
+        },
+        Kind::Pages | Kind::State => return Err(MigrationError::protocol("pages at its beginning")),
+    };
+    begin(&hello)?;
+    let mut contents = Contents {
+        hello,
+        state: None,
+        records: 0,
+        bytes: 0,
+        data_pages: [0; 2],
+        zero_pages: [0; 2],
+        packed_bytes: 0,
+    };
+    loop {
+        match next(&mut body)? {
+            Kind::Pages => {
+                let record = Record::decode(&body)?;
+                each(&record)?;
+                contents.count(&record);
+            }
+            Kind::State if contents.state.is_none() => contents.state = Some(std::mem::take(&mut body)),
+            Kind::State => return Err(MigrationError::protocol("two states in one file")),
+            Kind::Message => match Message::decode(&body)? {
+                Message::Complete { records, bytes } => {
+                    if (records, bytes) != (contents.records, contents.bytes) {
+                        return Err(MigrationError::Corrupt("records are missing"));
+                    }
+                    break;
+                }
+                other => return Err(MigrationError::Protocol(format!("{other:?} within it"))),
+            },
+        }
+    }
+    if frame::read_next(&mut file, 0, &mut body).map_or(true, |more| more.is_some()) {
+        return Err(MigrationError::Corrupt("there is more behind its end"));
+    }
+    Ok(contents)
+}
+
+impl Contents {
+    fn count(&mut self, record: &Record<'_>) {
+        self.records += 1;
+        self.packed_bytes += record.payload.len() as u64;
+        for run in &record.runs {
+            let index = record.memory.index();
+            let pages = u64::from(run.pages);
+            self.bytes = self.bytes.saturating_add(pages * PAGE);
+            let counted = if run.is_zero { &mut self.zero_pages } else { &mut self.data_pages };
+            counted[index] = counted[index].saturating_add(pages);
+        }
+    }
+
+    /// Pages of a memory: with data, and zero.
+    pub fn pages(&self, memory: Memory) -> (u64, u64) {
+        (self.data_pages[memory.index()], self.zero_pages[memory.index()])
+    }
+}
+
+/// Looks at a file, whatever vGPU it is of, and keeps none of its pages.
+///
+/// # Errors
+/// It cannot be read, or is not whole.
+pub fn inspect(path: &Path) -> Result<Contents, MigrationError> {
+    walk(path, |_| Ok(()), |_| Ok(()))
+}
+
+/// Reads a file for a vGPU: everything is checked as if it came over a line. `bundle` is what it must be of, where that is
+/// known.
+///
+/// # Errors
+/// It cannot be read, is not whole, or does not fit.
+pub fn load(
+    path: &Path,
+    vgpu: &Arriving,
+    bundle: Option<BundleId>,
+) -> Result<(Contents, Stage), MigrationError> {
+    let stage = Stage::new(&vgpu.shape)?;
+    let mut unpacker = Unpacker::default();
+    let begin = |hello: &Hello| {
+        if bundle.is_some_and(|bundle| bundle != hello.bundle) {
+            return Err(MigrationError::Refused(format!("it is of bundle {}", hello.bundle)));
+        }
+        vgpu.examine(hello).map(|_| ()).map_err(MigrationError::Refused)
+    };
+    let contents = walk(path, begin, |record| stage.apply(record, &mut unpacker))?;
+    stage.seal(contents.records, contents.bytes)?;
+    Ok((contents, stage))
+}

@@ -1,0 +1,31 @@
+//! A session, as something that can move.
+
+use std::sync::Arc;
+
+use crate::migration::memory::MovingMemory;
+
+/// What of a session moves with the pages.
+pub struct Departing {
+    /// Immutable data (LM-18), encoded.
+    pub immutable: Vec<u8>,
+    /// The memories, by index.
+    pub memories: [Arc<dyn MovingMemory>; 2],
+}
+
+impl Departing {
+    /// The memories, for who reads them.
+    pub fn memories(&self) -> [&dyn MovingMemory; 2] {
+        [&*self.memories[0], &*self.memories[1]]
+    }
+
+    /// Nothing is told of them any more.
+    pub fn end(&self) {
+        self.memories.iter().for_each(|memory| memory.end());
+    }
+}
+
+impl std::fmt::Debug for Departing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Departing").finish_non_exhaustive()
+    }
+}

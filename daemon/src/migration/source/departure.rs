@@ -1,0 +1,487 @@
+//! One vGPU's migrations away from here.
+
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde_json::Value;
+use serde_json::json;
+
+use super::brownout;
+use super::departing::Departing;
+use super::hold::Hold;
+use super::phase::OutOfOrder;
+use super::phase::Phase;
+use super::progress::Progress;
+use super::road::Road;
+use super::road::greet;
+use super::road::hello;
+use crate::migration::brownout::pass::locked;
+use crate::migration::channel::address::Peer;
+use crate::migration::channel::line::Line;
+use crate::migration::channel::message::Message;
+use crate::migration::error::MigrationError;
+use crate::migration::file::side::SideFiles;
+use crate::migration::file::write::Draft;
+use crate::migration::id::BundleId;
+use crate::migration::settings::Settings;
+
+/// Where a bundle goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum To {
+    /// To a daemon, and the name of the vGPU there.
+    Peer(Peer, String),
+    /// Into a side file.
+    SideFile,
+}
+
+/// Whether the guest may run here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Thaw {
+    /// It may.
+    Run,
+    /// It runs elsewhere, or may: all devices are lost, for this reason.
+    Lost(String),
+}
+
+/// The lines of a migration while nobody uses them.
+#[derive(Debug, Default)]
+pub(super) enum Way {
+    /// There are none yet, and nobody makes any.
+    #[default]
+    None,
+    /// The brownout has them.
+    Busy,
+    /// The brownout has left them.
+    Parked(Box<Road<Line>>),
+}
+
+#[derive(Debug)]
+enum Held {
+    Line(Arc<Hold>),
+    File(BundleId),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) phase: Phase,
+    departing: Option<Arc<Departing>>,
+    pub(super) to: Option<To>,
+    /// Whether the front-end began it, and may so end it.
+    by_front_end: bool,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) way: Way,
+    progress: Arc<Progress>,
+    held: Option<Held>,
+    /// Set once the guest may run elsewhere, until its session ends.
+    lost: Option<String>,
+    /// How the last one ended.
+    last: Option<String>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// One vGPU, as a source; outlives its sessions.
+#[derive(Debug)]
+pub struct Departure {
+    pub(super) name: String,
+    pub(super) settings: Settings,
+    side_files: Option<SideFiles>,
+    state: Mutex<State>,
+    pub(super) changed: Condvar,
+}
+
+/// What a migration works with while no lock is held.
+pub(super) struct Job {
+    pub(super) departing: Arc<Departing>,
+    pub(super) to: To,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) progress: Arc<Progress>,
+}
+
+impl Departure {
+    /// Of the vGPU `name`.
+    ///
+    /// # Errors
+    /// The folder of side files cannot be made.
+    pub fn new(name: String, settings: Settings) -> Result<Self, MigrationError> {
+        let folder = settings.side_files.as_deref();
+        let side_files = folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;
+        Ok(Self { name, settings, side_files, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// A session begins: this is what of it can move.
+    pub fn attach(&self, departing: Departing) {
+        let mut state = self.lock();
+        state.departing = Some(Arc::new(departing));
+        state.lost = None;
+    }
+
+    /// The session is gone. What is complete may run elsewhere from here on; what is not is called off.
+    pub fn detach(&self) {
+        let mut state = self.lock();
+        if let Some(Held::Line(hold)) = state.held.take() {
+            hold.close();
+        }
+        if state.phase == Phase::Held {
+            self.over(&mut state, "the VM has gone to where its bundle is");
+        } else if state.phase != Phase::Idle {
+            self.over(&mut state, "the VM is gone");
+        }
+        state.departing = None;
+        state.lost = None;
+        state.to = None;
+    }
+
+    /// Back to where nothing is under way.
+    fn over(&self, state: &mut State, why: &str) {
+        log::info!("vGPU {}: migration: {why}", self.name);
+        state.stop.store(true, Ordering::Release);
+        state.phase = Phase::Idle;
+        state.held = None;
+        if let Way::Parked(road) = std::mem::take(&mut state.way) {
+            road.give_up(why);
+        }
+        if let Some(departing) = &state.departing {
+            departing.end();
+        }
+        state.last = Some(why.to_owned());
+        state.threads.retain(|thread| !thread.is_finished());
+        self.changed.notify_all();
+    }
+
+    fn prepare(&self, state: &mut State, to: To) -> Result<Job, MigrationError> {
+        let departing = state.departing.clone();
+        let departing =
+            departing.ok_or_else(|| MigrationError::State("no VM is connected".to_owned()))?;
+        if let Some(lost) = &state.lost {
+            return Err(MigrationError::State(lost.clone()));
+        }
+        // A brownout that was called off may still be on its way out, and has the memories.
+        if matches!(state.way, Way::Busy) {
+            return Err(order(OutOfOrder::Twice));
+        }
+        state.phase.prepare().map_err(order)?;
+        state.stop = Arc::new(AtomicBool::new(false));
+        state.progress = Arc::new(Progress::default());
+        state.to = Some(to.clone());
+        state.by_front_end = false;
+        Ok(Job { departing, to, stop: Arc::clone(&state.stop), progress: Arc::clone(&state.progress) })
+    }
+
+    /// Begins a brownout to `peer`, where the vGPU is called `vgpu`; to the configured peer without one (LM-11).
+    ///
+    /// # Errors
+    /// No VM is connected, a migration is under way, or there is no peer.
+    pub fn start(self: &Arc<Self>, to: Option<(Peer, String)>) -> Result<(), MigrationError> {
+        let configured = self.settings.peer.clone().map(|peer| (peer, self.name.clone()));
+        let (peer, vgpu) = to
+            .or(configured)
+            .ok_or_else(|| MigrationError::State("there is no peer: give --migrate-to".to_owned()))?;
+        let mut state = self.lock();
+        let job = self.prepare(&mut state, To::Peer(peer, vgpu))?;
+        state.way = Way::Busy;
+        let departure = Arc::clone(self);
+        let begun = thread::Builder::new()
+            .name("migrate".to_owned())
+            .spawn(move || brownout::run(&departure, &job));
+        match begun {
+            Ok(thread) => {
+                state.threads.push(thread);
+                Ok(())
+            }
+            Err(error) => {
+                state.way = Way::None;
+                self.over(&mut state, "no thread for it");
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The front-end begins to log dirty pages of guest memory, or ends that: it migrates, or has changed its mind.
+    pub fn log_changed(self: &Arc<Self>, is_set: bool) {
+        let begun = is_set && self.settings.peer.is_some();
+        if begun && self.lock().phase == Phase::Idle {
+            match self.start(None) {
+                Ok(()) => self.lock().by_front_end = true,
+                Err(error) => log::warn!("vGPU {}: no brownout: {error}", self.name),
+            }
+        } else if !is_set && self.lock().by_front_end {
+            let _nothing = self.cancel("the front-end has called its migration off");
+        }
+    }
+
+    /// Calls a migration off (LM-65).
+    ///
+    /// # Errors
+    /// There is none, or it is complete.
+    pub fn cancel(&self, why: &str) -> Result<(), MigrationError> {
+        let mut state = self.lock();
+        state.phase.abort().map_err(order)?;
+        state.to = None;
+        self.over(&mut state, why);
+        Ok(())
+    }
+
+    /// The brownout of `job` is over, and has left its lines, or has failed.
+    pub(super) fn park(&self, job: &Job, outcome: Result<Road<Line>, MigrationError>) {
+        let mut state = self.lock();
+        let is_ours = Arc::ptr_eq(&state.stop, &job.stop);
+        match outcome {
+            Ok(road) if is_ours && state.phase != Phase::Idle => state.way = Way::Parked(Box::new(road)),
+            Ok(road) => {
+                road.give_up("called off");
+                if is_ours {
+                    state.way = Way::None;
+                }
+            }
+            Err(error) => {
+                if is_ours {
+                    state.way = Way::None;
+                    // Where the VM is paused meanwhile, whoever saves tries once more.
+                    if state.phase == Phase::Brownout {
+                        log::warn!("vGPU {}: the brownout has failed: {error}", self.name);
+                        let failed = error.to_string();
+                        self.over(&mut state, &failed);
+                    }
+                }
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The VM is paused, and nothing writes to the memories any more: sends the rest, or everything where there was no brownout.
+    /// Waits, on a thread that may; returns once a target has everything. The state that is saved must name the bundle.
+    ///
+    /// # Errors
+    /// It has failed, and the source goes on: nothing is left at the target.
+    pub fn finish(&self) -> Result<BundleId, MigrationError> {
+        let (job, way) = {
+            let mut state = self.lock();
+            let job = if state.phase == Phase::Idle {
+                // Where a brownout was wanted that has failed, it is tried once more.
+                let configured = || {
+                    let peer = self.settings.peer.clone();
+                    peer.map_or(To::SideFile, |peer| To::Peer(peer, self.name.clone()))
+                };
+                let to = state.to.take().unwrap_or_else(configured);
+                self.prepare(&mut state, to)?
+            } else {
+                self.current(&state)?
+            };
+            state.phase.finish().map_err(order)?;
+            job.stop.store(true, Ordering::Release);
+            self.changed.notify_all();
+            let busy = |state: &mut State| matches!(state.way, Way::Busy);
+            // It looks at `stop` between two records.
+            let limit = self.settings.patience.message * 2;
+            let waited = self.changed.wait_timeout_while(state, limit, busy);
+            let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            if waited.timed_out() {
+                self.over(&mut state, "the brownout does not end");
+                return Err(MigrationError::Stalled);
+            }
+            (job, std::mem::take(&mut state.way))
+        };
+        let begun = Instant::now();
+        let last = Arc::new(AtomicBool::new(false));
+        self.lock().stop = Arc::clone(&last);
+        let outcome = match (&job.to, way) {
+            (To::Peer(peer, vgpu), way) => self.finish_line(&job, peer, vgpu, way, &last),
+            (To::SideFile, _) => self.finish_file(&job, &last),
+        };
+        let mut state = self.lock();
+        match outcome {
+            Ok((bundle, held)) => {
+                // Called off meanwhile: the target forgets it.
+                if !Arc::ptr_eq(&state.stop, &last) {
+                    self.forget(&held);
+                    return Err(MigrationError::CalledOff("the VM runs again".to_owned()));
+                }
+                if let Err(error) = state.phase.hold() {
+                    self.forget(&held);
+                    return Err(order(error));
+                }
+                log::info!(
+                    "vGPU {}: bundle {bundle} is complete, {} ms after its state was saved",
+                    self.name,
+                    begun.elapsed().as_millis()
+                );
+                state.held = Some(held);
+                job.progress.say("complete");
+                Ok(bundle)
+            }
+            Err(error) => {
+                if state.phase == Phase::Finishing && Arc::ptr_eq(&state.stop, &last) {
+                    let failed = error.to_string();
+                    self.over(&mut state, &failed);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn current(&self, state: &State) -> Result<Job, MigrationError> {
+        let none = || order(OutOfOrder::NotPrepared);
+        Ok(Job {
+            departing: state.departing.clone().ok_or_else(none)?,
+            to: state.to.clone().ok_or_else(none)?,
+            stop: Arc::clone(&state.stop),
+            progress: Arc::clone(&state.progress),
+        })
+    }
+
+    fn forget(&self, held: &Held) {
+        match held {
+            Held::Line(hold) => {
+                let _runs = hold.thaw(Duration::ZERO);
+            }
+            Held::File(bundle) => {
+                let _taken = self.side_files.as_ref().map(|files| files.take(*bundle));
+            }
+        }
+    }
+
+    fn finish_line(
+        &self,
+        job: &Job,
+        peer: &Peer,
+        vgpu: &str,
+        way: Way,
+        stop: &AtomicBool,
+    ) -> Result<(BundleId, Held), MigrationError> {
+        let departing = &job.departing;
+        let mut road = match way {
+            Way::Parked(road) => *road,
+            Way::None | Way::Busy => {
+                let bundle = BundleId::random()?;
+                let lines = greet(departing, vgpu, bundle, peer, &self.settings)?;
+                Road::new(bundle, lines, departing)?
+            }
+        };
+        let pending = road.query(departing)?;
+        job.progress.begin_pass(pending);
+        let sent = road.pass(departing, &self.settings, None, stop, &job.progress)?;
+        job.progress.end_pass(road.passes(), true, sent);
+        job.progress.left(0);
+        let bundle = road.bundle;
+        let line = road.complete()?;
+        let hold = Arc::new(Hold::new()?);
+        let (its_hold, patience) = (Arc::clone(&hold), self.settings.patience);
+        let thread = thread::Builder::new()
+            .name("migrate-hold".to_owned())
+            .spawn(move || its_hold.keep(line, &patience))?;
+        self.lock().threads.push(thread);
+        Ok((bundle, Held::Line(hold)))
+    }
+
+    fn finish_file(&self, job: &Job, stop: &AtomicBool) -> Result<(BundleId, Held), MigrationError> {
+        let nowhere = || {
+            MigrationError::State("there is no peer (--migrate-to) and no folder (--state-dir)".to_owned())
+        };
+        let files = self.side_files.as_ref().ok_or_else(nowhere)?;
+        let bundle = BundleId::random()?;
+        let mut draft = Draft::new(&files.path(bundle))?;
+        draft.say(&Message::Hello(hello(&job.departing, &self.name, bundle, 1)))?;
+        let mut road = Road::new(bundle, vec![draft], &job.departing)?;
+        job.progress.begin_pass(road.query(&job.departing)?);
+        let sent = road.pass(&job.departing, &self.settings, None, stop, &job.progress)?;
+        job.progress.end_pass(road.passes(), true, sent);
+        if road.sheet.pending_bytes() > 0 {
+            return Err(MigrationError::CalledOff("the last pass was cut short".to_owned()));
+        }
+        let sum = road.sum;
+        let draft = road.sinks.pop().ok_or_else(nowhere)?;
+        draft.finish(&sum)?;
+        Ok((bundle, Held::File(bundle)))
+    }
+
+    /// The guest's rings run again here: whether they may. Where a target was already let run, asks it, which takes up to the
+    /// time that the operator allows for an answer; else at once.
+    pub fn thaw(&self) -> Thaw {
+        let mut state = self.lock();
+        if let Some(lost) = &state.lost {
+            return Thaw::Lost(lost.clone());
+        }
+        match state.phase {
+            Phase::Idle | Phase::Brownout => return Thaw::Run,
+            Phase::Finishing => {
+                self.over(&mut state, "the VM runs again");
+                return Thaw::Run;
+            }
+            Phase::Held => {}
+        }
+        let held = state.held.take();
+        drop(state);
+        let lost = match held {
+            Some(Held::Line(hold)) => {
+                let runs = hold.thaw(self.settings.patience.answer);
+                (!runs).then(|| "the guest runs elsewhere, or nobody can tell".to_owned())
+            }
+            Some(Held::File(bundle)) => {
+                let files = self.side_files.as_ref();
+                files.and_then(|files| files.take(bundle).err()).map(|error| error.to_string())
+            }
+            None => None,
+        };
+        let mut state = self.lock();
+        let why = lost.as_deref().unwrap_or("the VM runs here again");
+        self.over(&mut state, why);
+        state.to = None;
+        state.lost.clone_from(&lost);
+        lost.map_or(Thaw::Run, Thaw::Lost)
+    }
+
+    /// How far it is, for people and scripts.
+    pub fn describe(&self) -> Value {
+        let state = self.lock();
+        let held = match &state.held {
+            Some(Held::Line(hold)) => json!(hold.state()),
+            Some(Held::File(_)) => json!("in a side file"),
+            None => Value::Null,
+        };
+        let phase = match state.phase {
+            Phase::Idle => "idle",
+            Phase::Brownout => "brownout",
+            Phase::Finishing => "finishing",
+            Phase::Held => "complete",
+        };
+        let to = match &state.to {
+            Some(To::Peer(peer, vgpu)) => json!(format!("{peer} as {vgpu}")),
+            Some(To::SideFile) => json!("a side file"),
+            None => Value::Null,
+        };
+        json!({ "vgpu": self.name, "phase": phase, "to": to, "ownership": held, "last": state.last,
+                "lost": state.lost, "progress": state.progress.describe() })
+    }
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        self.detach();
+        for thread in std::mem::take(&mut self.lock().threads) {
+            // The last handle may be a thread's own.
+            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+                log::error!("vGPU {}: a migration thread panicked", self.name);
+            }
+        }
+    }
+}
+
+/// A step that is not possible now.
+pub(super) fn order(error: OutOfOrder) -> MigrationError {
+    MigrationError::State(error.to_string())
+}

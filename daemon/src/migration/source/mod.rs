@@ -1,0 +1,19 @@
+//! The sending side (LM-11).
+//!
+//! ```text
+//!   Idle ── prepare ──▶ Brownout ── SAVE ──▶ Finishing ── STORED ──▶ Held (ownership::holder)
+//!    ▲                     │                     │                      │
+//!    └──── called off, or any failure ───────────┴──── the rings run again, or never will
+//! ```
+//!
+//! A [`departure::Departure`] is of one vGPU and outlives its sessions. The brownout has a thread of the least weight; the last
+//! pass runs on the thread that saves, at full weight, since the VM waits for it; then one thread keeps the line, and answers
+//! who asks whether the guest may run.
+
+mod brownout;
+pub mod departing;
+pub mod departure;
+pub mod hold;
+pub mod phase;
+pub mod progress;
+pub mod road;

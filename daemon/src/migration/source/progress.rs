@@ -1,0 +1,111 @@
+//! How far a migration is, for people and scripts.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::migration::brownout::pass::Sent;
+use crate::migration::brownout::pass::locked;
+use crate::migration::brownout::plan;
+use crate::migration::pages::PAGE;
+
+/// Passes that are remembered.
+const KEPT: usize = 64;
+
+/// One pass.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Pass {
+    pass: u32,
+    /// Whether the VM was paused.
+    is_last: bool,
+    #[serde(flatten)]
+    sent: Sent,
+}
+
+#[derive(Debug, Default)]
+struct Passes {
+    done: VecDeque<Pass>,
+    sum: Sent,
+    /// Bytes that the pass under way began with.
+    aim: u64,
+    left: u64,
+    words: String,
+}
+
+/// What a migration has done so far.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes of pages sent in the pass under way.
+    pub in_pass: AtomicU64,
+    passes: Mutex<Passes>,
+}
+
+impl Progress {
+    /// A pass begins.
+    pub fn begin_pass(&self, pending_bytes: u64) {
+        self.in_pass.store(0, Ordering::Relaxed);
+        let mut passes = locked(&self.passes);
+        passes.aim = pending_bytes;
+        passes.left = pending_bytes;
+        drop(passes);
+        self.say("sending");
+    }
+
+    /// What is being done now.
+    pub fn say(&self, words: &str) {
+        locked(&self.passes).words = words.to_owned();
+    }
+
+    /// A pass is over.
+    pub fn end_pass(&self, pass: u32, is_last: bool, sent: Sent) {
+        let mut passes = locked(&self.passes);
+        passes.done.push_back(Pass { pass, is_last, sent });
+        if passes.done.len() > KEPT {
+            passes.done.pop_front();
+        }
+        passes.sum = passes.sum.plus(sent);
+        passes.aim = 0;
+        self.in_pass.store(0, Ordering::Relaxed);
+    }
+
+    /// So much is dirty again.
+    pub fn left(&self, bytes: u64) {
+        locked(&self.passes).left = bytes;
+    }
+
+    /// Bytes of pages per second, over all passes.
+    pub fn rate(&self) -> u64 {
+        let sum = locked(&self.passes).sum;
+        plan::rate(sum.bytes(), sum.time())
+    }
+
+    /// All that was sent.
+    pub fn sum(&self) -> Sent {
+        locked(&self.passes).sum
+    }
+
+    /// In numbers.
+    pub fn describe(&self) -> Value {
+        let rate = self.rate();
+        let passes = locked(&self.passes);
+        let in_pass = self.in_pass.load(Ordering::Relaxed);
+        let left = if passes.aim > 0 { passes.aim.saturating_sub(in_pass) } else { passes.left };
+        let milliseconds = |bytes| u64::try_from(plan::estimate(bytes, rate).as_millis()).unwrap_or(u64::MAX);
+        json!({
+            "doing": passes.words,
+            "passes": passes.done,
+            "sent_bytes": passes.sum.wire_bytes,
+            "pages": passes.sum.pages,
+            "zero_pages": passes.sum.zero_pages,
+            "page_bytes": PAGE,
+            "left_bytes": left,
+            "bytes_per_second": rate,
+            "estimate_ms": milliseconds(left),
+        })
+    }
+}

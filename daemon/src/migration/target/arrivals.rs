@@ -1,0 +1,234 @@
+//! Everything that comes to this daemon.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::event::Event;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use serde_json::Value;
+use serde_json::json;
+
+use super::arriving::Arriving;
+use super::book::Book;
+use super::bundle::Bundle;
+use super::receive;
+use crate::migration::brownout::pass::locked;
+use crate::migration::bundle::stage::Staged;
+use crate::migration::channel::address::Peer;
+use crate::migration::channel::connect::Door;
+use crate::migration::channel::connect::Visitor;
+use crate::migration::channel::line::Line;
+use crate::migration::channel::stream::Stream;
+use crate::migration::error::MigrationError;
+use crate::migration::id::BundleId;
+use crate::migration::ownership::claimant::Claimant;
+use crate::migration::settings::Patience;
+
+/// Lines that are served at a time.
+const MAX_LINES: usize = 64;
+/// Pause after a failed accept.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// At most one line of log about lines that failed in this time.
+const LOG_EVERY: Duration = Duration::from_secs(1);
+
+struct Served {
+    handle: Box<dyn Stream>,
+    thread: JoinHandle<()>,
+}
+
+struct Shared {
+    book: Book,
+    patience: Patience,
+    failed: AtomicU64,
+    told: Mutex<Option<Instant>>,
+}
+
+impl Shared {
+    /// A line has failed: counted, and told, though not as often as a peer may like.
+    fn tell(&self, error: &MigrationError) {
+        let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut told = locked(&self.told);
+        if told.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+            *told = Some(Instant::now());
+            log::warn!("a migration to here has ended: {error} ({failed} lines so far)");
+        }
+    }
+}
+
+/// The door, and what came through it. Dropping it ends every line; what runs goes on.
+pub struct Arrivals {
+    shared: Arc<Shared>,
+    address: Option<Peer>,
+    stop: Arc<AtomicBool>,
+    bell: Event,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Arrivals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arrivals").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Arrivals {
+    /// Takes what comes through `door` for these vGPUs.
+    ///
+    /// # Errors
+    /// A thread or descriptor cannot be had.
+    pub fn serve(door: Door, vgpus: Vec<Arriving>, patience: Patience) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            book: Book::new(vgpus),
+            patience,
+            failed: AtomicU64::new(0),
+            told: Mutex::default(),
+        });
+        let (stop, bell) = (Arc::new(AtomicBool::new(false)), Event::new()?);
+        let (its_shared, its_stop, its_bell) = (Arc::clone(&shared), Arc::clone(&stop), bell.try_clone()?);
+        let address = door.address();
+        let thread = thread::Builder::new()
+            .name("migrate-door".to_owned())
+            .spawn(move || accept(&door, &its_shared, &its_bell, &its_stop))?;
+        Ok(Self { shared, address, stop, bell, thread: Some(thread) })
+    }
+
+    /// Where others reach it.
+    pub fn address(&self) -> Option<&Peer> {
+        self.address.as_ref()
+    }
+
+    /// Takes a complete bundle for a session of `vgpu`, once.
+    ///
+    /// # Errors
+    /// There is none of that name for that vGPU, or it is not complete, taken, or dropped.
+    pub fn claim(&self, vgpu: &str, bundle: BundleId) -> Result<Claim, MigrationError> {
+        let none = || MigrationError::State(format!("there is no bundle {bundle} of vGPU {vgpu} here"));
+        let bundle = self.shared.book.find(vgpu, bundle).ok_or_else(none)?;
+        let stage = bundle.claim()?;
+        // Where the rest fails, the claim is dropped, and so is the bundle.
+        let mut claim = Claim { bundle, patience: self.shared.patience.answer, memories: None };
+        claim.memories = Some(stage.memories()?);
+        Ok(claim)
+    }
+
+    /// What is here, for people and scripts.
+    pub fn describe(&self) -> Value {
+        json!({
+            "listens": self.address.as_ref().map(Peer::to_string),
+            "bundles": self.shared.book.describe(),
+            "failed_lines": self.shared.failed.load(Ordering::Relaxed),
+        })
+    }
+}
+
+impl Drop for Arrivals {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.signal();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the thread that takes migrations panicked");
+        }
+    }
+}
+
+/// A bundle that a session has. Dropping it before [`Claim::start`] has succeeded drops the bundle (LM-39).
+pub struct Claim {
+    bundle: Arc<Bundle>,
+    patience: Duration,
+    memories: Option<[Staged; 2]>,
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Claim").field("bundle", &self.bundle.id).finish_non_exhaustive()
+    }
+}
+
+impl Claim {
+    /// The memories, once.
+    pub fn take_memories(&mut self) -> Option<[Staged; 2]> {
+        self.memories.take()
+    }
+
+    /// The guest's rings begin: whether it may run here. Waits for the source's word, where it has not come yet.
+    ///
+    /// # Errors
+    /// It runs at the source again, or nobody can say: it must not run here.
+    pub fn start(&self) -> Result<(), MigrationError> {
+        self.bundle.start(self.patience)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _none = self.bundle.step("its session is gone", Claimant::forget);
+        self.bundle.bell.signal();
+    }
+}
+
+fn accept(door: &Door, shared: &Arc<Shared>, bell: &Event, stop: &AtomicBool) {
+    let mut lines: Vec<Served> = Vec::new();
+    while !stop.load(Ordering::Acquire) {
+        lines.retain(|line| !line.thread.is_finished());
+        match door.accept() {
+            Ok(_visitor) if lines.len() >= MAX_LINES => {
+                shared.tell(&MigrationError::State("too many lines".to_owned()));
+            }
+            Ok(visitor) => match begin(visitor, shared) {
+                Ok(line) => lines.push(line),
+                Err(error) => shared.tell(&MigrationError::Line(error)),
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut fds = [PollFd::new(door, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+                let _interrupted = poll(&mut fds, None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                shared.tell(&MigrationError::Line(error));
+                let _interrupted = poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&PAUSE));
+            }
+        }
+    }
+    for bundle in shared.book.all() {
+        bundle.drop_for(&"this daemon ends");
+    }
+    for line in lines {
+        line.handle.shutdown();
+        if line.thread.join().is_err() {
+            log::error!("the thread of a migration line panicked");
+        }
+    }
+}
+
+fn begin(visitor: Visitor, shared: &Arc<Shared>) -> io::Result<Served> {
+    let (handle, its_handle) = (visitor.handle()?, visitor.handle()?);
+    let shared = Arc::clone(shared);
+    let thread = thread::Builder::new().name("migrate-line".to_owned()).spawn(move || {
+        let patience = &shared.patience;
+        let line = visitor.admit(patience.message).and_then(|stream| Line::new(stream, patience.message));
+        let outcome = match line {
+            Ok(line) => receive::serve(&shared.book, line, its_handle, patience),
+            Err(error) => {
+                // Other handles of it are still open.
+                its_handle.shutdown();
+                Err(error)
+            }
+        };
+        if let Err(error) = outcome {
+            shared.tell(&error);
+        }
+    })?;
+    Ok(Served { handle, thread })
+}

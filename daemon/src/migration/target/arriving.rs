@@ -1,0 +1,49 @@
+//! What a vGPU can take.
+
+use crate::migration::bundle::stage::Shape;
+use crate::migration::channel::message::Hello;
+use crate::migration::channel::message::MAX_STREAMS;
+use crate::migration::channel::message::common_version;
+
+/// Looks at immutable data of a source; in words, which check failed.
+pub type Check = dyn Fn(&[u8]) -> Result<(), String> + Send + Sync;
+
+/// A vGPU of this daemon, as a target.
+pub struct Arriving {
+    /// Its name.
+    pub name: String,
+    /// Its memories.
+    pub shape: Shape,
+    /// Whether immutable data fits (LM-33, LM-34).
+    pub check: Box<Check>,
+}
+
+impl std::fmt::Debug for Arriving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arriving").field("name", &self.name).field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+impl Arriving {
+    /// Looks at all that a source says before it sends anything. Returns the version to speak.
+    ///
+    /// # Errors
+    /// Which check failed, in words.
+    pub fn examine(&self, hello: &Hello) -> Result<u32, String> {
+        let version = common_version(hello)?;
+        if !(1..=MAX_STREAMS).contains(&hello.streams) {
+            return Err(format!("{} lines; 1 to {MAX_STREAMS} are possible", hello.streams));
+        }
+        let what = ["video memory", "room for evicted memory"];
+        for ((what, theirs), ours) in what.iter().zip(hello.memories).zip(self.shape.lengths) {
+            if theirs != ours {
+                return Err(format!(
+                    "vGPU {} has {ours} bytes of {what} here, and {theirs} at the source",
+                    self.name
+                ));
+            }
+        }
+        (self.check)(&hello.immutable).map_err(|why| format!("vGPU {}: {why}", self.name))?;
+        Ok(version)
+    }
+}

@@ -1,0 +1,99 @@
+//! All bundles of a daemon.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use serde_json::Value;
+use serde_json::json;
+
+use super::arriving::Arriving;
+use super::bundle::Bundle;
+use crate::migration::brownout::pass::locked;
+use crate::migration::bundle::stage::Stage;
+use crate::migration::channel::message::Hello;
+use crate::migration::id::BundleId;
+
+/// Names of bundles that were there, which are never taken again.
+const PAST: usize = 1024;
+
+#[derive(Default)]
+struct Pages {
+    bundles: HashMap<BundleId, Arc<Bundle>>,
+    past: VecDeque<BundleId>,
+}
+
+/// Which bundles there are.
+pub(super) struct Book {
+    vgpus: Vec<Arriving>,
+    pages: Mutex<Pages>,
+}
+
+impl Book {
+    pub(super) fn new(vgpus: Vec<Arriving>) -> Self {
+        Self { vgpus, pages: Mutex::default() }
+    }
+
+    /// Enters a new bundle, or says which check failed. Nothing is kept of one that is refused.
+    pub(super) fn greet(&self, hello: &Hello) -> Result<(u32, Arc<Bundle>), String> {
+        let vgpu = self.vgpus.iter().find(|vgpu| vgpu.name == hello.vgpu);
+        let vgpu = vgpu.ok_or_else(|| format!("there is no vGPU {:?} here", hello.vgpu))?;
+        let version = vgpu.examine(hello)?;
+        let mut pages = locked(&self.pages);
+        if pages.past.contains(&hello.bundle) || pages.bundles.contains_key(&hello.bundle) {
+            return Err(format!("bundle {} was here already", hello.bundle));
+        }
+        if let Some(other) = pages.bundles.values().find(|bundle| bundle.vgpu == hello.vgpu && !bundle.is_over()) {
+            return Err(format!("vGPU {} already has bundle {} on its way", hello.vgpu, other.id));
+        }
+        let bundle = Stage::new(&vgpu.shape)
+            .and_then(|stage| Bundle::new(hello.bundle, &hello.vgpu, hello.streams, stage))
+            .map_err(|error| format!("no memory for vGPU {}: {error}", hello.vgpu))?;
+        let bundle = Arc::new(bundle);
+        pages.bundles.insert(hello.bundle, Arc::clone(&bundle));
+        Ok((version, bundle))
+    }
+
+    /// Takes a further line in, if the bundle has one left.
+    pub(super) fn join(&self, id: BundleId) -> Result<Arc<Bundle>, String> {
+        let none = || format!("bundle {id} awaits no line");
+        let bundle = locked(&self.pages).bundles.get(&id).cloned().ok_or_else(none)?;
+        let taken = bundle.lines_left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1));
+        taken.map_err(|_| none())?;
+        Ok(bundle)
+    }
+
+    /// The bundle of this name, if it is of this vGPU (LM-08).
+    pub(super) fn find(&self, vgpu: &str, id: BundleId) -> Option<Arc<Bundle>> {
+        locked(&self.pages).bundles.get(&id).filter(|bundle| bundle.vgpu == vgpu).cloned()
+    }
+
+    /// Strikes a bundle out.
+    pub(super) fn strike(&self, id: BundleId) {
+        let mut pages = locked(&self.pages);
+        if pages.bundles.remove(&id).is_some() {
+            pages.past.push_back(id);
+            if pages.past.len() > PAST {
+                pages.past.pop_front();
+            }
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Bundle>> {
+        locked(&self.pages).bundles.values().cloned().collect()
+    }
+
+    pub(super) fn describe(&self) -> Value {
+        let mut all = self.all();
+        all.retain(|bundle| !bundle.is_over());
+        all.sort_by_key(|bundle| bundle.begun);
+        let each = all.iter().map(|bundle| {
+            let (state, bytes) = bundle.state();
+            json!({ "bundle": bundle.id, "vgpu": bundle.vgpu, "state": state, "received_bytes": bytes,
+                    "seconds": bundle.begun.elapsed().as_secs() })
+        });
+        Value::Array(each.collect())
+    }
+}

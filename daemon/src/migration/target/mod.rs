@@ -1,0 +1,17 @@
+//! The receiving side (LM-30).
+//!
+//! ```text
+//!   door ── thread a line ──▶ HELLO: every check, then ACCEPT or REFUSED ──▶ pages ──▶ COMPLETE: sealed, STORED
+//!                                                                                          │
+//!                 front::gpu ── claim (LOAD) ── start (rings begin): MAY_I_RUN ───────────┘
+//! ```
+//!
+//! A vGPU has one bundle at a time. Lines, bundles and times are bounded; whatever fails, the bundle is dropped whole, and its
+//! name is never taken again.
+
+pub mod arrivals;
+pub mod arriving;
+pub mod book;
+pub mod bundle;
+pub mod phase;
+pub mod receive;

@@ -1,0 +1,102 @@
+//! What a source may say when. Pure; one for each line.
+
+use crate::migration::channel::message::Message;
+use crate::migration::error::MigrationError;
+
+/// Where a line stands, after it was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receiving {
+    /// Passes that have ended on it.
+    passes: u32,
+    /// Whether it is the first line, which alone says that all has come.
+    is_first: bool,
+    is_complete: bool,
+}
+
+/// What to do about a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Do {
+    /// Nothing.
+    Nothing,
+    /// Say that this pass is there.
+    Confirm(u32),
+    /// Seal the stage, if this is what has come.
+    Seal {
+        /// Records.
+        records: u64,
+        /// Bytes of pages.
+        bytes: u64,
+    },
+    /// Forget all of it: the source gives up.
+    Forget(String),
+}
+
+impl Receiving {
+    /// A line that was just accepted.
+    pub const fn new(is_first: bool) -> Self {
+        Self { passes: 0, is_first, is_complete: false }
+    }
+
+    /// Pages come.
+    ///
+    /// # Errors
+    /// After the last there can be none.
+    pub fn pages(&self) -> Result<(), MigrationError> {
+        if self.is_complete { Err(MigrationError::protocol("pages after all had come")) } else { Ok(()) }
+    }
+
+    /// A message comes.
+    ///
+    /// # Errors
+    /// It cannot be said now.
+    pub fn hear(&mut self, message: Message) -> Result<Do, MigrationError> {
+        match message {
+            Message::GiveUp { reason } => Ok(Do::Forget(reason)),
+            Message::Still if !self.is_complete => Ok(Do::Nothing),
+            Message::PassEnd { pass } if !self.is_complete && Some(pass) == self.passes.checked_add(1) => {
+                self.passes = pass;
+                Ok(Do::Confirm(pass))
+            }
+            Message::Complete { records, bytes } if self.is_first && !self.is_complete && self.passes > 0 => {
+                self.is_complete = true;
+                Ok(Do::Seal { records, bytes })
+            }
+            other => Err(MigrationError::Protocol(format!("{other:?} cannot be said now"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Do;
+    use super::Receiving;
+    use crate::migration::channel::message::Message;
+
+    const COMPLETE: Message = Message::Complete { records: 1, bytes: 4096 };
+
+    #[test]
+    fn lm_30_what_is_received_comes_in_order() {
+        let mut line = Receiving::new(true);
+        assert!(line.hear(COMPLETE).is_err(), "nothing was sent yet");
+        assert!(line.hear(Message::PassEnd { pass: 2 }).is_err());
+        assert_eq!(line.hear(Message::PassEnd { pass: 1 }).unwrap(), Do::Confirm(1));
+        assert!(line.hear(Message::PassEnd { pass: 1 }).is_err(), "a replay");
+        assert_eq!(line.hear(Message::Still).unwrap(), Do::Nothing);
+        assert!(line.pages().is_ok());
+        assert_eq!(line.hear(COMPLETE).unwrap(), Do::Seal { records: 1, bytes: 4096 });
+        assert!(line.pages().is_err());
+        for late in [COMPLETE, Message::PassEnd { pass: 2 }, Message::Still, Message::Stored, Message::Granted] {
+            assert!(line.hear(late).is_err());
+        }
+    }
+
+    #[test]
+    fn only_the_first_line_says_that_all_has_come() {
+        let mut line = Receiving::new(false);
+        assert_eq!(line.hear(Message::PassEnd { pass: 1 }).unwrap(), Do::Confirm(1));
+        assert!(line.hear(COMPLETE).is_err());
+        let reason = "no more".to_owned();
+        assert_eq!(line.hear(Message::GiveUp { reason: reason.clone() }).unwrap(), Do::Forget(reason));
+    }
+}
