@@ -29,7 +29,10 @@ pub(super) fn install() {
         // async-signal-safe: it touches words of its thread and calls futex. No old action is asked for.
         let result = unsafe { libc::sigaction(number(), &raw const action, std::ptr::null_mut()) };
         if result != 0 {
-            log::error!("no handler for the signal that stops guest threads: {}", std::io::Error::last_os_error());
+            log::error!(
+                "no handler for the signal that stops guest threads: {}",
+                std::io::Error::last_os_error()
+            );
         }
     });
 }

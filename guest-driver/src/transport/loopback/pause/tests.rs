@@ -35,8 +35,12 @@ fn crew() -> Crew {
         threads: Vec::new(),
     };
     for kind in 0..4 {
-        let (gate, counts, over, shared) =
-            (Arc::clone(&crew.gate), Arc::clone(&crew.counts), Arc::clone(&crew.over), Arc::clone(&crew.shared));
+        let (gate, counts, over, shared) = (
+            Arc::clone(&crew.gate),
+            Arc::clone(&crew.counts),
+            Arc::clone(&crew.over),
+            Arc::clone(&crew.shared),
+        );
         crew.threads.push(std::thread::spawn(move || {
             let mut cpu = VirtualCpu::register(&gate);
             assert!(cpu.is_some());
