@@ -13,6 +13,7 @@ pub mod doorbell;
 pub mod front;
 pub mod host;
 pub mod measure;
+pub mod migration;
 pub mod operator;
 pub mod orders;
 pub mod recovery;

@@ -16,7 +16,6 @@ use campanile_protocol::virtio_gpu::blob::MemEntry;
 use vm_memory::GuestAddress;
 use vm_memory::GuestMemoryBackend;
 use vm_memory::GuestMemoryRegion;
-use vm_memory::GuestRegionMmap;
 
 use super::barrier::Barrier;
 use super::pending::Action;
@@ -26,6 +25,7 @@ use super::state::Session;
 use super::state::Window;
 use super::timeline::Token;
 use crate::vhost::memory::GuestRam;
+use crate::vhost::memory::GuestRegion;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Spot;
 use crate::vidmm::vram::Place;
@@ -205,7 +205,7 @@ impl Session {
 }
 
 /// Whether a region of guest memory lies in `file`. VMMs list the window, which is video memory, with guest RAM.
-fn is_of_file(region: &GuestRegionMmap, file: &File) -> bool {
+fn is_of_file(region: &GuestRegion, file: &File) -> bool {
     let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
     match (region.file_offset().map(|range| identity(range.file())), identity(file)) {
         (Some(Ok(one)), Ok(other)) => one == other,

@@ -78,9 +78,11 @@ impl Session {
         }
         if head.argument & RESIDENT_OR_FAIL != 0 {
             let mut plan = self.plan();
+            let mut movable = self.movable();
             let fits = missing.iter().all(|id| {
-                plan.make_room(self.allocations.size(*id), |candidate| !listed.contains(&candidate.id))
-                    .is_some()
+                let size = self.allocations.size(*id);
+                plan.make_room(size, |candidate| !listed.contains(&candidate.id)).is_some()
+                    || plan.compact(&mut movable, size, u64::MAX).is_some()
             });
             if !fits {
                 return Err(refuse("there is no room, and none can be made"));

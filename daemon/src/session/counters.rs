@@ -50,6 +50,8 @@ pub struct Counters {
     pub timeouts_ignored: AtomicU64,
     /// Allocations that were moved to host memory.
     pub evictions: AtomicU64,
+    /// Allocations that moved within video memory, so that another found room in one piece.
+    pub relocations: AtomicU64,
     /// Allocations that were brought back.
     pub restores: AtomicU64,
     /// Times that queues came to something that was not resident.
@@ -62,7 +64,7 @@ pub struct Counters {
 
 impl Counters {
     /// All counts, by name.
-    pub fn all(&self) -> [(&'static str, u64); 26] {
+    pub fn all(&self) -> [(&'static str, u64); 27] {
         [
             ("refused_commands", &self.refused_commands),
             ("control_messages", &self.control_messages),
@@ -86,6 +88,7 @@ impl Counters {
             ("timeouts_in_vain", &self.timeouts_in_vain),
             ("timeouts_ignored", &self.timeouts_ignored),
             ("evictions", &self.evictions),
+            ("relocations", &self.relocations),
             ("restores", &self.restores),
             ("residency_faults", &self.residency_faults),
             ("reports_written", &self.reports_written),

@@ -44,8 +44,8 @@ pub enum Action {
         /// What to answer.
         token: Token,
     },
-    /// Copy an allocation to host memory.
-    Evict {
+    /// Copy an allocation to host memory, or to where it is less in the way.
+    Relocate {
         /// The allocation; this holds one reference.
         allocation: AllocationId,
         /// Where it goes.
@@ -114,7 +114,7 @@ impl Session {
             Action::FreeFences(indices) => self.free_fences(&indices),
             Action::DestroyRoot(root) => self.tables.destroy_root(root),
             Action::PagingFence { context, root, value } => self.paging_is_done(context, root, value),
-            Action::Evict { allocation, target } => self.finish_eviction(allocation, target),
+            Action::Relocate { allocation, target } => self.finish_relocation(allocation, target),
             Action::Move { allocation, target, resource, token } => {
                 self.finish_move(allocation, target, resource, token)
             }

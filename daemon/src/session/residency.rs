@@ -31,6 +31,8 @@ use super::wants::Want;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Backing;
 use crate::vidmm::allocations::Spot;
+use crate::vidmm::compaction::Movable;
+use crate::vidmm::compaction::Relocation;
 use crate::vidmm::eviction::Candidate;
 use crate::vidmm::eviction::Plan;
 use crate::vidmm::vram::Place;
@@ -84,12 +86,26 @@ impl Session {
 
     /// Whether an allocation may be moved to host memory.
     pub(super) fn can_leave(&self, id: AllocationId) -> bool {
+        self.can_move(id) && self.allocations.get(id).is_some_and(|allocation| allocation.holds == 0)
+    }
+
+    /// Whether an allocation may be moved to another place.
+    fn can_move(&self, id: AllocationId) -> bool {
         self.allocations.get(id).is_some_and(|allocation| {
             matches!(allocation.backing, Backing::Vram(Some(Place::Local(_))))
                 && !allocation.is_moving
-                && allocation.holds == 0
                 && allocation.pins == 0
         })
+    }
+
+    /// What may move within video memory; what is held, too, since it stays where engines reach it.
+    pub(super) fn movable(&self) -> Vec<Movable> {
+        let all = self.allocations.iter().filter(|(id, _)| self.can_move(*id));
+        let movable = all.filter_map(|(id, allocation)| match allocation.backing {
+            Backing::Vram(Some(place)) => Some(Movable { id, offset: place.offset(), size: allocation.size }),
+            _ => None,
+        });
+        movable.collect()
     }
 
     /// Begins to move an allocation to host memory.
@@ -97,16 +113,31 @@ impl Session {
         // Without room in host memory it stays.
         let Ok(target) = self.allocations.begin_eviction(allocation) else { return };
         count(&self.counters.evictions);
-        self.residency.evicting += 1;
-        let barrier = self.begin_move(allocation);
-        self.after(barrier, Action::Evict { allocation, target });
+        self.relocate(allocation, target);
     }
 
-    /// Engines have let go of what is to be evicted.
-    pub(super) fn finish_eviction(&mut self, allocation: AllocationId, target: Place) {
+    /// Begins to move an allocation to another place in video memory.
+    fn start_relocation(&mut self, it: Relocation) {
+        // Where somebody else was faster it stays.
+        let Ok(target) = self.allocations.begin_relocation(it.id, it.target) else { return };
+        count(&self.counters.relocations);
+        self.relocate(it.id, target);
+    }
+
+    fn relocate(&mut self, allocation: AllocationId, target: Place) {
+        self.residency.leaving += 1;
+        let barrier = self.begin_move(allocation);
+        self.after(barrier, Action::Relocate { allocation, target });
+    }
+
+    /// Engines have let go of what leaves its place.
+    pub(super) fn finish_relocation(&mut self, allocation: AllocationId, target: Place) {
         self.allocations.finish_move(allocation, target, self.residency.epoch);
         self.remap(allocation);
-        self.residency.evicting -= 1;
+        if matches!(target, Place::Local(_)) {
+            self.poke_all();
+        }
+        self.residency.leaving -= 1;
         self.residency.look_again();
         self.release_allocation(allocation);
         for (resource, offset, token) in std::mem::take(&mut self.residency.deferred) {
@@ -161,7 +192,7 @@ impl Session {
                     Spot::Evicted | Spot::Moving => self.residency.wants.push(want),
                 }
             }
-            if !self.residency.wants.is_empty() && self.residency.evicting == 0 {
+            if !self.residency.wants.is_empty() && self.residency.leaving == 0 {
                 self.make_room(now);
             }
             self.answer_waiters();
@@ -181,6 +212,10 @@ impl Session {
             }
             self.residency.recent.push((want.allocation, demand, now));
         }
+        self.poke_all();
+    }
+
+    fn poke_all(&self) {
         for process in self.engines.iter().filter_map(|slot| slot.process()) {
             process.poke();
         }
@@ -215,7 +250,8 @@ impl Session {
         }
         let memory = self.allocations.memory();
         let local = memory.length() - memory.aperture_bytes();
-        let (mut victims, mut hopeless) = (Vec::new(), Vec::new());
+        let mut movable = self.movable();
+        let (mut victims, mut hopeless, mut moves) = (Vec::new(), Vec::new(), Vec::new());
         let residency = &self.residency;
         let mut is_early = false;
         for want in &residency.wants {
@@ -230,8 +266,16 @@ impl Session {
                     && !residency.is_settling(it.id, by)
                     && (is_favoured || !residency.serves(it.id, residency.favoured))
             };
-            if let Some(found) = plan.make_room(size, may_leave) {
+            // To move costs one copy, to evict two, if what leaves comes back.
+            if plan.take(size) {
+                continue;
+            }
+            if let Some(found) = plan.compact(&mut movable, size, size) {
+                moves.extend(found);
+            } else if let Some(found) = plan.make_room(size, may_leave) {
                 victims.extend(found);
+            } else if let Some(found) = plan.compact(&mut movable, size, u64::MAX) {
+                moves.extend(found);
             } else if plan.clone().make_room(size, |it| !residency.serves(it.id, by)).is_some() {
                 is_early = true;
             } else if by.is_some() && self.needed_with(want) > local {
@@ -243,6 +287,7 @@ impl Session {
         }
         self.residency.retry_at = is_early.then(|| now + MIN_STAY);
         victims.into_iter().for_each(|id| self.start_eviction(id));
+        moves.into_iter().for_each(|it| self.start_relocation(it));
         for demand in hopeless {
             self.give_up(demand);
         }

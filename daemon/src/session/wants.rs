@@ -64,7 +64,8 @@ pub struct Residency {
     /// The queue that gets all that it needs before others take anything of it; and whose turn it was before.
     pub(super) favoured: Option<Demand>,
     pub(super) was_favoured: Option<Name>,
-    pub(super) evicting: usize,
+    /// Allocations that are on their way out of their place.
+    pub(super) leaving: usize,
     /// The budget as guests were last told.
     pub budget: u64,
     pub(super) is_due: bool,

@@ -17,12 +17,15 @@ use vhost::vhost_user::Error as ProtocolError;
 use super::counters::Counters;
 use super::device::Device;
 use super::device::MAX_QUEUES;
+use super::gate::Gate;
+use super::log::DirtyLog;
 use super::mailbox::Mailbox;
 use super::ring::Rings;
 use super::session::Session;
 use super::session::Shared;
 use super::window::Waiting;
 use super::worker::Worker;
+use super::worker::WorkerEnd;
 
 /// Why a connection ended other than by the front-end hanging up between two messages.
 #[derive(Debug, Error)]
@@ -37,6 +40,8 @@ pub(super) enum ConnectionError {
     Request(ProtocolError),
     #[error("the queue worker cannot wait")]
     Wait(#[source] io::Error),
+    #[error("the restored device may not run: {0}")]
+    Start(String),
     #[error("the queue worker panicked: {0}")]
     Panic(String),
 }
@@ -55,19 +60,24 @@ pub(super) fn serve(
     }
     let epoll =
         epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| ConnectionError::Host(errno.into()))?;
+    let log = Arc::new(DirtyLog::default());
     let shared = Shared {
-        rings: Arc::new(Rings::new(offer.queues, offer.smallest_answer)),
+        rings: Arc::new(Rings::new(offer.queues, offer.smallest_answer, &log)),
+        log,
+        gate: Arc::new(Gate::default()),
         mailbox: Arc::new(Mailbox::new().map_err(ConnectionError::Host)?),
         epoll: Arc::new(epoll),
         counters: Arc::clone(counters),
     };
-    let session = Arc::new(Session::new(socket, shared.clone(), offer, Arc::clone(waiting)));
+    let line = stream.try_clone().map_err(ConnectionError::Host)?;
+    let session = Arc::new(Session::new(socket, shared.clone(), offer, Arc::clone(waiting), line));
+    let gate = Arc::clone(&shared.gate);
     let mailbox = Arc::clone(&shared.mailbox);
     let requests = stream.try_clone().map_err(ConnectionError::Host)?;
     let hang_up = stream.try_clone().map_err(ConnectionError::Host)?;
     let worker = thread::Builder::new()
         .name("vgpu-queues".into())
-        .spawn(move || work(Worker::new(device, shared), &hang_up))
+        .spawn(move || work(Worker::new(device, shared), &hang_up, &gate))
         .map_err(ConnectionError::Host)?;
 
     let mut handler = BackendReqHandler::from_stream(requests, session);
@@ -84,13 +94,17 @@ pub(super) fn serve(
 }
 
 /// The worker's thread. A panic ends the session, and nothing else: the device is dropped either way.
-fn work(mut worker: Worker, hang_up: &UnixStream) -> Result<(), ConnectionError> {
+fn work(mut worker: Worker, hang_up: &UnixStream, gate: &Gate) -> Result<(), ConnectionError> {
     let ran = catch_unwind(AssertUnwindSafe(|| worker.run()));
     let freed = catch_unwind(AssertUnwindSafe(|| drop(worker)));
-    // The connection thread is waiting for the front-end: this ends its wait.
+    // The connection thread is waiting for the worker or the front-end: this ends its wait.
+    gate.end();
     let _ = hang_up.shutdown(Shutdown::Both);
     match (ran, freed) {
-        (Ok(ended), Ok(())) => ended.map_err(ConnectionError::Wait),
+        (Ok(ended), Ok(())) => ended.map_err(|end| match end {
+            WorkerEnd::Wait(error) => ConnectionError::Wait(error),
+            WorkerEnd::Start(text) => ConnectionError::Start(text),
+        }),
         (Err(panic), _) | (_, Err(panic)) => Err(ConnectionError::Panic(text(&*panic))),
     }
 }

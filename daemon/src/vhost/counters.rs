@@ -15,6 +15,9 @@ pub struct Counters {
     sessions: AtomicU64,
     resets: AtomicU64,
     panics: AtomicU64,
+    saves: AtomicU64,
+    restores: AtomicU64,
+    reconnects: AtomicU64,
 }
 
 /// One of the counters.
@@ -38,6 +41,12 @@ pub enum Count {
     Resets,
     /// Sessions ended by a panic.
     Panics,
+    /// States handed to a front-end.
+    Saves,
+    /// Sessions that began with a saved state.
+    Restores,
+    /// Sessions of a front-end that had another before and brought no state.
+    Reconnects,
 }
 
 impl Counters {
@@ -47,7 +56,7 @@ impl Counters {
     }
 
     /// All counts, by name.
-    pub fn all(&self) -> [(&'static str, u64); 9] {
+    pub fn all(&self) -> [(&'static str, u64); 12] {
         [
             ("commands", Count::Commands),
             ("malformed_chains", Count::Malformed),
@@ -58,6 +67,9 @@ impl Counters {
             ("sessions", Count::Sessions),
             ("guest_resets", Count::Resets),
             ("panics", Count::Panics),
+            ("saves", Count::Saves),
+            ("restores", Count::Restores),
+            ("reconnects", Count::Reconnects),
         ]
         .map(|(name, count)| (name, self.get(count)))
     }
@@ -77,6 +89,9 @@ impl Counters {
             Count::Sessions => &self.sessions,
             Count::Resets => &self.resets,
             Count::Panics => &self.panics,
+            Count::Saves => &self.saves,
+            Count::Restores => &self.restores,
+            Count::Reconnects => &self.reconnects,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::answers::Answers;
+use super::log::DirtyLog;
 use super::malformed::MalformedChain;
 use super::memory::GuestRam;
 use super::ticket::Ticket;
@@ -24,7 +25,12 @@ pub struct Offer {
     pub smallest_answer: usize,
     /// Memory that the guest is to see as a shared memory region; `None`: the device needs no window.
     pub aperture: Option<Aperture>,
+    /// Whether [`Device::save`] and [`Device::load`] work: front-ends are then offered live migration (LM-67).
+    pub migrates: bool,
 }
+
+/// What makes a device's state, on a thread that may wait: for a peer, or a disk. It must end in bounded time.
+pub type Save = Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>;
 
 /// Rings that a device may have.
 pub const MAX_QUEUES: u16 = 64;
@@ -44,6 +50,16 @@ pub struct Aperture {
 
 /// A device behind the rings of one connection. It lives on the queue worker's thread, which calls nothing else
 /// meanwhile: a slow callback delays its own VM only. Dropping it frees everything of the VM.
+///
+/// ```text
+///                    freeze                 is_frozen
+///   running ────────────────────▶ freezing ───────────▶ frozen ── save ──▶ (bytes)
+///      ▲                             │                  │  ▲
+///      └──────────── thaw ───────────┴──────────────────┘  └── load: of a device with nothing in it
+///            after a load: started, thaw; then restored, for each request that was in flight
+/// ```
+///
+/// While it freezes or is frozen it gets no commands. A reset ends every freeze, and nothing is left to run.
 pub trait Device: Send {
     /// What the device shows.
     fn offer(&self) -> io::Result<Offer>;
@@ -73,6 +89,51 @@ pub trait Device: Send {
     /// The guest has reset the device: free everything of that VM. Every ticket is void, and the window is gone
     /// until [`Device::window`] tells of the next one.
     fn reset(&mut self);
+
+    /// Begins to stop all GPU work: the guest is being paused, saved or reset.
+    fn freeze(&mut self) {}
+
+    /// Whether nothing changes guest RAM or the device's own memory any more, and all that was written to guest RAM
+    /// before is in the dirty log. Asked after each event and every millisecond; the front-end waits for it, at most
+    /// [`super::FREEZE_BOUND`], and loses the device past that.
+    fn is_frozen(&self) -> bool {
+        true
+    }
+
+    /// A ring runs again: go on.
+    fn thaw(&mut self) {}
+
+    /// What is written to guest RAM from now on goes into this log, or nowhere. The front-end replaces the pages behind
+    /// it as often as it likes, and then this is not called.
+    fn log_changed(&mut self, _log: Option<Arc<DirtyLog>>) {}
+
+    /// The state of a device that is frozen. It stays as it is, and may be thawed: the front-end decides.
+    fn save(&mut self) -> Save {
+        Box::new(|| Err("this device cannot be saved".into()))
+    }
+
+    /// Puts the device, in which nothing is, into this state; it is frozen then. Before features, memory and rings:
+    /// requests that were in flight follow, see [`Device::restored`]. What is answered meanwhile waits with the device.
+    ///
+    /// # Errors
+    /// Why nothing was applied. The front-end is told that it failed, and the log why.
+    fn load(&mut self, _state: Vec<u8>) -> Result<(), String> {
+        Err("this device cannot be restored".into())
+    }
+
+    /// Rings run for the first time after a load: from here on this is the guest's device, and no other is.
+    ///
+    /// # Errors
+    /// Why it may not run; the session ends.
+    fn started(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// A command that was in flight when the state was saved, by its queue and head: it was taken, and not answered.
+    /// An error says why its chain is not the one that was taken; answer it either way.
+    fn restored(&mut self, _request: Result<&[u8], MalformedChain>, ticket: Ticket, answers: &mut Answers) {
+        answers.answer(ticket, &[]);
+    }
 }
 
 /// Makes the device of each new connection.

@@ -11,20 +11,26 @@ pub(super) const EVENT_IDX: u64 = 1 << 29;
 pub(super) const VERSION_1: u64 = 1 << 32;
 /// `VHOST_USER_F_PROTOCOL_FEATURES`.
 pub(super) const PROTOCOL_FEATURES: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
-/// `VHOST_F_LOG_ALL`. Not offered, yet a guest of cloud-hypervisor may acknowledge it: ignored.
+/// `VHOST_F_LOG_ALL`. A guest of cloud-hypervisor may acknowledge it by itself, offered or not: it says nothing until
+/// the front-end brings a log.
 pub(super) const LOG_ALL: u64 = 1 << 26;
 
 /// Bits that the shell offers for every device.
-pub(super) const TRANSPORT: u64 = VERSION_1 | INDIRECT_DESC | EVENT_IDX | PROTOCOL_FEATURES;
+const TRANSPORT: u64 = VERSION_1 | INDIRECT_DESC | EVENT_IDX | PROTOCOL_FEATURES;
 
 /// Memory slots that a front-end may fill (as libvhost-user has).
 pub(super) const MEMORY_SLOTS: usize = 509;
 
-/// Protocol features of a device with or without an aperture. Never STATUS (the crate drops the connection),
-/// nor INFLIGHT_SHMFD; LOG_SHMFD and DEVICE_STATE come with migration.
+/// Feature bits that a device offers, its own aside. LOG_ALL makes front-ends migrate, so only a device that can has it.
+pub(super) const fn transport(migrates: bool) -> u64 {
+    if migrates { TRANSPORT | LOG_ALL } else { TRANSPORT }
+}
+
+/// Protocol features of a device with or without an aperture, that migrates or not. Never STATUS (the crate drops the
+/// connection), nor INFLIGHT_SHMFD.
 ///
 /// CONFIGURE_MEM_SLOTS never together with SHMEM: QEMU 11.1 then dies when the guest resets (decision 21).
-pub(super) fn protocol(aperture: bool) -> VhostUserProtocolFeatures {
+pub(super) fn protocol(aperture: bool, migrates: bool) -> VhostUserProtocolFeatures {
     let common = VhostUserProtocolFeatures::CONFIG
         | VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::REPLY_ACK
@@ -32,5 +38,7 @@ pub(super) fn protocol(aperture: bool) -> VhostUserProtocolFeatures {
     let window = VhostUserProtocolFeatures::BACKEND_REQ
         | VhostUserProtocolFeatures::BACKEND_SEND_FD
         | VhostUserProtocolFeatures::SHMEM;
-    if aperture { common | window } else { common | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS }
+    let migration = VhostUserProtocolFeatures::LOG_SHMFD | VhostUserProtocolFeatures::DEVICE_STATE;
+    let shown = if aperture { window } else { VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS };
+    common | shown | if migrates { migration } else { VhostUserProtocolFeatures::empty() }
 }

@@ -98,6 +98,11 @@ impl Listener {
         })
     }
 
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn with(path: &Path, make: impl FnOnce(&Path) -> io::Result<UnixListener>) -> Result<Self, SocketError> {
         clear(path)?;
         let failed = |source| SocketError::Bind { path: path.into(), source };

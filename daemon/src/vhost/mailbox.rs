@@ -16,7 +16,10 @@ use rustix::io::Errno;
 use rustix::io::read;
 use rustix::io::write;
 
+use super::log::DirtyLog;
 use super::memory::GuestRam;
+use super::state_transfer::LoadOrder;
+use super::state_transfer::SaveOrder;
 use super::window::WindowError;
 
 /// News since the worker last looked.
@@ -26,8 +29,18 @@ pub(super) struct Mail {
     pub(super) exit: bool,
     /// Newest epoch of the session; the device is reset when it changes.
     pub(super) epoch: u64,
+    /// Counts what the connection thread waits for: see [`super::gate::Gate`].
+    pub(super) serial: u64,
+    /// Whether the device is to be frozen.
+    pub(super) frozen: bool,
     /// Newest guest memory.
     pub(super) memory: Option<Arc<GuestRam>>,
+    /// The dirty log begins, or ends.
+    pub(super) log: Option<Option<Arc<DirtyLog>>>,
+    /// A state to put the device into; it belongs to the newest epoch.
+    pub(super) load: Option<LoadOrder>,
+    /// The device is to be saved; it is frozen.
+    pub(super) save: Option<SaveOrder>,
     /// Fate of the window, and the epoch in which it was asked for.
     pub(super) window: Option<(u64, Result<(), WindowError>)>,
     /// Rings (bit by index) to be looked at without a kick.
@@ -65,14 +78,25 @@ impl Mailbox {
         }
     }
 
-    /// Takes the mail; epoch and exit stay.
+    /// As [`Self::post`], and gives the mail a serial to wait for.
+    pub(super) fn post_numbered(&self, change: impl FnOnce(&mut Mail)) -> u64 {
+        let mut serial = 0;
+        self.post(|mail| {
+            mail.serial += 1;
+            serial = mail.serial;
+            change(mail);
+        });
+        serial
+    }
+
+    /// Takes the mail; what is a state rather than an event stays.
     pub(super) fn take(&self) -> Mail {
         let mut count = [0; 8];
         // An empty bell (EAGAIN) is fine: the mail says what there is.
         let _ = read(&self.bell, &mut count);
         let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
-        let (exit, epoch) = (mail.exit, mail.epoch);
-        std::mem::replace(&mut *mail, Mail { exit, epoch, ..Mail::default() })
+        let Mail { exit, epoch, serial, frozen, .. } = *mail;
+        std::mem::replace(&mut *mail, Mail { exit, epoch, serial, frozen, ..Mail::default() })
     }
 
     pub(super) fn bell(&self) -> BorrowedFd<'_> {

@@ -36,6 +36,9 @@ pub enum MalformedChain {
     /// More writable buffers than are kept for an answer.
     #[error("too many writable buffers")]
     TooManyBuffers,
+    /// A chain that was in flight when the state was saved, and is another one now.
+    #[error("the chain is not the one that was in flight")]
+    Changed,
     /// Nothing to read.
     #[error("the request has no bytes")]
     NoRequest,

@@ -7,19 +7,32 @@ use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vhost::vhost_user::message::VhostUserSingleMemoryRegion;
 use vm_memory::FileOffset;
 use vm_memory::GuestAddress;
+use vm_memory::GuestMemoryBackend;
 use vm_memory::GuestMemoryMmap;
+use vm_memory::GuestMemoryRegion;
 use vm_memory::GuestRegionMmap;
-use vm_memory::MmapRegion;
+use vm_memory::bitmap::Bitmap;
+use vm_memory::mmap::MmapRegionBuilder;
 
 use super::features::MEMORY_SLOTS;
+use super::log::DirtyLog;
 use super::refusal::Refusal;
+use super::tracking::Tracking;
 
-/// What marks writes for a migration: nothing yet. A dirty log goes here, as a bitmap of our own whose slices
-/// borrow (that of vhost-user-backend costs 0.6 µs a command even while there is no log: measured).
-type Tracking = ();
-
-/// Guest memory: regions with their file and offset.
+/// Guest memory: regions with their file and offset. What is written through it is marked in the connection's
+/// dirty log, if there is one.
 pub type GuestRam = GuestMemoryMmap<Tracking>;
+
+/// One region of it.
+pub type GuestRegion = GuestRegionMmap<Tracking>;
+
+/// Marks what was written to guest RAM by other means (a mapping of one's own): after writing, before anybody is told.
+pub fn mark_written(ram: &GuestRam, guest_physical: u64, length: u64) {
+    let Some((region, offset)) = ram.to_region_addr(GuestAddress(guest_physical)) else { return };
+    if let (Ok(offset), Ok(length)) = (usize::try_from(offset.0), usize::try_from(length)) {
+        region.bitmap().mark_dirty(offset, length);
+    }
+}
 
 /// A claim of the front-end: this file is the guest's memory here.
 #[derive(Debug, Clone, Copy)]
@@ -61,22 +74,22 @@ pub(super) struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// Maps a new table.
-    pub(super) fn map(claims: Vec<Claim>, files: Vec<File>) -> Result<Self, Refusal> {
+    /// Maps a new table, the writes to which `log` takes: that of the connection, whatever tables come and go.
+    pub(super) fn map(log: &Arc<DirtyLog>, claims: Vec<Claim>, files: Vec<File>) -> Result<Self, Refusal> {
         let mut regions = Vec::with_capacity(claims.len());
         for (claim, file) in claims.iter().zip(files) {
-            regions.push(map_region(*claim, file)?);
+            regions.push(map_region(log, *claim, file)?);
         }
-        regions.sort_by_key(|region| vm_memory::GuestMemoryRegion::start_addr(region.as_ref()));
+        regions.sort_by_key(|region| region.start_addr());
         Ok(Self { ram: Arc::new(GuestRam::from_arc_regions(regions)?), claims })
     }
 
     /// This table and one region more.
-    pub(super) fn with(&self, claim: Claim, file: File) -> Result<Self, Refusal> {
+    pub(super) fn with(&self, log: &Arc<DirtyLog>, claim: Claim, file: File) -> Result<Self, Refusal> {
         if self.claims.len() >= MEMORY_SLOTS {
             return Err(Refusal::TooManyRegions(MEMORY_SLOTS));
         }
-        let ram = self.ram.insert_region(map_region(claim, file)?)?;
+        let ram = self.ram.insert_region(map_region(log, claim, file)?)?;
         let mut claims = self.claims.clone();
         claims.push(claim);
         Ok(Self { ram: Arc::new(ram), claims })
@@ -88,6 +101,11 @@ impl MemoryTable {
         let mut claims = self.claims.clone();
         claims.retain(|other| other.guest != claim.guest);
         Ok(Self { ram: Arc::new(ram), claims })
+    }
+
+    /// End of the highest region; 0 without any.
+    pub(super) fn end(&self) -> u64 {
+        self.claims.iter().map(|claim| claim.guest.saturating_add(claim.length)).max().unwrap_or(0)
     }
 
     pub(super) fn ram(&self) -> &Arc<GuestRam> {
@@ -103,7 +121,7 @@ impl MemoryTable {
     }
 }
 
-fn map_region(claim: Claim, file: File) -> Result<Arc<GuestRegionMmap<Tracking>>, Refusal> {
+fn map_region(log: &Arc<DirtyLog>, claim: Claim, file: File) -> Result<Arc<GuestRegion>, Refusal> {
     let address = claim.guest;
     let length = usize::try_from(claim.length).map_err(|_| Refusal::RegionOverflow { address })?;
     let end = claim.offset.checked_add(claim.length).ok_or(Refusal::RegionOverflow { address })?;
@@ -112,9 +130,13 @@ fn map_region(claim: Claim, file: File) -> Result<Arc<GuestRegionMmap<Tracking>>
     if metadata.is_file() && metadata.len() < end {
         return Err(Refusal::RegionPastFile { address });
     }
-    let region = MmapRegion::from_file(FileOffset::new(file, claim.offset), length)
+    let region = MmapRegionBuilder::new_with_bitmap(length, Tracking::new(Arc::clone(log), address))
+        .with_file_offset(FileOffset::new(file, claim.offset))
+        .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
+        .with_mmap_flags(libc::MAP_NORESERVE | libc::MAP_SHARED)
+        .build()
         .map_err(|source| Refusal::RegionMap { address, source })?;
     let region =
-        GuestRegionMmap::new(region, GuestAddress(address)).ok_or(Refusal::RegionOverflow { address })?;
+        GuestRegion::new(region, GuestAddress(address)).ok_or(Refusal::RegionOverflow { address })?;
     Ok(Arc::new(region))
 }

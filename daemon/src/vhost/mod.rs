@@ -46,12 +46,16 @@
 //! **Later.** The dirty log attaches in [`memory`] (the bitmap type of its regions) and
 //! `session::Session::set_log_base`; device state in `set_device_state_fd` and `check_device_state`.
 
+use std::time::Duration;
+
 pub mod answers;
 pub mod counters;
 pub mod device;
 pub mod listener;
+pub mod log;
 pub mod malformed;
 pub mod memory;
+pub mod saved;
 pub mod socket;
 pub mod ticket;
 pub mod window;
@@ -60,12 +64,19 @@ mod advice;
 mod call;
 mod connection;
 mod features;
+mod gate;
 mod mailbox;
+mod migration;
 mod refusal;
 mod requests;
 mod ring;
 mod session;
+mod state_transfer;
+mod tracking;
 mod worker;
+
+/// How long a device may take to freeze. A device that takes longer is lost, with its session.
+pub const FREEZE_BOUND: Duration = Duration::from_secs(5);
 
 /// Largest ring that a guest may ask for.
 pub const MAX_QUEUE_SIZE: u16 = 1024;

@@ -7,6 +7,9 @@ use vhost::vhost_user::Error as ProtocolError;
 use vm_memory::GuestRegionCollectionError;
 use vm_memory::mmap::MmapRegionError;
 
+use super::gate::GateError;
+use super::log::LogError;
+
 /// A request that was not done. The front-end is told (if it asked), and the session ends.
 #[derive(Debug, Error)]
 pub(super) enum Refusal {
@@ -42,6 +45,26 @@ pub(super) enum Refusal {
     Table(#[from] GuestRegionCollectionError),
     #[error("memory table: more than {0} regions")]
     TooManyRegions(usize),
+    #[error("dirty log")]
+    Log(#[from] LogError),
+    #[error("device")]
+    Gate(#[from] GateError),
+    #[error("live migration was not negotiated")]
+    NoMigration,
+    #[error("a state is saved while the device is stopped, and queue {0} runs")]
+    StateOfRunning(usize),
+    #[error("a state is on its way already")]
+    StateTwice,
+    #[error("no state is on its way")]
+    NoState,
+    #[error("the state was not transferred: {0}")]
+    State(String),
+    #[error("no thread to read the state with")]
+    StateThread(#[source] io::Error),
+    #[error("the front-end has hung up")]
+    HungUp,
+    #[error("queue {queue}: {load}, so that the guest's device is not there")]
+    NotRestored { queue: u16, load: &'static str },
 }
 
 impl From<Refusal> for ProtocolError {

@@ -1,4 +1,5 @@
-//! The front-end's requests, one method each. They run on the connection thread and wait for nobody.
+//! The front-end's requests, one method each. They run on the connection thread. Those that freeze the device, begin a log
+//! or ask after a state wait for the worker, in bounded time; the others wait for nobody.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -24,10 +25,12 @@ use vhost::vhost_user::message::VhostUserVringState;
 
 use super::call::Call;
 use super::features;
+use super::log::LogPages;
 use super::memory::Claim;
 use super::memory::MemoryTable;
 use super::refusal::Refusal;
 use super::session::Session;
+use super::state_transfer::Direction;
 use super::worker::Token;
 
 /// Where the front-end's own mapping of a region is, asked for by postcopy alone.
@@ -53,11 +56,11 @@ impl VhostUserBackendReqHandler for Session {
     }
 
     fn get_features(&self) -> Result<u64> {
-        Ok(self.device_features | features::TRANSPORT)
+        Ok(self.offered)
     }
 
     fn set_features(&self, acked: u64) -> Result<()> {
-        let unknown = acked & !(self.device_features | features::TRANSPORT | features::LOG_ALL);
+        let unknown = acked & !(self.offered | features::LOG_ALL);
         if unknown != 0 {
             return Err(Refusal::Features(unknown).into());
         }
@@ -71,7 +74,7 @@ impl VhostUserBackendReqHandler for Session {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<RegionBase>>> {
-        let table = MemoryTable::map(regions.iter().map(Claim::from).collect(), files)?;
+        let table = MemoryTable::map(&self.shared.log, regions.iter().map(Claim::from).collect(), files)?;
         self.set_memory(table);
         Ok(None)
     }
@@ -83,11 +86,11 @@ impl VhostUserBackendReqHandler for Session {
     fn set_vring_addr(
         &self,
         index: u32,
-        _flags: VhostUserVringAddrFlags,
+        flags: VhostUserVringAddrFlags,
         descriptor: u64,
         used: u64,
         available: u64,
-        _log: u64,
+        log: u64,
     ) -> Result<()> {
         let ring = self.ring(index)?;
         let negotiated = self.negotiated();
@@ -95,8 +98,13 @@ impl VhostUserBackendReqHandler for Session {
             let queue = u16::try_from(index).unwrap_or(u16::MAX);
             negotiated.memory.guest_address(address).ok_or(Refusal::QueueAddress { queue, address })
         };
-        ring.lock().set_addresses(guest(descriptor)?, guest(available)?, guest(used)?)?;
+        let (table, available, used) = (guest(descriptor)?, guest(available)?, guest(used)?);
         drop(negotiated);
+        let is_logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
+        let mut state = ring.lock();
+        state.set_addresses(table, available, used)?;
+        state.set_log_address(is_logged.then_some(log));
+        drop(state);
         self.look_at(index);
         Ok(())
     }
@@ -108,6 +116,9 @@ impl VhostUserBackendReqHandler for Session {
     }
 
     fn get_vring_base(&self, index: u32) -> Result<VhostUserVringState> {
+        if self.ring(index)?.lock().is_started() {
+            self.freeze()?;
+        }
         let (base, kick) = self.ring(index)?.lock().stop();
         self.forget(kick);
         self.stopped();
@@ -117,6 +128,7 @@ impl VhostUserBackendReqHandler for Session {
     fn set_vring_kick(&self, index: u8, fd: Option<File>) -> Result<()> {
         let ring = self.ring(u32::from(index))?;
         let queue = u16::from(index);
+        self.may_start(queue)?;
         let kick = OwnedFd::from(fd.ok_or(Refusal::NoKick(queue))?);
         // Edge-triggered, so that the worker need not read it: each write of the guest wakes it up once.
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -142,15 +154,20 @@ impl VhostUserBackendReqHandler for Session {
     }
 
     fn get_protocol_features(&self) -> Result<VhostUserProtocolFeatures> {
-        Ok(features::protocol(self.aperture.is_some()))
+        let mut negotiated = self.negotiated();
+        (negotiated.is_fresh, negotiated.has_asked) = (true, true);
+        Ok(features::protocol(self.aperture.is_some(), self.migrates))
     }
 
     fn set_protocol_features(&self, acked: u64) -> Result<()> {
-        let unknown = acked & !features::protocol(self.aperture.is_some()).bits();
+        let unknown = acked & !features::protocol(self.aperture.is_some(), self.migrates).bits();
         if unknown != 0 {
             return Err(Refusal::ProtocolFeatures(unknown).into());
         }
-        self.negotiated().protocol = acked;
+        let mut negotiated = self.negotiated();
+        // Who does not ask knows the answer from a connection before.
+        negotiated.is_fresh = negotiated.has_asked;
+        negotiated.protocol = acked;
         Ok(())
     }
 
@@ -160,6 +177,9 @@ impl VhostUserBackendReqHandler for Session {
 
     fn set_vring_enable(&self, index: u32, enable: bool) -> Result<()> {
         self.ring(index)?.lock().set_enabled(enable);
+        if !enable {
+            self.disabled()?;
+        }
         self.look_at(index);
         Ok(())
     }
@@ -209,7 +229,7 @@ impl VhostUserBackendReqHandler for Session {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<RegionBase>> {
-        let table = self.negotiated().memory.with(Claim::from(region), file)?;
+        let table = self.negotiated().memory.with(&self.shared.log, Claim::from(region), file)?;
         self.set_memory(table);
         Ok(None)
     }
@@ -220,19 +240,24 @@ impl VhostUserBackendReqHandler for Session {
         Ok(())
     }
 
-    /// Device state goes here, when it is offered: start a thread that reads or writes `fd`.
+    /// A thread reads or writes `fd`, which is the front-end's own: there is none to give back.
     fn set_device_state_fd(
         &self,
-        _direction: VhostTransferStateDirection,
+        direction: VhostTransferStateDirection,
         _phase: VhostTransferStatePhase,
-        _fd: File,
+        fd: File,
     ) -> Result<Option<File>> {
-        Err(Error::InvalidOperation("device state is not offered"))
+        let direction = match direction {
+            VhostTransferStateDirection::SAVE => Direction::Save,
+            VhostTransferStateDirection::LOAD => Direction::Load,
+        };
+        self.begin_transfer(direction, fd).inspect_err(|refusal| self.say(refusal))?;
+        Ok(None)
     }
 
-    /// And here that thread is joined.
+    /// And here it is waited for.
     fn check_device_state(&self) -> Result<()> {
-        Err(Error::InvalidOperation("device state is not offered"))
+        Ok(self.end_transfer()?)
     }
 
     fn get_shmem_config(&self) -> Result<VhostUserShMemConfig> {
@@ -243,8 +268,11 @@ impl VhostUserBackendReqHandler for Session {
         Ok(VhostUserShMemConfig::new(1, &sizes))
     }
 
-    /// The dirty log goes here: replace the bitmap of every region, and keep the log for regions to come.
-    fn set_log_base(&self, _log: &VhostUserLog, _file: File) -> Result<()> {
-        Err(Error::InvalidOperation("a dirty log is not offered"))
+    fn set_log_base(&self, log: &VhostUserLog, file: File) -> Result<()> {
+        if !self.migrates {
+            return Err(Refusal::NoMigration.into());
+        }
+        let pages = LogPages::map(file, log.mmap_offset, log.mmap_size).map_err(Refusal::Log)?;
+        Ok(self.set_log(pages)?)
     }
 }

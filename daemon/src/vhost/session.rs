@@ -3,11 +3,13 @@
 //! ```text
 //!   SET_MEM_TABLE …          every ring sees the new memory before the reply, the device soon after
 //!   SET_VRING_KICK           ring starts; the first one of an epoch also asks for the window
-//!   GET_VRING_BASE           ring stops
+//!   GET_VRING_BASE           device freezes, ring stops
+//!   ENABLE 0 of the last     device freezes: see `migration.rs`
 //!   RESET_DEVICE, or every ring stopped + SET_FEATURES + SET_VRING_BASE 0 after use       next epoch
 //! ```
 
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -24,9 +26,12 @@ use super::counters::Counters;
 use super::device::Aperture;
 use super::device::Offer;
 use super::features;
+use super::gate::Gate;
+use super::log::DirtyLog;
 use super::mailbox::Mail;
 use super::mailbox::Mailbox;
 use super::memory::MemoryTable;
+use super::migration::Motion;
 use super::refusal::Refusal;
 use super::ring::Ring;
 use super::ring::Rings;
@@ -42,19 +47,27 @@ pub(super) struct Shared {
     /// The worker waits on it; kick descriptors come and go from the connection thread.
     pub(super) epoll: Arc<OwnedFd>,
     pub(super) counters: Arc<Counters>,
+    /// The connection's dirty log; whatever writes guest RAM marks there.
+    pub(super) log: Arc<DirtyLog>,
+    pub(super) gate: Arc<Gate>,
 }
 
 /// One connection's state; its trait implementation is in `requests.rs`.
 #[derive(Debug)]
 pub(super) struct Session {
     /// The socket's name, for the log.
-    name: String,
+    pub(super) name: String,
     pub(super) shared: Shared,
-    pub(super) device_features: u64,
+    /// All feature bits that are offered.
+    pub(super) offered: u64,
+    pub(super) migrates: bool,
     pub(super) config: Vec<u8>,
+    pub(super) smallest_answer: usize,
     pub(super) aperture: Option<Arc<Aperture>>,
     waiting: window::Waiting,
     negotiated: Mutex<Negotiated>,
+    /// The connection itself: whether anybody is there still.
+    pub(super) line: UnixStream,
 }
 
 /// What only the connection thread touches.
@@ -62,6 +75,13 @@ pub(super) struct Session {
 pub(super) struct Negotiated {
     pub(super) memory: MemoryTable,
     pub(super) protocol: u64,
+    /// Feature bits that the guest has acknowledged.
+    pub(super) features: u64,
+    /// GET_PROTOCOL_FEATURES was asked, or SET_PROTOCOL_FEATURES never said: nobody was connected before.
+    pub(super) is_fresh: bool,
+    /// GET_PROTOCOL_FEATURES was asked.
+    pub(super) has_asked: bool,
+    pub(super) motion: Motion,
     backend: Option<Backend>,
     epoch: u64,
     window_asked: bool,
@@ -69,6 +89,7 @@ pub(super) struct Negotiated {
     at_rest: bool,
     /// SET_FEATURES came at rest: the guest resumes or begins anew.
     renegotiated: bool,
+    pub(super) is_greeted: bool,
     said: Said,
     /// Some of the configuration has been asked for.
     configured: bool,
@@ -92,20 +113,34 @@ impl std::fmt::Debug for Negotiated {
 }
 
 impl Session {
-    pub(super) fn new(name: &str, shared: Shared, offer: Offer, waiting: window::Waiting) -> Self {
+    pub(super) fn new(
+        name: &str,
+        shared: Shared,
+        offer: Offer,
+        waiting: window::Waiting,
+        line: UnixStream,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             shared,
-            device_features: offer.features,
+            offered: offer.features | features::transport(offer.migrates),
+            migrates: offer.migrates,
             config: offer.config,
+            smallest_answer: offer.smallest_answer,
             aperture: offer.aperture.map(Arc::new),
             waiting,
-            negotiated: Mutex::default(),
+            negotiated: Mutex::new(Negotiated { is_fresh: true, ..Negotiated::default() }),
+            line,
         }
     }
 
     pub(super) fn negotiated(&self) -> MutexGuard<'_, Negotiated> {
         self.negotiated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the operator of a request that is refused, where the protocol has no room for a reason.
+    pub(super) fn say(&self, refusal: &Refusal) {
+        log::error!("{}: {refusal}", self.name);
     }
 
     pub(super) fn ring(&self, index: u32) -> Result<&Ring, Refusal> {
@@ -114,7 +149,7 @@ impl Session {
     }
 
     /// Has the worker look at every ring.
-    fn look_at_all(&self, change: impl FnOnce(&mut Mail)) {
+    pub(super) fn look_at_all(&self, change: impl FnOnce(&mut Mail)) {
         let count = u32::try_from(self.shared.rings.len()).unwrap_or(64);
         let rings = u64::MAX.checked_shr(64 - count).unwrap_or(0);
         self.shared.mailbox.post(|mail| {
@@ -124,9 +159,10 @@ impl Session {
     }
 
     /// Has the worker look at a ring that may have become live: there may be entries without a kick, and answers
-    /// that were held.
+    /// that were held. The device goes on, if it was frozen.
     pub(super) fn look_at(&self, index: u32) {
         if self.ring(index).is_ok_and(|ring| ring.lock().is_live()) {
+            self.thaw();
             self.shared.mailbox.post(|mail| mail.rings |= 1 << index);
         }
     }
@@ -144,8 +180,15 @@ impl Session {
     pub(super) fn set_memory(&self, table: MemoryTable) {
         let ram = Arc::clone(table.ram());
         self.negotiated().memory = table;
+        let mut runs_anew = false;
         for ring in self.shared.rings.iter() {
-            ring.lock().set_ram(Arc::clone(&ram));
+            let mut ring = ring.lock();
+            let before = ring.is_live();
+            ring.set_ram(Arc::clone(&ram));
+            runs_anew |= ring.is_live() && !before;
+        }
+        if runs_anew {
+            self.thaw();
         }
         self.look_at_all(|mail| mail.memory = Some(ram));
     }
@@ -160,15 +203,23 @@ impl Session {
             ring.lock().begin_epoch(negotiated.epoch);
         }
         let epoch = negotiated.epoch;
+        negotiated.motion = Motion::default();
         drop(negotiated);
         self.shared.counters.add(Count::Resets);
-        self.shared.mailbox.post(|mail| mail.epoch = epoch);
+        self.shared.mailbox.post(|mail| {
+            mail.epoch = epoch;
+            (mail.frozen, mail.load, mail.save) = (false, None, None);
+        });
     }
 
     /// A ring was given its position: perhaps by a guest that has begun anew, and whose front-end does not say so.
     /// cloud-hypervisor never does; nor does QEMU 11.1 for its generic device, though it takes RESET_DEVICE.
     pub(super) fn based(&self, based: Based) {
-        if based == Based::Rewound && self.negotiated().renegotiated {
+        let negotiated = self.negotiated();
+        // A guest whose state was saved is resumed, if anything; one that begins anew does not stop at a save.
+        let begins_anew = negotiated.renegotiated && !negotiated.motion.is_saved();
+        drop(negotiated);
+        if based == Based::Rewound && begins_anew {
             self.begin_epoch();
         }
     }
@@ -176,6 +227,7 @@ impl Session {
     pub(super) fn started(&self) {
         let mut negotiated = self.negotiated();
         negotiated.at_rest = false;
+        self.greet(&mut negotiated);
         if !negotiated.configured && negotiated.is_qemu() {
             let own = count(self.config.len());
             negotiated.said.say(&self.name, Advice::NoConfig { own });
@@ -220,8 +272,15 @@ impl Session {
         }
         let mut negotiated = self.negotiated();
         negotiated.renegotiated |= negotiated.at_rest;
+        negotiated.features = acked;
         drop(negotiated);
+        if acked & features::LOG_ALL == 0 {
+            self.end_log();
+        }
         if acked & features::PROTOCOL_FEATURES == 0 {
+            if self.shared.rings.iter().any(|ring| ring.lock().is_live()) {
+                self.thaw();
+            }
             self.look_at_all(|_| {});
         }
     }

@@ -3,7 +3,8 @@
 //! ```text
 //!        ┌──────────────────────────────────────────────────────────────┐
 //!        ▼                                                              │
-//!   epoll_wait ─▶ mail: exit? reset, memory, window, held answers       │
+//!   epoll_wait ─▶ mail: exit? reset, memory, log, load,                 │
+//!       │               freeze or thaw, save, window, held answers        │
 //!   (at once if a ring is due)                                          │
 //!              ─▶ device event                                          │
 //!              ─▶ each ring that is due: up to BATCH commands ──────────┘
@@ -21,11 +22,14 @@ use super::counters::Count;
 use super::device::Device;
 use super::ring::transfer::Popped;
 use super::session::Shared;
+use super::state_transfer::LoadOrder;
 
 /// Commands taken from one ring before everything else is looked at again.
 const BATCH: usize = 64;
 /// A request buffer larger than this is not kept.
 const KEPT_BUFFER: usize = 1 << 20;
+/// How often a device that freezes is asked whether it is, apart from its events.
+const A_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 const EVENTS: usize = 16;
 
@@ -62,6 +66,30 @@ impl Token {
     }
 }
 
+/// Why the worker ended by itself.
+#[derive(Debug)]
+pub(super) enum WorkerEnd {
+    /// It cannot wait.
+    Wait(io::Error),
+    /// The device may not run, after a load.
+    Start(String),
+}
+
+impl From<Errno> for WorkerEnd {
+    fn from(errno: Errno) -> Self {
+        Self::Wait(errno.into())
+    }
+}
+
+/// How the device stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Motion {
+    Runs,
+    /// Told to freeze.
+    Freezes,
+    Frozen,
+}
+
 /// State of the worker.
 pub(super) struct Worker {
     device: Box<dyn Device>,
@@ -72,16 +100,22 @@ pub(super) struct Worker {
     /// Rings that may have something.
     due: u64,
     request: Vec<u8>,
+    motion: Motion,
+    /// Serial of the mail that was read last.
+    serial: u64,
+    /// A state was loaded, and no ring has run since.
+    is_loaded: bool,
 }
 
 impl Worker {
     pub(super) fn new(device: Box<dyn Device>, shared: Shared) -> Self {
         let answers = Answers::new(shared.rings.clone(), shared.counters.clone());
-        Self { device, shared, answers, epoch: 0, due: 0, request: Vec::new() }
+        let (motion, request) = (Motion::Runs, Vec::new());
+        Self { device, shared, answers, epoch: 0, due: 0, request, motion, serial: 0, is_loaded: false }
     }
 
     /// Works until the mailbox says exit.
-    pub(super) fn run(&mut self) -> io::Result<()> {
+    pub(super) fn run(&mut self) -> Result<(), WorkerEnd> {
         let epoll_fd = self.shared.epoll.clone();
         epoll::add(&*epoll_fd, self.shared.mailbox.bell(), Token::Bell.data(), epoll::EventFlags::IN)?;
         if let Some(fd) = self.device.event_fd() {
@@ -90,7 +124,11 @@ impl Worker {
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; EVENTS];
         loop {
-            let patience = if self.due == 0 { None } else { Some(&AT_ONCE) };
+            let patience = match self.motion {
+                Motion::Freezes => Some(&A_MOMENT),
+                Motion::Runs if self.due != 0 => Some(&AT_ONCE),
+                Motion::Runs | Motion::Frozen => None,
+            };
             let count = match epoll::wait(&*epoll_fd, &mut events, patience) {
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
@@ -107,42 +145,100 @@ impl Worker {
                     Token::Device => event = true,
                 }
             }
-            if mail && self.read_mail().is_break() {
+            if mail && self.read_mail()?.is_break() {
                 return Ok(());
             }
             if event {
                 self.device.event(&mut self.answers);
                 self.answers.flush();
             }
-            self.serve();
+            self.look_whether_frozen();
+            if self.motion == Motion::Runs {
+                self.serve();
+            }
         }
     }
 
-    fn read_mail(&mut self) -> ControlFlow<()> {
+    fn read_mail(&mut self) -> Result<ControlFlow<()>, WorkerEnd> {
         let mail = self.shared.mailbox.take();
         if mail.exit {
-            return ControlFlow::Break(());
+            return Ok(ControlFlow::Break(()));
         }
         if mail.epoch != self.epoch {
             self.device.reset();
             self.epoch = mail.epoch;
+            self.motion = Motion::Runs;
+            self.is_loaded = false;
         }
         if let Some(memory) = mail.memory {
             self.device.memory_changed(memory, &mut self.answers);
+        }
+        if let Some(log) = mail.log {
+            self.device.log_changed(log);
+        }
+        match (mail.frozen, self.motion) {
+            (true, Motion::Runs) => {
+                self.motion = Motion::Freezes;
+                self.device.freeze();
+            }
+            (false, Motion::Freezes | Motion::Frozen) => self.thaw()?,
+            _ => {}
+        }
+        if let Some(order) = mail.load {
+            self.load(order);
+        }
+        if let Some(order) = mail.save {
+            let rings = self.shared.rings.iter().map(|ring| ring.lock().save()).collect();
+            order.start(rings, self.device.save());
         }
         if let Some((epoch, state)) = mail.window
             && epoch == self.epoch
         {
             self.device.window(state, &mut self.answers);
         }
-        for index in 0..self.shared.rings.len() {
-            if mail.rings & (1 << index) != 0 {
-                self.answers.release_held(index);
+        self.due |= mail.rings;
+        if self.motion == Motion::Runs {
+            for index in 0..self.shared.rings.len() {
+                if self.due & (1 << index) != 0 {
+                    self.answers.release_held(index);
+                }
             }
         }
-        self.due |= mail.rings;
         self.answers.flush();
-        ControlFlow::Continue(())
+        self.serial = mail.serial;
+        self.shared.gate.read(self.serial);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Tells who waits for it.
+    fn look_whether_frozen(&mut self) {
+        if self.motion == Motion::Freezes && self.device.is_frozen() {
+            self.motion = Motion::Frozen;
+        }
+        if self.motion == Motion::Frozen {
+            self.shared.gate.frozen(self.serial);
+        }
+    }
+
+    /// A ring runs again.
+    fn thaw(&mut self) -> Result<(), WorkerEnd> {
+        if std::mem::take(&mut self.is_loaded) {
+            self.device.started().map_err(WorkerEnd::Start)?;
+        }
+        self.motion = Motion::Runs;
+        self.device.thaw();
+        Ok(())
+    }
+
+    fn load(&mut self, order: LoadOrder) {
+        let loaded = self.device.load(order.device);
+        if loaded.is_ok() {
+            self.is_loaded = true;
+            for (ring, saved) in self.shared.rings.iter().zip(order.rings) {
+                ring.lock().restore(saved);
+            }
+        }
+        order.promise.keep(loaded);
     }
 
     fn serve(&mut self) {
@@ -171,6 +267,22 @@ impl Worker {
                     self.shared.counters.add(Count::Malformed);
                     log::debug!("queue {index}: {reason}");
                     self.device.malformed(ticket.queue, reason, ticket, &mut self.answers);
+                }
+                Popped::Restored { ticket, read, answer } => {
+                    if let Err(reason) = read {
+                        self.shared.counters.add(Count::Malformed);
+                        let head = ticket.head;
+                        log::warn!("queue {index}: head {head}, in flight in the saved state: {reason}");
+                    }
+                    match (answer, read) {
+                        // The device has done with it.
+                        (Some(answer), Ok(())) => self.answers.answer(ticket, &answer),
+                        (Some(_), Err(_)) => self.answers.answer(ticket, &[]),
+                        (None, read) => {
+                            let request = read.map(|()| &*self.request);
+                            self.device.restored(request, ticket, &mut self.answers);
+                        }
+                    }
                 }
                 Popped::NoChain(reason) => {
                     self.shared.counters.add(Count::Malformed);

@@ -254,6 +254,13 @@ impl Allocations {
         self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
     }
 
+    /// Takes the place at `offset` outside the aperture that an allocation will move to.
+    pub fn begin_relocation(&mut self, id: AllocationId, offset: u64) -> Result<Place, MemoryError> {
+        let length = self.size(id);
+        let target = self.memory.reserve_local(offset, length);
+        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
+    }
+
     fn moving(&mut self, id: AllocationId, target: Place) -> Result<Place, MemoryError> {
         if let Some(allocation) = self.table.get_mut(&id) {
             allocation.is_moving = true;

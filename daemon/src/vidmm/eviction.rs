@@ -2,6 +2,9 @@
 //! used.
 
 use super::allocations::AllocationId;
+use super::compaction::Movable;
+use super::compaction::Relocation;
+use super::compaction::relocations;
 use super::ranges::Ranges;
 
 /// An allocation that could leave.
@@ -32,6 +35,24 @@ impl Plan {
     pub fn new(free: Ranges, mut candidates: Vec<Candidate>) -> Self {
         candidates.sort_unstable_by_key(|candidate| (candidate.priority, candidate.last_use, candidate.id));
         Self { free, candidates }
+    }
+
+    /// Takes `size` bytes in one piece, if there is one.
+    pub fn take(&mut self, size: u64) -> bool {
+        self.free.allocate(size).is_some()
+    }
+
+    /// What has to move for `size` bytes in one piece, of what is `movable` and no longer is then, at most `limit` bytes in
+    /// all. The places that it moves to are taken then; what it leaves is not free yet, as far as this plan goes.
+    pub fn compact(&mut self, movable: &mut Vec<Movable>, size: u64, limit: u64) -> Option<Vec<Relocation>> {
+        let moves = relocations(&self.free, movable, size, limit)?;
+        for Relocation { id, target } in &moves {
+            for it in movable.extract_if(.., |it| it.id == *id) {
+                self.free.reserve(*target, it.size);
+            }
+            self.candidates.retain(|candidate| candidate.id != *id);
+        }
+        Some(moves)
     }
 
     /// Who has to leave for `size` bytes in one piece, of those that `may_leave`; nobody where there is room. That room

@@ -11,10 +11,11 @@
 //! ```
 //!
 //! An allocation has no place until somebody can look at it. Nothing moves while the guest's CPU has it mapped
-//! (design §10.4). Every byte that is handed out reads zero first. Owned by the vGPU's thread, but for [`quota`], which all
+//! (design §10.4); else an allocation may also move within local memory, so that another finds room in one piece. Every byte that is handed out reads zero first. Owned by the vGPU's thread, but for [`quota`], which all
 //! share.
 
 pub mod allocations;
+pub mod compaction;
 pub mod eviction;
 pub mod quota;
 pub mod ranges;

@@ -69,6 +69,33 @@ impl Ranges {
         self.add(start, end - start);
     }
 
+    /// Free ranges: first byte and bytes, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.free.iter().map(|(start, length)| (*start, *length))
+    }
+
+    /// The free parts of a range, each its first byte and bytes, in order.
+    fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let before = self.free.range(..start).next_back();
+        before.into_iter().chain(self.free.range(start..end)).filter_map(move |(first, length)| {
+            let (first, last) = ((*first).max(start), (first + length).min(end));
+            (first < last).then(|| (first, last - first))
+        })
+    }
+
+    /// Bytes free of a range.
+    pub fn bytes_within(&self, start: u64, end: u64) -> u64 {
+        self.within(start, end).map(|(_, length)| length).sum()
+    }
+
+    /// Takes all that is free of a range.
+    pub fn take_all_within(&mut self, start: u64, end: u64) {
+        let parts: Vec<(u64, u64)> = self.within(start, end).collect();
+        for (first, length) in parts {
+            self.reserve(first, length);
+        }
+    }
+
     /// Bytes of the longest free range.
     pub fn longest(&self) -> u64 {
         self.by_length.last().map_or(0, |(length, _)| *length)

@@ -102,6 +102,15 @@ impl VideoMemory {
         Some(Place::Local(offset))
     }
 
+    /// Takes memory at `offset` outside the aperture for what is copied there whole.
+    pub fn reserve_local(&mut self, offset: u64, length: u64) -> Option<Place> {
+        if !self.local.reserve(offset, length) {
+            return None;
+        }
+        self.touch(offset, length);
+        Some(Place::Local(offset))
+    }
+
     /// Takes room for what is evicted.
     pub fn take_host(&mut self, length: u64) -> Option<Place> {
         self.store.take(length).map(Place::Host)

@@ -38,11 +38,20 @@ impl Operated {
 
     /// As [`Daemon::with_shares`].
     pub(crate) fn with_shares(shares: &[&str], arguments: &[&str]) -> Self {
+        Self::start(arguments, |all| Daemon::with_shares(shares, all))
+    }
+
+    /// As [`Daemon::with_specs`].
+    pub(crate) fn with_specs(specs: &[&str], arguments: &[&str]) -> Self {
+        Self::start(arguments, |all| Daemon::with_specs(specs, all))
+    }
+
+    fn start(arguments: &[&str], daemon: impl FnOnce(&[&str]) -> Daemon) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let control = folder.path().join("control");
         let mut all = vec!["--control", control.to_str().unwrap()];
         all.extend(arguments);
-        let operated = Self { daemon: Daemon::with_shares(shares, &all), folder };
+        let operated = Self { daemon: daemon(&all), folder };
         until("the control socket", || UnixStream::connect(operated.control()).is_ok());
         operated
     }
@@ -63,6 +72,11 @@ impl Operated {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{arguments:?}: {said}");
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// What was counted of a vGPU.
+    pub(crate) fn counter(&self, vgpu: usize, name: &str) -> u64 {
+        self.ask(&["metrics"])["vgpus"][vgpu]["counters"][name].as_u64().unwrap()
     }
 
     /// Why a command is refused.

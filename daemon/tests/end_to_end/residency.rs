@@ -14,6 +14,7 @@ use campanile_protocol::control::memory::PRIORITY_HIGH;
 use campanile_protocol::control::memory::PRIORITY_LOW;
 use campanile_protocol::control::status::Status;
 
+use crate::operator::Operated;
 use crate::raw_queue::copy;
 use crate::raw_queue::fill;
 use crate::support::Daemon;
@@ -177,6 +178,29 @@ fn what_is_held_stays_and_requests_fail_or_wait() {
     }
     assert_eq!(guest.faults(), before, "all that is held is there");
     assert!(guest.is_all(e, 10));
+    guest.device.check().unwrap();
+}
+
+#[test]
+fn what_is_held_moves_so_that_there_is_room_in_one_piece() {
+    let operated = Operated::with_specs(&[SMALL], &["--spin", "600000000"]);
+    let mut guest = Guest::new(Device::open(operated.daemon.vm(0).open("test").unwrap()).unwrap());
+    let [a, b, c, d] = [0; 4].map(|_| guest.local(4 * MIB));
+    for (value, buffer) in (1..).zip([&a, &b, &c, &d]) {
+        guest.fill(buffer, value);
+    }
+    guest.device.make_resident(&[&a, &c], Patience::Fail).unwrap();
+    drop((b, d));
+    // 8 MiB are free, in two pieces, and nothing can leave.
+    let long = guest.local(8 * MIB);
+    guest.device.make_resident(&[&long], Patience::Fail).unwrap();
+    assert_eq!(operated.counter(0, "relocations"), 1);
+    assert_eq!(operated.counter(0, "evictions"), 0);
+    let faults = guest.faults();
+    assert!(guest.is_all(&long, 0), "zero where others lay before");
+    guest.fill(&long, 5);
+    assert!(guest.is_all(&a, 1) && guest.is_all(&c, 3) && guest.is_all(&long, 5));
+    assert_eq!(guest.faults(), faults);
     guest.device.check().unwrap();
 }
 

@@ -40,10 +40,6 @@ fn why_blocked<T: std::fmt::Debug>(outcome: Result<T, DriverError>) -> String {
     }
 }
 
-fn counter(operated: &Operated, vgpu: usize, name: &str) -> u64 {
-    operated.ask(&["metrics"])["vgpus"][vgpu]["counters"][name].as_u64().unwrap()
-}
-
 fn quarantine(operated: &Operated) -> Value {
     operated.ask(&["status"])["vgpus"][0]["quarantined"].clone()
 }
@@ -54,7 +50,7 @@ fn kill_once(operated: &Operated, vm: &Arc<LoopbackVm>, spared: &[u32]) {
     let mut queue = RawQueue::new(&guest, context);
     assert_eq!(queue.connect(), Ok(CONNECTED));
     queue.run(&CommandBuffer::new());
-    let resets = || counter(operated, 0, "engines_reset") + counter(operated, 0, "adapters_reset");
+    let resets = || operated.counter(0, "engines_reset") + operated.counter(0, "adapters_reset");
     let before = resets();
     let own = engines(&operated.daemon).into_iter().find(|pid| !spared.contains(pid)).unwrap();
     kill(own);
@@ -79,7 +75,7 @@ fn tdr_21_tdr_84_a_process_that_hangs_past_its_limit_is_blocked_and_its_neighbou
     let why = why_blocked(device.recreate());
     assert!(why.contains("this process hung the GPU more than 4 times"), "{why}");
     assert!(why.contains(&format!("report {}", last.report)), "{why}");
-    assert_eq!(counter(&operated, 0, "processes_blocked"), 1);
+    assert_eq!(operated.counter(0, "processes_blocked"), 1);
     open(&vm).unwrap().check().unwrap();
     assert_eq!(quarantine(&operated), Value::Null);
 }
@@ -96,13 +92,13 @@ fn tdr_20_tdr_72_tdr_73_resets_past_the_limit_are_promoted_then_the_vgpu_is_quar
     for (engines_reset, adapters_reset) in [(1, 0), (2, 0), (2, 1), (2, 2), (2, 3)] {
         assert_eq!(quarantine(&operated), Value::Null);
         kill_once(&operated, &vm, &spared);
-        assert_eq!(counter(&operated, 0, "engines_reset"), engines_reset);
-        assert_eq!(counter(&operated, 0, "adapters_reset"), adapters_reset);
+        assert_eq!(operated.counter(0, "engines_reset"), engines_reset);
+        assert_eq!(operated.counter(0, "adapters_reset"), adapters_reset);
     }
     until("the quarantine", || quarantine(&operated) != Value::Null);
     let why = quarantine(&operated)["why"].as_str().unwrap().to_owned();
     assert!(why.contains("more than 2 adapter resets within 60 s"), "{why}");
-    assert_eq!((counter(&operated, 0, "quarantined"), counter(&operated, 1, "quarantined")), (1, 0));
+    assert_eq!((operated.counter(0, "quarantined"), operated.counter(1, "quarantined")), (1, 0));
     let text = String::from_utf8(operated.run(&["status"]).stdout).unwrap();
     assert!(text.contains(&format!("no: {why}")), "{text}");
     assert!(why_blocked(open(&vm)).contains("this vGPU is quarantined: more than 2"));
@@ -119,7 +115,7 @@ fn tdr_20_tdr_72_tdr_73_resets_past_the_limit_are_promoted_then_the_vgpu_is_quar
 
     assert_eq!(operated.ask(&["allow", "--vgpu", "v0"])["was_quarantined"]["why"], why);
     assert_eq!(operated.ask(&["allow", "--vgpu", "v0"])["was_quarantined"], Value::Null);
-    assert_eq!((quarantine(&operated), counter(&operated, 0, "quarantined")), (Value::Null, 0));
+    assert_eq!((quarantine(&operated), operated.counter(0, "quarantined")), (Value::Null, 0));
     kill_once(&operated, &vm, &spared);
 }
 
@@ -148,7 +144,7 @@ fn a_guest_that_hangs_for_ever_through_process_after_process_is_out_and_others_g
         assert_eq!(hangs, 5 + 5 + 1, "five engine resets, five promoted ones, and the last");
         load.goes_on();
     });
-    assert_eq!(counter(&operated, 1, "engines_reset"), 0);
+    assert_eq!(operated.counter(1, "engines_reset"), 0);
 }
 
 #[test]
@@ -192,9 +188,9 @@ fn tdr_16_tdr_17_timeouts_that_are_off_or_ignored_cost_nobody_anything() {
     }
     // The one that ignores says when the other would have been reset long ago: at least once, since one that the machine
     // keeps waiting for 20 ms is ignored too.
-    until("a timeout that is ignored", || counter(&ignores, 0, "timeouts_ignored") >= 1);
+    until("a timeout that is ignored", || ignores.counter(0, "timeouts_ignored") >= 1);
     for operated in [&off, &ignores] {
-        assert_eq!((counter(operated, 0, "engines_reset"), counter(operated, 0, "devices_lost")), (0, 0));
+        assert_eq!((operated.counter(0, "engines_reset"), operated.counter(0, "devices_lost")), (0, 0));
         operated.ask(&["reset", "--vgpu", "v0"]);
     }
     for lost in devices {

@@ -106,7 +106,14 @@ impl Device for Scripted {
             None
         };
         let config = CONFIG.to_vec();
-        Ok(Offer { features: DEVICE_FEATURES, queues: 2, config, smallest_answer: 24, aperture })
+        Ok(Offer {
+            features: DEVICE_FEATURES,
+            queues: 2,
+            config,
+            smallest_answer: 24,
+            aperture,
+            migrates: false,
+        })
     }
 
     fn command(&mut self, queue: u16, request: &[u8], ticket: Ticket, answers: &mut Answers) {

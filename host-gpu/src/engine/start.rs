@@ -150,11 +150,22 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     Ok(Ready { start, execution, commands: sender, pending, wake, compiler, device, workload })
 }
 
+/// How much nicer a driver's threads are than the thread that gives them work: on a CPU driver they take all cores, and
+/// whoever wakes up to say what comes next should not have to wait for them.
+const DRIVER_NICE: i32 = 5;
+
 fn open_compute(start: &Start, shared: &Arc<Mapping>) -> Result<(Node, Compiler, Info), StartError> {
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
     let options = Options { name: start.vulkan_device.clone(), ..Options::default() };
-    let mut driver = Driver::open(&options).map_err(|e| refused(&e))?;
-    driver.self_test().map_err(|e| refused(&e))?;
+    let driver = thread::scope(|scope| {
+        let opened = scope.spawn(|| -> Result<Driver, StartError> {
+            rustix::process::nice(DRIVER_NICE).map_err(|e| refused(&e))?;
+            let mut driver = Driver::open(&options).map_err(|e| refused(&e))?;
+            driver.self_test().map_err(|e| refused(&e))?;
+            Ok(driver)
+        });
+        opened.join().map_err(|_panic| StartError::Node("the driver panicked".to_owned()))?
+    })?;
     let info = driver.info().clone();
     let sanitizer = Sanitizer::start().map_err(|e| refused(&e))?;
     let compiler = Compiler { sanitizer, pipelines: driver.compiler() };

@@ -11,6 +11,17 @@ pub fn raise(mapping: &Mapping, offset: u64, number: u32) -> bool {
     word.is_some_and(|word| word.fetch_or(bit, Ordering::Release) & bit == 0)
 }
 
+/// The words that hold `count` bits from bit `first` on, each with those of its bits that are meant.
+pub fn masks(first: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = first.saturating_add(count);
+    let last = if count == 0 { first / 64 } else { end.div_ceil(64) };
+    (first / 64..last).map(move |word| {
+        let (low, high) = (first.max(word * 64) % 64, end.min(word * 64 + 64) - word * 64);
+        let below = if high == 64 { u64::MAX } else { (1 << high) - 1 };
+        (word, below & (u64::MAX << low))
+    })
+}
+
 /// Takes all numbers out of the set of `words` words at `offset`.
 pub fn take(mapping: &Mapping, offset: u64, words: u64) -> Vec<u32> {
     let mut taken = Vec::new();

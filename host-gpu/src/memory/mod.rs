@@ -16,3 +16,4 @@ pub mod segment;
 pub mod view;
 pub mod vram;
 pub mod wants;
+pub mod writes;

@@ -25,3 +25,4 @@ pub mod saved;
 pub mod scheduling;
 pub mod slot;
 pub mod suspension;
+pub mod written;

@@ -150,6 +150,7 @@ impl Device for GpuDevice {
             config: DeviceConfig::COMPUTE_ONLY.as_bytes().to_vec(),
             smallest_answer: size_of::<Header>(),
             aperture,
+            migrates: false,
         })
     }
 

@@ -47,6 +47,15 @@ impl Writable {
         self.bytes
     }
 
+    /// A number that another chain has with other buffers: so that a restored request is seen to be the one that was
+    /// saved. It protects nobody from a guest, which may change its chains as it likes and harms itself only. Part of
+    /// the saved state (FNV-1a, over addresses and lengths).
+    pub(in super::super) fn shape(&self) -> u64 {
+        let words = |segment: &Segment| [segment.address, u64::from(segment.length)];
+        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3);
+        self.first.iter().chain(&self.rest).flat_map(words).fold(0xcbf2_9ce4_8422_2325, mix)
+    }
+
     fn is_full(&self) -> bool {
         self.rest.len() + 1 >= MAX_WRITABLE
     }

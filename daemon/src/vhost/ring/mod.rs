@@ -6,18 +6,23 @@
 //!   queue worker ─────── transfer.rs: pop, answer, release_held, interrupt ─────┘
 //!                        chain.rs: one descriptor chain, judged and copied once
 //!                        heads.rs: which chains the guest has handed over
+//!                        in_flight.rs: those that travel with a saved state
 //! ```
 //!
 //! The mutex is held for one step (one chain, one answer), never across a callback of the device.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
 use state::RingState;
 
+use super::log::DirtyLog;
+
 pub(super) mod chain;
 pub(super) mod heads;
+pub(super) mod in_flight;
 pub(super) mod state;
 pub(super) mod transfer;
 
@@ -36,8 +41,9 @@ impl Ring {
 pub(super) struct Rings(Vec<Ring>);
 
 impl Rings {
-    pub(super) fn new(count: u16, smallest_answer: usize) -> Self {
-        Self((0..count).map(|index| Ring(Mutex::new(RingState::new(index, smallest_answer)))).collect())
+    pub(super) fn new(count: u16, smallest_answer: usize, log: &Arc<DirtyLog>) -> Self {
+        let ring = |index| Ring(Mutex::new(RingState::new(index, smallest_answer, Arc::clone(log))));
+        Self((0..count).map(ring).collect())
     }
 
     pub(super) fn ring(&self, index: usize) -> Option<&Ring> {

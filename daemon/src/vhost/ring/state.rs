@@ -1,5 +1,6 @@
 //! A ring's state, and what the front-end does to it.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,10 +14,12 @@ use vm_memory::Permissions;
 use super::super::MAX_QUEUE_SIZE;
 use super::super::call::Call;
 use super::super::features;
+use super::super::log::DirtyLog;
 use super::super::memory::GuestRam;
 use super::super::refusal::Refusal;
 use super::super::ticket::Ticket;
 use super::heads::Heads;
+use super::in_flight::Restoring;
 
 /// Bytes of the fixed part of an available or used ring, with its event field (virtio 1.3, 2.7.6, 2.7.8).
 const RING_META: usize = 6;
@@ -46,6 +49,11 @@ pub(in super::super) struct RingState {
     /// Position at the last stop in this epoch.
     stopped_at: Option<u16>,
     pub(super) held: Vec<(Ticket, Vec<u8>)>,
+    /// What was in flight when the state was saved, and has not been found again.
+    pub(super) restoring: VecDeque<Restoring>,
+    pub(super) log: Arc<DirtyLog>,
+    /// Where the log has the used ring, if the front-end wants it logged (`VHOST_VRING_F_LOG`).
+    log_address: Option<u64>,
     /// Kicks are switched off (only without EVENT_IDX).
     pub(super) quiet: bool,
     /// Used entries since the guest was last considered for an interrupt.
@@ -65,7 +73,7 @@ pub(in super::super) enum Based {
 }
 
 impl RingState {
-    pub(super) fn new(index: u16, smallest_answer: usize) -> Self {
+    pub(super) fn new(index: u16, smallest_answer: usize, log: Arc<DirtyLog>) -> Self {
         let queue = Queue::new(MAX_QUEUE_SIZE).expect("a power of two is a queue size");
         Self {
             index,
@@ -86,6 +94,9 @@ impl RingState {
             taken: 0,
             stopped_at: None,
             held: Vec::new(),
+            restoring: VecDeque::new(),
+            log,
+            log_address: None,
             quiet: false,
             unsignalled: false,
             owed: false,
@@ -135,6 +146,26 @@ impl RingState {
         self.queue.try_set_used_ring_address(GuestAddress(used)).map_err(unaligned)?;
         self.settle();
         Ok(())
+    }
+
+    /// Has the used ring logged at this guest address, or not apart from the memory that it lies in.
+    pub(in super::super) fn set_log_address(&mut self, address: Option<u64>) {
+        self.log_address = address;
+    }
+
+    /// Notes that `length` bytes at `offset` of the used ring have been written. Where the ring lies is noted with every
+    /// write; this is for a log that has it elsewhere.
+    pub(super) fn log_used(&self, offset: u64, length: u64) {
+        if let Some(address) = self.log_address
+            && address != self.queue.used_ring()
+        {
+            self.log.mark(address.saturating_add(offset), length);
+        }
+    }
+
+    /// The position in the available ring: what GET_VRING_BASE says.
+    pub(super) fn position(&self) -> u16 {
+        self.queue.next_avail()
     }
 
     pub(in super::super) fn set_base(&mut self, base: u32) -> Result<Based, Refusal> {
@@ -209,6 +240,7 @@ impl RingState {
         self.epoch = epoch;
         self.heads.clear();
         self.held.clear();
+        self.restoring.clear();
         self.taken = 0;
         self.stopped_at = None;
         self.owed = false;

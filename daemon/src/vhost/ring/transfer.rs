@@ -21,6 +21,12 @@ use super::state::RingState;
 const NO_INTERRUPT: u16 = 1;
 /// Where the entries of an available ring start.
 const AVAIL_ENTRIES: u64 = 4;
+/// Where the index of a used ring is (virtio 1.3, 2.7.8).
+const USED_INDEX: u64 = 2;
+/// Where its entries start.
+const USED_ENTRIES: u64 = 4;
+/// Bytes of an entry.
+const USED_ENTRY: u64 = 8;
 
 /// What came off a ring.
 #[derive(Debug)]
@@ -30,6 +36,8 @@ pub(in super::super) enum Popped {
     Command(Ticket),
     /// A chain that cannot be read.
     Malformed(MalformedChain, Ticket),
+    /// A command that was in flight when the state was saved, and its answer, if the device has given it.
+    Restored { ticket: Ticket, read: Result<(), MalformedChain>, answer: Option<Vec<u8>> },
     /// A head that is no chain, and so cannot be answered.
     NoChain(MalformedChain),
     /// Nothing there (the guest will kick), or the ring is not live.
@@ -63,8 +71,15 @@ impl RingState {
         if epoch != self.epoch || !self.is_live() {
             return Popped::Nothing;
         }
+        if let Some(restored) = self.pop_restored(request) {
+            return restored;
+        }
         let Some(ram) = self.ram.as_deref() else { return Popped::Nothing };
-        let head = match next_head(&mut self.queue, ram, &mut self.quiet) {
+        let next = next_head(&mut self.queue, ram, &mut self.quiet);
+        // Its flags, and the event field behind its entries.
+        self.log_used(0, 2);
+        self.log_used(USED_ENTRIES + USED_ENTRY * u64::from(self.queue.size()), 2);
+        let head = match next {
             Ok(Some(head)) => head,
             Ok(None) => return Popped::Nothing,
             Err(broken) => {
@@ -79,18 +94,23 @@ impl RingState {
             return Popped::NoChain(MalformedChain::HeadInUse(head));
         }
         self.taken += 1;
-        let origin = Origin {
-            table: self.queue.desc_table(),
-            queue_size: self.queue.size(),
-            indirect: self.indirect,
-            smallest_answer: self.smallest_answer,
-        };
         let mut writable = Writable::default();
-        let read = chain::read(ram, origin, head, request, &mut writable);
+        let read = chain::read(ram, self.origin(), head, request, &mut writable);
+        self.heads.note(head, writable.shape());
         let ticket = Ticket { queue: self.index, head, epoch, writable };
         match read {
             Ok(()) => Popped::Command(ticket),
             Err(reason) => Popped::Malformed(reason, ticket),
+        }
+    }
+
+    /// Where its chains lie.
+    pub(super) fn origin(&self) -> Origin {
+        Origin {
+            table: self.queue.desc_table(),
+            queue_size: self.queue.size(),
+            indirect: self.indirect,
+            smallest_answer: self.smallest_answer,
         }
     }
 
@@ -148,7 +168,12 @@ impl RingState {
         }
         let written = ticket.writable.fill(ram, response);
         match self.queue.add_used(ram, ticket.head, written) {
-            Ok(()) => self.unsignalled = true,
+            Ok(()) => {
+                self.unsignalled = true;
+                let slot = self.queue.next_used().wrapping_sub(1) % self.queue.size();
+                self.log_used(USED_ENTRIES + USED_ENTRY * u64::from(slot), USED_ENTRY);
+                self.log_used(USED_INDEX, 2);
+            }
             Err(_) => self.fail(Broken::Memory),
         }
     }

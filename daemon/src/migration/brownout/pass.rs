@@ -1,0 +1,211 @@
+//! One pass: all pending pages over all lines.
+
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::pace::Pace;
+use super::sheet::Sheet;
+use crate::migration::channel::line::Line;
+use crate::migration::channel::message::Message;
+use crate::migration::channel::record::RecordWriter;
+use crate::migration::error::MigrationError;
+use crate::migration::memory::MovingMemory;
+use crate::migration::pages::PAGE;
+
+/// How long a sender waits at a time for the bandwidth, before it looks whether it is still wanted.
+const NAP: Duration = Duration::from_millis(20);
+
+/// What was sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Sent {
+    /// Records.
+    pub records: u64,
+    /// Pages, with zero pages.
+    pub pages: u64,
+    /// Zero pages.
+    pub zero_pages: u64,
+    /// Bytes on the line.
+    pub wire_bytes: u64,
+    /// How long it took.
+    pub microseconds: u64,
+}
+
+impl Sent {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            records: self.records + other.records,
+            pages: self.pages + other.pages,
+            zero_pages: self.zero_pages + other.zero_pages,
+            wire_bytes: self.wire_bytes + other.wire_bytes,
+            microseconds: self.microseconds + other.microseconds,
+        }
+    }
+
+    /// Bytes of the pages.
+    pub fn bytes(&self) -> u64 {
+        self.pages * PAGE
+    }
+
+    /// How long it took.
+    pub fn time(&self) -> Duration {
+        Duration::from_micros(self.microseconds)
+    }
+}
+
+/// How a pass is sent.
+#[derive(Debug)]
+pub struct Manner<'a> {
+    /// Level of zstd, if pages are packed.
+    pub zstd: Option<i32>,
+    /// The bandwidth, if it is limited.
+    pub pace: Option<&'a Mutex<Pace>>,
+    /// Set by whoever wants it to end between two records.
+    pub stop: &'a AtomicBool,
+    /// Bytes of pages sent so far, for those who look on.
+    pub progress: &'a AtomicU64,
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where records go: a line, or a file.
+pub trait Sink: Send {
+    /// The number of the next frame.
+    fn next_sequence(&self) -> u64;
+
+    /// Takes one.
+    ///
+    /// # Errors
+    /// It cannot be sent or written.
+    fn put(&mut self, frame: &[u8]) -> Result<(), MigrationError>;
+
+    /// Waits until everything before is where it should be.
+    ///
+    /// # Errors
+    /// It is not.
+    fn finish_pass(&mut self, pass: u32) -> Result<(), MigrationError>;
+}
+
+impl Sink for Line {
+    fn next_sequence(&self) -> u64 {
+        Self::next_sequence(self)
+    }
+
+    fn put(&mut self, frame: &[u8]) -> Result<(), MigrationError> {
+        self.send_frame(frame).map_err(|error| self.explain(error))
+    }
+
+    fn finish_pass(&mut self, pass: u32) -> Result<(), MigrationError> {
+        self.send(&Message::PassEnd { pass }).map_err(|error| self.explain(error))?;
+        match self.hear()? {
+            Message::PassDone { pass: done } if done == pass => Ok(()),
+            other => Err(MigrationError::protocol(format!("{other:?} after pass {pass}"))),
+        }
+    }
+}
+
+/// Sends what is pending over `sinks`, each with a thread of its own but the first, which the caller is. Returns what
+/// was sent; pages that were not, because of `stop`, are still pending.
+///
+/// # Errors
+/// A sink failed, or a memory cannot be read. What is pending then says nothing.
+pub fn send_pending<S: Sink>(
+    sheet: &Mutex<&mut Sheet>,
+    memories: [&dyn MovingMemory; 2],
+    sinks: &mut [S],
+    pass: u32,
+    manner: &Manner<'_>,
+) -> Result<Sent, MigrationError> {
+    let begun = Instant::now();
+    let failed = AtomicBool::new(false);
+    let one = |sink: &mut S| {
+        let sent = send_over(sheet, memories, sink, manner, &failed).and_then(|sent| {
+            if failed.load(Ordering::Relaxed) {
+                return Ok(sent);
+            }
+            sink.finish_pass(pass).map(|()| sent)
+        });
+        if sent.is_err() {
+            failed.store(true, Ordering::Relaxed);
+        }
+        sent
+    };
+    let outcomes: Vec<Result<Sent, MigrationError>> = thread::scope(|scope| {
+        let Some((first, others)) = sinks.split_first_mut() else { return Vec::new() };
+        let one = &one;
+        let others: Vec<_> = others.iter_mut().map(|sink| scope.spawn(move || one(sink))).collect();
+        let first = one(first);
+        let panicked = || Err(MigrationError::State("a sending thread ended".to_owned()));
+        std::iter::once(first)
+            .chain(others.into_iter().map(|other| other.join().unwrap_or_else(|_| panicked())))
+            .collect()
+    });
+    let mut sum = Sent::default();
+    for outcome in outcomes {
+        sum = sum.plus(outcome?);
+    }
+    sum.microseconds = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+    Ok(sum)
+}
+
+fn send_over<S: Sink>(
+    sheet: &Mutex<&mut Sheet>,
+    memories: [&dyn MovingMemory; 2],
+    sink: &mut S,
+    manner: &Manner<'_>,
+    failed: &AtomicBool,
+) -> Result<Sent, MigrationError> {
+    let mut writer = RecordWriter::default();
+    let mut sent = Sent::default();
+    while !manner.stop.load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
+        let Some(batch) = locked(sheet).next_batch() else { break };
+        let memory = memories[batch.memory.index()];
+        let mut room = writer.room(batch.bytes());
+        for (offset, length) in &batch.ranges {
+            let (here, rest) = room.split_at_mut(*length);
+            memory.read(*offset, here)?;
+            room = rest;
+        }
+        let (frame, zeroes) = writer.finish(batch.memory, &batch.ranges, manner.zstd, sink.next_sequence());
+        if let Some(pace) = manner.pace {
+            wait(pace, frame.len(), manner.stop);
+        }
+        sink.put(frame)?;
+        sent.records += 1;
+        sent.pages += batch.bytes() as u64 / PAGE;
+        sent.zero_pages += zeroes;
+        sent.wire_bytes += frame.len() as u64;
+        manner.progress.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
+    }
+    Ok(sent)
+}
+
+/// Waits for the bandwidth; no longer once the pass is to end.
+fn wait(pace: &Mutex<Pace>, bytes: usize, stop: &AtomicBool) {
+    let until = Instant::now() + locked(pace).take(bytes, Instant::now());
+    while !stop.load(Ordering::Relaxed) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        thread::sleep(left.min(NAP));
+    }
+}
+
+/// Gives the calling thread, and those that it starts, the least weight that a thread can have (LM-13).
+pub fn lower_priority() {
+    if let Err(error) = rustix::process::setpriority_process(None, 19) {
+        log::debug!("a migration thread keeps its priority: {error}");
+    }
+}

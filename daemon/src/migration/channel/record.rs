@@ -1,0 +1,241 @@
+//! Records: the pages of a stream.
+//!
+//! ```text
+//!   head {memory, encoding, runs, data bytes, payload bytes} | payload | runs {byte offset, pages, zero or data}
+//! ```
+//!
+//! The payload is what the data runs hold, one behind the other, as it is or as one zstd frame. A run of zero pages has
+//! nothing in the payload. A record speaks of one memory, and is checked whole before anything of it is written.
+
+use zerocopy::FromBytes;
+use zerocopy::Immutable;
+use zerocopy::IntoBytes;
+use zerocopy::KnownLayout;
+use zerocopy::little_endian::U16;
+use zerocopy::little_endian::U32;
+use zerocopy::little_endian::U64;
+
+use super::frame;
+use crate::migration::error::MigrationError;
+use crate::migration::memory::Memory;
+use crate::migration::pages::PAGE;
+
+/// Bytes of pages in one record.
+pub const MAX_DATA: usize = 1 << 20;
+/// Runs of one record.
+pub const MAX_RUNS: usize = 512;
+/// Bytes of the longest record.
+pub const MAX_BODY: usize = size_of::<Head>() + MAX_DATA + MAX_RUNS * size_of::<WireRun>();
+/// Bytes in front of the payload, with the frame's header.
+pub const LEAD: usize = frame::HEADER + size_of::<Head>();
+
+const RAW: u8 = 0;
+const ZSTD: u8 = 1;
+const DATA: u32 = 0;
+const ZERO: u32 = 1;
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Head {
+    memory: u8,
+    encoding: u8,
+    runs: U16,
+    data: U32,
+    payload: U32,
+    reserved: U32,
+}
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct WireRun {
+    offset: U64,
+    pages: U32,
+    kind: U32,
+}
+
+/// Pages one behind the other, all zero or all data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Byte offset in the memory, a multiple of a page.
+    pub offset: u64,
+    /// How many, at least one.
+    pub pages: u32,
+    /// Whether they are zero.
+    pub is_zero: bool,
+}
+
+impl Run {
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.pages) * PAGE
+    }
+}
+
+/// How a payload is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// As it is.
+    Raw,
+    /// One zstd frame.
+    Zstd,
+}
+
+/// A record that was looked at: every size in it is right, and no run is empty, but nothing is said about the memory's end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record<'body> {
+    /// Whose pages.
+    pub memory: Memory,
+    /// How the payload is packed.
+    pub encoding: Encoding,
+    /// Bytes of all data runs, at most [`MAX_DATA`].
+    pub data: usize,
+    /// What the data runs hold, packed.
+    pub payload: &'body [u8],
+    /// The runs.
+    pub runs: Vec<Run>,
+}
+
+impl<'body> Record<'body> {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// A size in it is wrong.
+    pub fn decode(body: &'body [u8]) -> Result<Self, MigrationError> {
+        let wrong = |what: &str| MigrationError::Protocol(format!("a record: {what}"));
+        let (head, rest) = Head::read_from_prefix(body).map_err(|_| wrong("it is too short"))?;
+        let memory = Memory::from_wire(head.memory).ok_or_else(|| wrong("of no memory"))?;
+        let encoding = match head.encoding {
+            RAW => Encoding::Raw,
+            ZSTD => Encoding::Zstd,
+            _ => return Err(wrong("an unknown encoding")),
+        };
+        let size = |field: U32| usize::try_from(field.get()).unwrap_or(usize::MAX);
+        let (data, payload) = (size(head.data), size(head.payload));
+        let count = usize::from(head.runs.get());
+        if data > MAX_DATA || count > MAX_RUNS || head.reserved.get() != 0 {
+            return Err(wrong("too much in one"));
+        }
+        if encoding == Encoding::Raw && payload != data {
+            return Err(wrong("data that is not packed has another size"));
+        }
+        let (payload, table) =
+            rest.split_at_checked(payload).ok_or_else(|| wrong("the payload is cut off"))?;
+        if table.len() != count * size_of::<WireRun>() {
+            return Err(wrong("the runs are not as many as it says"));
+        }
+        let mut runs = Vec::with_capacity(count);
+        let mut sum = 0;
+        for bytes in table.chunks_exact(size_of::<WireRun>()) {
+            let run = WireRun::read_from_bytes(bytes).map_err(|_| wrong("a short run"))?;
+            let is_zero = match run.kind.get() {
+                DATA => false,
+                ZERO => true,
+                _ => return Err(wrong("a run of an unknown kind")),
+            };
+            let run = Run { offset: run.offset.get(), pages: run.pages.get(), is_zero };
+            if run.pages == 0 || !run.offset.is_multiple_of(PAGE) {
+                return Err(wrong("a run that is no pages"));
+            }
+            if !run.is_zero {
+                sum += run.bytes();
+            }
+            runs.push(run);
+        }
+        if sum != data as u64 {
+            return Err(wrong("the data is not what its runs need"));
+        }
+        Ok(Self { memory, encoding, data, payload, runs })
+    }
+}
+
+/// Makes records. Holds the memory for one, so that a line needs one of these and no more.
+#[derive(Debug)]
+pub struct RecordWriter {
+    /// Frame header, head, payload, runs.
+    bytes: Vec<u8>,
+    packed: Vec<u8>,
+    runs: Vec<Run>,
+}
+
+impl Default for RecordWriter {
+    fn default() -> Self {
+        Self { bytes: vec![0; frame::HEADER + MAX_BODY], packed: Vec::new(), runs: Vec::new() }
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<64>();
+    rest.iter().all(|byte| *byte == 0) && words.iter().all(|word| *word == [0; 64])
+}
+
+impl RecordWriter {
+    /// Room for `length` bytes of pages, at most [`MAX_DATA`], to be filled before [`RecordWriter::finish`].
+    pub fn room(&mut self, length: usize) -> &mut [u8] {
+        &mut self.bytes[LEAD..LEAD + length]
+    }
+
+    /// Makes a record of pages of `memory` at these byte offsets, whose contents lie in [`RecordWriter::room`] one behind the
+    /// other, and seals it as a frame. Zero pages stay out of the payload; what is left is packed where `level` says so and
+    /// it helps. Also returns how many pages were zero.
+    pub fn finish(
+        &mut self,
+        memory: Memory,
+        ranges: &[(u64, usize)],
+        level: Option<i32>,
+        sequence: u64,
+    ) -> (&[u8], u64) {
+        self.runs.clear();
+        let page = usize::try_from(PAGE).unwrap_or(usize::MAX);
+        let (mut from, mut to, mut zeroes) = (LEAD, LEAD, 0);
+        for (offset, length) in ranges {
+            let mut at = *offset;
+            for _ in 0..length / page {
+                let is_zero = is_zero(&self.bytes[from..from + page]);
+                match self.runs.last_mut() {
+                    Some(run) if run.is_zero == is_zero && run.offset + run.bytes() == at => run.pages += 1,
+                    _ => self.runs.push(Run { offset: at, pages: 1, is_zero }),
+                }
+                if is_zero {
+                    zeroes += 1;
+                } else {
+                    if from != to {
+                        self.bytes.copy_within(from..from + page, to);
+                    }
+                    to += page;
+                }
+                from += page;
+                at += PAGE;
+            }
+        }
+        let data = to - LEAD;
+        let mut encoding = RAW;
+        if let Some(level) = level.filter(|_| data > 0) {
+            self.packed.resize(data, 0);
+            // Fails where it would not get smaller, and the data goes as it is.
+            if let Ok(count) = zstd::bulk::compress_to_buffer(&self.bytes[LEAD..to], &mut self.packed, level) {
+                self.bytes[LEAD..LEAD + count].copy_from_slice(&self.packed[..count]);
+                to = LEAD + count;
+                encoding = ZSTD;
+            }
+        }
+        let size = |bytes: usize| U32::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let head = Head {
+            memory: u8::try_from(memory.index()).unwrap_or(u8::MAX),
+            encoding,
+            runs: u16::try_from(self.runs.len()).unwrap_or(u16::MAX).into(),
+            data: size(data),
+            payload: size(to - LEAD),
+            reserved: U32::ZERO,
+        };
+        self.bytes[frame::HEADER..LEAD].copy_from_slice(head.as_bytes());
+        for run in &self.runs {
+            let kind = if run.is_zero { ZERO } else { DATA };
+            let wire = WireRun { offset: run.offset.into(), pages: run.pages.into(), kind: kind.into() };
+            self.bytes[to..to + size_of::<WireRun>()].copy_from_slice(wire.as_bytes());
+            to += size_of::<WireRun>();
+        }
+        let bytes = &mut self.bytes[..to];
+        frame::seal(bytes, frame::Kind::Pages, sequence);
+        (bytes, zeroes)
+    }
+}

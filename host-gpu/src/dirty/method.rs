@@ -1,0 +1,52 @@
+//! How it is found out what an engine wrote.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use serde::Serialize;
+
+/// How writes of an engine process are tracked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// The kernel notes each page that the process stores to. Exact; needs Linux 6.7, and a GPU that is a CPU: what a
+    /// device writes by itself goes through no page table of the process.
+    WriteProtect,
+    /// The engine notes what the packets that it runs may write, before it runs them: all of each range that a kernel
+    /// may write. More than was written, and never less (DIRTY-50).
+    BoundRanges,
+    /// Not at all (DIRTY-09).
+    Off,
+}
+
+impl Method {
+    /// In words, as on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WriteProtect => "write-protect",
+            Self::BoundRanges => "bound-ranges",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// No method has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no way to track writes: write-protect, bound-ranges or off")]
+pub struct NoSuchMethod(String);
+
+impl FromStr for Method {
+    type Err = NoSuchMethod;
+
+    fn from_str(name: &str) -> Result<Self, NoSuchMethod> {
+        let all = [Self::WriteProtect, Self::BoundRanges, Self::Off];
+        all.into_iter().find(|method| method.name() == name).ok_or_else(|| NoSuchMethod(name.to_owned()))
+    }
+}

@@ -1,0 +1,132 @@
+//! What the daemon sees of one engine process: where it has memory mapped, and how it is found out what it wrote there.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::page_table::SegmentId;
+
+use super::basis::Pages;
+use super::pagemap::Pagemap;
+use super::planes::Planes;
+
+/// How its writes are found out.
+#[derive(Debug)]
+pub enum How {
+    /// Its mappings are write-protected; video memory begins at this address of it.
+    Protected {
+        /// Of the process.
+        pagemap: Pagemap,
+        /// Where it has video memory.
+        vram: u64,
+    },
+    /// It says so itself.
+    Planes(Arc<Planes>),
+    /// Nobody knows: whatever it could write to counts as written, whenever somebody asks (DIRTY-50).
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    length: u64,
+    /// None while it is not known, or where the kernel would not protect it: then all of it counts as written.
+    address: Option<u64>,
+}
+
+/// An engine process, as far as it writes to memory. Made before the process runs anything.
+#[derive(Debug)]
+pub struct EngineView {
+    how: How,
+    vram_bytes: u64,
+    segments: Mutex<BTreeMap<SegmentId, Segment>>,
+}
+
+impl EngineView {
+    /// Of a process that has `vram_bytes` of video memory mapped.
+    pub fn new(how: How, vram_bytes: u64) -> Self {
+        Self { how, vram_bytes, segments: Mutex::default() }
+    }
+
+    fn segments(&self) -> MutexGuard<'_, BTreeMap<SegmentId, Segment>> {
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It was told to map a segment of guest RAM of `length` bytes.
+    pub fn announce_segment(&self, id: SegmentId, length: u64) {
+        if let How::Planes(planes) = &self.how {
+            planes.forget_segment(id.0);
+        }
+        self.segments().insert(id, Segment { length, address: None });
+    }
+
+    /// It has mapped it at `address`, protected; without one, unprotected.
+    pub fn segment_is_mapped(&self, id: SegmentId, address: Option<u64>) {
+        if let Some(segment) = self.segments().get_mut(&id) {
+            segment.address = address;
+        }
+    }
+
+    /// It is to unmap it; nothing of it is written any more.
+    pub fn remove_segment(&self, id: SegmentId) {
+        self.segments().remove(&id);
+    }
+
+    /// Takes out what was written in `length` bytes of video memory from `offset` on, whole pages, and calls `found` with
+    /// each run of it (byte, bytes).
+    ///
+    /// # Errors
+    /// What was noted is lost, or not to be had: all may have been written.
+    pub fn harvest(&self, offset: u64, length: u64, mut found: impl FnMut(u64, u64)) -> io::Result<()> {
+        let length = length.min(self.vram_bytes.saturating_sub(offset));
+        match &self.how {
+            How::Protected { pagemap, vram } => {
+                pagemap.scan(vram.saturating_add(offset), length, |at, length| {
+                    found(at.saturating_sub(*vram), length);
+                })
+            }
+            How::Planes(planes) => {
+                planes.take(Pages::touched(offset, length, PAGE_SIZE), found);
+                Ok(())
+            }
+            How::Unknown => {
+                found(offset, length);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes out what was written to segments of guest RAM, or to one of them, and calls `found` with each run: segment,
+    /// byte, bytes. Of a segment of which that cannot be known, that is all of it.
+    pub fn sweep(&self, only: Option<SegmentId>, mut found: impl FnMut(SegmentId, u64, u64)) {
+        // Held, so that none is unmapped and another mapped there meanwhile.
+        let segments = self.segments();
+        let wanted = segments.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
+        for (&id, segment) in wanted {
+            match (&self.how, segment.address) {
+                (How::Protected { pagemap, .. }, Some(address)) => {
+                    let scanned = pagemap.scan(address, segment.length, |at, length| {
+                        found(id, at.saturating_sub(address), length);
+                    });
+                    if scanned.is_err() {
+                        found(id, 0, segment.length);
+                    }
+                }
+                (How::Planes(planes), _) => {
+                    planes.take_segment(id.0, segment.length, |at, length| found(id, at, length));
+                }
+                (How::Protected { .. }, None) | (How::Unknown, _) => found(id, 0, segment.length),
+            }
+        }
+    }
+
+    /// It has ended, and was looked at for the last time.
+    pub fn close(&self) {
+        if let How::Planes(planes) = &self.how {
+            planes.close(self.segments().keys().map(|id| id.0));
+        }
+    }
+}
