@@ -101,9 +101,7 @@ impl Door {
             Ok::<_, MigrationError>(listener)
         };
         match at {
-            Peer::Unix(path) => {
-                Ok(Self::Unix(Listener::bind_private(path)?))
-            }
+            Peer::Unix(path) => Ok(Self::Unix(Listener::bind_private(path)?)),
             Peer::Tcp(address) => Ok(Self::Tcp(listen(address)?, None)),
             Peer::Tls(address) => {
                 let identity = identity.ok_or_else(no_identity)?;

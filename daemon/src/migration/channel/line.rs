@@ -176,8 +176,7 @@ impl Line {
             return Woken::Peer;
         }
         let descriptor = self.stream.descriptor();
-        let mut fds =
-            [PollFd::new(bell, PollFlags::IN), PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        let mut fds = [PollFd::new(bell, PollFlags::IN), PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
         let _interrupted = poll(&mut fds, Timespec::try_from(limit).ok().as_ref());
         let [rang, heard] = fds.map(|fd| !fd.revents().is_empty());
         if rang {

@@ -212,7 +212,8 @@ impl RecordWriter {
         if let Some(level) = level.filter(|_| data > 0) {
             self.packed.resize(data, 0);
             // Fails where it would not get smaller, and the data goes as it is.
-            if let Ok(count) = zstd::bulk::compress_to_buffer(&self.bytes[LEAD..to], &mut self.packed, level) {
+            if let Ok(count) = zstd::bulk::compress_to_buffer(&self.bytes[LEAD..to], &mut self.packed, level)
+            {
                 self.bytes[LEAD..LEAD + count].copy_from_slice(&self.packed[..count]);
                 to = LEAD + count;
                 encoding = ZSTD;

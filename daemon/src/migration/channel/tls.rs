@@ -133,11 +133,7 @@ pub struct TlsStream {
 }
 
 impl TlsStream {
-    fn shake_hands(
-        socket: TcpStream,
-        session: Connection,
-        limit: Duration,
-    ) -> Result<Self, MigrationError> {
+    fn shake_hands(socket: TcpStream, session: Connection, limit: Duration) -> Result<Self, MigrationError> {
         let mut stream = Self { socket, session, cipher: vec![0; READ], plain: Vec::new(), given: 0 };
         stream.set_timeout(limit)?;
         let end = Instant::now() + limit;

@@ -294,7 +294,10 @@ fn lm_65_whoever_dies_when_has_the_outcome_of_the_table() {
     assert_eq!(runners(&granted, &[CloseFrontEnd]), (false, true));
     // Target VMM.
     assert_eq!(runners(&[Load], &[LoseTarget, Thaw]), (true, false), "the source goes on");
-    assert_eq!(runners(&[Load, Start, AtSource], &[LoseTarget, Thaw, AtTarget, AtTarget, AtSource]), (true, false));
+    assert_eq!(
+        runners(&[Load, Start, AtSource], &[LoseTarget, Thaw, AtTarget, AtTarget, AtSource]),
+        (true, false)
+    );
     assert_eq!(runners(&granted, &[LoseTarget, Thaw, AtTarget, AtSource]), (false, false));
     // Nobody dies: the VMM changes its mind, and what comes late is refused.
     assert_eq!(runners(&[Load, Start], &[Thaw, AtTarget, AtSource, AtTarget, AtSource]), (true, false));
@@ -315,7 +318,8 @@ fn a_bundle_is_loaded_once_and_started_once() {
 
 #[test]
 fn words_of_ownership_are_messages() {
-    for message in [Message::MayIRun, Message::Granted, Message::Declined, Message::Revoke, Message::Revoked] {
+    for message in [Message::MayIRun, Message::Granted, Message::Declined, Message::Revoke, Message::Revoked]
+    {
         assert_eq!(Message::decode(&message.encode().unwrap()).unwrap(), message);
     }
 }
