@@ -14,6 +14,7 @@ use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::adapter::scheduling::Preemption;
 use campanile_host_gpu::adapter::scheduling::PreemptionReport;
+use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
@@ -75,27 +76,27 @@ impl Bench {
             sandbox: true,
             policy: "fair".to_owned(),
             vulkan_device: None,
-            is_spare: false,
+            tracking: Method::Off,
         };
         let [vram, tables] = ["vram", "tables"].map(|name| create_memfd(name, BYTES).unwrap());
         let fences = create_memfd("fences", u64::from(MAX_FENCES) * PAGE_SIZE).unwrap();
         let grant = Event::new().unwrap();
-        let memory = Memory { vram: &vram, tables: &tables, fences: &fences, grant: &grant };
+        let memory = Memory { vram: &vram, tables: &tables, fences: &fences, grant: &grant, tracker: None };
         let engine = EngineProcess::spawn(&program, &start, memory).unwrap();
-        let bench = Self { engine, vram, tables, fences, grant, program, start, given_back: Vec::new() };
+        let mut bench = Self { engine, vram, tables, fences, grant, program, start, given_back: Vec::new() };
         bench.wait_until_up();
         bench
     }
 
-    fn wait_until_up(&self) {
+    fn wait_until_up(&mut self) {
         until("an engine that is up", || {
             matches!(self.engine.receive().unwrap(), Some(Response::Started { .. }))
         });
     }
 
     fn revive(&mut self) {
-        let memory =
-            Memory { vram: &self.vram, tables: &self.tables, fences: &self.fences, grant: &self.grant };
+        let (fences, grant) = (&self.fences, &self.grant);
+        let memory = Memory { vram: &self.vram, tables: &self.tables, fences, grant, tracker: None };
         self.engine.revive(&self.program, &self.start, memory).unwrap();
         self.wait_until_up();
     }

@@ -22,6 +22,7 @@ use super::size::parse_size;
 use super::vgpu::parse_vgpu;
 use crate::doorbell::modes::DoorbellModes;
 use crate::host::start::VgpuOptions;
+use crate::host::tracking::TrackingChoice;
 use crate::operator::verb::Verb;
 use crate::recovery::policy::DebugMode;
 use crate::recovery::policy::Level;
@@ -173,6 +174,10 @@ pub struct EngineArguments {
     /// Start the next process of each engine ahead, so that a reset is over sooner.
     #[arg(long)]
     pub spares: bool,
+    /// How it is found out what engines write, for migrations: write-protect (exact; Linux 6.7 or newer, and kernels that
+    /// run on the CPU), bound-ranges (all that work could write), off, or auto: the first of them that works.
+    #[arg(long, value_name = "METHOD", default_value_t)]
+    pub dirty_tracking: TrackingChoice,
     /// Directory for reports on hangs, as JSON.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
@@ -288,6 +293,9 @@ impl EngineArguments {
             arguments.extend(["--vulkan-driver".into(), driver.into()]);
         }
         arguments.extend(self.scheduling.to_arguments());
+        if self.dirty_tracking != TrackingChoice::Auto {
+            arguments.extend(["--dirty-tracking".into(), self.dirty_tracking.to_string().into()]);
+        }
         if self.spares {
             arguments.push("--spares".into());
         }

@@ -56,6 +56,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         policy: engine.policy(),
         scheduling: engine.scheduling.scheduling(),
         spares: engine.spares,
+        tracking: engine.dirty_tracking,
         state_dir: engine.state_dir.clone(),
         d3_after: engine.d3_after(),
         sandbox: !engine.no_sandbox,

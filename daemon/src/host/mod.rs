@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   Host ─┬─ supervisor (one thread)
-//!         ├─ probe: can this machine compute?
+//!         ├─ probe: can this machine compute, and note what engines write?
 //!         └─ vGPU a, b, …: a socket each ─▶ connection thread, queue worker ─▶ session ─▶ engines
 //! ```
 
 pub mod probe;
 pub mod start;
+pub mod tracking;

@@ -1,13 +1,15 @@
-//! Whether this machine can compute: asked once, of an engine process, since the daemon itself never calls a
-//! GPU driver.
+//! What this machine can do: asked once, of engine processes, since the daemon itself never calls a GPU driver.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::dirty::tracker::Tracker;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
@@ -24,26 +26,44 @@ use crate::session::config::Compute;
 
 /// How long a driver may take to start and pass its self-test.
 const LIMIT: Duration = Duration::from_secs(30);
+/// Memory of an engine that is only asked.
+const BYTES: u64 = 16 * PAGE_SIZE;
 
-/// Starts a compute engine over a scrap of memory, and tells how that went.
-pub fn probe_compute(program: &Program, vulkan_device: Option<String>, sandbox: bool) -> io::Result<Compute> {
-    let bytes = 16 * PAGE_SIZE;
-    let (vram, tables) = (create_memfd("campanile-probe", bytes)?, create_memfd("campanile-probe", bytes)?);
+/// An engine that came up.
+struct CameUp {
+    device: String,
+    is_cpu: bool,
+    tracker: Arc<Tracker>,
+    /// Kept as long as it is to be asked.
+    _engine: EngineProcess,
+}
+
+/// Starts an engine over a scrap of memory; why not, where it does not come up.
+fn bring_up(
+    program: &Program,
+    node: NodeKind,
+    tracking: Method,
+    vulkan_device: Option<String>,
+    sandbox: bool,
+) -> io::Result<Result<CameUp, String>> {
+    let (vram, tables) = (create_memfd("campanile-probe", BYTES)?, create_memfd("campanile-probe", BYTES)?);
     let grant = Event::new()?;
     let start = Start {
-        node: NodeKind::Compute,
-        vram_bytes: bytes,
-        table_bytes: bytes,
+        node,
+        vram_bytes: BYTES,
+        table_bytes: BYTES,
         spin_microseconds: 0,
         slice_microseconds: 0,
         sandbox,
         policy: Choice::default().to_string(),
         vulkan_device,
-        is_spare: false,
+        tracking,
     };
     let fences = create_memfd("campanile-probe", u64::from(MAX_FENCES) * PAGE_SIZE)?;
-    let memory = Memory { vram: &vram, tables: &tables, fences: &fences, grant: &grant };
-    let engine = EngineProcess::spawn(program, &start, memory)?;
+    let tracker = Arc::new(Tracker::new(0, &vram, BYTES, PAGE_SIZE, tracking)?);
+    let memory =
+        Memory { vram: &vram, tables: &tables, fences: &fences, grant: &grant, tracker: Some(&tracker) };
+    let mut engine = EngineProcess::spawn(program, &start, memory)?;
     let begun = Instant::now();
     loop {
         let left = LIMIT.saturating_sub(begun.elapsed());
@@ -51,20 +71,44 @@ pub fn probe_compute(program: &Program, vulkan_device: Option<String>, sandbox: 
         let channel = engine.channel_fd();
         let mut fds = [PollFd::new(&channel, PollFlags::IN)];
         if rustix::event::poll(&mut fds, Some(&timeout))? == 0 {
-            return Ok(Compute::Refused(format!(
-                "the Vulkan driver did not start within {} s",
-                LIMIT.as_secs()
-            )));
+            return Ok(Err(format!("the Vulkan driver did not start within {} s", LIMIT.as_secs())));
         }
         match engine.receive() {
-            Ok(Some(Response::Started { device })) => return Ok(Compute::Available(device)),
-            Ok(Some(Response::Refused { reason })) => return Ok(Compute::Refused(reason)),
+            Ok(Some(Response::Started { device, is_cpu, .. })) => {
+                return Ok(Ok(CameUp { device, is_cpu, tracker, _engine: engine }));
+            }
+            Ok(Some(Response::Refused { reason })) => return Ok(Err(reason)),
             Ok(_) => {}
             Err(_) => {
-                return Ok(Compute::Refused(
-                    "the Vulkan driver ended its process while it started".to_owned(),
-                ));
+                return Ok(Err("the Vulkan driver ended its process while it started".to_owned()));
             }
         }
     }
+}
+
+/// Starts a compute engine, and tells how that went, and whether it computes on a GPU.
+pub fn probe_compute(
+    program: &Program,
+    vulkan_device: Option<String>,
+    sandbox: bool,
+) -> io::Result<(Compute, bool)> {
+    Ok(match bring_up(program, NodeKind::Compute, Method::Off, vulkan_device, sandbox)? {
+        Ok(engine) => (Compute::Available(engine.device), !engine.is_cpu),
+        Err(reason) => (Compute::Refused(reason), false),
+    })
+}
+
+/// Starts an engine whose stores the kernel notes, and looks at what it noted; why not, where that does not work.
+pub fn probe_tracking(program: &Program, sandbox: bool) -> io::Result<Result<(), String>> {
+    let engine = match bring_up(program, NodeKind::Copy, Method::WriteProtect, None, sandbox)? {
+        Ok(engine) => engine,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let mut bits = [0; 2];
+    let asked = engine.tracker.query_dirty_bit_data(engine.tracker.whole(), None, &mut bits, false);
+    Ok(match asked {
+        Ok(()) if bits == [0; 2] => Ok(()),
+        Ok(()) => Err("the pages of an engine process cannot be seen".to_owned()),
+        Err(error) => Err(error.to_string()),
+    })
 }

@@ -13,6 +13,7 @@ use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::MAX_ENGINES;
 
 use super::probe::probe_compute;
+use super::tracking::TrackingChoice;
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
 use crate::front::gpu::device::GpuDevice;
@@ -122,6 +123,8 @@ pub struct HostOptions {
     pub scheduling: Scheduling,
     /// Whether the next process of each engine is started ahead.
     pub spares: bool,
+    /// How it is found out what engines write.
+    pub tracking: TrackingChoice,
     /// Where reports on hangs go, if anywhere.
     pub state_dir: Option<PathBuf>,
     /// Whether engines drop their privileges.
@@ -152,6 +155,7 @@ impl HostOptions {
             policy: Policy::default(),
             scheduling: Scheduling::default(),
             spares: false,
+            tracking: TrackingChoice::Auto,
             state_dir: None,
             sandbox: true,
             window: true,
@@ -289,11 +293,14 @@ impl Host {
         check(&options)?;
         let Scheduling { policy, normal_share } = options.scheduling;
         let supervisor = Arc::new(Supervisor::start(policy, normal_share)?);
-        let compute = probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
+        let (compute, computes_on_gpu) =
+            probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
         match &compute {
             Compute::Available(device) => log::info!("compute node: {device}"),
             Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
         }
+        let tracking = options.tracking.decide(&options.program, options.sandbox, computes_on_gpu)?;
+        log::info!("writes to video memory: tracking is {tracking}");
         let folder = options.state_dir.as_deref().map(|path| {
             ReportFolder::open(path).map_err(|source| HostError::StateDirectory { path: path.into(), source })
         });
@@ -323,6 +330,7 @@ impl Host {
                 spin: options.spin,
                 slice: options.slice,
                 d3_after: options.d3_after,
+                tracking,
                 sandbox: options.sandbox,
                 window: options.window,
                 vulkan_device: options.vulkan_device.clone(),

@@ -77,7 +77,7 @@ impl Session {
         self.check_new_blob(resource, size)?;
         let memory = self.guest_memory.as_ref().ok_or(Refusal::Unspecified)?;
         let window = self.allocations.memory().file();
-        let (runs, files) = find_runs(memory, window, entries)?;
+        let (runs, addresses, files) = find_runs(memory, window, entries)?;
         let total: u64 = runs.iter().map(|run| run.length).sum();
         if total != size {
             return Err(Refusal::Parameter);
@@ -87,7 +87,7 @@ impl Session {
         if total > ram {
             return Err(Refusal::Parameter);
         }
-        let segment = GuestSegment::new(runs, files);
+        let segment = GuestSegment::new(runs, addresses, files);
         let id = self.segments.insert(segment).ok_or(Refusal::OutOfMemory)?;
         let allocation = self.allocations.create_guest(id, size);
         self.blobs.insert(resource, Blob { allocation, is_vram: false, mappable: false, shown: Shown::No });
@@ -218,8 +218,9 @@ fn find_runs(
     memory: &GuestRam,
     window: &File,
     entries: &[MemEntry],
-) -> Result<(Vec<RunRecord>, Vec<Arc<File>>), Refusal> {
+) -> Result<(Vec<RunRecord>, Vec<u64>, Vec<Arc<File>>), Refusal> {
     let mut runs: Vec<RunRecord> = Vec::new();
+    let mut addresses: Vec<u64> = Vec::new();
     let mut files: Vec<Arc<File>> = Vec::new();
     for entry in entries {
         let length = u64::from(entry.length);
@@ -247,13 +248,21 @@ fn find_runs(
         };
         let record = RunRecord { file: index as u64, offset: file.start() + within, length };
         let full = runs.len() as u64 >= MAX_RUNS;
-        match runs.last_mut() {
-            Some(last) if last.file == record.file && last.offset + last.length == record.offset => {
+        let follows = |last: &RunRecord, address: &u64| {
+            last.file == record.file
+                && last.offset + last.length == record.offset
+                && address + last.length == entry.address
+        };
+        match runs.last_mut().zip(addresses.last()) {
+            Some((last, address)) if follows(last, address) => {
                 last.length += record.length;
             }
             _ if full => return Err(Refusal::OutOfMemory),
-            _ => runs.push(record),
+            _ => {
+                runs.push(record);
+                addresses.push(entry.address);
+            }
         }
     }
-    Ok((runs, files))
+    Ok((runs, addresses, files))
 }

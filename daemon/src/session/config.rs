@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
@@ -56,6 +57,8 @@ pub struct Config {
     pub slice: Duration,
     /// How long all engines sleep before the device goes to D3; never for none.
     pub d3_after: Option<Duration>,
+    /// How it is found out what engines write.
+    pub tracking: Method,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
     /// Whether the front-end is offered a window onto video memory.
@@ -107,7 +110,7 @@ impl Config {
             sandbox: self.sandbox,
             policy: self.scheduler.to_string(),
             vulkan_device: self.vulkan_device.clone(),
-            is_spare: false,
+            tracking: self.tracking,
         }
     }
 }

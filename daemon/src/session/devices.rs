@@ -1,7 +1,6 @@
 //! Devices: the first object of a guest process, and its end.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::MAX_PLACES;
@@ -113,23 +112,15 @@ impl Session {
     /// Status words first: zero would read as CONNECTED (UMS-49).
     fn prepare_page(&self, context: u32) {
         let Ok(device) = self.device(context) else { return };
-        let Some(page) = device.page.view(&self.allocations) else { return };
+        let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return };
         for index in 0..device_page::MAX_QUEUES {
-            if let Some(word) = page.word(device_page::status(index)) {
-                word.store(DoorbellStatus::DisconnectedRetry.word(), Ordering::Release);
-            }
+            page.store(device_page::status(index), DoorbellStatus::DisconnectedRetry.word());
         }
         for offset in [device_page::LOSS, device_page::LOSS_REPORT] {
-            if let Some(word) = page.word(offset) {
-                word.store(0, Ordering::Release);
-            }
+            page.store(offset, 0);
         }
-        if let Some(word) = page.word(device_page::BUDGET) {
-            word.store(self.residency.budget, Ordering::Release);
-        }
-        if let Some(word) = page.word(device_page::DEVICE_STATUS) {
-            word.store(device.status, Ordering::Release);
-        }
+        page.store(device_page::BUDGET, self.residency.budget);
+        page.store(device_page::DEVICE_STATUS, device.status);
     }
 
     /// DESTROY_DEVICE: answered first, since the page goes with it.

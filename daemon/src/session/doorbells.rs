@@ -223,7 +223,7 @@ impl Session {
         let Ok(device) = self.device(holder.context) else { return };
         let Some(found) = device.doorbells.get(holder.doorbell) else { return };
         let (status, at, index) = (found.state.status().word(), found.at, found.queue.index());
-        let Some(page) = device.page.view(&self.allocations) else { return };
+        let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return };
         let Some(word) = page.word(device_page::status(index)) else { return };
         match disconnect {
             Disconnect::Nothing => {}
@@ -245,6 +245,7 @@ impl Session {
                 }
             }
         }
+        page.mark(device_page::status(index), 8);
     }
 
     /// DESTROY_DOORBELL (UMS-78, UMS-79): disconnects, and waits for what was rung (UMS-126).

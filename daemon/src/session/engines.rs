@@ -110,8 +110,10 @@ impl Session {
         let process = EngineProcess::spawn(&self.config.program, &start, memory)?;
         self.engines[at.index()].begin(process);
         self.announce_native_fences(at);
+        let is_logged = self.dirty.has_log();
         // Before the first work (PRE-69).
         if let Some(process) = self.engines[at.index()].process_mut() {
+            process.log_guest_writes(is_logged);
             process.setup_priority_bands(&self.config.bands);
         }
         if let Err(error) = self.watch_engine(at) {
@@ -140,6 +142,7 @@ impl Session {
             tables: tables.file(),
             fences: fences.file(),
             grant: config.supervisor.grant_event(),
+            tracker: Some(allocations.memory().tracker()),
         }
     }
 
@@ -170,7 +173,7 @@ impl Session {
     pub(super) fn engine_responses(&mut self, at: EngineAddress) {
         self.flush_outbox(at);
         loop {
-            let Some(process) = self.engines[at.index()].process() else { return };
+            let Some(process) = self.engines[at.index()].process_mut() else { return };
             match process.receive() {
                 Ok(None) => return,
                 Ok(Some(response)) => self.engine_response(at, response),
@@ -186,9 +189,11 @@ impl Session {
     fn engine_response(&mut self, at: EngineAddress, response: Response) {
         let slot = &mut self.engines[at.index()];
         match response {
-            Response::Started { device } => {
+            Response::Started { device, .. } => {
                 self.journal.line(Level::Info, format_args!("{at} engine: {device}"));
                 self.engines[at.index()].came_up();
+                // It may have no room to be told that it may begin.
+                self.flush_outbox(at);
                 self.prepare_spare(at);
                 self.retry_waiting(at);
             }
@@ -196,7 +201,7 @@ impl Session {
                 self.journal.line(Level::Error, format_args!("{at} engine refused to start: {reason}"));
                 self.lose_engine(at, &reason);
             }
-            Response::SegmentAdded { segment } => {
+            Response::SegmentAdded { segment, .. } => {
                 slot.segments_outstanding.remove(&SegmentId(segment));
                 self.retry_waiting(at);
                 self.run_pending();

@@ -26,6 +26,7 @@ struct Description {
     power: &'static str,
     blobs: usize,
     memory: serde_json::Value,
+    dirty_tracking: serde_json::Value,
     engines: Vec<EngineDescription>,
     processes: Vec<ProcessDescription>,
 }
@@ -169,6 +170,7 @@ impl Session {
             power: self.power.name(),
             blobs: self.blobs.len(),
             memory: self.describe_memory(),
+            dirty_tracking: self.describe_tracking(),
             engines,
             processes,
         };

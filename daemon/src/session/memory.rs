@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use campanile_host_gpu::engine::message::Request;
-use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::page_table::writer::TableError;
 use campanile_protocol::control::message::MAP_WRITABLE;
@@ -19,6 +18,7 @@ use super::budgets::list;
 use super::control::Checked;
 use super::objects::GpuMapping;
 use super::objects::MAX_MAPPINGS;
+use super::page::GuestPage;
 use super::paging::Change;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -53,6 +53,7 @@ impl Session {
             Freed::Kept => {}
             Freed::Vram => self.residency.look_again(),
             Freed::Segment(segment) => {
+                self.sweep_segment(segment);
                 self.segments.remove(segment);
                 self.post_to_all(&Request::RemoveSegment { segment: segment.0 });
             }
@@ -64,11 +65,17 @@ impl Session {
         &self,
         allocation: AllocationId,
         offset: u64,
-    ) -> Result<Option<Arc<Mapping>>, Refusal> {
+    ) -> Result<Option<GuestPage>, Refusal> {
         let Some(id) = self.allocations.guest_segment(allocation) else { return Ok(None) };
         let segment = self.segments.get(id).ok_or(Refusal::Resource)?;
         let mapping = segment.map(offset, DEVICE_PAGE_BYTES).map_err(|_| Refusal::OutOfMemory)?;
-        Ok(Some(Arc::new(mapping)))
+        let pages = 0..DEVICE_PAGE_BYTES / campanile_protocol::PAGE_SIZE;
+        let mut addresses = Vec::new();
+        for page in pages {
+            let at = offset + page * campanile_protocol::PAGE_SIZE;
+            segment.pieces(at, campanile_protocol::PAGE_SIZE, |address, _| addresses.push(address));
+        }
+        Ok(Some(GuestPage { mapping: Arc::new(mapping), addresses: addresses.into() }))
     }
 
     /// MAP_MEMORY.

@@ -26,6 +26,7 @@ pub mod contexts;
 pub mod control;
 pub mod counters;
 pub mod devices;
+pub mod dirty;
 pub mod doorbells;
 pub mod drains;
 pub mod engine_slot;

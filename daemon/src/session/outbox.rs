@@ -56,6 +56,11 @@ impl Outbox {
 
     /// Sends what the channel takes. False when it is full.
     fn send(&mut self, process: &EngineProcess, segments: &Segments) -> Result<bool, AdapterError> {
+        match process.pay_begin() {
+            Ok(()) => {}
+            Err(AdapterError::Channel(ChannelError::Full)) => return Ok(false),
+            Err(error) => return Err(error),
+        }
         while let Some(outgoing) = self.waiting.front() {
             let sent = match outgoing {
                 Outgoing::Plain(request, bytes) => process.request(request, bytes, &[]),
@@ -80,6 +85,7 @@ fn send_segment(process: &EngineProcess, id: SegmentId, segments: &Segments) -> 
     let list: File = segment.list().map_err(ChannelError::from)?;
     let descriptors: Vec<BorrowedFd<'_>> =
         std::iter::once(list.as_fd()).chain(segment.files().iter().map(AsFd::as_fd)).collect();
+    process.announce_segment(id, segment.length());
     let request = Request::AddSegment { segment: id.0, runs: segment.run_count() };
     process.request(&request, &[], &descriptors)
 }

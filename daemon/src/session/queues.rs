@@ -120,7 +120,7 @@ impl Session {
     /// Sets MonitoredValue and reads CurrentValue after it.
     fn monitor_fence(&self, context: u32, queue: Handle, smallest: Option<u64>) -> u64 {
         let Ok(device) = self.device(context) else { return 0 };
-        let Some(page) = device.page.view(&self.allocations) else { return 0 };
+        let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return 0 };
         let Some(word) = page.word(device_page::fence(queue.index())) else { return 0 };
         let doorbell = match device.queues.get(queue).map(|queue| (queue.kind, queue.at)) {
             Some((QueueKind::UserMode { doorbell: Some(doorbell), .. }, at)) => {

@@ -1,7 +1,5 @@
 //! Answers to control messages.
 
-use std::sync::atomic::Ordering;
-
 use campanile_protocol::control::reply::MAX_PAYLOAD;
 use campanile_protocol::control::reply::ResponseHeader;
 use campanile_protocol::control::status::Status;
@@ -106,16 +104,10 @@ impl Session {
         if let Some(page) = self.page(origin.context) {
             let at = device_page::response(origin.slot);
             let head = size_of::<ResponseHeader>() as u64;
-            if let Some(slice) = page.slice(at + head, length as u64) {
-                slice.copy_from(&payload[..length]);
-            }
-            if let Some(slice) = page.slice(at + 8, head - 8) {
-                slice.copy_from(&header.as_bytes()[8..]);
-            }
-            if let Some(word) = page.word(at) {
-                // PAIRS WITH the guest driver's acquire of the sequence.
-                word.store(origin.sequence, Ordering::Release);
-            }
+            page.write(at + head, &payload[..length]);
+            page.write(at + 8, &header.as_bytes()[8..]);
+            // PAIRS WITH the guest driver's acquire of the sequence.
+            page.store(at, origin.sequence);
         }
         self.end_item(origin.context, origin.ring, origin.item);
     }

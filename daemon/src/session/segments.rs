@@ -23,6 +23,8 @@ pub const MAX_RUNS_OF_VM: usize = 48 * 1024;
 #[derive(Debug)]
 pub struct GuestSegment {
     runs: Vec<RunRecord>,
+    /// Guest-physical address of each run.
+    addresses: Vec<u64>,
     files: Vec<Arc<File>>,
 }
 
@@ -30,9 +32,31 @@ impl GuestSegment {
     /// Files that one segment can lie in.
     pub const MAX_FILES: usize = 30;
 
-    /// A segment of `runs` in `files`.
-    pub fn new(runs: Vec<RunRecord>, files: Vec<Arc<File>>) -> Self {
-        Self { runs, files }
+    /// A segment of `runs` in `files`, each at one of `addresses` of the guest.
+    pub fn new(runs: Vec<RunRecord>, addresses: Vec<u64>, files: Vec<Arc<File>>) -> Self {
+        Self { runs, addresses, files }
+    }
+
+    /// Bytes in all.
+    pub fn length(&self) -> u64 {
+        self.runs.iter().map(|run| run.length).sum()
+    }
+
+    /// Calls `found` with each piece (guest-physical address, bytes) of the bytes from `offset` on, as far as they are
+    /// in it.
+    pub fn pieces(&self, offset: u64, length: u64, mut found: impl FnMut(u64, u64)) {
+        let end = offset.saturating_add(length);
+        let mut at: u64 = 0;
+        for (run, address) in self.runs.iter().zip(&self.addresses) {
+            let (first, last) = (at.max(offset), (at + run.length).min(end));
+            if first < last {
+                found(address + (first - at), last - first);
+            }
+            at += run.length;
+            if at >= end {
+                return;
+            }
+        }
     }
 
     /// How many runs it has.

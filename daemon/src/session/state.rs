@@ -16,6 +16,8 @@ use rustix::event::epoll;
 use super::blobs::Blob;
 use super::config::Config;
 use super::counters::Counters;
+use super::dirty::Dirty;
+use super::dirty::check_caps;
 use super::drains::Drain;
 use super::engine_slot::EngineSlot;
 use super::engines::Wakeup;
@@ -90,6 +92,7 @@ pub struct Session {
     pub(super) timer: Timer,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     pub(super) guest_memory: Option<Arc<GuestRam>>,
+    pub(super) dirty: Dirty,
     pub(super) window: Window,
     /// When engines must be looked at that run nothing.
     pub(super) look_at: Option<Instant>,
@@ -105,7 +108,9 @@ impl Session {
     /// # Errors
     /// Video memory, page tables or descriptors could not be had.
     pub fn new(config: Arc<Config>, counters: Arc<Counters>) -> io::Result<Self> {
-        let memory = VideoMemory::new(config.vram_bytes, config.account.quota().max)?;
+        // Before anything else is asked of it (DIRTY-01).
+        let memory = VideoMemory::new(config.vram_bytes, config.account.quota().max, config.tracking)?;
+        check_caps(&memory, false).map_err(io::Error::other)?;
         let addresses = EngineAddress::all(config.engines);
         let engines: Vec<EngineSlot> = addresses
             .clone()
@@ -150,6 +155,7 @@ impl Session {
             timer,
             due: Vec::new(),
             guest_memory: None,
+            dirty: Dirty::default(),
             window: Window::Awaited(Vec::new()),
             look_at: None,
             begun: Instant::now(),
@@ -264,7 +270,13 @@ impl Session {
     /// Sets the timer for what must be looked at first.
     pub(super) fn set_timer(&mut self) {
         let decisions = self.engines.iter().map(|slot| slot.decide_at);
-        let others = [self.next_drain(), self.next_idleness(), self.look_at, self.residency.retry_at];
+        let others = [
+            self.next_drain(),
+            self.next_idleness(),
+            self.look_at,
+            self.residency.retry_at,
+            self.dirty.sweep_at,
+        ];
         if let Some(at) = decisions.chain(others).flatten().min() {
             self.timer.set(at);
         }
@@ -287,6 +299,7 @@ impl Session {
         self.look_at_drains();
         self.look_at_idleness();
         self.look_at_engines();
+        self.sweep_if_due();
         self.set_timer();
     }
 }

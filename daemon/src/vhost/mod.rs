@@ -54,6 +54,7 @@ pub mod device;
 pub mod listener;
 pub mod log;
 pub mod malformed;
+pub mod mark;
 pub mod memory;
 pub mod saved;
 pub mod socket;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use campanile_host_gpu::dirty::tracker::Tracker;
 use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_protocol::control::memory::PRIORITY_NORMAL;
 use campanile_protocol::page_table::SegmentId;
@@ -220,6 +221,15 @@ impl Allocations {
                 let place = place?;
                 Some((self.memory.mapping_of(place), place.offset()))
             }
+            Backing::Guest(_) => None,
+        }
+    }
+
+    /// Who hears what is written to what an allocation of video memory is in.
+    pub fn tracker_of(&self, id: AllocationId) -> Option<&Arc<Tracker>> {
+        match self.table.get(&id)?.backing {
+            Backing::Vram(Some(Place::Host(_))) => Some(self.memory.evicted_tracker()),
+            Backing::Vram(_) => Some(self.memory.tracker()),
             Backing::Guest(_) => None,
         }
     }

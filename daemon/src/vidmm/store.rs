@@ -4,12 +4,18 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::dirty::tracker::Tracker;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::memory::vram::create_memfd;
+use campanile_protocol::PAGE_SIZE;
 use rustix::fs::FallocateFlags;
 
 use super::ranges::Ranges;
+
+/// Number of the segment that it is, for dirty tracking.
+pub const EVICTED_SEGMENT: u32 = u32::MAX;
 
 /// Bytes at the head whose memory is kept.
 const KEPT: u64 = 256 << 20;
@@ -21,20 +27,27 @@ pub struct Store {
     file: File,
     mapping: Arc<Mapping>,
     ranges: Ranges,
+    tracker: Arc<Tracker>,
 }
 
 impl Store {
     /// With room for `length` bytes, whole pages.
-    pub fn new(length: u64) -> io::Result<Self> {
+    pub fn new(length: u64, tracking: Method) -> io::Result<Self> {
         let file = create_memfd("campanile-evicted", length)?;
         let mapping =
             Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite).map_err(io::Error::other)?;
-        Ok(Self { file, mapping: Arc::new(mapping), ranges: Ranges::new(0, length) })
+        let tracker = Arc::new(Tracker::new(EVICTED_SEGMENT, &file, length, PAGE_SIZE, tracking)?);
+        Ok(Self { file, mapping: Arc::new(mapping), ranges: Ranges::new(0, length), tracker })
     }
 
     /// The daemon's mapping of all of it.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
+    }
+
+    /// What is written to it.
+    pub fn tracker(&self) -> &Arc<Tracker> {
+        &self.tracker
     }
 
     /// Takes room.

@@ -4,16 +4,26 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use campanile_host_gpu::dirty::basis::Range;
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::dirty::tracker::Tracker;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::page_table::SegmentId;
 
 use super::ranges::Ranges;
 use super::store::Store;
 
 /// Largest aperture (design §10.4).
 pub const MAX_APERTURE: u64 = 256 << 20;
+
+/// Bytes for each dirty bit.
+const DIRTY_PAGE: u64 = PAGE_SIZE;
+
+/// Number of the segment that is video memory, for dirty tracking.
+pub const VRAM_SEGMENT: u32 = SegmentId::VRAM.0 as u32;
 
 /// Where an allocation lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,16 +55,18 @@ pub struct VideoMemory {
     local: Ranges,
     store: Store,
     touched: Vec<bool>,
+    tracker: Arc<Tracker>,
 }
 
 impl VideoMemory {
     /// `length` bytes, a multiple of two pages; at most half of it is aperture. At most `commit_limit` bytes are in use at a time, here and
-    /// evicted.
-    pub fn new(length: u64, commit_limit: u64) -> io::Result<Self> {
+    /// evicted. It is zero, and what is written to it is tracked from here on (DIRTY-34).
+    pub fn new(length: u64, commit_limit: u64, tracking: Method) -> io::Result<Self> {
         let file = create_memfd("campanile-vram", length)?;
         let mapping =
             Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite).map_err(io::Error::other)?;
         let aperture_bytes = (length / 2).min(MAX_APERTURE) / PAGE_SIZE * PAGE_SIZE;
+        let tracker = Tracker::new(VRAM_SEGMENT, &file, length, DIRTY_PAGE, tracking)?;
         let pages = usize::try_from(length / PAGE_SIZE).map_err(io::Error::other)?;
         Ok(Self {
             file,
@@ -63,8 +75,9 @@ impl VideoMemory {
             aperture: Ranges::new(0, aperture_bytes),
             local: Ranges::new(aperture_bytes, length - aperture_bytes),
             // Room for what is allowed is found as long as half of it is free, or nearly always. It costs addresses only.
-            store: Store::new(commit_limit.max(length).saturating_mul(2))?,
+            store: Store::new(commit_limit.max(length).saturating_mul(2), tracking)?,
             touched: vec![false; pages],
+            tracker: Arc::new(tracker),
         })
     }
 
@@ -76,6 +89,25 @@ impl VideoMemory {
     /// The daemon's mapping of all of it.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
+    }
+
+    /// What is written to it. Whoever stores through [`Self::mapping`] tells it, afterwards.
+    pub fn tracker(&self) -> &Arc<Tracker> {
+        &self.tracker
+    }
+
+    /// Tracks what is written to memory for what is evicted.
+    pub fn evicted_tracker(&self) -> &Arc<Tracker> {
+        self.store.tracker()
+    }
+
+    /// Notes that the daemon has stored `length` bytes at byte `offset` of what a place is in.
+    pub fn mark(&self, place: Place, offset: u64, length: u64) {
+        let tracker = match place {
+            Place::Aperture(_) | Place::Local(_) => &self.tracker,
+            Place::Host(_) => self.store.tracker(),
+        };
+        tracker.mark(offset, length);
     }
 
     /// Bytes in all.
@@ -137,13 +169,17 @@ impl VideoMemory {
             return None;
         }
         self.hand_out(offset, length);
+        self.tracker.set_cpu_visible(Range { offset, length }, true);
         Some(Place::Aperture(offset))
     }
 
     /// Takes memory back.
     pub fn release(&mut self, place: Place, length: u64) {
         match place {
-            Place::Aperture(offset) => self.aperture.release(offset, length),
+            Place::Aperture(offset) => {
+                self.tracker.set_cpu_visible(Range { offset, length }, false);
+                self.aperture.release(offset, length);
+            }
             Place::Local(offset) => self.local.release(offset, length),
             Place::Host(offset) => self.store.release(offset, length),
         }
@@ -154,6 +190,7 @@ impl VideoMemory {
         let source = self.mapping_of(from).slice(from.offset(), length);
         if let Some((source, target)) = source.zip(self.mapping_of(to).slice(to.offset(), length)) {
             source.copy_to_volatile_slice(target);
+            self.mark(to, to.offset(), length);
         }
     }
 
@@ -183,6 +220,7 @@ impl VideoMemory {
             if let Some(touched) = touched {
                 if *touched && let Some(slice) = self.mapping.slice(at, PAGE_SIZE) {
                     slice.copy_from(&ZERO);
+                    self.tracker.mark(at, PAGE_SIZE);
                 }
                 *touched = true;
             }
@@ -195,12 +233,13 @@ impl VideoMemory {
 mod tests {
     use campanile_protocol::PAGE_SIZE;
 
+    use super::Method;
     use super::Place;
     use super::VideoMemory;
 
     #[test]
     fn what_another_wrote_is_zero_when_handed_out_again() {
-        let mut memory = VideoMemory::new(8 * PAGE_SIZE, 0).unwrap();
+        let mut memory = VideoMemory::new(8 * PAGE_SIZE, 0, Method::Off).unwrap();
         let place = memory.allocate_local(2 * PAGE_SIZE).unwrap();
         memory.mapping().slice(place.offset(), 2 * PAGE_SIZE).unwrap().copy_from(&[0xa5u8; 8192]);
         memory.release(place, 2 * PAGE_SIZE);
@@ -213,7 +252,7 @@ mod tests {
 
     #[test]
     fn aperture_and_local_memory_do_not_meet() {
-        let mut memory = VideoMemory::new(8 * PAGE_SIZE, 0).unwrap();
+        let mut memory = VideoMemory::new(8 * PAGE_SIZE, 0, Method::Off).unwrap();
         assert_eq!(memory.aperture_bytes(), 4 * PAGE_SIZE);
         assert!(memory.reserve_aperture(0, 4 * PAGE_SIZE).is_some());
         assert!(memory.reserve_aperture(PAGE_SIZE, PAGE_SIZE).is_none());

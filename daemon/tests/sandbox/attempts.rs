@@ -44,7 +44,7 @@ fn attempt() {
         seal => {
             harden_process().and_then(|()| drop_capabilities()).unwrap();
             let (_, workload) = SEALS.into_iter().find(|(name, _)| *name == seal).unwrap();
-            restrict_system_calls(workload)
+            restrict_system_calls(workload, None)
         }
     };
     outcome.unwrap();

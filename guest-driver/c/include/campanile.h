@@ -2,6 +2,7 @@
  * Campanile: the guest driver's interface for C.
  *
  *   campanile_device_open, …_open_loopback ─▶ campanile_buffer_create, campanile_kernel_create_wgsl
+ *     │                                             campanile_local_buffer_create: memory that the CPU does not see
  *     └─ campanile_context_create ─▶ campanile_user_queue_create     ring ─▶ doorbell ─▶ engine ─▶ fence point
  *                                 └▶ campanile_kernel_queue_create   the daemon schedules ─▶ ticket
  *
@@ -84,6 +85,56 @@
 #define CAMPANILE_NODE_NOTIFY 16
 
 /**
+ * Scheduling band: runs when nothing else has work.
+ */
+#define CAMPANILE_BAND_IDLE 0
+
+/**
+ * Scheduling band: where contexts begin.
+ */
+#define CAMPANILE_BAND_NORMAL 1
+
+/**
+ * Scheduling band: what a user looks at. The operator grants it.
+ */
+#define CAMPANILE_BAND_FOCUS 2
+
+/**
+ * Scheduling band: before all others, higher levels first. The operator grants it.
+ */
+#define CAMPANILE_BAND_REALTIME 3
+
+/**
+ * Priority class of a process: its contexts are in the idle band.
+ */
+#define CAMPANILE_CLASS_IDLE 0
+
+/**
+ * Priority class of a process: half the weight of others.
+ */
+#define CAMPANILE_CLASS_BELOW_NORMAL 1
+
+/**
+ * Priority class of a process: where processes begin.
+ */
+#define CAMPANILE_CLASS_NORMAL 2
+
+/**
+ * Priority class of a process: twice the weight of others.
+ */
+#define CAMPANILE_CLASS_ABOVE_NORMAL 3
+
+/**
+ * Priority class of a process: four times the weight of others.
+ */
+#define CAMPANILE_CLASS_HIGH 4
+
+/**
+ * Priority class of a process: its contexts are in the realtime band at level 0. The operator grants it.
+ */
+#define CAMPANILE_CLASS_REALTIME 5
+
+/**
  * Memory of a buffer: video memory, which the CPU sees through the aperture.
  */
 #define CAMPANILE_MEMORY_VRAM 0
@@ -97,6 +148,31 @@
  * As a length: from the offset to the end of the buffer.
  */
 #define CAMPANILE_WHOLE 18446744073709551615ull
+
+/**
+ * The least of priorities: evicted before all others.
+ */
+#define CAMPANILE_PRIORITY_MINIMUM 671088640
+
+/**
+ * Evicted before others.
+ */
+#define CAMPANILE_PRIORITY_LOW 1342177280
+
+/**
+ * What a buffer begins with.
+ */
+#define CAMPANILE_PRIORITY_NORMAL 2013265920
+
+/**
+ * Evicted after others.
+ */
+#define CAMPANILE_PRIORITY_HIGH 2684354560
+
+/**
+ * The highest: evicted after all others.
+ */
+#define CAMPANILE_PRIORITY_MAXIMUM 3355443200
 
 /**
  * As a timeout: however long it takes.
@@ -213,6 +289,11 @@ typedef struct campanile_kernel campanile_kernel;
 typedef struct campanile_kernel_queue campanile_kernel_queue;
 
 /**
+ * Video memory that only the GPU sees: filled and read by copies.
+ */
+typedef struct campanile_local_buffer campanile_local_buffer;
+
+/**
  * A queue that the engine fetches from by itself.
  */
 typedef struct campanile_user_queue campanile_user_queue;
@@ -278,6 +359,41 @@ typedef struct campanile_device_info {
 } campanile_device_info;
 
 /**
+ * How a context is scheduled. Times in nanoseconds, at most one second, counted in units of 100; a time that is 0 means
+ * its default.
+ */
+typedef struct campanile_scheduling {
+    /**
+     * A `CAMPANILE_BAND_…`.
+     */
+    uint32_t band;
+    /**
+     * Level in the realtime band, 0 to 31; else 0.
+     */
+    uint32_t realtime_level;
+    /**
+     * Orders the contexts of one process, -7 to 7, higher first.
+     */
+    int32_t in_process_priority;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+    /**
+     * How long it runs on while others wait.
+     */
+    uint64_t quantum;
+    /**
+     * How long who runs may go on when this one, of the same priority, wakes.
+     */
+    uint64_t grace_same;
+    /**
+     * The same against lower priority.
+     */
+    uint64_t grace_lower;
+} campanile_scheduling;
+
+/**
  * Bytes that a kernel sees as one of its bindings. `campanile_buffer_bind` fills it in.
  */
 typedef struct campanile_binding {
@@ -298,6 +414,60 @@ typedef struct campanile_binding {
      */
     uint32_t reserved;
 } campanile_binding;
+
+/**
+ * How the memory of a VM stands, in bytes. Its budget is `committed` and `available` together.
+ */
+typedef struct campanile_memory_info {
+    /**
+     * What the VM can always have.
+     */
+    uint64_t guaranteed;
+    /**
+     * What it can have at the most.
+     */
+    uint64_t limit;
+    /**
+     * What it has allocated.
+     */
+    uint64_t committed;
+    /**
+     * What it could allocate besides, as things are.
+     */
+    uint64_t available;
+    /**
+     * Of it allocated, and in host memory for the time being.
+     */
+    uint64_t evicted;
+    /**
+     * Of it held where it is by `campanile_device_make_resident`.
+     */
+    uint64_t held;
+    /**
+     * The memory that the CPU does not see: all of it.
+     */
+    uint64_t local;
+    /**
+     * What is free there.
+     */
+    uint64_t local_free;
+    /**
+     * The memory that the CPU sees: all of it.
+     */
+    uint64_t visible;
+    /**
+     * What is free there.
+     */
+    uint64_t visible_free;
+    /**
+     * How often buffers were evicted so far.
+     */
+    uint64_t evictions;
+    /**
+     * How often buffers were brought back.
+     */
+    uint64_t restores;
+} campanile_memory_info;
 
 /**
  * What is known of a kernel.
@@ -433,6 +603,32 @@ enum campanile_result campanile_context_create(const struct campanile_device *de
 void campanile_context_destroy(struct campanile_context *context);
 
 /**
+ * Suspends a context: when this returns, nothing of it is on the GPU, and nothing will be until it is resumed. Its queues
+ * take work as before, and keep it. How often it was suspended so far is in `count`, which may be NULL.
+ */
+enum campanile_result campanile_context_suspend(const struct campanile_context *context,
+                                                uint64_t *count);
+
+/**
+ * Lets a context run again, with what its queues got meanwhile.
+ */
+enum campanile_result campanile_context_resume(const struct campanile_context *context);
+
+/**
+ * Has a context scheduled so from the next scheduling decision on. `CAMPANILE_NOT_SUPPORTED`, with the reason, for a band that
+ * the operator has not granted.
+ */
+enum campanile_result campanile_context_set_scheduling(const struct campanile_context *context,
+                                                       const struct campanile_scheduling *scheduling);
+
+/**
+ * Sets the priority class of this process, a `CAMPANILE_CLASS_…`: for its contexts whose band was never set.
+ * `CAMPANILE_NOT_SUPPORTED`, with the reason, for one that the operator has not granted.
+ */
+enum campanile_result campanile_device_set_process_class(const struct campanile_device *device,
+                                                         uint32_t process_class);
+
+/**
  * Makes a buffer of at least `size` bytes, zeroed, in `memory_kind`, a `CAMPANILE_MEMORY_…`.
  * `CAMPANILE_OUT_OF_RESOURCES` where that memory, the aperture or the address space is full.
  */
@@ -502,6 +698,82 @@ enum campanile_result campanile_buffer_bind(const struct campanile_buffer *buffe
                                             uint64_t offset,
                                             uint64_t length,
                                             struct campanile_binding *binding);
+
+/**
+ * Makes a buffer of at least `size` bytes, zeroed, that the CPU does not see. Where memory is short it lies in host
+ * memory for a while, and comes back, contents preserved, when the GPU needs it. `CAMPANILE_OUT_OF_RESOURCES` where the
+ * VM's quota, or what the host gives to all, is used up.
+ */
+enum campanile_result campanile_local_buffer_create(const struct campanile_device *device,
+                                                    uint64_t size,
+                                                    struct campanile_local_buffer **buffer);
+
+/**
+ * Frees a buffer; NULL is nothing. Work that still uses it faults, and the device is lost.
+ */
+void campanile_local_buffer_destroy(struct campanile_local_buffer *buffer);
+
+/**
+ * Bytes of the buffer, a multiple of 4096; 0 for NULL.
+ */
+uint64_t campanile_local_buffer_size(const struct campanile_local_buffer *buffer);
+
+/**
+ * GPU virtual address of the first byte, never 0; 0 for NULL.
+ */
+uint64_t campanile_local_buffer_va(const struct campanile_local_buffer *buffer);
+
+/**
+ * All of the buffer as binding number `slot` of a kernel. Does not block.
+ */
+enum campanile_result campanile_local_buffer_bind(const struct campanile_local_buffer *buffer,
+                                                  uint32_t slot,
+                                                  struct campanile_binding *binding);
+
+/**
+ * Has `count` buffers, 1 to 1024, brought to where the GPU reaches them, and held there until `campanile_device_evict`
+ * is called for each as often. Where there is no room, and none can be made, waits until others let go, or, where
+ * `may_wait` is false, says `CAMPANILE_OUT_OF_RESOURCES`, as it does where they never fit.
+ *
+ * Safety: `buffers` is NULL, or `count` pointers to buffers lie there.
+ */
+enum campanile_result campanile_device_make_resident(const struct campanile_device *device,
+                                                     const struct campanile_local_buffer *const *buffers,
+                                                     size_t count,
+                                                     bool may_wait);
+
+/**
+ * Lets go of `count` buffers, 1 to 1024, that were made resident. They are moved out when others need the room, or at
+ * once where `now` is true.
+ *
+ * Safety: `buffers` is NULL, or `count` pointers to buffers lie there.
+ */
+enum campanile_result campanile_device_evict(const struct campanile_device *device,
+                                             const struct campanile_local_buffer *const *buffers,
+                                             size_t count,
+                                             bool now);
+
+/**
+ * Sets how late `count` buffers, 1 to 1024, are evicted: `CAMPANILE_PRIORITY_MINIMUM` to `…_MAXIMUM`. A hint.
+ *
+ * Safety: `buffers` is NULL, or `count` pointers to buffers lie there.
+ */
+enum campanile_result campanile_device_set_priority(const struct campanile_device *device,
+                                                    const struct campanile_local_buffer *const *buffers,
+                                                    size_t count,
+                                                    uint32_t priority);
+
+/**
+ * Bytes of video memory that the VM can have as things are, what it has included; 0 for NULL. Costs a load: the daemon
+ * stores it when other VMs have taken or given back a good part of what all share.
+ */
+uint64_t campanile_device_budget(const struct campanile_device *device);
+
+/**
+ * Asks how the memory of the VM stands.
+ */
+enum campanile_result campanile_device_get_memory_info(const struct campanile_device *device,
+                                                       struct campanile_memory_info *info);
 
 /**
  * Compiles WGSL text; returns when the kernel is ready to run. `entry` names the entry point where there are several,

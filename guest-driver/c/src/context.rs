@@ -47,3 +47,25 @@ pub extern "C" fn campanile_context_create(
 pub extern "C" fn campanile_context_destroy(context: Option<Box<CampanileContext>>) {
     release("campanile_context_destroy", context);
 }
+
+/// Suspends a context: when this returns, nothing of it is on the GPU, and nothing will be until it is resumed. Its queues
+/// take work as before, and keep it. How often it was suspended so far is in `count`, which may be NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn campanile_context_suspend(
+    context: Option<&CampanileContext>,
+    count: Option<&mut MaybeUninit<u64>>,
+) -> CampanileResult {
+    guarded("campanile_context_suspend", || {
+        let suspended = given(context, "context")?.0.suspend()?;
+        if let Some(count) = count {
+            count.write(suspended);
+        }
+        Ok(())
+    })
+}
+
+/// Lets a context run again, with what its queues got meanwhile.
+#[unsafe(no_mangle)]
+pub extern "C" fn campanile_context_resume(context: Option<&CampanileContext>) -> CampanileResult {
+    guarded("campanile_context_resume", || Ok(given(context, "context")?.0.resume()?))
+}

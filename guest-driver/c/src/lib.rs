@@ -27,8 +27,10 @@ mod foreign;
 pub mod kernel;
 pub mod kernel_queue;
 pub mod last_error;
+pub mod local_buffer;
 mod render_node;
 pub mod result;
+pub mod scheduling;
 pub mod user_queue;
 mod vms;
 
@@ -41,6 +43,7 @@ mod tests {
     use crate::fence_point::CampanileFencePoint;
     use crate::kernel::CampanileKernel;
     use crate::kernel_queue::CampanileKernelQueue;
+    use crate::local_buffer::CampanileLocalBuffer;
     use crate::user_queue::CampanileUserQueue;
 
     #[test]
@@ -53,6 +56,7 @@ mod tests {
         moves_and_is_shared::<CampanileFencePoint>();
         moves_and_is_shared::<CampanileKernel>();
         moves_and_is_shared::<CampanileKernelQueue>();
+        moves_and_is_shared::<CampanileLocalBuffer>();
         moves_and_is_shared::<CampanileUserQueue>();
     }
 }

@@ -6,12 +6,14 @@ use std::fs;
 use std::path::Path;
 
 /// The files with something for the header, in its order.
-const FILES: [&str; 10] = [
+const FILES: [&str; 12] = [
     "result",
     "last_error",
     "device",
     "context",
+    "scheduling",
     "buffer",
+    "local_buffer",
     "kernel",
     "commands",
     "fence_point",

@@ -41,6 +41,17 @@ static void null_is_refused(const char *socket) {
     INVALID(campanile_device_check(NULL, NULL));
     INVALID(campanile_device_get_control_commands(NULL, NULL));
     INVALID(campanile_context_create(NULL, 0, NULL));
+    INVALID(campanile_context_suspend(NULL, NULL));
+    INVALID(campanile_context_resume(NULL));
+    INVALID(campanile_context_set_scheduling(NULL, NULL));
+    INVALID(campanile_device_set_process_class(NULL, 0));
+    INVALID(campanile_local_buffer_create(NULL, 1, NULL));
+    INVALID(campanile_local_buffer_bind(NULL, 0, NULL));
+    INVALID(campanile_device_make_resident(NULL, NULL, 0, true));
+    INVALID(campanile_device_evict(NULL, NULL, 0, true));
+    INVALID(campanile_device_set_priority(NULL, NULL, 0, 0));
+    INVALID(campanile_device_get_memory_info(NULL, NULL));
+    CHECK(campanile_device_budget(NULL) == 0 && campanile_local_buffer_va(NULL) == 0);
     INVALID(campanile_buffer_create(NULL, 0, 1, NULL));
     INVALID(campanile_buffer_map(NULL, 0, 1, NULL));
     INVALID(campanile_buffer_read(NULL, 0, NULL, 0));
@@ -292,6 +303,101 @@ static void many_queues(const campanile_device *device) {
     campanile_context_destroy(context);
 }
 
+/* More local memory than there is: what is not used lies in host memory, and comes back as it was. */
+static void local_buffers(const campanile_device *device) {
+    const uint64_t size = 20 << 20;
+    campanile_local_buffer *buffers[2] = {NULL, NULL};
+    const campanile_local_buffer *list[2], *none[1] = {NULL};
+    campanile_context *context = NULL;
+    campanile_kernel_queue *queue = NULL;
+    campanile_commands *commands = NULL;
+    campanile_buffer *seen = NULL;
+    campanile_memory_info info;
+    campanile_binding binding;
+    uint64_t count = 0, suspended = 0;
+    uint32_t word = 0;
+    REFUSED(CAMPANILE_OUT_OF_RESOURCES, campanile_local_buffer_create(device, 1ull << 35, &buffers[0]));
+    OK(campanile_context_create(device, CAMPANILE_NODE_COPY, &context));
+    OK(campanile_kernel_queue_create(context, &queue));
+    OK(campanile_commands_create(&commands));
+    OK(campanile_buffer_create(device, CAMPANILE_MEMORY_VRAM, 4096, &seen));
+    for (uint32_t i = 0; i < 2; i++) {
+        OK(campanile_local_buffer_create(device, size, &buffers[i]));
+        list[i] = buffers[i];
+        CHECK(campanile_local_buffer_size(list[i]) == size && campanile_local_buffer_va(list[i]) != 0);
+        OK(campanile_commands_fill(commands, campanile_local_buffer_va(list[i]), size, 70 + i));
+    }
+    OK(campanile_local_buffer_bind(list[0], 4, &binding));
+    CHECK(binding.va == campanile_local_buffer_va(list[0]) && binding.length == size && binding.slot == 4);
+    OK(campanile_kernel_queue_submit(queue, commands, &count));
+    OK(campanile_kernel_queue_wait(queue, count, 60 * SECOND));
+    OK(campanile_device_get_memory_info(device, &info));
+    CHECK(info.committed >= 2 * size && info.evicted == size && info.evictions >= 1);
+    CHECK(campanile_device_budget(device) >= info.committed);
+
+    OK(campanile_device_set_priority(device, list, 2, CAMPANILE_PRIORITY_LOW));
+    OK(campanile_device_make_resident(device, list, 1, true));
+    OK(campanile_device_get_memory_info(device, &info));
+    CHECK(info.held == size);
+    REFUSED(CAMPANILE_OUT_OF_RESOURCES, campanile_device_make_resident(device, list + 1, 1, false));
+    OK(campanile_device_evict(device, list, 1, true));
+    OK(campanile_device_make_resident(device, list + 1, 1, false));
+    OK(campanile_device_evict(device, list + 1, 1, false));
+    INVALID(campanile_device_make_resident(device, none, 1, true));
+    INVALID(campanile_device_make_resident(device, NULL, 1, true));
+    CHECK(campanile_device_make_resident(device, list, 0, true) != CAMPANILE_OK);
+    CHECK(campanile_device_set_priority(device, list, 1, 1) != CAMPANILE_OK);
+
+    /* What is submitted to a context that is suspended runs when it is resumed. */
+    OK(campanile_context_suspend(context, &suspended));
+    CHECK(suspended == 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        OK(campanile_commands_clear(commands));
+        OK(campanile_commands_copy(commands, campanile_local_buffer_va(list[i]) + size - 4096, campanile_buffer_va(seen), 4096));
+        OK(campanile_kernel_queue_submit(queue, commands, &count));
+        if (i == 0)
+            OK(campanile_context_resume(context));
+        OK(campanile_kernel_queue_wait(queue, count, 60 * SECOND));
+        OK(campanile_buffer_read(seen, 4092, &word, sizeof word));
+        CHECK(word == 70 + i);
+    }
+    campanile_local_buffer_destroy(buffers[0]);
+    campanile_local_buffer_destroy(buffers[1]);
+    campanile_buffer_destroy(seen);
+    campanile_commands_destroy(commands);
+    campanile_kernel_queue_destroy(queue);
+    campanile_context_destroy(context);
+}
+
+static void scheduling(const campanile_device *device) {
+    campanile_context *context = NULL;
+    campanile_scheduling wanted = {0};
+    OK(campanile_context_create(device, CAMPANILE_NODE_COPY, &context));
+    wanted.band = CAMPANILE_BAND_NORMAL;
+    wanted.in_process_priority = -7;
+    wanted.quantum = 2000000;
+    OK(campanile_context_set_scheduling(context, &wanted));
+    wanted.in_process_priority = 8;
+    CHECK(campanile_context_set_scheduling(context, &wanted) != CAMPANILE_OK);
+    wanted.in_process_priority = 128;
+    INVALID(campanile_context_set_scheduling(context, &wanted));
+    wanted.in_process_priority = 0;
+    wanted.realtime_level = 1;
+    INVALID(campanile_context_set_scheduling(context, &wanted));
+    wanted.band = CAMPANILE_BAND_REALTIME;
+    REFUSED(CAMPANILE_NOT_SUPPORTED, campanile_context_set_scheduling(context, &wanted));
+    CHECK(strstr(campanile_last_error(), "campanile_context_set_scheduling") != NULL);
+    wanted.realtime_level = 256;
+    INVALID(campanile_context_set_scheduling(context, &wanted));
+    wanted.band = 4;
+    INVALID(campanile_context_set_scheduling(context, &wanted));
+    OK(campanile_device_set_process_class(device, CAMPANILE_CLASS_HIGH));
+    OK(campanile_device_set_process_class(device, CAMPANILE_CLASS_NORMAL));
+    REFUSED(CAMPANILE_NOT_SUPPORTED, campanile_device_set_process_class(device, CAMPANILE_CLASS_REALTIME));
+    INVALID(campanile_device_set_process_class(device, 6));
+    campanile_context_destroy(context);
+}
+
 /* Constants, an entry point chosen by name, a grid from memory. */
 static void kernels(const campanile_device *device) {
     static const char text[] =
@@ -386,6 +492,8 @@ int main(int argc, char **argv) {
     buffers(first);
     queues(first);
     many_queues(first);
+    local_buffers(first);
+    scheduling(first);
     kernels(second);
     OK(campanile_device_check(first, NULL));
     queues(first);

@@ -26,6 +26,7 @@ pub mod scheduling;
 pub mod successor;
 pub mod suspends;
 pub mod teardown;
+pub mod tracking;
 
 use debug_info::DebugInfo;
 use error::AdapterError;

@@ -1,5 +1,6 @@
 //! An engine process, from the daemon.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -12,6 +13,7 @@ use std::sync::atomic::Ordering;
 use campanile_protocol::engine::block;
 use campanile_protocol::handshake::fence;
 use campanile_protocol::handshake::power;
+use campanile_protocol::page_table::SegmentId;
 
 use super::Adapter;
 use super::error::AdapterError;
@@ -22,6 +24,7 @@ use super::program::launch;
 use super::scheduling::Preemptions;
 use super::suspends::Contexts;
 use super::teardown::Snapshot;
+use super::tracking::Tracking;
 use crate::engine::channel::Channel;
 use crate::engine::channel::ChannelError;
 use crate::engine::message::NodeKind;
@@ -62,6 +65,9 @@ pub struct EngineProcess {
     pub(super) last_completed: u64,
     pub(super) snapshot: Option<Snapshot>,
     pub(super) node: NodeKind,
+    pub(super) tracking: Tracking,
+    /// It is to be told to begin, as soon as its channel has room.
+    pub(super) owes_begin: Cell<bool>,
     /// The process that takes its place, where one was started ahead.
     pub(super) spare: Option<(Child, Channel)>,
 }
@@ -91,7 +97,9 @@ impl EngineProcess {
         }
         let event = Event::new()?;
         let wake = Event::new()?;
-        let (child, channel) = launch(program, start, memory, &block, &event, &wake)?;
+        let tracking = Tracking::new(start.tracking, memory.tracker, start.vram_bytes)?;
+        let planes = tracking.planes.as_ref().map(|planes| planes.file());
+        let (child, channel) = launch(program, start, memory, &block, planes, &event, &wake)?;
         Ok(Self {
             child,
             channel,
@@ -117,6 +125,8 @@ impl EngineProcess {
             last_completed: 0,
             snapshot: None,
             node: start.node,
+            tracking,
+            owes_begin: Cell::new(false),
             spare: None,
         })
     }
@@ -151,9 +161,38 @@ impl EngineProcess {
         self.event.drain();
     }
 
-    /// The next response. `Err(Closed)` when the process is gone.
-    pub fn receive(&self) -> Result<Option<Response>, ChannelError> {
-        Ok(self.channel.receive::<Response>(false)?.map(|received| received.message))
+    /// The next response. `Err(Closed)` when the process is gone. One that has come up is tracked, and then told to begin:
+    /// see [`Self::pay_begin`].
+    pub fn receive(&mut self) -> Result<Option<Response>, ChannelError> {
+        let response = self.channel.receive::<Response>(false)?.map(|received| received.message);
+        match &response {
+            Some(Response::Started { vram, .. }) => {
+                self.tracking.attach(self.child.id(), *vram);
+                self.owes_begin.set(true);
+                match self.pay_begin() {
+                    Ok(()) | Err(AdapterError::Lost | AdapterError::Channel(ChannelError::Full)) => {}
+                    Err(AdapterError::Channel(error)) => return Err(error),
+                    Err(error) => return Err(io::Error::other(error).into()),
+                }
+            }
+            Some(Response::SegmentAdded { segment, address }) => {
+                self.tracking.view().segment_is_mapped(SegmentId(*segment), *address);
+            }
+            _ => {}
+        }
+        Ok(response)
+    }
+
+    /// Tells a process to begin that has come up and was not told yet.
+    ///
+    /// # Errors
+    /// The channel is full, so it is still to be told; or it is gone.
+    pub fn pay_begin(&self) -> Result<(), AdapterError> {
+        if self.owes_begin.get() && !self.lost {
+            self.channel.send(&Request::Begin, &[], &[], false)?;
+            self.owes_begin.set(false);
+        }
+        Ok(())
     }
 
     /// Sends a request; a full channel is an error, never a wait.
@@ -166,7 +205,11 @@ impl EngineProcess {
         if self.lost {
             return Err(AdapterError::Lost);
         }
-        Ok(self.channel.send(request, bytes, descriptors, false)?)
+        self.channel.send(request, bytes, descriptors, false)?;
+        if let Request::RemoveSegment { segment } = request {
+            self.tracking.view().remove_segment(SegmentId(*segment));
+        }
+        Ok(())
     }
 
     pub(super) fn load(&self, offset: u64) -> u64 {

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Arc;
 
+use crate::dirty::tracker::Tracker;
 use crate::engine::channel::Channel;
 use crate::engine::message::Start;
 use crate::event::Event;
@@ -32,6 +34,8 @@ pub struct Memory<'a> {
     pub fences: &'a File,
     /// Told when the engine wants a node or gives it back.
     pub grant: &'a Event,
+    /// Hears what is written to video memory, where anybody does.
+    pub tracker: Option<&'a Arc<Tracker>>,
 }
 
 /// Starts the process and sends it what it works on.
@@ -40,6 +44,7 @@ pub(super) fn launch(
     start: &Start,
     memory: Memory<'_>,
     block: &File,
+    planes: Option<&File>,
     event: &Event,
     wake: &Event,
 ) -> io::Result<(Child, Channel)> {
@@ -53,7 +58,7 @@ pub(super) fn launch(
         .map_err(|error| {
             io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
         })?;
-    let descriptors = [
+    let mut descriptors = vec![
         block.as_fd(),
         memory.vram.as_fd(),
         memory.tables.as_fd(),
@@ -62,6 +67,7 @@ pub(super) fn launch(
         wake.as_fd(),
         memory.fences.as_fd(),
     ];
+    descriptors.extend(planes.map(File::as_fd));
     if let Err(error) = ours.send(start, &[], &descriptors, false) {
         child.kill()?;
         child.wait()?;

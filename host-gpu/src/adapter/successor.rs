@@ -15,7 +15,6 @@ use super::program::launch;
 use super::teardown::DDI_DELAY;
 use super::teardown::reap;
 use crate::engine::channel::Channel;
-use crate::engine::message::Request;
 use crate::engine::message::Start;
 
 impl EngineProcess {
@@ -24,16 +23,20 @@ impl EngineProcess {
     /// # Errors
     /// It cannot be started; a reset will start one.
     pub fn prepare_spare(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
-        let start = Start { is_spare: true, ..start.clone() };
-        self.spare = Some(launch(program, &start, memory, &self.block, &self.event, &self.wake)?);
+        self.spare = Some(self.launch(program, start, memory)?);
         Ok(())
     }
 
-    /// The spare, told to begin; none where there is none, or where it has died meanwhile.
+    fn launch(&self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<(Child, Channel)> {
+        let planes = self.tracking.planes.as_ref().map(|planes| planes.file());
+        launch(program, start, memory, &self.block, planes, &self.event, &self.wake)
+    }
+
+    /// The spare, which says that it has come up once it is listened to; none where there is none, or where it has died
+    /// meanwhile.
     fn take_spare(&mut self) -> Option<(Child, Channel)> {
         let (mut child, channel) = self.spare.take()?;
-        let is_there = matches!(child.try_wait(), Ok(None));
-        if is_there && channel.send(&Request::Begin, &[], &[], false).is_ok() {
+        if matches!(child.try_wait(), Ok(None)) {
             return Some((child, channel));
         }
         end(&mut child);
@@ -60,8 +63,10 @@ impl EngineProcess {
         self.store(block::LAUNCHED, 0);
         (self.child, self.channel) = match self.take_spare() {
             Some(spare) => spare,
-            None => launch(program, start, memory, &self.block, &self.event, &self.wake)?,
+            None => self.launch(program, start, memory)?,
         };
+        self.tracking.renew();
+        self.owes_begin.set(false);
         self.lost = false;
         self.snapshot = None;
         Ok(())

@@ -90,6 +90,7 @@ impl EngineProcess {
             None => self.snapshot(),
         };
         if !self.lost {
+            self.tracking.before_kill(&self.child);
             // Fails only when the process is gone already.
             if let Err(error) = self.child.kill() {
                 log::debug!("killing engine {}: {error}", self.child.id());
@@ -101,6 +102,7 @@ impl EngineProcess {
                 log::warn!("reaping engine {}: {error}", self.child.id());
             }
             self.lost = true;
+            self.tracking.after_end();
         }
         // From here on nothing of it touches memory.
         let completed = self.load(block::HW_QUEUE_COMPLETED).min(self.submitted);

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 
 use campanile_protocol::PAGE_SIZE;
@@ -37,18 +38,24 @@ struct Segment {
     address: Option<u64>,
 }
 
-/// An engine process, as far as it writes to memory. Made before the process runs anything.
+/// An engine process, as far as it writes to memory. It has written nothing before [`Self::begin`].
 #[derive(Debug)]
 pub struct EngineView {
-    how: How,
+    how: OnceLock<How>,
     vram_bytes: u64,
     segments: Mutex<BTreeMap<SegmentId, Segment>>,
 }
 
 impl EngineView {
-    /// Of a process that has `vram_bytes` of video memory mapped.
-    pub fn new(how: How, vram_bytes: u64) -> Self {
-        Self { how, vram_bytes, segments: Mutex::default() }
+    /// Of a process that is about to start, over `vram_bytes` of video memory.
+    pub fn new(vram_bytes: u64) -> Self {
+        Self { how: OnceLock::new(), vram_bytes, segments: Mutex::default() }
+    }
+
+    /// It has come up, tracked in this way, and is told to begin after this. Once only.
+    pub fn begin(&self, how: How) {
+        // A second time changes nothing.
+        let _first = self.how.set(how);
     }
 
     fn segments(&self) -> MutexGuard<'_, BTreeMap<SegmentId, Segment>> {
@@ -57,9 +64,6 @@ impl EngineView {
 
     /// It was told to map a segment of guest RAM of `length` bytes.
     pub fn announce_segment(&self, id: SegmentId, length: u64) {
-        if let How::Planes(planes) = &self.how {
-            planes.forget_segment(id.0);
-        }
         self.segments().insert(id, Segment { length, address: None });
     }
 
@@ -82,7 +86,8 @@ impl EngineView {
     /// What was noted is lost, or not to be had: all may have been written.
     pub fn harvest(&self, offset: u64, length: u64, mut found: impl FnMut(u64, u64)) -> io::Result<()> {
         let length = length.min(self.vram_bytes.saturating_sub(offset));
-        match &self.how {
+        let Some(how) = self.how.get() else { return Ok(()) };
+        match how {
             How::Protected { pagemap, vram } => {
                 pagemap.scan(vram.saturating_add(offset), length, |at, length| {
                     found(at.saturating_sub(*vram), length);
@@ -102,11 +107,12 @@ impl EngineView {
     /// Takes out what was written to segments of guest RAM, or to one of them, and calls `found` with each run: segment,
     /// byte, bytes. Of a segment of which that cannot be known, that is all of it.
     pub fn sweep(&self, only: Option<SegmentId>, mut found: impl FnMut(SegmentId, u64, u64)) {
+        let Some(how) = self.how.get() else { return };
         // Held, so that none is unmapped and another mapped there meanwhile.
         let segments = self.segments();
         let wanted = segments.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
         for (&id, segment) in wanted {
-            match (&self.how, segment.address) {
+            match (how, segment.address) {
                 (How::Protected { pagemap, .. }, Some(address)) => {
                     let scanned = pagemap.scan(address, segment.length, |at, length| {
                         found(id, at.saturating_sub(address), length);
@@ -125,7 +131,7 @@ impl EngineView {
 
     /// It has ended, and was looked at for the last time.
     pub fn close(&self) {
-        if let How::Planes(planes) = &self.how {
+        if let Some(How::Planes(planes)) = self.how.get() {
             planes.close(self.segments().keys().map(|id| id.0));
         }
     }

@@ -21,6 +21,7 @@ use super::message::MAX_RUNS;
 use super::message::Request;
 use super::message::Response;
 use super::message::RunRecord;
+use crate::dirty::protect::Guard;
 use crate::event::Event;
 use crate::kernel::program::Kernel;
 use crate::kernel::sanitizer::Sanitizer;
@@ -51,8 +52,10 @@ pub struct Control {
     pub wake: Event,
     /// On the compute node.
     pub compiler: Option<Compiler>,
-    /// Told when a spare takes its place.
+    /// Told when it may begin.
     pub begin: mpsc::Sender<()>,
+    /// Protects what is mapped, where stores are noted by the kernel. Lives as long as the process.
+    pub guard: Option<Guard>,
 }
 
 impl Control {
@@ -83,7 +86,7 @@ impl Control {
     fn serve(&self, received: Received<Request>) -> Option<Response> {
         match received.message {
             Request::Begin => {
-                // Nobody waits for it in an engine that is no spare.
+                // Nobody waits for it a second time.
                 let _unheard = self.begin.send(());
                 None
             }
@@ -91,8 +94,10 @@ impl Control {
                 let files: Vec<File> = received.descriptors.into_iter().map(File::from).collect();
                 Some(match add_segment(files, runs) {
                     Ok(mapping) => {
+                        // Before anybody stores there.
+                        let address = self.protect(&mapping);
                         self.command(Command::AddSegment(SegmentId(segment), Arc::new(mapping)));
-                        Response::SegmentAdded { segment }
+                        Response::SegmentAdded { segment, address }
                     }
                     Err(reason) => Response::SegmentRefused { segment, reason },
                 })
@@ -117,6 +122,18 @@ impl Control {
             }
             Request::DestroyKernel { kernel } => {
                 self.command(Command::RemoveKernel(kernel));
+                None
+            }
+        }
+    }
+
+    /// Where a mapping begins whose stores are noted from here on; none where that cannot be, or need not.
+    fn protect(&self, mapping: &Mapping) -> Option<u64> {
+        let address = mapping.host_pointer().addr() as u64;
+        match self.guard.as_ref()?.protect(address, mapping.len()) {
+            Ok(()) => Some(address),
+            Err(error) => {
+                log::debug!("stores to a segment are not noted: {error}");
                 None
             }
         }

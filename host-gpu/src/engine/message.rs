@@ -7,6 +7,7 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
+use crate::dirty::method::Method;
 use crate::kernel::name::KernelName;
 
 /// Which node an engine process is.
@@ -20,7 +21,7 @@ pub enum NodeKind {
 }
 
 /// First message to an engine. Descriptors, in order: shared block, VRAM, page tables, event eventfd, grant
-/// eventfd, wake eventfd, fence values.
+/// eventfd, wake eventfd, fence values; and the planes of what it writes, where it keeps those.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Start {
     /// The node.
@@ -40,10 +41,8 @@ pub struct Start {
     pub policy: String,
     /// Part of the name of the Vulkan device to use, or none for the best.
     pub vulkan_device: Option<String>,
-    /// Whether it comes up and then touches nothing shared before [`Request::Begin`]: the engine that it is to follow
-    /// still runs.
-    #[serde(default)]
-    pub is_spare: bool,
+    /// How it is found out what it writes.
+    pub tracking: Method,
 }
 
 const fn slice_microseconds() -> u64 {
@@ -53,7 +52,7 @@ const fn slice_microseconds() -> u64 {
 /// How long a slice of a dispatch takes where nobody says: overhead of 1 to 3 % on a CPU driver.
 pub const SLICE_MICROSECONDS: u64 = 2000;
 
-/// Descriptors of [`Start`].
+/// Descriptors of [`Start`], without the planes.
 pub const START_DESCRIPTORS: usize = 7;
 
 /// One run of a segment, in the list file.
@@ -75,7 +74,8 @@ pub const MAX_RUNS: u64 = 16 * 1024;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
-    /// A spare takes its place; the first request to it.
+    /// It may touch what is shared: its writes are tracked, and no engine is there any more whose place it takes. Answers
+    /// [`Response::Started`].
     Begin,
     /// Maps runs of files as one segment. Descriptors: a file with the list of [`RunRecord`]s, then the files
     /// that they name.
@@ -114,6 +114,10 @@ pub enum Response {
     Started {
         /// What it runs on, in words.
         device: String,
+        /// Whether all that it stores goes through its own mappings: so not on a GPU.
+        is_cpu: bool,
+        /// Where it has video memory mapped.
+        vram: u64,
     },
     /// Cannot run; the process ends.
     Refused {
@@ -124,6 +128,8 @@ pub enum Response {
     SegmentAdded {
         /// Its number.
         segment: u16,
+        /// Where it is mapped, if what is stored there is noted.
+        address: Option<u64>,
     },
     /// The segment could not be mapped.
     SegmentRefused {

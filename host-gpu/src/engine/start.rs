@@ -10,6 +10,7 @@ use std::time::Duration;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::block::BLOCK_BYTES;
 use campanile_protocol::engine::fences::MAX_FENCES;
+use campanile_protocol::engine::written::Layout;
 use campanile_protocol::page_table::SegmentId;
 
 use super::channel::Channel;
@@ -31,6 +32,8 @@ use super::sandbox::process::drop_capabilities;
 use super::sandbox::process::harden_process;
 use super::sandbox::system_calls::restrict_system_calls;
 use super::signals::Signals;
+use crate::dirty::method::Method;
+use crate::dirty::protect::Guard;
 use crate::event::Event;
 use crate::kernel::sanitizer::Sanitizer;
 use crate::memory::mapping::Access;
@@ -38,6 +41,7 @@ use crate::memory::mapping::MapError;
 use crate::memory::mapping::Mapping;
 use crate::memory::segment::Segments;
 use crate::memory::wants::Uses;
+use crate::memory::writes::Writes;
 use crate::node::buffer::Node;
 use crate::node::compute::ComputeNode;
 use crate::scheduling::choice::Choice;
@@ -68,8 +72,11 @@ pub enum StartError {
     /// Privileges could not be dropped.
     #[error("engine sandbox: {0}")]
     Sandbox(#[from] SandboxError),
-    /// A spare whose daemon is gone.
-    #[error("the spare is not needed")]
+    /// What it would write could not be tracked.
+    #[error("tracking writes: {0}; --dirty-tracking bound-ranges works everywhere")]
+    Tracking(std::io::Error),
+    /// Nobody wants it to begin: the daemon is gone.
+    #[error("the engine is not needed")]
     NotNeeded,
 }
 
@@ -98,6 +105,8 @@ struct Ready {
     compiler: Option<Compiler>,
     device: String,
     workload: Workload,
+    guard: Option<Guard>,
+    vram: u64,
 }
 
 fn prepare(channel: &Channel) -> Result<Ready, StartError> {
@@ -108,14 +117,33 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     };
     let start = received.message;
     let count = received.descriptors.len();
+    let mut descriptors = received.descriptors;
+    let planes = if start.tracking == Method::BoundRanges { descriptors.pop() } else { None };
     let descriptors: [OwnedFd; START_DESCRIPTORS] =
-        received.descriptors.try_into().map_err(|_| StartError::Descriptors(count))?;
+        descriptors.try_into().map_err(|_| StartError::Descriptors(count))?;
     let [block, vram, tables, event, grant, wake, fences] = descriptors;
     let shared = Arc::new(Mapping::new(block.into(), 0, BLOCK_BYTES, Access::ReadWrite)?);
     let vram = Arc::new(Mapping::new(vram.into(), 0, start.vram_bytes, Access::ReadWrite)?);
     let tables = Mapping::new(tables.into(), 0, start.table_bytes, Access::ReadOnly)?;
     let fence_bytes = u64::from(MAX_FENCES) * PAGE_SIZE;
     let fences = Arc::new(Mapping::new(fences.into(), 0, fence_bytes, Access::ReadWrite)?);
+    let writes = match planes {
+        None => Writes::default(),
+        Some(planes) => {
+            let layout = Layout::new(start.vram_bytes);
+            let planes = Mapping::new(planes.into(), 0, layout.bytes(), Access::ReadWrite)?;
+            Writes::new(Arc::new(planes), layout)
+        }
+    };
+    let vram_address = vram.host_pointer().addr() as u64;
+    let guard = match start.tracking {
+        Method::BoundRanges | Method::Off => None,
+        Method::WriteProtect => {
+            let guard = Guard::new().map_err(StartError::Tracking)?;
+            guard.protect(vram_address, vram.len()).map_err(StartError::Tracking)?;
+            Some(guard)
+        }
+    };
     let events = Events { event: event.into(), grant: grant.into(), wake: wake.into() };
 
     harden_process()?;
@@ -132,6 +160,10 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
             (node, Some(compiler), info.to_string(), workload)
         }
     };
+    if guard.is_some() && workload == Workload::KernelsOnGpu {
+        // What the device writes by itself, nobody would see.
+        return Err(StartError::Tracking(std::io::ErrorKind::Unsupported.into()));
+    }
     let (sender, receiver) = mpsc::channel();
     let pending = Arc::new(AtomicBool::new(false));
     let wake = events.wake.try_clone()?;
@@ -142,12 +174,14 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let spin = Duration::from_micros(start.spin_microseconds);
     let mut segments = Segments::default();
     segments.uses = Uses::new(Arc::clone(&shared), start.vram_bytes);
+    segments.writes = writes;
     segments.insert(SegmentId::VRAM, vram);
     segments.insert(SegmentId::FENCES, fences);
     let signals = Signals::new(Arc::clone(&shared), events.event.try_clone()?);
     let execution =
         Execution::new(Machine { shared, tables, segments, node, signals }, policy, commands, events, spin);
-    Ok(Ready { start, execution, commands: sender, pending, wake, compiler, device, workload })
+    let (commands, vram) = (sender, vram_address);
+    Ok(Ready { start, execution, commands, pending, wake, compiler, device, workload, guard, vram })
 }
 
 /// How much nicer a driver's threads are than the thread that gives them work: on a CPU driver they take all cores, and
@@ -175,9 +209,11 @@ fn open_compute(start: &Start, shared: &Arc<Mapping>) -> Result<(Node, Compiler,
 
 impl Ready {
     fn go(self, channel: Channel) -> Result<StartError, StartError> {
-        let Self { start, execution, commands, pending, wake, compiler, device, workload } = self;
+        let Self { start, execution, commands, pending, wake, compiler, device, workload, guard, vram } =
+            self;
         let (begin, begin_rx) = mpsc::channel();
-        let control = Control { channel, commands, pending, wake, compiler, begin };
+        let notes = guard.as_ref().map(Guard::number);
+        let control = Control { channel, commands, pending, wake, compiler, begin, guard };
         // Threads start before the filter forbids it, and nothing of a guest is read before the filter is there.
         let (outcome_tx, outcome_rx) = mpsc::channel();
         let builder = thread::Builder::new().name("control".to_owned());
@@ -193,10 +229,13 @@ impl Ready {
             // The daemon is gone, and with it whoever could use a result.
             std::process::exit(0);
         })?;
-        let sealed =
-            if start.sandbox { restrict_system_calls(workload).map_err(StartError::from) } else { Ok(()) };
+        let sealed = if start.sandbox {
+            restrict_system_calls(workload, notes).map_err(StartError::from)
+        } else {
+            Ok(())
+        };
         let outcome = match &sealed {
-            Ok(()) => Response::Started { device },
+            Ok(()) => Response::Started { device, is_cpu: workload != Workload::KernelsOnGpu, vram },
             Err(error) => Response::Refused { reason: error.to_string() },
         };
         // Received or not: a control thread that is gone has ended the process.
@@ -205,7 +244,7 @@ impl Ready {
             let _ended = thread.join();
             return Err(error);
         }
-        if start.is_spare && begin_rx.recv().is_err() {
+        if begin_rx.recv().is_err() {
             // The control thread is gone, and the process with it.
             let _ended = thread.join();
             return Err(StartError::NotNeeded);

@@ -74,6 +74,9 @@ pub struct UserQueue {
     /// Its context is suspended.
     is_held: bool,
     stopped: bool,
+    /// An earlier process ran some of it, and may have ended between two of the stores that retire a buffer: those before
+    /// the end are not repeated, and those after it are made up for.
+    takes_over: bool,
 }
 
 impl UserQueue {
@@ -81,11 +84,12 @@ impl UserQueue {
     pub fn new(shared: &Mapping, index: u16, entry: QueueEntry) -> Self {
         let base = block::queue(u32::from(index));
         let consumed = load(shared, base + block::QUEUE_CONSUMED);
+        let completed = load(shared, base + block::QUEUE_COMPLETED);
         Self {
             index,
             entry,
             consumed,
-            completed: load(shared, base + block::QUEUE_COMPLETED),
+            completed,
             write_pointer: consumed,
             resolved: None,
             running: None,
@@ -93,6 +97,7 @@ impl UserQueue {
             missing: 0,
             is_held: false,
             stopped: false,
+            takes_over: (consumed, completed) != (entry.consumed, entry.completed),
         }
     }
 
@@ -170,7 +175,10 @@ impl UserQueue {
     pub fn has_work(&self) -> bool {
         !self.stopped
             && !self.is_held
-            && (self.running.is_some() || self.owes_look || self.write_pointer != self.consumed)
+            && (self.running.is_some()
+                || self.takes_over
+                || self.owes_look
+                || self.write_pointer != self.consumed)
     }
 
     /// Whether a blocked queue can go on.
@@ -209,7 +217,7 @@ impl UserQueue {
             let bytes = u64::from(self.entry.ring_entries) * ring::RING_ENTRY_BYTES;
             self.resolved = Some(Resolved {
                 ring: space.place(self.entry.ring_va, bytes, Intent::Read)?,
-                control: space.place(self.entry.control_va, ring::CONTROL_BYTES, Intent::Write)?,
+                control: space.place_to_keep(self.entry.control_va, ring::CONTROL_BYTES)?,
             });
         }
         self.resolved.as_ref().ok_or(Stop::Moving)
@@ -221,6 +229,19 @@ impl UserQueue {
             Pending::Invalid => return Err(Stop::fault(Fault::WritePointer)),
             Pending::Entries(_) => {}
         }
+        let entry = self.next_entry(space)?;
+        let place = self.entry.ring_va + ring::place(self.consumed, self.entry.ring_entries);
+        if entry.flags != 0 || entry.reserved != 0 || entry.length > MAX_DMA_BUFFER {
+            return Err(Stop::Fault(Fault::RingEntry, place));
+        }
+        if entry.fence_value <= self.completed {
+            return Err(Stop::Fault(Fault::FenceValue, place));
+        }
+        Ok(Some(entry))
+    }
+
+    /// The entry of the ring that is next, as the guest wrote it.
+    fn next_entry(&mut self, space: &Space<'_>) -> Result<RingEntry, Stop> {
         let place = ring::place(self.consumed, self.entry.ring_entries);
         let ring_va = self.entry.ring_va;
         let resolved = self.resolve(space)?;
@@ -228,14 +249,7 @@ impl UserQueue {
         let offset = resolved.ring.offset + place;
         let slice = resolved.ring.mapping.slice(offset, ring::RING_ENTRY_BYTES);
         slice.ok_or(Stop::Fault(Fault::PageFault, ring_va + place))?.copy_to(&mut bytes);
-        let entry = RingEntry::read_from_bytes(&bytes).map_err(|_| Stop::fault(Fault::RingEntry))?;
-        if entry.flags != 0 || entry.reserved != 0 || entry.length > MAX_DMA_BUFFER {
-            return Err(Stop::Fault(Fault::RingEntry, ring_va + place));
-        }
-        if entry.fence_value <= self.completed {
-            return Err(Stop::Fault(Fault::FenceValue, ring_va + place));
-        }
-        Ok(Some(entry))
+        RingEntry::read_from_bytes(&bytes).map_err(|_| Stop::fault(Fault::RingEntry))
     }
 
     /// Runs at most one buffer.
@@ -268,6 +282,9 @@ impl UserQueue {
             && let Err(stop) = self.read_write_pointer(&space)
         {
             return self.stop(shared, stop);
+        }
+        if self.takes_over {
+            return self.take_over(machine, process);
         }
         if self.running.is_none() {
             let fetched = self.fetch(&space).and_then(|entry| {
@@ -303,35 +320,64 @@ impl UserQueue {
         }
     }
 
-    /// Read pointer first, then the fence, so that who sees the fence sees the room in the ring. True when a
-    /// waiter is due.
+    /// Makes up for what an earlier process did not get to of the buffer that it retired last.
+    fn take_over(&mut self, machine: &Machine, process: &mut Process) -> Outcome {
+        let Machine { tables, segments, .. } = machine;
+        let space = process.space(tables, segments);
+        let half_retired = match ring::pending(self.consumed, self.write_pointer, self.entry.ring_entries) {
+            Pending::Entries(_) => self.next_entry(&space).map(|entry| entry.fence_value == self.completed),
+            Pending::Nothing | Pending::Invalid => Ok(false),
+        };
+        let published = half_retired.and_then(|is_half| {
+            self.resolve(&space)?;
+            process.page(tables, segments)?;
+            self.consumed += u64::from(is_half);
+            self.publish(machine, process)
+        });
+        self.takes_over = published == Err(Stop::Moving);
+        match published {
+            Ok(true) => Outcome::WakeWaiter,
+            Err(Stop::Moving) => Outcome::Blocked,
+            // Memory that the guest took away is looked at no more.
+            Ok(false) | Err(Stop::Fault(..)) if self.has_work() => Outcome::More,
+            Ok(false) | Err(Stop::Fault(..)) => Outcome::Idle,
+        }
+    }
+
+    /// The value first, which names the buffer that is retired; then the place in the ring, so that it is not run again;
+    /// then the read pointer, which lets the guest overwrite the entry; then the fence, so that who sees it sees the room in
+    /// the ring. True when a waiter is due.
     fn retire(&mut self, entry: &RingEntry, machine: &Machine, process: &mut Process) -> Result<bool, Stop> {
         let Machine { shared, tables, segments, .. } = machine;
         let space = process.space(tables, segments);
         // While ring control or device page are on the move the buffer stays, done as it is.
-        let missing = Stop::Fault(Fault::PageFault, 0);
         self.resolve(&space)?;
         process.page(tables, segments)?;
         self.running = None;
         self.consumed += 1;
         self.completed = entry.fence_value;
-        let consumed = self.consumed;
+        store(shared, block::queue(u32::from(self.index)) + block::QUEUE_COMPLETED, self.completed);
+        self.publish(machine, process)
+    }
+
+    /// Tells daemon and guest how far the queue is, apart from the value.
+    fn publish(&mut self, machine: &Machine, process: &mut Process) -> Result<bool, Stop> {
+        let Machine { shared, tables, segments, .. } = machine;
+        let missing = Stop::Fault(Fault::PageFault, 0);
+        let base = block::queue(u32::from(self.index));
+        store(shared, base + block::QUEUE_CONSUMED, self.consumed);
+        let (consumed, completed) = (self.consumed, self.completed);
         let space = process.space(tables, segments);
         if let Some(word) = self.resolve(&space)?.control.word(ring::CONTROL_READ_POINTER) {
             word.store(consumed, Ordering::Release);
         }
-        let base = block::queue(u32::from(self.index));
-        for (offset, value) in
-            [(block::QUEUE_CONSUMED, self.consumed), (block::QUEUE_COMPLETED, self.completed)]
-        {
-            if let Some(word) = shared.word(base + offset) {
-                word.store(value, Ordering::Release);
-            }
-        }
         let page = process.page(tables, segments)?;
         let current = page.word(device_page::fence(self.entry.fence_index)).ok_or(missing)?;
         let monitored = shared.word(base + block::QUEUE_MONITORED).ok_or(missing)?;
-        Ok(fence::signal(current, monitored, entry.fence_value))
+        if self.takes_over && current.load(Ordering::Acquire) >= completed {
+            return Ok(false);
+        }
+        Ok(fence::signal(current, monitored, completed))
     }
 
     fn stop(&mut self, shared: &Mapping, stop: Stop) -> Outcome {
@@ -347,5 +393,11 @@ impl UserQueue {
             word.store(fault as u64, Ordering::Release);
         }
         Outcome::Faulted
+    }
+}
+
+fn store(shared: &Mapping, offset: u64, value: u64) {
+    if let Some(word) = shared.word(offset) {
+        word.store(value, Ordering::Release);
     }
 }

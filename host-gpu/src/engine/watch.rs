@@ -23,7 +23,6 @@ use super::suspension;
 use super::user_queue::UserQueue;
 use crate::memory::bits;
 use crate::memory::mapping::Mapping;
-use crate::memory::page_table::reader::Intent;
 use crate::memory::segment::Place;
 use crate::memory::segment::Segments;
 use crate::node::space::Space;
@@ -76,7 +75,7 @@ impl Process {
             Some(page) => page,
             None => {
                 let space = Space { tables, root: self.entry.root, segments };
-                space.place(self.entry.page_va, device_page::DEVICE_PAGE_BYTES, Intent::Write)?
+                space.place_to_keep(self.entry.page_va, device_page::DEVICE_PAGE_BYTES)?
             }
         };
         Ok(self.page.insert(page))

@@ -10,6 +10,7 @@ use super::mapping::Mapping;
 use super::page_table::reader::Run;
 use super::wants::Uses;
 use super::wants::Wants;
+use super::writes::Writes;
 
 /// The segments of one vGPU, as one engine has them mapped.
 #[derive(Debug, Default)]
@@ -20,6 +21,8 @@ pub struct Segments {
     pub wants: Wants,
     /// What was used.
     pub uses: Uses,
+    /// What is written.
+    pub writes: Writes,
 }
 
 impl Segments {
@@ -40,6 +43,11 @@ impl Segments {
     /// The mapping of a segment.
     pub fn get(&self, id: SegmentId) -> Option<&Arc<Mapping>> {
         if id == SegmentId::VRAM { self.vram.as_ref() } else { self.others.get(&id) }
+    }
+
+    /// Bytes of a segment; zero where there is none.
+    pub fn length(&self, id: SegmentId) -> u64 {
+        self.get(id).map_or(0, |mapping| mapping.len())
     }
 
     /// Where a run lies, if it lies inside its segment.

@@ -114,6 +114,9 @@ impl Buffer {
             Node::Copy => Ok(()),
             Node::Compute(compute) => compute.finish(),
         };
+        if finished.is_ok() {
+            space.segments.writes.close();
+        }
         match (step, finished) {
             (Ok(step), Ok(())) => step,
             (Err(Stop::Moving), Ok(())) => Step::Blocked,
@@ -144,6 +147,7 @@ impl Buffer {
                             0 => break,
                             chunk => self.done_in_packet += chunk,
                         }
+                        close_if_many(space);
                         if self.done_in_packet < copy.size && should_pause() {
                             return Ok(Step::Paused);
                         }
@@ -157,6 +161,7 @@ impl Buffer {
                             0 => break,
                             chunk => self.done_in_packet += chunk,
                         }
+                        close_if_many(space);
                         if self.done_in_packet < fill.size && should_pause() {
                             return Ok(Step::Paused);
                         }
@@ -165,6 +170,10 @@ impl Buffer {
                 Packet::Dispatch(launch) => match node {
                     Node::Copy => return Err(Stop::fault(Fault::NotOnThisNode)),
                     Node::Compute(compute) => {
+                        if space.segments.writes.are_many() {
+                            compute.finish().map_err(Stop::fault)?;
+                            close_if_many(space);
+                        }
                         let mut part = Part { done: self.done_in_packet, grid: self.grid };
                         let ended = compute.launch(space, self.at, &launch, &mut part, should_pause);
                         (self.done_in_packet, self.grid) = (part.done, part.grid);
@@ -201,6 +210,13 @@ impl Buffer {
             }
         }
         Ok(Step::Done)
+    }
+}
+
+/// Nothing is under way: what was open until here is written.
+fn close_if_many(space: &Space<'_>) {
+    if space.segments.writes.are_many() {
+        space.segments.writes.close();
     }
 }
 

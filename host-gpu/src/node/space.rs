@@ -64,7 +64,12 @@ impl Space<'_> {
         let mut runs = Vec::new();
         reader::resolve(self.tables, self.root, address, length, intent, |run| runs.push(run))
             .map_err(|miss| self.stop(miss))?;
-        runs.iter().for_each(|run| self.segments.uses.note(*run));
+        for run in &runs {
+            self.segments.uses.note(*run);
+            if intent == Intent::Write {
+                self.segments.writes.open(*run, self.segments.length(run.segment));
+            }
+        }
         Ok(runs)
     }
 
@@ -73,6 +78,18 @@ impl Space<'_> {
         let run = reader::resolve_one(self.tables, self.root, address, length, intent)
             .map_err(|miss| self.stop(miss))?;
         self.segments.uses.note(run);
+        if intent == Intent::Write {
+            self.segments.writes.open(run, self.segments.length(run.segment));
+        }
+        self.segments.place(run).ok_or(Stop::Fault(Fault::PageFault, address))
+    }
+
+    /// As [`Self::place`], to be stored to at any time until what was resolved is dropped.
+    pub fn place_to_keep(&self, address: u64, length: u64) -> Result<Place, Stop> {
+        let run = reader::resolve_one(self.tables, self.root, address, length, Intent::Write)
+            .map_err(|miss| self.stop(miss))?;
+        self.segments.uses.note(run);
+        self.segments.writes.hold(run, self.segments.length(run.segment));
         self.segments.place(run).ok_or(Stop::Fault(Fault::PageFault, address))
     }
 

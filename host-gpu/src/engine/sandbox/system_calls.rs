@@ -21,6 +21,8 @@ use seccompiler::SeccompRule;
 
 use super::Workload;
 use super::error::SandboxError;
+use crate::dirty::protect::UFFDIO_REGISTER;
+use crate::dirty::protect::UFFDIO_WRITEPROTECT;
 
 /// What every engine does: serve its channel, map what arrives there, sleep, allocate, end.
 const COMMON: &[c_long] = &[
@@ -141,26 +143,27 @@ const GPU_OLD: &[c_long] = &[];
 
 /// Leaves only the system calls that `workload` needs, to every thread there is. Irrevocable.
 ///
-/// The driver must have run once: what it opens, starts or asks at its first kernel is refused from here on.
-pub fn restrict_system_calls(workload: Workload) -> Result<(), SandboxError> {
+/// The driver must have run once: what it opens, starts or asks at its first kernel is refused from here on. `notes` is
+/// the descriptor by which what is mapped later is write-protected, where that is done.
+pub fn restrict_system_calls(workload: Workload, notes: Option<i32>) -> Result<(), SandboxError> {
     // The first look at the clock finds the vDSO with a prctl that is refused from here on; a TIMESTAMP would be it.
     let _found = clock_gettime(ClockId::Monotonic);
-    let program = program(workload, &growable_files())?;
+    let program = program(workload, &growable_files(), notes)?;
     Ok(seccompiler::apply_filter_all_threads(&program)?)
 }
 
-fn program(workload: Workload, growable: &[u32]) -> Result<BpfProgram, BackendError> {
+fn program(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<BpfProgram, BackendError> {
     let otherwise = match workload {
         Workload::Copies | Workload::KernelsOnCpu => SeccompAction::KillProcess,
         Workload::KernelsOnGpu => SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
     };
-    let rules = rules(workload, growable)?;
+    let rules = rules(workload, growable, notes)?;
     SeccompFilter::new(rules, otherwise, SeccompAction::Allow, env::consts::ARCH.try_into()?)?.try_into()
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-fn rules(workload: Workload, growable: &[u32]) -> Result<Rules, BackendError> {
+fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rules, BackendError> {
     let own = u64::from(std::process::id());
     let mut rules = Rules::new();
     allow(&mut rules, COMMON);
@@ -187,6 +190,15 @@ fn rules(workload: Workload, growable: &[u32]) -> Result<Rules, BackendError> {
             (Vec::new(), Vec::new(), &GPU_FILE_COMMANDS)
         }
     };
+    if let Some(notes) = notes.filter(|_| workload != Workload::KernelsOnGpu) {
+        let protects = [UFFDIO_REGISTER, UFFDIO_WRITEPROTECT].map(|command| {
+            SeccompRule::new(vec![
+                condition(0, SeccompCmpOp::Eq, bits(notes))?,
+                condition(1, SeccompCmpOp::Eq, command & 0xffff_ffff)?,
+            ])
+        });
+        rules.insert(libc::SYS_ioctl, protects.into_iter().collect::<Result<_, _>>()?);
+    }
     // An empty list of conditions allows all.
     rules.insert(libc::SYS_mmap, map);
     rules.insert(libc::SYS_mprotect, protect);

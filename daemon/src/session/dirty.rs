@@ -1,0 +1,150 @@
+//! What is written, as a session has it: video memory and what is evicted are tracked by the [`Tracker`]s of the memory
+//! itself; what engines write to guest RAM is swept into the VMM's log.
+//!
+//! ```text
+//!   hand-outs, moves, evictions ───┐                         ┌── engines: attached before they begin (adapter)
+//!   device pages (page.rs) ────────┴──▶ Tracker::mark   Tracker ◀── CPU-visible pages: aperture places (vidmm)
+//!
+//!   engines ──sweep: every few ms while there is a log, when a segment goes, and by whoever freezes──▶ log ◀── device
+//!                                                                                                      pages in guest RAM
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::dirty::caps::AdapterCaps;
+use campanile_host_gpu::dirty::caps::CapsError;
+use campanile_host_gpu::dirty::caps::DirtyCaps;
+use campanile_host_gpu::dirty::caps::adapter_start;
+use campanile_host_gpu::dirty::error::DirtyError;
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::dirty::tracker::Tracker;
+use campanile_protocol::page_table::SegmentId;
+
+use super::state::Session;
+use crate::vhost::mark::MarkGuestRam;
+use crate::vidmm::vram::VideoMemory;
+
+/// Least time between two sweeps.
+const SWEEP: Duration = Duration::from_millis(5);
+/// Sweeping takes at most one part in so many of the time.
+const SWEEP_PART: u32 = 10;
+
+/// The VMM's log, and when engines are asked next.
+#[derive(Debug, Default)]
+pub struct Dirty {
+    log: Option<Arc<dyn MarkGuestRam>>,
+    pub(super) sweep_at: Option<Instant>,
+}
+
+impl Dirty {
+    /// The log, if there is one.
+    pub fn log(&self) -> Option<&Arc<dyn MarkGuestRam>> {
+        self.log.as_ref()
+    }
+
+    /// Whether there is one.
+    pub fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+}
+
+/// The memory of a vGPU, asked as an adapter.
+struct Memories<'a> {
+    memory: &'a VideoMemory,
+    live_migration: bool,
+}
+
+impl DirtyCaps for Memories<'_> {
+    fn adapter_caps(&mut self) -> AdapterCaps {
+        let caps = self.memory.tracker().caps();
+        let live_migration = self.live_migration;
+        AdapterCaps { supported: caps.supported, performant: caps.performant, live_migration }
+    }
+
+    fn segment_page_size(&mut self, segment: u32) -> Result<u64, DirtyError> {
+        let trackers = [self.memory.tracker(), self.memory.evicted_tracker()];
+        let tracker = trackers.into_iter().find(|tracker| tracker.segment() == segment);
+        let caps = tracker.ok_or(DirtyError::Segment(segment))?.caps();
+        if caps.supported { Ok(caps.page_size) } else { Err(DirtyError::NotImplemented) }
+    }
+}
+
+/// Whether a vGPU over this memory may start: with live migration, all of it must be tracked (DIRTY-10, LM-02).
+pub(super) fn check_caps(memory: &VideoMemory, live_migration: bool) -> Result<(), CapsError> {
+    let segments = [memory.tracker().segment(), memory.evicted_tracker().segment()];
+    adapter_start(&mut Memories { memory, live_migration }, &segments).map(|_| ())
+}
+
+impl Session {
+    /// Who knows what is written: of video memory, and of what is evicted from it. Usable from any thread.
+    pub fn trackers(&self) -> [Arc<Tracker>; 2] {
+        let memory = self.allocations.memory();
+        [Arc::clone(memory.tracker()), Arc::clone(memory.evicted_tracker())]
+    }
+
+    /// How engines' writes are tracked.
+    pub fn tracking_method(&self) -> Method {
+        self.config.tracking
+    }
+
+    /// For the operator.
+    pub(super) fn describe_tracking(&self) -> serde_json::Value {
+        let caps = self.allocations.memory().tracker().caps();
+        serde_json::json!({
+            "method": caps.method.name(),
+            "page_size": caps.page_size,
+            "guest_ram_logged": self.dirty.has_log(),
+        })
+    }
+
+    /// Guest RAM that is written from here on is told to this log; to nobody, where there is none.
+    pub fn set_dirty_log(&mut self, log: Option<Arc<dyn MarkGuestRam>>) {
+        if self.dirty.has_log() && log.is_none() {
+            // Whoever took the log away has what is in it by now.
+            self.sweep_guest_ram();
+        }
+        self.dirty.log = log;
+        let is_logged = self.dirty.has_log();
+        for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
+            process.log_guest_writes(is_logged);
+        }
+        self.dirty.sweep_at = None;
+        if is_logged {
+            self.sweep_guest_ram();
+        }
+    }
+
+    /// Moves what engines have written to guest RAM into the log. Complete when no engine runs.
+    pub fn sweep_guest_ram(&mut self) {
+        let begun = Instant::now();
+        self.sweep(None);
+        self.dirty.sweep_at =
+            self.dirty.has_log().then(|| Instant::now() + SWEEP.max(begun.elapsed() * SWEEP_PART));
+        self.set_timer();
+    }
+
+    /// The same of one segment, which no engine writes any more, and which is about to go.
+    pub(super) fn sweep_segment(&mut self, segment: SegmentId) {
+        self.sweep(Some(segment));
+    }
+
+    fn sweep(&mut self, only: Option<SegmentId>) {
+        let Some(log) = &self.dirty.log else { return };
+        let segments = &self.segments;
+        for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
+            process.sweep_guest_writes(only, |segment, offset, length| {
+                if let Some(segment) = segments.get(segment) {
+                    segment.pieces(offset, length, |address, length| log.mark(address, length));
+                }
+            });
+        }
+    }
+
+    pub(super) fn sweep_if_due(&mut self) {
+        if self.dirty.sweep_at.is_some_and(|at| at <= Instant::now()) {
+            self.sweep_guest_ram();
+        }
+    }
+}
