@@ -171,7 +171,7 @@ fn read_after_move(ram: Ram) -> u64 {
         if pass.number > 0 {
             return Next::Stop;
         }
-        first.device.write_guest_blob(blob.resource_id, 7);
+        first.device.write_guest_blob(blob.resource_id(), 7);
         Next::Again
     };
     let moving = MigrateOptions { ram, after_pass: Box::new(after_pass), ..Default::default() };
