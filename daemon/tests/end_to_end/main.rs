@@ -6,6 +6,7 @@ mod address_spaces;
 mod compute_node;
 mod compute_only;
 mod copy_node;
+mod dirty;
 mod inside;
 mod kernel_waits;
 mod linked;
