@@ -11,6 +11,7 @@ mod inside;
 mod kernel_waits;
 mod linked;
 mod lm_freeze;
+mod lm_hostile;
 mod lm_state;
 mod mcdm;
 mod moving;
