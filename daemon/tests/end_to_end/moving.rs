@@ -243,6 +243,7 @@ impl Moving {
             spin: shape.spin,
             slice: Duration::from_millis(2),
             tracking: Method::BoundRanges,
+            trackers: Arc::default(),
             d3_after: None,
             sandbox: true,
             window: true,
