@@ -85,6 +85,18 @@ pub enum TransportError {
     /// The daemon wrote a used ring that no device writes.
     #[error("the device broke its used ring; open the device again")]
     BrokenRing,
+    /// The VM is paused, or it was stopped for its state.
+    #[error("the VM is paused")]
+    Paused,
+    /// The VM was not stopped for its state.
+    #[error("the VM was not stopped for its state")]
+    NotStopped,
+    /// A virtual CPU wants to stop itself, or to be one twice.
+    #[error("the calling thread is a virtual CPU of a VM already")]
+    VirtualCpu,
+    /// The VMM changed its mind.
+    #[error("the VMM gave up")]
+    GivenUp,
     /// The guest has no run of free pages that is long enough.
     #[error("the guest has no {bytes} bytes of free memory in one run")]
     OutOfGuestRam {

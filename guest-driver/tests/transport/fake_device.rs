@@ -20,12 +20,15 @@ use gpu::command::Header;
 use vhost::vhost_user::Backend;
 use vhost::vhost_user::VhostUserFrontendReqHandler;
 use vhost::vhost_user::VhostUserProtocolFeatures as Protocol;
+use vhost::vhost_user::message::VhostTransferStateDirection;
+use vhost::vhost_user::message::VhostTransferStatePhase;
 use vhost::vhost_user::message::VhostUserMMap;
 use vhost::vhost_user::message::VhostUserMMapFlags;
 use vhost::vhost_user::message::VhostUserShMemConfig;
 use vhost_user_backend::VhostUserBackend;
 use vhost_user_backend::VringRwLock;
 use vhost_user_backend::VringT;
+use vhost_user_backend::bitmap::BitmapMmapRegion;
 use virtio_queue::DescriptorChain;
 use virtio_queue::QueueT;
 use vm_memory::Bytes;
@@ -42,11 +45,14 @@ use vmm_sys_util::event::EventFlag;
 use vmm_sys_util::event::EventNotifier;
 use zerocopy::IntoBytes;
 
+use crate::fake_state::Transfer;
+
 /// Bytes of the window, and of video memory.
 pub(crate) const WINDOW: u64 = 1 << 24;
 
-type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
-pub(crate) type Chain = DescriptorChain<GuestMemoryLoadGuard<GuestMemoryMmap>>;
+type Bitmapped = GuestMemoryMmap<BitmapMmapRegion>;
+type Memory = GuestMemoryAtomic<Bitmapped>;
+pub(crate) type Chain = DescriptorChain<GuestMemoryLoadGuard<Bitmapped>>;
 
 /// Everything that a test can ask the device.
 pub(crate) struct FakeDevice {
@@ -55,7 +61,9 @@ pub(crate) struct FakeDevice {
     pub(crate) vram: MmapRegion,
     vram_file: File,
     memory: Mutex<Option<Memory>>,
-    backend: Arc<Mutex<Option<Backend>>>,
+    pub(crate) backend: Arc<Mutex<Option<Backend>>>,
+    pub(crate) transfer: Transfer,
+    pub(crate) arriving: Mutex<Option<std::sync::mpsc::Receiver<Vec<u8>>>>,
     pub(crate) mapped: Arc<(Mutex<bool>, Condvar)>,
     pub(crate) map_results: Arc<Mutex<Vec<bool>>>,
     event_idx: AtomicBool,
@@ -78,7 +86,7 @@ impl FakeDevice {
         rustix::fs::ftruncate(&memfd, WINDOW).unwrap();
         let vram_file = File::from(memfd);
         let offset = vm_memory::FileOffset::new(vram_file.try_clone().unwrap(), 0);
-        let ring = 1 << 28 | 1 << 29 | 1 << 30 | 1 << 32;
+        let ring = 1 << 26 | 1 << 28 | 1 << 29 | 1 << 30 | 1 << 32;
         Self {
             offer: gpu::F_VIRGL | gpu::F_RESOURCE_BLOB | gpu::F_CONTEXT_INIT | ring,
             protocol: Protocol::MQ
@@ -88,11 +96,15 @@ impl FakeDevice {
                 | Protocol::CONFIG
                 | Protocol::CONFIGURE_MEM_SLOTS
                 | Protocol::RESET_DEVICE
+                | Protocol::DEVICE_STATE
+                | Protocol::LOG_SHMFD
                 | Protocol::SHMEM,
             vram: MmapRegion::from_file(offset, usize::try_from(WINDOW).unwrap()).unwrap(),
             vram_file,
             memory: Mutex::default(),
             backend: Arc::default(),
+            transfer: Transfer::default(),
+            arriving: Mutex::default(),
             mapped: Arc::default(),
             map_results: Arc::default(),
             event_idx: AtomicBool::new(false),
@@ -112,6 +124,13 @@ impl FakeDevice {
             bytes.extend(run);
         }
         bytes
+    }
+
+    /// Writes the first word of a GUEST blob, and marks it in the log.
+    pub(crate) fn write_guest_blob(&self, resource: u32, word: u64) {
+        let memory = self.memory.lock().unwrap().as_ref().unwrap().memory();
+        let address = self.state.lock().unwrap().blobs[&resource].1[0].address;
+        memory.write_obj(word, GuestAddress(address)).unwrap();
     }
 
     /// Runs of a GUEST blob's page list.
@@ -142,7 +161,11 @@ impl FakeDevice {
         });
     }
 
-    fn drain(&self, vring: &VringRwLock) {
+    fn backend_is_late(&self) -> bool {
+        self.backend.lock().unwrap().is_none()
+    }
+
+    fn drain(&self, vring: &VringRwLock<Memory>) {
         let Some(memory) = self.memory.lock().unwrap().clone() else { return };
         loop {
             let memory = memory.memory();
@@ -160,8 +183,8 @@ impl FakeDevice {
 }
 
 impl VhostUserBackend for FakeDevice {
-    type Bitmap = ();
-    type Vring = VringRwLock;
+    type Bitmap = BitmapMmapRegion;
+    type Vring = VringRwLock<Memory>;
 
     fn num_queues(&self) -> usize {
         2
@@ -176,7 +199,8 @@ impl VhostUserBackend for FakeDevice {
     }
 
     fn acked_features(&self, _features: u64) {
-        if self.protocol.contains(Protocol::SHMEM) {
+        self.adopt();
+        if self.protocol.contains(Protocol::SHMEM) && !self.backend_is_late() {
             self.map_window();
         }
     }
@@ -206,13 +230,23 @@ impl VhostUserBackend for FakeDevice {
 
     fn set_backend_req_fd(&self, backend: Backend) {
         *self.backend.lock().unwrap() = Some(backend);
+        // cloud-hypervisor gives the channel last, to a device that has taken a state.
+        if *self.transfer.loads.lock().unwrap() > 0 {
+            self.map_window();
+        }
     }
 
     fn exit_event(&self, _thread: usize) -> Option<(EventConsumer, EventNotifier)> {
         vmm_sys_util::event::new_event_consumer_and_notifier(EventFlag::CLOEXEC).ok()
     }
 
-    fn handle_event(&self, event: u16, _: EventSet, vrings: &[VringRwLock], _: usize) -> std::io::Result<()> {
+    fn handle_event(
+        &self,
+        event: u16,
+        _: EventSet,
+        vrings: &[VringRwLock<Memory>],
+        _: usize,
+    ) -> std::io::Result<()> {
         let vring = &vrings[usize::from(event)];
         if !self.event_idx.load(Ordering::Relaxed) {
             self.drain(vring);
@@ -225,6 +259,24 @@ impl VhostUserBackend for FakeDevice {
                 return Ok(());
             }
         }
+    }
+
+    fn set_device_state_fd(
+        &self,
+        direction: VhostTransferStateDirection,
+        _phase: VhostTransferStatePhase,
+        file: File,
+    ) -> std::io::Result<Option<File>> {
+        if direction == VhostTransferStateDirection::SAVE {
+            self.save(file);
+        } else {
+            self.load(file)?;
+        }
+        Ok(None)
+    }
+
+    fn check_device_state(&self) -> std::io::Result<()> {
+        self.transfer.outcome()
     }
 
     fn get_shmem_config(&self) -> std::io::Result<VhostUserShMemConfig> {
@@ -243,7 +295,7 @@ pub(crate) fn vram_word(device: &FakeDevice, offset: usize) -> u64 {
 pub(crate) fn serve(device: Arc<FakeDevice>, path: &Path) -> std::thread::JoinHandle<()> {
     let mut listener = vhost::vhost_user::Listener::new(path, true).unwrap();
     std::thread::spawn(move || {
-        let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
+        let memory = GuestMemoryAtomic::new(Bitmapped::new());
         let mut daemon =
             vhost_user_backend::VhostUserDaemon::new("fake".to_owned(), Arc::clone(&device), memory).unwrap();
         daemon.start(&mut listener).unwrap();

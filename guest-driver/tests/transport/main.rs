@@ -5,8 +5,10 @@ mod blobs;
 mod endings;
 mod fake_device;
 mod fake_gpu;
+mod fake_state;
 mod hostile;
 mod latency;
+mod migration;
 mod queue;
 
 use std::path::PathBuf;
@@ -15,8 +17,13 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_guest_driver::transport::loopback::options::VmOptions;
+use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use fake_device::FakeDevice;
+
+/// Virtual CPUs stop anywhere, but not with the allocator's lock.
+#[global_allocator]
+static ALLOCATOR: VcpuAllocator = VcpuAllocator;
 
 /// A VM, its device and the folder of their socket.
 struct Bench {

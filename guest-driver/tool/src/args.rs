@@ -45,6 +45,16 @@ pub enum Command {
         #[arg(value_name = "OUT.png")]
         picture: PathBuf,
     },
+    /// Render an animation, check every frame, and move to other daemons on the way (with --socket only).
+    Animate(AnimateArguments),
+    /// Stand between a front-end and a daemon, and pass everything on.
+    #[command(hide = true)]
+    Relay {
+        /// Socket to listen on.
+        listen: PathBuf,
+        /// The daemon's socket.
+        daemon: PathBuf,
+    },
     /// Check that this machine's way to the GPU does all that a program may rely on.
     #[command(hide = true)]
     Selftest,
@@ -119,4 +129,39 @@ pub struct BurnArguments {
     /// Queues in use at a time.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub queues: u32,
+}
+
+/// `campanile-guest animate`.
+#[derive(Debug, Args)]
+pub struct AnimateArguments {
+    /// Move to the daemon of this socket. May be given several times: A to B to A.
+    #[arg(long, value_name = "PATH")]
+    pub to: Vec<PathBuf>,
+    /// Frames, all in all.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub frames: u64,
+    /// Frames before the first move, and between two.
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pub every: u64,
+    /// Words of a frame, and of what all frames leave behind.
+    #[arg(long, value_name = "N", default_value_t = 262_144)]
+    pub words: u32,
+    /// Milliseconds between the beginning of a move and its pause.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 500)]
+    pub settle: u64,
+    /// Move in cloud-hypervisor's order of messages instead of QEMU's.
+    #[arg(long)]
+    pub cloud_hypervisor: bool,
+    /// Move without a live phase.
+    #[arg(long)]
+    pub stopped: bool,
+    /// Move guest RAM to new memory, too.
+    #[arg(long)]
+    pub move_ram: bool,
+    /// Render, and do nothing beside it.
+    #[arg(long)]
+    pub quiet: bool,
+    /// Print JSON at the end, and nothing before.
+    #[arg(long)]
+    pub json: bool,
 }

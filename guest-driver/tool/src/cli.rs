@@ -1,5 +1,10 @@
 //! From the command line to what it asks for.
 
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use crate::animation;
 use crate::args::Arguments;
 use crate::args::Command;
 use crate::bench;
@@ -7,14 +12,21 @@ use crate::burn;
 use crate::info;
 use crate::mandelbrot;
 use crate::picture;
+use crate::relay;
 use crate::run;
 use crate::selftest;
 use crate::trespass;
 
 /// Does what the command line says.
-pub fn execute(arguments: Arguments) -> anyhow::Result<()> {
+pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let target = &arguments.target;
-    match arguments.command {
+    let done: anyhow::Result<()> = match arguments.command {
+        Command::Animate(arguments) => {
+            let socket =
+                target.socket.as_deref().context("animate needs --socket: only a loopback VM moves")?;
+            return animation::run::run(socket, &arguments);
+        }
+        Command::Relay { listen, daemon } => relay::run(&listen, &daemon),
         Command::Info { json } => info::print(target, json),
         Command::Run(arguments) => run::run(&target.open()?, &arguments),
         Command::Bench(arguments) => bench::run(&target.open()?, &arguments),
@@ -30,5 +42,6 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<()> {
         Command::Secret => trespass::keep_secret(&target.open()?),
         Command::Trespass { resource, va } => trespass::trespass(target, resource, va),
         Command::Fill => trespass::fill(&target.open()?),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

@@ -7,6 +7,7 @@
 //!
 //! Every command opens one device, and ends with one line that says what failed.
 
+pub mod animation;
 pub mod args;
 pub mod bench;
 pub mod burn;
@@ -15,6 +16,7 @@ pub mod info;
 pub mod mandelbrot;
 pub mod percentiles;
 pub mod picture;
+pub mod relay;
 pub mod run;
 pub mod run_buffer;
 pub mod selftest;

@@ -4,12 +4,17 @@ use std::process::ExitCode;
 
 use campanile_guest::args::Arguments;
 use campanile_guest::cli;
+use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;
 use clap::Parser;
+
+/// Virtual CPUs of a loopback VM stop anywhere, but not with the allocator's lock.
+#[global_allocator]
+static ALLOCATOR: VcpuAllocator = VcpuAllocator;
 
 fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
     match cli::execute(Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("campanile-guest: {error:#}");
             ExitCode::FAILURE

@@ -20,7 +20,6 @@ use super::error::AdapterError;
 use super::indices::Indices;
 use super::program::Memory;
 use super::program::Program;
-use super::program::launch;
 use super::scheduling::Preemptions;
 use super::suspends::Contexts;
 use super::teardown::Snapshot;

@@ -22,7 +22,7 @@ use super::front_end::FrontEnd;
 use super::front_end::Main;
 use super::options::BackChannel;
 use super::window::MapRequest;
-use super::window::Window;
+use super::window::Maps;
 
 /// Header flags: version 1, and what marks a reply or asks for one.
 const VERSION: u32 = 1;
@@ -44,7 +44,7 @@ struct MessageHeader {
 }
 
 /// Serves the device's requests until the channel closes.
-pub(crate) fn serve(channel: &UnixStream, front_end: &Arc<FrontEnd>, window: &Window, when: BackChannel) {
+pub(crate) fn serve(channel: &UnixStream, front_end: &Arc<FrontEnd>, window: &Maps, when: BackChannel) {
     loop {
         match receive(channel) {
             Ok(Some((header, body, file))) => {
@@ -98,7 +98,7 @@ fn receive(mut channel: &UnixStream) -> io::Result<Option<Message>> {
 fn answer(
     channel: &UnixStream,
     front_end: &Arc<FrontEnd>,
-    window: &Window,
+    window: &Maps,
     when: BackChannel,
     header: MessageHeader,
     body: &[u8],
@@ -130,7 +130,7 @@ fn tell(front_end: &FrontEnd, main: &mut Main) {
     }
 }
 
-fn handle(window: &Window, request: u32, body: &[u8], file: Option<File>) -> bool {
+fn handle(window: &Maps, request: u32, body: &[u8], file: Option<File>) -> bool {
     let map = request == u32::from(BackendReq::SHMEM_MAP);
     if !map && request != u32::from(BackendReq::SHMEM_UNMAP) {
         log::warn!("the device asks for {request}, which this VMM has not");

@@ -6,9 +6,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use campanile_protocol::virtio_gpu::QUEUE_COUNT;
@@ -23,7 +20,9 @@ use vhost::vhost_user::message::VhostUserHeaderFlag;
 use zerocopy::FromBytes;
 
 use super::memory_table::MemoryTable;
-use super::virt_queue::VirtQueue;
+use super::pause::lock::Held;
+use super::pause::lock::Lock;
+use super::virt_queue::Wiring;
 use super::watch::Alarm;
 use crate::transport::error::TransportError;
 
@@ -42,7 +41,7 @@ const PROTOCOL: Protocol = Protocol::MQ
 /// The socket to the device, and what was agreed on it.
 pub(crate) struct FrontEnd {
     socket: UnixStream,
-    main: Mutex<Main>,
+    main: Lock<Main>,
     alarm: Arc<Alarm>,
     message_timeout: Duration,
 }
@@ -56,7 +55,7 @@ pub(crate) struct Main {
 }
 
 /// What the device says of itself before a guest runs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceFacts {
     pub(crate) config: Config,
     pub(crate) window_bytes: u64,
@@ -75,7 +74,7 @@ impl FrontEnd {
         let clone = socket.try_clone().map_err(refused)?;
         let frontend = Frontend::from_stream(clone, u64::from(QUEUE_COUNT));
         let main = Main { frontend, protocol: Protocol::empty(), offered: 0, table };
-        Ok(Self { socket, main: Mutex::new(main), alarm, message_timeout })
+        Ok(Self { socket, main: Lock::new(main), alarm, message_timeout })
     }
 
     /// The socket, for whoever watches it.
@@ -93,8 +92,8 @@ impl FrontEnd {
     }
 
     /// The right to speak on the socket. Who holds it may block for [`Self::message_timeout`] a message.
-    pub(crate) fn main(&self) -> MutexGuard<'_, Main> {
-        self.main.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn main(&self) -> Held<'_, Main> {
+        self.main.lock()
     }
 
     /// One message, and its answer within the time.
@@ -103,10 +102,20 @@ impl FrontEnd {
         message: &'static str,
         run: impl FnOnce() -> vhost::Result<T>,
     ) -> Result<T, TransportError> {
-        let armed = self.alarm.arm(self.message_timeout);
+        self.exchange_within(self.message_timeout, message, run)
+    }
+
+    /// One message that may take its time, and its answer.
+    pub(super) fn exchange_within<T>(
+        &self,
+        limit: Duration,
+        message: &'static str,
+        run: impl FnOnce() -> vhost::Result<T>,
+    ) -> Result<T, TransportError> {
+        let armed = self.alarm.arm(limit);
         let result = run();
         if armed.expired() {
-            return Err(TransportError::Timeout { what: message, after: self.message_timeout });
+            return Err(TransportError::Timeout { what: message, after: limit });
         }
         result.map_err(|source| match source {
             vhost::Error::VhostUserProtocol(
@@ -122,7 +131,7 @@ impl FrontEnd {
     /// From the first message to the point where the guest may boot (`init` in QEMU's trace).
     pub(crate) fn negotiate(
         &self,
-        queues: &[Arc<VirtQueue>],
+        wirings: &[Wiring],
         back_channel: &UnixStream,
     ) -> Result<DeviceFacts, TransportError> {
         let main = &mut *self.main();
@@ -151,14 +160,33 @@ impl FrontEnd {
         }
         self.exchange("SET_OWNER", || frontend.set_owner())?;
         main.offered = self.exchange("GET_FEATURES", || frontend.get_features())?;
-        for (index, queue) in queues.iter().enumerate() {
-            self.exchange("SET_VRING_CALL", || frontend.set_vring_call(index, queue.call_event()))?;
-            self.exchange("SET_VRING_ERR", || frontend.set_vring_err(index, queue.error_event()))?;
+        for (index, wiring) in wirings.iter().enumerate() {
+            self.exchange("SET_VRING_CALL", || frontend.set_vring_call(index, wiring.events.call()))?;
+            self.exchange("SET_VRING_ERR", || frontend.set_vring_err(index, wiring.events.error()))?;
         }
         if protocol.contains(Protocol::RESET_DEVICE) {
             self.exchange("RESET_DEVICE", || frontend.reset_device())?;
         }
         self.read_facts(main)
+    }
+
+    /// What cloud-hypervisor says to a device that is to take a saved state: the protocol features are those of then.
+    pub(crate) fn reconnect(&self, protocol: Protocol) -> Result<(), TransportError> {
+        let main = &mut *self.main();
+        let frontend = &mut main.frontend;
+        self.exchange("SET_OWNER", || frontend.set_owner())?;
+        main.offered = self.exchange("GET_FEATURES", || frontend.get_features())?;
+        self.exchange("SET_PROTOCOL_FEATURES", || frontend.set_protocol_features(protocol))?;
+        main.protocol = protocol;
+        if protocol.contains(Protocol::REPLY_ACK) {
+            frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        }
+        Ok(())
+    }
+
+    /// The protocol features that are agreed on.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.main().protocol
     }
 
     fn read_facts(&self, main: &mut Main) -> Result<DeviceFacts, TransportError> {

@@ -2,9 +2,6 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 
 use campanile_protocol::PAGE_SIZE;
 use rustix::fs::MemfdFlags;
@@ -15,6 +12,8 @@ use vm_memory::VolatileSlice;
 
 use super::options::PageLayout;
 use super::page_space::PageSpace;
+use super::pause::lock::Held;
+use super::pause::lock::Lock;
 use crate::transport::error::TransportError;
 use crate::transport::shared_memory::Piece;
 use crate::transport::shared_memory::SharedMemory;
@@ -24,7 +23,9 @@ use crate::transport::shared_memory::SharedMemory;
 pub(crate) struct GuestRam {
     region: Arc<MmapRegion>,
     base: u64,
-    space: Mutex<PageSpace>,
+    /// What `region` shows now; its own record is of the first one.
+    file: Lock<Arc<File>>,
+    space: Lock<PageSpace>,
 }
 
 impl GuestRam {
@@ -34,23 +35,31 @@ impl GuestRam {
         if bytes == 0 || bytes > limit || !bytes.is_multiple_of(PAGE_SIZE) {
             return Err(TransportError::Size { what: "guest RAM in whole pages", bytes, limit });
         }
-        let refused = |source| TransportError::System { what: "memory for guest RAM", source };
-        let memfd =
-            rustix::fs::memfd_create("loopback-ram", MemfdFlags::CLOEXEC).map_err(|e| refused(e.into()))?;
-        rustix::fs::ftruncate(&memfd, bytes).map_err(|e| refused(e.into()))?;
-        let size = usize::try_from(bytes).map_err(|e| refused(e.into()))?;
-        let region = MmapRegion::from_file(FileOffset::new(File::from(memfd), 0), size)
-            .map_err(|e| refused(e.into()))?;
+        let (file, region) = memory(bytes)?;
         Ok(Arc::new(Self {
             region: Arc::new(region),
             base,
-            space: Mutex::new(PageSpace::new(bytes / PAGE_SIZE)),
+            file: Lock::new(file),
+            space: Lock::new(PageSpace::new(bytes / PAGE_SIZE)),
         }))
     }
 
-    /// The mapping, for the memory table.
+    /// The mapping, which stays where it is for the life of the VM.
     pub(crate) fn region(&self) -> &Arc<MmapRegion> {
         &self.region
+    }
+
+    /// The memory that is guest RAM now.
+    pub(crate) fn file(&self) -> Arc<File> {
+        Arc::clone(&self.file.lock())
+    }
+
+    /// Shows another memory of the same size at the same addresses. No virtual CPU runs.
+    pub(crate) fn replace(&self, file: Arc<File>) -> Result<(), TransportError> {
+        super::remap::remap(&self.region, &file, 0, true)
+            .map_err(|source| TransportError::System { what: "a map of guest RAM", source: source.into() })?;
+        *self.file.lock() = file;
+        Ok(())
     }
 
     /// Guest-physical address of the first byte.
@@ -63,8 +72,8 @@ impl GuestRam {
         self.space().free_pages()
     }
 
-    fn space(&self) -> MutexGuard<'_, PageSpace> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    fn space(&self) -> Held<'_, PageSpace> {
+        self.space.lock()
     }
 
     /// Takes enough pages for `bytes`, with whatever was in them.
@@ -77,6 +86,19 @@ impl GuestRam {
         let first_page = self.space().allocate(pages).ok_or(TransportError::OutOfGuestRam { bytes })?;
         Ok(RamBlock { ram: Arc::clone(self), first_page, pages, layout })
     }
+}
+
+/// Zeroed memory of whole pages, and a mapping of it.
+pub(crate) fn memory(bytes: u64) -> Result<(Arc<File>, MmapRegion), TransportError> {
+    let refused = |source| TransportError::System { what: "memory for guest RAM", source };
+    let memfd =
+        rustix::fs::memfd_create("loopback-ram", MemfdFlags::CLOEXEC).map_err(|e| refused(e.into()))?;
+    rustix::fs::ftruncate(&memfd, bytes).map_err(|e| refused(e.into()))?;
+    let file = File::from(memfd);
+    let size = usize::try_from(bytes).map_err(|e| refused(e.into()))?;
+    let clone = file.try_clone().map_err(|e| refused(e.into()))?;
+    let region = MmapRegion::from_file(FileOffset::new(clone, 0), size).map_err(|e| refused(e.into()))?;
+    Ok((Arc::new(file), region))
 }
 
 /// Pages of guest RAM; dropping the block gives them back.

@@ -1,5 +1,6 @@
 //! What the device has been told of guest memory.
 
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
@@ -12,14 +13,16 @@ use vm_memory::MmapRegion;
 use super::front_end::FrontEnd;
 use super::front_end::Main;
 use super::guest_ram::GuestRam;
-use super::window::Window;
+use super::window::Maps;
 use crate::transport::error::TransportError;
 
 /// The regions that exist, and those that the device knows.
 #[derive(Debug)]
 pub(crate) struct MemoryTable {
     ram: Arc<GuestRam>,
-    window: Option<Arc<Window>>,
+    /// What RAM is, for this device.
+    ram_file: Arc<File>,
+    window: Option<Arc<Maps>>,
     /// What was sent, and not taken back.
     sent: Vec<Region>,
     /// Whether the device runs; before, QEMU keeps changes to itself.
@@ -30,39 +33,62 @@ pub(crate) struct MemoryTable {
 struct Region {
     address: u64,
     mapping: Arc<MmapRegion>,
+    file: Arc<File>,
+    file_offset: u64,
 }
 
 impl Region {
     fn is(&self, other: &Self) -> bool {
-        self.address == other.address && Arc::ptr_eq(&self.mapping, &other.mapping)
+        self.address == other.address && Arc::ptr_eq(&self.file, &other.file)
     }
 
     fn info(&self) -> VhostUserMemoryRegionInfo {
-        let file = self.mapping.file_offset();
         VhostUserMemoryRegionInfo {
             guest_phys_addr: self.address,
             memory_size: self.mapping.size() as u64,
             userspace_addr: self.mapping.as_ptr().addr() as u64,
-            mmap_offset: file.map_or(0, |file| file.start()),
-            mmap_handle: file.map_or(-1, |file| file.file().as_raw_fd()),
+            mmap_offset: self.file_offset,
+            mmap_handle: self.file.as_raw_fd(),
         }
     }
 }
 
 impl MemoryTable {
-    pub(crate) fn new(ram: Arc<GuestRam>) -> Self {
-        Self { ram, window: None, sent: Vec::new(), live: false }
+    /// A table of RAM that lies in `ram_file`.
+    pub(crate) fn new(ram: Arc<GuestRam>, ram_file: Arc<File>) -> Self {
+        Self { ram, ram_file, window: None, sent: Vec::new(), live: false }
     }
 
     /// From now on maps of the window are guest memory, too.
-    pub(super) fn add_window(&mut self, window: Arc<Window>) {
+    pub(super) fn add_window(&mut self, window: Arc<Maps>) {
         self.window = Some(window);
     }
 
     fn wanted(&self) -> Vec<Region> {
-        let ram = Region { address: self.ram.base(), mapping: Arc::clone(self.ram.region()) };
-        let maps = self.window.iter().flat_map(|window| window.regions());
-        std::iter::once(ram).chain(maps.map(|(address, mapping)| Region { address, mapping })).collect()
+        let ram = Region {
+            address: self.ram.base(),
+            mapping: Arc::clone(self.ram.region()),
+            file: Arc::clone(&self.ram_file),
+            file_offset: 0,
+        };
+        let maps = self.window.iter().flat_map(|window| window.regions()).map(|(address, map)| Region {
+            address,
+            mapping: map.mapping,
+            file: map.file,
+            file_offset: map.file_offset,
+        });
+        std::iter::once(ram).chain(maps).collect()
+    }
+
+    /// First guest-physical address above everything.
+    pub(super) fn end(&self) -> u64 {
+        let end = |region: &Region| region.address + region.mapping.size() as u64;
+        self.wanted().iter().map(end).max().unwrap_or_default()
+    }
+
+    /// Guest-physical address of RAM's first byte.
+    pub(super) fn ram_address(&self) -> u64 {
+        self.ram.base()
     }
 
     /// Address of RAM's first byte in this process: what ring addresses count from.

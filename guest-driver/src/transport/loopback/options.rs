@@ -25,6 +25,8 @@ pub struct VmOptions {
     pub command_timeout: Duration,
     /// Longest wait for the answer to a vhost-user message; past it the VM hangs up.
     pub message_timeout: Duration,
+    /// Longest wait for the device's state, on its way out or in.
+    pub transfer_timeout: Duration,
 }
 
 impl Default for VmOptions {
@@ -40,6 +42,7 @@ impl Default for VmOptions {
             back_channel: BackChannel::LikeQemu,
             command_timeout: Duration::from_secs(30),
             message_timeout: Duration::from_secs(30),
+            transfer_timeout: Duration::from_secs(120),
         }
     }
 }

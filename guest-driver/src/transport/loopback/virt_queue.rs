@@ -1,39 +1,28 @@
 //! A virtqueue that any number of threads use at the same time.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
-use vmm_sys_util::eventfd::EventFd;
-
-use super::interrupt::Interrupt;
+use super::pause::lock::Held;
+use super::pause::lock::Lock;
 use super::request::Chain;
 use super::request::Loss;
 use super::request::Outcome;
 use super::request::Request;
+use super::ring_events::RingEvents;
 use super::split_ring::Notify;
 use super::split_ring::RingPlaces;
 use super::split_ring::SplitRing;
 use super::waiters::Waiters;
 use crate::transport::error::TransportError;
 
-/// `eventfd` flags EFD_CLOEXEC and EFD_NONBLOCK.
-const EFD_CLOEXEC: i32 = 0o2_000_000;
-const EFD_NONBLOCK: i32 = 0o4_000;
-
 /// One queue of the device.
 #[derive(Debug)]
 pub(crate) struct VirtQueue {
-    state: Mutex<QueueState>,
-    kick: EventFd,
-    error: EventFd,
-    interrupt: Interrupt,
+    state: Lock<QueueState>,
     sent: AtomicU64,
 }
 
@@ -41,53 +30,57 @@ pub(crate) struct VirtQueue {
 #[derive(Debug)]
 pub(super) struct QueueState {
     pub(super) ring: SplitRing,
+    pub(super) events: Arc<RingEvents>,
     /// Head → the chain under way, and who asks for its outcome.
     in_flight: Vec<Option<(Chain, Arc<Request>)>>,
     pub(super) loss: Option<Loss>,
     pub(super) waiters: Waiters,
+    /// Nothing new enters the ring.
+    paused: bool,
+}
+
+/// What the device is told of a ring.
+#[derive(Debug, Clone)]
+pub(crate) struct Wiring {
+    pub(crate) size: u16,
+    pub(crate) places: RingPlaces,
+    pub(crate) events: Arc<RingEvents>,
 }
 
 impl VirtQueue {
     pub(crate) fn new(ring: SplitRing) -> Result<Arc<Self>, TransportError> {
-        let refused =
-            |source: io::Error| TransportError::System { what: "an eventfd", source: source.into() };
-        let kick = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK).map_err(refused)?;
-        let error = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK).map_err(refused)?;
-        let interrupt = Interrupt::new().map_err(refused)?;
         let in_flight = (0..ring.size()).map(|_| None).collect();
-        let state = QueueState { ring, in_flight, loss: None, waiters: Waiters::default() };
-        Ok(Arc::new(Self { state: Mutex::new(state), kick, error, interrupt, sent: AtomicU64::new(0) }))
+        let events = Arc::new(RingEvents::new()?);
+        let waiters = Waiters::default();
+        let state = QueueState { ring, events, in_flight, loss: None, waiters, paused: false };
+        Ok(Arc::new(Self { state: Lock::new(state), sent: AtomicU64::new(0) }))
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn state(&self) -> Held<'_, QueueState> {
+        self.state.lock()
     }
 
-    pub(super) fn interrupt(&self) -> &Interrupt {
-        &self.interrupt
+    /// Ring and events, as they are now.
+    pub(crate) fn wiring(&self) -> Wiring {
+        let state = self.state();
+        Wiring { size: state.ring.size(), places: state.ring.places(), events: Arc::clone(&state.events) }
     }
 
-    /// Written when the driver wants the device to look.
-    pub(crate) fn kick_event(&self) -> &EventFd {
-        &self.kick
+    /// Lets the ring go on with another device, which has these events. Whoever slept on the old ones looks again.
+    pub(crate) fn rewire(&self, events: Arc<RingEvents>) {
+        let old = std::mem::replace(&mut self.state().events, events);
+        old.interrupt().wake();
     }
 
-    /// Written by the device when it finds the ring broken. As QEMU, nobody reads it.
-    pub(crate) fn error_event(&self) -> &EventFd {
-        &self.error
-    }
-
-    /// Written when the device wants the driver to look.
-    pub(crate) fn call_event(&self) -> &EventFd {
-        self.interrupt.event()
-    }
-
-    pub(crate) fn ring_size(&self) -> u16 {
-        self.state().ring.size()
-    }
-
-    pub(crate) fn places(&self) -> RingPlaces {
-        self.state().ring.places()
+    /// From now on new chains wait, or do not wait any more.
+    pub(crate) fn set_paused(&self, paused: bool) {
+        let events = {
+            let mut state = self.state();
+            state.paused = paused;
+            state.waiters.wake_all();
+            Arc::clone(&state.events)
+        };
+        events.interrupt().wake();
     }
 
     /// Chains put on the ring so far.
@@ -112,7 +105,7 @@ impl VirtQueue {
         let request = Request::new(chain.name);
         let mut chain = Some(chain);
         let deadline = Instant::now().checked_add(patience);
-        let notify = self.wait_until(None, "room on the ring", deadline, |state| {
+        self.wait_until(None, "room on the ring", deadline, |state| {
             if descriptors > usize::from(state.ring.size()) || descriptors == 0 {
                 let ring_size = state.ring.size();
                 return Some(Err(TransportError::ChainTooLong { descriptors, ring_size }));
@@ -120,28 +113,22 @@ impl VirtQueue {
             if let Some(loss) = state.loss {
                 return Some(Err(loss.error()));
             }
-            let taken = chain.take_if(|_| state.ring.free() >= descriptors)?;
+            let taken = chain.take_if(|_| !state.paused && state.ring.free() >= descriptors)?;
             let (head, notify) = state.ring.push(&taken.descriptors, taken.links)?;
             state.in_flight[usize::from(head)] = Some((taken, Arc::clone(&request)));
-            Some(Ok(notify))
+            // Under the lock, so that the kick goes to the device that has the ring.
+            state.notify(notify);
+            Some(Ok(()))
         })??;
         self.sent.fetch_add(1, Ordering::Relaxed);
-        self.notify(notify);
         Ok(request)
     }
 
     /// Writes the ring as no driver does, and kicks.
     pub(crate) fn abuse(&self, how: impl FnOnce(&mut SplitRing)) {
-        how(&mut self.state().ring);
-        self.notify(Notify::Wanted);
-    }
-
-    fn notify(&self, notify: Notify) {
-        if notify == Notify::Wanted
-            && let Err(error) = self.kick.write(1)
-        {
-            log::warn!("a kick was lost: {error}");
-        }
+        let mut state = self.state();
+        how(&mut state.ring);
+        state.notify(Notify::Wanted);
     }
 
     /// Blocks until the request has an outcome.
@@ -170,8 +157,12 @@ impl VirtQueue {
     /// Ends every request under way, and refuses new ones, until [`Self::restart`]. A hang-up is told before
     /// anything else, and then what came first.
     pub(crate) fn lose(&self, loss: Loss) {
-        self.state().lose(loss);
-        self.interrupt.wake();
+        let events = {
+            let mut state = self.state();
+            state.lose(loss);
+            Arc::clone(&state.events)
+        };
+        events.interrupt().wake();
     }
 
     /// A fresh ring, for a device that was reset and has let go of the old one.
@@ -184,6 +175,14 @@ impl VirtQueue {
 }
 
 impl QueueState {
+    fn notify(&self, notify: Notify) {
+        if notify == Notify::Wanted
+            && let Err(error) = self.events.kick().write(1)
+        {
+            log::warn!("a kick was lost: {error}");
+        }
+    }
+
     /// Takes what the device has used off the ring, and wakes those who wait for it.
     pub(super) fn reap(&mut self) {
         if self.loss.is_some() {

@@ -1,10 +1,10 @@
 //! The VM: what its context, its tests and its threads share.
 
 use std::fmt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
@@ -14,22 +14,28 @@ use campanile_protocol::virtio_gpu::CONTROL_QUEUE;
 use campanile_protocol::virtio_gpu::QUEUE_COUNT;
 use campanile_protocol::virtio_gpu::config::Config;
 
-use super::back_channel;
 use super::command::Command;
 use super::command::Layout;
+use super::connection::Connection;
+use super::connection::Machine;
+use super::connection::Opening;
 use super::context::LoopbackContext;
-use super::front_end::FrontEnd;
+use super::front_end::DeviceFacts;
 use super::guest_ram::GuestRam;
-use super::memory_table::MemoryTable;
+use super::migration::dirty_log::DirtyLog;
+use super::migration::options::Order;
 use super::options::VmOptions;
+use super::pause::gate::Gate;
+use super::pause::lock::Lock;
+use super::pause::virtual_cpu;
+use super::pause::virtual_cpu::VirtualCpu;
 use super::request::Loss;
 use super::request::Request;
 use super::run_state::Accepted;
+use super::run_state::Start;
 use super::split_ring::SplitRing;
-use super::threads::Threads;
 use super::virt_queue::VirtQueue;
-use super::watch;
-use super::watch::Alarm;
+use super::virt_queue::Wiring;
 use super::window::Window;
 use crate::transport::error::TransportError;
 
@@ -40,17 +46,28 @@ pub struct LoopbackVm {
     pub(super) ram: Arc<GuestRam>,
     pub(super) window: Arc<Window>,
     pub(super) queues: Vec<Arc<VirtQueue>>,
-    front_end: Arc<FrontEnd>,
-    accepted: Accepted,
-    config: Config,
+    pub(super) accepted: Accepted,
+    pub(super) facts: DeviceFacts,
+    /// To the daemon that has the device now.
+    connection: Lock<Arc<Connection>>,
+    gate: Arc<Gate>,
     /// Boots of the device; a context of an earlier one is gone.
     generation: AtomicU64,
     next_id: AtomicU32,
     next_fence: AtomicU64,
-    /// Held over a reset.
-    life_cycle: Mutex<()>,
-    /// Dropped last: ends the threads.
-    _threads: Threads,
+    /// Held over a reset and over a migration.
+    life_cycle: Mutex<Power>,
+}
+
+/// Whether a VM runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Power {
+    /// Virtual CPUs and rings run.
+    Running,
+    /// The virtual CPUs stand still.
+    Paused,
+    /// The rings are stopped, too, and the device's state was read.
+    Stopped,
 }
 
 impl LoopbackVm {
@@ -58,52 +75,116 @@ impl LoopbackVm {
     /// Blocks until the rings run.
     pub fn connect(path: impl AsRef<Path>, options: &VmOptions) -> Result<Arc<Self>, TransportError> {
         let ram = GuestRam::new(options.ram, options.ram_base)?;
-        let alarm = Alarm::new()?;
-        let table = MemoryTable::new(Arc::clone(&ram));
-        let front_end =
-            Arc::new(FrontEnd::connect(path.as_ref(), table, Arc::clone(&alarm), options.message_timeout)?);
         let queues = (0..QUEUE_COUNT)
             .map(|_| VirtQueue::new(SplitRing::new(&ram, options.queue_size, false)?))
             .collect::<Result<Vec<_>, _>>()?;
-        let refused =
-            |source: std::io::Error| TransportError::System { what: "a socket pair", source: source.into() };
-        let (theirs, ours) = UnixStream::pair().map_err(refused)?;
-        let back_channel = ours.try_clone().map_err(refused)?;
-        let handles = Vec::new();
-        let mut threads =
-            Threads { alarm: Arc::clone(&alarm), front_end: Arc::clone(&front_end), back_channel, handles };
-        {
-            let (front_end, queues) = (Arc::clone(&front_end), queues.clone());
-            threads.start("loopback-watch", move || watch::watch(&front_end, &alarm, &queues))?;
-        }
-        let facts = front_end.negotiate(&queues, &theirs)?;
-        drop(theirs);
-        let window = Arc::new(Window::new(facts.window_bytes));
-        if options.window_in_memory_table {
-            front_end.add_window(Arc::clone(&window));
-        }
-        {
-            let (front_end, window, when) =
-                (Arc::clone(&front_end), Arc::clone(&window), options.back_channel);
-            threads.start("loopback-back", move || back_channel::serve(&ours, &front_end, &window, when))?;
-        }
-        let accepted = front_end.accept(options)?;
+        let wirings: Vec<_> = queues.iter().map(|queue| queue.wiring()).collect();
+        let ram_file = ram.file();
+        let machine = Machine { options, ram: &ram, ram_file, queues: &queues, wirings: &wirings };
+        let connection = Connection::open(path.as_ref(), &machine, Opening::Negotiated)?;
+        connection.alarm.release(&queues);
+        let accepted = connection.front_end.accept(options)?;
         let vm = Self {
             options: options.clone(),
             ram,
-            window,
+            window: Window::new(Arc::clone(&connection.maps)),
             queues,
-            front_end,
             accepted,
-            config: facts.config,
+            facts: connection.facts,
+            connection: Lock::new(Arc::new(connection)),
+            gate: Arc::default(),
             generation: AtomicU64::new(0),
             next_id: AtomicU32::new(1),
             next_fence: AtomicU64::new(1),
-            life_cycle: Mutex::default(),
-            _threads: threads,
+            life_cycle: Mutex::new(Power::Running),
         };
         vm.boot()?;
         Ok(Arc::new(vm))
+    }
+
+    /// Makes the calling thread a virtual CPU until the guard is dropped: it stands still, wherever it is, while the VM
+    /// is paused or moves. Blocks while it is.
+    pub fn virtual_cpu(&self) -> Result<VirtualCpu, TransportError> {
+        VirtualCpu::register(&self.gate).ok_or(TransportError::VirtualCpu)
+    }
+
+    /// Stops the virtual CPUs. When this returns none of them does anything, and commands of other threads wait. The
+    /// device is told nothing.
+    pub fn pause(&self) -> Result<(), TransportError> {
+        let mut power = self.power();
+        if *power == Power::Running {
+            self.stop_virtual_cpus()?;
+            *power = Power::Paused;
+        }
+        Ok(())
+    }
+
+    /// Lets the virtual CPUs of a paused VM go on.
+    pub fn resume(&self) -> Result<(), TransportError> {
+        let mut power = self.power();
+        match *power {
+            Power::Running => Ok(()),
+            Power::Stopped => Err(TransportError::Paused),
+            Power::Paused => {
+                self.let_virtual_cpus_go();
+                *power = Power::Running;
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn stop_virtual_cpus(&self) -> Result<(), TransportError> {
+        if virtual_cpu::is_one() {
+            return Err(TransportError::VirtualCpu);
+        }
+        let limit = self.options.message_timeout;
+        self.gate
+            .close(limit)
+            .map_err(|_| TransportError::Timeout { what: "the virtual CPUs to stand still", after: limit })?;
+        self.queues.iter().for_each(|queue| queue.set_paused(true));
+        Ok(())
+    }
+
+    pub(super) fn let_virtual_cpus_go(&self) {
+        self.queues.iter().for_each(|queue| queue.set_paused(false));
+        self.gate.open();
+    }
+
+    pub(super) fn power(&self) -> MutexGuard<'_, Power> {
+        self.life_cycle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection.lock())
+    }
+
+    /// Another daemon has the device now; its end is the guest's loss.
+    pub(super) fn set_connection(&self, connection: Connection) {
+        let connection = Arc::new(connection);
+        *self.connection.lock() = Arc::clone(&connection);
+        connection.alarm.release(&self.queues);
+    }
+
+    pub(super) fn wirings(&self) -> Vec<Wiring> {
+        self.queues.iter().map(|queue| queue.wiring()).collect()
+    }
+
+    pub(super) fn start_device(
+        &self,
+        connection: &Connection,
+        wirings: &[Wiring],
+        bases: &[u16],
+        order: Order,
+        log: Option<&DirtyLog>,
+    ) -> Result<(), TransportError> {
+        let start = Start { wirings, accepted: self.accepted, bases, order, log };
+        connection.front_end.start(&start)
+    }
+
+    pub(super) fn lose(&self, loss: Loss) {
+        for queue in &self.queues {
+            queue.lose(loss);
+        }
     }
 
     /// Opens a context: one guest process, by a name that the daemon may log.
@@ -113,7 +194,7 @@ impl LoopbackVm {
 
     /// The device's configuration space, as it was at boot.
     pub fn config(&self) -> Config {
-        self.config
+        self.facts.config
     }
 
     /// Bytes of the host-visible window; 0 where the device has none.
@@ -143,22 +224,22 @@ impl LoopbackVm {
 
     /// Closes the connection at once, as a VMM that dies. Every wait ends.
     pub fn hang_up(&self) {
-        self.front_end.hang_up();
-        for queue in &self.queues {
-            queue.lose(Loss::Disconnected);
-        }
+        self.connection().front_end.hang_up();
+        self.lose(Loss::Disconnected);
     }
 
     /// Resets the device as the guest's driver does: stops the rings, resets, unmaps the window (as QEMU does) and
     /// boots again. Contexts of before are gone; commands under way end with
     /// [`TransportError::DeviceReset`].
     pub fn reset_device(&self) -> Result<(), TransportError> {
-        let _one_at_a_time = self.life_cycle.lock().unwrap_or_else(PoisonError::into_inner);
-        for queue in &self.queues {
-            queue.lose(Loss::Reset);
+        let power = self.power();
+        if *power != Power::Running {
+            return Err(TransportError::Paused);
         }
-        self.front_end.stop(self.queues.len())?;
-        self.front_end.reset(&self.window)?;
+        self.lose(Loss::Reset);
+        let connection = self.connection();
+        connection.front_end.stop(self.queues.len())?;
+        connection.front_end.reset(&connection.maps)?;
         self.generation.fetch_add(1, Ordering::Relaxed);
         self.boot()
     }
@@ -168,7 +249,8 @@ impl LoopbackVm {
             let ring = SplitRing::new(&self.ram, self.options.queue_size, self.accepted.event_idx())?;
             queue.restart(ring);
         }
-        let started = self.front_end.start(&self.queues, self.accepted);
+        let connection = self.connection();
+        let started = self.start_device(&connection, &self.wirings(), &[], Order::Qemu, None);
         if started.is_err() {
             self.hang_up();
         }
@@ -209,7 +291,7 @@ impl LoopbackVm {
 impl fmt::Debug for LoopbackVm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoopbackVm")
-            .field("config", &self.config)
+            .field("config", &self.facts.config)
             .field("accepted", &self.accepted)
             .finish_non_exhaustive()
     }
@@ -218,7 +300,7 @@ impl fmt::Debug for LoopbackVm {
 impl Drop for LoopbackVm {
     fn drop(&mut self) {
         if self.is_connected()
-            && let Err(error) = self.front_end.stop(self.queues.len())
+            && let Err(error) = self.connection().front_end.stop(self.queues.len())
         {
             log::debug!("the device did not stop: {error}");
         }

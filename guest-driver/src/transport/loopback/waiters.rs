@@ -104,8 +104,9 @@ impl VirtQueue {
                 state.waiters.leave(id);
             } else if state.ring.arm() || state.loss.is_some() {
                 state.waiters.led = true;
+                let events = Arc::clone(&state.events);
                 drop(state);
-                self.interrupt().sleep(deadline);
+                events.interrupt().sleep(deadline);
                 state = self.state();
                 state.waiters.led = false;
             }

@@ -6,9 +6,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -18,6 +15,8 @@ use rustix::event::PollFlags;
 use rustix::event::Timespec;
 
 use super::front_end::FrontEnd;
+use super::pause::lock::Held;
+use super::pause::lock::Lock;
 use super::request::Loss;
 use super::virt_queue::VirtQueue;
 use crate::transport::error::TransportError;
@@ -26,7 +25,7 @@ use crate::transport::error::TransportError;
 #[derive(Debug)]
 pub(crate) struct Alarm {
     bell: OwnedFd,
-    state: Mutex<AlarmState>,
+    state: Lock<AlarmState>,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +33,10 @@ struct AlarmState {
     deadline: Option<Instant>,
     expired: bool,
     over: bool,
+    /// The watch has ended.
+    ended: bool,
+    /// Nobody is told of the end.
+    silent: bool,
 }
 
 /// Disarms the alarm when dropped.
@@ -48,11 +51,11 @@ impl Alarm {
             |source: rustix::io::Errno| TransportError::System { what: "an eventfd", source: source.into() };
         let bell =
             rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(refused)?;
-        Ok(Arc::new(Self { bell, state: Mutex::default() }))
+        Ok(Arc::new(Self { bell, state: Lock::default() }))
     }
 
-    fn state(&self) -> MutexGuard<'_, AlarmState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Held<'_, AlarmState> {
+        self.state.lock()
     }
 
     fn ring(&self) {
@@ -66,6 +69,21 @@ impl Alarm {
         self.state().deadline = Instant::now().checked_add(time);
         self.ring();
         Armed { alarm: self }
+    }
+
+    /// From now on the end of the connection is nobody's loss: another device may have the rings.
+    pub(crate) fn hold(&self) {
+        self.state().silent = true;
+    }
+
+    /// The end of the connection is the queues' loss, and was, if it came meanwhile.
+    pub(crate) fn release(&self, queues: &[Arc<VirtQueue>]) {
+        let mut state = self.state();
+        state.silent = false;
+        if state.ended {
+            drop(state);
+            lose(queues);
+        }
     }
 
     /// Ends the watch.
@@ -114,6 +132,15 @@ pub(crate) fn watch(front_end: &FrontEnd, alarm: &Alarm, queues: &[Arc<VirtQueue
         }
     }
     front_end.hang_up();
+    let mut state = alarm.state();
+    state.ended = true;
+    if !state.silent {
+        drop(state);
+        lose(queues);
+    }
+}
+
+fn lose(queues: &[Arc<VirtQueue>]) {
     for queue in queues {
         queue.lose(Loss::Disconnected);
     }

@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::Condvar;
 use std::sync::Mutex;
-use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
 
 use campanile_protocol::PAGE_SIZE;
 use vm_memory::FileOffset;
 use vm_memory::MmapRegion;
 
 use super::page_space::PageSpace;
+use super::pause::lock::Held;
+use super::pause::lock::Lock;
+use super::remap::remap;
 use crate::transport::error::TransportError;
 use crate::transport::shared_memory::Piece;
 use crate::transport::shared_memory::SharedMemory;
@@ -25,13 +30,34 @@ const PROT_WRITE: i32 = 2;
 /// `mmap` flag MAP_SHARED.
 const MAP_SHARED: i32 = 1;
 
-/// What the device put where, and which offsets the guest has given to blobs.
+/// The guest's side: which offsets it has given to blobs, and what shows there.
 #[derive(Debug)]
 pub(crate) struct Window {
+    maps: Lock<Arc<Maps>>,
+    space: Lock<PageSpace>,
+}
+
+/// What one device put where.
+#[derive(Debug)]
+pub(crate) struct Maps {
     size: u64,
     /// Offset → what is mapped there.
-    maps: Mutex<BTreeMap<u64, Arc<MmapRegion>>>,
-    space: Mutex<PageSpace>,
+    maps: Lock<BTreeMap<u64, Map>>,
+    /// Changes so far. No virtual CPU takes this lock.
+    changes: Mutex<u64>,
+    changed: Condvar,
+}
+
+/// One map of the window.
+#[derive(Debug, Clone)]
+pub(crate) struct Map {
+    /// Where it is in this process.
+    pub(crate) mapping: Arc<MmapRegion>,
+    /// What it shows; the mapping's own record may be of an earlier device.
+    pub(crate) file: Arc<File>,
+    /// Bytes into the file.
+    pub(crate) file_offset: u64,
+    writable: bool,
 }
 
 /// Why the VMM refuses a SHMEM request; the device gets EFAULT, as from QEMU.
@@ -64,22 +90,40 @@ pub(crate) struct MapRequest {
     pub(crate) writable: bool,
 }
 
-impl Window {
-    pub(crate) fn new(size: u64) -> Self {
-        Self { size, maps: Mutex::default(), space: Mutex::new(PageSpace::new(size / PAGE_SIZE)) }
+impl Maps {
+    pub(crate) fn new(size: u64) -> Arc<Self> {
+        Arc::new(Self { size, maps: Lock::default(), changes: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// Bytes.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
+    fn maps(&self) -> Held<'_, BTreeMap<u64, Map>> {
+        self.maps.lock()
     }
 
-    fn maps(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<MmapRegion>>> {
-        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tell(&self) {
+        *self.changes.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_all();
     }
 
-    fn space(&self) -> MutexGuard<'_, PageSpace> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Blocks until everything that `other` shows is mapped here, too, or until `limit` is over.
+    pub(crate) fn wait_for(&self, other: &Self, limit: Duration) -> Result<(), TransportError> {
+        let deadline = Instant::now() + limit;
+        let wanted: Vec<_> = other.maps().iter().map(|(offset, map)| (*offset, map.mapping.size())).collect();
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let missing = {
+                let here = self.maps();
+                let is_there = |(offset, size): &&(u64, usize)| {
+                    here.get(offset).is_some_and(|map| map.mapping.size() == *size)
+                };
+                wanted.iter().find(|map| !is_there(map)).copied()
+            };
+            let Some((offset, size)) = missing else { return Ok(()) };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(TransportError::WindowUnmapped { offset, bytes: size as u64 });
+            }
+            changes = self.changed.wait_timeout(changes, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// SHMEM_MAP: shows a file in the window. As QEMU, refuses what overlaps an earlier map.
@@ -96,21 +140,27 @@ impl Window {
             return Err(WindowError::PastEnd { file_offset, length });
         }
         let mut maps = self.maps();
-        if maps.range(..end).next_back().is_some_and(|(start, region)| start + region.size() as u64 > offset)
+        if maps
+            .range(..end)
+            .next_back()
+            .is_some_and(|(start, map)| start + map.mapping.size() as u64 > offset)
         {
             return Err(WindowError::Overlap { offset, length });
         }
         let protection = if writable { PROT_READ | PROT_WRITE } else { PROT_READ };
-        let region =
-            MmapRegion::build(Some(FileOffset::new(file, file_offset)), size, protection, MAP_SHARED)?;
-        maps.insert(offset, Arc::new(region));
+        let file = Arc::new(file);
+        let at = FileOffset::from_arc(Arc::clone(&file), file_offset);
+        let mapping = Arc::new(MmapRegion::build(Some(at), size, protection, MAP_SHARED)?);
+        maps.insert(offset, Map { mapping, file, file_offset, writable });
+        drop(maps);
+        self.tell();
         Ok(())
     }
 
     /// SHMEM_UNMAP: ends exactly one earlier map. Whoever holds a view of it keeps the memory.
     pub(crate) fn unmap(&self, offset: u64, length: u64) -> Result<(), WindowError> {
         let mut maps = self.maps();
-        if maps.get(&offset).is_none_or(|region| region.size() as u64 != length) {
+        if maps.get(&offset).is_none_or(|map| map.mapping.size() as u64 != length) {
             return Err(WindowError::NotMapped { offset, length });
         }
         maps.remove(&offset);
@@ -122,9 +172,52 @@ impl Window {
         self.maps().clear();
     }
 
-    /// What is mapped, as (guest-physical address, mapping), for the memory table.
-    pub(crate) fn regions(&self) -> Vec<(u64, Arc<MmapRegion>)> {
-        self.maps().iter().map(|(offset, region)| (WINDOW_BASE + offset, Arc::clone(region))).collect()
+    /// What is mapped, as (guest-physical address, map), for the memory table.
+    pub(crate) fn regions(&self) -> Vec<(u64, Map)> {
+        self.maps().iter().map(|(offset, map)| (WINDOW_BASE + offset, map.clone())).collect()
+    }
+}
+
+impl Window {
+    pub(crate) fn new(maps: Arc<Maps>) -> Arc<Self> {
+        let space = Lock::new(PageSpace::new(maps.size / PAGE_SIZE));
+        Arc::new(Self { maps: Lock::new(maps), space })
+    }
+
+    /// Bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.maps().size
+    }
+
+    fn space(&self) -> Held<'_, PageSpace> {
+        self.space.lock()
+    }
+
+    /// What the device that has the window now put there.
+    pub(crate) fn maps(&self) -> Arc<Maps> {
+        Arc::clone(&self.maps.lock())
+    }
+
+    /// Shows what another device put there, at the addresses where the guest has the same maps now. No virtual CPU
+    /// runs. The other has all maps that there are (see [`Maps::wait_for`]).
+    pub(crate) fn replace(&self, other: Arc<Maps>) -> Result<(), TransportError> {
+        let old = self.maps();
+        {
+            let mut theirs = other.maps();
+            for (offset, map) in &*old.maps() {
+                let bytes = map.mapping.size() as u64;
+                let new = theirs
+                    .get_mut(offset)
+                    .filter(|new| new.mapping.size() as u64 == bytes)
+                    .ok_or(TransportError::WindowUnmapped { offset: *offset, bytes })?;
+                remap(&map.mapping, &new.file, new.file_offset, new.writable).map_err(|source| {
+                    TransportError::System { what: "a map of the window", source: source.into() }
+                })?;
+                new.mapping = Arc::clone(&map.mapping);
+            }
+        }
+        *self.maps.lock() = other;
+        Ok(())
     }
 
     /// Takes a gap of `bytes` for a blob. The gap is taken until the last holder of the range is gone.
@@ -152,15 +245,17 @@ impl WindowRange {
     /// The bytes of the gap as the process sees them, or `None` where the device has not mapped all of them.
     pub(crate) fn shared(self: &Arc<Self>) -> Option<SharedMemory> {
         let end = self.offset() + self.pages * PAGE_SIZE;
-        let maps = self.window.maps();
+        let current = self.window.maps();
+        let maps = current.maps();
         let mut pieces = Vec::new();
         let mut at = self.offset();
         while at < end {
-            let (start, region) = maps.range(..=at).next_back()?;
+            let (start, map) = maps.range(..=at).next_back()?;
             let within = at - start;
-            let length = (region.size() as u64).checked_sub(within).filter(|left| *left > 0)?.min(end - at);
+            let length =
+                (map.mapping.size() as u64).checked_sub(within).filter(|left| *left > 0)?.min(end - at);
             pieces.push(Piece {
-                region: Arc::clone(region),
+                region: Arc::clone(&map.mapping),
                 region_offset: usize::try_from(within).ok()?,
                 length,
             });
