@@ -171,6 +171,10 @@ pub struct EngineArguments {
     /// Milliseconds that a kernel may compile before its engine is reset.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 10_000)]
     pub compile_timeout: u64,
+    /// Milliseconds that engines may take to stand still for a migration; then they are ended, and the device lost whose
+    /// work they ran.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
+    pub freeze_limit: u64,
     /// Start the next process of each engine ahead, so that a reset is over sooner.
     #[arg(long)]
     pub spares: bool,
@@ -280,6 +284,7 @@ impl EngineArguments {
         if let Some(slice) = self.slice {
             arguments.extend(["--slice".into(), slice.to_string().into()]);
         }
+        arguments.extend(["--freeze-limit".into(), self.freeze_limit.to_string().into()]);
         if let Some(folder) = &self.state_dir {
             arguments.extend(["--state-dir".into(), folder.into()]);
         }

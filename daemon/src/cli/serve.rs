@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::time::Duration;
 
 use anyhow::Context;
 use campanile_host_gpu::adapter::program::Program;
@@ -57,6 +58,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         scheduling: engine.scheduling.scheduling(),
         spares: engine.spares,
         tracking: engine.dirty_tracking,
+        freeze_limit: Duration::from_millis(engine.freeze_limit),
         state_dir: engine.state_dir.clone(),
         d3_after: engine.d3_after(),
         sandbox: !engine.no_sandbox,

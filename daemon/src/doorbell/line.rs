@@ -72,6 +72,18 @@ impl<T> Line<T> {
         self.served += 1;
     }
 
+    /// All, in the order in which they would be served if no more came.
+    pub fn in_order(&self) -> Vec<&T> {
+        let mut lines: Vec<_> = self.turns.iter().filter_map(|context| self.waiting.get(context)).collect();
+        let (mut all, mut round) = (Vec::new(), 0);
+        while !lines.is_empty() {
+            lines.retain(|line| line.len() > round);
+            all.extend(lines.iter().filter_map(|line| line.get(round)).map(|waiting| &waiting.connect));
+            round += 1;
+        }
+        all
+    }
+
     /// Takes all of `context` out.
     pub fn take_all_of(&mut self, context: u32) -> Vec<T> {
         self.turns.retain(|turn| *turn != context);

@@ -29,6 +29,7 @@ use crate::recovery::standing::Standing;
 use crate::session::config::Compute;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
+use crate::session::freeze::FREEZE_LIMIT;
 use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;
 use crate::vhost::counters::Counters as ShellCounters;
@@ -125,6 +126,8 @@ pub struct HostOptions {
     pub spares: bool,
     /// How it is found out what engines write.
     pub tracking: TrackingChoice,
+    /// How long the engines of a vGPU may take to stand still for a migration; then they are ended.
+    pub freeze_limit: Duration,
     /// Where reports on hangs go, if anywhere.
     pub state_dir: Option<PathBuf>,
     /// Whether engines drop their privileges.
@@ -156,6 +159,7 @@ impl HostOptions {
             scheduling: Scheduling::default(),
             spares: false,
             tracking: TrackingChoice::Auto,
+            freeze_limit: FREEZE_LIMIT,
             state_dir: None,
             sandbox: true,
             window: true,
@@ -271,7 +275,13 @@ fn check(options: &HostOptions) -> Result<(), HostError> {
         }
     }
     let times = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
-    let others = [options.policy.compile_timeout, options.policy.limit_time, options.spin, options.slice];
+    let others = [
+        options.policy.compile_timeout,
+        options.policy.limit_time,
+        options.spin,
+        options.slice,
+        options.freeze_limit,
+    ];
     for time in times.chain(others).chain(options.d3_after) {
         if time > MAX_TIME {
             return wrong(format!(
@@ -349,6 +359,7 @@ impl Host {
                 standing: Arc::clone(&standing),
                 reports: Arc::clone(&reports),
                 spares: options.spares,
+                freeze_limit: options.freeze_limit,
                 clerk: Arc::new(Clerk::default()),
             });
             let counters = Arc::new(Counters::default());

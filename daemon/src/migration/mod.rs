@@ -17,6 +17,8 @@ pub mod brownout;
 pub mod channel;
 pub mod error;
 pub mod id;
+pub mod inspect;
 pub mod memory;
 pub mod ownership;
 pub mod pages;
+pub mod state;

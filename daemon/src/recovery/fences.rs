@@ -20,6 +20,11 @@ pub struct InvalidFence {
 }
 
 impl Fences {
+    /// Of an engine that goes on elsewhere, with nothing under way (LM-54).
+    pub const fn after(last: u64) -> Self {
+        Self { submitted: last, completed: last }
+    }
+
     /// The id of the next buffer.
     pub fn submit(&mut self) -> u64 {
         self.submitted += 1;

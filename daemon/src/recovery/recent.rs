@@ -22,6 +22,16 @@ impl Recent {
         self.times.len() <= limit
     }
 
+    /// How long ago each was, at `now`; oldest first.
+    pub fn ages(&self, now: Instant) -> Vec<Duration> {
+        self.times.iter().map(|time| now.saturating_duration_since(*time)).collect()
+    }
+
+    /// From [`Self::ages`], oldest first. What was before this machine could tell is forgotten.
+    pub fn from_ages(ages: &[Duration], now: Instant) -> Self {
+        Self { times: ages.iter().filter_map(|age| now.checked_sub(*age)).collect() }
+    }
+
     /// Forgets all.
     pub fn clear(&mut self) {
         self.times.clear();

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::time::Duration;
 use std::time::Instant;
 use std::time::SystemTime;
 
@@ -53,6 +54,19 @@ impl Standing {
         record.quarantine = Some(Quarantine { why: why.to_owned(), since: SystemTime::now(), begun: now });
         record.quarantines += 1;
         true
+    }
+
+    /// How long ago each adapter reset was that may still count.
+    pub fn reset_ages(&self, now: Instant) -> Vec<Duration> {
+        self.lock().adapter_resets.ages(now)
+    }
+
+    /// Takes over what is known of it elsewhere: the ages of adapter resets, and why it may not work, if so.
+    pub fn take_over(&self, ages: &[Duration], quarantine: Option<&str>, now: Instant) {
+        self.lock().adapter_resets = Recent::from_ages(ages, now);
+        if let Some(why) = quarantine {
+            self.quarantine(why, now);
+        }
     }
 
     /// Why it may not work, if so.

@@ -77,7 +77,7 @@ impl Session {
         self.check_new_blob(resource, size)?;
         let memory = self.guest_memory.as_ref().ok_or(Refusal::Unspecified)?;
         let window = self.allocations.memory().file();
-        let (runs, addresses, files) = find_runs(memory, window, entries)?;
+        let (runs, files) = find_runs(memory, window, entries)?;
         let total: u64 = runs.iter().map(|run| run.length).sum();
         if total != size {
             return Err(Refusal::Parameter);
@@ -87,7 +87,7 @@ impl Session {
         if total > ram {
             return Err(Refusal::Parameter);
         }
-        let segment = GuestSegment::new(runs, addresses, files);
+        let segment = GuestSegment::new(runs, files, pieces_of(entries));
         let id = self.segments.insert(segment).ok_or(Refusal::OutOfMemory)?;
         let allocation = self.allocations.create_guest(id, size);
         self.blobs.insert(resource, Blob { allocation, is_vram: false, mappable: false, shown: Shown::No });
@@ -96,7 +96,8 @@ impl Session {
         Ok(())
     }
 
-    fn check_new_blob(&self, resource: u32, size: u64) -> Result<(), Refusal> {
+    fn check_new_blob(&mut self, resource: u32, size: u64) -> Result<(), Refusal> {
+        self.is_fresh = false;
         if resource == 0 || self.blobs.contains_key(&resource) {
             return Err(Refusal::Resource);
         }
@@ -213,14 +214,26 @@ fn is_of_file(region: &GuestRegion, file: &File) -> bool {
     }
 }
 
+/// Guest-physical address and bytes of a page list, neighbours joined.
+fn pieces_of(entries: &[MemEntry]) -> Vec<(u64, u64)> {
+    let mut pieces: Vec<(u64, u64)> = Vec::new();
+    for entry in entries {
+        let length = u64::from(entry.length);
+        match pieces.last_mut() {
+            Some((start, bytes)) if start.checked_add(*bytes) == Some(entry.address) => *bytes += length,
+            _ => pieces.push((entry.address, length)),
+        }
+    }
+    pieces
+}
+
 /// The file ranges of a page list, neighbours joined. Pages of `window` are no guest RAM.
-fn find_runs(
+pub(super) fn find_runs(
     memory: &GuestRam,
     window: &File,
     entries: &[MemEntry],
-) -> Result<(Vec<RunRecord>, Vec<u64>, Vec<Arc<File>>), Refusal> {
+) -> Result<(Vec<RunRecord>, Vec<Arc<File>>), Refusal> {
     let mut runs: Vec<RunRecord> = Vec::new();
-    let mut addresses: Vec<u64> = Vec::new();
     let mut files: Vec<Arc<File>> = Vec::new();
     for entry in entries {
         let length = u64::from(entry.length);
@@ -248,21 +261,13 @@ fn find_runs(
         };
         let record = RunRecord { file: index as u64, offset: file.start() + within, length };
         let full = runs.len() as u64 >= MAX_RUNS;
-        let follows = |last: &RunRecord, address: &u64| {
-            last.file == record.file
-                && last.offset + last.length == record.offset
-                && address + last.length == entry.address
-        };
-        match runs.last_mut().zip(addresses.last()) {
-            Some((last, address)) if follows(last, address) => {
+        match runs.last_mut() {
+            Some(last) if last.file == record.file && last.offset + last.length == record.offset => {
                 last.length += record.length;
             }
             _ if full => return Err(Refusal::OutOfMemory),
-            _ => {
-                runs.push(record);
-                addresses.push(entry.address);
-            }
+            _ => runs.push(record),
         }
     }
-    Ok((runs, addresses, files))
+    Ok((runs, files))
 }

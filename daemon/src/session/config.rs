@@ -89,6 +89,8 @@ pub struct Config {
     pub reports: Arc<Reports>,
     /// Whether the next process of each engine is started ahead.
     pub spares: bool,
+    /// How long engines may take to stand still for a migration; then they are ended.
+    pub freeze_limit: Duration,
     /// How many reports it may file.
     pub clerk: Arc<Clerk>,
 }

@@ -44,6 +44,7 @@ pub fn body<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<T, S
 impl Session {
     /// A guest process opens the device.
     pub fn create_context(&mut self, context: u32) -> Result<(), Refusal> {
+        self.is_fresh = false;
         if context == 0 || self.processes.contains_key(&context) {
             return Err(Refusal::Context);
         }
@@ -70,6 +71,9 @@ impl Session {
 
     /// Handles the frames of one SUBMIT_3D. All frames up to the first malformed one are handled.
     pub fn submit(&mut self, context: u32, ring: u8, bytes: &[u8]) -> Result<(), Refusal> {
+        if self.is_stopping() {
+            return Err(Refusal::Unspecified);
+        }
         if !self.processes.contains_key(&context) {
             return Err(Refusal::Context);
         }

@@ -56,6 +56,10 @@ pub struct Counters {
     pub restores: AtomicU64,
     /// Times that queues came to something that was not resident.
     pub residency_faults: AtomicU64,
+    /// Times that everything was brought to a standstill, for a migration.
+    pub freezes: AtomicU64,
+    /// Engines that did not stand still in time, and were ended where they were.
+    pub freezes_forced: AtomicU64,
     /// Reports in the state directory.
     pub reports_written: AtomicU64,
     /// Reports that were not written: no directory, or too many.
@@ -64,7 +68,7 @@ pub struct Counters {
 
 impl Counters {
     /// All counts, by name.
-    pub fn all(&self) -> [(&'static str, u64); 27] {
+    pub fn all(&self) -> [(&'static str, u64); 29] {
         [
             ("refused_commands", &self.refused_commands),
             ("control_messages", &self.control_messages),
@@ -91,6 +95,8 @@ impl Counters {
             ("relocations", &self.relocations),
             ("restores", &self.restores),
             ("residency_faults", &self.residency_faults),
+            ("freezes", &self.freezes),
+            ("freezes_forced", &self.freezes_forced),
             ("reports_written", &self.reports_written),
             ("reports_left_out", &self.reports_left_out),
         ]

@@ -136,7 +136,7 @@ impl Session {
         for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
             process.sweep_guest_writes(only, |segment, offset, length| {
                 if let Some(segment) = segments.get(segment) {
-                    segment.pieces(offset, length, |address, length| log.mark(address, length));
+                    segment.pieces_of(offset, length, |address, length| log.mark(address, length));
                 }
             });
         }

@@ -34,6 +34,7 @@ use super::control::Checked;
 use super::counters::count;
 use super::objects::Doorbell;
 use super::objects::QueueKind;
+use super::objects::RingShape;
 use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -48,7 +49,7 @@ use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Spot;
 
 /// Alignment of a ring and a ring control: a cache line.
-const LINE: u64 = 64;
+pub(super) const LINE: u64 = 64;
 
 impl Session {
     /// CREATE_DOORBELL. Takes no physical doorbell (UMS-33).
@@ -114,6 +115,11 @@ impl Session {
             hw_queue: Some(hw_queue),
             ring,
             control,
+            shape: RingShape {
+                ring_va: message.ring_va,
+                control_va: message.control_va,
+                entries: message.ring_entries,
+            },
         };
         let device = self.device_mut(origin.context)?;
         // As many doorbells fit as queues, and a queue has one at the most.

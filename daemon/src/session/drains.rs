@@ -28,14 +28,14 @@ use crate::doorbell::slots::Holder;
 /// A doorbell that is about to end, and the message that waits for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Drain {
-    holder: Holder,
-    origin: Origin,
-    last_queued: u64,
-    completed: u64,
+    pub(super) holder: Holder,
+    pub(super) origin: Origin,
+    pub(super) last_queued: u64,
+    pub(super) completed: u64,
     /// When `completed` was last seen to move.
-    since: Instant,
+    pub(super) since: Instant,
     /// How long it may stand still: that of its node.
-    timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 impl Session {
@@ -108,6 +108,24 @@ impl Session {
         completed >= drain.last_queued
             || process.queue_is_drained(hw_queue)
             || now.saturating_duration_since(drain.since) >= drain.timeout
+    }
+
+    /// Everything goes on after a standstill: it has all its time, and the engine is asked again.
+    pub(super) fn restart_drains(&mut self) {
+        let now = Instant::now();
+        let mut asked = Vec::new();
+        for drain in &mut self.drains {
+            drain.since = now;
+            asked.push(drain.holder);
+        }
+        for holder in asked {
+            let device = self.device(holder.context).ok();
+            let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
+            let Some((at, hw_queue)) = doorbell.and_then(|it| Some((it.at, it.hw_queue?))) else { continue };
+            if let Some(process) = self.engines[at.index()].process_mut() {
+                process.drain_queue(hw_queue);
+            }
+        }
     }
 
     /// When a doorbell that waits must be looked at though nobody signals.

@@ -107,6 +107,8 @@ pub struct EngineSlot {
     pub is_held: bool,
     /// When its process was started, or its compiler last got a kernel or gave one back.
     pub stirred: Instant,
+    /// Whether its process was ended for a freeze, and is to be there again after it.
+    pub is_stopped: bool,
     /// Kernels that it was asked to compile, ever.
     pub kernels_asked: u64,
     is_successor: bool,
@@ -137,6 +139,7 @@ impl EngineSlot {
             liveness: Liveness::default(),
             is_held: false,
             stirred: Instant::now(),
+            is_stopped: false,
             kernels_asked: 0,
             is_successor: false,
             rebuilding: BTreeSet::new(),
@@ -216,7 +219,7 @@ impl EngineSlot {
         self.outbox = Outbox::default();
         self.rebuilding.clear();
         self.is_successor = false;
-        self.is_held = false;
+        (self.is_held, self.is_stopped) = (false, false);
         self.liveness.forget();
         // TDR-55: what was submitted is no more.
         self.fences.adapter_reset();
@@ -231,7 +234,7 @@ impl EngineSlot {
         self.segments_outstanding.clear();
         self.rebuilding.clear();
         self.is_successor = true;
-        self.is_held = false;
+        (self.is_held, self.is_stopped) = (false, false);
         self.stirred = Instant::now();
         self.liveness.forget();
         match std::mem::replace(&mut self.life, Life::Off) {
@@ -262,7 +265,40 @@ impl EngineSlot {
         Ok(())
     }
 
-    /// Whether its process was ended for D3.
+    /// Ends the process for a freeze, whatever it was at; what the shared block says stays, for the next. Buffers that it
+    /// had and did not do are handed back. One that never ran anything leaves nothing. False where there was no process.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn stop(&mut self) -> Result<bool, AdapterError> {
+        let is_new = matches!(self.life, Life::Starting(_)) && !self.is_successor;
+        let (Life::Starting(process) | Life::Running(process)) = &mut self.life else { return Ok(false) };
+        process.drop_spare();
+        process.reset_engine()?;
+        process.hand_back_all();
+        self.life = match std::mem::replace(&mut self.life, Life::Off) {
+            Life::Starting(_) if is_new => Life::Off,
+            Life::Starting(process) | Life::Running(process) => Life::Parked(process),
+            other => other,
+        };
+        self.is_successor = !is_new;
+        self.is_stopped = !is_new;
+        self.is_held = false;
+        self.outbox = Outbox::default();
+        self.segments_outstanding.clear();
+        self.rebuilding.clear();
+        self.liveness.forget();
+        Ok(true)
+    }
+
+    /// Takes a shared block that no process works on yet: the state of an engine of another host.
+    pub fn take_over(&mut self, process: EngineProcess, fences: Fences) {
+        self.fences = fences;
+        self.life = Life::Parked(process);
+        (self.is_successor, self.is_stopped) = (true, true);
+    }
+
+    /// Whether its process was ended for D3, or for a freeze.
     pub fn is_parked(&self) -> bool {
         matches!(self.life, Life::Parked(_))
     }

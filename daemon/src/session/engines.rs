@@ -235,6 +235,9 @@ impl Session {
 
     /// Something that stood between a message and its engine is out of the way.
     pub(super) fn retry_waiting(&mut self, at: EngineAddress) {
+        if self.is_stopping() {
+            return;
+        }
         self.admit_engine(at);
         if !self.engines[at.index()].is_running() {
             return;

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::engine_slot::EngineSlot;
+use super::freeze::standing_still;
 use super::objects::Device;
 use super::objects::Process;
 use super::state::Session;
@@ -83,7 +84,7 @@ fn describe_engine(
 ) -> EngineDescription {
     let state = match slot.process() {
         None => "off",
-        Some(_) if slot.is_parked() => "ended for D3",
+        Some(_) if slot.is_parked() => "ended",
         Some(_) if slot.is_held => "held",
         Some(_) if !slot.has_begun() => "starting",
         Some(process) if process.is_asleep() => "asleep",
@@ -132,6 +133,10 @@ impl Session {
     }
 
     fn obey(&mut self, errand: Errand) {
+        let only_looks = matches!(errand.order, Order::Describe | Order::History(_));
+        if self.is_stopping() && !only_looks {
+            return errand.answer(Err(standing_still()));
+        }
         let answer = match errand.order {
             // Answered when it is there.
             Order::EnterD3 => return self.enter_d3(Some(errand)),

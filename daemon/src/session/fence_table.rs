@@ -70,6 +70,40 @@ impl FenceTable {
         Ok(Self { file, values, places: Vec::new(), free: Vec::new(), names, created: 0 })
     }
 
+    /// Fences of another session: number, global handle, type, value and openers of each. `None` where a number or a
+    /// handle cannot be, or is there twice.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of(fences: &[(u32, Handle, u32, u64, u32)]) -> io::Result<Option<Self>> {
+        let mut table = Self::new()?;
+        for &(index, global, kind, value, openers) in fences {
+            let place = index as usize;
+            let is_named = global.0 & INDEX_MASK == u64::from(index) && global.0 > INDEX_MASK;
+            if index >= MAX_FENCES || !is_named || openers == 0 {
+                return Ok(None);
+            }
+            if table.places.len() <= place {
+                table.places.resize_with(place + 1, || None);
+            }
+            let Some(slot) = table.places.get_mut(place).filter(|slot| slot.is_none()) else {
+                return Ok(None);
+            };
+            *slot = Some(Fence { global, kind, openers });
+            if let Some(word) = table.value(index) {
+                word.store(value, Ordering::Release);
+            }
+        }
+        let free = (0u32..).zip(&table.places).filter(|(_, place)| place.is_none());
+        table.free = free.map(|(index, _)| index).collect();
+        Ok(Some(table))
+    }
+
+    /// Whether a fence has openers.
+    pub fn is_open(&self, index: u32) -> bool {
+        matches!(self.places.get(index as usize), Some(Some(fence)) if fence.openers > 0)
+    }
+
     /// The values, for engines to map.
     pub fn file(&self) -> &File {
         &self.file

@@ -73,7 +73,7 @@ impl Session {
         let mut addresses = Vec::new();
         for page in pages {
             let at = offset + page * campanile_protocol::PAGE_SIZE;
-            segment.pieces(at, campanile_protocol::PAGE_SIZE, |address, _| addresses.push(address));
+            segment.pieces_of(at, campanile_protocol::PAGE_SIZE, |address, _| addresses.push(address));
         }
         Ok(Some(GuestPage { mapping: Arc::new(mapping), addresses: addresses.into() }))
     }

@@ -276,4 +276,17 @@ pub struct Doorbell {
     pub ring: AllocationId,
     /// The ring control's allocation; one reference (UMS-82).
     pub control: AllocationId,
+    /// Where the engine finds them.
+    pub shape: RingShape,
+}
+
+/// Where the ring of a doorbell lies, and how long it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingShape {
+    /// GPU virtual address of the ring.
+    pub ring_va: u64,
+    /// GPU virtual address of the ring control.
+    pub control_va: u64,
+    /// Entries.
+    pub entries: u32,
 }

@@ -40,17 +40,17 @@ pub enum Change {
 /// Changes that happen together.
 #[derive(Debug)]
 pub struct PagingOperation {
-    value: u64,
-    changes: Vec<Change>,
+    pub(super) value: u64,
+    pub(super) changes: Vec<Change>,
 }
 
 /// The paging operations of a process.
 #[derive(Debug, Default)]
 pub struct Paging {
-    waiting: VecDeque<PagingOperation>,
-    issued: u64,
-    applied: u64,
-    done: u64,
+    pub(super) waiting: VecDeque<PagingOperation>,
+    pub(super) issued: u64,
+    pub(super) applied: u64,
+    pub(super) done: u64,
 }
 
 impl Paging {

@@ -22,6 +22,7 @@ use log::Level;
 use serde_json::json;
 
 use super::counters::count;
+use super::freeze::standing_still;
 use super::state::Session;
 use super::suspends::Suspending;
 use crate::orders::Errand;
@@ -68,6 +69,9 @@ pub(super) const fn wakes(opcode: u32) -> bool {
 impl Session {
     /// Begins to go to D3. `errand` is answered when it is there.
     pub(super) fn enter_d3(&mut self, errand: Option<Errand>) {
+        if self.is_stopping() {
+            return errand.into_iter().for_each(|errand| errand.answer(Err(standing_still())));
+        }
         match &mut self.power {
             Power::D0 => {
                 let mut suspends = Vec::new();
@@ -147,6 +151,18 @@ impl Session {
         true
     }
 
+    /// Does not go to D3 after all, since everything is to stand still. Contexts stay suspended for that.
+    pub(super) fn give_up_d3(&mut self) {
+        if !matches!(self.power, Power::Leaving(..)) {
+            return;
+        }
+        let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D0) else { return };
+        errands.into_iter().for_each(|errand| errand.answer(Err(standing_still())));
+        for (context, handle) in self.all_contexts() {
+            self.unhold(context, handle, |held| held.by_power = false);
+        }
+    }
+
     /// All contexts may run again, and their engines find what came meanwhile.
     pub(super) fn resume_from_d3(&mut self) {
         for (context, handle) in self.all_contexts() {
@@ -154,7 +170,7 @@ impl Session {
         }
     }
 
-    fn all_contexts(&self) -> Vec<(u32, Handle)> {
+    pub(super) fn all_contexts(&self) -> Vec<(u32, Handle)> {
         let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         devices.flat_map(|(of, device)| device.contexts.iter().map(move |(handle, _)| (of, handle))).collect()
     }

@@ -170,6 +170,9 @@ impl Session {
 
     /// Brings back what there is room for, and makes room for the rest.
     pub(super) fn serve_residency(&mut self) {
+        if self.is_stopping() {
+            return;
+        }
         self.run_all_paging();
         self.publish_budget();
         let now = Instant::now();

@@ -138,6 +138,12 @@ impl Session {
     /// Starts the next process, and puts into its outbox what it has to know before it may run.
     pub(super) fn start_next_process(&mut self, at: EngineAddress) -> std::io::Result<()> {
         self.refuse_compiling(at, "the engine ended while it compiled this kernel");
+        self.start_process_again(at)
+    }
+
+    /// As [`Self::start_next_process`], where no kernel was the reason that there is none: those that were compiled are
+    /// compiled again.
+    pub(super) fn start_process_again(&mut self, at: EngineAddress) -> std::io::Result<()> {
         let start = self.config.start_message(at.node, self.tables.mapping().len());
         let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
         let slot = &mut self.engines[at.index()];

@@ -39,8 +39,20 @@ pub enum ProcessClass {
 }
 
 impl ProcessClass {
+    /// Its number.
+    pub(super) const fn number(self) -> u32 {
+        match self {
+            Self::Idle => scheduling::CLASS_IDLE,
+            Self::BelowNormal => scheduling::CLASS_BELOW_NORMAL,
+            Self::Normal => scheduling::CLASS_NORMAL,
+            Self::AboveNormal => scheduling::CLASS_ABOVE_NORMAL,
+            Self::High => scheduling::CLASS_HIGH,
+            Self::Realtime => scheduling::CLASS_REALTIME,
+        }
+    }
+
     /// From its number.
-    fn from_number(number: u32) -> Option<Self> {
+    pub(super) fn from_number(number: u32) -> Option<Self> {
         Some(match number {
             scheduling::CLASS_IDLE => Self::Idle,
             scheduling::CLASS_BELOW_NORMAL => Self::BelowNormal,

@@ -23,18 +23,17 @@ pub const MAX_RUNS_OF_VM: usize = 48 * 1024;
 #[derive(Debug)]
 pub struct GuestSegment {
     runs: Vec<RunRecord>,
-    /// Guest-physical address of each run.
-    addresses: Vec<u64>,
     files: Vec<Arc<File>>,
+    pieces: Vec<(u64, u64)>,
 }
 
 impl GuestSegment {
     /// Files that one segment can lie in.
     pub const MAX_FILES: usize = 30;
 
-    /// A segment of `runs` in `files`, each at one of `addresses` of the guest.
-    pub fn new(runs: Vec<RunRecord>, addresses: Vec<u64>, files: Vec<Arc<File>>) -> Self {
-        Self { runs, addresses, files }
+    /// A segment of `runs` in `files`, which the guest knows as `pieces`: guest-physical address and bytes.
+    pub fn new(runs: Vec<RunRecord>, files: Vec<Arc<File>>, pieces: Vec<(u64, u64)>) -> Self {
+        Self { runs, files, pieces }
     }
 
     /// Bytes in all.
@@ -42,17 +41,22 @@ impl GuestSegment {
         self.runs.iter().map(|run| run.length).sum()
     }
 
+    /// Guest-physical address and bytes of each piece.
+    pub fn pieces(&self) -> &[(u64, u64)] {
+        &self.pieces
+    }
+
     /// Calls `found` with each piece (guest-physical address, bytes) of the bytes from `offset` on, as far as they are
     /// in it.
-    pub fn pieces(&self, offset: u64, length: u64, mut found: impl FnMut(u64, u64)) {
+    pub fn pieces_of(&self, offset: u64, length: u64, mut found: impl FnMut(u64, u64)) {
         let end = offset.saturating_add(length);
         let mut at: u64 = 0;
-        for (run, address) in self.runs.iter().zip(&self.addresses) {
-            let (first, last) = (at.max(offset), (at + run.length).min(end));
+        for (address, length) in &self.pieces {
+            let (first, last) = (at.max(offset), (at + length).min(end));
             if first < last {
                 found(address + (first - at), last - first);
             }
-            at += run.length;
+            at += length;
             if at >= end {
                 return;
             }
@@ -99,13 +103,16 @@ impl GuestSegment {
 pub struct Segments {
     table: BTreeMap<u16, GuestSegment>,
     runs: usize,
+    /// Segments of a session that came from elsewhere, whose pages are not found yet: guest memory is not known.
+    unknown: BTreeMap<u16, Vec<(u64, u64)>>,
 }
 
 impl Segments {
     /// Adds one under a free number; `None` when all numbers, or [`MAX_RUNS_OF_VM`], are taken.
     pub fn insert(&mut self, segment: GuestSegment) -> Option<SegmentId> {
         let runs = self.runs + segment.runs.len();
-        let free = (1..SegmentId::FENCES.0).find(|id| !self.table.contains_key(id))?;
+        let is_taken = |id: &u16| self.table.contains_key(id) || self.unknown.contains_key(id);
+        let free = (1..SegmentId::FENCES.0).find(|id| !is_taken(id))?;
         if runs > MAX_RUNS_OF_VM {
             return None;
         }
@@ -114,8 +121,36 @@ impl Segments {
         Some(SegmentId(free))
     }
 
+    /// Segments whose pages are still to be found.
+    pub(super) fn with_unknown(unknown: BTreeMap<u16, Vec<(u64, u64)>>) -> Self {
+        Self { unknown, ..Self::default() }
+    }
+
+    /// Those whose pages are still to be found: guest-physical address and bytes of each piece.
+    pub(super) fn unknown(&self) -> &BTreeMap<u16, Vec<(u64, u64)>> {
+        &self.unknown
+    }
+
+    /// The pages of one are found; false where there is no room for its runs.
+    pub(super) fn found(&mut self, id: u16, segment: GuestSegment) -> bool {
+        let runs = self.runs + segment.runs.len();
+        if runs > MAX_RUNS_OF_VM || self.unknown.remove(&id).is_none() {
+            return false;
+        }
+        self.runs = runs;
+        self.table.insert(id, segment);
+        true
+    }
+
+    /// Guest-physical address and bytes of each piece of all of them, found or not.
+    pub(super) fn all_pieces(&self) -> BTreeMap<u16, &[(u64, u64)]> {
+        let found = self.table.iter().map(|(id, segment)| (*id, segment.pieces()));
+        found.chain(self.unknown.iter().map(|(id, pieces)| (*id, pieces.as_slice()))).collect()
+    }
+
     /// Takes one out.
     pub fn remove(&mut self, id: SegmentId) {
+        self.unknown.remove(&id.0);
         if let Some(segment) = self.table.remove(&id.0) {
             self.runs -= segment.runs.len();
         }

@@ -22,6 +22,7 @@ use super::drains::Drain;
 use super::engine_slot::EngineSlot;
 use super::engines::Wakeup;
 use super::fence_table::FenceTable;
+use super::freeze::Freeze;
 use super::journal::Journal;
 use super::objects::Process;
 use super::pending::Pending;
@@ -87,6 +88,9 @@ pub struct Session {
     pub(super) suspending: Vec<Suspending>,
     pub(super) drains: Vec<Drain>,
     pub(super) power: Power,
+    pub(super) freeze: Freeze,
+    /// Whether nothing was ever asked of it: only then another session's state can become its own (LM-31).
+    pub(super) is_fresh: bool,
     /// Since when engines may all be asleep.
     pub(super) quiet_since: Option<Instant>,
     pub(super) timer: Timer,
@@ -151,6 +155,8 @@ impl Session {
             suspending: Vec::new(),
             drains: Vec::new(),
             power: Power::D0,
+            freeze: Freeze::Running,
+            is_fresh: true,
             quiet_since: None,
             timer,
             due: Vec::new(),
@@ -190,12 +196,17 @@ impl Session {
     /// Guest memory is now this.
     pub fn set_guest_memory(&mut self, memory: Arc<GuestRam>) {
         self.guest_memory = Some(memory);
+        self.find_guest_pages();
     }
 
     /// The guest can see the aperture now, or never will; who waits for it is served.
     pub fn set_window(&mut self, is_open: bool) {
         let window = if is_open { Window::Open } else { Window::Never };
         let Window::Awaited(waiting) = std::mem::replace(&mut self.window, window) else { return };
+        if self.is_stopping() {
+            // Nothing moves now.
+            return self.residency.deferred.extend(waiting);
+        }
         for (resource, offset, token) in waiting {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
                 self.due.push((token, Err(refusal)));
@@ -209,6 +220,7 @@ impl Session {
     pub fn reset(&mut self) {
         self.stop_engines();
         self.power = Power::D0;
+        self.freeze = Freeze::Running;
         self.run_pending();
         let contexts: Vec<u32> = self.processes.keys().copied().collect();
         for context in contexts {
@@ -231,6 +243,9 @@ impl Session {
 
     /// What is due to be answered, in order.
     pub fn take_due(&mut self) -> Vec<(Token, Result<(), Refusal>)> {
+        if self.is_frozen() {
+            return Vec::new();
+        }
         self.serve_residency();
         std::mem::take(&mut self.due)
     }
@@ -247,6 +262,10 @@ impl Session {
             }
         };
         for event in &events[..ready] {
+            if self.is_frozen() {
+                self.put_off(event.data.u64());
+                continue;
+            }
             match Wakeup::from_data(event.data.u64()) {
                 Some(Wakeup::Event(at)) => self.engine_event(at),
                 Some(Wakeup::Channel(at)) => self.engine_responses(at),
@@ -257,7 +276,20 @@ impl Session {
                 None => {}
             }
         }
+        // Here, where nothing else is half done.
+        self.look_at_freeze();
         self.keep_looking();
+    }
+
+    /// Nothing is looked at while everything stands still; what was to be looked at is when it goes on.
+    fn put_off(&mut self, data: u64) {
+        match Wakeup::from_data(data) {
+            Some(Wakeup::Alarm(at)) => drop(self.engines[at.index()].alarm().take()),
+            Some(Wakeup::Timer) => self.timer.take(),
+            Some(Wakeup::Orders) => self.run_errands(),
+            Some(Wakeup::Switch) => self.config.notify.take(),
+            Some(Wakeup::Event(_) | Wakeup::Channel(_)) | None => {}
+        }
     }
 
     /// A guest begins, or begins again: that may lift a quarantine.
@@ -273,6 +305,7 @@ impl Session {
         let others = [
             self.next_drain(),
             self.next_idleness(),
+            self.next_freeze(),
             self.look_at,
             self.residency.retry_at,
             self.dirty.sweep_at,
@@ -285,6 +318,13 @@ impl Session {
     /// A moment that something waited for has come.
     fn timer_event(&mut self) {
         self.timer.take();
+        if self.is_stopping() {
+            self.look_at_freeze();
+            if let Some(at) = self.next_freeze() {
+                self.timer.set(at);
+            }
+            return;
+        }
         // Who waits for a doorbell has woken the device, but the operator may have sent it to sleep since.
         let waits = self.engines.iter().any(|slot| slot.line.first().is_some());
         let woken = waits && self.leave_d3();

@@ -35,12 +35,14 @@ pub struct Holds {
     pub by_guest: bool,
     /// The device is in D3, or on its way there.
     pub by_power: bool,
+    /// Everything stands still, for a migration.
+    pub by_freeze: bool,
 }
 
 impl Holds {
     /// Whether it may not run.
     pub const fn any(self) -> bool {
-        self.by_guest || self.by_power
+        self.by_guest || self.by_power || self.by_freeze
     }
 }
 
@@ -56,6 +58,13 @@ pub struct Suspending {
     fence: u64,
     /// The message to answer; none where the daemon itself asked.
     origin: Option<Origin>,
+}
+
+impl Suspending {
+    /// The engine that has to report it.
+    pub(super) const fn engine(&self) -> EngineAddress {
+        self.at
+    }
 }
 
 impl Session {

@@ -79,6 +79,22 @@ impl<T> Table<T> {
         })
     }
 
+    /// Every place that was ever used: the generation of what lives or lived there, and what lives there.
+    pub fn places(&self) -> impl Iterator<Item = (u32, Option<&T>)> {
+        self.places.iter().map(|place| (place.generation, place.object.as_ref()))
+    }
+
+    /// From [`Self::places`] of another table of at most `limit` objects. `None` where they are more, or where a
+    /// generation cannot be.
+    pub fn from_places(limit: u32, places: Vec<(u32, Option<T>)>) -> Option<Self> {
+        let fits = places.len() <= limit as usize && places.iter().all(|(generation, _)| *generation > 0);
+        let places: Vec<Place<T>> =
+            places.into_iter().map(|(generation, object)| Place { generation, object }).collect();
+        let free = (0u32..).zip(&places).filter(|(_, place)| place.object.is_none());
+        let free = free.map(|(index, _)| index).collect();
+        fits.then_some(Self { places, free, limit })
+    }
+
     /// All handles.
     pub fn handles(&self) -> Vec<Handle> {
         self.iter().map(|(handle, _)| handle).collect()

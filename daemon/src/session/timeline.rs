@@ -9,15 +9,15 @@ pub struct Token(pub u64);
 
 /// One piece of work on a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Item(u64);
+pub struct Item(pub(super) u64);
 
 /// The order of one ring index of one context: a fence signals when all work begun before it has ended, and
 /// fences signal in order.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    next: u64,
-    open: BTreeSet<u64>,
-    fences: VecDeque<(u64, Token)>,
+    pub(super) next: u64,
+    pub(super) open: BTreeSet<u64>,
+    pub(super) fences: VecDeque<(u64, Token)>,
 }
 
 impl Timeline {

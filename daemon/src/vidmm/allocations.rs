@@ -46,6 +46,37 @@ pub struct Allocation {
     pub is_moving: bool,
 }
 
+/// An allocation of another host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MovedAllocation {
+    /// Bytes, whole pages.
+    pub size: u64,
+    /// What it is made of.
+    pub backing: Backing,
+    /// Who refers to it.
+    pub references: u64,
+    /// Residency requests that hold it.
+    pub holds: u64,
+    /// Device pages in it.
+    pub pins: u64,
+    /// See [`Allocation::priority`].
+    pub priority: u32,
+}
+
+/// Why allocations could not be taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TakeOverError {
+    /// A quota is used up.
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
+    /// A number that cannot be, is there twice, or that nobody refers to.
+    #[error("allocation {0} cannot be, is there twice, or belongs to nobody")]
+    Number(u64),
+    /// A place that another has, or that is not there.
+    #[error("the place of allocation {0} is taken, or outside of its memory")]
+    Place(u64),
+}
+
 /// Why memory could not be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
@@ -101,6 +132,53 @@ impl Allocations {
     /// None yet. What is allocated is charged to `account`.
     pub fn new(memory: VideoMemory, account: Arc<Account>) -> Self {
         Self { memory, account, table: BTreeMap::new(), next: 1, committed: 0 }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Puts other memory in the place of that of a vGPU without allocations.
+    pub fn adopt(&mut self, memory: VideoMemory) {
+        self.memory = memory;
+    }
+
+    /// Takes over the allocations of another host, at the places where they were: number and allocation of each, and the
+    /// references to it. There are none yet; where that fails, there are none after it.
+    ///
+    /// # Errors
+    /// A number twice, a place that is taken or outside, a quota that is used up: which number.
+    pub fn take_over(&mut self, moved: Vec<(AllocationId, MovedAllocation)>) -> Result<(), TakeOverError> {
+        let taken = self.try_take_over(moved);
+        if taken.is_err() {
+            self.account.release(std::mem::take(&mut self.committed));
+            self.table.clear();
+            self.memory.forget_places();
+        }
+        taken
+    }
+
+    fn try_take_over(&mut self, moved: Vec<(AllocationId, MovedAllocation)>) -> Result<(), TakeOverError> {
+        for (id, moved) in moved {
+            let MovedAllocation { size, backing, references, holds, pins, priority } = moved;
+            if id.0 == 0 || id.0 == u64::MAX || references == 0 || self.table.contains_key(&id) {
+                return Err(TakeOverError::Number(id.0));
+            }
+            if let Backing::Vram(place) = backing {
+                self.account.commit(size)?;
+                self.committed += size;
+                if place.is_some_and(|place| !self.memory.take_place(place, size)) {
+                    return Err(TakeOverError::Place(id.0));
+                }
+            }
+            let (placed_in, is_moving) = (0, false);
+            let allocation =
+                Allocation { size, backing, references, holds, pins, priority, placed_in, is_moving };
+            self.table.insert(id, allocation);
+            self.next = self.next.max(id.0 + 1);
+        }
+        Ok(())
     }
 
     /// The video memory.

@@ -33,11 +33,30 @@ pub struct Store {
 impl Store {
     /// With room for `length` bytes, whole pages.
     pub fn new(length: u64, tracking: Method) -> io::Result<Self> {
-        let file = create_memfd("campanile-evicted", length)?;
+        Self::over(create_memfd("campanile-evicted", length)?, length, tracking)
+    }
+
+    /// Over a file that has something in it already; at least `length` bytes, and no more are used.
+    pub fn over(file: File, length: u64, tracking: Method) -> io::Result<Self> {
         let mapping =
             Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite).map_err(io::Error::other)?;
         let tracker = Arc::new(Tracker::new(EVICTED_SEGMENT, &file, length, PAGE_SIZE, tracking)?);
         Ok(Self { file, mapping: Arc::new(mapping), ranges: Ranges::new(0, length), tracker })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Takes exactly this range; false where it is not all free.
+    pub fn reserve(&mut self, offset: u64, length: u64) -> bool {
+        self.ranges.reserve(offset, length)
+    }
+
+    /// Nothing lies in it: forgets what does.
+    pub fn forget(&mut self) {
+        self.ranges = Ranges::new(0, self.mapping.len());
     }
 
     /// The daemon's mapping of all of it.

@@ -12,6 +12,8 @@ use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::page_table::SegmentId;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 
 use super::ranges::Ranges;
 use super::store::Store;
@@ -63,6 +65,60 @@ impl VideoMemory {
     /// evicted. It is zero, and what is written to it is tracked from here on (DIRTY-34).
     pub fn new(length: u64, commit_limit: u64, tracking: Method) -> io::Result<Self> {
         let file = create_memfd("campanile-vram", length)?;
+        let store = Store::new(Self::store_bytes(length, commit_limit), tracking)?;
+        Self::over(file, length, store, tracking)
+    }
+
+    /// Bytes of the memory that what is evicted lies in, beside a video memory of `length` bytes of which at most
+    /// `commit_limit` are in use. Room for what is allowed is found as long as half of it is free, or nearly always. It
+    /// costs addresses only.
+    pub const fn store_bytes(length: u64, commit_limit: u64) -> u64 {
+        let most = if commit_limit > length { commit_limit } else { length };
+        most.saturating_mul(2)
+    }
+
+    /// Memory that was filled elsewhere: `vram` of `length` bytes, and `evicted` of [`Self::store_bytes`]. Nothing is
+    /// allocated in it yet; what an allocation does not get back by its place is zeroed when it is handed out.
+    ///
+    /// # Errors
+    /// A file has another length, or cannot be mapped or examined.
+    pub fn filled(
+        vram: File,
+        evicted: File,
+        length: u64,
+        commit_limit: u64,
+        tracking: Method,
+    ) -> io::Result<Self> {
+        let store_bytes = Self::store_bytes(length, commit_limit);
+        for (name, file, bytes) in [("vram", &vram, length), ("evicted", &evicted, store_bytes)] {
+            let found = file.metadata()?.len();
+            if found != bytes {
+                return Err(io::Error::other(format!("{name}: {found} bytes, not {bytes}")));
+            }
+        }
+        let mut memory = Self::over(vram, length, Store::over(evicted, store_bytes, tracking)?, tracking)?;
+        memory.note_filled()?;
+        Ok(memory)
+    }
+
+    /// Notes every page that has something in it, whatever anybody says of it.
+    fn note_filled(&mut self) -> io::Result<()> {
+        let mut at = 0;
+        loop {
+            let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(start) => start,
+                // Nothing but a hole is left.
+                Err(Errno::NXIO) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            };
+            let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?;
+            let first = start / PAGE_SIZE * PAGE_SIZE;
+            self.touch(first, end.next_multiple_of(PAGE_SIZE).min(self.length()).saturating_sub(first));
+            at = end;
+        }
+    }
+
+    fn over(file: File, length: u64, store: Store, tracking: Method) -> io::Result<Self> {
         let mapping =
             Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite).map_err(io::Error::other)?;
         let aperture_bytes = (length / 2).min(MAX_APERTURE) / PAGE_SIZE * PAGE_SIZE;
@@ -74,11 +130,37 @@ impl VideoMemory {
             aperture_bytes,
             aperture: Ranges::new(0, aperture_bytes),
             local: Ranges::new(aperture_bytes, length - aperture_bytes),
-            // Room for what is allowed is found as long as half of it is free, or nearly always. It costs addresses only.
-            store: Store::new(commit_limit.max(length).saturating_mul(2), tracking)?,
+            store,
             touched: vec![false; pages],
             tracker: Arc::new(tracker),
         })
+    }
+
+    /// Takes exactly this place, with what is in it; false where it is not all free, or outside of its region.
+    pub(super) fn take_place(&mut self, place: Place, length: u64) -> bool {
+        let is_whole = place.offset().is_multiple_of(PAGE_SIZE) && length.is_multiple_of(PAGE_SIZE);
+        let taken = is_whole
+            && match place {
+                Place::Aperture(offset) => self.aperture.reserve(offset, length),
+                Place::Local(offset) => self.local.reserve(offset, length),
+                Place::Host(offset) => self.store.reserve(offset, length),
+            };
+        if taken && !matches!(place, Place::Host(_)) {
+            self.touch(place.offset(), length);
+        }
+        taken
+    }
+
+    /// Nothing is allocated any more; contents stay.
+    pub(super) fn forget_places(&mut self) {
+        self.aperture = Ranges::new(0, self.aperture_bytes);
+        self.local = Ranges::new(self.aperture_bytes, self.length() - self.aperture_bytes);
+        self.store.forget();
+    }
+
+    /// The file that what is evicted lies in.
+    pub fn evicted_file(&self) -> &File {
+        self.store.file()
     }
 
     /// The file, for engines and for the window.

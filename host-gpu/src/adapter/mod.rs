@@ -16,6 +16,7 @@ use campanile_protocol::engine::hw_queue::HwSubmission;
 pub mod debug_info;
 pub mod error;
 pub mod indices;
+pub mod moved;
 pub mod native_fences;
 mod operations;
 pub mod process;

@@ -11,7 +11,6 @@ use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::engine::suspension::Suspension;
-use campanile_protocol::handshake::fence;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
@@ -71,29 +70,7 @@ impl Adapter for EngineProcess {
     }
 
     fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<u16, AdapterError> {
-        let acknowledged = self.watch_acknowledged();
-        let (index, generation) = self.queues.take(acknowledged).ok_or(AdapterError::Full("queue entry"))?;
-        let place = block::queue(index);
-        let words = [
-            (block::QUEUE_CONSUMED, entry.consumed),
-            (block::QUEUE_COMPLETED, entry.completed),
-            (block::QUEUE_FAULT, 0),
-            (block::QUEUE_FAULT_VA, 0),
-            (block::QUEUE_SAVED, 0),
-            (block::QUEUE_DRAIN, 0),
-            (block::QUEUE_DRAINED, 0),
-        ];
-        for (offset, value) in words {
-            self.store(place + offset, value);
-        }
-        self.store(place + block::QUEUE_MONITORED, fence::NOBODY);
-        if let Some(slice) = self.shared.slice(place, size_of::<QueueEntry>() as u64) {
-            slice.copy_from(QueueEntry { generation: 0, ..entry }.as_bytes());
-        }
-        self.store(place, generation);
-        self.uses(block::USED_QUEUES, index);
-        self.changed();
-        u16::try_from(index).map_err(|_| AdapterError::Full("queue entry"))
+        self.put_hw_queue(entry, None)
     }
 
     fn destroy_hw_queue(&mut self, queue: u16) {

@@ -25,6 +25,7 @@ use super::scheduling::Preemptions;
 use super::suspends::Contexts;
 use super::teardown::Snapshot;
 use super::tracking::Tracking;
+use crate::dirty::method::Method;
 use crate::engine::channel::Channel;
 use crate::engine::channel::ChannelError;
 use crate::engine::message::NodeKind;
@@ -40,7 +41,8 @@ use crate::memory::vram;
 /// An engine process.
 #[derive(Debug)]
 pub struct EngineProcess {
-    pub(super) child: Child,
+    /// None where none was started yet.
+    pub(super) child: Option<Child>,
     pub(super) channel: Channel,
     pub(super) block: File,
     pub(super) shared: Arc<Mapping>,
@@ -84,6 +86,18 @@ pub struct GrantHandle {
 impl EngineProcess {
     /// Starts a process; it answers `Started` or `Refused` later.
     pub fn spawn(program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<Self> {
+        let mut engine = Self::unstarted(start.node)?;
+        engine.tracking = Tracking::new(start.tracking, memory.tracker, start.vram_bytes)?;
+        let (child, channel) = engine.launch(program, start, memory)?;
+        (engine.child, engine.channel, engine.lost) = (Some(child), channel, false);
+        Ok(engine)
+    }
+
+    /// The shared block alone, as if its process had ended: tables can be filled before [`Self::revive`] starts one.
+    ///
+    /// # Errors
+    /// Memory or descriptors could not be had.
+    pub fn unstarted(node: NodeKind) -> io::Result<Self> {
         let block = vram::create_memfd("campanile-engine-block", block::BLOCK_BYTES)?;
         let shared = Mapping::new(block.try_clone()?, 0, block::BLOCK_BYTES, Access::ReadWrite)
             .map_err(io::Error::other)?;
@@ -97,11 +111,10 @@ impl EngineProcess {
         }
         let event = Event::new()?;
         let wake = Event::new()?;
-        let tracking = Tracking::new(start.tracking, memory.tracker, start.vram_bytes)?;
-        let planes = tracking.planes.as_ref().map(|planes| planes.file());
-        let (child, channel) = launch(program, start, memory, &block, planes, &event, &wake)?;
+        // Nobody is at its other end.
+        let (channel, _) = Channel::pair()?;
         Ok(Self {
-            child,
+            child: None,
             channel,
             block,
             shared: Arc::new(shared),
@@ -119,13 +132,14 @@ impl EngineProcess {
             queues: Indices::new(block::MAX_QUEUES),
             contexts: Contexts::default(),
             preemptions: Preemptions::default(),
-            lost: false,
+            lost: true,
             fence_ids: VecDeque::new(),
             last_submitted: 0,
             last_completed: 0,
             snapshot: None,
-            node: start.node,
-            tracking,
+            node,
+            // Nothing writes before a process is started.
+            tracking: Tracking::new(Method::Off, None, 0)?,
             owes_begin: Cell::new(false),
             spare: None,
         })
@@ -146,9 +160,9 @@ impl EngineProcess {
         GrantHandle { shared: Arc::clone(&self.shared), wake: Arc::clone(&self.wake) }
     }
 
-    /// Operating-system id, for the log.
+    /// Operating-system id, for the log; 0 where none was started yet.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.as_ref().map_or(0, Child::id)
     }
 
     /// Whether the process is gone.
@@ -167,7 +181,7 @@ impl EngineProcess {
         let response = self.channel.receive::<Response>(false)?.map(|received| received.message);
         match &response {
             Some(Response::Started { vram, .. }) => {
-                self.tracking.attach(self.child.id(), *vram);
+                self.tracking.attach(self.pid(), *vram);
                 self.owes_begin.set(true);
                 match self.pay_begin() {
                     Ok(()) | Err(AdapterError::Lost | AdapterError::Channel(ChannelError::Full)) => {}

@@ -14,6 +14,7 @@ use super::program::Program;
 use super::program::launch;
 use super::teardown::DDI_DELAY;
 use super::teardown::reap;
+use super::tracking::Tracking;
 use crate::engine::channel::Channel;
 use crate::engine::message::Start;
 
@@ -27,7 +28,12 @@ impl EngineProcess {
         Ok(())
     }
 
-    fn launch(&self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<(Child, Channel)> {
+    pub(super) fn launch(
+        &self,
+        program: &Program,
+        start: &Start,
+        memory: Memory<'_>,
+    ) -> io::Result<(Child, Channel)> {
         let planes = self.tracking.planes.as_ref().map(|planes| planes.file());
         launch(program, start, memory, &self.block, planes, &self.event, &self.wake)
     }
@@ -61,10 +67,14 @@ impl EngineProcess {
         self.report_suspends();
         self.report_preemption();
         self.store(block::LAUNCHED, 0);
-        (self.child, self.channel) = match self.take_spare() {
+        if self.child.is_none() {
+            self.tracking = Tracking::new(start.tracking, memory.tracker, start.vram_bytes)?;
+        }
+        let (child, channel) = match self.take_spare() {
             Some(spare) => spare,
             None => self.launch(program, start, memory)?,
         };
+        (self.child, self.channel) = (Some(child), channel);
         self.tracking.renew();
         self.owes_begin.set(false);
         self.lost = false;

@@ -37,6 +37,13 @@ impl Contexts {
         Some((index, self.generations[place]))
     }
 
+    /// What was asked of a context that another engine had before.
+    pub(super) fn put(&mut self, context: u32, request: Suspension) {
+        if let Some(place) = self.requests.get_mut(context as usize) {
+            *place = request;
+        }
+    }
+
     pub(super) fn generation(&self, context: u32) -> Option<u32> {
         self.generations.get(context as usize).copied()
     }

@@ -72,9 +72,9 @@ impl EngineProcess {
 
     /// Stops the process where it is, for a debugger; only a reset ends that.
     pub fn hold(&self) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(Err(error)) = pid.map(|pid| kill_process(pid, Signal::STOP)) {
-            log::debug!("stopping engine {}: {error}", self.child.id());
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        if let Some(Err(error)) = pid.filter(|_| !self.lost).map(|pid| kill_process(pid, Signal::STOP)) {
+            log::debug!("stopping engine {}: {error}", self.pid());
         }
     }
 
@@ -90,16 +90,18 @@ impl EngineProcess {
             None => self.snapshot(),
         };
         if !self.lost {
-            self.tracking.before_kill(&self.child);
-            // Fails only when the process is gone already.
-            if let Err(error) = self.child.kill() {
-                log::debug!("killing engine {}: {error}", self.child.id());
-            }
-            if let Err(error) = reap(&mut self.child, DDI_DELAY) {
-                if error.kind() == io::ErrorKind::TimedOut {
-                    return Err(AdapterError::Stuck { pid: self.child.id(), after: DDI_DELAY });
+            if let Some(child) = &mut self.child {
+                self.tracking.before_kill(child);
+                // Fails only when the process is gone already.
+                if let Err(error) = child.kill() {
+                    log::debug!("killing engine {}: {error}", child.id());
                 }
-                log::warn!("reaping engine {}: {error}", self.child.id());
+                if let Err(error) = reap(child, DDI_DELAY) {
+                    if error.kind() == io::ErrorKind::TimedOut {
+                        return Err(AdapterError::Stuck { pid: child.id(), after: DDI_DELAY });
+                    }
+                    log::warn!("reaping engine {}: {error}", child.id());
+                }
             }
             self.lost = true;
             self.tracking.after_end();

@@ -35,6 +35,9 @@ fn split<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<(T, &[u
 impl GpuDevice {
     /// Executes one command of the control queue.
     pub(super) fn execute(&mut self, header: &Header, body: &[u8]) -> Executed {
+        if self.session.is_stopping() {
+            return Err(Refusal::Unspecified);
+        }
         let done = || Ok(Reply::Now(reply_header(header, response::OK_NODATA).as_bytes().to_vec()));
         match header.kind {
             command::GET_DISPLAY_INFO => {

@@ -1,0 +1,262 @@
+//! A vGPU that stands still, as bytes: at most 4 MiB, without its memories (LM-18 to LM-20, LM-40; design §10.8).
+//!
+//! ```text
+//!   8 bytes      magic, "CAMPSTAT"
+//!   u32 LE       version of what follows
+//!   u32 LE       the oldest version of a reader that understands it
+//!   CBOR map     immutable │ bundle │ session │ front      (RFC 8949)
+//! ```
+//!
+//! The rules for what may change are those of [`crate::session::saved`]. In short: a reader refuses a state whose
+//! minimum reader is newer than itself, reads any older version, ignores names that it does not know, and takes the
+//! default for one that is missing. So a field that is added costs nothing, and one that must not be overlooked raises
+//! the minimum reader.
+//!
+//! [`decode`] checks the form alone. Whether the immutable part fits is for
+//! [`Session::check_immutable`](crate::session::state::Session::check_immutable) to say, and nothing of the rest is
+//! believed by [`Session::restore`](crate::session::state::Session::restore).
+
+use std::io::Read;
+use std::io::Write;
+
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::session::saved::SavedSession;
+use crate::session::saved::bytes::Bytes;
+use crate::session::saved::immutable::Immutable;
+
+/// The first bytes of a state.
+pub const MAGIC: [u8; 8] = *b"CAMPSTAT";
+/// The version that is written.
+pub const VERSION: u32 = 1;
+/// The oldest reader that understands what is written.
+pub const MIN_READER: u32 = 1;
+/// Bytes of a state at the most.
+pub const MAX_BYTES: usize = 4 << 20;
+/// Bytes before the map.
+const HEADER: usize = 16;
+/// How deep maps and lists may lie in each other: ours do not by half.
+const MAX_DEPTH: usize = 32;
+
+/// Names the memories that belong to a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct BundleId(pub u64, pub u64);
+
+/// A state.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct State {
+    /// What must be the same where it goes. Always the first that is written and checked.
+    pub immutable: Immutable,
+    /// Its memories.
+    pub bundle: BundleId,
+    /// The session.
+    pub session: SavedSession,
+    /// What the front keeps: the commands that wait.
+    pub front: Bytes,
+}
+
+/// Why bytes are no state, or a state has no bytes.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Other bytes, or too few.
+    #[error("this is not the state of a vGPU")]
+    NotAState,
+    /// Written by a newer daemon, and not for this one.
+    #[error(
+        "the state has version {version} and needs a reader of version {reader}; this daemon reads up to {VERSION}"
+    )]
+    Version {
+        /// Of the state.
+        version: u32,
+        /// That it needs.
+        reader: u32,
+    },
+    /// It has more bytes than a state may have.
+    #[error("a state of more than {MAX_BYTES} bytes")]
+    TooLarge,
+    /// The map is none, or not of this kind.
+    #[error("the state is damaged: {0}")]
+    Damaged(String),
+}
+
+/// Counts, and takes no more than a state may have.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_BYTES {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl State {
+    /// As bytes.
+    ///
+    /// # Errors
+    /// They are more than [`MAX_BYTES`].
+    pub fn encode(&self) -> Result<Vec<u8>, StateError> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(MIN_READER.to_le_bytes());
+        let mut bytes = Bounded(bytes);
+        ciborium::into_writer(self, &mut bytes).map_err(|error| match error {
+            ciborium::ser::Error::Io(_) => StateError::TooLarge,
+            ciborium::ser::Error::Value(text) => StateError::Damaged(text),
+        })?;
+        Ok(bytes.0)
+    }
+}
+
+/// Version and minimum reader of a state.
+///
+/// # Errors
+/// It is none.
+pub fn versions(bytes: &[u8]) -> Result<(u32, u32), StateError> {
+    let header = bytes.get(..HEADER).filter(|header| header.starts_with(&MAGIC));
+    let header = header.ok_or(StateError::NotAState)?;
+    let word = |at: usize| {
+        let word = header.get(at..at + 4).and_then(|word| word.try_into().ok());
+        word.map(u32::from_le_bytes).ok_or(StateError::NotAState)
+    };
+    Ok((word(8)?, word(12)?))
+}
+
+/// From bytes, of whatever version that this daemon reads.
+///
+/// # Errors
+/// They are too many, no state, of a version that is too new, or damaged.
+pub fn decode(bytes: &[u8]) -> Result<State, StateError> {
+    if bytes.len() > MAX_BYTES {
+        return Err(StateError::TooLarge);
+    }
+    let (version, reader) = versions(bytes)?;
+    if version == 0 || reader == 0 || reader > version || reader > VERSION {
+        return Err(StateError::Version { version, reader });
+    }
+    let mut rest = &bytes[HEADER..];
+    let state = ciborium::de::from_reader_with_recursion_limit(&mut rest, MAX_DEPTH)
+        .map_err(|error| StateError::Damaged(error.to_string()))?;
+    // One state, and nothing behind it.
+    let mut more = [0];
+    if matches!(rest.read(&mut more), Ok(1)) {
+        return Err(StateError::Damaged("there is more behind it".to_owned()));
+    }
+    Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use ciborium::Value;
+
+    use super::BundleId;
+    use super::HEADER;
+    use super::MAGIC;
+    use super::MAX_BYTES;
+    use super::State;
+    use super::StateError;
+    use super::VERSION;
+    use super::decode;
+    use crate::session::saved::bytes::Bytes;
+    use crate::session::saved::memory::SavedAllocation;
+    use crate::session::saved::memory::SavedPlace;
+    use crate::session::saved::process::SavedProcess;
+
+    fn example() -> State {
+        let mut state = State { bundle: BundleId(1, u64::MAX), ..State::default() };
+        state.immutable.vram_bytes = 64 << 20;
+        state.session.allocations = vec![
+            SavedAllocation(1, 4096, SavedPlace::Aperture(0), 3),
+            SavedAllocation(2, 8192, SavedPlace::Nowhere, 3),
+        ];
+        state.session.processes = vec![SavedProcess { context: 7, ..SavedProcess::default() }];
+        state.front = Bytes(vec![1, 2, 3]);
+        state
+    }
+
+    fn with_map(version: u32, reader: u32, map: &Value) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(version.to_le_bytes());
+        bytes.extend(reader.to_le_bytes());
+        ciborium::into_writer(map, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn map_of(state: &State) -> Vec<(Value, Value)> {
+        let bytes = state.encode().unwrap();
+        let value: Value = ciborium::from_reader(&bytes[HEADER..]).unwrap();
+        value.into_map().unwrap()
+    }
+
+    #[test]
+    fn lm_32_what_is_written_is_read() {
+        let state = example();
+        assert_eq!(decode(&state.encode().unwrap()).unwrap(), state);
+    }
+
+    #[test]
+    fn lm_20_a_version_is_there_and_is_checked() {
+        let map = Value::Map(map_of(&example()));
+        assert_eq!(
+            decode(&with_map(VERSION + 5, VERSION, &map)).unwrap(),
+            example(),
+            "newer, and still for us"
+        );
+        for (version, reader) in [(VERSION + 1, VERSION + 1), (0, 0), (VERSION, 0), (1, 2)] {
+            let refused = decode(&with_map(version, reader, &map)).unwrap_err();
+            assert!(matches!(refused, StateError::Version { .. }), "{version} {reader}");
+            assert!(refused.to_string().contains(&version.to_string()));
+        }
+    }
+
+    #[test]
+    fn lm_20_names_that_are_not_known_are_ignored_and_missing_ones_have_defaults() {
+        let mut map = map_of(&example());
+        map.push((Value::Text("of_the_future".to_owned()), Value::Array(vec![Value::Null])));
+        map.retain(|(name, _)| name.as_text() != Some("front"));
+        let read = decode(&with_map(VERSION, VERSION, &Value::Map(map))).unwrap();
+        assert_eq!(read, State { front: Bytes::default(), ..example() });
+    }
+
+    #[test]
+    fn lm_40_what_is_cut_off_damaged_too_long_or_has_more_behind_it_is_refused() {
+        let bytes = example().encode().unwrap();
+        for length in 0..bytes.len() {
+            assert!(decode(&bytes[..length]).is_err(), "{length} of {} bytes", bytes.len());
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert!(matches!(decode(&longer), Err(StateError::Damaged(_))));
+        assert!(matches!(decode(&vec![0; MAX_BYTES + 1]), Err(StateError::TooLarge)));
+        assert!(matches!(decode(b"CAMPSTAX--------"), Err(StateError::NotAState)));
+    }
+
+    #[test]
+    fn lm_40_lists_in_lists_without_end_and_lengths_that_cannot_be_end_nothing_but_themselves() {
+        let mut deep = MAGIC.to_vec();
+        deep.extend([1, 0, 0, 0, 1, 0, 0, 0]);
+        let header = deep.clone();
+        deep.extend(vec![0x81; 1 << 20]);
+        assert!(matches!(decode(&deep), Err(StateError::Damaged(_))));
+        for first in [0x9b, 0xbb, 0x5b, 0x7b] {
+            let mut long = header.clone();
+            long.push(first);
+            long.extend([0xff; 8]);
+            assert!(matches!(decode(&long), Err(StateError::Damaged(_))), "{first:#x}");
+        }
+    }
+
+    #[test]
+    fn lm_40_a_state_that_is_too_large_is_not_written() {
+        let state = State { front: Bytes(vec![0; MAX_BYTES]), ..State::default() };
+        assert!(matches!(state.encode(), Err(StateError::TooLarge)));
+    }
+}

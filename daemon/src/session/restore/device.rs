@@ -1,0 +1,175 @@
+//! Guest processes, their devices and address spaces.
+
+mod objects;
+mod space;
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use campanile_host_gpu::engine::address::MAX_PLACES;
+use campanile_protocol::device_page;
+use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
+use campanile_protocol::engine::block::MAX_PROCESSES;
+use campanile_protocol::handle::Handle;
+
+use super::Builder;
+use super::Invalid;
+use super::ages;
+use super::check::MAX_RING;
+use super::ensure;
+use crate::recovery::recent::Recent;
+use crate::session::objects::Device;
+use crate::session::objects::GpuWait;
+use crate::session::objects::MAX_CONTEXTS;
+use crate::session::objects::MAX_KERNELS;
+use crate::session::objects::MAX_OPEN_FENCES;
+use crate::session::objects::MAX_WAITS;
+use crate::session::objects::NativeWait;
+use crate::session::objects::Process;
+use crate::session::objects::Wait;
+use crate::session::page::DevicePage;
+use crate::session::paging::Paging;
+use crate::session::saved::process::SavedDevice;
+use crate::session::saved::process::SavedProcess;
+use crate::session::saved::process::SavedTimeline;
+use crate::session::saved::row::SavedGpuWait;
+use crate::session::scheduling::ProcessClass;
+use crate::session::table::Table;
+use crate::session::timeline::Timeline;
+use crate::vidmm::allocations::AllocationId;
+
+impl Builder<'_> {
+    pub(super) fn build_processes(&mut self) -> Result<(), Invalid> {
+        let saved = self.saved;
+        let count = saved.processes.len();
+        ensure(count <= MAX_PROCESSES as usize, || format!("{count} processes"))?;
+        for process in &saved.processes {
+            let context = process.context;
+            let is_new = context != 0 && !self.processes.contains_key(&context);
+            ensure(is_new, || format!("process {context}: its number"))?;
+            let built = self.build_process(process).map_err(|why| format!("process {context}: {why}"))?;
+            self.processes.insert(context, built);
+        }
+        Ok(())
+    }
+
+    fn build_process(&mut self, saved: &SavedProcess) -> Result<Process, Invalid> {
+        let attached: BTreeSet<u32> = saved.attached.iter().copied().collect();
+        let is_known = attached.iter().all(|resource| self.blobs.contains_key(resource));
+        ensure(is_known, || "a resource that is attached and does not exist".to_owned())?;
+        let mut timelines = BTreeMap::new();
+        for timeline in &saved.timelines {
+            let built = self.build_timeline(saved.context, timeline)?;
+            let before = timelines.insert(timeline.ring, built);
+            ensure(before.is_none(), || format!("timeline {} is there twice", timeline.ring))?;
+        }
+        let device = match &saved.device {
+            Some(device) => Some(self.build_device(saved.context, device)?),
+            None => None,
+        };
+        let offences = Recent::from_ages(&ages(&saved.offences), Instant::now());
+        Ok(Process { attached, device, timelines, offences, blocked: saved.blocked })
+    }
+
+    fn build_timeline(&mut self, context: u32, saved: &SavedTimeline) -> Result<Timeline, Invalid> {
+        let (ring, next) = (saved.ring, saved.next);
+        let what = |what: &str| format!("timeline {ring}: {what}");
+        ensure(ring <= MAX_RING && next < u64::MAX / 2, || what("its number"))?;
+        let mut open = BTreeSet::new();
+        for &item in &saved.open {
+            let fits = item > 0 && item <= next && open.last().is_none_or(|last| *last < item);
+            ensure(fits, || what("its open work"))?;
+            open.insert(item);
+            self.unclaimed.insert((context, ring, item));
+        }
+        let mut fences = VecDeque::new();
+        for &(behind, token) in &saved.fences {
+            let fits = behind <= next && fences.back().is_none_or(|(before, _)| *before <= behind);
+            ensure(fits, || what("the order of its fences"))?;
+            fences.push_back((behind, self.token(token)?));
+        }
+        Ok(Timeline { next, open, fences })
+    }
+
+    fn build_device(&mut self, context: u32, saved: &SavedDevice) -> Result<Device, Invalid> {
+        let states = device_page::DEVICE_ACTIVE..=device_page::DEVICE_PAGE_FAULT;
+        ensure(states.contains(&saved.status), || format!("its device is in state {}", saved.status))?;
+        let class = ProcessClass::from_number(saved.class).ok_or_else(|| format!("class {}", saved.class))?;
+        let root = self.tables.create_root().map_err(|error| error.to_string())?;
+        let page = self.refer(saved.page_allocation, || "its device page".to_owned())?;
+        if let Some(moved) = self.allocations.get_mut(&page.0) {
+            moved.pins += 1;
+        }
+        let mut device = Device {
+            page: DevicePage { allocation: page, offset: saved.page_offset, va: saved.page_va, guest: None },
+            root,
+            mappings: BTreeMap::new(),
+            contexts: Table::new(MAX_CONTEXTS),
+            queues: Table::new(device_page::MAX_QUEUES),
+            doorbells: Table::new(device_page::MAX_QUEUES),
+            kernels: Table::new(MAX_KERNELS),
+            presence: [None; MAX_PLACES],
+            status: saved.status,
+            paging: Paging::default(),
+            holds: BTreeMap::new(),
+            waits: Vec::new(),
+            fences: Table::new(MAX_OPEN_FENCES),
+            native_waits: Vec::new(),
+            gpu_waits: Vec::new(),
+            class,
+        };
+        self.build_space(&mut device, saved)?;
+        let shown = device.find_mapping(saved.page_va, DEVICE_PAGE_BYTES);
+        let is_shown = shown.is_some_and(|(mapping, offset)| {
+            mapping.allocation == page && offset == saved.page_offset && mapping.writable
+        });
+        let is_whole = saved.page_offset.is_multiple_of(campanile_protocol::PAGE_SIZE);
+        ensure(is_shown && is_whole, || "its device page is not where it must be".to_owned())?;
+        for &(id, count) in &saved.holds {
+            let moved = self.allocations.get_mut(&id).filter(|_| count > 0 && count < u64::MAX / 2);
+            let moved = moved.ok_or_else(|| format!("it holds allocation {id} {count} times"))?;
+            moved.holds = moved.holds.saturating_add(count);
+            let before = device.holds.insert(AllocationId(id), count);
+            ensure(before.is_none(), || format!("it holds allocation {id} twice"))?;
+        }
+        self.build_kernels(&mut device, saved)?;
+        self.build_contexts(&mut device, saved)?;
+        self.build_queues(&mut device, saved)?;
+        self.build_doorbells(&mut device, saved)?;
+        self.build_buffers(context, &mut device, saved)?;
+        self.build_waits(context, &mut device, saved)?;
+        Ok(device)
+    }
+
+    fn build_waits(&mut self, context: u32, device: &mut Device, saved: &SavedDevice) -> Result<(), Invalid> {
+        let count = saved.waits.len() + saved.native_waits.len();
+        ensure(count <= MAX_WAITS, || format!("{count} waits"))?;
+        let own = |origin: u32| ensure(origin == context, || "a wait of another process".to_owned());
+        for wait in &saved.waits {
+            own(wait.0.0)?;
+            let queue = Handle(wait.1);
+            ensure(device.queues.get(queue).is_some(), || "a wait for a queue that is none".to_owned())?;
+            device.waits.push(Wait { origin: self.origin(&wait.0)?, queue, value: wait.2 });
+        }
+        for wait in &saved.native_waits {
+            own(wait.0.0)?;
+            let fence = Handle(wait.1);
+            let index = device.fences.get(fence).map(|open| open.index);
+            let index = index.ok_or_else(|| "a wait for a native fence that is not open".to_owned())?;
+            let origin = self.origin(&wait.0)?;
+            device.native_waits.push(NativeWait { origin, fence, index, value: wait.2 });
+        }
+        for &SavedGpuWait(handle, index, value) in &saved.gpu_waits {
+            let handle = Handle(handle);
+            let is_open = device.fences.iter().any(|(_, open)| open.index == index);
+            let context = device.contexts.get_mut(handle).filter(|it| is_open && !it.is_parked);
+            let context = context.ok_or_else(|| "a context that waits for a native fence".to_owned())?;
+            // Nothing but the fence brings it back.
+            (context.is_parked, context.listed) = (true, true);
+            device.gpu_waits.push(GpuWait { context: handle, index, value });
+        }
+        Ok(())
+    }
+}

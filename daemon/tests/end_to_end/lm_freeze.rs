@@ -1,0 +1,101 @@
+//! A standstill: nothing runs, nothing is written, nothing is lost.
+
+use std::sync::atomic::Ordering;
+
+use campanile_daemon::session::save::SaveError;
+use campanile_guest_driver::commands::CommandBuffer;
+use campanile_protocol::control::status::Status;
+
+use crate::moving::Moving;
+use crate::moving::Shape;
+use crate::raw::RawGuest;
+use crate::raw_queue::CONNECTED;
+use crate::raw_queue::RETRY;
+use crate::raw_queue::RawQueue;
+use crate::raw_queue::copy_guest;
+use crate::raw_queue::fill;
+use crate::support::until;
+
+#[test]
+fn lm_25_state_is_to_be_had_of_a_vgpu_that_stands_still_and_of_no_other() {
+    let moving = Moving::start(&Shape::default());
+    let vm = moving.vm();
+    let (guest, context) = copy_guest(&vm);
+    let mut queue = RawQueue::new(&guest, context);
+    queue.connect().unwrap();
+    queue.run(&CommandBuffer::new());
+    let save = || moving.ask(|device| device.session().save().map(|_| ()));
+    assert_eq!(save(), Err(SaveError::NotFrozen));
+    moving.freeze();
+    assert_eq!(save(), Ok(()));
+    moving.thaw();
+    assert_eq!(save(), Err(SaveError::NotFrozen));
+}
+
+#[test]
+fn lm_27_lm_51_lm_52_after_an_aborted_migration_guests_find_retry_and_lose_nothing() {
+    let moving = Moving::start(&Shape::default());
+    let vm = moving.vm();
+    let (guest, context) = copy_guest(&vm);
+    let mut queue = RawQueue::new(&guest, context);
+    queue.connect().unwrap();
+    queue.run(&CommandBuffer::new());
+    for round in 0..5 {
+        moving.freeze();
+        assert_eq!(queue.status(), RETRY, "before the standstill is there");
+        // A thread in its ring loop: rings, and reads RETRY.
+        assert_eq!(queue.submit(&CommandBuffer::new()), RETRY);
+        if round % 2 == 0 {
+            moving.ask(|device| drop(device.save()));
+        }
+        let before = queue.fence();
+        moving.thaw();
+        assert_eq!(queue.connect(), Ok(CONNECTED));
+        queue.wait(queue.value);
+        assert_eq!(queue.fence(), before + 1);
+    }
+    assert_eq!(moving.counters.devices_lost.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn lm_27_work_that_was_rung_before_a_standstill_goes_on_after_it_without_another_ring() {
+    let moving = Moving::start(&Shape::default());
+    let vm = moving.vm();
+    let (guest, context) = copy_guest(&vm);
+    let target = guest.vram(16 << 20);
+    let mut queue = RawQueue::new(&guest, context);
+    queue.connect().unwrap();
+    for value in 1..=40 {
+        assert_eq!(queue.submit(&fill(target.va, target.size(), value)), CONNECTED);
+    }
+    moving.freeze();
+    let before = queue.fence();
+    assert!(before < 40, "all of it was done before");
+    let word = target.word(0).load(Ordering::Acquire);
+    moving.ask(|_| ());
+    assert_eq!((queue.fence(), target.word(0).load(Ordering::Acquire)), (before, word));
+    moving.thaw();
+    queue.wait(40);
+    assert_eq!(target.word(target.size() - 8).load(Ordering::Acquire), 40 << 32 | 40);
+}
+
+#[test]
+fn lm_27_nothing_that_a_guest_asks_for_is_done_while_everything_stands_still() {
+    let moving = Moving::start(&Shape::default());
+    let vm = moving.vm();
+    let guest = RawGuest::open(&vm);
+    let context = guest.context(campanile_guest_driver::node::Node::Copy);
+    moving.freeze();
+    moving.freeze();
+    let resume = campanile_protocol::control::message::Named { handle: context };
+    let call = guest.send(1, campanile_protocol::control::message::RESUME_CONTEXT, &resume);
+    moving.ask(|_| ());
+    assert!(!call.is_done());
+    moving.thaw();
+    moving.thaw();
+    assert_eq!(call.finish(), Ok(Vec::new()));
+    let wrong = campanile_protocol::control::message::Named { handle: campanile_protocol::handle::Handle(7) };
+    let refused = guest.call(campanile_protocol::control::message::RESUME_CONTEXT, &wrong);
+    assert_eq!(refused, Err(Status::InvalidHandle));
+    until("a device that works", || guest.device_status() == campanile_protocol::device_page::DEVICE_ACTIVE);
+}

@@ -1,0 +1,304 @@
+//! A vGPU whose session stands still, goes, and comes again out of its state, while its guest sees one device.
+//!
+//! Memory stays where it is: the files of the old session become those of the new one, as if all pages had been sent.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use campanile_daemon::doorbell::modes::DoorbellModes;
+use campanile_daemon::doorbell::switch::NotifySwitch;
+use campanile_daemon::front::gpu::device::GpuDevice;
+use campanile_daemon::migration::state;
+use campanile_daemon::migration::state::State;
+use campanile_daemon::orders::Orders;
+use campanile_daemon::recovery::policy::Policy;
+use campanile_daemon::recovery::reports::Clerk;
+use campanile_daemon::recovery::reports::Reports;
+use campanile_daemon::recovery::standing::Standing;
+use campanile_daemon::session::config::Compute;
+use campanile_daemon::session::config::Config;
+use campanile_daemon::session::counters::Counters;
+use campanile_daemon::session::saved::SavedSession;
+use campanile_daemon::session::state::Session;
+use campanile_daemon::supervisor::share::Share;
+use campanile_daemon::supervisor::thread::Supervisor;
+use campanile_daemon::vhost::answers::Answers;
+use campanile_daemon::vhost::device::Device;
+use campanile_daemon::vhost::device::Offer;
+use campanile_daemon::vhost::malformed::MalformedChain;
+use campanile_daemon::vhost::memory::GuestRam;
+use campanile_daemon::vhost::socket::VgpuSocket;
+use campanile_daemon::vhost::ticket::Ticket;
+use campanile_daemon::vhost::window::WindowError;
+use campanile_daemon::vidmm::quota::Account;
+use campanile_daemon::vidmm::quota::Pool;
+use campanile_daemon::vidmm::quota::Quota;
+use campanile_daemon::vidmm::vram::VideoMemory;
+use campanile_guest_driver::transport::loopback::options::VmOptions;
+use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::event::Event;
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_host_gpu::scheduling::parameters::Settings;
+use rustix::event::epoll;
+use tempfile::TempDir;
+
+use crate::support::NEVER;
+use crate::support::until;
+
+pub(crate) const VRAM: u64 = 64 << 20;
+
+type Errand = Box<dyn FnOnce(&mut Movable) + Send>;
+
+/// What the test asks of the vGPU's thread.
+struct Desk {
+    errands: Mutex<Vec<Errand>>,
+    bell: Event,
+}
+
+/// The vGPU's device, whose session can be exchanged.
+pub(crate) struct Movable {
+    config: Arc<Config>,
+    counters: Arc<Counters>,
+    gpu: GpuDevice,
+    events: OwnedFd,
+    desk: Arc<Desk>,
+    memory: Option<Arc<GuestRam>>,
+    /// Whether the guest sees the window.
+    window: Option<bool>,
+    /// Commands that came while everything stood still: rings that are stopped.
+    held: Vec<(u16, Vec<u8>, Ticket)>,
+}
+
+fn listen(events: &OwnedFd, descriptor: BorrowedFd<'_>) {
+    epoll::add(events, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
+}
+
+impl Movable {
+    pub(crate) fn session(&mut self) -> &mut Session {
+        self.gpu.session()
+    }
+
+    /// A session like that one, without anything in it.
+    pub(crate) fn fresh(&self) -> Session {
+        Session::new(Arc::clone(&self.config), Arc::clone(&self.counters)).unwrap()
+    }
+
+    /// A session like it that has its memory.
+    pub(crate) fn fresh_with_memory(&mut self) -> Session {
+        let memory = self.session().video_memory();
+        let files = [memory.file().try_clone().unwrap(), memory.evicted_file().try_clone().unwrap()];
+        let [vram, evicted] = files;
+        let memory =
+            VideoMemory::filled(vram, evicted, VRAM, self.config.account.quota().max, self.config.tracking)
+                .unwrap();
+        let mut session = self.fresh();
+        session.adopt_memory(memory).unwrap();
+        session
+    }
+
+    pub(crate) fn save(&mut self) -> SavedSession {
+        self.session().save().unwrap()
+    }
+
+    /// The session goes, and another comes out of its state. Guest memory is shown to it after that.
+    pub(crate) fn exchange(&mut self) -> SavedSession {
+        let (immutable, session) = (self.session().immutable(), self.save());
+        let bytes = State { immutable, session, ..State::default() }.encode().unwrap();
+        let mut next = self.fresh_with_memory();
+        let fresh = self.fresh();
+        // What it had promised to its guests is free.
+        drop(std::mem::replace(self.session(), fresh));
+        let State { immutable, session, .. } = state::decode(&bytes).unwrap();
+        next.check_immutable(&immutable).unwrap();
+        next.restore(&session).unwrap();
+        assert!(next.is_frozen());
+        if let Some(is_open) = self.window {
+            next.set_window(is_open);
+        }
+        if let Some(memory) = &self.memory {
+            next.set_guest_memory(Arc::clone(memory));
+        }
+        *self.session() = next;
+        listen(&self.events, self.gpu.session().event_fd());
+        session
+    }
+
+    fn go_on(&mut self, answers: &mut Answers) {
+        self.gpu.event(answers);
+        if self.gpu.session().is_stopping() {
+            return;
+        }
+        for (queue, request, ticket) in std::mem::take(&mut self.held) {
+            self.gpu.command(queue, &request, ticket, answers);
+        }
+    }
+}
+
+impl Device for Movable {
+    fn offer(&self) -> io::Result<Offer> {
+        self.gpu.offer()
+    }
+
+    fn command(&mut self, queue: u16, request: &[u8], ticket: Ticket, answers: &mut Answers) {
+        if self.gpu.session().is_stopping() {
+            self.held.push((queue, request.to_vec(), ticket));
+        } else {
+            self.gpu.command(queue, request, ticket, answers);
+        }
+    }
+
+    fn malformed(&mut self, queue: u16, reason: MalformedChain, ticket: Ticket, answers: &mut Answers) {
+        self.gpu.malformed(queue, reason, ticket, answers);
+    }
+
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.events.as_fd())
+    }
+
+    fn event(&mut self, answers: &mut Answers) {
+        self.desk.bell.drain();
+        let errands = std::mem::take(&mut *self.desk.errands.lock().unwrap_or_else(PoisonError::into_inner));
+        for errand in errands {
+            errand(self);
+        }
+        self.go_on(answers);
+    }
+
+    fn memory_changed(&mut self, memory: Arc<GuestRam>, answers: &mut Answers) {
+        self.memory = Some(Arc::clone(&memory));
+        self.gpu.memory_changed(memory, answers);
+    }
+
+    fn window(&mut self, state: Result<(), WindowError>, answers: &mut Answers) {
+        self.window = Some(state.is_ok());
+        self.gpu.window(state, answers);
+    }
+
+    fn reset(&mut self) {
+        self.held.clear();
+        self.gpu.reset();
+    }
+}
+
+/// How a vGPU differs from most.
+pub(crate) struct Shape {
+    pub(crate) doorbells: u32,
+    pub(crate) spin: Duration,
+    /// How long engines may take to stand still. Long, where CPUs are short and nothing hangs.
+    pub(crate) freeze_limit: Duration,
+    pub(crate) quota: u64,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { doorbells: 64, spin: Duration::from_millis(2), freeze_limit: NEVER, quota: VRAM }
+    }
+}
+
+/// A vGPU, and its socket.
+pub(crate) struct Moving {
+    // First, so that its session has ended when the rest goes.
+    _socket: VgpuSocket,
+    desk: Arc<Desk>,
+    pub(crate) counters: Arc<Counters>,
+    folder: TempDir,
+}
+
+impl Moving {
+    pub(crate) fn start(shape: &Shape) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let quota = Quota { min: 0, max: shape.quota };
+        let config = Arc::new(Config {
+            name: "moving".to_owned(),
+            vram_bytes: VRAM,
+            account: Arc::new(Account::new(quota, Pool::new(None, []).unwrap())),
+            single_use: false,
+            engines: 1,
+            doorbells: shape.doorbells,
+            doorbell_modes: DoorbellModes::default(),
+            notify: Arc::new(NotifySwitch::new(&DoorbellModes::default()).unwrap()),
+            spin: shape.spin,
+            slice: Duration::from_millis(2),
+            tracking: Method::BoundRanges,
+            d3_after: None,
+            sandbox: true,
+            window: true,
+            vulkan_device: None,
+            program: Program {
+                path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
+                environment: Vec::new(),
+            },
+            compute: Compute::Available("whatever there is".to_owned()),
+            supervisor: Arc::new(Supervisor::start(Choice::default(), 10).unwrap()),
+            orders: Arc::new(Orders::new().unwrap()),
+            scheduler: Choice::default(),
+            bands: Settings::default(),
+            share: Share { highest_band: Band::Realtime, ..Share::default() },
+            policy: Policy::default(),
+            timeouts: [Duration::from_secs(30); 2],
+            standing: Arc::new(Standing::default()),
+            reports: Arc::new(Reports::new(None)),
+            spares: false,
+            freeze_limit: shape.freeze_limit,
+            clerk: Arc::new(Clerk::default()),
+        });
+        let counters = Arc::new(Counters::default());
+        let desk = Arc::new(Desk { errands: Mutex::default(), bell: Event::new().unwrap() });
+        let (counted, asked) = (Arc::clone(&counters), Arc::clone(&desk));
+        let factory = move || {
+            let mut gpu = GpuDevice::new(Arc::clone(&config), Arc::clone(&counted))?;
+            let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            listen(&events, gpu.session().event_fd());
+            listen(&events, asked.bell.as_fd());
+            let (config, counters) = (Arc::clone(&config), Arc::clone(&counted));
+            let (desk, memory, window, held) = (Arc::clone(&asked), None, None, Vec::new());
+            let device = Movable { config, counters, gpu, events, desk, memory, window, held };
+            Ok(Box::new(device) as Box<dyn Device>)
+        };
+        let path = folder.path().join("v.sock");
+        let socket = VgpuSocket::spawn(&path, factory, Arc::default()).unwrap();
+        Self { _socket: socket, desk, counters, folder }
+    }
+
+    pub(crate) fn vm(&self) -> Arc<LoopbackVm> {
+        LoopbackVm::connect(self.folder.path().join("v.sock"), &VmOptions::default()).unwrap()
+    }
+
+    /// Has the vGPU's thread do something.
+    pub(crate) fn ask<R: Send + 'static>(&self, what: impl FnOnce(&mut Movable) -> R + Send + 'static) -> R {
+        let (sender, receiver) = mpsc::channel();
+        let errand = Box::new(move |device: &mut Movable| sender.send(what(device)).unwrap());
+        self.desk.errands.lock().unwrap_or_else(PoisonError::into_inner).push(errand);
+        self.desk.bell.signal();
+        receiver.recv_timeout(NEVER).unwrap()
+    }
+
+    /// Everything stands still.
+    pub(crate) fn freeze(&self) {
+        self.ask(|device| device.session().freeze());
+        until("a standstill", || self.ask(|device| device.session().is_frozen()));
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.ask(|device| device.session().thaw());
+    }
+
+    /// Stands still, goes, comes again and goes on; what was taken along.
+    pub(crate) fn migrate(&self) -> SavedSession {
+        self.freeze();
+        let saved = self.ask(Movable::exchange);
+        self.thaw();
+        saved
+    }
+}
