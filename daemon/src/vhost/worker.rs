@@ -227,6 +227,8 @@ impl Worker {
         }
         self.motion = Motion::Runs;
         self.device.thaw();
+        // What has become due meanwhile.
+        self.device.event(&mut self.answers);
         Ok(())
     }
 
