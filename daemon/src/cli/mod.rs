@@ -15,6 +15,7 @@ pub mod demo;
 pub mod doorbells;
 pub mod gantt;
 pub mod scheduling;
+pub mod migration;
 pub mod serve;
 pub mod simulate;
 pub mod size;
