@@ -50,9 +50,8 @@ impl From<BundleId> for String {
 
 impl From<BundleId> for state::BundleId {
     fn from(id: BundleId) -> Self {
-        let [high, low] = [0, 8].map(|at| {
-            id.0[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
-        });
+        let [high, low] =
+            [0, 8].map(|at| id.0[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
         Self(high, low)
     }
 }

@@ -237,7 +237,8 @@ impl Worker {
     fn load(&mut self, order: LoadOrder) {
         let loaded = self.device.load(order.device).and_then(|()| {
             let offer = self.device.offer().map_err(|error| error.to_string())?;
-            *self.shared.aperture.lock().unwrap_or_else(PoisonError::into_inner) = offer.aperture.map(Arc::new);
+            *self.shared.aperture.lock().unwrap_or_else(PoisonError::into_inner) =
+                offer.aperture.map(Arc::new);
             Ok(())
         });
         if loaded.is_ok() {

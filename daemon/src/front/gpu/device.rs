@@ -17,10 +17,10 @@ use super::waiting::Due;
 use super::waiting::Found;
 use super::waiting::Response;
 use super::waiting::WaitingList;
-use crate::migration::state::BundleId;
-use crate::migration::state::State;
 use crate::migration::passage::Passage;
 use crate::migration::passage::Right;
+use crate::migration::state::BundleId;
+use crate::migration::state::State;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
 use crate::session::counters::count;
@@ -77,7 +77,15 @@ impl GpuDevice {
         if !config.window {
             session.set_window(false);
         }
-        Ok(Self { session, config, counters, waiting: WaitingList::default(), passage: None, right: None, freeze: Freeze::No })
+        Ok(Self {
+            session,
+            config,
+            counters,
+            waiting: WaitingList::default(),
+            passage: None,
+            right: None,
+            freeze: Freeze::No,
+        })
     }
 
     /// All of it but its memories, which `bundle` names: the commands that wait, and the session behind them.

@@ -51,7 +51,8 @@ impl GpuDevice {
 
     /// Becomes what a state says, with the memories that it names.
     pub(super) fn load_arrival(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let passage = self.passage.clone().ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
+        let passage =
+            self.passage.clone().ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
         let state = state::decode(bytes).map_err(|error| error.to_string())?;
         // First, so that a bundle is not taken for nothing.
         self.session.check_immutable(&state.immutable).map_err(|error| error.to_string())?;

@@ -67,9 +67,9 @@ use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::queue::doorbell::DoorbellModel;
 use std::sync::atomic::Ordering;
 
-use super::config::Config;
 use super::blobs::Shown;
 use super::config::Compute;
+use super::config::Config;
 use super::engine_slot::EngineSlot;
 use super::kernels::KernelSource;
 use super::objects::Process;
@@ -95,9 +95,9 @@ use super::saved::row::SavedResident;
 use super::state::Refusal;
 use super::state::Session;
 use super::state::Window;
-use crate::vidmm::vram::VideoMemory;
 use crate::vidmm::allocations::Backing;
 use crate::vidmm::vram::Place;
+use crate::vidmm::vram::VideoMemory;
 
 /// Why the state of a session cannot be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
