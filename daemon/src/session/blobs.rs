@@ -77,8 +77,8 @@ impl Session {
         self.check_new_blob(resource, size)?;
         let memory = self.guest_memory.as_ref().ok_or(Refusal::Unspecified)?;
         let window = self.allocations.memory().file();
-        let (runs, addresses, files) = find_runs(memory, window, entries)?;
-        let total: u64 = runs.iter().map(|run| run.length).sum();
+        let segment = find_runs(memory, window, entries)?;
+        let total = segment.length();
         if total != size {
             return Err(Refusal::Parameter);
         }
@@ -87,7 +87,6 @@ impl Session {
         if total > ram {
             return Err(Refusal::Parameter);
         }
-        let segment = GuestSegment::new(runs, addresses, files);
         let id = self.segments.insert(segment).ok_or(Refusal::OutOfMemory)?;
         let allocation = self.allocations.create_guest(id, size);
         self.blobs.insert(resource, Blob { allocation, is_vram: false, mappable: false, shown: Shown::No });
@@ -213,12 +212,8 @@ fn is_of_file(region: &GuestRegionMmap, file: &File) -> bool {
     }
 }
 
-/// The file ranges of a page list, neighbours joined. Pages of `window` are no guest RAM.
-fn find_runs(
-    memory: &GuestRam,
-    window: &File,
-    entries: &[MemEntry],
-) -> Result<(Vec<RunRecord>, Vec<u64>, Vec<Arc<File>>), Refusal> {
+/// A page list as a segment, neighbours joined. Pages of `window` are no guest RAM.
+fn find_runs(memory: &GuestRam, window: &File, entries: &[MemEntry]) -> Result<GuestSegment, Refusal> {
     let mut runs: Vec<RunRecord> = Vec::new();
     let mut addresses: Vec<u64> = Vec::new();
     let mut files: Vec<Arc<File>> = Vec::new();
@@ -264,5 +259,5 @@ fn find_runs(
             }
         }
     }
-    Ok((runs, addresses, files))
+    Ok(GuestSegment::new(runs, addresses, files))
 }
