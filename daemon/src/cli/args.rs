@@ -347,6 +347,8 @@ pub enum Figure {
     Slicing,
     /// Shares of two vGPUs, and how long urgent work waits.
     Sched,
+    /// What dirty tracking costs, and how long its queries take.
+    Dirty,
 }
 
 /// `campanile bench`.
