@@ -177,11 +177,12 @@ mod tests {
     fn dirty_55_bytes_of_a_segment_are_found_where_the_guest_has_them() {
         let run = |offset, length| RunRecord { file: 0, offset, length };
         let runs = vec![run(0x9000, 0x2000), run(0x1000, 0x1000), run(0x4000, 0x3000)];
-        let segment = GuestSegment::new(runs, vec![0x10_9000, 0x1000, 0x8_4000], Vec::new());
+        let known = vec![(0x10_9000, 0x2000), (0x1000, 0x1000), (0x8_4000, 0x3000)];
+        let segment = GuestSegment::new(runs, Vec::new(), known);
         assert_eq!(segment.length(), 0x6000);
         let pieces = |offset, length| {
             let mut pieces = Vec::new();
-            segment.pieces(offset, length, |address, length| pieces.push((address, length)));
+            segment.pieces_of(offset, length, |address, length| pieces.push((address, length)));
             pieces
         };
         assert_eq!(pieces(0x1800, 0x1000), [(0x10_a800, 0x800), (0x1000, 0x800)]);

@@ -100,7 +100,7 @@ pub trait Device: Send {
         true
     }
 
-    /// A ring runs again: go on.
+    /// A ring runs again: go on. [`Device::event`] follows, for what is due by now.
     fn thaw(&mut self) {}
 
     /// What is written to guest RAM from now on goes into this log, or nowhere. The front-end replaces the pages behind

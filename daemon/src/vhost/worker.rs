@@ -184,7 +184,7 @@ impl Worker {
             (false, Motion::Freezes | Motion::Frozen) => self.thaw()?,
             _ => {}
         }
-        if let Some(order) = mail.load {
+        if let Some(order) = mail.load.filter(|order| order.epoch == self.epoch) {
             self.load(order);
         }
         if let Some(order) = mail.save {
@@ -227,6 +227,8 @@ impl Worker {
         }
         self.motion = Motion::Runs;
         self.device.thaw();
+        // What has become due meanwhile.
+        self.device.event(&mut self.answers);
         Ok(())
     }
 

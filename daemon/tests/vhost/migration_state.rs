@@ -1,5 +1,7 @@
 //! Claims about the device's state: when it may be asked for, what fits, and what becomes of requests in flight.
 
+use std::fs::File;
+use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -155,6 +157,31 @@ fn lm_25_device_that_never_started_can_be_saved() {
     assert_eq!(vmm.vm.control.round(0, &request(COUNT))[8], 1);
 }
 
+#[test]
+fn lm_31_restored_device_stands_still_until_its_rings_start() {
+    for kind in BOTH {
+        let (here, there) = (Script::new(), Script::new());
+        let (source, target) = (bench(&here), bench(&there));
+        let mut running = Vmm::booted(kind, &target.path);
+        assert!(running.transfer(LOAD, pipe().unwrap().0).is_err(), "runs");
+        assert_eq!(running.vm.control.round(0, &request(COUNT))[8], 1);
+        leave(&mut running);
+        there.await_seen(&Seen::Dropped);
+        let before = there.seen().len();
+        let (vmm, bases, state, copy) = saved(&source);
+        let mut vm = Vmm { kind, ..vmm }.target(&target.path, copy, &state).unwrap();
+        let seen = there.seen()[before..].to_vec();
+        assert!(matches!(&seen[..], [Seen::Freeze, Seen::Load(_)]), "{seen:?}");
+        vm.vm.front.set_features(vm.features).unwrap();
+        vm.vm.set_memory();
+        assert_eq!(there.seen().len(), before + 2, "still");
+        vm.go_on(bases);
+        there.await_seen(&Seen::Restored(0, 0, Ok(request(PARK))));
+        let seen = there.seen()[before + 2..].to_vec();
+        assert_eq!(seen[..2], [Seen::Started, Seen::Thaw]);
+    }
+}
+
 /// The descriptors of the source are gone; the target has its own, and the guest sees one interrupt, not none and not two.
 #[test]
 fn lm_44_interrupt_that_is_due_at_the_pause_comes_once_on_the_target() {
@@ -267,7 +294,7 @@ fn lm_67_state_of_another_device_is_refused() {
 
 /// Every byte of a state that is cut off, or another: an error or a device, never a crash.
 #[test]
-fn hostile_states_are_refused() {
+fn lm_40_hostile_states_are_refused() {
     let here = Script::new();
     let source = bench(&here);
     let (vmm, _, state, _) = saved(&source);
@@ -509,6 +536,23 @@ fn load_into_a_device_that_ran_replaces_it() {
     there.release();
     assert_eq!(vm.vm.control.wait(), (0, 32));
     assert_eq!(there.count(&Seen::Reset), 1);
+}
+
+/// A reset between a state and the question after it: the state belongs to nobody any more.
+#[test]
+fn reset_during_a_load_leaves_an_empty_device() {
+    let (here, there) = (Script::new(), Script::new());
+    let (source, target) = (bench(&here), bench(&there));
+    let (_, _, state, _) = saved(&source);
+    let mut vm = Vmm::connected(Kind::Qemu, &target.path);
+    let (reader, writer) = pipe().unwrap();
+    vm.transfer(LOAD, reader).unwrap();
+    vm.vm.front.clone().reset_device().unwrap();
+    File::from(writer).write_all(&state).unwrap();
+    assert!(vm.vm.front.check_device_state().is_err());
+    vm.start_driver([0, 0]);
+    assert_eq!(vm.vm.control.round(0, &request(COUNT))[8], 1);
+    assert!(!there.seen().iter().any(|seen| matches!(seen, Seen::Load(_) | Seen::Started)));
 }
 
 /// A device that does not come to rest loses its session: nothing may be said of memory that still changes.

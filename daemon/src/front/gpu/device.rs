@@ -17,9 +17,12 @@ use super::waiting::Due;
 use super::waiting::Found;
 use super::waiting::Response;
 use super::waiting::WaitingList;
+use crate::migration::state::BundleId;
+use crate::migration::state::State;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
 use crate::session::counters::count;
+use crate::session::saved::bytes::Bytes;
 use crate::session::state::Refusal;
 use crate::session::state::Session;
 use crate::session::timeline::Token;
@@ -70,20 +73,26 @@ impl GpuDevice {
         Ok(Self { session, config, counters, waiting: WaitingList::default(), freeze: Freeze::No })
     }
 
-    /// What the front itself keeps, for the device's state: the commands that wait, which name their tokens.
+    /// All of it but its memories, which `bundle` names: the commands that wait, and the session behind them.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn save_front(&self) -> Result<Vec<u8>, String> {
-        self.waiting.save().map_err(|error| error.to_string())
+    /// It does not stand still.
+    pub fn state(&self, bundle: BundleId) -> Result<State, String> {
+        let session = self.session.save().map_err(|error| error.to_string())?;
+        let front = Bytes(self.waiting.save().map_err(|error| error.to_string())?);
+        Ok(State { immutable: self.session.immutable(), bundle, session, front })
     }
 
-    /// Takes over what [`Self::save_front`] gave. Tickets follow ([`Device::restored`]).
+    /// Becomes the device that a state is of; its memories are there already ([`Session::adopt_memory`]). Tickets follow
+    /// ([`Device::restored`]).
     ///
     /// # Errors
-    /// It is not what was given; nothing was applied.
-    pub fn load_front(&mut self, saved: &[u8]) -> Result<(), String> {
-        self.waiting = WaitingList::load(saved).map_err(|error| error.to_string())?;
+    /// Why it cannot; nothing was applied.
+    pub fn take_over(&mut self, state: &State) -> Result<(), String> {
+        let waiting = WaitingList::load(&state.front.0).map_err(|error| error.to_string())?;
+        self.session.check_immutable(&state.immutable).map_err(|error| error.to_string())?;
+        self.session.restore(&state.session).map_err(|error| error.to_string())?;
+        self.waiting = waiting;
         Ok(())
     }
 
