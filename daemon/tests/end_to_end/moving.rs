@@ -104,6 +104,11 @@ impl Movable {
         session
     }
 
+    /// Bytes promised to its guests, on whatever host it is.
+    pub(crate) fn committed(&self) -> u64 {
+        self.config.account.budget().committed
+    }
+
     pub(crate) fn save(&mut self) -> SavedSession {
         self.session().save().unwrap()
     }
@@ -207,11 +212,19 @@ pub(crate) struct Shape {
     /// How long engines may take to stand still. Long, where CPUs are short and nothing hangs.
     pub(crate) freeze_limit: Duration,
     pub(crate) quota: u64,
+    /// TDR timeout of both nodes.
+    pub(crate) timeout: Duration,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { doorbells: 64, spin: Duration::from_millis(2), freeze_limit: NEVER, quota: VRAM }
+        Self {
+            doorbells: 64,
+            spin: Duration::from_millis(2),
+            freeze_limit: NEVER,
+            quota: VRAM,
+            timeout: NEVER,
+        }
     }
 }
 
@@ -251,7 +264,7 @@ impl Moving {
             bands: Settings::default(),
             share: Share { highest_band: Band::Realtime, ..Share::default() },
             policy: Policy::default(),
-            timeouts: [Duration::from_secs(30); 2],
+            timeouts: [shape.timeout; 2],
             standing: Arc::new(Standing::default()),
             reports: Arc::new(Reports::new(None)),
             spares: false,
@@ -291,12 +304,12 @@ impl Moving {
 
     /// Everything stands still.
     pub(crate) fn freeze(&self) {
-        self.ask(|device| device.session().freeze());
+        self.ask(|device| drop(device.session().freeze()));
         until("a standstill", || self.ask(|device| device.session().is_frozen()));
     }
 
     pub(crate) fn thaw(&self) {
-        self.ask(|device| device.session().thaw());
+        self.ask(|device| drop(device.session().thaw()));
     }
 
     /// Stands still, goes, comes again and goes on; what was taken along.
