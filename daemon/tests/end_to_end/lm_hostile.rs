@@ -9,10 +9,12 @@ use campanile_daemon::recovery::policy::Policy;
 use campanile_daemon::session::restore::RestoreError;
 use campanile_daemon::session::saved::bytes::Bytes;
 use campanile_guest_driver::commands::CommandBuffer;
+use campanile_guest_driver::context::Context;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::blob::BlobMemory;
 use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_guest_driver::user_queue::UserQueue;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::native_fence;
@@ -46,6 +48,8 @@ struct Rich {
     guest: std::sync::Arc<RawGuest>,
     _waiting: Vec<RawCall>,
     _queues: Vec<RawQueue>,
+    _user: UserQueue,
+    _compute: Context,
     _long: Long,
     _device: Device,
 }
@@ -93,7 +97,15 @@ impl Rich {
         let suspended = guest.context(Node::Copy);
         guest.name(message::SUSPEND_CONTEXT, suspended).unwrap();
         until("the dispatch", || long.started() > 10);
-        Self { guest, _waiting: waiting, _queues: queues, _long: long, _device: device }
+        Self {
+            guest,
+            _waiting: waiting,
+            _queues: queues,
+            _user: user,
+            _compute: compute,
+            _long: long,
+            _device: device,
+        }
     }
 }
 

@@ -449,7 +449,7 @@ fn lm_28_a_vgpu_that_has_gone_leaves_nothing_behind() {
     let (before, gone, state) = moving.ask(|device| {
         let (before, state) = (device.committed(), device.save());
         let fresh = device.fresh_with_memory();
-        drop(std::mem::replace(device.session(), fresh));
+        device.put(fresh);
         (before, device.committed(), state)
     });
     assert!(before > 0);
@@ -458,4 +458,6 @@ fn lm_28_a_vgpu_that_has_gone_leaves_nothing_behind() {
         device.session().restore(&state).unwrap();
         assert_eq!(device.committed(), before);
     });
+    moving.thaw();
+    guest.round_trip();
 }

@@ -125,6 +125,12 @@ impl Movable {
         next.check_immutable(&immutable).unwrap();
         next.restore(&session).unwrap();
         assert!(next.is_frozen());
+        self.put(next);
+        session
+    }
+
+    /// Puts a session into the place of the one that is there; it is shown the guest's memory.
+    pub(crate) fn put(&mut self, mut next: Session) {
         if let Some(is_open) = self.window {
             next.set_window(is_open);
         }
@@ -133,7 +139,6 @@ impl Movable {
         }
         *self.session() = next;
         listen(&self.events, self.gpu.session().event_fd());
-        session
     }
 
     fn go_on(&mut self, answers: &mut Answers) {
@@ -304,12 +309,12 @@ impl Moving {
 
     /// Everything stands still.
     pub(crate) fn freeze(&self) {
-        self.ask(|device| drop(device.session().freeze()));
+        self.ask(|device| assert!(device.session().freeze()));
         until("a standstill", || self.ask(|device| device.session().is_frozen()));
     }
 
     pub(crate) fn thaw(&self) {
-        self.ask(|device| drop(device.session().thaw()));
+        self.ask(|device| assert!(device.session().thaw()));
     }
 
     /// Stands still, goes, comes again and goes on; what was taken along.
