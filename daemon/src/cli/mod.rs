@@ -16,6 +16,7 @@ pub mod demo;
 pub mod doorbells;
 pub mod gantt;
 pub mod inspect;
+pub mod migration;
 pub mod scheduling;
 pub mod serve;
 pub mod simulate;

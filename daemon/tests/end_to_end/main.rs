@@ -14,6 +14,7 @@ mod lm_freeze;
 mod lm_hostile;
 mod lm_state;
 mod mcdm;
+mod migration;
 mod moving;
 mod native_fences;
 mod operator;
