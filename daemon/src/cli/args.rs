@@ -347,6 +347,8 @@ pub enum Figure {
     Slicing,
     /// Shares of two vGPUs, and how long urgent work waits.
     Sched,
+    /// Moves of a guest between two daemons: rates, pauses, and what others notice.
+    Migrate,
 }
 
 /// `campanile bench`.

@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod doorbells;
 pub mod figures;
 pub mod memory;
+pub mod migration;
 pub mod peer;
 pub mod recovery;
 pub mod round_trips;

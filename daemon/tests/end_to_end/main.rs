@@ -10,6 +10,7 @@ mod inside;
 mod kernel_waits;
 mod linked;
 mod lm_freeze;
+mod lm_pauses;
 mod lm_state;
 mod mcdm;
 mod moving;
@@ -44,3 +45,9 @@ mod ums_power;
 mod ums_queues;
 mod ums_submission;
 mod ums_suspend;
+
+use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;
+
+/// Virtual CPUs stop anywhere, but not with the allocator's lock.
+#[global_allocator]
+static ALLOCATOR: VcpuAllocator = VcpuAllocator;

@@ -129,7 +129,9 @@ fn lm_65_the_operator_may_call_a_migration_off_at_any_time() {
         let source = Source::new(Settings { bandwidth: slow, ..settings(proxy.peer(), SHORT) });
         source.scribble();
         source.departure.start(None).unwrap();
-        eventually("it is so far", || proxy.frames(Way::There) >= at || source.doing().starts_with("waiting"));
+        eventually("it is so far", || {
+            proxy.frames(Way::There) >= at || source.doing().starts_with("waiting")
+        });
         source.departure.cancel("the operator has changed his mind").unwrap();
         assert_eq!(source.departure.thaw(), Thaw::Run);
         eventually("the target keeps nothing", || target.is_clean());

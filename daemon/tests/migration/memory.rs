@@ -99,7 +99,11 @@ impl MovingMemory for Memory {
         self.begun.fetch_add(1, Ordering::Relaxed);
         inside.is_moving = true;
         inside.dirty.fill(false);
-        if self.is_tracked() { pack(&inside.ever, bits) } else { bits.fill(0xff) }
+        if self.is_tracked() {
+            pack(&inside.ever, bits)
+        } else {
+            bits.fill(0xff)
+        }
         Ok(())
     }
 
@@ -108,7 +112,11 @@ impl MovingMemory for Memory {
         if !inside.is_moving {
             return Err(io::Error::other("nothing is tracked"));
         }
-        if self.is_tracked() { pack(&inside.dirty, bits) } else { bits.fill(0xff) }
+        if self.is_tracked() {
+            pack(&inside.dirty, bits)
+        } else {
+            bits.fill(0xff)
+        }
         inside.dirty.fill(false);
         Ok(())
     }

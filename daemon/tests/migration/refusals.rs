@@ -83,7 +83,8 @@ impl Liar {
     fn hear(&mut self) -> Option<Message> {
         let mut header = [0; HEADER];
         self.stream.read_exact(&mut header).ok()?;
-        let mut body = vec![0; usize::try_from(u32::from_le_bytes(header[8..12].try_into().unwrap())).unwrap()];
+        let mut body =
+            vec![0; usize::try_from(u32::from_le_bytes(header[8..12].try_into().unwrap())).unwrap()];
         self.stream.read_exact(&mut body).ok()?;
         Some(Message::decode(&body).unwrap())
     }

@@ -91,9 +91,8 @@ impl Part {
     /// Counts pages in, if they may lie here.
     fn admit(&self, runs: &[Run]) -> Result<(), MigrationError> {
         let refuse = |what| Err(MigrationError::Bounds { memory: self.memory, what });
-        let ends_inside = |run: &Run| {
-            run.offset.checked_add(run.bytes()).is_some_and(|end| end <= self.mapping.len())
-        };
+        let ends_inside =
+            |run: &Run| run.offset.checked_add(run.bytes()).is_some_and(|end| end <= self.mapping.len());
         if !runs.iter().all(ends_inside) {
             return refuse("pages past its end");
         }
@@ -198,8 +197,7 @@ impl Stage {
             return Err(MigrationError::protocol("all has come already"));
         }
         *sealed = true;
-        let (had, has) =
-            (self.records.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        let (had, has) = (self.records.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
         if (had, has) == (records, bytes) {
             Ok(())
         } else {

@@ -223,7 +223,6 @@ impl Line {
         }
         error
     }
-
 }
 
 impl Drop for Line {

@@ -32,9 +32,9 @@ impl Draft {
     /// # Errors
     /// It cannot be made.
     pub fn new(path: &Path) -> Result<Self, MigrationError> {
-        let name = path.file_name().ok_or_else(|| {
-            MigrationError::State(format!("{}: this is no name of a file", path.display()))
-        })?;
+        let name = path
+            .file_name()
+            .ok_or_else(|| MigrationError::State(format!("{}: this is no name of a file", path.display())))?;
         let mut draft_name = std::ffi::OsString::from(".");
         draft_name.push(name);
         draft_name.push(format!(".{}.part", std::process::id()));

@@ -114,7 +114,8 @@ impl Departure {
     /// The folder of side files cannot be made.
     pub fn new(name: String, settings: Settings) -> Result<Self, MigrationError> {
         let folder = settings.side_files.as_deref();
-        let side_files = folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;
+        let side_files =
+            folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;
         Ok(Self { name, settings, side_files, state: Mutex::default(), changed: Condvar::new() })
     }
 
@@ -164,8 +165,7 @@ impl Departure {
 
     fn prepare(&self, state: &mut State, to: To) -> Result<Job, MigrationError> {
         let departing = state.departing.clone();
-        let departing =
-            departing.ok_or_else(|| MigrationError::State("no VM is connected".to_owned()))?;
+        let departing = departing.ok_or_else(|| MigrationError::State("no VM is connected".to_owned()))?;
         if let Some(lost) = &state.lost {
             return Err(MigrationError::State(lost.clone()));
         }
@@ -194,9 +194,8 @@ impl Departure {
         let job = self.prepare(&mut state, To::Peer(peer, vgpu))?;
         state.way = Way::Busy;
         let departure = Arc::clone(self);
-        let begun = thread::Builder::new()
-            .name("migrate".to_owned())
-            .spawn(move || brownout::run(&departure, &job));
+        let begun =
+            thread::Builder::new().name("migrate".to_owned()).spawn(move || brownout::run(&departure, &job));
         match begun {
             Ok(thread) => {
                 state.threads.push(thread);

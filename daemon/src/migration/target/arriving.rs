@@ -20,7 +20,10 @@ pub struct Arriving {
 
 impl std::fmt::Debug for Arriving {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Arriving").field("name", &self.name).field("shape", &self.shape).finish_non_exhaustive()
+        f.debug_struct("Arriving")
+            .field("name", &self.name)
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
     }
 }
 

@@ -45,7 +45,9 @@ impl Book {
         if pages.past.contains(&hello.bundle) || pages.bundles.contains_key(&hello.bundle) {
             return Err(format!("bundle {} was here already", hello.bundle));
         }
-        if let Some(other) = pages.bundles.values().find(|bundle| bundle.vgpu == hello.vgpu && !bundle.is_over()) {
+        if let Some(other) =
+            pages.bundles.values().find(|bundle| bundle.vgpu == hello.vgpu && !bundle.is_over())
+        {
             return Err(format!("vGPU {} already has bundle {} on its way", hello.vgpu, other.id));
         }
         let bundle = Stage::new(&vgpu.shape)
@@ -60,7 +62,8 @@ impl Book {
     pub(super) fn join(&self, id: BundleId) -> Result<Arc<Bundle>, String> {
         let none = || format!("bundle {id} awaits no line");
         let bundle = locked(&self.pages).bundles.get(&id).cloned().ok_or_else(none)?;
-        let taken = bundle.lines_left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1));
+        let taken =
+            bundle.lines_left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1));
         taken.map_err(|_| none())?;
         Ok(bundle)
     }

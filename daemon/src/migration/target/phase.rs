@@ -86,7 +86,9 @@ mod tests {
         assert!(line.pages().is_ok());
         assert_eq!(line.hear(COMPLETE).unwrap(), Do::Seal { records: 1, bytes: 4096 });
         assert!(line.pages().is_err());
-        for late in [COMPLETE, Message::PassEnd { pass: 2 }, Message::Still, Message::Stored, Message::Granted] {
+        for late in
+            [COMPLETE, Message::PassEnd { pass: 2 }, Message::Still, Message::Stored, Message::Granted]
+        {
             assert!(line.hear(late).is_err());
         }
     }

@@ -181,9 +181,7 @@ fn answer(bundle: &Bundle, message: &Message) -> Result<Option<Message>, Migrati
     match message {
         Message::Still => Ok(None),
         Message::Granted => Ok(bundle.step("granted", Claimant::granted)),
-        Message::Declined => {
-            Ok(bundle.step("the source has not let the guest run here", Claimant::declined))
-        }
+        Message::Declined => Ok(bundle.step("the source has not let the guest run here", Claimant::declined)),
         Message::Revoke => Ok(bundle.step("the source runs again", Claimant::revoke)),
         other => Err(MigrationError::Protocol(format!("{other:?} cannot be said now"))),
     }
