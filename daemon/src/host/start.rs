@@ -29,6 +29,7 @@ use crate::recovery::standing::Standing;
 use crate::session::config::Compute;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
+use crate::session::dirty::TrackerBoard;
 use crate::session::freeze::FREEZE_LIMIT;
 use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;
@@ -223,6 +224,8 @@ pub struct Vgpu {
     pub shell_counters: Arc<ShellCounters>,
     /// Switches nodes to notify mode and back.
     pub notify: Arc<NotifySwitch>,
+    /// Where its memory's writes are known.
+    pub trackers: Arc<TrackerBoard>,
     socket: VgpuSocket,
 }
 
@@ -324,6 +327,7 @@ impl Host {
             let orders = Arc::new(Orders::new()?);
             let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
             let standing = Arc::new(Standing::default());
+            let trackers = Arc::new(TrackerBoard::default());
             let [compute_timeout, copy_timeout] = options.timeouts;
             let nudged = Arc::clone(&orders);
             pool.watch(Box::new(move || nudged.nudge()));
@@ -341,6 +345,7 @@ impl Host {
                 slice: options.slice,
                 d3_after: options.d3_after,
                 tracking,
+                trackers: Arc::clone(&trackers),
                 sandbox: options.sandbox,
                 window: options.window,
                 vulkan_device: options.vulkan_device.clone(),
@@ -388,7 +393,8 @@ impl Host {
                 counters: Arc::clone(&counters),
                 shell_counters: Arc::clone(&shell_counters),
             });
-            vgpus.push(Vgpu { name: vgpu.name.clone(), counters, shell_counters, notify, socket });
+            let name = vgpu.name.clone();
+            vgpus.push(Vgpu { name, counters, shell_counters, notify, trackers, socket });
         }
         let control = options.control.as_deref().map(|path| ControlSocket::spawn(path, Desk::new(known)));
         let control = control.transpose().map_err(|error| HostError::Control(error.into()))?;

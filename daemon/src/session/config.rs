@@ -11,6 +11,7 @@ use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Settings;
 
+use super::dirty::TrackerBoard;
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
 use crate::orders::Orders;
@@ -59,6 +60,8 @@ pub struct Config {
     pub d3_after: Option<Duration>,
     /// How it is found out what engines write.
     pub tracking: Method,
+    /// Where others find what its memory's writes are known by.
+    pub trackers: Arc<TrackerBoard>,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
     /// Whether the front-end is offered a window onto video memory.

@@ -10,6 +10,9 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -50,6 +53,23 @@ impl Dirty {
     }
 }
 
+/// Where a vGPU shows the trackers of its memory, to threads that are not its own. Empty while no VM is there.
+#[derive(Debug, Default)]
+pub struct TrackerBoard {
+    shown: Mutex<Option<[Arc<Tracker>; 2]>>,
+}
+
+impl TrackerBoard {
+    fn lock(&self) -> MutexGuard<'_, Option<[Arc<Tracker>; 2]>> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Of video memory and of what is evicted, as long as there is a session.
+    pub fn trackers(&self) -> Option<[Arc<Tracker>; 2]> {
+        self.lock().clone()
+    }
+}
+
 /// The memory of a vGPU, asked as an adapter.
 struct Memories<'a> {
     memory: &'a VideoMemory,
@@ -82,6 +102,16 @@ impl Session {
     pub fn trackers(&self) -> [Arc<Tracker>; 2] {
         let memory = self.allocations.memory();
         [Arc::clone(memory.tracker()), Arc::clone(memory.evicted_tracker())]
+    }
+
+    /// Shows the trackers on the board; to be repeated when the session gets another memory.
+    pub(super) fn show_trackers(&self) {
+        *self.config.trackers.lock() = Some(self.trackers());
+    }
+
+    /// Takes them off it.
+    pub(super) fn hide_trackers(&self) {
+        *self.config.trackers.lock() = None;
     }
 
     /// How engines' writes are tracked.

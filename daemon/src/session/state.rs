@@ -170,6 +170,7 @@ impl Session {
         };
         session.config.orders.begin_session();
         session.begin_anew();
+        session.show_trackers();
         Ok(session)
     }
 
@@ -347,6 +348,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.config.orders.end_session();
+        self.hide_trackers();
         self.stop_engines();
     }
 }

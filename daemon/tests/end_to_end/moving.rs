@@ -191,6 +191,18 @@ impl Device for Movable {
     }
 }
 
+/// Where the Vulkan driver is, as `campanile serve` takes it from its environment.
+fn vulkan() -> Vec<(String, String)> {
+    let names = [
+        ("CAMPANILE_VULKAN_DRIVER", "VK_DRIVER_FILES"),
+        ("CAMPANILE_VULKAN_DRIVER", "VK_ICD_FILENAMES"),
+        ("CAMPANILE_VULKAN_LIBRARY_PATH", "LD_LIBRARY_PATH"),
+    ];
+    let set =
+        names.into_iter().filter_map(|(ours, theirs)| Some((theirs.to_owned(), std::env::var(ours).ok()?)));
+    set.collect()
+}
+
 /// How a vGPU differs from most.
 pub(crate) struct Shape {
     pub(crate) doorbells: u32,
@@ -231,14 +243,12 @@ impl Moving {
             spin: shape.spin,
             slice: Duration::from_millis(2),
             tracking: Method::BoundRanges,
+            trackers: Arc::default(),
             d3_after: None,
             sandbox: true,
             window: true,
             vulkan_device: None,
-            program: Program {
-                path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
-                environment: Vec::new(),
-            },
+            program: Program { path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")), environment: vulkan() },
             compute: Compute::Available("whatever there is".to_owned()),
             supervisor: Arc::new(Supervisor::start(Choice::default(), 10).unwrap()),
             orders: Arc::new(Orders::new().unwrap()),

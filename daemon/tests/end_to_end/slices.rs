@@ -38,25 +38,25 @@ const COUNT: &str = "
     }";
 
 const GRID: [u32; 3] = [50, 30, 2];
-const GROUPS: u32 = 3000;
+pub(crate) const GROUPS: u32 = 3000;
 /// About 0.5 ms of a CPU.
 const LONG: [u8; 4] = 130_000_u32.to_le_bytes();
 const BYTES: u64 = 16 * 1024;
 
-struct Long {
+pub(crate) struct Long {
     kernel: Kernel,
     counts: Buffer,
     grid: Buffer,
 }
 
 impl Long {
-    fn new(device: &Device) -> Self {
+    pub(crate) fn new(device: &Device) -> Self {
         let kernel = device.create_kernel(&KernelSource::wgsl(COUNT)).unwrap();
         let (counts, grid) = (device.create_buffer(BYTES).unwrap(), device.create_buffer(4096).unwrap());
         Self { kernel, counts, grid }
     }
 
-    fn commands(&self, is_indirect: bool) -> CommandBuffer {
+    pub(crate) fn commands(&self, is_indirect: bool) -> CommandBuffer {
         self.counts.write(0, &vec![0; usize::try_from(BYTES).unwrap()]).unwrap();
         self.grid.write(0, &GRID.map(u32::to_le_bytes).concat()).unwrap();
         let mut commands = CommandBuffer::new();
@@ -69,11 +69,11 @@ impl Long {
         commands
     }
 
-    fn started(&self) -> u64 {
+    pub(crate) fn started(&self) -> u64 {
         self.counts.memory().word(0).unwrap().load(Ordering::Acquire) & 0xffff_ffff
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         assert_eq!(self.started(), u64::from(GROUPS));
         let mut bytes = vec![0; usize::try_from(GROUPS).unwrap() * 4];
         self.counts.read(8, &mut bytes).unwrap();

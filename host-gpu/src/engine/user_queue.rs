@@ -146,10 +146,11 @@ impl UserQueue {
         self.is_held = is_held;
     }
 
-    /// Tells the daemon, if it waits for that, that nothing is left to run. True when it must be signalled.
+    /// Tells the daemon, if it waits for that, that nothing is left to run. True when it must be signalled. Of a queue
+    /// whose context is suspended nobody knows that.
     pub fn report_drained(&self, shared: &Mapping) -> bool {
         let base = block::queue(u32::from(self.index));
-        if self.has_work() || load(shared, base + block::QUEUE_DRAIN) == 0 {
+        if self.is_held || self.has_work() || load(shared, base + block::QUEUE_DRAIN) == 0 {
             return false;
         }
         // PAIRS WITH adapter/reports.rs `queue_is_drained`.

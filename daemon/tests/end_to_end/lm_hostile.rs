@@ -1,0 +1,337 @@
+//! State that lies, and engines that do not stand still.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use campanile_daemon::migration::state;
+use campanile_daemon::migration::state::State;
+use campanile_daemon::session::restore::RestoreError;
+use campanile_guest_driver::commands::CommandBuffer;
+use campanile_guest_driver::device::Device;
+use campanile_guest_driver::node::Node;
+use campanile_guest_driver::transport::blob::BlobMemory;
+use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_protocol::control::message;
+use campanile_protocol::control::message::Submit;
+use campanile_protocol::control::native_fence;
+use campanile_protocol::control::native_fence::CreateNativeFence;
+use campanile_protocol::control::native_fence::NativeFenceOpened;
+use campanile_protocol::control::native_fence::NativeFenceValue;
+use campanile_protocol::device_page::DEVICE_ACTIVE;
+use campanile_protocol::device_page::DEVICE_HUNG;
+use ciborium::Value;
+use proptest::prelude::any;
+use proptest::strategy::Strategy;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use crate::moving::Movable;
+use crate::moving::Moving;
+use crate::moving::Shape;
+use crate::raw::RawCall;
+use crate::raw::RawGuest;
+use crate::raw_queue::CONNECTED;
+use crate::raw_queue::RawQueue;
+use crate::raw_queue::copy_guest;
+use crate::raw_queue::fill;
+use crate::raw_queue::wait_for;
+use crate::slices::Long;
+use crate::support::until;
+
+/// A guest of which a state has something of nearly everything.
+struct Rich {
+    guest: std::sync::Arc<RawGuest>,
+    _waiting: Vec<RawCall>,
+    _queues: Vec<RawQueue>,
+    _long: Long,
+    _device: Device,
+}
+
+impl Rich {
+    fn new(moving: &Moving) -> Self {
+        let vm = moving.vm();
+        let device = Device::open(vm.open("rich").unwrap()).unwrap();
+        let long = Long::new(&device);
+        let compute = device.create_context(Node::Compute).unwrap();
+        let mut user = compute.create_user_queue(&QueueOptions::default()).unwrap();
+        user.submit(&long.commands(false)).unwrap();
+        let guest = RawGuest::open_in(&vm, BlobMemory::GuestRam);
+        let context = guest.context(Node::Copy);
+        let ram = guest.memory(BlobMemory::GuestRam, 64 << 10);
+        let (arena, gate) = (guest.vram(8192), guest.vram(4096));
+        let mut queues: Vec<RawQueue> = (0..3).map(|_| RawQueue::new(&guest, context)).collect();
+        for queue in &mut queues {
+            queue.connect().unwrap();
+            queue.submit(&fill(ram.va, 4096, 1));
+            queue.submit(&wait_for(gate.va, 1));
+        }
+        let va = 0x4000_0000;
+        let kind = native_fence::NATIVE_FENCE_DEFAULT;
+        let create = CreateNativeFence { kind, initial_value: 5, va, ..Default::default() };
+        let opened: NativeFenceOpened = guest.ask(native_fence::CREATE_NATIVE_FENCE, &create).unwrap();
+        let value = NativeFenceValue { fence: opened.fence, value: 7 };
+        let mut waiting = vec![guest.send(1, native_fence::WAIT_NATIVE_FENCE, &value)];
+        let last = &queues[0];
+        waiting.push(guest.wait_fence(2, last.created.queue, 2));
+        let bell = message::Named { handle: queues[1].bell.doorbell };
+        waiting.push(guest.send(3, message::DESTROY_DOORBELL, &bell));
+        let queue = guest.queue(context, 0).unwrap().queue;
+        for slot in 4..8 {
+            let commands = wait_for(gate.va, 1);
+            let offset = u64::from(slot) * 512;
+            arena.memory.write(offset, commands.bytes()).unwrap();
+            let length = u32::try_from(commands.bytes().len()).unwrap();
+            let submit = Submit { queue, buffer_va: arena.va + offset, length, flags: 0 };
+            waiting.push(guest.send(slot, message::SUBMIT, &submit));
+        }
+        let gone = guest.vram(8192);
+        let unmap = message::UnmapMemory { va: gone.va, size: gone.size() };
+        guest.call(message::UNMAP_MEMORY, &unmap).unwrap();
+        let suspended = guest.context(Node::Copy);
+        guest.name(message::SUSPEND_CONTEXT, suspended).unwrap();
+        until("the dispatch", || long.started() > 10);
+        Self { guest, _waiting: waiting, _queues: queues, _long: long, _device: device }
+    }
+}
+
+/// Changes a value somewhere in the state, or leaves something out, or has it twice.
+fn change(value: &mut Value, seed: u64, depth: u32) {
+    let next = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    let pick = |count: usize| usize::try_from(seed >> 33).unwrap() % count.max(1);
+    match value {
+        Value::Array(list) if !list.is_empty() => {
+            let place = pick(list.len());
+            match (next >> 40) % 12 {
+                0 => drop(list.remove(place)),
+                1 => list.insert(place, list[place].clone()),
+                2 => {
+                    let other = pick(list.len() * 7) % list.len();
+                    list.swap(place, other);
+                }
+                _ => change(&mut list[place], next, depth + 1),
+            }
+        }
+        Value::Map(map) if !map.is_empty() => {
+            let place = pick(map.len());
+            match (next >> 40) % 16 {
+                0 if depth > 0 => drop(map.remove(place)),
+                _ => change(&mut map[place].1, next, depth + 1),
+            }
+        }
+        Value::Integer(number) => {
+            let before = i128::from(*number);
+            let after: i128 = match next >> 60 {
+                0 => 0,
+                1 => before + 1,
+                2 => before - 1,
+                3 => i128::from(u64::MAX),
+                4 => i128::from(u32::MAX),
+                5 => i128::from(u64::MAX) - 4095,
+                6 => before ^ 4096,
+                7 => before * 2,
+                8 => i128::from(i64::MAX),
+                9 => before + 4096,
+                10 => 1 << 40,
+                11 => before | 1 << 32,
+                12 => -1,
+                13 => i128::from(next),
+                14 => i128::from(next & 0xff),
+                _ => 1,
+            };
+            let clamped = after.clamp(-1, i128::from(u64::MAX));
+            *value = Value::Integer(clamped.try_into().unwrap());
+        }
+        Value::Bool(flag) => *flag = !*flag,
+        other => {
+            *other = match next >> 62 {
+                0 => Value::Null,
+                1 => Value::Integer(next.into()),
+                2 => Value::Array(Vec::new()),
+                _ => Value::Bytes(vec![0xff; 3]),
+            }
+        }
+    }
+}
+
+/// Has another session take this state. What came of it: refused as a whole, or taken as a whole.
+fn try_restore(device: &mut Movable, bytes: &[u8], good: &State, starts: bool) -> bool {
+    let Ok(changed) = state::decode(bytes) else { return false };
+    let mut session = device.fresh_with_memory();
+    match session.restore(&changed.session) {
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            assert!(session.is_fresh() && !session.is_frozen(), "{error}");
+            // Nothing of it was applied, or this could not be.
+            session.restore(&good.session).unwrap();
+            assert_eq!(session.save().unwrap(), good.session);
+            false
+        }
+        Ok(()) => {
+            assert!(session.is_frozen());
+            session.save().unwrap();
+            if starts {
+                session.thaw();
+                session.freeze();
+            }
+            true
+        }
+    }
+}
+
+#[test]
+fn lm_39_lm_40_state_that_lies_is_refused_or_taken_whole_and_harms_nobody() {
+    let moving = Moving::start(&Shape { quota: 4 << 30, ..Shape::default() });
+    let rich = Rich::new(&moving);
+    moving.freeze();
+    let good = moving.ask(|device| {
+        let session = device.save();
+        State { immutable: device.session().immutable(), session, ..State::default() }
+    });
+    let bytes = good.encode().unwrap();
+    let (header, map) = bytes.split_at(16);
+    let map: Value = ciborium::from_reader(map).unwrap();
+    let mut runner = TestRunner::deterministic();
+    let (mut taken, mut refused) = (0, 0);
+    for round in 0..600 {
+        let seed = any::<u64>().new_tree(&mut runner).unwrap().current();
+        let mut changed = map.clone();
+        // One change, or several.
+        for part in 0..=seed % 3 {
+            change(&mut changed, seed.rotate_left(u32::try_from(part * 21).unwrap()), 0);
+        }
+        let mut bytes = header.to_vec();
+        ciborium::into_writer(&changed, &mut bytes).unwrap();
+        let good = good.clone();
+        if moving.ask(move |device| try_restore(device, &bytes, &good, round % 50 == 0)) {
+            taken += 1;
+        } else {
+            refused += 1;
+        }
+    }
+    // Bytes too: most are no state any more.
+    let strategy = (0..bytes.len(), any::<u8>());
+    for _ in 0..300 {
+        let (place, byte) = strategy.new_tree(&mut runner).unwrap().current();
+        let mut changed = bytes.clone();
+        changed[place] ^= byte;
+        let good = good.clone();
+        moving.ask(move |device| try_restore(device, &changed, &good, false));
+    }
+    assert!(refused > 50 && taken > 5, "{refused} refused, {taken} taken");
+    moving.thaw();
+    assert_eq!(rich.guest.device_status(), DEVICE_ACTIVE);
+    rich.guest.round_trip();
+}
+
+#[test]
+fn lm_31_lm_32_lm_39_a_vgpu_that_is_in_use_takes_no_state() {
+    let moving = Moving::start(&Shape::default());
+    let vm = moving.vm();
+    let (guest, _) = copy_guest(&vm);
+    moving.freeze();
+    moving.ask(|device| {
+        let saved = device.save();
+        assert!(matches!(device.session().restore(&saved), Err(RestoreError::InUse)));
+        let mut other = device.fresh_with_memory();
+        other.restore(&saved).unwrap();
+        assert!(other.is_frozen(), "it stands still until it is started");
+        assert!(matches!(other.restore(&saved), Err(RestoreError::InUse)), "once");
+        let mut started = device.fresh();
+        started.create_context(7).unwrap();
+        assert!(matches!(started.restore(&saved), Err(RestoreError::InUse)));
+    });
+    moving.thaw();
+    guest.round_trip();
+}
+
+/// A guest that runs one long buffer, on a vGPU whose engines must stand still in a moment.
+fn hurried(limit: Duration) -> Moving {
+    Moving::start(&Shape { freeze_limit: limit, ..Shape::default() })
+}
+
+#[test]
+fn lm_64_an_engine_that_does_not_stand_still_in_time_costs_the_device_whose_work_it_ran_and_no_other() {
+    let moving = hurried(Duration::from_millis(100));
+    let vm = moving.vm();
+    let device = Device::open(vm.open("hangs").unwrap()).unwrap();
+    // One group that takes long: there is no place within it to stop at.
+    let kernel = campanile_guest_driver::kernel::KernelSource::wgsl(
+        "@group(0) @binding(0) var<storage, read_write> words: array<atomic<u32>>;
+         @compute @workgroup_size(1) fn main() {
+            atomicStore(&words[0], 1u);
+            while atomicLoad(&words[1]) == 0u { }
+         }",
+    );
+    let kernel = device.create_kernel(&kernel).unwrap();
+    let words = device.create_buffer(4096).unwrap();
+    let mut commands = CommandBuffer::new();
+    commands.dispatch(&kernel, [1; 3], &[words.binding(0)], &[]).unwrap();
+    let context = device.create_context(Node::Compute).unwrap();
+    let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
+    let (bystander, copies) = copy_guest(&vm);
+    let compute = bystander.context(Node::Compute);
+    queue.submit(&commands).unwrap();
+    until("the kernel", || words.memory().word(0).unwrap().load(Ordering::Acquire) == 1);
+    moving.freeze();
+    assert_eq!(moving.counters.freezes_forced.load(Ordering::Relaxed), 1);
+    let saved = moving.ask(Movable::exchange);
+    let status = |process: usize| saved.processes[process].device.as_ref().unwrap().status;
+    assert_eq!((status(0), status(1)), (DEVICE_HUNG, DEVICE_ACTIVE));
+    moving.thaw();
+    assert_eq!(bystander.device_status(), DEVICE_ACTIVE);
+    for context in [copies, compute] {
+        let mut queue = RawQueue::new(&bystander, context);
+        while queue.submit(&CommandBuffer::new()) != CONNECTED {
+            queue.connect().unwrap();
+        }
+        queue.wait(queue.value);
+    }
+}
+
+#[test]
+fn lm_64_a_reset_is_over_before_anything_is_saved() {
+    let moving = Moving::start(&Shape::default());
+    let vm = moving.vm();
+    let device = Device::open(vm.open("moving").unwrap()).unwrap();
+    let (guest, context) = copy_guest(&vm);
+    let target = guest.vram(16 << 20);
+    let long = Long::new(&device);
+    let compute = device.create_context(Node::Compute).unwrap();
+    let mut queue = compute.create_user_queue(&QueueOptions::default()).unwrap();
+    let point = queue.submit(&long.commands(false)).unwrap();
+    let mut raw = RawQueue::new(&guest, context);
+    raw.connect().unwrap();
+    for value in 1..=30 {
+        raw.submit(&fill(target.va, target.size(), value));
+    }
+    until("the dispatch", || long.started() > 0);
+    // The process of the copy engine goes away: its reset and the standstill are asked for at once.
+    let children = std::fs::read_dir(format!("/proc/{}/task", std::process::id())).unwrap();
+    let engines: Vec<i32> = children
+        .flat_map(|task| {
+            let listed = std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default();
+            listed.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<i32>>()
+        })
+        .collect();
+    for pid in engines {
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(pid).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+    }
+    let saved = moving.migrate();
+    let states: Vec<u64> =
+        saved.processes.iter().map(|process| process.device.as_ref().unwrap().status).collect();
+    // Who ran something has lost his device, or had just put it aside: whole or gone, and nothing between.
+    if states[0] == DEVICE_ACTIVE {
+        point.wait(Some(crate::support::NEVER)).unwrap();
+        long.check();
+    }
+    if states[1] == DEVICE_ACTIVE {
+        raw.wait(30);
+        assert_eq!(target.word(target.size() - 8).load(Ordering::Acquire), 30 << 32 | 30);
+    } else {
+        assert_eq!(guest.device_status(), states[1]);
+    }
+}

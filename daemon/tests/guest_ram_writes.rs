@@ -1,0 +1,240 @@
+//! What an engine process writes to guest RAM, without a session around it, by both methods.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_guest_driver::commands::CommandBuffer;
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::adapter::program::Memory;
+use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::dirty::protect::Guard;
+use campanile_host_gpu::dirty::tracker::Tracker;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::message::Request;
+use campanile_host_gpu::engine::message::Response;
+use campanile_host_gpu::engine::message::RunRecord;
+use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::event::Event;
+use campanile_host_gpu::memory::page_table::writer::PageTables;
+use campanile_host_gpu::memory::vram::create_memfd;
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
+use campanile_protocol::engine::block;
+use campanile_protocol::engine::block::ProcessEntry;
+use campanile_protocol::engine::fences::MAX_FENCES;
+use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::handshake::grant;
+use campanile_protocol::page_table::SegmentId;
+use zerocopy::IntoBytes;
+
+const NEVER: Duration = Duration::from_secs(60);
+const VRAM: u64 = 1 << 20;
+/// Pages of the segment of guest RAM: each is a part of its own of the planes.
+const RAM_PAGES: u64 = 64;
+const SEGMENT: SegmentId = SegmentId(5);
+/// Where the space shows the device page, the buffer and guest RAM.
+const PAGE_VA: u64 = 1 << 30;
+const BUFFER_VA: u64 = 2 << 30;
+const RAM_VA: u64 = 3 << 30;
+
+fn methods() -> Vec<Method> {
+    let all = [Method::BoundRanges, Method::WriteProtect];
+    all.into_iter().filter(|method| *method == Method::BoundRanges || Guard::new().is_ok()).collect()
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < NEVER, "this never came: {what}");
+        std::thread::yield_now();
+    }
+}
+
+struct Bench {
+    engine: EngineProcess,
+    tracker: Arc<Tracker>,
+    vram: File,
+    ram: File,
+    tables: PageTables,
+    fences: File,
+    grant: Event,
+    program: Program,
+    start: Start,
+    process: u32,
+    submitted: u64,
+}
+
+impl Bench {
+    /// A copy engine with one guest process, which has guest RAM in two pieces mapped, the higher one first.
+    fn new(method: Method) -> Self {
+        let program =
+            Program { path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")), environment: Vec::new() };
+        let mut tables = PageTables::new().unwrap();
+        let root = tables.create_root().unwrap();
+        tables.map(root, PAGE_VA, SegmentId::VRAM, 0, DEVICE_PAGE_BYTES, true).unwrap();
+        tables.map(root, BUFFER_VA, SegmentId::VRAM, VRAM / 2, PAGE_SIZE, false).unwrap();
+        tables.map(root, RAM_VA, SEGMENT, 0, RAM_PAGES * PAGE_SIZE, true).unwrap();
+        let start = Start {
+            node: NodeKind::Copy,
+            vram_bytes: VRAM,
+            table_bytes: tables.mapping().len(),
+            spin_microseconds: 600_000_000,
+            slice_microseconds: 0,
+            sandbox: true,
+            policy: "fair".to_owned(),
+            vulkan_device: None,
+            tracking: method,
+        };
+        let vram = create_memfd("vram", VRAM).unwrap();
+        let ram = create_memfd("ram", 2 * RAM_PAGES * PAGE_SIZE).unwrap();
+        let fences = create_memfd("fences", u64::from(MAX_FENCES) * PAGE_SIZE).unwrap();
+        let grant = Event::new().unwrap();
+        let tracker = Arc::new(Tracker::new(0, &vram, VRAM, PAGE_SIZE, method).unwrap());
+        let memory = Memory {
+            vram: &vram,
+            tables: tables.file(),
+            fences: &fences,
+            grant: &grant,
+            tracker: Some(&tracker),
+        };
+        let mut engine = EngineProcess::spawn(&program, &start, memory).unwrap();
+        engine.log_guest_writes(true);
+        let process = engine
+            .create_process(ProcessEntry { root: root.0, page_va: PAGE_VA, ..ProcessEntry::default() })
+            .unwrap();
+        let mut bench =
+            Self { engine, tracker, vram, ram, tables, fences, grant, program, start, process, submitted: 0 };
+        bench.come_up();
+        bench
+    }
+
+    fn come_up(&mut self) {
+        let half = RAM_PAGES / 2 * PAGE_SIZE;
+        let runs = [
+            RunRecord { file: 0, offset: 3 * half, length: half },
+            RunRecord { file: 0, offset: 0, length: half },
+        ];
+        let mut list = create_memfd("list", size_of_val(&runs) as u64).unwrap();
+        list.write_all(runs.as_bytes()).unwrap();
+        self.engine.announce_segment(SEGMENT, 2 * half);
+        let request = Request::AddSegment { segment: SEGMENT.0, runs: 2 };
+        self.engine.request(&request, &[], &[list.as_fd(), self.ram.as_fd()]).unwrap();
+        until(
+            "the segment",
+            || matches!(self.engine.receive().unwrap(), Some(Response::SegmentAdded { segment, .. }) if segment == SEGMENT.0),
+        );
+    }
+
+    fn revive(&mut self) {
+        let memory = Memory {
+            vram: &self.vram,
+            tables: self.tables.file(),
+            fences: &self.fences,
+            grant: &self.grant,
+            tracker: Some(&self.tracker),
+        };
+        self.engine.revive(&self.program, &self.start, memory).unwrap();
+        self.come_up();
+    }
+
+    /// Runs packets, to their end.
+    fn run(&mut self, commands: &CommandBuffer) {
+        self.vram.write_all_at(commands.bytes(), VRAM / 2).unwrap();
+        self.submitted += 1;
+        let submission = HwSubmission {
+            fence_id: self.submitted,
+            fence_value: self.submitted,
+            buffer_va: BUFFER_VA,
+            length: u32::try_from(commands.bytes().len()).unwrap(),
+            process: self.process,
+            ..HwSubmission::default()
+        };
+        self.engine.submit_command(submission).unwrap();
+        let handle = self.engine.grant_handle();
+        let word = handle.shared.word(block::GRANT).unwrap();
+        until("a result", || {
+            let _given_before = grant::give(word);
+            handle.wake.signal();
+            self.engine.stop_listening(Duration::from_millis(1))
+        });
+        assert_eq!(self.engine.completed_command().unwrap().fault, 0);
+    }
+
+    fn fill(&mut self, page: u64, pages: u64) {
+        let mut commands = CommandBuffer::new();
+        commands.fill(RAM_VA + page * PAGE_SIZE, pages * PAGE_SIZE, 7).unwrap();
+        self.run(&commands);
+    }
+
+    fn sweep(&mut self) -> Vec<u64> {
+        let mut pages = Vec::new();
+        self.engine.sweep_guest_writes(None, |segment, at, length| {
+            assert_eq!(segment, SEGMENT);
+            pages.extend(at / PAGE_SIZE..(at + length).div_ceil(PAGE_SIZE));
+        });
+        pages
+    }
+}
+
+#[test]
+fn dirty_55_what_an_engine_writes_to_guest_ram_is_swept_once_and_is_in_no_plane() {
+    for method in methods() {
+        let mut bench = Bench::new(method);
+        assert!(bench.sweep().is_empty());
+        bench.fill(3, 2);
+        bench.fill(40, 1);
+        assert_eq!(bench.sweep(), [3, 4, 40], "{method}");
+        assert!(bench.sweep().is_empty());
+        let mut commands = CommandBuffer::new();
+        commands.signal(RAM_VA + 9 * PAGE_SIZE + 8, 1).unwrap().timestamp(RAM_VA + 50 * PAGE_SIZE).unwrap();
+        bench.run(&commands);
+        assert_eq!(bench.sweep(), [9, 50], "{method}");
+        // The device page lies in video memory, and its fence was written.
+        let mut bits = vec![0; usize::try_from(VRAM / PAGE_SIZE / 8).unwrap()];
+        bench.tracker.query_dirty_bit_data(bench.tracker.whole(), None, &mut bits, true).unwrap();
+        let pages: u32 = bits.iter().map(|byte| byte.count_ones()).sum();
+        assert!(
+            (1..=u32::try_from(DEVICE_PAGE_BYTES / PAGE_SIZE).unwrap()).contains(&pages),
+            "{method}: {pages}"
+        );
+    }
+}
+
+#[test]
+fn dirty_55_dirty_56_what_an_engine_wrote_to_guest_ram_before_its_reset_is_swept_after_it() {
+    for method in methods() {
+        let mut bench = Bench::new(method);
+        bench.fill(11, 1);
+        bench.engine.reset_engine().unwrap();
+        assert_eq!(bench.sweep(), [11], "{method}");
+        bench.revive();
+        assert!(bench.sweep().is_empty());
+        bench.fill(12, 1);
+        assert_eq!(bench.sweep(), [12], "{method}");
+    }
+}
+
+#[test]
+fn dirty_50_dirty_55_of_an_engine_that_died_all_of_its_guest_ram_counts_where_nobody_knows_better() {
+    for method in methods() {
+        let mut bench = Bench::new(method);
+        bench.fill(11, 1);
+        let pid = rustix::process::Pid::from_raw(i32::try_from(bench.engine.pid()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        bench.engine.reset_engine().unwrap();
+        let expected: Vec<u64> = match method {
+            Method::WriteProtect => (0..RAM_PAGES).collect(),
+            _ => vec![11],
+        };
+        assert_eq!(bench.sweep(), expected, "{method}");
+    }
+}
