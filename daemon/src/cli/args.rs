@@ -16,6 +16,7 @@ use super::doorbells::NodeSet;
 use super::doorbells::modes;
 use super::doorbells::parse_models;
 use super::doorbells::parse_nodes;
+use super::migration::MigrationArguments;
 use super::scheduling::SchedulingArguments;
 use super::simulate::SimArguments;
 use super::size::parse_size;
@@ -69,7 +70,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub vram: Option<u64>,
     /// A vGPU: name=NAME,socket=PATH,vram=SIZE, and where wanted vram-min=SIZE, vram-max=SIZE, single-use, weight=N, cap=PERCENT, bands=normal|focus|realtime,
-    /// tdr-timeout=MILLISECONDS. May be given several times.
+    /// tdr-timeout=MILLISECONDS, restore=SNAPSHOT. May be given several times.
     #[arg(long, value_name = "SPEC", value_parser = parse_vgpu)]
     pub vgpu: Vec<VgpuOptions>,
     /// Memory that the guests of all vGPUs may have together, such as 8G; each always gets its vram-min.
@@ -78,6 +79,9 @@ pub struct ServeArguments {
     /// Socket on which `campanile ctl` reaches the daemon; only this user can.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Migration.
+    #[command(flatten)]
+    pub migration: MigrationArguments,
     /// Common settings.
     #[command(flatten)]
     pub engine: EngineArguments,

@@ -14,6 +14,7 @@ pub mod ctl;
 pub mod demo;
 pub mod doorbells;
 pub mod gantt;
+pub mod migration;
 pub mod scheduling;
 pub mod serve;
 pub mod simulate;

@@ -19,6 +19,7 @@ use super::args::ServeArguments;
 use crate::host::start::Host;
 use crate::host::start::HostOptions;
 use crate::host::start::VgpuOptions;
+use crate::migration::settings::Settings;
 
 /// What engine processes are started from: this executable.
 pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {
@@ -66,6 +67,8 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         vulkan_device: engine.vulkan_device.clone(),
         program: engine_program(engine)?,
         control: None,
+        migration: Settings::default(),
+        migrate_listen: None,
     })
 }
 
@@ -76,7 +79,9 @@ fn start_host(arguments: ServeArguments) -> anyhow::Result<Host> {
     }
     let options = host_options(vgpus, &arguments.engine)?;
     let (vram_total, control) = (arguments.vram_total, arguments.control);
-    Ok(Host::start(HostOptions { vram_total, control, ..options })?)
+    let migration = arguments.migration.settings(options.state_dir.as_deref())?;
+    let migrate_listen = arguments.migration.migrate_listen;
+    Ok(Host::start(HostOptions { vram_total, control, migration, migrate_listen, ..options })?)
 }
 
 /// Serves within the calling program, as the command line `campanile serve …` says. Its engine processes are

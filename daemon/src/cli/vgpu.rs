@@ -13,7 +13,7 @@ use super::size::parse_size;
 use crate::host::start::VgpuOptions;
 use crate::supervisor::share::Share;
 
-const KEYS: &str = "name, socket, vram, vram-min, vram-max, single-use, weight, cap, bands, tdr-timeout, tdr-timeout-compute and tdr-timeout-copy";
+const KEYS: &str = "name, socket, vram, vram-min, vram-max, single-use, weight, cap, bands, tdr-timeout, tdr-timeout-compute, tdr-timeout-copy and restore";
 
 /// A whole number of `what` from `least` to `most`.
 fn number<T: FromStr + PartialOrd + fmt::Display>(
@@ -46,6 +46,7 @@ pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
     let (mut vram_min, mut vram_max, mut single_use) = (0, None, false);
     let mut timeouts = [None; 2];
     let mut share = Share::default();
+    let mut restore = None;
     let milliseconds = |value: &str| {
         value.parse().map(Duration::from_millis).map_err(|_| format!("{value:?} are no milliseconds"))
     };
@@ -64,6 +65,7 @@ pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
             "weight" => share.weight = number(value, "weight", 1, MAX_WEIGHT)?,
             "cap" => share.cap = number(value, "cap in percent", 1, WHOLE_ENGINE / 10)? * 10,
             "bands" => share.highest_band = band(value)?,
+            "restore" if !value.is_empty() => restore = Some(PathBuf::from(value)),
             "tdr-timeout" => timeouts = [Some(milliseconds(value)?); 2],
             "tdr-timeout-compute" => timeouts[0] = Some(milliseconds(value)?),
             "tdr-timeout-copy" => timeouts[1] = Some(milliseconds(value)?),
@@ -76,7 +78,7 @@ pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
     let socket = socket.ok_or_else(|| missing("socket"))?;
     let vram_bytes = vram_bytes.ok_or_else(|| missing("vram"))?;
     let vgpu = VgpuOptions::new(name, socket, vram_bytes);
-    Ok(VgpuOptions { vram_min, vram_max, single_use, timeouts, share, ..vgpu })
+    Ok(VgpuOptions { vram_min, vram_max, single_use, timeouts, share, restore, ..vgpu })
 }
 
 #[cfg(test)]

@@ -17,6 +17,16 @@ use super::tracking::TrackingChoice;
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
 use crate::front::gpu::device::GpuDevice;
+use crate::migration::bundle::stage::Shape;
+use crate::migration::channel::address::Peer;
+use crate::migration::channel::connect::Door;
+use crate::migration::error::MigrationError;
+use crate::migration::file::side::SideFiles;
+use crate::migration::passage::Passage;
+use crate::migration::settings::Settings as MigrationSettings;
+use crate::migration::source::departure::Departure;
+use crate::migration::target::arrivals::Arrivals;
+use crate::migration::target::arriving::Arriving;
 use crate::operator::desk;
 use crate::operator::desk::Desk;
 use crate::operator::socket::ControlSocket;
@@ -31,6 +41,8 @@ use crate::session::config::Config;
 use crate::session::counters::Counters;
 use crate::session::dirty::TrackerBoard;
 use crate::session::freeze::FREEZE_LIMIT;
+use crate::session::save::immutable_of;
+use crate::session::saved::immutable::Immutable;
 use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;
 use crate::vhost::counters::Counters as ShellCounters;
@@ -39,6 +51,7 @@ use crate::vhost::socket::VgpuSocket;
 use crate::vidmm::quota::Account;
 use crate::vidmm::quota::Pool;
 use crate::vidmm::quota::Quota;
+use crate::vidmm::vram::VideoMemory;
 
 /// A vGPU as the operator asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +72,8 @@ pub struct VgpuOptions {
     pub timeouts: [Option<Duration>; 2],
     /// What it gets of each node.
     pub share: Share,
+    /// The snapshot that its first session begins as.
+    pub restore: Option<PathBuf>,
 }
 
 impl VgpuOptions {
@@ -73,6 +88,7 @@ impl VgpuOptions {
             single_use: false,
             timeouts: [None; 2],
             share: Share::default(),
+            restore: None,
         }
     }
 
@@ -141,6 +157,10 @@ pub struct HostOptions {
     pub program: Program,
     /// Where the operator's socket is, if there is one.
     pub control: Option<PathBuf>,
+    /// How vGPUs go elsewhere.
+    pub migration: MigrationSettings,
+    /// Where others bring theirs.
+    pub migrate_listen: Option<Peer>,
 }
 
 impl HostOptions {
@@ -167,6 +187,8 @@ impl HostOptions {
             vulkan_device: None,
             program,
             control: None,
+            migration: MigrationSettings::default(),
+            migrate_listen: None,
         }
     }
 }
@@ -208,6 +230,9 @@ pub enum HostError {
         #[source]
         source: io::Error,
     },
+    /// Nothing can come here from other daemons, or go there.
+    #[error("migration")]
+    Migration(#[from] MigrationError),
     /// The daemon itself could not be set up.
     #[error("starting the daemon")]
     System(#[from] io::Error),
@@ -236,6 +261,8 @@ pub struct Host {
     pub control: Option<ControlSocket>,
     /// Its vGPUs.
     pub vgpus: Vec<Vgpu>,
+    /// Where other daemons bring theirs.
+    pub arrivals: Option<Arc<Arrivals>>,
     /// Whether it computes.
     pub compute: Compute,
 }
@@ -323,6 +350,7 @@ impl Host {
             Pool::new(options.vram_total, minima).map_err(|error| HostError::Options(error.to_string()))?;
         let mut vgpus = Vec::with_capacity(options.vgpus.len());
         let mut known = Vec::with_capacity(options.vgpus.len());
+        let mut passages = Vec::with_capacity(options.vgpus.len());
         for vgpu in &options.vgpus {
             let orders = Arc::new(Orders::new()?);
             let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
@@ -367,11 +395,15 @@ impl Host {
                 freeze_limit: options.freeze_limit,
                 clerk: Arc::new(Clerk::default()),
             });
+            let passage = Arc::new(make_passage(&options, vgpu, &config)?);
+            let departure = Arc::clone(&passage.departure);
             let counters = Arc::new(Counters::default());
             let shell_counters = Arc::new(ShellCounters::default());
             let session_counters = Arc::clone(&counters);
+            let its_passage = Arc::clone(&passage);
             let factory = move || {
-                let device = GpuDevice::new(Arc::clone(&config), Arc::clone(&session_counters))?;
+                let passage = Arc::clone(&its_passage);
+                let device = GpuDevice::moving(Arc::clone(&config), Arc::clone(&session_counters), passage)?;
                 Ok(Box::new(device) as Box<dyn Device>)
             };
             let socket = VgpuSocket::spawn(&vgpu.socket, factory, Arc::clone(&shell_counters))
@@ -392,17 +424,64 @@ impl Host {
                 standing,
                 counters: Arc::clone(&counters),
                 shell_counters: Arc::clone(&shell_counters),
+                departure,
             });
+            passages.push(passage);
             let name = vgpu.name.clone();
             vgpus.push(Vgpu { name, counters, shell_counters, notify, trackers, socket });
         }
-        let control = options.control.as_deref().map(|path| ControlSocket::spawn(path, Desk::new(known)));
+        let arrivals = open_door(&options, &passages)?;
+        let desk = Desk::new(known, arrivals.clone());
+        let control = options.control.as_deref().map(|path| ControlSocket::spawn(path, desk));
         let control = control.transpose().map_err(|error| HostError::Control(error.into()))?;
         if let Some(control) = &control {
             log::info!("control socket: {}", control.path().display());
         }
-        Ok(Self { control, vgpus, compute })
+        Ok(Self { control, vgpus, arrivals, compute })
     }
+}
+
+/// One vGPU's ways in and out.
+fn make_passage(
+    options: &HostOptions,
+    vgpu: &VgpuOptions,
+    config: &Arc<Config>,
+) -> Result<Passage, MigrationError> {
+    let quota = vgpu.quota().max;
+    let evicted = VideoMemory::store_bytes(vgpu.vram_bytes, quota);
+    // What was evicted once may still lie where it lay, at the head of it.
+    let most = quota.saturating_add(256 << 20).min(evicted);
+    let here = immutable_of(config);
+    let arriving = Arriving {
+        name: vgpu.name.clone(),
+        shape: Shape { lengths: [vgpu.vram_bytes, evicted], limits: [vgpu.vram_bytes, most] },
+        check: Box::new(move |bytes| {
+            let saved: Immutable = ciborium::from_reader(bytes)
+                .map_err(|error| format!("its immutable data cannot be read: {error}"))?;
+            here.check(&saved).map_err(|mismatch| mismatch.to_string())
+        }),
+    };
+    let settings = &options.migration;
+    let folder = settings.side_files.as_deref();
+    let side_files = folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;
+    let departure = Arc::new(Departure::new(vgpu.name.clone(), settings.clone())?);
+    let listens = options.migrate_listen.is_some();
+    Ok(Passage::new(departure, Arc::new(arriving), side_files, vgpu.restore.clone(), listens))
+}
+
+/// Lets others bring their vGPUs, where the operator says so.
+fn open_door(options: &HostOptions, passages: &[Arc<Passage>]) -> Result<Option<Arc<Arrivals>>, HostError> {
+    let Some(at) = &options.migrate_listen else { return Ok(None) };
+    let door = Door::open(at, options.migration.identity.as_ref())?;
+    let vgpus = passages.iter().map(|passage| Arc::clone(&passage.arriving)).collect();
+    let arrivals = Arc::new(Arrivals::serve(door, vgpus, options.migration.patience)?);
+    if let Some(address) = arrivals.address() {
+        log::info!("migrations to here: {address}");
+    }
+    for passage in passages {
+        passage.open(Arc::clone(&arrivals));
+    }
+    Ok(Some(arrivals))
 }
 
 impl Vgpu {

@@ -7,6 +7,8 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde::Serialize;
 
+use super::state;
+
 /// The name of one bundle: what the memories of one vGPU were at one freeze. Random, so that whoever knows it was told by
 /// the source or by the saved state; each is used once, and so is the epoch of design §10.8 too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -46,6 +48,20 @@ impl From<BundleId> for String {
     }
 }
 
+impl From<BundleId> for state::BundleId {
+    fn from(id: BundleId) -> Self {
+        let [high, low] =
+            [0, 8].map(|at| id.0[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+        Self(high, low)
+    }
+}
+
+impl From<state::BundleId> for BundleId {
+    fn from(id: state::BundleId) -> Self {
+        Self((u128::from(id.0) << 64 | u128::from(id.1)).to_be_bytes())
+    }
+}
+
 impl FromStr for BundleId {
     type Err = String;
 
@@ -77,6 +93,7 @@ mod tests {
         assert_ne!(id, BundleId::random().unwrap());
         assert_eq!(id.to_string().parse(), Ok(id));
         assert_eq!(id.to_string().len(), 32);
+        assert_eq!(BundleId::from(super::state::BundleId::from(id)), id);
         for wrong in ["", "+1", "0x123456789012345678901234567890", "+1234567890123456789012345678901"] {
             assert!(wrong.parse::<BundleId>().is_err(), "{wrong}");
         }

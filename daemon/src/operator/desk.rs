@@ -15,6 +15,9 @@ use super::verb::NotifyMode;
 use super::verb::PowerName;
 use super::verb::Verb;
 use crate::doorbell::switch::NotifySwitch;
+use crate::migration::error::MigrationError;
+use crate::migration::source::departure::Departure;
+use crate::migration::target::arrivals::Arrivals;
 use crate::orders::Order;
 use crate::orders::OrderError;
 use crate::orders::Orders;
@@ -50,6 +53,8 @@ pub struct Vgpu {
     pub counters: Arc<Counters>,
     /// What its rings count.
     pub shell_counters: Arc<ShellCounters>,
+    /// Its way to other daemons.
+    pub departure: Arc<Departure>,
 }
 
 /// Why a command was not carried out.
@@ -77,12 +82,13 @@ pub enum DeskError {
 #[derive(Debug)]
 pub struct Desk {
     vgpus: Vec<Vgpu>,
+    arrivals: Option<Arc<Arrivals>>,
 }
 
 impl Desk {
-    /// Over these vGPUs.
-    pub fn new(vgpus: Vec<Vgpu>) -> Self {
-        Self { vgpus }
+    /// Over these vGPUs, and what other daemons bring.
+    pub fn new(vgpus: Vec<Vgpu>, arrivals: Option<Arc<Arrivals>>) -> Self {
+        Self { vgpus, arrivals }
     }
 
     /// Carries a command out.
@@ -109,6 +115,23 @@ impl Desk {
                 switch.set(node_index(NodeKind::from(*node)), *mode == NotifyMode::On);
                 Ok(json!({ "notify": mode }))
             }
+            Verb::Migrate { vgpu, to, rename } => {
+                let to = to.clone().map(|peer| (peer, rename.clone().unwrap_or_else(|| vgpu.clone())));
+                let departure = &self.vgpu(vgpu)?.departure;
+                departure.start(to).map_err(|source| migration(vgpu, &source))?;
+                Ok(departure.describe())
+            }
+            Verb::CallOff { vgpu } => {
+                let departure = &self.vgpu(vgpu)?.departure;
+                departure
+                    .cancel("the operator has called it off")
+                    .map_err(|source| migration(vgpu, &source))?;
+                Ok(departure.describe())
+            }
+            Verb::Migration => Ok(json!({
+                "departures": self.vgpus.iter().map(|vgpu| vgpu.departure.describe()).collect::<Vec<_>>(),
+                "arrivals": self.arrivals.as_ref().map(|arrivals| arrivals.describe()),
+            })),
             Verb::Power { vgpu, state: PowerName::D0 } => self.order(vgpu, Order::EnterD0),
             Verb::Power { vgpu, state: PowerName::D3 } => self.order(vgpu, Order::EnterD3),
             Verb::Allow { vgpu } => {
@@ -141,6 +164,11 @@ impl Desk {
         let outcome = self.vgpu(name)?.orders.ask(order, PATIENCE);
         outcome.map_err(|source| DeskError::Order { name: name.to_owned(), source })
     }
+}
+
+fn migration(vgpu: &str, error: &MigrationError) -> DeskError {
+    let source = OrderError::Refused(error.to_string());
+    DeskError::Order { name: vgpu.to_owned(), source }
 }
 
 fn describe(vgpu: &Vgpu) -> Value {

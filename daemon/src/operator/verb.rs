@@ -13,6 +13,8 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::migration::channel::address::Peer;
+
 /// A node by the name that people use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -133,6 +135,28 @@ pub enum Verb {
         #[arg(value_name = "MODE")]
         mode: NotifyMode,
     },
+    /// Begin to move a vGPU to another daemon while its guest runs; its VMM then moves the rest.
+    Migrate {
+        /// The vGPU.
+        #[arg(long, value_name = "NAME")]
+        vgpu: String,
+        /// Where the other daemon listens: unix:/PATH, tcp:HOST:PORT or tls:HOST:PORT; else where --migrate-to says.
+        #[arg(long, value_name = "PEER")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<Peer>,
+        /// What the vGPU is called there, if not the same.
+        #[arg(long = "as", value_name = "NAME", requires = "to")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rename: Option<String>,
+    },
+    /// Call that off; the guest goes on.
+    CallOff {
+        /// The vGPU.
+        #[arg(long, value_name = "NAME")]
+        vgpu: String,
+    },
+    /// Show what is on its way to other daemons and from them, and how far.
+    Migration,
     /// Show the memory of each vGPU: its quota, a picture of what lies where, and what is evicted.
     Vram,
     /// Show what was counted of each vGPU.

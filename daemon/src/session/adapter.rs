@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use log::Level;
@@ -47,6 +48,13 @@ impl Session {
             self.quarantine(&why);
         }
         lost
+    }
+
+    /// Every device is lost, for a reason that is nobody's fault here: its guest runs elsewhere, or may.
+    pub fn lose_everything(&mut self, why: &str) {
+        let at = EngineAddress::new(0, NodeKind::Compute);
+        let case = self.open_case(at, Reason::Forced, why, None);
+        self.reset_adapter(case);
     }
 
     /// Ends every engine process: when this returns none of them touches memory (TDR-75), and nothing that was given to

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::thread;
 
 use rustix::event::epoll;
@@ -54,7 +55,7 @@ pub(super) fn serve(
     counters: &Arc<Counters>,
     waiting: &Waiting,
 ) -> Result<(), ConnectionError> {
-    let offer = device.offer().map_err(ConnectionError::Device)?;
+    let mut offer = device.offer().map_err(ConnectionError::Device)?;
     if !(1..=MAX_QUEUES).contains(&offer.queues) {
         return Err(ConnectionError::Queues(offer.queues));
     }
@@ -68,6 +69,7 @@ pub(super) fn serve(
         mailbox: Arc::new(Mailbox::new().map_err(ConnectionError::Host)?),
         epoll: Arc::new(epoll),
         counters: Arc::clone(counters),
+        aperture: Arc::new(Mutex::new(offer.aperture.take().map(Arc::new))),
     };
     let line = stream.try_clone().map_err(ConnectionError::Host)?;
     let session = Arc::new(Session::new(socket, shared.clone(), offer, Arc::clone(waiting), line));

@@ -100,7 +100,7 @@ pub trait Device: Send {
         true
     }
 
-    /// A ring runs again: go on.
+    /// A ring runs again: go on. [`Device::event`] follows, for what is due by now.
     fn thaw(&mut self) {}
 
     /// What is written to guest RAM from now on goes into this log, or nowhere. The front-end replaces the pages behind
@@ -112,7 +112,8 @@ pub trait Device: Send {
         Box::new(|| Err("this device cannot be saved".into()))
     }
 
-    /// Puts the device, in which nothing is, into this state; it is frozen then. Before features, memory and rings:
+    /// Puts the device, in which nothing is, into this state; it is frozen then. The file of the aperture may be another
+    /// from here on: the offer is asked again for it. Before features, memory and rings:
     /// requests that were in flight follow, see [`Device::restored`]. What is answered meanwhile waits with the device.
     ///
     /// # Errors

@@ -156,11 +156,11 @@ impl VhostUserBackendReqHandler for Session {
     fn get_protocol_features(&self) -> Result<VhostUserProtocolFeatures> {
         let mut negotiated = self.negotiated();
         (negotiated.is_fresh, negotiated.has_asked) = (true, true);
-        Ok(features::protocol(self.aperture.is_some(), self.migrates))
+        Ok(features::protocol(self.aperture().is_some(), self.migrates))
     }
 
     fn set_protocol_features(&self, acked: u64) -> Result<()> {
-        let unknown = acked & !features::protocol(self.aperture.is_some(), self.migrates).bits();
+        let unknown = acked & !features::protocol(self.aperture().is_some(), self.migrates).bits();
         if unknown != 0 {
             return Err(Refusal::ProtocolFeatures(unknown).into());
         }
@@ -261,7 +261,7 @@ impl VhostUserBackendReqHandler for Session {
     }
 
     fn get_shmem_config(&self) -> Result<VhostUserShMemConfig> {
-        let aperture = self.aperture.as_ref().ok_or(Error::InvalidOperation("no region is offered"))?;
+        let aperture = self.aperture().ok_or(Error::InvalidOperation("no region is offered"))?;
         self.windows_asked();
         let mut sizes = [0; 256];
         sizes[usize::from(aperture.region)] = aperture.length;

@@ -50,6 +50,8 @@ pub(super) struct Shared {
     /// The connection's dirty log; whatever writes guest RAM marks there.
     pub(super) log: Arc<DirtyLog>,
     pub(super) gate: Arc<Gate>,
+    /// What the guest's window shows; another after a load.
+    pub(super) aperture: Arc<Mutex<Option<Arc<Aperture>>>>,
 }
 
 /// One connection's state; its trait implementation is in `requests.rs`.
@@ -63,7 +65,6 @@ pub(super) struct Session {
     pub(super) migrates: bool,
     pub(super) config: Vec<u8>,
     pub(super) smallest_answer: usize,
-    pub(super) aperture: Option<Arc<Aperture>>,
     waiting: window::Waiting,
     negotiated: Mutex<Negotiated>,
     /// The connection itself: whether anybody is there still.
@@ -127,11 +128,15 @@ impl Session {
             migrates: offer.migrates,
             config: offer.config,
             smallest_answer: offer.smallest_answer,
-            aperture: offer.aperture.map(Arc::new),
             waiting,
             negotiated: Mutex::new(Negotiated { is_fresh: true, ..Negotiated::default() }),
             line,
         }
+    }
+
+    /// What the window shows by now.
+    pub(super) fn aperture(&self) -> Option<Arc<Aperture>> {
+        self.shared.aperture.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn negotiated(&self) -> MutexGuard<'_, Negotiated> {
@@ -299,7 +304,7 @@ impl Session {
     /// Once an epoch, when a ring has started. Not before: after RESET_DEVICE the front-end may still be taking
     /// the old mapping away.
     fn ask_for_window(&self, negotiated: &mut Negotiated) {
-        let Some(aperture) = &self.aperture else { return };
+        let Some(aperture) = self.aperture() else { return };
         if negotiated.window_asked {
             return;
         }
@@ -311,7 +316,7 @@ impl Session {
         }
         let Some(backend) = negotiated.backend.clone() else { return };
         negotiated.window_asked = true;
-        let (aperture, mailbox) = (Arc::clone(aperture), Arc::clone(&self.shared.mailbox));
+        let mailbox = Arc::clone(&self.shared.mailbox);
         window::Request { aperture, epoch, mailbox }.send(backend, &self.waiting);
     }
 }

@@ -12,6 +12,8 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::PoisonError;
 
 use rustix::event::Timespec;
 use rustix::event::epoll;
@@ -227,11 +229,18 @@ impl Worker {
         }
         self.motion = Motion::Runs;
         self.device.thaw();
+        // What has become due meanwhile.
+        self.device.event(&mut self.answers);
         Ok(())
     }
 
     fn load(&mut self, order: LoadOrder) {
-        let loaded = self.device.load(order.device);
+        let loaded = self.device.load(order.device).and_then(|()| {
+            let offer = self.device.offer().map_err(|error| error.to_string())?;
+            *self.shared.aperture.lock().unwrap_or_else(PoisonError::into_inner) =
+                offer.aperture.map(Arc::new);
+            Ok(())
+        });
         if loaded.is_ok() {
             self.is_loaded = true;
             for (ring, saved) in self.shared.rings.iter().zip(order.rings) {

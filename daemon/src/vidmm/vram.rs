@@ -77,6 +77,12 @@ impl VideoMemory {
         most.saturating_mul(2)
     }
 
+    /// Bytes of the aperture of a video memory of `length` bytes.
+    pub const fn aperture_of(length: u64) -> u64 {
+        let half = length / 2;
+        (if half < MAX_APERTURE { half } else { MAX_APERTURE }) / PAGE_SIZE * PAGE_SIZE
+    }
+
     /// Memory that was filled elsewhere: `vram` of `length` bytes, and `evicted` of [`Self::store_bytes`]. Nothing is
     /// allocated in it yet; what an allocation does not get back by its place is zeroed when it is handed out.
     ///
@@ -121,7 +127,7 @@ impl VideoMemory {
     fn over(file: File, length: u64, store: Store, tracking: Method) -> io::Result<Self> {
         let mapping =
             Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite).map_err(io::Error::other)?;
-        let aperture_bytes = (length / 2).min(MAX_APERTURE) / PAGE_SIZE * PAGE_SIZE;
+        let aperture_bytes = Self::aperture_of(length);
         let tracker = Tracker::new(VRAM_SEGMENT, &file, length, DIRTY_PAGE, tracking)?;
         let pages = usize::try_from(length / PAGE_SIZE).map_err(io::Error::other)?;
         Ok(Self {

@@ -15,6 +15,7 @@ mod lm_hostile;
 mod lm_pauses;
 mod lm_state;
 mod mcdm;
+mod migration;
 mod moving;
 mod native_fences;
 mod operator;

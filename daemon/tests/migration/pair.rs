@@ -77,12 +77,15 @@ impl Target {
         let folder = TempDir::new().unwrap();
         let at = Peer::Unix(folder.path().join("door"));
         let door = Door::open(&at, None).unwrap();
-        Self { arrivals: Arrivals::serve(door, vec![arriving(NAME)], patience).unwrap(), _folder: folder }
+        Self {
+            arrivals: Arrivals::serve(door, vec![Arc::new(arriving(NAME))], patience).unwrap(),
+            _folder: folder,
+        }
     }
 
     pub(crate) fn on(at: &Peer, identity: Option<&Identity>, patience: Patience) -> Self {
         let door = Door::open(at, identity).unwrap();
-        let arrivals = Arrivals::serve(door, vec![arriving(NAME)], patience).unwrap();
+        let arrivals = Arrivals::serve(door, vec![Arc::new(arriving(NAME))], patience).unwrap();
         Self { arrivals, _folder: TempDir::new().unwrap() }
     }
 

@@ -179,7 +179,7 @@ fn lm_40_what_cannot_be_said_now_ends_the_migration() {
         |liar| liar.say(&Message::Granted),
         |liar| liar.say(&Message::Hello(hello())),
         |liar| liar.pages(Memory::Vram, VRAM_PAGES, 1),
-        |liar| liar.pages(Memory::Vram, u64::MAX / PAGE, 1),
+        |liar| liar.pages(Memory::Vram, u64::MAX / PAGE - 1, 1),
         |liar| (0..EVICTED_PAGES).for_each(|page| liar.pages(Memory::Evicted, page, 1)),
         |liar| {
             liar.say(&Message::PassEnd { pass: 1 });

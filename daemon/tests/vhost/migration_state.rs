@@ -155,6 +155,31 @@ fn lm_25_device_that_never_started_can_be_saved() {
     assert_eq!(vmm.vm.control.round(0, &request(COUNT))[8], 1);
 }
 
+#[test]
+fn lm_31_restored_device_stands_still_until_its_rings_start() {
+    for kind in BOTH {
+        let (here, there) = (Script::new(), Script::new());
+        let (source, target) = (bench(&here), bench(&there));
+        let mut running = Vmm::booted(kind, &target.path);
+        assert!(running.transfer(LOAD, pipe().unwrap().0).is_err(), "runs");
+        assert_eq!(running.vm.control.round(0, &request(COUNT))[8], 1);
+        leave(&mut running);
+        there.await_seen(&Seen::Dropped);
+        let before = there.seen().len();
+        let (vmm, bases, state, copy) = saved(&source);
+        let mut vm = Vmm { kind, ..vmm }.target(&target.path, copy, &state).unwrap();
+        let seen = there.seen()[before..].to_vec();
+        assert!(matches!(&seen[..], [Seen::Freeze, Seen::Load(_)]), "{seen:?}");
+        vm.vm.front.set_features(vm.features).unwrap();
+        vm.vm.set_memory();
+        assert_eq!(there.seen().len(), before + 2, "still");
+        vm.go_on(bases);
+        there.await_seen(&Seen::Restored(0, 0, Ok(request(PARK))));
+        let seen = there.seen()[before + 2..].to_vec();
+        assert_eq!(seen[..2], [Seen::Started, Seen::Thaw]);
+    }
+}
+
 /// The descriptors of the source are gone; the target has its own, and the guest sees one interrupt, not none and not two.
 #[test]
 fn lm_44_interrupt_that_is_due_at_the_pause_comes_once_on_the_target() {
@@ -267,7 +292,7 @@ fn lm_67_state_of_another_device_is_refused() {
 
 /// Every byte of a state that is cut off, or another: an error or a device, never a crash.
 #[test]
-fn hostile_states_are_refused() {
+fn lm_40_hostile_states_are_refused() {
     let here = Script::new();
     let source = bench(&here);
     let (vmm, _, state, _) = saved(&source);

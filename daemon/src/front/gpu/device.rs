@@ -17,9 +17,14 @@ use super::waiting::Due;
 use super::waiting::Found;
 use super::waiting::Response;
 use super::waiting::WaitingList;
+use crate::migration::passage::Passage;
+use crate::migration::passage::Right;
+use crate::migration::state::BundleId;
+use crate::migration::state::State;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
 use crate::session::counters::count;
+use crate::session::saved::bytes::Bytes;
 use crate::session::state::Refusal;
 use crate::session::state::Session;
 use crate::session::timeline::Token;
@@ -27,6 +32,7 @@ use crate::vhost::answers::Answers;
 use crate::vhost::device::Aperture;
 use crate::vhost::device::Device;
 use crate::vhost::device::Offer;
+use crate::vhost::device::Save;
 use crate::vhost::log::DirtyLog;
 use crate::vhost::malformed::MalformedChain;
 use crate::vhost::mark::MarkGuestRam;
@@ -45,9 +51,13 @@ pub(super) enum Reply {
 /// A virtio-gpu device over a session.
 pub struct GpuDevice {
     pub(super) session: Session,
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
     counters: Arc<Counters>,
     waiting: WaitingList,
+    /// Where it comes from, and goes.
+    pub(super) passage: Option<Arc<Passage>>,
+    /// What it must take before its guest runs here.
+    pub(super) right: Option<Right>,
     /// It was told to freeze, and what engines wrote to guest RAM until they stopped is in the VMM's log.
     freeze: Freeze,
 }
@@ -67,23 +77,37 @@ impl GpuDevice {
         if !config.window {
             session.set_window(false);
         }
-        Ok(Self { session, config, counters, waiting: WaitingList::default(), freeze: Freeze::No })
+        Ok(Self {
+            session,
+            config,
+            counters,
+            waiting: WaitingList::default(),
+            passage: None,
+            right: None,
+            freeze: Freeze::No,
+        })
     }
 
-    /// What the front itself keeps, for the device's state: the commands that wait, which name their tokens.
+    /// All of it but its memories, which `bundle` names: the commands that wait, and the session behind them.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn save_front(&self) -> Result<Vec<u8>, String> {
-        self.waiting.save().map_err(|error| error.to_string())
+    /// It does not stand still.
+    pub fn state(&self, bundle: BundleId) -> Result<State, String> {
+        let session = self.session.save().map_err(|error| error.to_string())?;
+        let front = Bytes(self.waiting.save().map_err(|error| error.to_string())?);
+        Ok(State { immutable: self.session.immutable(), bundle, session, front })
     }
 
-    /// Takes over what [`Self::save_front`] gave. Tickets follow ([`Device::restored`]).
+    /// Becomes the device that a state is of; its memories are there already ([`Session::adopt_memory`]). Tickets follow
+    /// ([`Device::restored`]).
     ///
     /// # Errors
-    /// It is not what was given; nothing was applied.
-    pub fn load_front(&mut self, saved: &[u8]) -> Result<(), String> {
-        self.waiting = WaitingList::load(saved).map_err(|error| error.to_string())?;
+    /// Why it cannot; nothing was applied.
+    pub fn take_over(&mut self, state: &State) -> Result<(), String> {
+        let waiting = WaitingList::load(&state.front.0).map_err(|error| error.to_string())?;
+        self.session.check_immutable(&state.immutable).map_err(|error| error.to_string())?;
+        self.session.restore(&state.session).map_err(|error| error.to_string())?;
+        self.waiting = waiting;
         Ok(())
     }
 
@@ -183,7 +207,7 @@ impl Device for GpuDevice {
             config: DeviceConfig::COMPUTE_ONLY.as_bytes().to_vec(),
             smallest_answer: size_of::<Header>(),
             aperture,
-            migrates: false,
+            migrates: self.passage.as_ref().is_some_and(|passage| passage.moves()),
         })
     }
 
@@ -244,6 +268,7 @@ impl Device for GpuDevice {
         self.waiting.clear();
         self.freeze = Freeze::No;
         self.session.reset();
+        self.begin_anew();
         if !self.config.window {
             self.session.set_window(false);
         }
@@ -261,11 +286,27 @@ impl Device for GpuDevice {
 
     fn thaw(&mut self) {
         self.freeze = Freeze::No;
+        self.lose_if_gone();
         self.session.thaw();
     }
 
     fn log_changed(&mut self, log: Option<Arc<DirtyLog>>) {
+        if let Some(passage) = &self.passage {
+            passage.departure.log_changed(log.is_some());
+        }
         self.session.set_dirty_log(log.map(|log| -> Arc<dyn MarkGuestRam> { log }));
+    }
+
+    fn save(&mut self) -> Save {
+        self.save_for_departure()
+    }
+
+    fn load(&mut self, state: Vec<u8>) -> Result<(), String> {
+        self.load_arrival(&state)
+    }
+
+    fn started(&mut self) -> Result<(), String> {
+        self.right.take().map_or(Ok(()), |right| right.start().map_err(|error| error.to_string()))
     }
 
     fn restored(&mut self, request: Result<&[u8], MalformedChain>, ticket: Ticket, answers: &mut Answers) {

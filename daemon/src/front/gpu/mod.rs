@@ -7,5 +7,5 @@
 
 pub mod commands;
 pub mod device;
-
+mod moving;
 mod waiting;

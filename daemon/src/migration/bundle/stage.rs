@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn lm_40_pages_past_the_end_too_many_or_too_late_are_refused() {
         let stage = Stage::new(&SHAPE).unwrap();
-        let mut apply = |memory, pages: &[(u64, u8)]| {
+        let apply = |memory, pages: &[(u64, u8)]| {
             let (body, _) = record(memory, pages, None);
             stage.apply(&Record::decode(&body).unwrap(), &mut Unpacker::default()).map_err(|e| e.to_string())
         };

@@ -4,8 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use serde::Deserialize;
+use serde::Serialize;
+
 /// Where a daemon listens for others.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Peer {
     /// A Unix socket.
     Unix(PathBuf),
@@ -30,6 +34,20 @@ impl FromStr for Peer {
             "tls" if has_port() => Ok(Self::Tls(rest.to_owned())),
             _ => Err(wrong()),
         }
+    }
+}
+
+impl From<Peer> for String {
+    fn from(peer: Peer) -> Self {
+        peer.to_string()
+    }
+}
+
+impl TryFrom<String> for Peer {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 

@@ -119,6 +119,11 @@ impl Departure {
         Ok(Self { name, settings, side_files, state: Mutex::default(), changed: Condvar::new() })
     }
 
+    /// Whether a peer is configured.
+    pub fn has_peer(&self) -> bool {
+        self.settings.peer.is_some()
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
     }

@@ -86,7 +86,7 @@ impl Arrivals {
     ///
     /// # Errors
     /// A thread or descriptor cannot be had.
-    pub fn serve(door: Door, vgpus: Vec<Arriving>, patience: Patience) -> io::Result<Self> {
+    pub fn serve(door: Door, vgpus: Vec<Arc<Arriving>>, patience: Patience) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             book: Book::new(vgpus),
             patience,

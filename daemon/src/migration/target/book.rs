@@ -27,12 +27,12 @@ struct Pages {
 
 /// Which bundles there are.
 pub(super) struct Book {
-    vgpus: Vec<Arriving>,
+    vgpus: Vec<Arc<Arriving>>,
     pages: Mutex<Pages>,
 }
 
 impl Book {
-    pub(super) fn new(vgpus: Vec<Arriving>) -> Self {
+    pub(super) fn new(vgpus: Vec<Arc<Arriving>>) -> Self {
         Self { vgpus, pages: Mutex::default() }
     }
 

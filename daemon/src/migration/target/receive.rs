@@ -145,6 +145,9 @@ fn hold(bundle: &Bundle, line: &mut Line, patience: &Patience) -> Result<(), Mig
                     if let Some(word) = answer(bundle, &message)? {
                         line.send(&word)?;
                     }
+                    if message == Message::Revoke {
+                        return Ok(());
+                    }
                     if message == Message::Granted && !bundle.is_over() {
                         // Unasked: the source has no more to say, and may end.
                         line.close();

@@ -69,6 +69,7 @@ use std::sync::atomic::Ordering;
 
 use super::blobs::Shown;
 use super::config::Compute;
+use super::config::Config;
 use super::engine_slot::EngineSlot;
 use super::kernels::KernelSource;
 use super::objects::Process;
@@ -96,6 +97,7 @@ use super::state::Session;
 use super::state::Window;
 use crate::vidmm::allocations::Backing;
 use crate::vidmm::vram::Place;
+use crate::vidmm::vram::VideoMemory;
 
 /// Why the state of a session cannot be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -157,39 +159,43 @@ fn refusal_number(outcome: Result<(), Refusal>) -> u32 {
     u32::try_from(place + 1).unwrap_or(u32::MAX)
 }
 
+/// The same of a vGPU that has no session.
+pub fn immutable_of(config: &Config) -> Immutable {
+    let nodes = NODES.map(|node| {
+        let model = config.doorbell_modes.0[node_index(node)].model;
+        ImmutableNode {
+            name: node_name(node).to_owned(),
+            has_global_doorbell: model == DoorbellModel::Global,
+            doorbells: config.doorbells,
+            is_sliced: node == NodeKind::Compute && !config.slice.is_zero(),
+            device: match (node, &config.compute) {
+                (NodeKind::Copy, _) => Some(String::new()),
+                (NodeKind::Compute, Compute::Available(device)) => Some(device.clone()),
+                (NodeKind::Compute, Compute::Refused(_)) => None,
+            },
+        }
+    });
+    let band = |band: Band| Band::ALL.iter().position(|known| *known == band);
+    Immutable {
+        daemon: env!("CARGO_PKG_VERSION").to_owned(),
+        protocol: PROTOCOL_VERSION,
+        vram_bytes: config.vram_bytes,
+        aperture_bytes: VideoMemory::aperture_of(config.vram_bytes),
+        quota_bytes: config.account.quota().max,
+        window: config.window,
+        single_use: config.single_use,
+        engines: u32::from(config.engines),
+        highest_band: band(config.share.highest_band)
+            .and_then(|place| u32::try_from(place).ok())
+            .unwrap_or(0),
+        nodes: nodes.to_vec(),
+    }
+}
+
 impl Session {
     /// What a vGPU must be like for its state to become that of this one, or the other way round.
     pub fn immutable(&self) -> Immutable {
-        let config = &self.config;
-        let nodes = NODES.map(|node| {
-            let model = config.doorbell_modes.0[node_index(node)].model;
-            ImmutableNode {
-                name: node_name(node).to_owned(),
-                has_global_doorbell: model == DoorbellModel::Global,
-                doorbells: config.doorbells,
-                is_sliced: node == NodeKind::Compute && !config.slice.is_zero(),
-                device: match (node, &config.compute) {
-                    (NodeKind::Copy, _) => Some(String::new()),
-                    (NodeKind::Compute, Compute::Available(device)) => Some(device.clone()),
-                    (NodeKind::Compute, Compute::Refused(_)) => None,
-                },
-            }
-        });
-        let band = |band: Band| Band::ALL.iter().position(|known| *known == band);
-        Immutable {
-            daemon: env!("CARGO_PKG_VERSION").to_owned(),
-            protocol: PROTOCOL_VERSION,
-            vram_bytes: config.vram_bytes,
-            aperture_bytes: self.video_memory().aperture_bytes(),
-            quota_bytes: config.account.quota().max,
-            window: config.window,
-            single_use: config.single_use,
-            engines: u32::from(config.engines),
-            highest_band: band(config.share.highest_band)
-                .and_then(|place| u32::try_from(place).ok())
-                .unwrap_or(0),
-            nodes: nodes.to_vec(),
-        }
+        immutable_of(&self.config)
     }
 
     /// Everything of it that is not immutable and in neither memory.

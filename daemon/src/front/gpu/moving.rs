@@ -1,0 +1,94 @@
+//! A device that goes elsewhere, or has come from there.
+
+use std::io;
+use std::sync::Arc;
+
+use super::device::GpuDevice;
+use crate::migration::error::MigrationError;
+use crate::migration::passage::Passage;
+use crate::migration::passage::adopt;
+use crate::migration::source::departure::Thaw;
+use crate::migration::state;
+use crate::session::config::Config;
+use crate::session::counters::Counters;
+use crate::vhost::device::Save;
+
+/// A bundle whose name takes as many bytes as any can.
+const LONGEST: state::BundleId = state::BundleId(u64::MAX, u64::MAX);
+
+impl GpuDevice {
+    /// A device that may go and come through `passage`.
+    ///
+    /// # Errors
+    /// It cannot be made, or cannot begin as the snapshot that it should.
+    pub fn moving(config: Arc<Config>, counters: Arc<Counters>, passage: Arc<Passage>) -> io::Result<Self> {
+        let mut device = Self::new(config, counters)?;
+        if let Some((memories, state)) = passage.take_snapshot().map_err(io::Error::other)? {
+            adopt(&mut device.session, &device.config, memories).map_err(io::Error::other)?;
+            device.take_over(&state).map_err(io::Error::other)?;
+            device.session.thaw();
+        }
+        passage.attach(&device.session).map_err(io::Error::other)?;
+        device.passage = Some(passage);
+        Ok(device)
+    }
+
+    /// The state of what stands still, and then its memories, on a thread that may wait for a peer.
+    pub(super) fn save_for_departure(&self) -> Save {
+        let Some(passage) = self.passage.clone() else {
+            return Box::new(|| Err("this vGPU cannot move: give --migrate-to or --state-dir".to_owned()));
+        };
+        let state = self.state(LONGEST);
+        Box::new(move || {
+            let mut state = state?;
+            // What cannot be carried is not sent.
+            state.encode().map_err(|error| error.to_string())?;
+            let bundle = passage.departure.finish().map_err(|error| error.to_string())?;
+            state.bundle = bundle.into();
+            state.encode().map_err(|error| error.to_string())
+        })
+    }
+
+    /// Becomes what a state says, with the memories that it names.
+    pub(super) fn load_arrival(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let passage =
+            self.passage.clone().ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
+        let state = state::decode(bytes).map_err(|error| error.to_string())?;
+        // First, so that a bundle is not taken for nothing.
+        self.session.check_immutable(&state.immutable).map_err(|error| error.to_string())?;
+        let text = |error: MigrationError| error.to_string();
+        let (memories, right) = passage.take(state.bundle.into()).map_err(text)?;
+        adopt(&mut self.session, &self.config, memories).map_err(text)?;
+        self.take_over(&state)?;
+        passage.attach(&self.session).map_err(text)?;
+        self.right = Some(right);
+        Ok(())
+    }
+
+    /// The guest's rings run again: where it runs elsewhere meanwhile, or may, all its devices are lost here.
+    pub(super) fn lose_if_gone(&mut self) {
+        let thaw = self.passage.as_ref().map(|passage| passage.departure.thaw());
+        if let Some(Thaw::Lost(why)) = thaw {
+            log::warn!("{}: {why}", self.config.name);
+            self.session.lose_everything(&why);
+        }
+    }
+
+    /// The guest has reset the device: what of it was elsewhere is nobody's.
+    pub(super) fn begin_anew(&mut self) {
+        self.right = None;
+        let Some(passage) = &self.passage else { return };
+        passage.departure.detach();
+        if let Err(error) = passage.attach(&self.session) {
+            log::error!("{}: it cannot move: {error}", self.config.name);
+        }
+    }
+}
+
+impl Drop for GpuDevice {
+    fn drop(&mut self) {
+        if let Some(passage) = &self.passage {
+            passage.departure.detach();
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Where one vGPU comes and goes: what its front end of the daemon needs of all this.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::OnceLock;
+
+use campanile_host_gpu::dirty::tracker::Tracker;
+
+use super::brownout::pass::locked;
+use super::bundle::stage::Staged;
+use super::error::MigrationError;
+use super::file::read;
+use super::file::side::SideFiles;
+use super::id::BundleId;
+use super::pages::PAGE;
+use super::pages::PageSet;
+use super::source::departing::Departing;
+use super::source::departure::Departure;
+use super::state;
+use super::state::State;
+use super::target::arrivals::Arrivals;
+use super::target::arrivals::Claim;
+use super::target::arriving::Arriving;
+use super::tracked::TrackedMemory;
+use crate::session::config::Config;
+use crate::session::state::Session;
+use crate::vidmm::vram::VideoMemory;
+
+/// The right to run with memories that came from elsewhere.
+#[derive(Debug)]
+#[must_use]
+pub enum Right {
+    /// Of a bundle that a source sent here.
+    Claim(Claim),
+    /// Of a side file.
+    SideFile(SideFiles, BundleId),
+}
+
+impl Right {
+    /// The guest's rings begin: takes the right.
+    ///
+    /// # Errors
+    /// The source runs again, or nobody can say: it must not run here.
+    pub fn start(self) -> Result<(), MigrationError> {
+        match self {
+            Self::Claim(claim) => claim.start(),
+            Self::SideFile(files, bundle) => files.take(bundle),
+        }
+    }
+}
+
+/// One vGPU's ways in and out; outlives its sessions.
+#[derive(Debug)]
+pub struct Passage {
+    /// The way out.
+    pub departure: Arc<Departure>,
+    /// What it can take.
+    pub arriving: Arc<Arriving>,
+    arrivals: OnceLock<Arc<Arrivals>>,
+    side_files: Option<SideFiles>,
+    restore: Mutex<Option<PathBuf>>,
+    listens: bool,
+}
+
+impl Passage {
+    /// Of a vGPU that is like `arriving`; where `restore`, its first session begins as that snapshot. `listens`: others
+    /// can reach this daemon, soon if not now.
+    pub fn new(
+        departure: Arc<Departure>,
+        arriving: Arc<Arriving>,
+        side_files: Option<SideFiles>,
+        restore: Option<PathBuf>,
+        listens: bool,
+    ) -> Self {
+        let (arrivals, restore) = (OnceLock::new(), Mutex::new(restore));
+        Self { departure, arriving, arrivals, side_files, restore, listens }
+    }
+
+    /// Others can reach this daemon.
+    pub fn open(&self, arrivals: Arc<Arrivals>) {
+        let _twice = self.arrivals.set(arrivals);
+    }
+
+    /// Whether there is any way in or out.
+    pub fn moves(&self) -> bool {
+        self.side_files.is_some() || self.listens || self.departure.has_peer()
+    }
+
+    /// A session begins, or has become another: from here on this is what moves.
+    ///
+    /// # Errors
+    /// Its immutable data cannot be written.
+    pub fn attach(&self, session: &Session) -> Result<(), MigrationError> {
+        let mut immutable = Vec::new();
+        ciborium::into_writer(&session.immutable(), &mut immutable).map_err(std::io::Error::other)?;
+        let memories = session.trackers().map(|tracker| Arc::new(TrackedMemory::new(tracker)) as _);
+        self.departure.attach(Departing { immutable, memories });
+        Ok(())
+    }
+
+    /// Takes the memories that a state names: what a source has sent here, or a side file.
+    ///
+    /// # Errors
+    /// There are none, or they do not fit.
+    pub fn take(&self, bundle: BundleId) -> Result<([Staged; 2], Right), MigrationError> {
+        if let Some(arrivals) = self.arrivals.get() {
+            match arrivals.claim(&self.arriving.name, bundle) {
+                Ok(mut claim) => {
+                    let memories = claim.take_memories();
+                    let none = || MigrationError::State("its memories were taken".to_owned());
+                    return Ok((memories.ok_or_else(none)?, Right::Claim(claim)));
+                }
+                Err(error) if self.side_files.is_none() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let nowhere = || MigrationError::State(format!("nothing of bundle {bundle} has come here"));
+        let files = self.side_files.clone().ok_or_else(nowhere)?;
+        let path = files.path(bundle);
+        if !path.exists() {
+            return Err(nowhere());
+        }
+        let (_, stage) = read::load(&path, &self.arriving, Some(bundle))?;
+        Ok((stage.memories()?, Right::SideFile(files, bundle)))
+    }
+
+    /// The snapshot that the first session begins as, once.
+    ///
+    /// # Errors
+    /// It cannot be read, or does not fit.
+    pub fn take_snapshot(&self) -> Result<Option<([Staged; 2], State)>, MigrationError> {
+        let Some(path) = locked(&self.restore).take() else { return Ok(None) };
+        let (contents, stage) = read::load(&path, &self.arriving, None)?;
+        let none = || MigrationError::State(format!("{}: there is no state in it", path.display()));
+        let state = state::decode(&contents.state.ok_or_else(none)?);
+        let state = state.map_err(|error| MigrationError::State(error.to_string()))?;
+        Ok(Some((stage.memories()?, state)))
+    }
+}
+
+/// Makes received memories a session's own; all that came counts as written (DIRTY-54).
+///
+/// # Errors
+/// They cannot be mapped, or the session is in use.
+pub fn adopt(session: &mut Session, config: &Config, memories: [Staged; 2]) -> Result<(), MigrationError> {
+    let [vram, evicted] = memories;
+    let limit = config.account.quota().max;
+    let memory = VideoMemory::filled(vram.file, evicted.file, config.vram_bytes, limit, config.tracking)?;
+    mark(memory.tracker(), &vram.received);
+    mark(memory.evicted_tracker(), &evicted.received);
+    session.adopt_memory(memory).map_err(|error| MigrationError::State(error.to_string()))
+}
+
+fn mark(tracker: &Tracker, received: &PageSet) {
+    let mut at = 0;
+    while let Some(run) = received.next_run(at, u64::MAX) {
+        tracker.mark(run.start * PAGE, (run.end - run.start) * PAGE);
+        at = run.end;
+    }
+}

@@ -1,0 +1,88 @@
+//! A memory of a session, as something that can move.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use campanile_host_gpu::dirty::basis::Range;
+use campanile_host_gpu::dirty::requests::BasisHandle;
+use campanile_host_gpu::dirty::tracker::Tracker;
+
+use super::brownout::pass::locked;
+use super::memory::MovingMemory;
+
+/// One of a session's memories, with who knows what is written to it. A migration has a basis of its own, so that nobody
+/// else's bits are cleared (DIRTY-29, DIRTY-32), and ends it (LM-57).
+#[derive(Debug)]
+pub struct TrackedMemory {
+    tracker: Arc<Tracker>,
+    basis: Mutex<Option<BasisHandle>>,
+}
+
+impl TrackedMemory {
+    /// Of a session's tracker.
+    pub fn new(tracker: Arc<Tracker>) -> Self {
+        Self { tracker, basis: Mutex::default() }
+    }
+
+    fn basis(&self) -> io::Result<BasisHandle> {
+        locked(&self.basis).ok_or_else(|| io::Error::other("no migration has begun"))
+    }
+}
+
+impl MovingMemory for TrackedMemory {
+    fn length(&self) -> u64 {
+        self.tracker.length()
+    }
+
+    fn page_size(&self) -> u64 {
+        self.tracker.caps().page_size
+    }
+
+    fn is_tracked(&self) -> bool {
+        self.tracker.caps().supported
+    }
+
+    fn begin(&self, bits: &mut [u8]) -> io::Result<()> {
+        self.end();
+        if !self.is_tracked() {
+            bits.fill(0xff);
+            return Ok(());
+        }
+        let all = [Range { offset: 0, length: self.tracker.length() }];
+        let basis =
+            self.tracker.create_memory_basis(self.tracker.segment(), &all).map_err(io::Error::other)?;
+        *locked(&self.basis) = Some(basis);
+        self.tracker.start_dirty_tracking(basis).map_err(io::Error::other)?;
+        // What is written between the two is in both.
+        let whole = self.tracker.whole();
+        self.tracker.query_dirty_bit_data(whole, None, bits, false).map_err(io::Error::other)
+    }
+
+    fn query_and_clear(&self, bits: &mut [u8]) -> io::Result<()> {
+        if !self.is_tracked() {
+            bits.fill(0xff);
+            return Ok(());
+        }
+        self.tracker.query_dirty_bit_data(self.basis()?, None, bits, true).map_err(io::Error::other)
+    }
+
+    fn end(&self) {
+        if let Some(basis) = locked(&self.basis).take()
+            && let Err(error) = self.tracker.destroy_memory_basis(basis)
+        {
+            log::error!("the basis of a migration: {error}");
+        }
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let basis = if self.is_tracked() { self.basis()? } else { self.tracker.whole() };
+        self.tracker.read(basis, offset, buffer).map_err(io::Error::other)
+    }
+}
+
+impl Drop for TrackedMemory {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

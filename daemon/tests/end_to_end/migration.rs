@@ -1,0 +1,196 @@
+//! A guest that goes from one daemon to another, with its memories by a line between them, or by a side file.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use campanile_daemon::operator::client;
+use campanile_daemon::operator::verb::Verb;
+use campanile_guest_driver::buffer::Buffer;
+use campanile_guest_driver::commands::CommandBuffer;
+use campanile_guest_driver::context::Context;
+use campanile_guest_driver::device::Device;
+use campanile_guest_driver::node::Node;
+use campanile_guest_driver::transport::loopback::migration::error::Step;
+use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
+use campanile_guest_driver::transport::loopback::migration::options::Next;
+use campanile_guest_driver::transport::loopback::migration::options::Order;
+use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::Daemon;
+use crate::support::until;
+
+const BYTES: u64 = 8 << 20;
+
+/// Two daemons that reach each other.
+struct Hosts {
+    folder: TempDir,
+    daemons: [Daemon; 2],
+}
+
+impl Hosts {
+    fn new(more: &[&str]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let doors = ["a", "b"].map(|name| format!("unix:{}", at(name)));
+        let daemons = [0, 1].map(|index| {
+            let control = at(&format!("control{index}"));
+            let mut arguments =
+                vec!["--migrate-listen", &doors[index], "--migrate-to", &doors[1 - index], "--control", &control];
+            arguments.extend(more);
+            Daemon::with(&arguments)
+        });
+        Self { folder, daemons }
+    }
+
+    /// Two that share a folder, and no line.
+    fn with_folder() -> Self {
+        let folder = TempDir::new().unwrap();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let shared = at("state");
+        let daemons = [0, 1].map(|index| {
+            Daemon::with(&["--state-dir", &shared, "--control", &at(&format!("control{index}"))])
+        });
+        Self { folder, daemons }
+    }
+
+    fn ask(&self, index: usize, verb: &Verb) -> Value {
+        client::ask(&self.folder.path().join(format!("control{index}")), verb).unwrap()
+    }
+
+    fn phase(&self, index: usize) -> Value {
+        self.ask(index, &Verb::Migration)["departures"][0]["phase"].clone()
+    }
+
+    fn bundles(&self, index: usize) -> usize {
+        self.ask(index, &Verb::Migration)["arrivals"]["bundles"].as_array().map_or(0, Vec::len)
+    }
+
+    fn files(&self) -> usize {
+        let bundles: &Path = &self.folder.path().join("state/bundles");
+        std::fs::read_dir(bundles).unwrap().count()
+    }
+}
+
+/// A guest program that knows what its memory holds.
+struct Guest {
+    vm: Arc<LoopbackVm>,
+    buffers: Vec<Buffer>,
+    context: Context,
+    device: Device,
+    expected: Vec<u8>,
+}
+
+impl Guest {
+    fn new(daemon: &Daemon) -> Self {
+        let (vm, device) = daemon.device();
+        let buffers = (0..2).map(|_| device.create_buffer(BYTES).unwrap()).collect();
+        let context = device.create_context(Node::Copy).unwrap();
+        let mut guest = Self { vm, buffers, context, device, expected: vec![0; usize::try_from(BYTES).unwrap()] };
+        guest.work(1);
+        guest
+    }
+
+    /// The CPU writes here and there, the GPU copies all of it.
+    fn work(&mut self, round: u8) {
+        for (index, page) in self.expected.chunks_mut(4096).enumerate().step_by(7) {
+            page.fill(round.wrapping_add(u8::try_from(index % 256).unwrap()));
+            self.buffers[0].write(index as u64 * 4096, page).unwrap();
+        }
+        let mut commands = CommandBuffer::new();
+        commands.copy(self.buffers[0].address(), self.buffers[1].address(), BYTES).unwrap();
+        let mut queue = self.context.create_kernel_queue(&Default::default()).unwrap();
+        queue.submit(&commands).unwrap().wait(None).unwrap();
+    }
+
+    fn check(&self) {
+        for buffer in &self.buffers {
+            let mut found = vec![0; self.expected.len()];
+            buffer.read(0, &mut found).unwrap();
+            assert!(found == self.expected, "memory differs");
+        }
+    }
+}
+
+#[test]
+fn lm_63_a_guest_goes_there_and_back_with_all_that_it_has() {
+    for (order, more) in [
+        (Order::Qemu, &["--migrate-streams", "3", "--migrate-zstd", "1"][..]),
+        (Order::CloudHypervisor, &[][..]),
+    ] {
+        let hosts = Hosts::new(more);
+        let mut guest = Guest::new(&hosts.daemons[0]);
+        for round in 0..4u8 {
+            let (here, there) = (usize::from(round % 2), usize::from(1 - round % 2));
+            let mut looks = 0;
+            let after_pass = Box::new(|_: &_| {
+                looks += 1;
+                // Its memories go over while it runs.
+                until("the brownout waits", || {
+                    let told = hosts.ask(here, &Verb::Migration);
+                    let doing = told["departures"][0]["progress"]["doing"].as_str().unwrap_or_default().to_owned();
+                    doing.starts_with("waiting")
+                });
+                Next::Stop
+            });
+            let options = MigrateOptions { order, live: true, after_pass, ..MigrateOptions::default() };
+            guest.vm.migrate(hosts.daemons[there].socket(0), options).unwrap();
+            assert_eq!(looks, 1);
+            guest.check();
+            guest.work(round + 2);
+            guest.check();
+            until("nothing is left at the source", || hosts.phase(here) == "idle");
+            until("nothing is left on its way", || hosts.bundles(there) == 0);
+        }
+    }
+}
+
+#[test]
+fn lm_66_without_a_brownout_or_a_line_all_goes_in_the_pause() {
+    for order in [Order::Qemu, Order::CloudHypervisor] {
+        let hosts = Hosts::with_folder();
+        let mut guest = Guest::new(&hosts.daemons[0]);
+        for there in [1, 0] {
+            let options = MigrateOptions { order, live: false, ..MigrateOptions::default() };
+            guest.vm.migrate(hosts.daemons[there].socket(0), options).unwrap();
+            guest.check();
+            guest.work(9);
+            guest.check();
+            assert_eq!(hosts.files(), 0, "the side file went with the right to run");
+        }
+    }
+}
+
+#[test]
+fn lm_65_a_vmm_that_changes_its_mind_at_any_step_leaves_the_guest_at_the_source() {
+    let hosts = Hosts::new(&[]);
+    let mut guest = Guest::new(&hosts.daemons[0]);
+    let steps = [Step::Log, Step::Connect, Step::Passes, Step::Pause, Step::Save, Step::Load];
+    for (round, step) in (1..).zip(steps) {
+        let options = MigrateOptions { give_up_at: Some(step), ..MigrateOptions::default() };
+        guest.vm.migrate(hosts.daemons[1].socket(0), options).unwrap_err();
+        guest.check();
+        guest.work(round);
+        guest.check();
+        until("the target keeps nothing", || hosts.bundles(1) == 0);
+    }
+    // And then it goes.
+    guest.vm.migrate(hosts.daemons[1].socket(0), MigrateOptions::default()).unwrap();
+    guest.check();
+    drop(guest.device);
+}
+
+#[test]
+fn a_guest_whose_peer_is_gone_goes_on() {
+    let folder = TempDir::new().unwrap();
+    let nobody = format!("unix:{}", folder.path().join("nobody").display());
+    let daemon = Daemon::with(&["--migrate-to", &nobody]);
+    let other = Daemon::with(&["--migrate-listen", &format!("unix:{}", folder.path().join("door").display())]);
+    let mut guest = Guest::new(&daemon);
+    let error = guest.vm.migrate(other.socket(0), MigrateOptions::default()).unwrap_err();
+    assert!(!error.to_string().is_empty());
+    guest.check();
+    guest.work(3);
+    guest.check();
+}
