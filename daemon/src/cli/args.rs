@@ -362,6 +362,8 @@ pub enum Figure {
     Sched,
     /// What dirty tracking costs, and how long its queries take.
     Dirty,
+    /// Moves of a guest between two daemons: rates, pauses, and what others notice.
+    Migrate,
 }
 
 /// `campanile bench`.

@@ -29,6 +29,9 @@ use crate::measure::doorbells::DoorbellFigures;
 use crate::measure::doorbells::Settings;
 use crate::measure::figures::Figures;
 use crate::measure::memory;
+use crate::measure::migration::figures::Figures as MigrationFigures;
+use crate::measure::migration::measurement as migration;
+use crate::measure::migration::picture as migration_picture;
 use crate::measure::recovery;
 use crate::measure::round_trips;
 use crate::measure::round_trips::Effort;
@@ -153,6 +156,18 @@ fn dirty_subject(engine: &EngineArguments, method: Method, bytes: u64) -> anyhow
     Ok(dirty::Subject { socket, trackers, host: Box::new((host, folder)) })
 }
 
+/// All sizes of `campanile bench migrate`.
+#[derive(Debug, Serialize)]
+struct MigrationReport {
+    sizes: Vec<MigrationFigures>,
+}
+
+impl Display for MigrationReport {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.sizes.iter().try_for_each(|size| write!(formatter, "{size}"))
+    }
+}
+
 /// Measures alone.
 pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
     let BenchArguments { measure, figure } = arguments;
@@ -219,6 +234,25 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
                 scheduling::Effort { rounds: 5, windows: 5, submissions: 200 }
             };
             show(&scheduling::measure(&profiles, effort)?, measure.json)
+        }
+        Figure::Migrate => {
+            let mib = 1 << 20;
+            let per_second = 100_000_000;
+            let small = migration::Effort { vram: 512 * mib, filled: 384 * mib, per_second };
+            let large = migration::Effort { vram: 4096 * mib, filled: 3584 * mib, per_second };
+            let efforts: &[_] = if measure.quick { &[small] } else { &[small, large] };
+            let settings = measure.engine.to_arguments();
+            let sizes = efforts
+                .iter()
+                .map(|effort| migration::measure(*effort, &settings))
+                .collect::<Result<_, _>>()?;
+            let report = MigrationReport { sizes };
+            if let (Some(file), Some(last)) = (measure.timeline.as_deref(), report.sizes.last()) {
+                let title = format!("A guest with {} MiB of video memory moves", last.vram_bytes >> 20);
+                std::fs::write(file, migration_picture::draw(&title, &last.live))
+                    .with_context(|| format!("writing {}", file.display()))?;
+            }
+            show(&report, measure.json)
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod dirty;
 pub mod doorbells;
 pub mod figures;
 pub mod memory;
+pub mod migration;
 pub mod peer;
 pub mod recovery;
 pub mod round_trips;
