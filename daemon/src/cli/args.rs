@@ -16,7 +16,9 @@ use super::doorbells::NodeSet;
 use super::doorbells::modes;
 use super::doorbells::parse_models;
 use super::doorbells::parse_nodes;
+use super::migration::MigrateArguments;
 use super::migration::MigrationArguments;
+use super::migration::SnapshotArguments;
 use super::scheduling::SchedulingArguments;
 use super::simulate::SimArguments;
 use super::size::parse_size;
@@ -46,18 +48,31 @@ pub enum Command {
     Serve(ServeArguments),
     /// Ask something of a daemon that serves.
     Ctl(CtlArguments),
+    /// Have a daemon move a vGPU to another one while its guest runs, and look on until its VMM moves the rest.
+    Migrate(MigrateArguments),
+    /// Have a daemon write a vGPU into a file; its guest goes on.
+    Snapshot(SnapshotArguments),
     /// Start a daemon, attach a guest, render a Mandelbrot picture, check it, and measure.
     Demo(MeasureArguments),
     /// Measure.
     Bench(BenchArguments),
     /// Simulate many guests on one engine, without a GPU: fairness, latency, and what a decision costs.
     Sim(SimArguments),
+    /// Say in words what is in the state of a vGPU.
+    Inspect(InspectArguments),
     /// Be an engine process; the daemon starts these by itself.
     #[command(hide = true)]
     Engine,
     /// Be the other process of a bare ping-pong; the benchmark starts it by itself.
     #[command(hide = true)]
     Peer,
+}
+
+/// `campanile inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArguments {
+    /// The file.
+    pub file: PathBuf,
 }
 
 /// `campanile serve`.
@@ -351,6 +366,10 @@ pub enum Figure {
     Slicing,
     /// Shares of two vGPUs, and how long urgent work waits.
     Sched,
+    /// What dirty tracking costs, and how long its queries take.
+    Dirty,
+    /// Moves of a guest between two daemons: rates, pauses, and what others notice.
+    Migrate,
 }
 
 /// `campanile bench`.

@@ -43,7 +43,8 @@ impl DaemonProcess {
         Self::with_specs(&specs, settings)
     }
 
-    fn with_specs(specs: &[String], settings: &[OsString]) -> anyhow::Result<Self> {
+    /// Starts one with vGPUs v0, v1, … of these specifications: `vram=` and whatever stands beside it.
+    pub fn with_specs(specs: &[String], settings: &[OsString]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("making a folder for the sockets")?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("serve").arg("--control").arg(folder.path().join("control")).args(settings);

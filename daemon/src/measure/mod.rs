@@ -8,9 +8,11 @@
 
 pub mod cpu_time;
 pub mod daemon;
+pub mod dirty;
 pub mod doorbells;
 pub mod figures;
 pub mod memory;
+pub mod migration;
 pub mod peer;
 pub mod recovery;
 pub mod round_trips;

@@ -12,6 +12,7 @@ mod kernel_waits;
 mod linked;
 mod lm_freeze;
 mod lm_hostile;
+mod lm_pauses;
 mod lm_state;
 mod mcdm;
 mod migration;
@@ -47,3 +48,9 @@ mod ums_power;
 mod ums_queues;
 mod ums_submission;
 mod ums_suspend;
+
+use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;
+
+/// Virtual CPUs stop anywhere, but not with the allocator's lock.
+#[global_allocator]
+static ALLOCATOR: VcpuAllocator = VcpuAllocator;

@@ -182,6 +182,18 @@ impl FrontEnd {
         self.exchange("SET_LOG_BASE", || main.frontend.set_log_base(0, Some(region)))
     }
 
+    /// Fails where the device does not log: QEMU refuses to migrate then.
+    pub(crate) fn can_log(&self) -> Result<(), TransportError> {
+        let main = self.main();
+        if main.offered & F_LOG_ALL == 0 {
+            return Err(TransportError::Missing { feature: "the feature LOG_ALL" });
+        }
+        if !main.protocol.contains(Protocol::LOG_SHMFD) {
+            return Err(TransportError::Missing { feature: "the protocol feature LOG_SHMFD" });
+        }
+        Ok(())
+    }
+
     /// Logs what the device writes, while its rings run or not.
     pub(crate) fn start_log(
         &self,

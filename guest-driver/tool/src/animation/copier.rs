@@ -25,7 +25,7 @@ pub fn run(vm: &Arc<LoopbackVm>, progress: &Progress) -> anyhow::Result<()> {
     while !progress.is_over() {
         round = round.wrapping_add(1);
         let mut commands = CommandBuffer::new();
-        commands.fill(from.va(), BYTES, round)?.barrier()?.copy(to.va(), from.va(), BYTES)?;
+        commands.fill(from.va(), BYTES, round)?.barrier()?.copy(from.va(), to.va(), BYTES)?;
         let ticket = queue.submit(&commands)?;
         queue.wait(ticket, Some(LIMIT)).with_context(|| format!("copy {round}"))?;
         to.read(0, &mut seen)?;

@@ -40,6 +40,7 @@ impl<'a> Departure<'a> {
         let log = options.live.then(|| DirtyLog::new(source.front_end.log_end())).transpose()?;
         let report = Report::default();
         if let Some(log) = &log {
+            source.front_end.can_log()?;
             source.front_end.start_log(&vm.wirings(), vm.accepted, log)?;
         }
         Ok(Self { vm, source, order: options.order, ram: options.ram, log, copy, report })
