@@ -13,13 +13,21 @@ use campanile_guest::animation::guest::Progress;
 use campanile_guest::animation::renderer;
 use campanile_guest::animation::renderer::Animation;
 use campanile_guest::animation::scribbler;
+use campanile_guest_driver::commands::CommandBuffer;
+use campanile_guest_driver::device::Device;
+use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::loopback::migration::error::Step;
 use campanile_guest_driver::transport::loopback::migration::error::Whereabouts;
 use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
 use campanile_guest_driver::transport::loopback::migration::options::Next;
+use campanile_guest_driver::transport::loopback::migration::options::Order;
+use campanile_guest_driver::transport::loopback::migration::options::Pass;
+use campanile_guest_driver::transport::loopback::migration::options::Ram;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use campanile_guest_driver::user_queue::QueueOptions;
 
 use crate::support::Daemon;
+use crate::support::NEVER;
 use crate::support::until;
 
 /// Words of a frame.
@@ -142,4 +150,87 @@ fn a_paused_guest_stands_still_in_the_middle_of_its_work_and_goes_on() {
         vm.resume().unwrap();
     }
     crew.end();
+}
+
+/// Two daemons, each the other's peer.
+struct Pair {
+    daemons: [Daemon; 2],
+    _peers: tempfile::TempDir,
+}
+
+fn pair() -> Pair {
+    let peers = tempfile::tempdir().unwrap();
+    let peer = |index: usize| format!("unix:{}", peers.path().join(index.to_string()).display());
+    let daemon = |own: usize, other: usize| {
+        Daemon::with(&["--migrate-listen", &peer(own), "--migrate-to", &peer(other)])
+    };
+    Pair { daemons: [daemon(0, 1), daemon(1, 0)], _peers: peers }
+}
+
+fn round_trips(order: Order, live: bool, ram: Ram) {
+    let frames = 50;
+    let undisturbed = checksum_of_an_undisturbed_run(frames);
+    let hosts = pair();
+    let vm = hosts.daemons[0].vm(0);
+    let crew = crew(&vm, frames);
+    for hop in 1..=4 {
+        crew.work();
+        let after_pass = |pass: &Pass| {
+            crew.work();
+            if pass.number < 1 { Next::Again } else { Next::Stop }
+        };
+        let moving =
+            MigrateOptions { order, live, ram, after_pass: Box::new(after_pass), ..Default::default() };
+        vm.migrate(hosts.daemons[hop % 2].socket(0), moving).unwrap();
+    }
+    crew.work();
+    assert_eq!(crew.end(), undisturbed);
+}
+
+#[test]
+fn lm_63_round_trips_under_load_in_qemus_order_equal_an_unmigrated_run() {
+    round_trips(Order::Qemu, true, Ram::Stays);
+}
+
+#[test]
+fn lm_63_round_trips_under_load_in_cloud_hypervisors_order_equal_an_unmigrated_run() {
+    round_trips(Order::CloudHypervisor, true, Ram::Stays);
+}
+
+#[test]
+fn lm_63_round_trips_in_one_piece_equal_an_unmigrated_run() {
+    round_trips(Order::Qemu, false, Ram::Stays);
+}
+
+#[test]
+fn dirty_55_round_trips_with_guest_ram_that_moves_by_its_log_equal_an_unmigrated_run() {
+    round_trips(Order::Qemu, true, Ram::Moves);
+}
+
+#[test]
+fn dirty_58_after_the_blackout_the_target_equals_the_source_byte_for_byte() {
+    let hosts = pair();
+    let vm = hosts.daemons[0].vm(0);
+    let device = Device::open(vm.open("bytes").unwrap()).unwrap();
+    let buffers: Vec<_> = (0..8).map(|_| device.create_buffer(1 << 20).unwrap()).collect();
+    let mut queue =
+        device.create_context(Node::Copy).unwrap().create_user_queue(&QueueOptions::default()).unwrap();
+    for hop in 1..=4_u32 {
+        // Some by the engine, some by the CPU, some not at all.
+        let mut commands = CommandBuffer::new();
+        commands.fill(buffers[0].va(), 1 << 19, hop).unwrap().fill(buffers[3].va(), 4096, !hop).unwrap();
+        queue.submit(&commands).unwrap().wait(Some(NEVER)).unwrap();
+        buffers[5].write(u64::from(hop) * 8192, &[7; 5000]).unwrap();
+        let (source, target) = (std::cell::Cell::new(0), std::cell::Cell::new(1));
+        let moving = MigrateOptions {
+            while_paused: Box::new(|| source.set(vm.raw_window_checksum())),
+            when_there: Box::new(|| target.set(vm.raw_window_checksum())),
+            ..MigrateOptions::default()
+        };
+        vm.migrate(hosts.daemons[usize::try_from(hop % 2).unwrap()].socket(0), moving).unwrap();
+        assert_eq!(source, target, "hop {hop}");
+        let mut bytes = [0; 4];
+        buffers[0].read(0, &mut bytes).unwrap();
+        assert_eq!(u32::from_le_bytes(bytes), hop);
+    }
 }

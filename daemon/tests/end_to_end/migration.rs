@@ -36,8 +36,14 @@ impl Hosts {
         let doors = ["a", "b"].map(|name| format!("unix:{}", at(name)));
         let daemons = [0, 1].map(|index| {
             let control = at(&format!("control{index}"));
-            let mut arguments =
-                vec!["--migrate-listen", &doors[index], "--migrate-to", &doors[1 - index], "--control", &control];
+            let mut arguments = vec![
+                "--migrate-listen",
+                &doors[index],
+                "--migrate-to",
+                &doors[1 - index],
+                "--control",
+                &control,
+            ];
             arguments.extend(more);
             Daemon::with(&arguments)
         });
@@ -87,7 +93,8 @@ impl Guest {
         let (vm, device) = daemon.device();
         let buffers = (0..2).map(|_| device.create_buffer(BYTES).unwrap()).collect();
         let context = device.create_context(Node::Copy).unwrap();
-        let mut guest = Self { vm, buffers, context, device, expected: vec![0; usize::try_from(BYTES).unwrap()] };
+        let mut guest =
+            Self { vm, buffers, context, device, expected: vec![0; usize::try_from(BYTES).unwrap()] };
         guest.work(1);
         guest
     }
@@ -129,7 +136,8 @@ fn lm_63_a_guest_goes_there_and_back_with_all_that_it_has() {
                 // Its memories go over while it runs.
                 until("the brownout waits", || {
                     let told = hosts.ask(here, &Verb::Migration);
-                    let doing = told["departures"][0]["progress"]["doing"].as_str().unwrap_or_default().to_owned();
+                    let doing =
+                        told["departures"][0]["progress"]["doing"].as_str().unwrap_or_default().to_owned();
                     doing.starts_with("waiting")
                 });
                 Next::Stop
@@ -186,7 +194,8 @@ fn a_guest_whose_peer_is_gone_goes_on() {
     let folder = TempDir::new().unwrap();
     let nobody = format!("unix:{}", folder.path().join("nobody").display());
     let daemon = Daemon::with(&["--migrate-to", &nobody]);
-    let other = Daemon::with(&["--migrate-listen", &format!("unix:{}", folder.path().join("door").display())]);
+    let other =
+        Daemon::with(&["--migrate-listen", &format!("unix:{}", folder.path().join("door").display())]);
     let mut guest = Guest::new(&daemon);
     let error = guest.vm.migrate(other.socket(0), MigrateOptions::default()).unwrap_err();
     assert!(!error.to_string().is_empty());
