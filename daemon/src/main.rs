@@ -8,6 +8,7 @@ use campanile_daemon::cli::args::Arguments;
 use campanile_daemon::cli::args::Command;
 use campanile_daemon::cli::ctl;
 use campanile_daemon::cli::demo;
+use campanile_daemon::cli::inspect;
 use campanile_daemon::cli::serve;
 use campanile_daemon::cli::simulate;
 use campanile_daemon::measure::peer;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Bench(arguments) => demo::bench(&arguments),
         Command::Sim(arguments) => simulate::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Engine => standard_input().and_then(engine),
         Command::Peer => standard_input().and_then(peer::play),
     };

@@ -52,12 +52,21 @@ pub enum Command {
     Bench(BenchArguments),
     /// Simulate many guests on one engine, without a GPU: fairness, latency, and what a decision costs.
     Sim(SimArguments),
+    /// Say in words what is in the state of a vGPU.
+    Inspect(InspectArguments),
     /// Be an engine process; the daemon starts these by itself.
     #[command(hide = true)]
     Engine,
     /// Be the other process of a bare ping-pong; the benchmark starts it by itself.
     #[command(hide = true)]
     Peer,
+}
+
+/// `campanile inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArguments {
+    /// The file.
+    pub file: PathBuf,
 }
 
 /// `campanile serve`.
@@ -351,6 +360,8 @@ pub enum Figure {
     Slicing,
     /// Shares of two vGPUs, and how long urgent work waits.
     Sched,
+    /// What dirty tracking costs, and how long its queries take.
+    Dirty,
     /// Moves of a guest between two daemons: rates, pauses, and what others notice.
     Migrate,
 }

@@ -1,10 +1,13 @@
 //! `campanile demo` and `campanile bench`.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use anyhow::Context;
 use campanile_guest::mandelbrot;
 use campanile_guest::picture::write_png;
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::dirty::protect::Guard;
 use campanile_protocol::engine::block::MAX_DOORBELLS;
 use serde::Serialize;
 
@@ -15,7 +18,12 @@ use super::args::MeasureArguments;
 use super::args::Profile;
 use super::doorbells::parse_models;
 use super::gantt;
+use super::serve::host_options;
+use crate::host::start::Host;
+use crate::host::start::VgpuOptions;
+use crate::host::tracking::TrackingChoice;
 use crate::measure::daemon::DaemonProcess;
+use crate::measure::dirty;
 use crate::measure::doorbells;
 use crate::measure::doorbells::DoorbellFigures;
 use crate::measure::doorbells::Settings;
@@ -136,6 +144,18 @@ fn doorbell_settings(engine: &EngineArguments) -> anyhow::Result<Settings> {
     })
 }
 
+/// A host in this process with one vGPU, whose writes are tracked like this.
+fn dirty_subject(engine: &EngineArguments, method: Method, bytes: u64) -> anyhow::Result<dirty::Subject> {
+    let folder = tempfile::tempdir().context("making a folder for the socket")?;
+    let socket = folder.path().join("v0.sock");
+    let engine = EngineArguments { dirty_tracking: TrackingChoice::Fixed(method), ..engine.clone() };
+    let vgpu = VgpuOptions::new("v0".to_owned(), socket.clone(), bytes);
+    let host = Host::start(host_options(vec![vgpu], &engine)?)?;
+    let vgpu = host.vgpus.first().context("the host has a vGPU")?;
+    let trackers = Arc::clone(&vgpu.trackers);
+    Ok(dirty::Subject { socket, trackers, host: Box::new((host, folder)) })
+}
+
 /// All sizes of `campanile bench migrate`.
 #[derive(Debug, Serialize)]
 struct MigrationReport {
@@ -189,6 +209,19 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
                 slicing::Effort { rounds: 10, pairs: 5, short: 200 }
             };
             show(&slicing::measure(&profiles, effort)?, measure.json)
+        }
+        Figure::Dirty => {
+            let start = |method: Method, bytes: u64| dirty_subject(&measure.engine, method, bytes);
+            let methods = [Method::WriteProtect, Method::BoundRanges];
+            let methods = methods.iter().copied();
+            let methods: Vec<Method> =
+                methods.filter(|method| *method == Method::BoundRanges || Guard::new().is_ok()).collect();
+            let effort = if measure.quick {
+                dirty::Effort { pairs: 20, round_trips: 20_000, queries: 5 }
+            } else {
+                dirty::Effort { pairs: 100, round_trips: 200_000, queries: 30 }
+            };
+            show(&dirty::measure(&start, &methods, effort)?, measure.json)
         }
         Figure::Sched => {
             let profiles = [Profile::Default, Profile::Latency].map(|profile| {

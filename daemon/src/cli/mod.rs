@@ -6,6 +6,7 @@
 //! | `ctl` | asks something of a daemon that serves |
 //! | `demo` | starts a daemon, attaches a guest, renders, checks, measures |
 //! | `bench` | measures alone |
+//! | `inspect` | says what is in the state of a vGPU |
 //! | `sim` | many guests by a virtual clock |
 //! | `engine`, `peer` | what daemon and benchmark start by themselves |
 
@@ -14,6 +15,7 @@ pub mod ctl;
 pub mod demo;
 pub mod doorbells;
 pub mod gantt;
+pub mod inspect;
 pub mod migration;
 pub mod scheduling;
 pub mod serve;

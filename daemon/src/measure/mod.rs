@@ -8,6 +8,7 @@
 
 pub mod cpu_time;
 pub mod daemon;
+pub mod dirty;
 pub mod doorbells;
 pub mod figures;
 pub mod memory;

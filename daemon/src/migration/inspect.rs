@@ -27,7 +27,7 @@ const fn status(status: u64) -> &'static str {
 }
 
 fn mib(bytes: u64) -> String {
-    format!("{}.{:02} MiB", bytes >> 20, (bytes & 0xf_ffff) * 100 >> 20)
+    format!("{}.{:02} MiB", bytes >> 20, ((bytes & 0xf_ffff) * 100) >> 20)
 }
 
 fn half_run(progress: &SavedProgress) -> bool {

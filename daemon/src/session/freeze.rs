@@ -69,10 +69,10 @@ impl Session {
 
     /// Begins to bring everything to a standstill; [`Self::is_frozen`] says when it is there, after the events that
     /// [`Self::event_fd`] announces. Nothing of the session may be called meanwhile but [`Self::event`] and
-    /// [`Self::take_due`]. Again, it changes nothing.
-    pub fn freeze(&mut self) {
+    /// [`Self::take_due`]. False, and nothing is changed, where that was begun before (LM-29).
+    pub fn freeze(&mut self) -> bool {
         if self.is_stopping() {
-            return;
+            return false;
         }
         // What was done until now counts.
         for at in self.addresses() {
@@ -93,6 +93,7 @@ impl Session {
         }
         self.set_timer();
         self.look_at_freeze();
+        true
     }
 
     /// When engines must have stopped.
@@ -163,10 +164,11 @@ impl Session {
         self.collect_reports(at);
     }
 
-    /// Goes on, as if nothing had happened; guests see RETRY in their doorbells.
-    pub fn thaw(&mut self) {
+    /// Goes on, as if nothing had happened; guests see RETRY in their doorbells. False, and nothing is changed, where it
+    /// did not stand still, nor was on its way there (LM-29).
+    pub fn thaw(&mut self) -> bool {
         let is_restored = match std::mem::replace(&mut self.freeze, Freeze::Running) {
-            Freeze::Running => return,
+            Freeze::Running => return false,
             Freeze::Freezing(..) => false,
             Freeze::Frozen { is_restored } => is_restored,
         };
@@ -206,6 +208,7 @@ impl Session {
         self.keep_looking();
         self.set_timer();
         self.journal.line(Level::Info, format_args!("goes on"));
+        true
     }
 
     /// Starts engines that messages wait for, and that have nothing yet.

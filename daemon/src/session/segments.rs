@@ -166,3 +166,28 @@ impl Segments {
         self.table.keys().copied().map(SegmentId)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use campanile_host_gpu::engine::message::RunRecord;
+
+    use super::GuestSegment;
+
+    #[test]
+    fn dirty_55_bytes_of_a_segment_are_found_where_the_guest_has_them() {
+        let run = |offset, length| RunRecord { file: 0, offset, length };
+        let runs = vec![run(0x9000, 0x2000), run(0x1000, 0x1000), run(0x4000, 0x3000)];
+        let known = vec![(0x10_9000, 0x2000), (0x1000, 0x1000), (0x8_4000, 0x3000)];
+        let segment = GuestSegment::new(runs, Vec::new(), known);
+        assert_eq!(segment.length(), 0x6000);
+        let pieces = |offset, length| {
+            let mut pieces = Vec::new();
+            segment.pieces_of(offset, length, |address, length| pieces.push((address, length)));
+            pieces
+        };
+        assert_eq!(pieces(0x1800, 0x1000), [(0x10_a800, 0x800), (0x1000, 0x800)]);
+        assert_eq!(pieces(0x5fff, u64::MAX), [(0x8_6fff, 1)]);
+        assert_eq!(pieces(0, u64::MAX), [(0x10_9000, 0x2000), (0x1000, 0x1000), (0x8_4000, 0x3000)]);
+        assert!(pieces(0x6000, 1).is_empty() && pieces(u64::MAX, u64::MAX).is_empty());
+    }
+}

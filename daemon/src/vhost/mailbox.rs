@@ -37,7 +37,7 @@ pub(super) struct Mail {
     pub(super) memory: Option<Arc<GuestRam>>,
     /// The dirty log begins, or ends.
     pub(super) log: Option<Option<Arc<DirtyLog>>>,
-    /// A state to put the device into; it belongs to the newest epoch.
+    /// A state to put the device into.
     pub(super) load: Option<LoadOrder>,
     /// The device is to be saved; it is frozen.
     pub(super) save: Option<SaveOrder>,

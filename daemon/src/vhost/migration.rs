@@ -185,8 +185,10 @@ impl Session {
         negotiated.is_greeted = false;
         negotiated.motion.load = Load::Unchecked;
         negotiated.motion.transfer = Some(transfer);
+        let epoch = negotiated.epoch;
         drop(negotiated);
         let target = Target {
+            epoch,
             features: self.offered,
             config: self.config.clone(),
             smallest_answer: self.smallest_answer,

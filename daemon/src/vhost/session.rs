@@ -84,7 +84,7 @@ pub(super) struct Negotiated {
     pub(super) has_asked: bool,
     pub(super) motion: Motion,
     backend: Option<Backend>,
-    epoch: u64,
+    pub(super) epoch: u64,
     window_asked: bool,
     /// The last ring has been stopped, and none started since.
     at_rest: bool,
@@ -213,7 +213,7 @@ impl Session {
         self.shared.counters.add(Count::Resets);
         self.shared.mailbox.post(|mail| {
             mail.epoch = epoch;
-            (mail.frozen, mail.load, mail.save) = (false, None, None);
+            (mail.frozen, mail.save) = (false, None);
         });
     }
 

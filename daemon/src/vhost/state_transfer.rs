@@ -147,6 +147,8 @@ impl SaveOrder {
 /// LOAD, for the worker: what was read, and fits.
 #[derive(Debug)]
 pub(super) struct LoadOrder {
+    /// The epoch that it was asked for in; a guest that has reset the device since wants nothing of it.
+    pub(super) epoch: u64,
     pub(super) rings: Vec<SavedRing>,
     pub(super) device: Vec<u8>,
     pub(super) promise: Promise,
@@ -155,6 +157,7 @@ pub(super) struct LoadOrder {
 /// What a state must fit, on the reading thread.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
+    pub(super) epoch: u64,
     pub(super) features: u64,
     pub(super) config: Vec<u8>,
     pub(super) smallest_answer: usize,
@@ -167,7 +170,8 @@ pub(super) fn load(file: File, target: Target, promise: Promise, mailbox: Arc<Ma
         let read = read_state(file, &target, PATIENCE);
         match read {
             Ok((rings, device)) => {
-                mailbox.post(|mail| mail.load = Some(LoadOrder { rings, device, promise }));
+                let order = LoadOrder { epoch: target.epoch, rings, device, promise };
+                mailbox.post(|mail| mail.load = Some(order));
             }
             Err(text) => promise.keep(Err(text)),
         }
@@ -180,7 +184,7 @@ fn read_state(file: File, target: &Target, patience: Patience) -> Result<(Vec<Sa
         receive(&file, patience).map_err(|error| format!("the front-end gives no state: {error}"))?;
     drop(file);
     let (shell, device) = SavedShell::decode(&stream).map_err(|error| chain(&error))?;
-    let Target { features, config, smallest_answer, queues } = target;
+    let Target { features, config, smallest_answer, queues, .. } = target;
     let own = Own { features: *features, config, smallest_answer: *smallest_answer, queues: *queues };
     shell.judge(own).map_err(|error| chain(&error))?;
     Ok((shell.rings, device.to_vec()))

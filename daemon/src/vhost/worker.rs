@@ -186,7 +186,7 @@ impl Worker {
             (false, Motion::Freezes | Motion::Frozen) => self.thaw()?,
             _ => {}
         }
-        if let Some(order) = mail.load {
+        if let Some(order) = mail.load.filter(|order| order.epoch == self.epoch) {
             self.load(order);
         }
         if let Some(order) = mail.save {

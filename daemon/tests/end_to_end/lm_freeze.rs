@@ -1,9 +1,13 @@
 //! A standstill: nothing runs, nothing is written, nothing is lost.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use campanile_daemon::migration::state::State;
 use campanile_daemon::session::save::SaveError;
 use campanile_guest_driver::commands::CommandBuffer;
+use campanile_protocol::control::message;
+use campanile_protocol::control::message::CreateContext;
 use campanile_protocol::control::status::Status;
 
 use crate::moving::Moving;
@@ -86,16 +90,107 @@ fn lm_27_nothing_that_a_guest_asks_for_is_done_while_everything_stands_still() {
     let guest = RawGuest::open(&vm);
     let context = guest.context(campanile_guest_driver::node::Node::Copy);
     moving.freeze();
-    moving.freeze();
-    let resume = campanile_protocol::control::message::Named { handle: context };
-    let call = guest.send(1, campanile_protocol::control::message::RESUME_CONTEXT, &resume);
+    let resume = message::Named { handle: context };
+    let call = guest.send(1, message::RESUME_CONTEXT, &resume);
     moving.ask(|_| ());
     assert!(!call.is_done());
     moving.thaw();
-    moving.thaw();
     assert_eq!(call.finish(), Ok(Vec::new()));
-    let wrong = campanile_protocol::control::message::Named { handle: campanile_protocol::handle::Handle(7) };
-    let refused = guest.call(campanile_protocol::control::message::RESUME_CONTEXT, &wrong);
+    let wrong = message::Named { handle: campanile_protocol::handle::Handle(7) };
+    let refused = guest.call(message::RESUME_CONTEXT, &wrong);
     assert_eq!(refused, Err(Status::InvalidHandle));
     until("a device that works", || guest.device_status() == campanile_protocol::device_page::DEVICE_ACTIVE);
+}
+
+#[test]
+fn lm_29_a_standstill_begins_once_and_ends_once() {
+    let moving = Moving::start(&Shape::default());
+    let vm = moving.vm();
+    let (guest, _) = copy_guest(&vm);
+    assert!(!moving.ask(|device| device.session().thaw()), "it runs");
+    assert!(moving.ask(|device| device.session().freeze()));
+    assert!(!moving.ask(|device| device.session().freeze()), "it is on its way");
+    until("a standstill", || moving.ask(|device| device.session().is_frozen()));
+    assert!(!moving.ask(|device| device.session().freeze()), "it stands still");
+    assert!(moving.ask(|device| device.session().thaw()));
+    assert!(!moving.ask(|device| device.session().thaw()), "it runs");
+    guest.round_trip();
+}
+
+#[test]
+fn lm_27_who_thinks_better_of_it_before_the_standstill_is_there_finds_everything_running() {
+    let moving = Moving::start(&Shape::default());
+    let vm = moving.vm();
+    let (guest, context) = copy_guest(&vm);
+    let mut queue = RawQueue::new(&guest, context);
+    for _ in 0..20 {
+        while queue.submit(&CommandBuffer::new()) != CONNECTED {
+            queue.connect().unwrap();
+        }
+        // Both in one call: no engine has had time to report anything.
+        moving.ask(|device| {
+            device.session().freeze();
+            device.session().thaw();
+        });
+        queue.wait(queue.value);
+    }
+}
+
+#[test]
+fn lm_16_lm_17_the_size_of_what_is_saved_does_not_change_while_everything_stands_still() {
+    let moving = Moving::start(&Shape::default());
+    let vm = moving.vm();
+    let (guest, context) = copy_guest(&vm);
+    let target = guest.vram(16 << 20);
+    let mut queue = RawQueue::new(&guest, context);
+    queue.connect().unwrap();
+    for value in 1..=20 {
+        queue.submit(&fill(target.va, target.size(), value));
+    }
+    moving.freeze();
+    let bytes = || {
+        let session = moving.ask(|device| device.save());
+        State { session, ..State::default() }.encode().unwrap()
+    };
+    let first = bytes();
+    // What a guest asks for meanwhile, and rings, changes nothing.
+    let call = guest.send(
+        1,
+        message::CREATE_CONTEXT,
+        &CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 },
+    );
+    queue.submit(&CommandBuffer::new());
+    assert_eq!(bytes(), first);
+    moving.thaw();
+    call.finish().unwrap();
+}
+
+#[test]
+fn lm_55_time_that_everything_stood_still_counts_for_no_hang() {
+    let timeout = Duration::from_secs(1);
+    let moving = Moving::start(&Shape { timeout, ..Shape::default() });
+    let vm = moving.vm();
+    let (guest, context) = copy_guest(&vm);
+    let target = guest.vram(16 << 20);
+    let mut queue = RawQueue::new(&guest, context);
+    queue.connect().unwrap();
+    for value in 1..=40 {
+        queue.submit(&fill(target.va, target.size(), value));
+    }
+    for moves in [false, true] {
+        moving.freeze();
+        assert!(queue.fence() < 40, "all of it was done before");
+        // Time is what this is about: longer than an engine may stand still.
+        std::thread::sleep(timeout + timeout / 4);
+        if moves {
+            moving.ask(|device| drop(device.exchange()));
+        }
+        moving.thaw();
+        let done = queue.fence();
+        until("more of it", || queue.fence() > done);
+    }
+    queue.wait(40);
+    let counters = &moving.counters;
+    let resets = [&counters.engines_reset, &counters.adapters_reset, &counters.timeouts_in_vain];
+    assert!(resets.iter().all(|count| count.load(Ordering::Relaxed) == 0));
 }

@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use campanile_daemon::migration::state;
 use campanile_daemon::migration::state::State;
+use campanile_daemon::recovery::policy::Policy;
 use campanile_daemon::session::restore::RestoreError;
+use campanile_daemon::session::saved::bytes::Bytes;
 use campanile_guest_driver::commands::CommandBuffer;
+use campanile_guest_driver::context::Context;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::blob::BlobMemory;
 use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_guest_driver::user_queue::UserQueue;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::native_fence;
@@ -37,12 +41,15 @@ use crate::raw_queue::fill;
 use crate::raw_queue::wait_for;
 use crate::slices::Long;
 use crate::support::until;
+use crate::tdr_support::hang_and;
 
 /// A guest of which a state has something of nearly everything.
 struct Rich {
     guest: std::sync::Arc<RawGuest>,
     _waiting: Vec<RawCall>,
     _queues: Vec<RawQueue>,
+    _user: UserQueue,
+    _compute: Context,
     _long: Long,
     _device: Device,
 }
@@ -90,7 +97,15 @@ impl Rich {
         let suspended = guest.context(Node::Copy);
         guest.name(message::SUSPEND_CONTEXT, suspended).unwrap();
         until("the dispatch", || long.started() > 10);
-        Self { guest, _waiting: waiting, _queues: queues, _long: long, _device: device }
+        Self {
+            guest,
+            _waiting: waiting,
+            _queues: queues,
+            _user: user,
+            _compute: compute,
+            _long: long,
+            _device: device,
+        }
     }
 }
 
@@ -334,4 +349,101 @@ fn lm_64_a_reset_is_over_before_anything_is_saved() {
     } else {
         assert_eq!(guest.device_status(), states[1]);
     }
+}
+
+/// Where golden states are.
+fn golden(version: u32) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/state-{version}.campanile"))
+}
+
+#[test]
+#[ignore = "writes the golden state of this version: run it once, when a version is released"]
+fn write_the_golden_state_of_this_version() {
+    let moving = Moving::start(&Shape { quota: 4 << 30, ..Shape::default() });
+    let _rich = Rich::new(&moving);
+    moving.freeze();
+    let state = moving.ask(|device| {
+        let (immutable, session) = (device.session().immutable(), device.save());
+        State { immutable, session, bundle: state::BundleId(1, 2), front: Bytes(vec![1, 2, 3]) }
+    });
+    moving.thaw();
+    let path = golden(state::VERSION);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, state.encode().unwrap()).unwrap();
+}
+
+#[test]
+fn lm_20_states_of_every_released_version_are_read_and_restored() {
+    let moving = Moving::start(&Shape { quota: 4 << 30, ..Shape::default() });
+    let vm = moving.vm();
+    for version in 1..=state::VERSION {
+        let bytes = std::fs::read(golden(version)).unwrap();
+        assert_eq!(state::versions(&bytes).unwrap().0, version);
+        let state = state::decode(&bytes).unwrap();
+        assert_eq!((state.bundle, &state.front.0), (state::BundleId(1, 2), &vec![1, 2, 3]));
+        let text = campanile_daemon::migration::inspect::describe(&bytes).unwrap();
+        assert!(text.contains("2 guest processes") && text.contains("half run"), "{text}");
+        // Its guest memory is nowhere: whose it was has lost his device, and the other goes on.
+        let (same, lost) = moving.ask(move |device| {
+            let mut session = device.fresh();
+            session.restore(&state.session).unwrap();
+            let same = session.save().unwrap() == state.session;
+            session.set_guest_memory(std::sync::Arc::default());
+            session.thaw();
+            session.freeze();
+            let deadline = std::time::Instant::now() + crate::support::NEVER;
+            while !session.is_frozen() && std::time::Instant::now() < deadline {
+                session.event();
+            }
+            let saved = session.save().unwrap();
+            let status = |process: &campanile_daemon::session::saved::process::SavedProcess| {
+                process.device.as_ref().unwrap().status
+            };
+            (same, saved.processes.iter().map(status).collect::<Vec<_>>())
+        });
+        assert!(same, "version {version}");
+        assert_eq!(lost, [DEVICE_ACTIVE, campanile_protocol::device_page::DEVICE_STOPPED]);
+    }
+    drop(vm);
+}
+
+#[test]
+fn campanile_inspect_says_what_is_in_a_file_and_what_is_none() {
+    let inspect = |path: &std::path::Path| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_campanile"));
+        command.arg("inspect").arg(path).output().unwrap()
+    };
+    let said = inspect(&golden(1));
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert!(
+        said.status.success() && text.contains("state of a vGPU") && text.contains("video memory: 64.00 MiB")
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other");
+    std::fs::write(&other, b"something else").unwrap();
+    let said = inspect(&other);
+    let text = String::from_utf8(said.stderr).unwrap();
+    assert!(!said.status.success() && text.contains("not the state of a vGPU"), "{text}");
+}
+
+#[test]
+fn lm_55_a_process_that_hangs_the_gpu_too_often_is_blocked_wherever_it_is() {
+    let moving = hurried(Duration::from_millis(100));
+    let vm = moving.vm();
+    let mut device = Device::open(vm.open("hangs").unwrap()).unwrap();
+    let limit = Policy::default().process_limit();
+    for round in 1..=limit {
+        let hung = hang_and(&device, || {
+            let saved = moving.migrate();
+            assert_eq!(saved.processes[0].offences.len(), round);
+        });
+        assert_eq!(hung.status, DEVICE_HUNG);
+        device = device.recreate().unwrap();
+    }
+    let last = hang_and(&device, || drop(moving.migrate()));
+    let saved = moving.migrate();
+    assert_eq!(saved.processes[0].blocked, Some(last.report));
+    let why = device.recreate().unwrap_err().to_string();
+    assert!(why.contains("this process hung the GPU more than"), "{why}");
+    Device::open(vm.open("another").unwrap()).unwrap();
 }

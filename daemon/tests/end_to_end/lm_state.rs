@@ -399,7 +399,7 @@ fn lm_45_lm_53_messages_that_wait_are_answered_after_it() {
 }
 
 #[test]
-fn lm_37_what_is_restored_is_what_was_saved() {
+fn lm_26_lm_37_what_is_restored_is_what_was_saved() {
     let moving = Moving::start(&Shape::default());
     let vm = moving.vm();
     let device = device(&vm);
@@ -422,7 +422,7 @@ fn lm_37_what_is_restored_is_what_was_saved() {
 }
 
 #[test]
-fn lm_56_lm_57_a_vgpu_that_was_in_d3_comes_again_in_d0() {
+fn lm_38_lm_56_lm_57_engines_that_were_asleep_come_again_awake_and_work_goes_on() {
     let moving = Moving::start(&Shape::default());
     let vm = moving.vm();
     let (guest, context) = copy_guest(&vm);
@@ -435,4 +435,29 @@ fn lm_56_lm_57_a_vgpu_that_was_in_d3_comes_again_in_d0() {
         }
         queue.wait(queue.value);
     }
+}
+
+#[test]
+fn lm_28_a_vgpu_that_has_gone_leaves_nothing_behind() {
+    let moving = Moving::start(&Shape::default());
+    let vm = moving.vm();
+    let (guest, context) = copy_guest(&vm);
+    let mut queue = RawQueue::new(&guest, context);
+    queue.connect().unwrap();
+    queue.submit(&CommandBuffer::new());
+    moving.freeze();
+    let (before, gone, state) = moving.ask(|device| {
+        let (before, state) = (device.committed(), device.save());
+        let fresh = device.fresh_with_memory();
+        device.put(fresh);
+        (before, device.committed(), state)
+    });
+    assert!(before > 0);
+    assert_eq!(gone, 0, "what it promised is free");
+    moving.ask(move |device| {
+        device.session().restore(&state).unwrap();
+        assert_eq!(device.committed(), before);
+    });
+    moving.thaw();
+    guest.round_trip();
 }

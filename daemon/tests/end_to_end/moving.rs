@@ -107,6 +107,11 @@ impl Movable {
         session
     }
 
+    /// Bytes promised to its guests, on whatever host it is.
+    pub(crate) fn committed(&self) -> u64 {
+        self.config.account.budget().committed
+    }
+
     pub(crate) fn save(&mut self) -> SavedSession {
         self.session().save().unwrap()
     }
@@ -123,6 +128,12 @@ impl Movable {
         next.check_immutable(&immutable).unwrap();
         next.restore(&session).unwrap();
         assert!(next.is_frozen());
+        self.put(next);
+        session
+    }
+
+    /// Puts a session into the place of the one that is there; it is shown the guest's memory.
+    pub(crate) fn put(&mut self, mut next: Session) {
         if let Some(is_open) = self.window {
             next.set_window(is_open);
         }
@@ -131,7 +142,6 @@ impl Movable {
         }
         *self.session() = next;
         listen(&self.events, self.gpu.session().event_fd());
-        session
     }
 
     fn go_on(&mut self, answers: &mut Answers) {
@@ -210,11 +220,19 @@ pub(crate) struct Shape {
     /// How long engines may take to stand still. Long, where CPUs are short and nothing hangs.
     pub(crate) freeze_limit: Duration,
     pub(crate) quota: u64,
+    /// TDR timeout of both nodes.
+    pub(crate) timeout: Duration,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { doorbells: 64, spin: Duration::from_millis(2), freeze_limit: NEVER, quota: VRAM }
+        Self {
+            doorbells: 64,
+            spin: Duration::from_millis(2),
+            freeze_limit: NEVER,
+            quota: VRAM,
+            timeout: NEVER,
+        }
     }
 }
 
@@ -256,7 +274,7 @@ impl Moving {
             bands: Settings::default(),
             share: Share { highest_band: Band::Realtime, ..Share::default() },
             policy: Policy::default(),
-            timeouts: [Duration::from_secs(30); 2],
+            timeouts: [shape.timeout; 2],
             standing: Arc::new(Standing::default()),
             reports: Arc::new(Reports::new(None)),
             spares: false,
@@ -296,12 +314,12 @@ impl Moving {
 
     /// Everything stands still.
     pub(crate) fn freeze(&self) {
-        self.ask(|device| device.session().freeze());
+        self.ask(|device| assert!(device.session().freeze()));
         until("a standstill", || self.ask(|device| device.session().is_frozen()));
     }
 
     pub(crate) fn thaw(&self) {
-        self.ask(|device| device.session().thaw());
+        self.ask(|device| assert!(device.session().thaw()));
     }
 
     /// Stands still, goes, comes again and goes on; what was taken along.

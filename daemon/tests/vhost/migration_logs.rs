@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use campanile_daemon::vhost::counters::Count;
 use vhost::VhostBackend;
@@ -56,15 +55,15 @@ fn dirty_55_used_rings_and_answers_are_logged() {
         let mut vmm = Vmm::booted(kind, &bench.path);
         vmm.vm.control.round(0, &request(COUNT));
         vmm.begin_migration();
-        // Rings that were given their addresses again are looked at, which writes their event index.
-        while !vmm.dirty_pages().is_empty() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        vmm.dirty_pages();
         vmm.vm.control.round(4, &request(COUNT));
         // The answer, the used ring; nothing else of guest memory.
         let expected =
             BTreeSet::from([page(vmm.vm.control.used_ring()), page(vmm.vm.control.place(4) + 2048)]);
-        assert_eq!(BTreeSet::from_iter(vmm.dirty_pages()), expected, "{kind:?}");
+        let mut seen = BTreeSet::from_iter(vmm.dirty_pages());
+        // The other ring was given its address again, and looked at at some time: its event index was written.
+        seen.remove(&page(vmm.vm.cursor.used_ring()));
+        assert_eq!(seen, expected, "{kind:?}");
         assert!(script.count(&Seen::Log(true)) == 1);
         vmm.cancel();
         eventually("the end is told", || script.count(&Seen::Log(false)) == 1);

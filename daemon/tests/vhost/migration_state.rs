@@ -1,5 +1,7 @@
 //! Claims about the device's state: when it may be asked for, what fits, and what becomes of requests in flight.
 
+use std::fs::File;
+use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -534,6 +536,23 @@ fn load_into_a_device_that_ran_replaces_it() {
     there.release();
     assert_eq!(vm.vm.control.wait(), (0, 32));
     assert_eq!(there.count(&Seen::Reset), 1);
+}
+
+/// A reset between a state and the question after it: the state belongs to nobody any more.
+#[test]
+fn reset_during_a_load_leaves_an_empty_device() {
+    let (here, there) = (Script::new(), Script::new());
+    let (source, target) = (bench(&here), bench(&there));
+    let (_, _, state, _) = saved(&source);
+    let mut vm = Vmm::connected(Kind::Qemu, &target.path);
+    let (reader, writer) = pipe().unwrap();
+    vm.transfer(LOAD, reader).unwrap();
+    vm.vm.front.clone().reset_device().unwrap();
+    File::from(writer).write_all(&state).unwrap();
+    assert!(vm.vm.front.check_device_state().is_err());
+    vm.start_driver([0, 0]);
+    assert_eq!(vm.vm.control.round(0, &request(COUNT))[8], 1);
+    assert!(!there.seen().iter().any(|seen| matches!(seen, Seen::Load(_) | Seen::Started)));
 }
 
 /// A device that does not come to rest loses its session: nothing may be said of memory that still changes.

@@ -91,7 +91,9 @@ mod tests {
     #[test]
     fn parts_are_whole_pages_and_few() {
         for length in [PAGE_SIZE, 63 * PAGE_SIZE, 64 * PAGE_SIZE, 65 * PAGE_SIZE, 1 << 40] {
-            assert!(part_bytes(length) % PAGE_SIZE == 0 && length.div_ceil(part_bytes(length)) <= PARTS);
+            assert!(
+                part_bytes(length).is_multiple_of(PAGE_SIZE) && length.div_ceil(part_bytes(length)) <= PARTS
+            );
         }
     }
 }

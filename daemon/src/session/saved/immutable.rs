@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn lm_18_what_only_adds_is_no_mismatch() {
+    fn lm_18_lm_19_what_only_adds_is_no_mismatch() {
         let here = example();
         for change in [
             (|it| it.daemon = "0.1.9".to_owned()) as fn(&mut Immutable),
