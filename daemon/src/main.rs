@@ -9,6 +9,7 @@ use campanile_daemon::cli::args::Command;
 use campanile_daemon::cli::ctl;
 use campanile_daemon::cli::demo;
 use campanile_daemon::cli::inspect;
+use campanile_daemon::cli::migration;
 use campanile_daemon::cli::serve;
 use campanile_daemon::cli::simulate;
 use campanile_daemon::measure::peer;
@@ -25,6 +26,8 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Ctl(arguments) => ctl::run(&arguments),
+        Command::Migrate(arguments) => migration::migrate(&arguments),
+        Command::Snapshot(arguments) => migration::snapshot(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Bench(arguments) => demo::bench(&arguments),
         Command::Sim(arguments) => simulate::run(&arguments),

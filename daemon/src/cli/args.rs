@@ -16,7 +16,9 @@ use super::doorbells::NodeSet;
 use super::doorbells::modes;
 use super::doorbells::parse_models;
 use super::doorbells::parse_nodes;
+use super::migration::MigrateArguments;
 use super::migration::MigrationArguments;
+use super::migration::SnapshotArguments;
 use super::scheduling::SchedulingArguments;
 use super::simulate::SimArguments;
 use super::size::parse_size;
@@ -46,6 +48,10 @@ pub enum Command {
     Serve(ServeArguments),
     /// Ask something of a daemon that serves.
     Ctl(CtlArguments),
+    /// Have a daemon move a vGPU to another one while its guest runs, and look on until its VMM moves the rest.
+    Migrate(MigrateArguments),
+    /// Have a daemon write a vGPU into a file; its guest goes on.
+    Snapshot(SnapshotArguments),
     /// Start a daemon, attach a guest, render a Mandelbrot picture, check it, and measure.
     Demo(MeasureArguments),
     /// Measure.

@@ -7,6 +7,7 @@ use super::args::CtlArguments;
 use super::gantt;
 use super::gantt::Timeline;
 use super::gantt::label;
+use super::migration;
 use super::table::Table;
 use super::vram;
 use crate::operator::client;
@@ -27,6 +28,7 @@ pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
         Verb::Vram => print!("{}", vram::picture(&result)),
         Verb::Status => print!("{}", status(&result)),
         Verb::Metrics => print!("{}", metrics(&result)),
+        Verb::Migration => print!("{}", migration::describe(&result)),
         Verb::Timeline { .. } => print!("{}", timeline(&serde_json::from_value(result)?)),
         _ => print!("{}", lines(&result)),
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use serde_json::Value;
 
 use super::size::parse_size;
 use crate::migration::brownout::plan::Goal;
@@ -14,6 +15,8 @@ use crate::migration::channel::message::MAX_STREAMS;
 use crate::migration::channel::tls::Identity;
 use crate::migration::settings::Patience;
 use crate::migration::settings::Settings;
+use crate::operator::client;
+use crate::operator::verb::Verb;
 
 /// How vGPUs go to other daemons, and come from there.
 #[derive(Debug, Clone, Args)]
@@ -80,4 +83,124 @@ impl MigrationArguments {
             keep_side_files: self.keep_side_files,
         })
     }
+}
+
+/// `campanile migrate`.
+#[derive(Debug, Args)]
+pub struct MigrateArguments {
+    /// The daemon's control socket.
+    #[arg(long, value_name = "PATH", env = "CAMPANILE_CONTROL")]
+    pub control: PathBuf,
+    /// The vGPU.
+    #[arg(long, value_name = "NAME")]
+    pub vgpu: String,
+    /// Where the other daemon listens; else where --migrate-to says.
+    #[arg(long, value_name = "PEER")]
+    pub to: Option<Peer>,
+    /// What the vGPU is called there, if not the same.
+    #[arg(long = "as", value_name = "NAME", requires = "to")]
+    pub rename: Option<String>,
+    /// Begin, and do not look on.
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// `campanile snapshot`.
+#[derive(Debug, Args)]
+pub struct SnapshotArguments {
+    /// The daemon's control socket.
+    #[arg(long, value_name = "PATH", env = "CAMPANILE_CONTROL")]
+    pub control: PathBuf,
+    /// The vGPU.
+    #[arg(long, value_name = "NAME")]
+    pub vgpu: String,
+    /// The file, as the daemon sees it.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// How often `campanile migrate` looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+fn mib(bytes: &Value) -> String {
+    format!("{} MiB", bytes.as_u64().unwrap_or(0) >> 20)
+}
+
+/// One vGPU's way out, in a line.
+fn departure(of: &Value) -> String {
+    let progress = &of["progress"];
+    let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let passes = progress["passes"].as_array().map_or(0, Vec::len);
+    format!(
+        "{}: {}, to {}: {}; {passes} passes, {} sent, {} left, about {} ms at {} a second{}",
+        word(&of["vgpu"]),
+        word(&of["phase"]),
+        word(&of["to"]),
+        of["ownership"].as_str().map_or_else(|| word(&progress["doing"]), str::to_owned),
+        mib(&progress["sent_bytes"]),
+        mib(&progress["left_bytes"]),
+        progress["estimate_ms"].as_u64().unwrap_or(0),
+        mib(&progress["bytes_per_second"]),
+        of["last"].as_str().map_or_else(String::new, |last| format!("; the last one: {last}")),
+    )
+}
+
+/// `campanile ctl migration`, for people.
+pub fn describe(result: &Value) -> String {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let departures = list(&result["departures"]).iter().map(departure).collect::<Vec<_>>();
+    let arrivals = list(&result["arrivals"]["bundles"]);
+    let arrivals = arrivals.iter().map(|bundle| {
+        let word = |field: &str| bundle[field].as_str().unwrap_or("-").to_owned();
+        format!("{}: comes here: {}, {}", word("vgpu"), word("state"), mib(&bundle["received_bytes"]))
+    });
+    departures.into_iter().chain(arrivals).map(|line| line + "\n").collect()
+}
+
+/// Begins, and tells how far it is until the VMM has moved the rest, or it is over.
+///
+/// # Errors
+/// The daemon refuses, or it has failed.
+pub fn migrate(arguments: &MigrateArguments) -> anyhow::Result<()> {
+    let MigrateArguments { control, vgpu, to, rename, no_wait } = arguments;
+    let verb = Verb::Migrate { vgpu: vgpu.clone(), to: to.clone(), rename: rename.clone() };
+    let mut of = client::ask(control, &verb)?;
+    let mut told = String::new();
+    loop {
+        let line = departure(&of);
+        if line != told {
+            println!("{line}");
+            told = line;
+        }
+        match of["phase"].as_str() {
+            Some("brownout" | "finishing") if !*no_wait => std::thread::sleep(LOOK),
+            Some("idle") => {
+                let last = of["last"].as_str().unwrap_or_default().to_owned();
+                anyhow::ensure!(last.starts_with("the VM has gone"), "{last}");
+                return Ok(());
+            }
+            _ => return Ok(()),
+        }
+        let all = client::ask(control, &Verb::Migration)?;
+        let ours = all["departures"].as_array().and_then(|all| all.iter().find(|of| of["vgpu"] == **vgpu));
+        of = ours.cloned().context("the vGPU is gone")?;
+    }
+}
+
+/// Takes a snapshot.
+///
+/// # Errors
+/// The daemon refuses, or it cannot be written.
+pub fn snapshot(arguments: &SnapshotArguments) -> anyhow::Result<()> {
+    let file = std::path::absolute(&arguments.file)?;
+    let verb = Verb::Snapshot { vgpu: arguments.vgpu.clone(), file };
+    let taken = client::ask(&arguments.control, &verb)?;
+    println!(
+        "{}: {} pages in {} passes, {}",
+        taken["file"].as_str().unwrap_or_default(),
+        taken["pages"],
+        taken["passes"],
+        mib(&taken["bytes"])
+    );
+    Ok(())
 }

@@ -396,7 +396,6 @@ impl Host {
                 clerk: Arc::new(Clerk::default()),
             });
             let passage = Arc::new(make_passage(&options, vgpu, &config)?);
-            let departure = Arc::clone(&passage.departure);
             let counters = Arc::new(Counters::default());
             let shell_counters = Arc::new(ShellCounters::default());
             let session_counters = Arc::clone(&counters);
@@ -424,7 +423,7 @@ impl Host {
                 standing,
                 counters: Arc::clone(&counters),
                 shell_counters: Arc::clone(&shell_counters),
-                departure,
+                passage: Arc::clone(&passage),
             });
             passages.push(passage);
             let name = vgpu.name.clone();

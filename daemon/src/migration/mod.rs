@@ -26,6 +26,7 @@ pub mod pages;
 pub mod passage;
 pub mod settings;
 pub mod source;
+pub mod standstill;
 pub mod state;
 pub mod target;
 pub mod tracked;

@@ -17,6 +17,7 @@ use super::pages::PAGE;
 use super::pages::PageSet;
 use super::source::departing::Departing;
 use super::source::departure::Departure;
+use super::standstill::Standstill;
 use super::state;
 use super::state::State;
 use super::target::arrivals::Arrivals;
@@ -55,6 +56,8 @@ impl Right {
 pub struct Passage {
     /// The way out.
     pub departure: Arc<Departure>,
+    /// For snapshots.
+    pub standstill: Standstill,
     /// What it can take.
     pub arriving: Arc<Arriving>,
     arrivals: OnceLock<Arc<Arrivals>>,
@@ -74,7 +77,8 @@ impl Passage {
         listens: bool,
     ) -> Self {
         let (arrivals, restore) = (OnceLock::new(), Mutex::new(restore));
-        Self { departure, arriving, arrivals, side_files, restore, listens }
+        let standstill = Standstill::default();
+        Self { departure, standstill, arriving, arrivals, side_files, restore, listens }
     }
 
     /// Others can reach this daemon.

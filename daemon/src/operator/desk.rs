@@ -16,7 +16,7 @@ use super::verb::PowerName;
 use super::verb::Verb;
 use crate::doorbell::switch::NotifySwitch;
 use crate::migration::error::MigrationError;
-use crate::migration::source::departure::Departure;
+use crate::migration::passage::Passage;
 use crate::migration::target::arrivals::Arrivals;
 use crate::orders::Order;
 use crate::orders::OrderError;
@@ -53,8 +53,8 @@ pub struct Vgpu {
     pub counters: Arc<Counters>,
     /// What its rings count.
     pub shell_counters: Arc<ShellCounters>,
-    /// Its way to other daemons.
-    pub departure: Arc<Departure>,
+    /// Its ways to other daemons, and into files.
+    pub passage: Arc<Passage>,
 }
 
 /// Why a command was not carried out.
@@ -117,19 +117,27 @@ impl Desk {
             }
             Verb::Migrate { vgpu, to, rename } => {
                 let to = to.clone().map(|peer| (peer, rename.clone().unwrap_or_else(|| vgpu.clone())));
-                let departure = &self.vgpu(vgpu)?.departure;
+                let departure = &self.vgpu(vgpu)?.passage.departure;
                 departure.start(to).map_err(|source| migration(vgpu, &source))?;
                 Ok(departure.describe())
             }
             Verb::CallOff { vgpu } => {
-                let departure = &self.vgpu(vgpu)?.departure;
+                let departure = &self.vgpu(vgpu)?.passage.departure;
                 departure
                     .cancel("the operator has called it off")
                     .map_err(|source| migration(vgpu, &source))?;
                 Ok(departure.describe())
             }
+            Verb::Snapshot { vgpu, file } => {
+                let of = self.vgpu(vgpu)?;
+                let (standstill, orders) = (&of.passage.standstill, &of.orders);
+                let save = || standstill.save(|| orders.nudge(), PATIENCE);
+                let go_on = || standstill.go_on(|| orders.nudge());
+                let taken = of.passage.departure.snapshot(file, save, go_on);
+                taken.map_err(|source| migration(vgpu, &source))
+            }
             Verb::Migration => Ok(json!({
-                "departures": self.vgpus.iter().map(|vgpu| vgpu.departure.describe()).collect::<Vec<_>>(),
+                "departures": self.vgpus.iter().map(|vgpu| vgpu.passage.departure.describe()).collect::<Vec<_>>(),
                 "arrivals": self.arrivals.as_ref().map(|arrivals| arrivals.describe()),
             })),
             Verb::Power { vgpu, state: PowerName::D0 } => self.order(vgpu, Order::EnterD0),

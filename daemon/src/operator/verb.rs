@@ -155,6 +155,15 @@ pub enum Verb {
         #[arg(long, value_name = "NAME")]
         vgpu: String,
     },
+    /// Write all of a vGPU into a file, which `serve --vgpu ...,restore=FILE` begins with; its guest goes on.
+    Snapshot {
+        /// The vGPU.
+        #[arg(long, value_name = "NAME")]
+        vgpu: String,
+        /// The file, as the daemon sees it.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
     /// Show what is on its way to other daemons and from them, and how far.
     Migration,
     /// Show the memory of each vGPU: its quota, a picture of what lies where, and what is evicted.

@@ -103,6 +103,12 @@ pub trait Device: Send {
     /// A ring runs again: go on. [`Device::event`] follows, for what is due by now.
     fn thaw(&mut self) {}
 
+    /// Whether it gets no commands for now, by its own wish: it stands still for the operator. It has an event when that is
+    /// over.
+    fn holds(&self) -> bool {
+        false
+    }
+
     /// What is written to guest RAM from now on goes into this log, or nowhere. The front-end replaces the pages behind
     /// it as often as it likes, and then this is not called.
     fn log_changed(&mut self, _log: Option<Arc<DirtyLog>>) {}

@@ -128,7 +128,7 @@ impl Worker {
         loop {
             let patience = match self.motion {
                 Motion::Freezes => Some(&A_MOMENT),
-                Motion::Runs if self.due != 0 => Some(&AT_ONCE),
+                Motion::Runs if self.due != 0 && !self.device.holds() => Some(&AT_ONCE),
                 Motion::Runs | Motion::Frozen => None,
             };
             let count = match epoll::wait(&*epoll_fd, &mut events, patience) {
@@ -155,7 +155,7 @@ impl Worker {
                 self.answers.flush();
             }
             self.look_whether_frozen();
-            if self.motion == Motion::Runs {
+            if self.motion == Motion::Runs && !self.device.holds() {
                 self.serve();
             }
         }

@@ -154,11 +154,15 @@ impl VideoMemory {
         if taken && !matches!(place, Place::Host(_)) {
             self.touch(place.offset(), length);
         }
+        if taken && matches!(place, Place::Aperture(_)) {
+            self.tracker.set_cpu_visible(Range { offset: place.offset(), length }, true);
+        }
         taken
     }
 
     /// Nothing is allocated any more; contents stay.
     pub(super) fn forget_places(&mut self) {
+        self.tracker.set_cpu_visible(Range { offset: 0, length: self.aperture_bytes }, false);
         self.aperture = Ranges::new(0, self.aperture_bytes);
         self.local = Ranges::new(self.aperture_bytes, self.length() - self.aperture_bytes);
         self.store.forget();

@@ -15,6 +15,8 @@ use campanile_guest_driver::transport::loopback::migration::options::MigrateOpti
 use campanile_guest_driver::transport::loopback::migration::options::Next;
 use campanile_guest_driver::transport::loopback::migration::options::Order;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_guest_driver::user_queue::UserQueue;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -83,7 +85,8 @@ impl Hosts {
 struct Guest {
     vm: Arc<LoopbackVm>,
     buffers: Vec<Buffer>,
-    context: Context,
+    queue: UserQueue,
+    _context: Context,
     device: Device,
     expected: Vec<u8>,
 }
@@ -93,8 +96,9 @@ impl Guest {
         let (vm, device) = daemon.device();
         let buffers = (0..2).map(|_| device.create_buffer(BYTES).unwrap()).collect();
         let context = device.create_context(Node::Copy).unwrap();
-        let mut guest =
-            Self { vm, buffers, context, device, expected: vec![0; usize::try_from(BYTES).unwrap()] };
+        let queue = context.create_user_queue(&QueueOptions::default()).unwrap();
+        let expected = vec![0; usize::try_from(BYTES).unwrap()];
+        let mut guest = Self { vm, buffers, queue, _context: context, device, expected };
         guest.work(1);
         guest
     }
@@ -106,9 +110,8 @@ impl Guest {
             self.buffers[0].write(index as u64 * 4096, page).unwrap();
         }
         let mut commands = CommandBuffer::new();
-        commands.copy(self.buffers[0].address(), self.buffers[1].address(), BYTES).unwrap();
-        let mut queue = self.context.create_kernel_queue(&Default::default()).unwrap();
-        queue.submit(&commands).unwrap().wait(None).unwrap();
+        commands.copy(self.buffers[0].va(), self.buffers[1].va(), BYTES).unwrap();
+        self.queue.submit(&commands).unwrap().wait(None).unwrap();
     }
 
     fn check(&self) {

@@ -19,6 +19,7 @@ use super::waiting::Response;
 use super::waiting::WaitingList;
 use crate::migration::passage::Passage;
 use crate::migration::passage::Right;
+use crate::migration::standstill::Answer;
 use crate::migration::state::BundleId;
 use crate::migration::state::State;
 use crate::session::config::Config;
@@ -58,6 +59,8 @@ pub struct GpuDevice {
     pub(super) passage: Option<Arc<Passage>>,
     /// What it must take before its guest runs here.
     pub(super) right: Option<Right>,
+    /// It stands still for a snapshot, and whom to tell its state.
+    pub(super) standstill: Option<Option<Answer>>,
     /// It was told to freeze, and what engines wrote to guest RAM until they stopped is in the VMM's log.
     freeze: Freeze,
 }
@@ -84,6 +87,7 @@ impl GpuDevice {
             waiting: WaitingList::default(),
             passage: None,
             right: None,
+            standstill: None,
             freeze: Freeze::No,
         })
     }
@@ -123,6 +127,11 @@ impl GpuDevice {
 
     pub(super) fn new_token(&mut self) -> Token {
         self.waiting.new_token()
+    }
+
+    /// Whether the VMM has not asked for a standstill.
+    pub(super) fn is_running(&self) -> bool {
+        self.freeze == Freeze::No
     }
 
     /// Whether everything has stopped: then the last of what engines wrote is told.
@@ -248,6 +257,7 @@ impl Device for GpuDevice {
     fn event(&mut self, answers: &mut Answers) {
         self.session.event();
         self.look_at_freeze();
+        self.look_at_standstill();
         self.answer_due(answers);
     }
 
@@ -287,7 +297,10 @@ impl Device for GpuDevice {
     fn thaw(&mut self) {
         self.freeze = Freeze::No;
         self.lose_if_gone();
-        self.session.thaw();
+        // Else it goes on when its snapshot is there.
+        if self.standstill.is_none() {
+            self.session.thaw();
+        }
     }
 
     fn log_changed(&mut self, log: Option<Arc<DirtyLog>>) {
@@ -295,6 +308,10 @@ impl Device for GpuDevice {
             passage.departure.log_changed(log.is_some());
         }
         self.session.set_dirty_log(log.map(|log| -> Arc<dyn MarkGuestRam> { log }));
+    }
+
+    fn holds(&self) -> bool {
+        self.standstill.is_some()
     }
 
     fn save(&mut self) -> Save {

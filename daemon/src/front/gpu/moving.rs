@@ -8,6 +8,7 @@ use crate::migration::error::MigrationError;
 use crate::migration::passage::Passage;
 use crate::migration::passage::adopt;
 use crate::migration::source::departure::Thaw;
+use crate::migration::standstill::Wanted;
 use crate::migration::state;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
@@ -74,9 +75,36 @@ impl GpuDevice {
         }
     }
 
+    /// Somebody wants a snapshot, or has what he needs of it.
+    pub(super) fn look_at_standstill(&mut self) {
+        let Some(passage) = &self.passage else { return };
+        match passage.standstill.take() {
+            Wanted::Nothing => {}
+            Wanted::Save(answer) => {
+                self.standstill = Some(Some(answer));
+                self.session.freeze();
+            }
+            Wanted::GoOn => {
+                let held = self.standstill.take().is_some();
+                if held && self.is_running() {
+                    self.session.thaw();
+                }
+            }
+        }
+        if self.session.is_frozen()
+            && let Some(answer) = self.standstill.as_mut().and_then(Option::take)
+        {
+            let state = self.state(state::BundleId::default());
+            let state = state.and_then(|state| state.encode().map_err(|error| error.to_string()));
+            // Whoever asked may have gone.
+            let _gone = answer.try_send(state);
+        }
+    }
+
     /// The guest has reset the device: what of it was elsewhere is nobody's.
     pub(super) fn begin_anew(&mut self) {
         self.right = None;
+        self.standstill = None;
         let Some(passage) = &self.passage else { return };
         passage.departure.detach();
         if let Err(error) = passage.attach(&self.session) {

@@ -186,6 +186,27 @@ impl Departure {
         Ok(Job { departing, to, stop: Arc::clone(&state.stop), progress: Arc::clone(&state.progress) })
     }
 
+    /// A snapshot begins; nothing else does until [`Self::end_snapshot`].
+    pub(super) fn begin_snapshot(&self) -> Result<Job, MigrationError> {
+        let mut state = self.lock();
+        let job = self.prepare(&mut state, To::SideFile)?;
+        state.to = None;
+        state.way = Way::Busy;
+        Ok(job)
+    }
+
+    /// It is over. Whoever saves meanwhile has waited for that.
+    pub(super) fn end_snapshot(&self, job: &Job, words: &str) {
+        let mut state = self.lock();
+        job.departing.end();
+        state.way = Way::None;
+        if state.phase == Phase::Brownout && Arc::ptr_eq(&state.stop, &job.stop) {
+            self.over(&mut state, words);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// Begins a brownout to `peer`, where the vGPU is called `vgpu`; to the configured peer without one (LM-11).
     ///
     /// # Errors
@@ -277,11 +298,7 @@ impl Departure {
             let mut state = self.lock();
             let job = if state.phase == Phase::Idle {
                 // Where a brownout was wanted that has failed, it is tried once more.
-                let configured = || {
-                    let peer = self.settings.peer.clone();
-                    peer.map_or(To::SideFile, |peer| To::Peer(peer, self.name.clone()))
-                };
-                let to = state.to.take().unwrap_or_else(configured);
+                let to = state.to.take().unwrap_or_else(|| self.configured());
                 self.prepare(&mut state, to)?
             } else {
                 self.current(&state)?
@@ -342,10 +359,16 @@ impl Departure {
         let none = || order(OutOfOrder::NotPrepared);
         Ok(Job {
             departing: state.departing.clone().ok_or_else(none)?,
-            to: state.to.clone().ok_or_else(none)?,
+            to: state.to.clone().unwrap_or_else(|| self.configured()),
             stop: Arc::clone(&state.stop),
             progress: Arc::clone(&state.progress),
         })
+    }
+
+    /// Where bundles go if nobody says where.
+    fn configured(&self) -> To {
+        let peer = self.settings.peer.clone();
+        peer.map_or(To::SideFile, |peer| To::Peer(peer, self.name.clone()))
     }
 
     fn forget(&self, held: &Held) {

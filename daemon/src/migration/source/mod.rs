@@ -17,3 +17,4 @@ pub mod hold;
 pub mod phase;
 pub mod progress;
 pub mod road;
+pub mod snapshot;
