@@ -219,6 +219,8 @@ pub(crate) struct Shape {
     pub(crate) quota: u64,
     /// TDR timeout of both nodes.
     pub(crate) timeout: Duration,
+    /// How long all engines sleep before D3.
+    pub(crate) d3_after: Option<Duration>,
 }
 
 impl Default for Shape {
@@ -229,6 +231,7 @@ impl Default for Shape {
             freeze_limit: NEVER,
             quota: VRAM,
             timeout: NEVER,
+            d3_after: None,
         }
     }
 }
@@ -257,7 +260,7 @@ impl Moving {
             notify: Arc::new(NotifySwitch::new(&DoorbellModes::default()).unwrap()),
             spin: shape.spin,
             slice: Duration::from_millis(2),
-            d3_after: None,
+            d3_after: shape.d3_after,
             sandbox: true,
             window: true,
             vulkan_device: None,

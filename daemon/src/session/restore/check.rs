@@ -230,7 +230,10 @@ impl Builder<'_> {
                         checked
                     }
                 };
+                let bands = self.session.config.bands;
                 if let Some(engine) = self.engines.get_mut(place) {
+                    // It is to be there after the standstill, to go on with it.
+                    engine.block(&bands)?;
                     let pending = PendingKernel { origin, handle, number };
                     let before = engine.compiling.insert((root, handle.0), pending);
                     ensure(before.is_none(), what)?;

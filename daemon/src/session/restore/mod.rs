@@ -72,6 +72,9 @@ pub enum RestoreError {
     System(#[from] io::Error),
 }
 
+/// Characters of a reason that are kept.
+const MAX_REASON: usize = 1000;
+
 /// What is wrong with a piece of state.
 pub(super) type Invalid = String;
 
@@ -200,8 +203,8 @@ impl Session {
             Window::Awaited(waiting) => waiting.extend(built.maps),
             Window::Open | Window::Never => self.residency.deferred.extend(built.maps),
         }
-        let standing = &self.config.standing;
-        standing.take_over(&ages(&saved.adapter_resets), saved.quarantine.as_deref(), now);
+        let why: Option<String> = saved.quarantine.as_ref().map(|why| why.chars().take(MAX_REASON).collect());
+        self.config.standing.take_over(&ages(&saved.adapter_resets), why.as_deref(), now);
         self.introduce_contexts();
         self.find_guest_pages();
         self.journal.line(
