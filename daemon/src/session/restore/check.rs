@@ -13,9 +13,9 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 
-use super::Builder;
-use super::Invalid;
-use super::ensure;
+use super::builder::Builder;
+use super::builder::Invalid;
+use super::builder::ensure;
 use crate::doorbell::line::MAX_WAITING;
 use crate::doorbell::slots::Holder;
 use crate::session::blobs::Blob;
