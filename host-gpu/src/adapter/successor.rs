@@ -24,6 +24,9 @@ impl EngineProcess {
     /// # Errors
     /// It cannot be started; a reset will start one.
     pub fn prepare_spare(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+        if self.spare.is_some() {
+            return Ok(());
+        }
         let start = Start { is_spare: true, ..start.clone() };
         self.spare = Some(launch(program, &start, memory, &self.block, &self.event, &self.wake)?);
         Ok(())
