@@ -140,6 +140,7 @@ impl Movable {
         if let Some(memory) = &self.memory {
             next.set_guest_memory(Arc::clone(memory));
         }
+        next.warm_up();
         *self.session() = next;
         listen(&self.events, self.gpu.session().event_fd());
     }

@@ -80,6 +80,10 @@ impl Builder<'_> {
                     Backing::Guest(SegmentId(segment))
                 }
             };
+            if let Backing::Vram(Some(place)) = backing {
+                let fits = self.session.video_memory().has_place(place, size);
+                ensure(fits, || format!("{}: it lies outside of its memory", what()))?;
+            }
             let (references, holds, pins) = (0, 0, 0);
             let moved = MovedAllocation { size, backing, references, holds, pins, priority };
             let before = self.allocations.insert(id, moved);
