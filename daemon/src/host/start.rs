@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Settings;
@@ -41,7 +42,7 @@ use crate::session::config::Config;
 use crate::session::counters::Counters;
 use crate::session::dirty::TrackerBoard;
 use crate::session::freeze::FREEZE_LIMIT;
-use crate::session::save::immutable_of;
+use crate::session::save::snapshot::immutable_of;
 use crate::session::saved::immutable::Immutable;
 use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;
@@ -341,6 +342,7 @@ impl Host {
         }
         let tracking = options.tracking.decide(&options.program, options.sandbox, computes_on_gpu)?;
         log::info!("writes to video memory: tracking is {tracking}");
+        check_live_migration(&options, tracking)?;
         let folder = options.state_dir.as_deref().map(|path| {
             ReportFolder::open(path).map_err(|source| HostError::StateDirectory { path: path.into(), source })
         });
@@ -440,6 +442,16 @@ impl Host {
     }
 }
 
+/// LM-02, DIRTY-10: who migrates live must know what is written. Side files need no tracking (DIRTY-60).
+fn check_live_migration(options: &HostOptions, tracking: Method) -> Result<(), HostError> {
+    let live = options.migration.peer.is_some() || options.migrate_listen.is_some();
+    if live && tracking == Method::Off {
+        let text = "--migrate-to and --migrate-listen need dirty tracking, and --dirty-tracking says off";
+        return Err(HostError::Options(text.to_owned()));
+    }
+    Ok(())
+}
+
 /// One vGPU's ways in and out.
 fn make_passage(
     options: &HostOptions,
@@ -496,10 +508,27 @@ mod tests {
     use std::time::Duration;
 
     use campanile_host_gpu::adapter::program::Program;
+    use campanile_host_gpu::dirty::method::Method;
 
     use super::HostOptions;
     use super::VgpuOptions;
     use super::check;
+
+    #[test]
+    fn lm_02_live_migration_without_tracking_is_no_configuration() {
+        let program = Program { path: PathBuf::new(), environment: Vec::new() };
+        let options = super::HostOptions::new(Vec::new(), program);
+        assert!(super::check_live_migration(&options, Method::Off).is_ok());
+        let to = |peer: Option<super::Peer>, listen: Option<super::Peer>| {
+            let migration = super::MigrationSettings { peer, ..super::MigrationSettings::default() };
+            super::HostOptions { migration, migrate_listen: listen, ..options.clone() }
+        };
+        let peer: Option<super::Peer> = "unix:/run/a".parse().ok();
+        for live in [to(peer.clone(), None), to(None, peer.clone())] {
+            assert!(super::check_live_migration(&live, Method::Off).is_err());
+            assert!(super::check_live_migration(&live, Method::WriteProtect).is_ok());
+        }
+    }
 
     #[test]
     fn a_time_that_cannot_be_counted_is_refused() {

@@ -86,3 +86,38 @@ impl Drop for TrackedMemory {
         self.end();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+
+    use campanile_host_gpu::dirty::method::Method;
+
+    use super::TrackedMemory;
+    use crate::migration::memory::MovingMemory;
+    use crate::migration::pages::PAGE;
+    use crate::vidmm::vram::VideoMemory;
+
+    #[test]
+    fn lm_05_lm_35_what_was_written_before_a_migration_or_came_with_one_is_told_at_its_beginning() {
+        let memory = VideoMemory::new(64 * PAGE, 64 * PAGE, Method::BoundRanges).unwrap();
+        // As at the target: no query, only marks for what comes.
+        memory.file().write_all_at(&[1; 4096], 5 * PAGE).unwrap();
+        memory.tracker().mark(5 * PAGE, PAGE);
+        let moving = TrackedMemory::new(Arc::clone(memory.tracker()));
+        let mut bits = [0; 8];
+        assert!(moving.query_and_clear(&mut bits).is_err(), "none has begun");
+        moving.begin(&mut bits).unwrap();
+        assert_eq!(bits, [1 << 5, 0, 0, 0, 0, 0, 0, 0]);
+        memory.tracker().mark(9 * PAGE, 1);
+        moving.query_and_clear(&mut bits).unwrap();
+        assert_eq!(bits, [0, 2, 0, 0, 0, 0, 0, 0]);
+        let mut page = [0; 4096];
+        moving.read(5 * PAGE, &mut page).unwrap();
+        assert_eq!(page, [1; 4096]);
+        // The next one is told all of it again.
+        moving.begin(&mut bits).unwrap();
+        assert_eq!(bits, [1 << 5, 2, 0, 0, 0, 0, 0, 0]);
+    }
+}

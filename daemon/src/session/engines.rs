@@ -302,6 +302,7 @@ impl Session {
     /// Kills and reaps an engine process, if there is one.
     pub(super) fn stop_engine(&mut self, at: EngineAddress) {
         self.unwatch_engine(at);
+        self.sweep_for_the_last_time(at);
         let slot = &mut self.engines[at.index()];
         let ended = slot.clear(self.config.doorbells);
         if let Some(id) = slot.supervised.take() {

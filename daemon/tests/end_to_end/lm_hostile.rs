@@ -6,7 +6,7 @@ use std::time::Duration;
 use campanile_daemon::migration::state;
 use campanile_daemon::migration::state::State;
 use campanile_daemon::recovery::policy::Policy;
-use campanile_daemon::session::restore::RestoreError;
+use campanile_daemon::session::restore::install::RestoreError;
 use campanile_daemon::session::saved::bytes::Bytes;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::context::Context;

@@ -1,8 +1,14 @@
 //! A guest that goes from one daemon to another, with its memories by a line between them, or by a side file.
 
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use campanile_daemon::migration::bundle::stage::Shape;
+use campanile_daemon::migration::file::read;
+use campanile_daemon::migration::target::arriving::Arriving;
 use campanile_daemon::operator::client;
 use campanile_daemon::operator::verb::Verb;
 use campanile_guest_driver::buffer::Buffer;
@@ -63,8 +69,12 @@ impl Hosts {
         Self { folder, daemons }
     }
 
+    fn control(&self, index: usize) -> PathBuf {
+        self.folder.path().join(format!("control{index}"))
+    }
+
     fn ask(&self, index: usize, verb: &Verb) -> Value {
-        client::ask(&self.folder.path().join(format!("control{index}")), verb).unwrap()
+        client::ask(&self.control(index), verb).unwrap()
     }
 
     fn phase(&self, index: usize) -> Value {
@@ -204,5 +214,66 @@ fn a_guest_whose_peer_is_gone_goes_on() {
     assert!(!error.to_string().is_empty());
     guest.check();
     guest.work(3);
+    guest.check();
+}
+
+#[test]
+fn lm_66_a_snapshot_is_there_whole_and_the_guest_goes_on() {
+    let hosts = Hosts::new(&[]);
+    let mut guest = Guest::new(&hosts.daemons[0]);
+    let file = hosts.folder.path().join("snapshot");
+    let taken = hosts.ask(0, &Verb::Snapshot { vgpu: "v0".to_owned(), file: file.clone() });
+    assert!(taken["pages"].as_u64().unwrap() * 4096 >= 2 * BYTES, "{taken}");
+    guest.check();
+    let before = guest.expected.clone();
+    guest.work(7);
+    guest.check();
+    // All that the guest had then is in the file, and none of what it did later.
+    let contents = read::inspect(&file).unwrap();
+    assert!(contents.state.is_some());
+    // A session that begins as it has its processes, and its memory.
+    let control = hosts.folder.path().join("restored");
+    let spec = format!("vram=64M,restore={}", file.display());
+    let daemon = Daemon::with_specs(&[&spec], &["--control", &control.display().to_string()]);
+    // A front-end that does not reset the device.
+    let _line = UnixStream::connect(daemon.socket(0)).unwrap();
+    until("the session is there", || {
+        let status = client::ask(&control, &Verb::Status).unwrap();
+        let process = &status["vgpus"][0]["session"]["processes"][0];
+        process["mapped_bytes"].as_u64().is_some_and(|mapped| mapped >= 2 * BYTES)
+    });
+    let again = hosts.folder.path().join("again");
+    client::ask(&control, &Verb::Snapshot { vgpu: "v0".to_owned(), file: again.clone() }).unwrap();
+    let lengths = contents.hello.memories;
+    let arriving = Arriving {
+        name: "v0".to_owned(),
+        shape: Shape { lengths, limits: lengths },
+        check: Box::new(|_| Ok(())),
+    };
+    for file in [file, again] {
+        let (_, stage) = read::load(&file, &arriving, None).unwrap();
+        let mut bytes = vec![0; usize::try_from(lengths[0]).unwrap()];
+        stage.memories().unwrap()[0].file.read_exact_at(&mut bytes, 0).unwrap();
+        let page = |index: usize| &before[index * 4096..(index + 1) * 4096];
+        for index in [0, 7, 700] {
+            assert!(bytes.chunks(4096).filter(|found| *found == page(index)).count() >= 2, "page {index}");
+        }
+    }
+    // Where it cannot be written, nothing is left, and the guest goes on.
+    let nowhere = hosts.folder.path().join("no/such/folder");
+    let refused = client::ask(&hosts.control(0), &Verb::Snapshot { vgpu: "v0".to_owned(), file: nowhere });
+    assert!(refused.unwrap_err().to_string().contains("no/such"));
+    guest.work(8);
+    guest.check();
+}
+
+#[test]
+fn lm_01_lm_03_only_a_vgpu_that_can_move_says_so() {
+    let folder = TempDir::new().unwrap();
+    let door = format!("unix:{}", folder.path().join("door").display());
+    let (fixed, other) = (Daemon::start(), Daemon::with(&["--migrate-listen", &door]));
+    let guest = Guest::new(&fixed);
+    let error = guest.vm.migrate(other.socket(0), MigrateOptions::default()).unwrap_err();
+    assert_eq!(error.step, Step::Log, "{error}");
     guest.check();
 }

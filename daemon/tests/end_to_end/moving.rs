@@ -222,6 +222,8 @@ pub(crate) struct Shape {
     pub(crate) quota: u64,
     /// TDR timeout of both nodes.
     pub(crate) timeout: Duration,
+    /// How long all engines sleep before D3.
+    pub(crate) d3_after: Option<Duration>,
 }
 
 impl Default for Shape {
@@ -232,6 +234,7 @@ impl Default for Shape {
             freeze_limit: NEVER,
             quota: VRAM,
             timeout: NEVER,
+            d3_after: None,
         }
     }
 }
@@ -262,7 +265,7 @@ impl Moving {
             slice: Duration::from_millis(2),
             tracking: Method::BoundRanges,
             trackers: Arc::default(),
-            d3_after: None,
+            d3_after: shape.d3_after,
             sandbox: true,
             window: true,
             vulkan_device: None,

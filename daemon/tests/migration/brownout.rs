@@ -100,13 +100,16 @@ fn dirty_60_lm_07_without_tracking_all_goes_while_the_vm_is_paused() {
 }
 
 #[test]
-fn lm_07_without_a_brownout_all_that_was_written_goes_when_the_state_is_saved() {
+fn lm_07_dirty_62_without_a_brownout_all_that_was_written_goes_when_the_state_is_saved() {
     let target = Target::new(LONG);
     let source = Source::new(settings(target.peer(), LONG));
     source.scribble();
     let bundle = source.departure.finish().unwrap();
     let passes = source.passes();
     assert_eq!(passes.len(), 1);
+    // The pause is what is measured.
+    assert_eq!(passes[0]["is_last"], true);
+    assert!(passes[0]["microseconds"].as_u64().unwrap() > 0);
     // DIRTY-31: dirty pages only, and no full copy.
     assert!(passes[0]["pages"].as_u64().unwrap() < VRAM_PAGES / 2);
     let (_claim, staged) = target.claim(bundle);
@@ -196,4 +199,50 @@ fn progress_is_told_with_what_is_left_and_how_long_it_takes() {
     assert!(told["progress"]["estimate_ms"].is_u64(), "{told}");
     assert!(target.bundles()[0]["received_bytes"].as_u64().unwrap() > 0);
     source.departure.cancel("the test is over").unwrap();
+}
+
+#[test]
+fn dirty_61_lm_15_where_tracking_begins_with_the_migration_all_goes_before_the_first_query() {
+    let target = Target::new(LONG);
+    let memories = [Memory::new(VRAM_PAGES).late(), Memory::new(EVICTED_PAGES).late()];
+    let source = Source::with(settings(target.peer(), LONG), memories);
+    source.scribble();
+    source.departure.start(None).unwrap();
+    source.converge();
+    assert_eq!(source.passes()[0]["pages"].as_u64(), Some(VRAM_PAGES + EVICTED_PAGES));
+    let asked = source.memories[0].asked.lock().unwrap().clone();
+    let first = |what| asked.iter().position(|asked| *asked == what);
+    assert!(first("begin") < first("read") && first("read") < first("query"), "{asked:?}");
+    source.memories[0].fill(6, 60);
+    let bundle = source.departure.finish().unwrap();
+    let (_claim, staged) = target.claim(bundle);
+    assert_same(&source.memories, &staged);
+}
+
+#[test]
+fn lm_24_lm_36_lm_61_nothing_limits_the_last_pass() {
+    let target = Target::new(LONG);
+    // What is left would take minutes at this rate.
+    let source = Source::new(Settings { bandwidth: Some(4096), ..settings(target.peer(), LONG) });
+    source.scribble();
+    source.departure.start(None).unwrap();
+    eventually("it is on its way", || source.memories[0].is_moving());
+    let bundle = source.departure.finish().unwrap();
+    let (_claim, staged) = target.claim(bundle);
+    assert_same(&source.memories, &staged);
+}
+
+#[test]
+fn lm_13_lm_14_lm_62_a_brownout_has_the_least_weight_and_takes_it_from_nobody() {
+    let nice = || rustix::process::getpriority_process(None).unwrap();
+    let before = nice();
+    std::thread::spawn(move || {
+        campanile_daemon::migration::brownout::pass::lower_priority();
+        assert_eq!(nice(), 19);
+        // And those that it starts.
+        std::thread::spawn(move || assert_eq!(nice(), 19)).join().unwrap();
+    })
+    .join()
+    .unwrap();
+    assert_eq!(nice(), before, "no other thread of the process");
 }

@@ -23,6 +23,10 @@ struct Inside {
 pub(crate) struct Memory {
     inside: Mutex<Inside>,
     is_tracked: AtomicBool,
+    /// Nothing is known of before a migration has begun.
+    is_late: bool,
+    /// What was asked, in order.
+    pub(crate) asked: Mutex<Vec<&'static str>>,
     pub(crate) begun: AtomicU64,
     pub(crate) ended: AtomicU64,
     /// Writes that happen between a query and a read: page, value.
@@ -38,6 +42,8 @@ impl Memory {
         Self {
             inside: Mutex::new(inside),
             is_tracked: AtomicBool::new(true),
+            is_late: false,
+            asked: Mutex::default(),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             on_read: Mutex::default(),
@@ -47,6 +53,11 @@ impl Memory {
     pub(crate) fn untracked(self) -> Self {
         self.is_tracked.store(false, Ordering::Relaxed);
         self
+    }
+
+    /// Tracked from the beginning of a migration only.
+    pub(crate) fn late(self) -> Self {
+        Self { is_late: true, ..self }
     }
 
     /// The guest fills a page.
@@ -99,7 +110,8 @@ impl MovingMemory for Memory {
         self.begun.fetch_add(1, Ordering::Relaxed);
         inside.is_moving = true;
         inside.dirty.fill(false);
-        if self.is_tracked() {
+        self.asked.lock().unwrap().push("begin");
+        if self.is_tracked() && !self.is_late {
             pack(&inside.ever, bits)
         } else {
             bits.fill(0xff)
@@ -109,6 +121,7 @@ impl MovingMemory for Memory {
 
     fn query_and_clear(&self, bits: &mut [u8]) -> io::Result<()> {
         let mut inside = self.inside.lock().unwrap();
+        self.asked.lock().unwrap().push("query");
         if !inside.is_moving {
             return Err(io::Error::other("nothing is tracked"));
         }
@@ -136,6 +149,7 @@ impl MovingMemory for Memory {
         let at = usize::try_from(offset).unwrap();
         buffer.copy_from_slice(&inside.bytes[at..at + buffer.len()]);
         inside.reads += 1;
+        self.asked.lock().unwrap().push("read");
         drop(inside);
         for (page, value) in due {
             self.fill(page, value.wrapping_add(1));

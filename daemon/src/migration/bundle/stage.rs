@@ -72,7 +72,7 @@ impl Default for Unpacker {
     }
 }
 
-const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Part {
     fn new(memory: Memory, shape: &Shape) -> io::Result<Self> {
@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_stage_holds_what_was_sent_whatever_the_packing(
+        fn lm_09_a_stage_holds_what_was_sent_whatever_the_packing(
             writes in vec((vec((0u64..64, 0u8..3), 1..40), any::<bool>()), 1..8),
         ) {
             let stage = Stage::new(&SHAPE).unwrap();

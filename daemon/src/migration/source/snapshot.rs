@@ -51,14 +51,14 @@ impl Departure {
         draft.say(&Message::Hello(hello(departing, &self.name, bundle, 1)))?;
         let mut road = Road::new(bundle, vec![draft], departing)?;
         let is_tracked = departing.memories().iter().all(|memory| memory.is_tracked());
-        while is_tracked {
+        // Where nothing is tracked, all of it is written while the vGPU stands still.
+        let mut goes_on = is_tracked;
+        while goes_on {
             progress.begin_pass(road.sheet.pending_bytes());
             let sent = road.pass(departing, settings, None, &job.stop, progress)?;
             progress.end_pass(road.passes(), false, sent);
             let left = road.query(departing)?;
-            if settings.goal.next(road.passes(), left, progress.rate()) != Next::Pass {
-                break;
-            }
+            goes_on = settings.goal.next(road.passes(), left, progress.rate()) == Next::Pass;
         }
         let state = save();
         let written = state.map_err(MigrationError::State).and_then(|state| {

@@ -84,10 +84,9 @@ pub(super) fn serve(
 fn finish(bundle: &Arc<Bundle>, line: &mut Line, outcome: &Result<(), MigrationError>) {
     if let Err(error) = outcome {
         bundle.drop_for(error);
-        if !matches!(error, MigrationError::Closed | MigrationError::Stalled) {
-            if line.send(&Message::give_up(error)).is_ok() {
-                line.linger(LINGER);
-            }
+        let is_gone = matches!(error, MigrationError::Closed | MigrationError::Stalled);
+        if !is_gone && line.send(&Message::give_up(error)).is_ok() {
+            line.linger(LINGER);
         }
         bundle.close();
     }
