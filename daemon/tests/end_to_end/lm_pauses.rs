@@ -32,6 +32,8 @@ use crate::support::until;
 
 /// Words of a frame.
 const WORDS: u32 = 16384;
+/// Frames of a guest that is told when to end.
+const ENDLESS: u64 = 1 << 31;
 
 /// A renderer, a copier and a scribbler.
 struct Crew {
@@ -68,6 +70,15 @@ impl Crew {
         assert!(!self.progress.is_over(), "the guest ended");
     }
 
+    /// Ends it now, and compares with an undisturbed run of as many frames.
+    fn end_as_if_undisturbed(self) {
+        self.work();
+        self.progress.over.store(true, Ordering::Relaxed);
+        let progress = Arc::clone(&self.progress);
+        let sum = self.end();
+        assert_eq!(sum, checksum_of_an_undisturbed_run(progress.frames.load(Ordering::Relaxed)));
+    }
+
     /// The rest of the frames; the checksum of what they left behind.
     fn end(self) -> u64 {
         for thread in self.threads {
@@ -84,7 +95,7 @@ fn checksum_of_an_undisturbed_run(frames: u64) -> u64 {
 }
 
 /// As a VMM that stops everything for a migration, and then changes its mind.
-fn stop_and_go_on(vm: &LoopbackVm, daemon: &Daemon, live: bool, mut while_paused: impl FnMut()) {
+fn stop_and_go_on(vm: &LoopbackVm, target: &Daemon, live: bool, mut while_paused: impl FnMut()) {
     let moving = MigrateOptions {
         live,
         after_pass: Box::new(|_| Next::Stop),
@@ -92,36 +103,33 @@ fn stop_and_go_on(vm: &LoopbackVm, daemon: &Daemon, live: bool, mut while_paused
         give_up_at: Some(Step::Save),
         ..MigrateOptions::default()
     };
-    let error = vm.migrate(daemon.socket(1), moving).unwrap_err();
+    let error = vm.migrate(target.socket(0), moving).unwrap_err();
     assert_eq!((error.step, error.guest), (Step::Save, Whereabouts::Source), "{error}");
 }
 
 #[test]
 fn lm_51_guests_in_their_ring_and_check_loops_lose_nothing_over_many_stops() {
-    let frames = 40;
-    let undisturbed = checksum_of_an_undisturbed_run(frames);
-    let daemon = Daemon::with_vgpus(2, &[]);
-    let vm = daemon.vm(0);
-    let crew = crew(&vm, frames);
+    let hosts = pair();
+    let vm = hosts.daemons[0].vm(0);
+    let crew = crew(&vm, ENDLESS);
     for stop in 0..10 {
         crew.work();
-        stop_and_go_on(&vm, &daemon, stop % 2 == 0, || ());
+        stop_and_go_on(&vm, &hosts.daemons[1], stop % 2 == 0, || ());
     }
-    crew.work();
-    assert_eq!(crew.end(), undisturbed);
+    crew.end_as_if_undisturbed();
 }
 
 #[test]
 fn lm_23_nothing_changes_guest_ram_or_video_memory_while_cpus_and_device_are_paused() {
-    let daemon = Daemon::with_vgpus(2, &[]);
-    let vm = daemon.vm(0);
-    let crew = crew(&vm, 60);
+    let hosts = pair();
+    let vm = hosts.daemons[0].vm(0);
+    let crew = crew(&vm, ENDLESS);
     for _ in 0..3 {
         crew.work();
         let running = vm.raw_checksum();
         until("a change while the guest runs", || vm.raw_checksum() != running);
         let mut checked = false;
-        stop_and_go_on(&vm, &daemon, true, || {
+        stop_and_go_on(&vm, &hosts.daemons[1], true, || {
             let first = vm.raw_checksum();
             for _ in 0..5 {
                 assert_eq!(vm.raw_checksum(), first);
@@ -130,18 +138,14 @@ fn lm_23_nothing_changes_guest_ram_or_video_memory_while_cpus_and_device_are_pau
         });
         assert!(checked);
     }
-    crew.progress.over.store(true, Ordering::Relaxed);
-    for thread in crew.threads {
-        assert!(matches!(thread.join().unwrap(), Ending::Done));
-    }
+    crew.end_as_if_undisturbed();
 }
 
 #[test]
 fn a_paused_guest_stands_still_in_the_middle_of_its_work_and_goes_on() {
     let daemon = Daemon::start();
     let vm = daemon.vm(0);
-    let frames = 30;
-    let crew = crew(&vm, frames);
+    let crew = crew(&vm, ENDLESS);
     for _ in 0..100 {
         vm.pause().unwrap();
         let before = crew.progress.frames.load(Ordering::Relaxed);
@@ -149,7 +153,7 @@ fn a_paused_guest_stands_still_in_the_middle_of_its_work_and_goes_on() {
         assert_eq!(crew.progress.frames.load(Ordering::Relaxed), before);
         vm.resume().unwrap();
     }
-    crew.end();
+    crew.end_as_if_undisturbed();
 }
 
 /// Two daemons, each the other's peer.
@@ -168,11 +172,9 @@ fn pair() -> Pair {
 }
 
 fn round_trips(order: Order, live: bool, ram: Ram) {
-    let frames = 50;
-    let undisturbed = checksum_of_an_undisturbed_run(frames);
     let hosts = pair();
     let vm = hosts.daemons[0].vm(0);
-    let crew = crew(&vm, frames);
+    let crew = crew(&vm, ENDLESS);
     for hop in 1..=4 {
         crew.work();
         let after_pass = |pass: &Pass| {
@@ -183,8 +185,7 @@ fn round_trips(order: Order, live: bool, ram: Ram) {
             MigrateOptions { order, live, ram, after_pass: Box::new(after_pass), ..Default::default() };
         vm.migrate(hosts.daemons[hop % 2].socket(0), moving).unwrap();
     }
-    crew.work();
-    assert_eq!(crew.end(), undisturbed);
+    crew.end_as_if_undisturbed();
 }
 
 #[test]
