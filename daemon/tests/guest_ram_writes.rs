@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -27,13 +28,17 @@ use campanile_host_gpu::event::Event;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::device_page;
 use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::block::ProcessEntry;
+use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::engine::fences::MAX_FENCES;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::page_table::SegmentId;
+use campanile_protocol::queue::ring;
+use campanile_protocol::queue::ring::RingEntry;
 use zerocopy::IntoBytes;
 
 const NEVER: Duration = Duration::from_secs(60);
@@ -182,6 +187,55 @@ impl Bench {
             pages.extend(at / PAGE_SIZE..(at + length).div_ceil(PAGE_SIZE));
         });
         pages
+    }
+}
+
+/// Where the space shows a ring of four entries, and its control: pages 60 and 61 of the segment, of the low half.
+const RING: u64 = RAM_PAGES - 4;
+
+#[test]
+fn tdr_57_an_engine_that_ended_between_two_stores_of_a_retirement_is_taken_over_without_a_gap() {
+    // How far the last process got: the value is there; the place in the ring is, too.
+    for consumed in [0, 1] {
+        let mut bench = Bench::new(Method::BoundRanges);
+        let (ring_va, control_va) = (RAM_VA + RING * PAGE_SIZE, RAM_VA + (RING + 1) * PAGE_SIZE);
+        let ring_at = (RING - RAM_PAGES / 2) * PAGE_SIZE;
+        let commands = {
+            let mut commands = CommandBuffer::new();
+            commands.fill(RAM_VA, PAGE_SIZE, 7).unwrap();
+            commands
+        };
+        bench.vram.write_all_at(commands.bytes(), VRAM / 2).unwrap();
+        let length = u32::try_from(commands.bytes().len()).unwrap();
+        let entry = RingEntry { buffer_va: BUFFER_VA, length, fence_value: 9, ..RingEntry::default() };
+        bench.ram.write_all_at(entry.as_bytes(), ring_at).unwrap();
+        let write_pointer = ring_at + PAGE_SIZE + ring::CONTROL_WRITE_POINTER;
+        bench.ram.write_all_at(&1u64.to_ne_bytes(), write_pointer).unwrap();
+        let process = bench.process;
+        let entry = QueueEntry { ring_va, control_va, ring_entries: 4, process, ..QueueEntry::default() };
+        bench.engine.reset_engine().unwrap();
+        let queue = bench.engine.create_hw_queue(entry).unwrap();
+        let handle = bench.engine.grant_handle();
+        let word = |offset: u64| handle.shared.word(offset).unwrap();
+        let at = block::queue(u32::from(queue));
+        word(at + block::QUEUE_COMPLETED).store(9, Ordering::Release);
+        word(at + block::QUEUE_CONSUMED).store(consumed, Ordering::Release);
+        bench.revive();
+        bench.engine.ask_look(queue);
+        bench.engine.ask_acknowledgement();
+        let read = |file: &File, at: u64| {
+            let mut bytes = [0; 8];
+            file.read_exact_at(&mut bytes, at).unwrap();
+            u64::from_ne_bytes(bytes)
+        };
+        until("the fence", || {
+            let _given_before = grant::give(word(block::GRANT));
+            handle.wake.signal();
+            read(&bench.vram, device_page::fence(0)) == 9
+        });
+        assert_eq!(read(&bench.ram, ring_at + PAGE_SIZE + ring::CONTROL_READ_POINTER), 1);
+        assert_eq!(word(at + block::QUEUE_CONSUMED).load(Ordering::Acquire), 1);
+        assert_eq!(read(&bench.ram, 3 * RAM_PAGES / 2 * PAGE_SIZE), 0, "it is not run again");
     }
 }
 

@@ -42,7 +42,7 @@ use crate::session::config::Config;
 use crate::session::counters::Counters;
 use crate::session::dirty::TrackerBoard;
 use crate::session::freeze::FREEZE_LIMIT;
-use crate::session::save::immutable_of;
+use crate::session::save::snapshot::immutable_of;
 use crate::session::saved::immutable::Immutable;
 use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;

@@ -16,6 +16,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::dirty::caps::AdapterCaps;
 use campanile_host_gpu::dirty::caps::CapsError;
 use campanile_host_gpu::dirty::caps::DirtyCaps;
@@ -23,6 +24,7 @@ use campanile_host_gpu::dirty::caps::adapter_start;
 use campanile_host_gpu::dirty::error::DirtyError;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::dirty::tracker::Tracker;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::page_table::SegmentId;
 
 use super::state::Session;
@@ -111,7 +113,11 @@ impl Session {
 
     /// Takes them off it.
     pub(super) fn hide_trackers(&self) {
-        *self.config.trackers.lock() = None;
+        let mut shown = self.config.trackers.lock();
+        // Another session's are not this one's to take.
+        if shown.as_ref().is_some_and(|[vram, _]| Arc::ptr_eq(vram, self.allocations.memory().tracker())) {
+            *shown = None;
+        }
     }
 
     /// How engines' writes are tracked.
@@ -158,6 +164,17 @@ impl Session {
     /// The same of one segment, which no engine writes any more, and which is about to go.
     pub(super) fn sweep_segment(&mut self, segment: SegmentId) {
         self.sweep(Some(segment));
+    }
+
+    /// An engine is about to go with all that it knows: it is ended, and what it wrote to guest RAM moved into the log.
+    pub(super) fn sweep_for_the_last_time(&mut self, at: EngineAddress) {
+        let Some(process) = self.engines[at.index()].process_mut().filter(|_| self.dirty.has_log()) else {
+            return;
+        };
+        if let Err(error) = process.reset_engine() {
+            log::error!("{}: {error}", self.config.name);
+        }
+        self.sweep(None);
     }
 
     fn sweep(&mut self, only: Option<SegmentId>) {

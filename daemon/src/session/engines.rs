@@ -222,9 +222,13 @@ impl Session {
 
     /// Starts the process that will follow this one, where the operator wants it so.
     fn prepare_spare(&mut self, at: EngineAddress) {
-        if !self.config.spares {
-            return;
+        if self.config.spares {
+            self.start_spare(at);
         }
+    }
+
+    /// Starts a process ahead: its driver is open when it is told to begin, and until then it touches nothing.
+    pub(super) fn start_spare(&mut self, at: EngineAddress) {
         let start = self.config.start_message(at.node, self.tables.mapping().len());
         let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
         let Some(process) = self.engines[at.index()].process_mut() else { return };
@@ -302,6 +306,7 @@ impl Session {
     /// Kills and reaps an engine process, if there is one.
     pub(super) fn stop_engine(&mut self, at: EngineAddress) {
         self.unwatch_engine(at);
+        self.sweep_for_the_last_time(at);
         let slot = &mut self.engines[at.index()];
         let ended = slot.clear(self.config.doorbells);
         if let Some(id) = slot.supervised.take() {

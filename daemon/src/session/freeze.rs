@@ -96,6 +96,17 @@ impl Session {
         true
     }
 
+    /// Has the driver of each engine opened ahead that the thaw will start, where it is known that there will be one:
+    /// the processes touch no memory of the vGPU before.
+    pub fn warm_up(&mut self) {
+        let stopped =
+            |at: &EngineAddress| self.engines[at.index()].is_parked() && self.engines[at.index()].is_stopped;
+        let stopped: Vec<EngineAddress> = self.addresses().filter(stopped).collect();
+        if self.is_frozen() {
+            stopped.into_iter().for_each(|at| self.start_spare(at));
+        }
+    }
+
     /// When engines must have stopped.
     pub(super) fn next_freeze(&self) -> Option<Instant> {
         match &self.freeze {

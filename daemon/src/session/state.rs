@@ -238,6 +238,7 @@ impl Session {
         }
         self.run_pending();
         self.due.clear();
+        self.is_fresh = true;
         self.begin_anew();
         self.window = Window::Awaited(Vec::new());
     }

@@ -142,10 +142,21 @@ impl VideoMemory {
         })
     }
 
+    /// Whether a place of `length` bytes lies in its region, whoever has it: whole pages.
+    pub fn has_place(&self, place: Place, length: u64) -> bool {
+        let region = match place {
+            Place::Aperture(_) => 0..self.aperture_bytes,
+            Place::Local(_) => self.aperture_bytes..self.length(),
+            Place::Host(_) => 0..self.store.mapping().len(),
+        };
+        let end = place.offset().checked_add(length);
+        let is_whole = place.offset().is_multiple_of(PAGE_SIZE) && length.is_multiple_of(PAGE_SIZE);
+        is_whole && place.offset() >= region.start && end.is_some_and(|end| end <= region.end)
+    }
+
     /// Takes exactly this place, with what is in it; false where it is not all free, or outside of its region.
     pub(super) fn take_place(&mut self, place: Place, length: u64) -> bool {
-        let is_whole = place.offset().is_multiple_of(PAGE_SIZE) && length.is_multiple_of(PAGE_SIZE);
-        let taken = is_whole
+        let taken = self.has_place(place, length)
             && match place {
                 Place::Aperture(offset) => self.aperture.reserve(offset, length),
                 Place::Local(offset) => self.local.reserve(offset, length),

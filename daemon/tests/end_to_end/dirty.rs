@@ -33,6 +33,7 @@ use rustix::process::Signal;
 use rustix::process::kill_process;
 use tempfile::TempDir;
 
+use crate::operator::Operated;
 use crate::raw_queue::copy;
 use crate::raw_queue::fill;
 use crate::support::Ends;
@@ -390,6 +391,17 @@ fn dirty_50_dirty_56_an_engine_that_dies_by_itself_has_written_all_that_it_could
         let is_all = vram.tracker.pages_written() == VRAM / PAGE;
         // Planes survive a process; what the kernel noted of it does not.
         assert_eq!(is_all, method == Method::WriteProtect, "{method}");
+    }
+}
+
+#[test]
+fn the_operator_chooses_how_writes_are_tracked_and_sees_it() {
+    for method in methods().into_iter().chain([Method::Off]) {
+        let operated = Operated::with(1, &["--dirty-tracking", method.name()]);
+        let _vm = operated.daemon.vm(0);
+        let status = operated.ask(&["status"]);
+        let said = status.to_string();
+        assert!(said.contains(&format!("\"method\":\"{method}\"")), "{said}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use campanile_daemon::migration::state;
 use campanile_daemon::migration::state::State;
 use campanile_daemon::recovery::policy::Policy;
-use campanile_daemon::session::restore::RestoreError;
+use campanile_daemon::session::restore::install::RestoreError;
 use campanile_daemon::session::saved::bytes::Bytes;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::context::Context;
@@ -207,7 +207,7 @@ fn lm_39_lm_40_state_that_lies_is_refused_or_taken_whole_and_harms_nobody() {
     let map: Value = ciborium::from_reader(map).unwrap();
     let mut runner = TestRunner::deterministic();
     let (mut taken, mut refused) = (0, 0);
-    for round in 0..600 {
+    for round in 0..2000 {
         let seed = any::<u64>().new_tree(&mut runner).unwrap().current();
         let mut changed = map.clone();
         // One change, or several.
@@ -217,7 +217,7 @@ fn lm_39_lm_40_state_that_lies_is_refused_or_taken_whole_and_harms_nobody() {
         let mut bytes = header.to_vec();
         ciborium::into_writer(&changed, &mut bytes).unwrap();
         let good = good.clone();
-        if moving.ask(move |device| try_restore(device, &bytes, &good, round % 50 == 0)) {
+        if moving.ask(move |device| try_restore(device, &bytes, &good, round % 200 == 0)) {
             taken += 1;
         } else {
             refused += 1;

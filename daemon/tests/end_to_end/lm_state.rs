@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use campanile_daemon::session::saved::SavedSession;
 use campanile_daemon::session::saved::process::SavedBuffer;
 use campanile_daemon::session::saved::process::SavedDevice;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
+use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::native_fence::FenceKind;
 use campanile_guest_driver::native_fence::GlobalFence;
 use campanile_guest_driver::node::Node;
@@ -460,4 +462,57 @@ fn lm_28_a_vgpu_that_has_gone_leaves_nothing_behind() {
     });
     moving.thaw();
     guest.round_trip();
+}
+
+#[test]
+fn lm_27_lm_56_a_vgpu_in_d3_stays_there_after_an_aborted_migration_and_comes_again_in_d0_after_one() {
+    let d3_after = Some(Duration::from_millis(1));
+    let moving = Moving::start(&Shape { d3_after, spin: Duration::ZERO, ..Shape::default() });
+    let vm = moving.vm();
+    let (guest, context) = copy_guest(&vm);
+    let mut queue = RawQueue::new(&guest, context);
+    let transitions = || moving.counters.d3_transitions.load(Ordering::Relaxed);
+    for round in 0..6 {
+        let before = transitions();
+        while queue.submit(&CommandBuffer::new()) != CONNECTED {
+            queue.connect().unwrap();
+        }
+        queue.wait(queue.value);
+        until("D3", || transitions() > before);
+        moving.freeze();
+        if round % 2 == 0 {
+            moving.ask(|device| drop(device.exchange()));
+        }
+        moving.thaw();
+    }
+}
+
+#[test]
+fn lm_46_a_kernel_that_is_being_compiled_is_compiled_there_and_answered() {
+    let moving = Moving::start(&Shape::default());
+    let vm = moving.vm();
+    let device = device(&vm);
+    let empty = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
+    let first = device.create_kernel(&empty).unwrap();
+    for round in 0..3 {
+        // Many, so that some of them wait.
+        std::thread::scope(|scope| {
+            let kernels: Vec<_> = (0..12)
+                .map(|number| {
+                    let device = &device;
+                    scope.spawn(move || {
+                        let source = format!(
+                            "@group(0) @binding(0) var<storage, read_write> words: array<u32>;
+                             @compute @workgroup_size(1) fn main() {{ words[0] = {}u; }}",
+                            round * 100 + number
+                        );
+                        device.create_kernel(&KernelSource::wgsl(&source)).unwrap()
+                    })
+                })
+                .collect();
+            moving.migrate();
+            kernels.into_iter().for_each(|kernel| drop(kernel.join().unwrap()));
+        });
+    }
+    drop(first);
 }

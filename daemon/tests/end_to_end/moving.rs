@@ -140,6 +140,7 @@ impl Movable {
         if let Some(memory) = &self.memory {
             next.set_guest_memory(Arc::clone(memory));
         }
+        next.warm_up();
         *self.session() = next;
         listen(&self.events, self.gpu.session().event_fd());
     }
@@ -222,6 +223,8 @@ pub(crate) struct Shape {
     pub(crate) quota: u64,
     /// TDR timeout of both nodes.
     pub(crate) timeout: Duration,
+    /// How long all engines sleep before D3.
+    pub(crate) d3_after: Option<Duration>,
 }
 
 impl Default for Shape {
@@ -232,6 +235,7 @@ impl Default for Shape {
             freeze_limit: NEVER,
             quota: VRAM,
             timeout: NEVER,
+            d3_after: None,
         }
     }
 }
@@ -262,7 +266,7 @@ impl Moving {
             slice: Duration::from_millis(2),
             tracking: Method::BoundRanges,
             trackers: Arc::default(),
-            d3_after: None,
+            d3_after: shape.d3_after,
             sandbox: true,
             window: true,
             vulkan_device: None,

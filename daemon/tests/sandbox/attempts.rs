@@ -12,6 +12,7 @@ use std::process::Command;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use campanile_host_gpu::dirty::protect::Guard;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::sandbox::Workload;
 use campanile_host_gpu::engine::sandbox::files::restrict_files;
@@ -37,6 +38,8 @@ fn attempt() {
     let (Ok(attempt), Ok(seal)) = (env::var(ATTEMPT), env::var(SEAL)) else { return };
     // Asked before the seal: it is the signal that must kill, not this.
     let parent = rustix::process::getppid().unwrap();
+    // As engines have it whose stores the kernel notes; none where it cannot.
+    let guard = Guard::new().ok();
     let outcome = match seal.as_str() {
         "files of copies" => restrict_files(NodeKind::Copy),
         "files of kernels" => restrict_files(NodeKind::Compute),
@@ -44,11 +47,11 @@ fn attempt() {
         seal => {
             harden_process().and_then(|()| drop_capabilities()).unwrap();
             let (_, workload) = SEALS.into_iter().find(|(name, _)| *name == seal).unwrap();
-            restrict_system_calls(workload, None)
+            restrict_system_calls(workload, guard.as_ref().map(Guard::number))
         }
     };
     outcome.unwrap();
-    let code = match perform(&attempt, parent) {
+    let code = match perform(&attempt, parent, guard.as_ref()) {
         Ok(()) => SUCCEEDED,
         Err(error) => {
             eprintln!("{attempt} under {seal}: {error}");
@@ -58,7 +61,7 @@ fn attempt() {
     std::process::exit(code);
 }
 
-fn perform(attempt: &str, parent: Pid) -> io::Result<()> {
+fn perform(attempt: &str, parent: Pid, guard: Option<&Guard>) -> io::Result<()> {
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let map = |protection| {
         MmapRegion::<()>::build(None, 4096, protection, anonymous).map_err(io::Error::other).map(drop)
@@ -84,6 +87,13 @@ fn perform(attempt: &str, parent: Pid) -> io::Result<()> {
         "make executable memory" => map(libc::PROT_READ | libc::PROT_EXEC),
         "make writable code" => map(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC),
         "signal the parent" => rustix::process::test_kill_process(parent).map_err(Into::into),
+        "protect memory" => {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let mapped =
+                MmapRegion::<()>::build(None, 4096, protection, anonymous).map_err(io::Error::other)?;
+            guard.map_or(Ok(()), |guard| guard.protect(mapped.as_ptr().addr() as u64, 4096))
+        }
+        "another ioctl" => rustix::io::ioctl_fionread(io::stdin()).map(drop).map_err(Into::into),
         "create memory" => create_memfd("test", 4096).map(drop),
         other => panic!("no attempt {other}"),
     }
@@ -126,6 +136,7 @@ fn attempts_succeed_where_nothing_is_sealed() {
 fn what_an_engine_does_all_day_is_allowed() {
     for (seal, _) in SEALS {
         succeeds("sleep and allocate", seal);
+        succeeds("protect memory", seal);
     }
 }
 
@@ -134,7 +145,9 @@ fn a_sealed_cpu_engine_dies_of_what_it_has_no_use_for() {
     let attempts =
         ["execute", "fork", "thread", "socket", "open", "create", "make executable memory", "create memory"];
     for seal in ["copies", "cpu"] {
-        for attempt in attempts.into_iter().chain(["make writable code", "signal the parent"]) {
+        for attempt in
+            attempts.into_iter().chain(["make writable code", "signal the parent", "another ioctl"])
+        {
             is_killed(attempt, seal);
         }
     }

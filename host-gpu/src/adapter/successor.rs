@@ -24,6 +24,9 @@ impl EngineProcess {
     /// # Errors
     /// It cannot be started; a reset will start one.
     pub fn prepare_spare(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+        if self.spare.is_some() {
+            return Ok(());
+        }
         self.spare = Some(self.launch(program, start, memory)?);
         Ok(())
     }

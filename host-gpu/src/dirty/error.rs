@@ -66,7 +66,7 @@ pub enum DirtyError {
         /// Bytes.
         length: u64,
     },
-    /// The memory itself could not be read.
-    #[error("reading the segment: {0}")]
+    /// The memory itself could not be read or written.
+    #[error("reading or writing the segment: {0}")]
     Read(String),
 }

@@ -294,6 +294,21 @@ impl Tracker {
         Ok(())
     }
 
+    /// Writes bytes that came from elsewhere, and marks them: whoever moves on has them too (DIRTY-54).
+    ///
+    /// # Errors
+    /// Bytes that lie outside of the segment; what the system says.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), DirtyError> {
+        let length = bytes.len() as u64;
+        if offset.checked_add(length).is_none_or(|end| end > self.length) {
+            return Err(DirtyError::Pages { offset, length });
+        }
+        let written = self.file.write_all_at(bytes, offset);
+        // A part of it may be there.
+        self.mark(offset, length);
+        written.map_err(|error| DirtyError::Read(error.to_string()))
+    }
+
     /// These bytes, whole pages copied from `offset`, are what is sent for a basis: pages that the guest's CPU can write
     /// are compared with them from here on. [`Self::read`] does that by itself.
     pub fn settle(&self, handle: BasisHandle, offset: u64, copy: &[u8]) {

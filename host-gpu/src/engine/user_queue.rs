@@ -27,6 +27,7 @@ use super::machine::Machine;
 use super::saved;
 use super::watch::Process;
 use super::watch::load;
+use super::watch::store;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::memory::segment::Place;
@@ -394,11 +395,5 @@ impl UserQueue {
             word.store(fault as u64, Ordering::Release);
         }
         Outcome::Faulted
-    }
-}
-
-fn store(shared: &Mapping, offset: u64, value: u64) {
-    if let Some(word) = shared.word(offset) {
-        word.store(value, Ordering::Release);
     }
 }

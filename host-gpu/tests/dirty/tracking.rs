@@ -53,6 +53,21 @@ fn dirty_30_dirty_31_dirty_34_all_that_was_ever_written_is_known_from_the_start_
 }
 
 #[test]
+fn dirty_54_what_comes_from_elsewhere_is_dirty_for_the_next_who_moves_it() {
+    let memory = Memory::new(64);
+    let basis = memory.started(&[(0, 64)]);
+    memory.tracker.write(7 * 4096 + 100, &[5; 5000]).unwrap();
+    assert_eq!(memory.dirty(basis, 64, true), [7, 8]);
+    assert_eq!(memory.dirty(memory.tracker.whole(), 64, false), [7, 8]);
+    let mut page = vec![0; 4096];
+    memory.tracker.read(basis, 7 * 4096, &mut page).unwrap();
+    assert_eq!((page[99], page[100]), (0, 5));
+    assert!(memory.tracker.write(64 * 4096 - 1, &[0; 2]).is_err());
+    assert!(memory.tracker.write(u64::MAX, &[0; 2]).is_err());
+    assert!(memory.dirty(basis, 64, false).is_empty());
+}
+
+#[test]
 fn dirty_32_a_start_and_a_clear_leave_the_bits_of_others() {
     let memory = Memory::new(64);
     let one = memory.started(&[(0, 64)]);

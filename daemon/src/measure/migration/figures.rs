@@ -54,8 +54,7 @@ impl Move {
     }
 }
 
-/// Numbers of these sizes are exact in an `f64`.
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+/// A rate.
 pub fn per_second(bytes: u64, micros: u64) -> f64 {
     bytes as f64 * 1e6 / (micros.max(1)) as f64
 }

@@ -47,18 +47,18 @@ impl Hosts {
         self.daemons[host].socket_of(1)
     }
 
-    fn status(&self, host: usize) -> anyhow::Result<Value> {
-        client::ask(&self.daemons[host].control(), &Verb::Status).context("asking a daemon how far it is")
+    fn migration(&self, host: usize) -> anyhow::Result<Value> {
+        client::ask(&self.daemons[host].control(), &Verb::Migration).context("asking a daemon how far it is")
     }
 
     /// What the source's daemon has sent.
     pub fn passes(&self, host: usize) -> anyhow::Result<Vec<Pass>> {
-        Ok(passes(&self.status(host)?))
+        Ok(passes(&self.migration(host)?))
     }
 
     /// Whether what is left would go in so much time.
     pub fn is_nearly_there(&self, host: usize, pause: Duration) -> anyhow::Result<bool> {
-        let status = self.status(host)?;
+        let status = self.migration(host)?;
         let estimate = find(&status, "estimate_ms").and_then(Value::as_u64);
         let fits = estimate.is_some_and(|left| Duration::from_millis(left) <= pause);
         Ok(fits && !passes(&status).is_empty())

@@ -39,13 +39,11 @@ pub fn draw(title: &str, one: &Move) -> String {
     svg.finish()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "lengths of bars")]
 fn share(pages: u64, most: u64) -> f64 {
     let log = |pages: u64| ((pages + 1) as f64).ln();
     log(pages) / log(most).max(1.0) * 0.8
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a label")]
 fn milliseconds(micros: u64) -> f64 {
     micros as f64 / 1000.0
 }

@@ -13,9 +13,9 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 
-use super::Builder;
-use super::Invalid;
-use super::ensure;
+use super::builder::Builder;
+use super::builder::Invalid;
+use super::builder::ensure;
 use crate::doorbell::line::MAX_WAITING;
 use crate::doorbell::slots::Holder;
 use crate::session::blobs::Blob;
@@ -80,6 +80,10 @@ impl Builder<'_> {
                     Backing::Guest(SegmentId(segment))
                 }
             };
+            if let Backing::Vram(Some(place)) = backing {
+                let fits = self.session.video_memory().has_place(place, size);
+                ensure(fits, || format!("{}: it lies outside of its memory", what()))?;
+            }
             let (references, holds, pins) = (0, 0, 0);
             let moved = MovedAllocation { size, backing, references, holds, pins, priority };
             let before = self.allocations.insert(id, moved);
@@ -230,7 +234,10 @@ impl Builder<'_> {
                         checked
                     }
                 };
+                let bands = self.session.config.bands;
                 if let Some(engine) = self.engines.get_mut(place) {
+                    // It is to be there after the standstill, to go on with it.
+                    engine.block(&bands)?;
                     let pending = PendingKernel { origin, handle, number };
                     let before = engine.compiling.insert((root, handle.0), pending);
                     ensure(before.is_none(), what)?;

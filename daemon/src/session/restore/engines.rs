@@ -8,10 +8,10 @@ use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::scheduling::parameters::Settings;
 
-use super::Builder;
-use super::Invalid;
-use super::ages;
-use super::ensure;
+use super::builder::Builder;
+use super::builder::Invalid;
+use super::builder::ages;
+use super::builder::ensure;
 use crate::recovery::fences::Fences;
 use crate::recovery::recent::Recent;
 use crate::session::connects::WaitingConnect;

@@ -2,7 +2,7 @@
 
 use campanile_protocol::engine::saved::Saved;
 
-use super::Collected;
+use super::snapshot::Collected;
 use crate::doorbell::state::DoorbellState;
 use crate::session::objects::Buffer;
 use crate::session::objects::Context;

@@ -51,6 +51,9 @@ pub struct Immutable {
     pub nodes: Vec<ImmutableNode>,
 }
 
+/// Characters of a value that a refusal repeats: the other side may say anything.
+const REPEATED: usize = 200;
+
 /// The check that failed: STATUS_OBJECT_TYPE_MISMATCH (LM-33).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("STATUS_OBJECT_TYPE_MISMATCH: {field} is {saved} in the state, and {here} here")]
@@ -77,7 +80,9 @@ fn check(field: &str, fits: bool, saved: &impl Display, here: &impl Display) -> 
     if fits {
         return Ok(());
     }
-    Err(Mismatch { field: field.to_owned(), saved: saved.to_string(), here: here.to_string() })
+    let repeated = |value: String| value.chars().take(REPEATED).collect();
+    let (saved, here) = (repeated(saved.to_string()), repeated(here.to_string()));
+    Err(Mismatch { field: field.to_owned(), saved, here })
 }
 
 fn same<T: PartialEq + Display>(field: &str, saved: &T, here: &T) -> Result<(), Mismatch> {
@@ -142,7 +147,8 @@ mod tests {
     fn lm_33_lm_34_each_check_is_named_with_both_values() {
         let here = example();
         assert_eq!(here.check(&example()), Ok(()));
-        let changes: [(&str, fn(&mut Immutable)); 12] = [
+        type Change = (&'static str, fn(&mut Immutable));
+        let changes: [Change; 12] = [
             ("daemon version", |it| it.daemon = "0.2.0".to_owned()),
             ("daemon version", |it| it.daemon = String::new()),
             ("protocol version", |it| it.protocol = 2 << 16),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use vm_memory::MmapRegion;
 use vm_memory::VolatileMemory;
 
 use super::command::Command;
@@ -135,19 +136,13 @@ impl LoopbackVm {
 
     /// A number that depends on every byte of guest RAM, and of what the window shows.
     pub fn raw_checksum(&self) -> u64 {
-        let maps = self.window.maps().regions().into_iter().map(|(_, map)| map.mapping);
-        let regions = std::iter::once(Arc::clone(self.ram.region())).chain(maps);
-        let mut sum = 0xcbf2_9ce4_8422_2325_u64;
-        let mut page = vec![0_u64; 512];
-        for region in regions {
-            for place in (0..region.size()).step_by(4096) {
-                if let Ok(slice) = region.get_slice(place, 4096) {
-                    slice.copy_to(&mut page);
-                }
-                sum = page.iter().fold(sum, |sum, word| (sum ^ word).wrapping_mul(0x100_0000_01b3));
-            }
-        }
-        sum
+        checksum(self.raw_window_checksum(), self.ram.region())
+    }
+
+    /// A number that depends on every byte that the window shows.
+    pub fn raw_window_checksum(&self) -> u64 {
+        let maps = self.window.maps().regions();
+        maps.iter().fold(FNV_START, |sum, (_, map)| checksum(sum, &map.mapping))
     }
 
     fn queue(&self, index: u16) -> Result<&Arc<VirtQueue>, TransportError> {
@@ -155,4 +150,18 @@ impl LoopbackVm {
             .get(usize::from(index))
             .ok_or(TransportError::Missing { feature: "a queue of that number" })
     }
+}
+
+/// Where FNV-1a of 64 bits begins.
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a over words, page by page.
+fn checksum(sum: u64, region: &MmapRegion) -> u64 {
+    let mut page = [0_u64; 512];
+    (0..region.size()).step_by(4096).fold(sum, |sum, place| {
+        if let Ok(slice) = region.get_slice(place, 4096) {
+            slice.copy_to(&mut page);
+        }
+        page.iter().fold(sum, |sum, word| (sum ^ word).wrapping_mul(0x100_0000_01b3))
+    })
 }

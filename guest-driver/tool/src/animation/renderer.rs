@@ -53,7 +53,7 @@ fn checksum(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Renders and checks; the trail's checksum goes to `sum`.
+/// Renders and checks, until the last frame or until all are to end; the trail's checksum goes to `sum`.
 pub fn run(
     vm: &Arc<LoopbackVm>,
     progress: &Progress,
@@ -70,7 +70,7 @@ pub fn run(
     let groups = [animation.words.div_ceil(64), 1, 1];
     for number in 0..animation.frames {
         if progress.is_over() {
-            return Ok(());
+            break;
         }
         let frame = u32::try_from(number)?;
         let mut commands = CommandBuffer::new();

@@ -74,6 +74,9 @@ impl LoopbackVm {
         source.alarm.hold();
         let outcome = self.blackout(target.as_ref(), &source, &mut departure, early, &mut options);
         let report = departure.into_report();
+        if outcome.is_ok() {
+            (options.when_there)();
+        }
         self.let_virtual_cpus_go();
         *power = Power::Running;
         match outcome {

@@ -62,6 +62,8 @@ pub struct MigrateOptions<'a> {
     pub after_pass: Box<dyn FnMut(&Pass) -> Next + 'a>,
     /// Called while the virtual CPUs stand still and the source's rings are stopped, before the state is saved.
     pub while_paused: Box<dyn FnMut() + 'a>,
+    /// Called when the device runs at the target and its memory shows, before the virtual CPUs go on.
+    pub when_there: Box<dyn FnMut() + 'a>,
     /// Gives up before this step, as a VMM that changes its mind.
     pub give_up_at: Option<Step>,
 }
@@ -75,6 +77,7 @@ impl Default for MigrateOptions<'_> {
             ram: Ram::Stays,
             after_pass: Box::new(|_| Next::Stop),
             while_paused: Box::new(|| ()),
+            when_there: Box::new(|| ()),
             give_up_at: None,
         }
     }

@@ -22,9 +22,9 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 use campanile_protocol::queue::ring;
 
-use super::super::Builder;
-use super::super::Invalid;
-use super::super::ensure;
+use super::builder::Builder;
+use super::builder::Invalid;
+use super::builder::ensure;
 use crate::doorbell::state::DoorbellState;
 use crate::session::doorbells::LINE;
 use crate::session::kernels::KernelSource;

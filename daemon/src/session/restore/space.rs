@@ -9,9 +9,9 @@ use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::fences::MAX_FENCES;
 use campanile_protocol::page_table::SegmentId;
 
-use super::super::Builder;
-use super::super::Invalid;
-use super::super::ensure;
+use super::builder::Builder;
+use super::builder::Invalid;
+use super::builder::ensure;
 use crate::session::objects::Device;
 use crate::session::objects::GpuMapping;
 use crate::session::objects::MAX_MAPPINGS;

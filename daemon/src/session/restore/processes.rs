@@ -1,8 +1,5 @@
 //! Guest processes, their devices and address spaces.
 
-mod objects;
-mod space;
-
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
@@ -14,11 +11,11 @@ use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use campanile_protocol::engine::block::MAX_PROCESSES;
 use campanile_protocol::handle::Handle;
 
-use super::Builder;
-use super::Invalid;
-use super::ages;
+use super::builder::Builder;
+use super::builder::Invalid;
+use super::builder::ages;
+use super::builder::ensure;
 use super::check::MAX_RING;
-use super::ensure;
 use crate::recovery::recent::Recent;
 use crate::session::objects::Device;
 use crate::session::objects::GpuWait;

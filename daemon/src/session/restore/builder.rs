@@ -1,0 +1,167 @@
+//! What a session will have, built beside it; every piece is checked against those before it.
+
+use super::engines::RestoredEngine;
+use crate::session::blobs::Blob;
+use crate::session::drains::Drain;
+use crate::session::fence_table::FenceTable;
+use crate::session::objects::GpuMapping;
+use crate::session::objects::Process;
+use crate::session::save::snapshot::REFUSALS;
+use crate::session::saved::SavedSession;
+use crate::session::state::Refusal;
+use crate::session::state::Session;
+use crate::session::timeline::Token;
+use crate::session::wants::Waiter;
+use crate::vidmm::allocations::AllocationId;
+use crate::vidmm::allocations::MovedAllocation;
+use campanile_host_gpu::memory::page_table::writer::PageTables;
+use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_protocol::handle::Handle;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+/// What is wrong with a piece of state.
+pub(super) type Invalid = String;
+
+/// Everything that is built beside the session, before any of it is put in place.
+pub(super) struct Builder<'a> {
+    pub(super) session: &'a Session,
+    pub(super) saved: &'a SavedSession,
+    pub(super) allocations: BTreeMap<u64, MovedAllocation>,
+    pub(super) blobs: BTreeMap<u32, Blob>,
+    pub(super) segments: BTreeMap<u16, Vec<(u64, u64)>>,
+    /// Openers of each native fence.
+    pub(super) openers: BTreeMap<u32, u32>,
+    pub(super) tables: PageTables,
+    pub(super) shown: BTreeMap<AllocationId, Vec<(Root, u64, GpuMapping)>>,
+    pub(super) processes: BTreeMap<u32, Process>,
+    pub(super) kernel_bytes: usize,
+    pub(super) engines: Vec<RestoredEngine>,
+    pub(super) drains: Vec<Drain>,
+    pub(super) residents: Vec<Waiter>,
+    pub(super) maps: Vec<(u32, u64, Token)>,
+    pub(super) due: Vec<(Token, Result<(), Refusal>)>,
+    pub(super) tokens: BTreeSet<u64>,
+    /// Open work on timelines that nobody has said yet that he waits for: guest process, timeline, place.
+    pub(super) unclaimed: BTreeSet<(u32, u8, u64)>,
+}
+
+pub(super) fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), Invalid> {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+/// Ages that cannot be are those of events that are too old to count.
+pub(super) fn ages(milliseconds: &[u64]) -> Vec<Duration> {
+    /// More than any policy counts.
+    const KEPT: usize = 64;
+    let newest = milliseconds.len().saturating_sub(KEPT);
+    milliseconds[newest..].iter().map(|age| Duration::from_millis(*age)).collect()
+}
+
+/// What [`Builder`] has come to.
+pub(super) struct Built {
+    pub(super) allocations: Vec<(AllocationId, MovedAllocation)>,
+    pub(super) blobs: BTreeMap<u32, Blob>,
+    pub(super) segments: BTreeMap<u16, Vec<(u64, u64)>>,
+    pub(super) fences: FenceTable,
+    pub(super) tables: PageTables,
+    pub(super) shown: BTreeMap<AllocationId, Vec<(Root, u64, GpuMapping)>>,
+    pub(super) processes: BTreeMap<u32, Process>,
+    pub(super) kernel_bytes: usize,
+    pub(super) engines: Vec<RestoredEngine>,
+    pub(super) drains: Vec<Drain>,
+    pub(super) residents: Vec<Waiter>,
+    pub(super) maps: Vec<(u32, u64, Token)>,
+    pub(super) due: Vec<(Token, Result<(), Refusal>)>,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(session: &'a Session, saved: &'a SavedSession, tables: PageTables) -> Self {
+        Self {
+            session,
+            saved,
+            allocations: BTreeMap::new(),
+            blobs: BTreeMap::new(),
+            segments: BTreeMap::new(),
+            openers: BTreeMap::new(),
+            tables,
+            shown: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            kernel_bytes: 0,
+            engines: Vec::new(),
+            drains: Vec::new(),
+            residents: Vec::new(),
+            maps: Vec::new(),
+            due: Vec::new(),
+            tokens: BTreeSet::new(),
+            unclaimed: BTreeSet::new(),
+        }
+    }
+
+    /// Builds everything, memory first, then who refers to it.
+    pub(super) fn build(&mut self) -> Result<(), Invalid> {
+        self.build_memory()?;
+        self.build_engines()?;
+        self.build_processes()?;
+        self.build_messages()?;
+        self.build_tokens()?;
+        if let Some((context, ring, item)) = self.unclaimed.first() {
+            return Err(format!("process {context}: nothing ends work {item} of timeline {ring}"));
+        }
+        let unopened = self.saved.fences.iter().find(|fence| !self.openers.contains_key(&fence.0));
+        ensure(unopened.is_none(), || "a native fence that nobody has open".to_owned())
+    }
+
+    fn build_tokens(&mut self) -> Result<(), Invalid> {
+        for &(token, number) in &self.saved.due {
+            let outcome = match usize::try_from(number).ok().and_then(|number| number.checked_sub(1)) {
+                None => Ok(()),
+                Some(place) => {
+                    let refusal = REFUSALS.get(place).copied();
+                    Err(refusal.ok_or_else(|| format!("refusal {number} of a command"))?)
+                }
+            };
+            let token = self.token(token)?;
+            self.due.push((token, outcome));
+        }
+        Ok(())
+    }
+
+    /// A front's name for something that waits: each stands for one thing.
+    pub(super) fn token(&mut self, token: u64) -> Result<Token, Invalid> {
+        ensure(self.tokens.insert(token), || format!("command {token} waits for two things"))?;
+        Ok(Token(token))
+    }
+
+    pub(super) fn fences(&self) -> io::Result<Option<FenceTable>> {
+        let fence = |fence: &crate::session::saved::row::SavedFence| {
+            let openers = self.openers.get(&fence.0).copied().unwrap_or(0);
+            (fence.0, Handle(fence.1), fence.2, fence.3, openers)
+        };
+        FenceTable::of(&self.saved.fences.iter().map(fence).collect::<Vec<_>>())
+    }
+
+    pub(super) fn finish(self, fences: FenceTable) -> io::Result<Built> {
+        let allocations = self.allocations.into_iter().map(|(id, moved)| (AllocationId(id), moved));
+        for engine in &self.engines {
+            engine.announce_fences(&fences);
+        }
+        Ok(Built {
+            allocations: allocations.collect(),
+            blobs: self.blobs,
+            segments: self.segments,
+            fences,
+            tables: self.tables,
+            shown: self.shown,
+            processes: self.processes,
+            kernel_bytes: self.kernel_bytes,
+            engines: self.engines,
+            drains: self.drains,
+            residents: self.residents,
+            maps: self.maps,
+            due: self.due,
+        })
+    }
+}

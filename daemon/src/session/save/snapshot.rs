@@ -1,0 +1,306 @@
+//! The whole session, but for the devices of its guest processes.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::engine::address::NODES;
+use campanile_host_gpu::engine::address::node_index;
+use campanile_host_gpu::engine::address::node_name;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_protocol::PROTOCOL_VERSION;
+use campanile_protocol::queue::doorbell::DoorbellModel;
+use std::sync::atomic::Ordering;
+
+use crate::session::blobs::Shown;
+use crate::session::config::Compute;
+use crate::session::config::Config;
+use crate::session::engine_slot::EngineSlot;
+use crate::session::kernels::KernelSource;
+use crate::session::objects::Process;
+use crate::session::reply::Origin;
+use crate::session::saved::SavedSession;
+use crate::session::saved::bytes::Bytes;
+use crate::session::saved::engine::SavedEngine;
+use crate::session::saved::engine::SavedMessage;
+use crate::session::saved::immutable::Immutable;
+use crate::session::saved::immutable::ImmutableNode;
+use crate::session::saved::memory::SavedAllocation;
+use crate::session::saved::memory::SavedBlob;
+use crate::session::saved::memory::SavedPlace;
+use crate::session::saved::memory::SavedSegment;
+use crate::session::saved::process::SavedProcess;
+use crate::session::saved::process::SavedSource;
+use crate::session::saved::process::SavedTimeline;
+use crate::session::saved::row::SavedDrain;
+use crate::session::saved::row::SavedFence;
+use crate::session::saved::row::SavedMap;
+use crate::session::saved::row::SavedOrigin;
+use crate::session::saved::row::SavedResident;
+use crate::session::state::Refusal;
+use crate::session::state::Session;
+use crate::session::state::Window;
+use crate::vidmm::allocations::Backing;
+use crate::vidmm::vram::Place;
+use crate::vidmm::vram::VideoMemory;
+
+/// Why the state of a session cannot be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SaveError {
+    /// It runs (LM-25).
+    #[error("the vGPU does not stand still")]
+    NotFrozen,
+    /// Something that a standstill brings to an end has not ended: an error of the daemon's own.
+    #[error("{0} did not come to an end with the standstill")]
+    NotSettled(&'static str),
+}
+
+/// Kernel sources, each once, as they are met; and the work that somebody says he waits for.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    pub(super) sources: Vec<SavedSource>,
+    places: BTreeMap<(u32, Option<String>, Vec<u8>), u32>,
+    items: BTreeSet<(u32, u8, u64)>,
+}
+
+impl Collected {
+    pub(super) fn source(&mut self, source: &KernelSource) -> u32 {
+        let key = (source.language, source.entry.clone(), source.bytes.to_vec());
+        let next = u32::try_from(self.sources.len()).unwrap_or(u32::MAX);
+        let sources = &mut self.sources;
+        *self.places.entry(key).or_insert_with(|| {
+            sources.push(SavedSource {
+                language: source.language,
+                entry: source.entry.clone(),
+                bytes: Bytes(source.bytes.to_vec()),
+            });
+            next
+        })
+    }
+
+    pub(super) fn claim(&mut self, context: u32, ring: u8, item: Option<u64>) -> Option<u64> {
+        self.items.extend(item.map(|item| (context, ring, item)));
+        item
+    }
+
+    pub(super) fn origin(&mut self, origin: &Origin) -> SavedOrigin {
+        let Origin { context, slot, sequence, ring, item } = *origin;
+        let item = self.claim(context, ring, item.map(|item| item.0));
+        SavedOrigin(context, slot, sequence, ring, item)
+    }
+}
+
+fn milliseconds(ages: Vec<Duration>) -> Vec<u64> {
+    ages.into_iter().map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)).collect()
+}
+
+/// The number of a refusal, in state; 0 is none.
+pub(in crate::session) const REFUSALS: [Refusal; 5] =
+    [Refusal::OutOfMemory, Refusal::Resource, Refusal::Context, Refusal::Parameter, Refusal::Unspecified];
+
+fn refusal_number(outcome: Result<(), Refusal>) -> u32 {
+    let Err(refusal) = outcome else { return 0 };
+    let place = REFUSALS.iter().position(|known| *known == refusal).unwrap_or(REFUSALS.len() - 1);
+    u32::try_from(place + 1).unwrap_or(u32::MAX)
+}
+
+/// What a vGPU of this configuration must be like for the state of another to become that of it, or the other way round.
+pub fn immutable_of(config: &Config) -> Immutable {
+    let nodes = NODES.map(|node| {
+        let model = config.doorbell_modes.0[node_index(node)].model;
+        ImmutableNode {
+            name: node_name(node).to_owned(),
+            has_global_doorbell: model == DoorbellModel::Global,
+            doorbells: config.doorbells,
+            is_sliced: node == NodeKind::Compute && !config.slice.is_zero(),
+            device: match (node, &config.compute) {
+                (NodeKind::Copy, _) => Some(String::new()),
+                (NodeKind::Compute, Compute::Available(device)) => Some(device.clone()),
+                (NodeKind::Compute, Compute::Refused(_)) => None,
+            },
+        }
+    });
+    let band = |band: Band| Band::ALL.iter().position(|known| *known == band);
+    Immutable {
+        daemon: env!("CARGO_PKG_VERSION").to_owned(),
+        protocol: PROTOCOL_VERSION,
+        vram_bytes: config.vram_bytes,
+        aperture_bytes: VideoMemory::aperture_of(config.vram_bytes),
+        quota_bytes: config.account.quota().max,
+        window: config.window,
+        single_use: config.single_use,
+        engines: u32::from(config.engines),
+        highest_band: band(config.share.highest_band)
+            .and_then(|place| u32::try_from(place).ok())
+            .unwrap_or(0),
+        nodes: nodes.to_vec(),
+    }
+}
+
+impl Session {
+    /// What a vGPU must be like for its state to become that of this one, or the other way round.
+    pub fn immutable(&self) -> Immutable {
+        immutable_of(&self.config)
+    }
+
+    /// Everything of it that is not immutable and in neither memory.
+    ///
+    /// # Errors
+    /// It does not stand still.
+    pub fn save(&self) -> Result<SavedSession, SaveError> {
+        if !self.is_frozen() {
+            return Err(SaveError::NotFrozen);
+        }
+        self.check_settled()?;
+        let now = Instant::now();
+        let mut collected = Collected::default();
+        let engines = self.engines.iter().map(|slot| save_engine(slot, &mut collected, now)).collect();
+        let drains = self.drains.iter().map(|drain| {
+            let origin = collected.origin(&drain.origin);
+            SavedDrain(drain.holder.context, drain.holder.doorbell.0, origin, drain.last_queued)
+        });
+        let drains = drains.collect();
+        let residents = self.residency.waiters.iter().map(|waiter| {
+            let allocations = waiter.allocations.iter().map(|id| id.0).collect();
+            SavedResident(collected.origin(&waiter.origin), allocations)
+        });
+        let residents = residents.collect();
+        // Last, when it is known which work somebody waits for.
+        let devices: BTreeMap<u32, _> = self
+            .processes
+            .iter()
+            .filter_map(|(context, process)| {
+                Some((*context, self.save_device(*context, process.device.as_ref()?, &mut collected)))
+            })
+            .collect();
+        let processes = self.processes.iter().map(|(context, process)| {
+            let device = devices.get(context).cloned();
+            save_process(*context, process, device, &collected, now)
+        });
+        let processes = processes.collect();
+        let waiting = match &self.window {
+            Window::Awaited(waiting) => waiting.as_slice(),
+            Window::Open | Window::Never => &[],
+        };
+        let maps = waiting.iter().chain(&self.residency.deferred);
+        let standing = &self.config.standing;
+        Ok(SavedSession {
+            allocations: self.save_allocations(),
+            blobs: self.save_blobs(),
+            segments: self.save_segments(),
+            sources: collected.sources,
+            fences: self.save_fences(),
+            processes,
+            engines,
+            drains,
+            residents,
+            maps: maps.map(|(resource, offset, token)| SavedMap(*resource, *offset, token.0)).collect(),
+            due: self.due.iter().map(|(token, outcome)| (token.0, refusal_number(*outcome))).collect(),
+            adapter_resets: milliseconds(standing.reset_ages(now)),
+            quarantine: standing.quarantined().map(|quarantine| quarantine.why),
+        })
+    }
+
+    /// What a standstill must have brought to an end.
+    fn check_settled(&self) -> Result<(), SaveError> {
+        let is_on_its_way = |blob: &crate::session::blobs::Blob| blob.shown == Shown::Moving;
+        let unsettled = [
+            (!self.pending.is_empty(), "what waits for engines"),
+            (!self.suspending.is_empty(), "a suspend"),
+            (self.blobs.values().any(is_on_its_way), "a move"),
+            (self.allocations.iter().any(|(_, allocation)| allocation.is_moving), "an eviction"),
+            (self.engines.iter().any(EngineSlot::hears), "an engine"),
+            (self.engines.iter().any(|slot| !slot.in_flight.is_empty()), "a buffer in a hardware queue"),
+        ];
+        match unsettled.into_iter().find(|(is_unsettled, _)| *is_unsettled) {
+            Some((_, what)) => Err(SaveError::NotSettled(what)),
+            None => Ok(()),
+        }
+    }
+
+    fn save_allocations(&self) -> Vec<SavedAllocation> {
+        let place = |backing: Backing| match backing {
+            Backing::Vram(None) => SavedPlace::Nowhere,
+            Backing::Vram(Some(Place::Aperture(offset))) => SavedPlace::Aperture(offset),
+            Backing::Vram(Some(Place::Local(offset))) => SavedPlace::Local(offset),
+            Backing::Vram(Some(Place::Host(offset))) => SavedPlace::Host(offset),
+            Backing::Guest(segment) => SavedPlace::Guest(segment.0),
+        };
+        let all = self.allocations.iter();
+        all.map(|(id, it)| SavedAllocation(id.0, it.size, place(it.backing), it.priority)).collect()
+    }
+
+    fn save_blobs(&self) -> Vec<SavedBlob> {
+        let all = self.blobs.iter().map(|(resource, blob)| {
+            let is_shown = blob.shown == Shown::Yes;
+            SavedBlob(*resource, blob.allocation.0, blob.is_vram, blob.mappable, is_shown)
+        });
+        all.collect()
+    }
+
+    fn save_segments(&self) -> Vec<SavedSegment> {
+        let all = self.segments.all_pieces().into_iter();
+        all.map(|(id, pieces)| SavedSegment { id, pieces: pieces.to_vec() }).collect()
+    }
+
+    fn save_fences(&self) -> Vec<SavedFence> {
+        let open = self.fences.iter().filter(|(index, _)| self.fences.is_open(*index));
+        let row = |(index, global): (u32, campanile_protocol::handle::Handle)| {
+            let value = self.fences.value(index)?.load(Ordering::Acquire);
+            Some(SavedFence(index, global.0, self.fences.kind(index)?, value))
+        };
+        open.filter_map(row).collect()
+    }
+}
+
+fn save_process(
+    context: u32,
+    process: &Process,
+    device: Option<crate::session::saved::process::SavedDevice>,
+    collected: &Collected,
+    now: Instant,
+) -> SavedProcess {
+    let timelines = process.timelines.iter().map(|(ring, timeline)| {
+        // What nobody would ever end is over.
+        let is_claimed = |item: &&u64| collected.items.contains(&(context, *ring, **item));
+        SavedTimeline {
+            ring: *ring,
+            next: timeline.next,
+            open: timeline.open.iter().filter(is_claimed).copied().collect(),
+            fences: timeline.fences.iter().map(|(behind, token)| (*behind, token.0)).collect(),
+        }
+    });
+    SavedProcess {
+        context,
+        attached: process.attached.iter().copied().collect(),
+        timelines: timelines.collect(),
+        offences: milliseconds(process.offences.ages(now)),
+        blocked: process.blocked,
+        device,
+    }
+}
+
+fn save_engine(slot: &EngineSlot, collected: &mut Collected, now: Instant) -> SavedEngine {
+    let connects = slot.line.in_order().into_iter();
+    let connects = connects.map(|connect| (collected.origin(&connect.origin), connect.doorbell.0)).collect();
+    let waiting = slot.waiting.iter().map(|message| {
+        SavedMessage(collected.origin(&message.origin), message.opcode, Bytes(message.body.clone()))
+    });
+    let waiting = waiting.collect();
+    let mut compiling: Vec<_> = slot.compiling.values().collect();
+    compiling.sort_by_key(|kernel| kernel.number);
+    SavedEngine {
+        submitted: slot.fences.submitted(),
+        completed: slot.fences.completed(),
+        taken: slot.taken,
+        resets: milliseconds(slot.resets.ages(now)),
+        connects,
+        waiting,
+        compiling: compiling
+            .into_iter()
+            .map(|kernel| (collected.origin(&kernel.origin), kernel.handle.0))
+            .collect(),
+    }
+}
