@@ -47,7 +47,8 @@ struct Part {
     file: File,
     mapping: Mapping,
     limit: u64,
-    received: Mutex<PageSet>,
+    /// What has come, and how many pages that are.
+    received: Mutex<(PageSet, u64)>,
 }
 
 /// The memories of one vGPU on their way; several lines write to it at a time.
@@ -84,7 +85,7 @@ impl Part {
         let file = create_memfd(name, length)?;
         let mapping =
             Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite).map_err(io::Error::other)?;
-        let received = Mutex::new(PageSet::none(length / PAGE));
+        let received = Mutex::new((PageSet::none(length / PAGE), 0));
         Ok(Self { memory, file, mapping, limit: shape.limits[memory.index()], received })
     }
 
@@ -96,17 +97,19 @@ impl Part {
         if !runs.iter().all(ends_inside) {
             return refuse("pages past its end");
         }
-        let mut received = locked(&self.received);
+        let mut guard = locked(&self.received);
+        let (received, count) = &mut *guard;
         let pages = |run: &Run| run.offset / PAGE..run.offset / PAGE + u64::from(run.pages);
         let fresh: u64 = runs
             .iter()
             .filter(|run| !run.is_zero)
             .map(|run| u64::from(run.pages) - received.count_in(pages(run)))
             .sum();
-        if (received.count() + fresh) * PAGE > self.limit {
+        if (*count + fresh) * PAGE > self.limit {
             return refuse("more than may lie in it");
         }
         for run in runs.iter().filter(|run| !run.is_zero) {
+            *count += u64::from(run.pages) - received.count_in(pages(run));
             received.insert(pages(run));
         }
         Ok(())
@@ -122,7 +125,7 @@ impl Part {
     fn zero(&self, run: &Run) -> Result<(), MigrationError> {
         let (mut at, end) = (run.offset / PAGE, run.offset / PAGE + u64::from(run.pages));
         while at < end {
-            let found = locked(&self.received).next_run(at, ZEROES.len() as u64 / PAGE);
+            let found = locked(&self.received).0.next_run(at, ZEROES.len() as u64 / PAGE);
             let Some(found) = found.filter(|found| found.start < end) else { break };
             let pages = found.end.min(end) - found.start;
             let length = usize::try_from(pages * PAGE).unwrap_or(0);
@@ -223,7 +226,7 @@ impl Stage {
         let staged = |part: &Part| {
             Ok::<_, io::Error>(Staged {
                 file: part.file.try_clone()?,
-                received: locked(&part.received).clone(),
+                received: locked(&part.received).0.clone(),
             })
         };
         Ok([staged(&self.parts[0])?, staged(&self.parts[1])?])
@@ -318,7 +321,7 @@ mod tests {
             let stage = Stage::new(&SHAPE).unwrap();
             if let Ok(record) = Record::decode(&body) {
                 let _either = stage.apply(&record, &mut Unpacker::default());
-                assert!(super::locked(&stage.parts[1].received).count() <= 4, "the limit holds");
+                assert!(super::locked(&stage.parts[1].received).0.count() <= 4, "the limit holds");
             }
         }
     }

@@ -4,13 +4,10 @@ use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::thread::JoinHandle;
-use std::time::Duration;
-use std::time::Instant;
 
 use serde_json::Value;
 use serde_json::json;
@@ -22,15 +19,11 @@ use super::phase::OutOfOrder;
 use super::phase::Phase;
 use super::progress::Progress;
 use super::road::Road;
-use super::road::greet;
-use super::road::hello;
 use crate::migration::brownout::pass::locked;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::line::Line;
-use crate::migration::channel::message::Message;
 use crate::migration::error::MigrationError;
 use crate::migration::file::side::SideFiles;
-use crate::migration::file::write::Draft;
 use crate::migration::id::BundleId;
 use crate::migration::settings::Settings;
 
@@ -66,7 +59,7 @@ pub(super) enum Way {
 }
 
 #[derive(Debug)]
-enum Held {
+pub(super) enum Held {
     Line(Arc<Hold>),
     File(BundleId),
 }
@@ -74,19 +67,19 @@ enum Held {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) phase: Phase,
-    departing: Option<Arc<Departing>>,
+    pub(super) departing: Option<Arc<Departing>>,
     pub(super) to: Option<To>,
     /// Whether the front-end began it, and may so end it.
     by_front_end: bool,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) way: Way,
-    progress: Arc<Progress>,
-    held: Option<Held>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) held: Option<Held>,
     /// Set once the guest may run elsewhere, until its session ends.
     lost: Option<String>,
     /// How the last one ended.
     last: Option<String>,
-    threads: Vec<JoinHandle<()>>,
+    pub(super) threads: Vec<JoinHandle<()>>,
 }
 
 /// One vGPU, as a source; outlives its sessions.
@@ -94,7 +87,7 @@ pub(super) struct State {
 pub struct Departure {
     pub(super) name: String,
     pub(super) settings: Settings,
-    side_files: Option<SideFiles>,
+    pub(super) side_files: Option<SideFiles>,
     state: Mutex<State>,
     pub(super) changed: Condvar,
 }
@@ -152,7 +145,7 @@ impl Departure {
     }
 
     /// Back to where nothing is under way.
-    fn over(&self, state: &mut State, why: &str) {
+    pub(super) fn over(&self, state: &mut State, why: &str) {
         log::info!("vGPU {}: migration: {why}", self.name);
         state.stop.store(true, Ordering::Release);
         state.phase = Phase::Idle;
@@ -168,7 +161,7 @@ impl Departure {
         self.changed.notify_all();
     }
 
-    fn prepare(&self, state: &mut State, to: To) -> Result<Job, MigrationError> {
+    pub(super) fn prepare(&self, state: &mut State, to: To) -> Result<Job, MigrationError> {
         let departing = state.departing.clone();
         let departing = departing.ok_or_else(|| MigrationError::State("no VM is connected".to_owned()))?;
         if let Some(lost) = &state.lost {
@@ -286,154 +279,6 @@ impl Departure {
         }
         drop(state);
         self.changed.notify_all();
-    }
-
-    /// The VM is paused, and nothing writes to the memories any more: sends the rest, or everything where there was no brownout.
-    /// Waits, on a thread that may; returns once a target has everything. The state that is saved must name the bundle.
-    ///
-    /// # Errors
-    /// It has failed, and the source goes on: nothing is left at the target.
-    pub fn finish(&self) -> Result<BundleId, MigrationError> {
-        let (job, way) = {
-            let mut state = self.lock();
-            let job = if state.phase == Phase::Idle {
-                // Where a brownout was wanted that has failed, it is tried once more.
-                let to = state.to.take().unwrap_or_else(|| self.configured());
-                self.prepare(&mut state, to)?
-            } else {
-                self.current(&state)?
-            };
-            state.phase.finish().map_err(order)?;
-            job.stop.store(true, Ordering::Release);
-            self.changed.notify_all();
-            let busy = |state: &mut State| matches!(state.way, Way::Busy);
-            // It looks at `stop` between two records.
-            let limit = self.settings.patience.message * 2;
-            let waited = self.changed.wait_timeout_while(state, limit, busy);
-            let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-            if waited.timed_out() {
-                self.over(&mut state, "the brownout does not end");
-                return Err(MigrationError::Stalled);
-            }
-            (job, std::mem::take(&mut state.way))
-        };
-        let begun = Instant::now();
-        let last = Arc::new(AtomicBool::new(false));
-        self.lock().stop = Arc::clone(&last);
-        let outcome = match (&job.to, way) {
-            (To::Peer(peer, vgpu), way) => self.finish_line(&job, peer, vgpu, way, &last),
-            (To::SideFile, _) => self.finish_file(&job, &last),
-        };
-        let mut state = self.lock();
-        match outcome {
-            Ok((bundle, held)) => {
-                // Called off meanwhile: the target forgets it.
-                if !Arc::ptr_eq(&state.stop, &last) {
-                    self.forget(&held);
-                    return Err(MigrationError::CalledOff("the VM runs again".to_owned()));
-                }
-                if let Err(error) = state.phase.hold() {
-                    self.forget(&held);
-                    return Err(order(error));
-                }
-                log::info!(
-                    "vGPU {}: bundle {bundle} is complete, {} ms after its state was saved",
-                    self.name,
-                    begun.elapsed().as_millis()
-                );
-                state.held = Some(held);
-                job.progress.say("complete");
-                Ok(bundle)
-            }
-            Err(error) => {
-                if state.phase == Phase::Finishing && Arc::ptr_eq(&state.stop, &last) {
-                    let failed = error.to_string();
-                    self.over(&mut state, &failed);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn current(&self, state: &State) -> Result<Job, MigrationError> {
-        let none = || order(OutOfOrder::NotPrepared);
-        Ok(Job {
-            departing: state.departing.clone().ok_or_else(none)?,
-            to: state.to.clone().unwrap_or_else(|| self.configured()),
-            stop: Arc::clone(&state.stop),
-            progress: Arc::clone(&state.progress),
-        })
-    }
-
-    /// Where bundles go if nobody says where.
-    fn configured(&self) -> To {
-        let peer = self.settings.peer.clone();
-        peer.map_or(To::SideFile, |peer| To::Peer(peer, self.name.clone()))
-    }
-
-    fn forget(&self, held: &Held) {
-        match held {
-            Held::Line(hold) => {
-                let _runs = hold.thaw(Duration::ZERO);
-            }
-            Held::File(bundle) => {
-                let _taken = self.side_files.as_ref().map(|files| files.take(*bundle));
-            }
-        }
-    }
-
-    fn finish_line(
-        &self,
-        job: &Job,
-        peer: &Peer,
-        vgpu: &str,
-        way: Way,
-        stop: &AtomicBool,
-    ) -> Result<(BundleId, Held), MigrationError> {
-        let departing = &job.departing;
-        let mut road = match way {
-            Way::Parked(road) => *road,
-            Way::None | Way::Busy => {
-                let bundle = BundleId::random()?;
-                let lines = greet(departing, vgpu, bundle, peer, &self.settings)?;
-                Road::new(bundle, lines, departing)?
-            }
-        };
-        let pending = road.query(departing)?;
-        job.progress.begin_pass(pending);
-        let sent = road.pass(departing, &self.settings, None, stop, &job.progress)?;
-        job.progress.end_pass(road.passes(), true, sent);
-        job.progress.left(0);
-        let bundle = road.bundle;
-        let line = road.complete()?;
-        let hold = Arc::new(Hold::new()?);
-        let (its_hold, patience) = (Arc::clone(&hold), self.settings.patience);
-        let thread = thread::Builder::new()
-            .name("migrate-hold".to_owned())
-            .spawn(move || its_hold.keep(line, &patience))?;
-        self.lock().threads.push(thread);
-        Ok((bundle, Held::Line(hold)))
-    }
-
-    fn finish_file(&self, job: &Job, stop: &AtomicBool) -> Result<(BundleId, Held), MigrationError> {
-        let nowhere = || {
-            MigrationError::State("there is no peer (--migrate-to) and no folder (--state-dir)".to_owned())
-        };
-        let files = self.side_files.as_ref().ok_or_else(nowhere)?;
-        let bundle = BundleId::random()?;
-        let mut draft = Draft::new(&files.path(bundle))?;
-        draft.say(&Message::Hello(hello(&job.departing, &self.name, bundle, 1)))?;
-        let mut road = Road::new(bundle, vec![draft], &job.departing)?;
-        job.progress.begin_pass(road.query(&job.departing)?);
-        let sent = road.pass(&job.departing, &self.settings, None, stop, &job.progress)?;
-        job.progress.end_pass(road.passes(), true, sent);
-        if road.sheet.pending_bytes() > 0 {
-            return Err(MigrationError::CalledOff("the last pass was cut short".to_owned()));
-        }
-        let sum = road.sum;
-        let draft = road.sinks.pop().ok_or_else(nowhere)?;
-        draft.finish(&sum)?;
-        Ok((bundle, Held::File(bundle)))
     }
 
     /// The guest's rings run again here: whether they may. Where a target was already let run, asks it, which takes up to the

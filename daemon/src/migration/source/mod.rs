@@ -13,6 +13,7 @@
 mod brownout;
 pub mod departing;
 pub mod departure;
+mod finish;
 pub mod hold;
 pub mod phase;
 pub mod progress;
