@@ -127,10 +127,10 @@ pub extern "C" fn campanile_local_buffer_bind(
 ///
 /// # Safety
 /// `buffers` is NULL, or `count` pointers to live buffers, or NULL, lie there.
-unsafe fn list<'a>(
-    buffers: *const Option<&'a CampanileLocalBuffer>,
+unsafe fn list(
+    buffers: *const Option<&CampanileLocalBuffer>,
     count: usize,
-) -> Result<Vec<&'a LocalBuffer>, Failure> {
+) -> Result<Vec<&LocalBuffer>, Failure> {
     // SAFETY: by this function's contract.
     let buffers = unsafe { items(buffers, count, "buffers") }?;
     let entries = buffers.iter().enumerate();
