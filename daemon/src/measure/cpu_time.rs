@@ -31,6 +31,15 @@ pub fn used(pid: u32) -> anyhow::Result<Duration> {
     for child in children(pid)? {
         total += ticks(child)?;
     }
+    Ok(time(total))
+}
+
+/// CPU time of `pid` alone so far.
+pub fn of_process(pid: u32) -> anyhow::Result<Duration> {
+    Ok(time(ticks(pid)?))
+}
+
+fn time(ticks: u64) -> Duration {
     let per_second = rustix::param::clock_ticks_per_second().max(1);
-    Ok(Duration::from_millis(total * 1000 / per_second))
+    Duration::from_millis(ticks * 1000 / per_second)
 }

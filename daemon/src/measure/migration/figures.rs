@@ -68,7 +68,7 @@ pub struct Innocent {
     pub beside_move_per_s: f64,
     /// Beside as much CPU load as the move made.
     pub beside_load_per_s: f64,
-    /// CPUs that the move kept busy, on average, both daemons together.
+    /// CPUs that the move kept busy, on average, both daemons together, their engines aside.
     pub cpus_of_move: f64,
 }
 
@@ -83,7 +83,7 @@ pub struct Figures {
     pub dirtied_bytes_per_s: u64,
     /// What a plain copy through a Unix socket does here, bytes per second.
     pub socket_copy_bytes_per_s: f64,
-    /// The brownout's first pass over that.
+    /// The brownout of the second move, with nobody else there, over that.
     pub brownout_over_socket_copy: f64,
     /// A move while the guest runs and writes.
     pub live: Move,
@@ -136,7 +136,7 @@ impl fmt::Display for Figures {
         writeln!(
             f,
             "brownout                  {:.0} MB/s, {:.2} of a plain copy through a socket",
-            self.live.brownout_bytes_per_second() / 1e6,
+            self.second.brownout_bytes_per_second() / 1e6,
             self.brownout_over_socket_copy
         )?;
         for (name, one) in [("live", &self.live), ("straight back", &self.second), ("stopped", &self.stopped)]

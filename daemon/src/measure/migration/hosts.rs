@@ -64,8 +64,8 @@ impl Hosts {
         Ok(fits && !passes(&status).is_empty())
     }
 
-    /// CPU time of both daemons and their engines.
+    /// CPU time of both daemons, without their engines: what a move uses.
     pub fn cpu_time(&self) -> anyhow::Result<Duration> {
-        Ok(cpu_time::used(self.daemons[0].pid())? + cpu_time::used(self.daemons[1].pid())?)
+        Ok(cpu_time::of_process(self.daemons[0].pid())? + cpu_time::of_process(self.daemons[1].pid())?)
     }
 }

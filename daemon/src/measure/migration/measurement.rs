@@ -51,18 +51,21 @@ pub fn measure(effort: Effort, settings: &[OsString]) -> anyhow::Result<Figures>
         std::thread::sleep(WATCH);
         Ok(())
     };
+    let rate = |before: Duration, begun: Instant| -> anyhow::Result<f64> {
+        Ok(hosts.cpu_time()?.saturating_sub(before).as_secs_f64() / begun.elapsed().as_secs_f64())
+    };
+    let (before, begun) = (hosts.cpu_time()?, Instant::now());
     let (alone_per_s, ()) = innocent.rate(watch)?;
-    let (cpu, begun) = (hosts.cpu_time()?, Instant::now());
+    let without = rate(before, begun)?;
+    let (before, begun) = (hosts.cpu_time()?, Instant::now());
     let (beside_move_per_s, live) = innocent.rate(|| migrate(&vm, &hosts, 0, true))?;
-    let moved = (hosts.cpu_time()?, begun.elapsed());
-    // What daemons and engines use without a move is no load of the move.
-    let (cpu_before, begun) = (hosts.cpu_time()?, Instant::now());
-    std::thread::sleep(WATCH);
-    let without = hosts.cpu_time()?.saturating_sub(cpu_before).as_secs_f64() / begun.elapsed().as_secs_f64();
-    let cpus = (moved.0.saturating_sub(cpu).as_secs_f64() / moved.1.as_secs_f64() - without).max(0.0);
-    let (beside_load_per_s, ()) = beside_load(cpus, || innocent.rate(watch))?;
+    let cpus = (rate(before, begun)? - without).max(0.0);
     innocent.end()?;
     let second = migrate(&vm, &hosts, 1, true)?;
+    // The guest is on the source again: what the innocent one has beside it is what it had before the move.
+    let innocent = Innocent::start(&hosts.innocent_socket(0))?;
+    let (beside_load_per_s, ()) = beside_load(cpus, || innocent.rate(watch))?;
+    innocent.end()?;
     let stopped = migrate(&vm, &hosts, 0, false)?;
     load.end()?;
     let socket_copy_bytes_per_s = socket_copy::measure(effort.filled)?;
@@ -71,7 +74,7 @@ pub fn measure(effort: Effort, settings: &[OsString]) -> anyhow::Result<Figures>
         filled_bytes: effort.filled,
         dirtied_bytes_per_s: effort.per_second,
         socket_copy_bytes_per_s,
-        brownout_over_socket_copy: live.brownout_bytes_per_second() / socket_copy_bytes_per_s,
+        brownout_over_socket_copy: second.brownout_bytes_per_second() / socket_copy_bytes_per_s,
         stopped_over_live_pause: stopped.pause_ms / live.pause_ms,
         live,
         second,
