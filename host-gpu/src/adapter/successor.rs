@@ -27,7 +27,16 @@ impl EngineProcess {
         if self.spare.is_some() {
             return Ok(());
         }
+        self.begin_tracking(start, memory)?;
         self.spare = Some(self.launch(program, start, memory)?);
+        Ok(())
+    }
+
+    /// Before the first process, or spare, of all is started.
+    fn begin_tracking(&mut self, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+        if self.child.is_none() && self.spare.is_none() {
+            self.tracking = Tracking::new(start.tracking, memory.tracker, start.vram_bytes)?;
+        }
         Ok(())
     }
 
@@ -70,9 +79,7 @@ impl EngineProcess {
         self.report_suspends();
         self.report_preemption();
         self.store(block::LAUNCHED, 0);
-        if self.child.is_none() {
-            self.tracking = Tracking::new(start.tracking, memory.tracker, start.vram_bytes)?;
-        }
+        self.begin_tracking(start, memory)?;
         let (child, channel) = match self.take_spare() {
             Some(spare) => spare,
             None => self.launch(program, start, memory)?,
