@@ -187,6 +187,7 @@ impl Session {
         if is_restored {
             self.settle_guest_memory();
             self.publish_all();
+            self.publish_budget();
         }
         for at in self.addresses() {
             if self.engines[at.index()].is_parked()
@@ -252,7 +253,6 @@ impl Session {
             }
             let page = [
                 (campanile_protocol::device_page::PAGING_FENCE, device.paging.done()),
-                (campanile_protocol::device_page::BUDGET, self.residency.budget),
                 (campanile_protocol::device_page::DEVICE_STATUS, device.status),
             ];
             for (at, value) in page {
