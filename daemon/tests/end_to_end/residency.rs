@@ -191,7 +191,9 @@ fn what_is_held_moves_so_that_there_is_room_in_one_piece() {
     }
     guest.device.make_resident(&[&a, &c], Patience::Fail).unwrap();
     drop((b, d));
-    // 8 MiB are free, in two pieces, and nothing can leave.
+    let info = || guest.device.memory_info().unwrap();
+    until("engines let go of what was freed", || info().local_free == 8 * MIB);
+    assert_eq!(info().local_longest, 4 * MIB, "in two pieces, and nothing can leave");
     let long = guest.local(8 * MIB);
     guest.device.make_resident(&[&long], Patience::Fail).unwrap();
     assert_eq!(operated.counter(0, "relocations"), 1);

@@ -99,6 +99,8 @@ fn tdr_30_tdr_39_tdr_54_the_buffer_that_hung_is_the_last_aborted_and_completes_a
     let behind = queue.submit(&CommandBuffer::new()).unwrap();
     queue.wait(behind, Some(NEVER)).unwrap();
     let path = state.path().join("reports").join(format!("{:012}.json", 1));
+    // The engine's successor may be faster than the report.
+    until("the report", || path.exists());
     let report: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     // Where the one behind it was preempted before either had begun, both have newer ids than 2 and 3.
     let aborted = report["last_aborted_fence"].as_u64().unwrap();
