@@ -220,7 +220,7 @@ fn dirty_61_lm_15_where_tracking_begins_with_the_migration_all_goes_before_the_f
 }
 
 #[test]
-fn lm_24_lm_36_lm_61_nothing_limits_the_last_pass() {
+fn lm_24_lm_36_nothing_limits_the_last_pass() {
     let target = Target::new(LONG);
     // What is left would take minutes at this rate.
     let source = Source::new(Settings { bandwidth: Some(4096), ..settings(target.peer(), LONG) });
@@ -233,7 +233,7 @@ fn lm_24_lm_36_lm_61_nothing_limits_the_last_pass() {
 }
 
 #[test]
-fn lm_13_lm_14_lm_62_a_brownout_has_the_least_weight_and_takes_it_from_nobody() {
+fn lm_13_lm_62_a_brownout_has_the_least_weight_and_takes_it_from_nobody() {
     let nice = || rustix::process::getpriority_process(None).unwrap();
     let before = nice();
     std::thread::spawn(move || {

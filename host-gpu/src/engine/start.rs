@@ -58,8 +58,8 @@ pub enum StartError {
     #[error(transparent)]
     Channel(#[from] ChannelError),
     /// The first message came without what it needs.
-    #[error("the start message came with {0} descriptors instead of {START_DESCRIPTORS}")]
-    Descriptors(usize),
+    #[error("the start message came with {0} descriptors instead of {1}")]
+    Descriptors(usize, usize),
     /// Memory could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
@@ -119,8 +119,9 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let count = received.descriptors.len();
     let mut descriptors = received.descriptors;
     let planes = if start.tracking == Method::BoundRanges { descriptors.pop() } else { None };
+    let wanted = START_DESCRIPTORS + usize::from(start.tracking == Method::BoundRanges);
     let descriptors: [OwnedFd; START_DESCRIPTORS] =
-        descriptors.try_into().map_err(|_| StartError::Descriptors(count))?;
+        descriptors.try_into().map_err(|_| StartError::Descriptors(count, wanted))?;
     let [block, vram, tables, event, grant, wake, fences] = descriptors;
     let shared = Arc::new(Mapping::new(block.into(), 0, BLOCK_BYTES, Access::ReadWrite)?);
     let vram = Arc::new(Mapping::new(vram.into(), 0, start.vram_bytes, Access::ReadWrite)?);
