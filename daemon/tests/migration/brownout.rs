@@ -232,17 +232,29 @@ fn lm_24_lm_36_nothing_limits_the_last_pass() {
     assert_same(&source.memories, &staged);
 }
 
+/// Nice values of the threads of this process that send pages while the VM runs.
+fn nice_of_brownouts() -> Vec<i64> {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let nice = threads.filter_map(|thread| {
+        let name = std::fs::read_to_string(thread.path().join("comm")).ok()?;
+        let stat = std::fs::read_to_string(thread.path().join("stat")).ok()?;
+        // Behind the name, which may have anything in it, it is the 17th field.
+        let nice = stat.rsplit(')').next()?.split_whitespace().nth(16)?.parse().ok()?;
+        (name.trim_end() == "migrate").then_some(nice)
+    });
+    nice.collect()
+}
+
 #[test]
 fn lm_13_lm_62_a_brownout_has_the_least_weight_and_takes_it_from_nobody() {
-    let nice = || rustix::process::getpriority_process(None).unwrap();
-    let before = nice();
-    std::thread::spawn(move || {
-        campanile_daemon::migration::brownout::pass::lower_priority();
-        assert_eq!(nice(), 19);
-        // And those that it starts.
-        std::thread::spawn(move || assert_eq!(nice(), 19)).join().unwrap();
-    })
-    .join()
-    .unwrap();
-    assert_eq!(nice(), before, "no other thread of the process");
+    let before = rustix::process::getpriority_process(None).unwrap();
+    let target = Target::new(LONG);
+    let source = Source::new(Settings { bandwidth: Some(4096), ..settings(target.peer(), LONG) });
+    source.scribble();
+    source.departure.start(None).unwrap();
+    eventually("it is on its way, at the least weight", || nice_of_brownouts().contains(&19));
+    assert_eq!(rustix::process::getpriority_process(None).unwrap(), before, "no other thread of the process");
+    let bundle = source.departure.finish().unwrap();
+    let (_claim, staged) = target.claim(bundle);
+    assert_same(&source.memories, &staged);
 }
