@@ -94,15 +94,19 @@ fn tdr_30_tdr_39_tdr_54_the_buffer_that_hung_is_the_last_aborted_and_completes_a
     let kernel = hangs.create_kernel(&campanile_guest_driver::kernel::KernelSource::wgsl(ENDLESS)).unwrap();
     let data = hangs.create_buffer(4096).unwrap();
     let mut forever = CommandBuffer::new();
+    forever.signal(data.va() + 64, 1).unwrap();
     forever.dispatch(&kernel, [1, 1, 1], &[data.binding(0)], &[]).unwrap();
     let _hung = its_queue.submit(&forever).unwrap();
+    // Before it has begun, another may still be taken first.
+    let begun = || data.memory().word(64).unwrap().load(std::sync::atomic::Ordering::Acquire) == 1;
+    until("the buffer that hangs", begun);
     let behind = queue.submit(&CommandBuffer::new()).unwrap();
     queue.wait(behind, Some(NEVER)).unwrap();
     let path = state.path().join("reports").join(format!("{:012}.json", 1));
     // The engine's successor may be faster than the report.
     until("the report", || path.exists());
     let report: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    // Where the one behind it was preempted before either had begun, both have newer ids than 2 and 3.
+    // Where it was preempted before it began, it has a newer id than 2.
     let aborted = report["last_aborted_fence"].as_u64().unwrap();
     assert!(aborted >= 2, "{report:#}");
     let engine = &report["engine"];
