@@ -250,6 +250,8 @@ pub struct Vgpu {
     pub shell_counters: Arc<ShellCounters>,
     /// Switches nodes to notify mode and back.
     pub notify: Arc<NotifySwitch>,
+    /// Where orders to its thread go.
+    pub orders: Arc<Orders>,
     /// Where its memory's writes are known.
     pub trackers: Arc<TrackerBoard>,
     socket: VgpuSocket,
@@ -421,7 +423,7 @@ impl Host {
                 vram_bytes: vgpu.vram_bytes,
                 account,
                 notify: Arc::clone(&notify),
-                orders,
+                orders: Arc::clone(&orders),
                 standing,
                 counters: Arc::clone(&counters),
                 shell_counters: Arc::clone(&shell_counters),
@@ -429,7 +431,7 @@ impl Host {
             });
             passages.push(passage);
             let name = vgpu.name.clone();
-            vgpus.push(Vgpu { name, counters, shell_counters, notify, trackers, socket });
+            vgpus.push(Vgpu { name, counters, shell_counters, notify, orders, trackers, socket });
         }
         let arrivals = open_door(&options, &passages)?;
         let desk = Desk::new(known, arrivals.clone());

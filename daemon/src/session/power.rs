@@ -12,6 +12,7 @@
 //! Guests see RETRY and a connect that takes longer; handles, addresses and queued work stay. Video memory stays where it
 //! is: whoever evicts it does so in D3.
 
+use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::engine::address::EngineAddress;
@@ -22,11 +23,15 @@ use log::Level;
 use serde_json::json;
 
 use super::counters::count;
+use super::engine_slot::EngineSlot;
 use super::freeze::standing_still;
 use super::state::Session;
 use super::suspends::Suspending;
 use crate::orders::Errand;
 use crate::orders::OrderError;
+
+/// How long a device is idle at least before it goes to D3 by itself, however short the operator wants it.
+const SHORTEST_IDLENESS: Duration = Duration::from_millis(1);
 
 /// Where a device stands.
 #[derive(Debug)]
@@ -192,16 +197,26 @@ impl Session {
 
     /// When the device may have been idle for long enough.
     pub(super) fn next_idleness(&self) -> Option<Instant> {
-        Some(self.quiet_since? + self.config.d3_after?)
+        Some(self.quiet_since? + self.config.d3_after?.max(SHORTEST_IDLENESS))
     }
 
-    /// Goes to D3 when it has been idle for long enough. Where it is not, the next engine that falls asleep begins anew.
+    /// Goes to D3 when it has been idle for long enough. Where a doorbell is connected by now, the next engine that falls
+    /// asleep begins anew; where something is only under way, such as an engine that may sleep but does not yet, or a
+    /// standstill, it is looked at again after as long.
     pub(super) fn look_at_idleness(&mut self) {
-        if self.next_idleness().is_some_and(|at| at <= Instant::now()) {
-            self.quiet_since = None;
-            if self.is_idle() {
-                self.enter_d3(None);
-            }
+        if self.next_idleness().is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        self.quiet_since = None;
+        let may_become_idle = |of: &Self| {
+            matches!(of.power, Power::D0)
+                && of.engines.iter().any(EngineSlot::hears)
+                && of.addresses().all(|at| of.connected_doorbells_of(at).is_empty())
+        };
+        if !self.is_stopping() && self.is_idle() {
+            self.enter_d3(None);
+        } else if self.is_stopping() || may_become_idle(self) {
+            self.quiet_since = Some(Instant::now());
         }
     }
 }

@@ -28,12 +28,11 @@ use campanile_host_gpu::dirty::protect::Guard;
 use campanile_host_gpu::dirty::requests::BasisHandle;
 use campanile_host_gpu::dirty::tracker::Tracker;
 use clap::Parser;
-use rustix::process::Pid;
-use rustix::process::Signal;
-use rustix::process::kill_process;
 use tempfile::TempDir;
 
 use crate::operator::Operated;
+use crate::processes::engines_of;
+use crate::processes::kill;
 use crate::raw_queue::copy;
 use crate::raw_queue::fill;
 use crate::support::Ends;
@@ -360,19 +359,6 @@ fn dirty_56_what_a_kernel_wrote_before_its_engine_was_reset_counts() {
     }
 }
 
-/// The engines that this process has started.
-fn engines() -> Vec<Pid> {
-    let is_ours = |id: &i32| {
-        let read = |name: &str| std::fs::read_to_string(format!("/proc/{id}/{name}")).unwrap_or_default();
-        let parent =
-            read("status").lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok());
-        parent == Some(std::process::id()) && read("cmdline").contains("engine")
-    };
-    let entries = std::fs::read_dir("/proc").unwrap();
-    let ids = entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    ids.filter(is_ours).filter_map(Pid::from_raw).collect()
-}
-
 #[test]
 fn dirty_50_dirty_56_an_engine_that_dies_by_itself_has_written_all_that_it_could() {
     for method in methods() {
@@ -383,9 +369,7 @@ fn dirty_50_dirty_56_an_engine_that_dies_by_itself_has_written_all_that_it_could
         let local = device.create_local_buffer(MIB).unwrap();
         let [mut vram, _] = watched.readers(0);
         run(&mut queue, &fill(local.va(), MIB, 3));
-        for engine in engines() {
-            kill_process(engine, Signal::KILL).unwrap();
-        }
+        engines_of(&watched.host.vgpus[0].orders).into_iter().for_each(kill);
         run(&mut queue, &fill(local.va(), 64, 4));
         vram.catches_up();
         let is_all = vram.tracker.pages_written() == VRAM / PAGE;

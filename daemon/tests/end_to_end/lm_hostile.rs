@@ -32,6 +32,7 @@ use proptest::test_runner::TestRunner;
 use crate::moving::Movable;
 use crate::moving::Moving;
 use crate::moving::Shape;
+use crate::processes::kill;
 use crate::raw::RawCall;
 use crate::raw::RawGuest;
 use crate::raw_queue::CONNECTED;
@@ -321,20 +322,7 @@ fn lm_64_a_reset_is_over_before_anything_is_saved() {
     }
     until("the dispatch", || long.started() > 0);
     // The process of the copy engine goes away: its reset and the standstill are asked for at once.
-    let children = std::fs::read_dir(format!("/proc/{}/task", std::process::id())).unwrap();
-    let engines: Vec<i32> = children
-        .flat_map(|task| {
-            let listed = std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default();
-            listed.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<i32>>()
-        })
-        .collect();
-    for pid in engines {
-        rustix::process::kill_process(
-            rustix::process::Pid::from_raw(pid).unwrap(),
-            rustix::process::Signal::KILL,
-        )
-        .unwrap();
-    }
+    moving.engines().into_iter().for_each(kill);
     let saved = moving.migrate();
     let states: Vec<u64> =
         saved.processes.iter().map(|process| process.device.as_ref().unwrap().status).collect();

@@ -53,6 +53,7 @@ use campanile_host_gpu::scheduling::parameters::Settings;
 use rustix::event::epoll;
 use tempfile::TempDir;
 
+use crate::processes::engines_of;
 use crate::support::NEVER;
 use crate::support::until;
 
@@ -314,6 +315,11 @@ impl Moving {
         self.desk.errands.lock().unwrap_or_else(PoisonError::into_inner).push(errand);
         self.desk.bell.signal();
         receiver.recv_timeout(NEVER).unwrap()
+    }
+
+    /// Its engine processes.
+    pub(crate) fn engines(&self) -> Vec<u32> {
+        engines_of(&self.ask(|device| Arc::clone(&device.config.orders)))
     }
 
     /// Everything stands still.

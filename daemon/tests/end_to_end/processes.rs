@@ -4,6 +4,8 @@ use std::fs;
 use std::fs::File;
 use std::sync::atomic::Ordering;
 
+use campanile_daemon::orders::Order;
+use campanile_daemon::orders::Orders;
 use campanile_host_gpu::memory::bits;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::memory::mapping::Mapping;
@@ -18,6 +20,7 @@ use rustix::process::Signal;
 use rustix::process::kill_process;
 
 use crate::support::Daemon;
+use crate::support::NEVER;
 use crate::support::until;
 
 /// The engine processes of a daemon.
@@ -28,6 +31,13 @@ pub(crate) fn engines(daemon: &Daemon) -> Vec<u32> {
         found.extend(children.split_whitespace().map(|pid| pid.parse::<u32>().unwrap()));
     }
     found
+}
+
+/// The engine processes of a session in this process, where other tests may have theirs.
+pub(crate) fn engines_of(orders: &Orders) -> Vec<u32> {
+    let described = orders.ask(Order::Describe, NEVER).unwrap();
+    let engines = described["engines"].as_array().unwrap().iter();
+    engines.filter_map(|engine| u32::try_from(engine["pid"].as_u64()?).ok()).collect()
 }
 
 /// The only engine process of a daemon.
