@@ -169,6 +169,7 @@ fn lm_47_lm_54_software_queues_move_in_order_with_those_first_that_an_engine_had
         let submit = Submit { queue: queue.queue, buffer_va: arena.va + offset, length, flags: 0 };
         calls.push(guest.send(slot, message::SUBMIT, &submit));
     }
+    until("all of them", || moving.counters.submissions.load(Ordering::Relaxed) == 6);
     until("the first of them", || room.word(0).load(Ordering::Acquire) != 0);
     let saved = moving.migrate();
     let moved = buffers(saved_device(&saved));
