@@ -116,6 +116,15 @@ pub struct CtlArguments {
     pub verb: Verb,
 }
 
+/// Whether engines have a spare process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Spares {
+    /// Started ahead.
+    On,
+    /// Started when an engine is reset.
+    Off,
+}
+
 /// What engines are tuned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Profile {
@@ -194,9 +203,10 @@ pub struct EngineArguments {
     /// work they ran.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     pub freeze_limit: u64,
-    /// Start the next process of each engine ahead, so that a reset is over sooner.
-    #[arg(long)]
-    pub spares: bool,
+    /// Whether the next process of each engine is started ahead, so that a reset is over sooner: one more process a vGPU
+    /// and node.
+    #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
+    pub spares: Spares,
     /// How it is found out what engines write, for migrations: write-protect (exact; Linux 6.7 or newer, and kernels that
     /// run on the CPU), bound-ranges (all that work could write), off, or auto: the first of them that works.
     #[arg(long, value_name = "METHOD", default_value_t)]
@@ -320,8 +330,8 @@ impl EngineArguments {
         if self.dirty_tracking != TrackingChoice::Auto {
             arguments.extend(["--dirty-tracking".into(), self.dirty_tracking.to_string().into()]);
         }
-        if self.spares {
-            arguments.push("--spares".into());
+        if self.spares == Spares::Off {
+            arguments.extend(["--spares".into(), "off".into()]);
         }
         if self.no_sandbox {
             arguments.push("--no-sandbox".into());

@@ -16,6 +16,7 @@ use super::args::Command;
 use super::args::EngineArguments;
 use super::args::Profile;
 use super::args::ServeArguments;
+use super::args::Spares;
 use crate::host::start::Host;
 use crate::host::start::HostOptions;
 use crate::host::start::VgpuOptions;
@@ -57,7 +58,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         timeouts: engine.timeouts(),
         policy: engine.policy(),
         scheduling: engine.scheduling.scheduling(),
-        spares: engine.spares,
+        spares: engine.spares == Spares::On,
         tracking: engine.dirty_tracking,
         freeze_limit: Duration::from_millis(engine.freeze_limit),
         state_dir: engine.state_dir.clone(),

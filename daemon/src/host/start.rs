@@ -179,7 +179,7 @@ impl HostOptions {
             timeouts: [Duration::from_secs(2); 2],
             policy: Policy::default(),
             scheduling: Scheduling::default(),
-            spares: false,
+            spares: true,
             tracking: TrackingChoice::Auto,
             freeze_limit: FREEZE_LIMIT,
             state_dir: None,

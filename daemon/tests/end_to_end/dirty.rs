@@ -67,6 +67,7 @@ fn options(vgpus: Vec<VgpuOptions>, method: Method) -> HostOptions {
         panic!("not serve")
     };
     let mut options = host_options(vgpus, &arguments.engine).unwrap();
+    options.spares = false;
     options.program.path = PathBuf::from(env!("CARGO_BIN_EXE_campanile"));
     options
 }
@@ -210,8 +211,11 @@ fn dirty_35_dirty_52_what_each_kind_of_work_writes_is_found_and_little_else() {
         vram.catches_up();
         for (kind, node, commands) in kinds {
             run(&mut queues[node], &commands);
-            vram.pull();
-            assert!(vram.copy == vram.now(), "{method}: {kind} is missed");
+            // What an engine stores behind a completion, such as the read pointer, may come after a first look.
+            until(&format!("{method}: all that {kind} wrote"), || {
+                vram.pull();
+                vram.copy == vram.now()
+            });
             // All of a binding where that is all that is known; rings and the device page beside it.
             let most = if method == Method::BoundRanges { 300 } else { 170 };
             assert!(vram.pulled <= most, "{method}: {kind} writes {} pages", vram.pulled);

@@ -35,6 +35,7 @@ impl Inside {
             doorbells,
             doorbell_modes,
             spin: Duration::from_secs(600),
+            spares: false,
             ..HostOptions::new(vgpus, program)
         })
         .unwrap();

@@ -192,7 +192,7 @@ fn a_hang_while_another_reset_goes_on_is_one_more_reset() {
 
 #[test]
 fn a_spare_takes_the_place_of_an_engine_and_one_that_died_is_not_missed() {
-    let operated = Operated::with(1, &["--spares", "--tdr-timeout", "200", "--tdr-debug", "3"]);
+    let operated = Operated::with(1, &["--spares", "on", "--tdr-timeout", "200", "--tdr-debug", "3"]);
     let vm = operated.daemon.vm(0);
     let works = Device::open(vm.open("works").unwrap()).unwrap();
     let mut queue = works.create_context(Node::Compute).unwrap().create_kernel_queue().unwrap();

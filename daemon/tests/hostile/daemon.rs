@@ -47,6 +47,8 @@ impl Daemon {
             command.env(variable, "/nonexistent");
         }
         command.env_remove("CAMPANILE_VULKAN_DRIVER").env("RUST_LOG", "info");
+        // These tests look at the processes that run; a spare would be one more.
+        command.args(["--spares", "off"]);
         let child = command.args(arguments).stdin(Stdio::null()).stderr(log).spawn().unwrap();
         let daemon = Self { child, folder };
         until("the daemon listens", || (0..count).all(|index| daemon.socket(index).exists()));

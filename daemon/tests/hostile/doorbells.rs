@@ -50,6 +50,7 @@ fn a_storm_of_connects_is_slowed_to_its_guests_rate_and_slows_nobody_else() {
     let host = Host::start(HostOptions {
         doorbells: 1,
         spin: Duration::from_secs(600),
+        spares: false,
         ..HostOptions::new(vgpus, program)
     })
     .unwrap();
