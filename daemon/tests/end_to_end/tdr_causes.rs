@@ -223,7 +223,8 @@ fn tdr_40_tdr_44_tdr_77_what_an_engine_says_after_its_reset_reaches_nobody() {
     for round in 1..=4 {
         let before = pid(&operated, 1);
         queue.submit(&CommandBuffer::new());
-        operated.ask(&["reset", "--vgpu", "v0", "--node", "copy"]);
+        // Refused while the process before it comes up.
+        until("a reset", || operated.run(&["reset", "--vgpu", "v0", "--node", "copy"]).status.success());
         assert!(!is_there(before), "it is reaped before the reset returns");
         queue.wait(round);
         assert_eq!((queue.fence(), queue.read_pointer()), (round, round), "once each");
