@@ -238,7 +238,7 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
         Figure::Migrate => {
             let mib = 1 << 20;
             let per_second = 100_000_000;
-            let small = migration::Effort { vram: 512 * mib, filled: 384 * mib, per_second };
+            let small = migration::Effort { vram: 512 * mib, filled: 192 * mib, per_second };
             let large = migration::Effort { vram: 4096 * mib, filled: 3584 * mib, per_second };
             let efforts: &[_] = if measure.quick { &[small] } else { &[small, large] };
             let settings = measure.engine.to_arguments();

@@ -45,6 +45,14 @@ pub enum MigrationError {
         /// What is wrong.
         what: &'static str,
     },
+    /// What has come cannot be kept.
+    #[error("{memory} cannot be stored: {source}")]
+    Storing {
+        /// Which.
+        memory: Memory,
+        /// Why.
+        source: io::Error,
+    },
     /// It was called off here.
     #[error("called off: {0}")]
     CalledOff(String),

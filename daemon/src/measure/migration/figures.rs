@@ -5,6 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::socket_copy::SocketCopy;
+
 /// One pass, as the source's daemon counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Pass {
@@ -81,9 +83,9 @@ pub struct Figures {
     pub filled_bytes: u64,
     /// What the guest writes anew all the time, bytes per second.
     pub dirtied_bytes_per_s: u64,
-    /// What a plain copy through a Unix socket does here, bytes per second.
-    pub socket_copy_bytes_per_s: f64,
-    /// The brownout of the second move, with nobody else there, over that.
+    /// What a plain copy through a Unix socket does here.
+    pub socket_copy: SocketCopy,
+    /// The brownout of the second move, with nobody else there, over the copy of memory.
     pub brownout_over_socket_copy: f64,
     /// A move while the guest runs and writes.
     pub live: Move,
@@ -135,9 +137,15 @@ impl fmt::Display for Figures {
         )?;
         writeln!(
             f,
-            "brownout                  {:.0} MB/s, {:.2} of a plain copy through a socket",
+            "brownout                  {:.0} MB/s, {:.2} of a plain copy of memory through a socket",
             self.second.brownout_bytes_per_second() / 1e6,
             self.brownout_over_socket_copy
+        )?;
+        writeln!(
+            f,
+            "plain copies              {:.0} MB/s memory to memory, {:.0} MB/s of one chunk over and over",
+            self.socket_copy.memory_bytes_per_s / 1e6,
+            self.socket_copy.chunk_bytes_per_s / 1e6
         )?;
         for (name, one) in [("live", &self.live), ("straight back", &self.second), ("stopped", &self.stopped)]
         {

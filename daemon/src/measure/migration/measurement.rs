@@ -68,13 +68,13 @@ pub fn measure(effort: Effort, settings: &[OsString]) -> anyhow::Result<Figures>
     innocent.end()?;
     let stopped = migrate(&vm, &hosts, 0, false)?;
     load.end()?;
-    let socket_copy_bytes_per_s = socket_copy::measure(effort.filled)?;
+    let socket_copy = socket_copy::measure(effort.filled)?;
     Ok(Figures {
         vram_bytes: effort.vram,
         filled_bytes: effort.filled,
         dirtied_bytes_per_s: effort.per_second,
-        socket_copy_bytes_per_s,
-        brownout_over_socket_copy: second.brownout_bytes_per_second() / socket_copy_bytes_per_s,
+        socket_copy,
+        brownout_over_socket_copy: second.brownout_bytes_per_second() / socket_copy.memory_bytes_per_s,
         stopped_over_live_pause: stopped.pause_ms / live.pause_ms,
         live,
         second,

@@ -2,16 +2,14 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
-use campanile_host_gpu::memory::mapping::Access;
-use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::memory::vram::create_memfd;
-use vm_memory::Bytes;
 
 use crate::migration::brownout::pass::locked;
 use crate::migration::channel::record::Encoding;
@@ -45,7 +43,7 @@ pub struct Staged {
 struct Part {
     memory: Memory,
     file: File,
-    mapping: Mapping,
+    length: u64,
     limit: u64,
     /// What has come, and how many pages that are.
     received: Mutex<(PageSet, u64)>,
@@ -83,17 +81,15 @@ impl Part {
             Memory::Evicted => "campanile-evicted",
         };
         let file = create_memfd(name, length)?;
-        let mapping =
-            Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite).map_err(io::Error::other)?;
         let received = Mutex::new((PageSet::none(length / PAGE), 0));
-        Ok(Self { memory, file, mapping, limit: shape.limits[memory.index()], received })
+        Ok(Self { memory, file, length, limit: shape.limits[memory.index()], received })
     }
 
     /// Counts pages in, if they may lie here.
     fn admit(&self, runs: &[Run]) -> Result<(), MigrationError> {
         let refuse = |what| Err(MigrationError::Bounds { memory: self.memory, what });
         let ends_inside =
-            |run: &Run| run.offset.checked_add(run.bytes()).is_some_and(|end| end <= self.mapping.len());
+            |run: &Run| run.offset.checked_add(run.bytes()).is_some_and(|end| end <= self.length);
         if !runs.iter().all(ends_inside) {
             return refuse("pages past its end");
         }
@@ -115,10 +111,10 @@ impl Part {
         Ok(())
     }
 
+    /// Through the file: a store would fault every fresh page in, and zero it before.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), MigrationError> {
-        let outside = || MigrationError::Bounds { memory: self.memory, what: "pages past its end" };
-        let slice = self.mapping.slice(offset, bytes.len() as u64).ok_or_else(outside)?;
-        slice.write_slice(bytes, 0).map_err(|_| outside())
+        let failed = |source| MigrationError::Storing { memory: self.memory, source };
+        self.file.write_all_at(bytes, offset).map_err(failed)
     }
 
     /// Zeroes what has come of a run; the rest is zero as it is, and takes no memory.
