@@ -42,6 +42,8 @@ use crate::memory::vram;
 pub struct EngineProcess {
     /// None where none was started yet.
     pub(super) child: Option<Child>,
+    /// That process was killed, can do nothing any more, and was not reaped.
+    pub(super) is_dying: bool,
     pub(super) channel: Channel,
     pub(super) block: File,
     pub(super) shared: Arc<Mapping>,
@@ -114,6 +116,7 @@ impl EngineProcess {
         let (channel, _) = Channel::pair()?;
         Ok(Self {
             child: None,
+            is_dying: false,
             channel,
             block,
             shared: Arc::new(shared),
@@ -316,6 +319,7 @@ impl EngineProcess {
 impl Drop for EngineProcess {
     fn drop(&mut self) {
         self.drop_spare();
+        self.bury_last();
         if self.lost {
             return;
         }

@@ -12,8 +12,7 @@ use super::process::EngineProcess;
 use super::program::Memory;
 use super::program::Program;
 use super::program::launch;
-use super::teardown::DDI_DELAY;
-use super::teardown::reap;
+use super::teardown::bury;
 use super::tracking::Tracking;
 use crate::engine::channel::Channel;
 use crate::engine::message::Start;
@@ -57,14 +56,23 @@ impl EngineProcess {
         if matches!(child.try_wait(), Ok(None)) {
             return Some((child, channel));
         }
-        end(&mut child);
+        end(child);
         None
     }
 
     /// Ends the spare, if there is one.
     pub fn drop_spare(&mut self) {
-        if let Some((mut child, _)) = self.spare.take() {
-            end(&mut child);
+        if let Some((child, _)) = self.spare.take() {
+            end(child);
+        }
+    }
+
+    /// Leaves a process that is on its way out to itself.
+    pub(super) fn bury_last(&mut self) {
+        if std::mem::take(&mut self.is_dying)
+            && let Some(child) = self.child.take()
+        {
+            bury(child);
         }
     }
 
@@ -84,6 +92,7 @@ impl EngineProcess {
             Some(spare) => spare,
             None => self.launch(program, start, memory)?,
         };
+        self.bury_last();
         (self.child, self.channel) = (Some(child), channel);
         self.tracking.renew();
         self.owes_begin.set(false);
@@ -93,12 +102,11 @@ impl EngineProcess {
     }
 }
 
-fn end(child: &mut Child) {
+/// Ends a spare, which has touched nothing and is not waited for.
+fn end(mut child: Child) {
     // Fails only when it is gone already.
     if let Err(error) = child.kill() {
         log::debug!("killing spare engine {}: {error}", child.id());
     }
-    if let Err(error) = reap(child, DDI_DELAY) {
-        log::warn!("reaping spare engine {}: {error}", child.id());
-    }
+    bury(child);
 }

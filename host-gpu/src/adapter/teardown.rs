@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::Child;
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::PollFd;
@@ -56,6 +57,21 @@ pub fn reap(child: &mut Child, limit: Duration) -> io::Result<()> {
     }
 }
 
+/// Has a killed process that can do nothing any more reaped by a thread of its own: one that had gigabytes mapped takes
+/// long to go.
+pub(super) fn bury(child: Child) {
+    let id = child.id();
+    let waits = move || {
+        let mut child = child;
+        if let Err(error) = reap(&mut child, DDI_DELAY) {
+            log::warn!("reaping engine process {id}: {error}");
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("reaper".to_owned()).spawn(waits) {
+        log::warn!("engine process {id} is not reaped: {error}");
+    }
+}
+
 impl EngineProcess {
     /// Notes what the engine runs: whoever that is pays for the reset that follows, even if his work is done by then
     /// (TDR-37, TDR-48).
@@ -83,20 +99,32 @@ impl EngineProcess {
         self.changed();
     }
 
-    /// See [`super::Adapter::reset_engine`].
-    pub(super) fn kill_and_abort(&mut self) -> Result<u64, AdapterError> {
+    /// As [`super::Adapter::reset_engine`], for a standstill: where it is known that the process stands still, it is
+    /// not waited for until it is gone.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn end_for_standstill(&mut self) -> Result<u64, AdapterError> {
+        self.kill_and_abort(false)
+    }
+
+    /// See [`super::Adapter::reset_engine`]. With `is_awaited` the process is gone when this returns, else it may only stand
+    /// still for ever.
+    pub(super) fn kill_and_abort(&mut self, is_awaited: bool) -> Result<u64, AdapterError> {
         let snapshot = match self.snapshot {
             Some(snapshot) => snapshot,
             None => self.snapshot(),
         };
         if !self.lost {
             if let Some(child) = &mut self.child {
-                self.tracking.before_kill(child);
+                let stands_still = self.tracking.before_kill(child);
                 // Fails only when the process is gone already.
                 if let Err(error) = child.kill() {
                     log::debug!("killing engine {}: {error}", child.id());
                 }
-                if let Err(error) = reap(child, DDI_DELAY) {
+                // No thread of it that is stopped runs another step of its own on its way out.
+                self.is_dying = stands_still && !is_awaited;
+                if let Err(error) = if self.is_dying { Ok(()) } else { reap(child, DDI_DELAY) } {
                     if error.kind() == io::ErrorKind::TimedOut {
                         return Err(AdapterError::Stuck { pid: child.id(), after: DDI_DELAY });
                     }

@@ -104,16 +104,21 @@ impl Tracking {
         }
     }
 
-    /// It is about to be killed: what the kernel noted of it goes with it.
-    pub(super) fn before_kill(&mut self, child: &Child) {
+    /// It is about to be killed: what the kernel noted of it goes with it. Whether it stands still by now, and all that it
+    /// will ever have written is known.
+    pub(super) fn before_kill(&mut self, child: &Child) -> bool {
         if self.method != Method::WriteProtect || self.key.is_none() {
-            return;
+            return false;
         }
         match stop(child) {
-            Ok(()) => self.look(Last::Look),
+            Ok(()) => {
+                self.look(Last::Look);
+                true
+            }
             Err(error) => {
                 log::warn!("engine process {} does not stop: {error}", child.id());
                 self.look(Last::Unscanned);
+                false
             }
         }
     }
