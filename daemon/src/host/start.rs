@@ -404,7 +404,7 @@ impl Host {
             let its_passage = Arc::clone(&passage);
             let factory = move || {
                 let passage = Arc::clone(&its_passage);
-                let device = GpuDevice::moving(Arc::clone(&config), Arc::clone(&session_counters), passage)?;
+                let device = GpuDevice::moving((), Arc::clone(&config), Arc::clone(&session_counters), passage)?;
                 Ok(Box::new(device) as Box<dyn Device>)
             };
             let socket = VgpuSocket::spawn(&vgpu.socket, factory, Arc::clone(&shell_counters))
