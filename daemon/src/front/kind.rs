@@ -1,6 +1,7 @@
 //! What one front is, beside the others.
 
 use std::io;
+use std::sync::Arc;
 
 use super::vgpu::Vgpu;
 use super::waiting::Command;
@@ -68,7 +69,7 @@ pub trait Front: Sized + Send {
     fn found(&mut self, _vgpu: &mut Vgpu<Self::Command>, _token: Token) {}
 
     /// Guest memory is now this.
-    fn memory_changed(&mut self, _vgpu: &Vgpu<Self::Command>, _memory: &GuestRam) {}
+    fn memory_changed(&mut self, _vgpu: &Vgpu<Self::Command>, _memory: &Arc<GuestRam>) {}
 
     /// The guest has reset the device, and the session was: as if new.
     fn reset(&mut self);

@@ -13,8 +13,11 @@
 //! front, and the session does not know which one it serves.
 
 pub mod device;
+pub mod fs;
 pub mod gpu;
 pub mod kind;
 pub mod moving;
 pub mod vgpu;
 pub mod waiting;
+
+mod status;

@@ -170,9 +170,21 @@ impl<C: Command> WaitingList<C> {
         self.waiting.get(&token).map(|waiting| &waiting.command)
     }
 
-    /// All commands that wait.
-    pub fn commands(&self) -> impl Iterator<Item = (Token, &C)> {
-        self.waiting.iter().map(|(token, waiting)| (*token, &waiting.command))
+    /// All commands of which nobody knows yet what they will come to.
+    pub fn undecided(&self) -> impl Iterator<Item = (Token, &C)> {
+        let decided = |waiting: &Waiting<C>| matches!(waiting.place, Place::Named(_, _, Some(_)));
+        let open = self.waiting.iter().filter(move |(_, waiting)| !decided(waiting));
+        open.map(|(token, waiting)| (*token, &waiting.command))
+    }
+
+    /// Takes a command that can be answered now.
+    pub fn take(&mut self, token: Token) -> Option<(Ticket, C)> {
+        self.ticket(token)?;
+        let Waiting { place, command } = self.waiting.remove(&token)?;
+        match place {
+            Place::Ticket(ticket) => Some((ticket, command)),
+            Place::Named(..) => None,
+        }
     }
 
     /// Where the answer of a command goes, if that is known by now.

@@ -15,6 +15,7 @@ use super::waiting::Asked;
 use super::waiting::Response;
 use crate::front::device::FrontDevice;
 use crate::front::kind::Front;
+use crate::front::status::code_of;
 use crate::front::vgpu::Vgpu;
 use crate::front::waiting::Due;
 use crate::front::waiting::WaitingList;
@@ -39,17 +40,6 @@ pub struct Gpu;
 
 /// A virtio-gpu device over a session.
 pub type GpuDevice = FrontDevice<Gpu>;
-
-/// The response code of a refusal.
-pub(super) const fn code_of(refusal: Refusal) -> u32 {
-    match refusal {
-        Refusal::OutOfMemory => response::ERR_OUT_OF_MEMORY,
-        Refusal::Resource => response::ERR_INVALID_RESOURCE_ID,
-        Refusal::Context => response::ERR_INVALID_CONTEXT_ID,
-        Refusal::Parameter => response::ERR_INVALID_PARAMETER,
-        Refusal::Unspecified => response::ERR_UNSPEC,
-    }
-}
 
 /// A response header: the code, and the request's fence.
 pub(super) fn reply_header(request: &Header, kind: u32) -> Header {
