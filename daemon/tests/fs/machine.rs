@@ -47,7 +47,7 @@ pub(crate) struct Worker {
     pub(crate) user: UserQueue,
     pub(crate) kernel: KernelQueue,
     buffers: [Buffer; 2],
-    pub(crate) device: Device,
+    _device: Device,
     expected: Vec<u8>,
 }
 
@@ -60,7 +60,7 @@ impl Worker {
         let user = context.create_user_queue(&queue).unwrap();
         let kernel = context.create_kernel_queue().unwrap();
         let expected = vec![0; usize::try_from(bytes).unwrap()];
-        Self { user, kernel, buffers, device, expected }
+        Self { user, kernel, buffers, _device: device, expected }
     }
 
     /// The CPU writes, the GPU copies, through both kinds of queue.

@@ -1,6 +1,5 @@
 //! A guest that goes from daemon to daemon with what it has parked.
 
-use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::BlobMemory;
 use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
 use campanile_guest_driver::transport::loopback::migration::options::Next;

@@ -35,6 +35,7 @@ use crate::machine::machine;
 use crate::machine::options;
 use crate::machine::session;
 use crate::support::Daemon;
+use crate::support::until;
 
 /// A request and its results, or its error number.
 pub(crate) fn ask(vm: &Arc<LoopbackVm>, request: &FuseRequest<'_>) -> Result<Vec<u8>, Errno> {
@@ -87,15 +88,16 @@ fn the_file_system_has_one_file() {
 #[test]
 fn guests_compute_in_pages_of_their_own() {
     let daemon = Daemon::with_specs(&["vram=64M,front=fs"], &[]);
-    for pages in [PageLayout::Contiguous, PageLayout::Scattered { run_pages: 1 }] {
-        for indirect in [true, false] {
-            let vm = daemon.vm_with(0, &VmOptions { pages, indirect, queue_size: 1024, ..options() });
-            let mut workers = [0, 1].map(|_| Worker::new(&vm, 256 << 10));
-            for round in 0..4 {
-                workers.iter_mut().for_each(|worker| worker.work(round));
-            }
-            workers.iter().for_each(Worker::check);
+    let scattered = PageLayout::Scattered { run_pages: 1 };
+    // Each page a descriptor of the ring, where there are no indirect ones: half of the ring is for them.
+    let layouts = [(PageLayout::Contiguous, true), (scattered, true), (PageLayout::Contiguous, false)];
+    for (pages, indirect) in layouts {
+        let vm = daemon.vm_with(0, &VmOptions { pages, indirect, ..options() });
+        let mut workers = [0, 1].map(|_| Worker::new(&vm, 256 << 10));
+        for round in 0..4 {
+            workers.iter_mut().for_each(|worker| worker.work(round));
         }
+        workers.iter().for_each(Worker::check);
     }
 }
 
@@ -105,12 +107,21 @@ fn guests_compute_in_the_aperture_and_ranges_of_it_come_back_cleared() {
     let daemon = Daemon::with_specs(&["vram=64M,front=fs,aperture=4M"], &[]);
     let vm = daemon.vm_with(0, &VmOptions { aperture: APERTURE, ..options() });
     for round in 0..3 {
-        let mut worker = Worker::new(&vm, 1 << 20);
+        let mut worker = Worker::new(&vm, 256 << 10);
         worker.work(round);
         worker.work(round + 9);
+        drop(worker);
+        // Its ranges are free when no engine has them any more.
+        let all = || session(&vm).create_blob(BlobMemory::GuestRam, APERTURE).is_ok();
+        until("the aperture is free", all);
     }
     let first = session(&vm);
-    let blob = first.create_blob(BlobMemory::GuestRam, APERTURE).unwrap();
+    let mut blob = None;
+    until("all of the aperture can be had", || {
+        blob = first.create_blob(BlobMemory::GuestRam, APERTURE).ok();
+        blob.is_some()
+    });
+    let blob = blob.unwrap();
     let memory = first.map(&blob).unwrap();
     let mut bytes = vec![1; usize::try_from(APERTURE).unwrap()];
     memory.read(0, &mut bytes).unwrap();
@@ -119,7 +130,7 @@ fn guests_compute_in_the_aperture_and_ranges_of_it_come_back_cleared() {
     assert!(matches!(full, TransportError::Refused { refusal: Refusal::OutOfMemory, .. }), "{full}");
     memory.write(0, &bytes).unwrap();
     drop(first);
-    session(&vm).create_blob(BlobMemory::GuestRam, APERTURE).unwrap();
+    until("it is free", || session(&vm).create_blob(BlobMemory::GuestRam, APERTURE).is_ok());
 }
 
 #[test]

@@ -133,18 +133,15 @@ fn a_wait_ends_by_itself_and_by_an_interrupt() {
 fn waits_past_the_bound_are_refused_and_others_have_room() {
     let (_daemon, vm) = machine();
     let open = Open::new(&raw(&vm));
-    // A ring of 256: a quarter for waits, and 64 of a session.
-    let waits: Vec<FuseReply> = (0..70).map(|_| open.wait(MAX_TIMEOUT)).collect();
-    let refused = waits[64..].iter().filter(|wait| wait.is_done()).count();
-    let last = waits.last().unwrap();
-    if last.is_done() && waits[0].is_done() {
-        return; // The machine was too slow to see more than 64 at once.
-    }
-    assert_eq!(errno(last), Errno::AGAIN);
-    assert!(refused <= 6);
+    // A ring of 256: a sixteenth for the waits of one session.
+    let waits: Vec<FuseReply> = (0..40).map(|_| open.wait(MAX_TIMEOUT)).collect();
     Worker::new(&vm, 64 << 10).work(1);
     open.finish();
-    assert!(waits[..60].iter().all(|wait| wait.wait().is_ok()));
+    let is_refused = |wait: &&FuseReply| matches!(wait.wait(), Err(FuseError::Errno(Errno::AGAIN)));
+    let refused = waits.iter().filter(is_refused).count();
+    // On a machine that is slow enough some end before others come.
+    assert!((1..=24).contains(&refused), "{refused} of 40");
+    assert!(waits[..16].iter().all(|wait| wait.wait().is_ok()));
 }
 
 #[test]

@@ -95,7 +95,8 @@ impl Connection {
 
     /// Gives the device its channel, where it has not had it.
     pub(super) fn give_back_channel(&self) -> Result<(), TransportError> {
-        match &self.theirs {
+        let is_agreed = self.front_end.protocol().contains(Protocol::BACKEND_REQ);
+        match self.theirs.as_ref().filter(|_| is_agreed) {
             Some(theirs) => self.front_end.set_back_channel(theirs),
             None => Ok(()),
         }

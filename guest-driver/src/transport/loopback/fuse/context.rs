@@ -46,7 +46,9 @@ use super::super::vm::LoopbackVm;
 use super::request::FuseError;
 use super::request::FuseReply;
 use super::request::FuseRequest;
+use super::waiting::MOMENT;
 use super::waiting::Waiting;
+use super::waiting::is_full;
 use crate::transport::Transport;
 use crate::transport::blob::Blob;
 use crate::transport::blob::BlobMemory;
@@ -211,7 +213,9 @@ impl Drop for FuseFile {
 fn of(command: &'static str, error: FuseError) -> TransportError {
     match error {
         FuseError::Errno(Errno::NODEV) => TransportError::DeviceReset,
-        FuseError::Errno(errno) => TransportError::System { what: command, source: errno.into() },
+        FuseError::Errno(errno) => {
+            TransportError::System { what: command, source: std::io::Error::from(errno).into() }
+        }
         FuseError::Transport(error) => error,
     }
 }
@@ -315,9 +319,16 @@ impl FuseContext {
         }
         let record = Record { memory: block.shared(), reads };
         let timeout = body::MAX_TIMEOUT;
-        let await_blob = AwaitBlob { blob: created.blob, reserved: 0, timeout };
+        let mut await_blob = AwaitBlob { blob: created.blob, reserved: 0, timeout };
         loop {
-            let waited: Waited = self.file.ask("AWAIT_BLOB", Call::AwaitBlob, &await_blob)?;
+            let waited = match self.file.ask::<Waited, _>("AWAIT_BLOB", Call::AwaitBlob, &await_blob) {
+                Err(error) if is_full(&error) => {
+                    std::thread::sleep(MOMENT);
+                    await_blob.timeout = 0;
+                    continue;
+                }
+                waited => waited?,
+            };
             if waited.done != 0 {
                 return Ok((created.blob, record));
             }

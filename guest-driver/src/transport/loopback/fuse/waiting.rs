@@ -17,6 +17,18 @@ use crate::transport::submission::Completion;
 /// How long the device keeps one wait.
 const STEP: Duration = Duration::from_millis(200);
 
+/// How long to leave the device alone that has no room for another wait.
+pub(super) const MOMENT: Duration = Duration::from_millis(1);
+
+/// Whether the device has no room for another wait.
+pub(super) fn is_full(error: &TransportError) -> bool {
+    let TransportError::System { source, .. } = error else { return false };
+    source.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) == Some(AGAIN)
+}
+
+/// EAGAIN.
+const AGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
+
 /// A submission, by its number; 0 is done.
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -31,7 +43,14 @@ impl Waiting {
             return Ok(true);
         }
         let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        let waited: Waited = self.file.ask("WAIT", Call::Wait, &Wait { sequence: self.sequence, timeout })?;
+        let wait = Wait { sequence: self.sequence, timeout };
+        let waited = match self.file.ask::<Waited, _>("WAIT", Call::Wait, &wait) {
+            Err(error) if is_full(&error) => {
+                std::thread::sleep(MOMENT.min(Duration::from_nanos(timeout)));
+                return Ok(false);
+            }
+            waited => waited?,
+        };
         self.done.fetch_or(waited.done != 0, Ordering::Relaxed);
         Ok(waited.done != 0)
     }
