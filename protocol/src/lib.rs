@@ -26,6 +26,7 @@ pub mod control;
 pub mod device_page;
 pub mod driver_caps;
 pub mod engine;
+pub mod fs;
 pub mod handle;
 pub mod handshake;
 pub mod packet;
