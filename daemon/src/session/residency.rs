@@ -156,6 +156,9 @@ impl Session {
     }
 
     fn demand(&mut self, wanted: &Wanted) {
+        if wanted.root == self.areas.root().0 {
+            return self.demand_area(wanted);
+        }
         let devices = self.processes.values().filter_map(|process| process.device.as_ref());
         let device = devices.into_iter().find(|device| device.root.0 == wanted.root);
         let found = device.and_then(|device| device.find_mapping(wanted.va, 1));
@@ -165,6 +168,18 @@ impl Session {
             count(&self.counters.residency_faults);
             let demand = Demand { name: (wanted.root, wanted.queue), token: wanted.token };
             self.residency.want(allocation, Some(demand));
+        }
+    }
+
+    /// A queue of a context came to a save area: it needs that with all else that its device's memory is wanted for.
+    fn demand_area(&mut self, wanted: &Wanted) {
+        let Some(area) = self.areas.at(wanted.va).filter(|_| wanted.queue < MAX_NAMES) else { return };
+        let owner = self.areas.owner(area.allocation).and_then(|(of, _)| self.device(of).ok());
+        let Some(root) = owner.map(|device| device.root) else { return };
+        if self.allocations.spot(area.allocation) == Spot::Evicted {
+            count(&self.counters.residency_faults);
+            let demand = Demand { name: (root.0, wanted.queue), token: wanted.token };
+            self.residency.want(area.allocation, Some(demand));
         }
     }
 
@@ -188,7 +203,7 @@ impl Session {
                     continue;
                 }
                 match self.allocations.spot(want.allocation) {
-                    Spot::Segment(..) => {}
+                    Spot::Segment(..) => self.area_is_there(want.allocation),
                     Spot::Evicted if self.allocations.bring_back(want.allocation, self.residency.epoch) => {
                         self.was_brought_back(&want, now);
                     }
@@ -216,6 +231,7 @@ impl Session {
             self.residency.recent.push((want.allocation, demand, now));
         }
         self.poke_all();
+        self.area_is_there(want.allocation);
     }
 
     fn poke_all(&self) {
@@ -227,14 +243,19 @@ impl Session {
     /// What could leave, as a plan.
     pub(super) fn plan(&self) -> Plan {
         let bytes = self.allocations.memory().length();
-        let candidates = self.allocations.iter().filter(|(id, _)| self.can_leave(*id));
+        let on_engines = self.areas_on_engines();
+        let is_needed = |id: AllocationId| on_engines.get(&id) == Some(&true);
+        let candidates =
+            self.allocations.iter().filter(|(id, _)| self.can_leave(*id) && !is_needed(*id));
         let candidates = candidates.filter_map(|(id, allocation)| {
             let Backing::Vram(Some(place)) = allocation.backing else { return None };
             let (offset, size) = (place.offset(), allocation.size);
             let engines = self.engines.iter().filter_map(|slot| slot.process());
             let used = engines.map(|engine| engine.last_use(offset, size, bytes)).max().unwrap_or(0);
             let last_use = used.max(allocation.placed_in);
-            Some(Candidate { id, offset, size, priority: allocation.priority, last_use })
+            // State that is on an engine leaves it for nothing else.
+            let priority = if on_engines.contains_key(&id) { u32::MAX } else { allocation.priority };
+            Some(Candidate { id, offset, size, priority, last_use })
         });
         Plan::new(self.allocations.memory().local().clone(), candidates.collect())
     }

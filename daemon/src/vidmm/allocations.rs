@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::dirty::tracker::Tracker;
 use campanile_host_gpu::memory::mapping::Mapping;
@@ -44,6 +45,8 @@ pub struct Allocation {
     pub placed_in: u64,
     /// Whether it is being moved.
     pub is_moving: bool,
+    /// Whether it is a save area: the guest's CPU never sees it (PRE-39).
+    pub is_area: bool,
 }
 
 /// An allocation of another host.
@@ -61,6 +64,8 @@ pub struct MovedAllocation {
     pub pins: u64,
     /// See [`Allocation::priority`].
     pub priority: u32,
+    /// See [`Allocation::is_area`].
+    pub is_area: bool,
 }
 
 /// Why allocations could not be taken over.
@@ -86,6 +91,9 @@ pub enum MemoryError {
     /// There is no room of that kind, for now.
     #[error("no video memory is left for {0} bytes")]
     Exhausted(u64),
+    /// The guest's CPU never sees it.
+    #[error("a save area has no address that the CPU sees")]
+    Protected,
     /// The range of the aperture is taken, or outside.
     #[error("aperture offset {offset:#x} with {length:#x} bytes is taken or outside")]
     Aperture {
@@ -161,7 +169,7 @@ impl Allocations {
 
     fn try_take_over(&mut self, moved: Vec<(AllocationId, MovedAllocation)>) -> Result<(), TakeOverError> {
         for (id, moved) in moved {
-            let MovedAllocation { size, backing, references, holds, pins, priority } = moved;
+            let MovedAllocation { size, backing, references, holds, pins, priority, is_area } = moved;
             if id.0 == 0 || id.0 == u64::MAX || references == 0 || self.table.contains_key(&id) {
                 return Err(TakeOverError::Number(id.0));
             }
@@ -173,8 +181,17 @@ impl Allocations {
                 }
             }
             let (placed_in, is_moving) = (0, false);
-            let allocation =
-                Allocation { size, backing, references, holds, pins, priority, placed_in, is_moving };
+            let allocation = Allocation {
+                size,
+                backing,
+                references,
+                holds,
+                pins,
+                priority,
+                placed_in,
+                is_moving,
+                is_area,
+            };
             self.table.insert(id, allocation);
             self.next = self.next.max(id.0 + 1);
         }
@@ -213,6 +230,7 @@ impl Allocations {
             priority: PRIORITY_NORMAL,
             placed_in: 0,
             is_moving: false,
+            is_area: false,
         };
         self.table.insert(id, allocation);
         id
@@ -223,6 +241,45 @@ impl Allocations {
         self.account.commit(size)?;
         self.committed += size;
         Ok(self.insert(size, Backing::Vram(None)))
+    }
+
+    /// As [`Self::create_vram`], for a save area.
+    pub fn create_area(&mut self, size: u64) -> Result<AllocationId, MemoryError> {
+        let id = self.create_vram(size)?;
+        if let Some(allocation) = self.table.get_mut(&id) {
+            allocation.is_area = true;
+        }
+        Ok(id)
+    }
+
+    /// The paging operation that writes the initial contents of what never had a place: these words, by byte, and zero for
+    /// all others (PRE-37). Where engines cannot reach it for want of room, it is initialised as evicted.
+    ///
+    /// # Errors
+    /// There is no room anywhere, or it has contents already.
+    pub fn initialise(
+        &mut self,
+        id: AllocationId,
+        epoch: u64,
+        words: &[(u64, u64)],
+    ) -> Result<(), MemoryError> {
+        let size = self.size(id);
+        let is_new = |allocation: &&mut Allocation| allocation.backing == Backing::Vram(None);
+        let allocation = self.table.get_mut(&id).filter(is_new).ok_or(MemoryError::Exhausted(size))?;
+        let place = match self.memory.allocate_local(size) {
+            Some(place) => place,
+            None => self.memory.allocate_host(size).ok_or(MemoryError::Exhausted(size))?,
+        };
+        allocation.backing = Backing::Vram(Some(place));
+        allocation.placed_in = epoch;
+        for (at, value) in words {
+            let offset = place.offset() + at;
+            if let Some(word) = self.memory.mapping_of(place).word(offset) {
+                word.store(*value, Ordering::Release);
+                self.memory.mark(place, offset, 8);
+            }
+        }
+        Ok(())
     }
 
     /// Adds `size` bytes of guest RAM that engines know as `segment`. One reference.
@@ -323,6 +380,9 @@ impl Allocations {
     /// Takes the place in the aperture that an allocation will move to. The contents stay where they are until
     /// [`Self::finish_move`].
     pub fn begin_move_in(&mut self, id: AllocationId, offset: u64) -> Result<Place, MemoryError> {
+        if self.table.get(&id).is_some_and(|allocation| allocation.is_area) {
+            return Err(MemoryError::Protected);
+        }
         let length = self.size(id);
         let target = self.memory.reserve_aperture(offset, length);
         self.moving(id, target.ok_or(MemoryError::Aperture { offset, length })?)

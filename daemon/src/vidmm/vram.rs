@@ -251,6 +251,26 @@ impl VideoMemory {
         self.store.take(length).map(Place::Host)
     }
 
+    /// Takes zeroed room for what begins evicted.
+    pub fn allocate_host(&mut self, length: u64) -> Option<Place> {
+        let place = self.take_host(length)?;
+        self.zero(place, length);
+        Some(place)
+    }
+
+    /// Zeroes all of a place.
+    fn zero(&self, place: Place, length: u64) {
+        const ZERO: [u8; 4096] = [0; 4096];
+        let mut at = 0;
+        while at < length {
+            if let Some(slice) = self.mapping_of(place).slice(place.offset() + at, PAGE_SIZE) {
+                slice.copy_from(&ZERO);
+            }
+            at += PAGE_SIZE;
+        }
+        self.mark(place, place.offset(), length);
+    }
+
     /// Free memory outside the aperture.
     pub fn local(&self) -> &Ranges {
         &self.local

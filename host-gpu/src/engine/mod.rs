@@ -30,7 +30,7 @@ pub mod rescan;
 pub mod residency;
 pub mod run_list;
 pub mod sandbox;
-pub mod saved;
+pub mod save_area;
 pub mod signals;
 pub mod start;
 mod steps;

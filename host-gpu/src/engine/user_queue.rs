@@ -24,13 +24,16 @@ use campanile_protocol::queue::ring::RingEntry;
 use zerocopy::FromBytes;
 
 use super::machine::Machine;
-use super::saved;
+use super::save_area;
+use super::save_area::Owner;
+use super::save_area::Slot;
 use super::watch::Process;
 use super::watch::load;
 use super::watch::store;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::memory::segment::Place;
+use crate::memory::wants::Missing;
 use crate::node::buffer::Buffer;
 use crate::node::buffer::Step;
 use crate::node::space::Space;
@@ -67,11 +70,13 @@ pub struct UserQueue {
     completed: u64,
     write_pointer: u64,
     resolved: Option<Resolved>,
+    /// Its slot in a save area, while that is known.
+    slot: Option<Slot>,
     running: Option<(Buffer, RingEntry)>,
     /// A look found the ring control on the move.
     owes_look: bool,
-    /// An address that was not resident, or on the move, when it was last blocked; or zero.
-    missing: u64,
+    /// An address that was not resident, or on the move, when it was last blocked.
+    missing: Option<Missing>,
     /// Its context is suspended.
     is_held: bool,
     stopped: bool,
@@ -93,9 +98,10 @@ impl UserQueue {
             completed,
             write_pointer: consumed,
             resolved: None,
+            slot: None,
             running: None,
             owes_look: false,
-            missing: 0,
+            missing: None,
             is_held: false,
             stopped: false,
             takes_over: (consumed, completed) != (entry.consumed, entry.completed),
@@ -125,6 +131,7 @@ impl UserQueue {
     /// Forgets what was resolved.
     pub fn drop_resolved(&mut self) {
         self.resolved = None;
+        self.slot = None;
     }
 
     /// The guest rang with this write pointer. One behind what was seen already is an old cell, read again because
@@ -138,11 +145,11 @@ impl UserQueue {
     }
 
     /// Puts it aside while its context is suspended: nothing of it runs, and nothing that it resolved is kept. What it
-    /// ran is saved in the shared block, and goes on from there.
+    /// ran is saved in its context's save area, and goes on from there.
     pub fn hold(&mut self, is_held: bool) {
         if is_held && !self.is_held {
             self.running = None;
-            self.resolved = None;
+            self.drop_resolved();
         }
         self.is_held = is_held;
     }
@@ -189,7 +196,7 @@ impl UserQueue {
         if let Some((buffer, _)) = &self.running {
             buffer.show_progress(space);
         }
-        if self.missing != 0 && space.is_missing(self.missing) {
+        if self.missing.is_some_and(|missing| space.is_missing(missing)) {
             return false;
         }
         self.running.as_ref().is_none_or(|(buffer, _)| buffer.is_ready(space))
@@ -264,7 +271,7 @@ impl UserQueue {
         machine.segments.wants.begin(self.index.into(), self.consumed);
         let outcome = self.run(machine, process, should_pause);
         let is_blocked = outcome == Outcome::Blocked;
-        self.missing = if is_blocked { machine.segments.wants.take_missing() } else { 0 };
+        self.missing = if is_blocked { machine.segments.wants.take_missing() } else { None };
         outcome
     }
 
@@ -288,25 +295,23 @@ impl UserQueue {
         if self.takes_over {
             return self.take_over(machine, process);
         }
+        let saved = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
         if self.running.is_none() {
-            let fetched = self.fetch(&space).and_then(|entry| {
-                let Some(entry) = entry else { return Ok(None) };
-                let buffer = Buffer::fetch(&space, entry.buffer_va, entry.length)?;
-                let place = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
-                Ok(Some((saved::restore(shared, place, self.consumed, buffer)?, entry)))
-            });
-            match fetched {
+            match self.begin(shared, process, &space, saved) {
                 Ok(None) => return Outcome::Idle,
-                Ok(Some(running)) => self.running = Some(running),
+                Ok(running) => self.running = running,
                 Err(stop) => return self.stop(shared, stop),
             }
+        } else if let Err(stop) = self.open_slot(shared, process, &space) {
+            return self.stop(shared, stop);
         }
-        let Some((buffer, entry)) = self.running.as_mut() else { return Outcome::Idle };
+        let (Some((buffer, entry)), Some(slot)) = (self.running.as_mut(), self.slot.as_ref()) else {
+            return Outcome::Idle;
+        };
         let entry = *entry;
         let step = buffer.run(node, &space, signals, should_pause);
         if matches!(step, Step::Blocked | Step::Paused) {
-            let place = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
-            saved::save(shared, place, self.consumed, buffer);
+            slot.save(segments, shared, self.consumed, buffer, (saved, self.consumed));
         }
         match step {
             Step::Done => {}
@@ -320,6 +325,40 @@ impl UserQueue {
             Ok(false) => Outcome::Idle,
             Err(stop) => self.stop(&machine.shared, stop),
         }
+    }
+
+    /// The next buffer of the ring, from where it was put aside if it was; not before the save areas are there (PRE-32).
+    fn begin(
+        &mut self,
+        shared: &Mapping,
+        process: &Process,
+        space: &Space<'_>,
+        saved: u64,
+    ) -> Result<Option<(Buffer, RingEntry)>, Stop> {
+        let Some(entry) = self.fetch(space)? else { return Ok(None) };
+        let count = self.consumed;
+        let buffer = Buffer::fetch(space, entry.buffer_va, entry.length)?;
+        let slot = self.open_slot(shared, process, space)?;
+        let is_saved = save_area::is_saved(shared, saved, count);
+        let buffer = if is_saved { slot.restore(count, buffer)? } else { buffer };
+        Ok(Some((buffer, entry)))
+    }
+
+    fn open_slot(
+        &mut self,
+        shared: &Mapping,
+        process: &Process,
+        space: &Space<'_>,
+    ) -> Result<&Slot, Stop> {
+        let slot = match self.slot.take() {
+            Some(slot) => slot,
+            None => {
+                let (QueueEntry { context, fence_index, .. }, va) = (self.entry, process.area_va());
+                let areas = process.areas(space.tables, space.segments);
+                Slot::open(shared, &areas, context, va, Owner::Queue(fence_index))?
+            }
+        };
+        Ok(self.slot.insert(slot))
     }
 
     /// Makes up for what an earlier process did not get to of the buffer that it retired last.

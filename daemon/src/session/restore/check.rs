@@ -85,7 +85,8 @@ impl Builder<'_> {
                 ensure(fits, || format!("{}: it lies outside of its memory", what()))?;
             }
             let (references, holds, pins) = (0, 0, 0);
-            let moved = MovedAllocation { size, backing, references, holds, pins, priority };
+            let is_area = false;
+            let moved = MovedAllocation { size, backing, references, holds, pins, priority, is_area };
             let before = self.allocations.insert(id, moved);
             ensure(before.is_none(), || format!("{}: there twice", what()))?;
         }
