@@ -113,9 +113,10 @@ fn describe_state(state: &State, bytes: usize, versions: (u32, u32)) -> Result<S
     };
     writeln!(
         text,
-        "allocations: {} in the window, {} beside it, {} evicted, {} without a place yet, {} guest RAM",
+        "allocations: {} in the window, {} beside it, {} save areas behind it, {} evicted, {} without a place yet, {} guest RAM",
         of(|place| matches!(place, SavedPlace::Aperture(_))),
         of(|place| matches!(place, SavedPlace::Local(_))),
+        of(|place| matches!(place, SavedPlace::Area(_))),
         of(|place| matches!(place, SavedPlace::Host(_))),
         of(|place| matches!(place, SavedPlace::Nowhere)),
         of(|place| matches!(place, SavedPlace::Guest(_))),

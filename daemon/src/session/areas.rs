@@ -180,7 +180,8 @@ impl Session {
     fn make_area(&mut self, of: u32, owner: AreaOwner) -> Result<SaveArea, Refused> {
         let kind = owner.kind();
         let allocation = self.allocations.create_area(kind.bytes()).map_err(|error| refuse(kind, &error))?;
-        let initialised = self.allocations.initialise(allocation, self.residency.epoch, &[(0, kind.header())]);
+        let initialised =
+            self.allocations.initialise(allocation, self.residency.epoch, &[(0, kind.header())]);
         let made = initialised.map_err(|error| refuse(kind, &error)).and_then(|()| {
             let area = self.areas.admit(allocation, of, owner);
             let area = area.ok_or(Refused::from(Status::OutOfResources))?;
@@ -251,7 +252,9 @@ impl Session {
         let Some((of, owner)) = self.areas.owner(allocation) else { return };
         let Ok(device) = self.device(of) else { return };
         let contexts: Vec<(Handle, EngineAddress)> = match owner {
-            AreaOwner::Device => device.contexts.iter().map(|(handle, context)| (handle, context.at)).collect(),
+            AreaOwner::Device => {
+                device.contexts.iter().map(|(handle, context)| (handle, context.at)).collect()
+            }
             AreaOwner::Context(handle) => {
                 device.contexts.get(handle).map(|context| (handle, context.at)).into_iter().collect()
             }
@@ -311,13 +314,32 @@ impl Session {
         save_area::read_slot(words, name)
     }
 
+    /// Of a guest process: whether the area of any of its contexts is evicted, and whether the device-wide one is.
+    pub fn areas_evicted_of(&self, of: u32) -> (bool, bool) {
+        let mut evicted = (false, false);
+        for area in self.areas.iter() {
+            let owner = self.areas.owner(area.allocation).filter(|(owner, _)| *owner == of);
+            let is_evicted = owner.is_some() && self.allocations.spot(area.allocation) == Spot::Evicted;
+            match area.kind {
+                AreaKind::Context => evicted.0 |= is_evicted,
+                AreaKind::Device => evicted.1 |= is_evicted,
+            }
+        }
+        evicted
+    }
+
+    /// Bytes of save areas that are evicted.
+    pub(super) fn evicted_areas(&self) -> u64 {
+        let is_there = |area: &SaveArea| matches!(self.allocations.spot(area.allocation), Spot::Segment(..));
+        self.areas.iter().filter(|area| !is_there(area)).map(|area| area.kind.bytes()).sum()
+    }
+
     fn owner_of_entry(&self, at: EngineAddress, entry: u32) -> Option<(u32, Handle)> {
         let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         let mut all = devices.flat_map(|(of, device)| device.contexts.iter().map(move |it| (of, it)));
         let found = all.find(|(_, (_, context))| context.at == at && context.entry == Some(entry));
         found.map(|(of, (handle, _))| (of, handle))
     }
-
 }
 
 #[cfg(test)]

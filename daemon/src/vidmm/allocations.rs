@@ -252,7 +252,7 @@ impl Allocations {
         Ok(id)
     }
 
-    /// The paging operation that writes the initial contents of what never had a place: these words, by byte, and zero for
+    /// The paging operation that writes the initial contents of a save area that never had a place: these words, by byte, and zero for
     /// all others (PRE-37). Where engines cannot reach it for want of room, it is initialised as evicted.
     ///
     /// # Errors
@@ -264,9 +264,10 @@ impl Allocations {
         words: &[(u64, u64)],
     ) -> Result<(), MemoryError> {
         let size = self.size(id);
-        let is_new = |allocation: &&mut Allocation| allocation.backing == Backing::Vram(None);
+        let is_new =
+            |allocation: &&mut Allocation| allocation.is_area && allocation.backing == Backing::Vram(None);
         let allocation = self.table.get_mut(&id).filter(is_new).ok_or(MemoryError::Exhausted(size))?;
-        let place = match self.memory.allocate_local(size) {
+        let place = match self.memory.allocate_area(size) {
             Some(place) => place,
             None => self.memory.allocate_host(size).ok_or(MemoryError::Exhausted(size))?,
         };
@@ -326,7 +327,7 @@ impl Allocations {
             Some(allocation) if allocation.is_moving => Spot::Moving,
             Some(allocation) => match allocation.backing {
                 Backing::Guest(segment) => Spot::Segment(segment, 0),
-                Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_)))) => {
+                Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_) | Place::Area(_)))) => {
                     Spot::Segment(SegmentId::VRAM, place.offset())
                 }
                 Backing::Vram(Some(Place::Host(_)) | None) => Spot::Evicted,
@@ -339,7 +340,7 @@ impl Allocations {
     pub fn locate(&mut self, id: AllocationId, epoch: u64) -> Spot {
         if let Some(allocation) = self.table.get_mut(&id)
             && allocation.backing == Backing::Vram(None)
-            && !allocation.is_moving
+            && !(allocation.is_moving || allocation.is_area)
             && let Some(found) = self.memory.allocate_local(allocation.size)
         {
             allocation.backing = Backing::Vram(Some(found));
@@ -402,10 +403,15 @@ impl Allocations {
         self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
     }
 
-    /// Takes the place at `offset` outside the aperture that an allocation will move to.
+    /// Takes the place at `offset`, in its own region outside of the aperture, that an allocation will move to.
     pub fn begin_relocation(&mut self, id: AllocationId, offset: u64) -> Result<Place, MemoryError> {
         let length = self.size(id);
-        let target = self.memory.reserve_local(offset, length);
+        let is_area = self.table.get(&id).is_some_and(|allocation| allocation.is_area);
+        let target = if is_area {
+            self.memory.reserve_area(offset, length)
+        } else {
+            self.memory.reserve_local(offset, length)
+        };
         self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
     }
 
@@ -443,7 +449,12 @@ impl Allocations {
         let size = allocation.size;
         match allocation.backing {
             Backing::Vram(Some(host @ Place::Host(_))) => {
-                let Some(target) = self.memory.take_local(size) else { return false };
+                let target = if allocation.is_area {
+                    self.memory.take_area(size)
+                } else {
+                    self.memory.take_local(size)
+                };
+                let Some(target) = target else { return false };
                 self.memory.copy(host, target, size);
                 self.memory.release(host, size);
                 allocation.backing = Backing::Vram(Some(target));
@@ -459,9 +470,10 @@ impl Allocations {
     pub fn purge(&mut self) -> Vec<AllocationId> {
         let mut purged = Vec::new();
         for (id, allocation) in &mut self.table {
-            let Backing::Vram(Some(place @ (Place::Local(_) | Place::Host(_)))) = allocation.backing else {
+            let Backing::Vram(Some(place)) = allocation.backing else { continue };
+            if matches!(place, Place::Aperture(_)) {
                 continue;
-            };
+            }
             if !allocation.is_moving && allocation.pins == 0 {
                 allocation.backing = Backing::Vram(None);
                 self.memory.release(place, allocation.size);

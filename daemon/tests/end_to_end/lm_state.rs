@@ -43,8 +43,8 @@ use crate::raw_queue::copy;
 use crate::raw_queue::copy_guest;
 use crate::raw_queue::fill;
 use crate::raw_queue::wait_for;
-use crate::slices::GROUPS;
 use crate::save_areas::slots;
+use crate::slices::GROUPS;
 use crate::slices::Long;
 use crate::support::NEVER;
 use crate::support::until;
@@ -130,7 +130,8 @@ fn lm_48_a_half_run_dispatch_goes_on_at_its_thread_group_on_either_kind_of_queue
             };
             assert!(is_saved, "it was put aside");
             // How far it was went with the memory.
-            let done = slots(&moving, &saved).into_iter().find_map(|slot| Some(slot?.done_in_packet)).unwrap();
+            let done =
+                slots(&moving, &saved).into_iter().find_map(|slot| Some(slot?.done_in_packet)).unwrap();
             assert!(done > 0 && done < u64::from(GROUPS), "{done} groups of it are done");
             until("more of it", || long.started() > before + 50);
         }

@@ -48,11 +48,7 @@ impl EngineProcess {
     }
 
     /// A user-mode queue, at its beginning or where another engine put it aside.
-    pub(super) fn put_hw_queue(
-        &mut self,
-        entry: QueueEntry,
-        is_saved: bool,
-    ) -> Result<u16, AdapterError> {
+    pub(super) fn put_hw_queue(&mut self, entry: QueueEntry, is_saved: bool) -> Result<u16, AdapterError> {
         let acknowledged = self.watch_acknowledged();
         let (index, generation) = self.queues.take(acknowledged).ok_or(AdapterError::Full("queue entry"))?;
         let place = block::queue(index);

@@ -229,8 +229,7 @@ impl KernelQueue {
 
     /// Whether the oldest buffer was put aside: before it was submitted this time, or since, by whatever process.
     fn is_saved(&self, shared: &Mapping, submission: &HwSubmission) -> bool {
-        submission.flags & HW_SAVED != 0
-            || save_area::is_saved(shared, block::HW_QUEUE_SAVED, self.completed)
+        submission.flags & HW_SAVED != 0 || save_area::is_saved(shared, block::HW_QUEUE_SAVED, self.completed)
     }
 
     /// The oldest is not done, for a reason that is not its own: the daemon will hand it over again. How far it is was

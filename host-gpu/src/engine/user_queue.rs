@@ -344,12 +344,7 @@ impl UserQueue {
         Ok(Some((buffer, entry)))
     }
 
-    fn open_slot(
-        &mut self,
-        shared: &Mapping,
-        process: &Process,
-        space: &Space<'_>,
-    ) -> Result<&Slot, Stop> {
+    fn open_slot(&mut self, shared: &Mapping, process: &Process, space: &Space<'_>) -> Result<&Slot, Stop> {
         let slot = match self.slot.take() {
             Some(slot) => slot,
             None => {

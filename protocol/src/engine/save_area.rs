@@ -59,7 +59,10 @@ pub const DEVICE_AREA_BYTES: u64 = 16 * PAGE_SIZE;
 /// Where the slot of the kernel-mode buffers lies in a context's area.
 pub const KERNEL_MODE_SLOT: u64 = SLOT_BYTES;
 /// Queues, counted by their number in the device, whose slot is in their context's area.
-pub const QUEUES_IN_CONTEXT_AREA: u32 = (CONTEXT_AREA_BYTES / SLOT_BYTES) as u32 - 2;
+pub const QUEUES_IN_CONTEXT_AREA: u32 = 62;
+const _: () =
+    assert!((QUEUES_IN_CONTEXT_AREA as u64 + 2) * SLOT_BYTES == CONTEXT_AREA_BYTES, "a page is full");
+
 /// Words of a slot, the seal included.
 pub const SLOT_WORDS: usize = 6;
 
@@ -133,8 +136,8 @@ pub const fn read_slot(words: [u64; SLOT_WORDS], name: u64) -> Option<Saved> {
     if !is_whole || found != name || at > u32::MAX as u64 || z > u32::MAX as u64 {
         return None;
     }
-    let grid = [(xy & 0xffff_ffff) as u32, (xy >> 32) as u32, z as u32];
-    Some(Saved { at: at as u32, done_in_packet, grid })
+    let grid = [(xy & 0xffff_ffff) as u32, (xy >> 32) as u32, (z & 0xffff_ffff) as u32];
+    Some(Saved { at: (at & 0xffff_ffff) as u32, done_in_packet, grid })
 }
 
 #[cfg(test)]

@@ -63,11 +63,11 @@ impl Builder<'_> {
         let moved = moved.filter(|moved| moved.size == size && !moved.is_area);
         let moved = moved.ok_or_else(|| format!("its save area, allocation {}", id.0))?;
         // PRE-39: nowhere that the CPU could see it.
-        let is_hidden =
-            matches!(moved.backing, Backing::Vram(None | Some(Place::Local(_) | Place::Host(_))));
+        let is_hidden = matches!(moved.backing, Backing::Vram(None | Some(Place::Area(_) | Place::Host(_))));
         ensure(is_hidden, || format!("its save area, allocation {}: where it lies", id.0))?;
         moved.is_area = true;
-        let area = self.areas.admit(id, of, owner).ok_or_else(|| "no address for its save area".to_owned())?;
+        let area =
+            self.areas.admit(id, of, owner).ok_or_else(|| "no address for its save area".to_owned())?;
         let mapping = GpuMapping { size, allocation: id, offset: 0, writable: true };
         self.show(self.areas.root(), area.va, mapping)?;
         Ok(area)

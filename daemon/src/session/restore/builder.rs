@@ -84,7 +84,12 @@ pub(super) struct Built {
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(session: &'a Session, saved: &'a SavedSession, tables: PageTables, areas: Areas) -> Self {
+    pub(super) fn new(
+        session: &'a Session,
+        saved: &'a SavedSession,
+        tables: PageTables,
+        areas: Areas,
+    ) -> Self {
         Self {
             session,
             saved,

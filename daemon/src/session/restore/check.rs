@@ -71,6 +71,7 @@ impl Builder<'_> {
                 SavedPlace::Nowhere => Backing::Vram(None),
                 SavedPlace::Aperture(offset) => Backing::Vram(Some(Place::Aperture(offset))),
                 SavedPlace::Local(offset) => Backing::Vram(Some(Place::Local(offset))),
+                SavedPlace::Area(offset) => Backing::Vram(Some(Place::Area(offset))),
                 SavedPlace::Host(offset) => Backing::Vram(Some(Place::Host(offset))),
                 SavedPlace::Guest(segment) => {
                     let pieces = self.segments.get(&segment).map(|pieces| pieces.iter().map(|piece| piece.1));
@@ -124,7 +125,7 @@ impl Builder<'_> {
     pub(super) fn spot(&self, id: AllocationId) -> Spot {
         match self.allocations.get(&id.0).map(|moved| moved.backing) {
             Some(Backing::Guest(segment)) => Spot::Segment(segment, 0),
-            Some(Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_))))) => {
+            Some(Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_) | Place::Area(_))))) => {
                 Spot::Segment(SegmentId::VRAM, place.offset())
             }
             Some(Backing::Vram(Some(Place::Host(_)) | None)) | None => Spot::Evicted,
