@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::dirty::tracker::Tracker;
 use campanile_host_gpu::memory::mapping::Mapping;
@@ -13,6 +12,9 @@ use super::quota::Account;
 use super::quota::QuotaError;
 use super::vram::Place;
 use super::vram::VideoMemory;
+
+mod areas;
+mod moves;
 
 /// Number of an allocation within a vGPU; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -243,46 +245,6 @@ impl Allocations {
         Ok(self.insert(size, Backing::Vram(None)))
     }
 
-    /// As [`Self::create_vram`], for a save area.
-    pub fn create_area(&mut self, size: u64) -> Result<AllocationId, MemoryError> {
-        let id = self.create_vram(size)?;
-        if let Some(allocation) = self.table.get_mut(&id) {
-            allocation.is_area = true;
-        }
-        Ok(id)
-    }
-
-    /// The paging operation that writes the initial contents of a save area that never had a place: these words, by byte, and zero for
-    /// all others (PRE-37). Where engines cannot reach it for want of room, it is initialised as evicted.
-    ///
-    /// # Errors
-    /// There is no room anywhere, or it has contents already.
-    pub fn initialise(
-        &mut self,
-        id: AllocationId,
-        epoch: u64,
-        words: &[(u64, u64)],
-    ) -> Result<(), MemoryError> {
-        let size = self.size(id);
-        let is_new =
-            |allocation: &&mut Allocation| allocation.is_area && allocation.backing == Backing::Vram(None);
-        let allocation = self.table.get_mut(&id).filter(is_new).ok_or(MemoryError::Exhausted(size))?;
-        let place = match self.memory.allocate_area(size) {
-            Some(place) => place,
-            None => self.memory.allocate_host(size).ok_or(MemoryError::Exhausted(size))?,
-        };
-        allocation.backing = Backing::Vram(Some(place));
-        allocation.placed_in = epoch;
-        for (at, value) in words {
-            let offset = place.offset() + at;
-            if let Some(word) = self.memory.mapping_of(place).word(offset) {
-                word.store(*value, Ordering::Release);
-                self.memory.mark(place, offset, 8);
-            }
-        }
-        Ok(())
-    }
-
     /// Adds `size` bytes of guest RAM that engines know as `segment`. One reference.
     pub fn create_guest(&mut self, segment: SegmentId, size: u64) -> AllocationId {
         self.insert(size, Backing::Guest(segment))
@@ -375,93 +337,6 @@ impl Allocations {
         match self.table.get(&id)?.backing {
             Backing::Guest(segment) => Some(segment),
             Backing::Vram(_) => None,
-        }
-    }
-
-    /// Takes the place in the aperture that an allocation will move to. The contents stay where they are until
-    /// [`Self::finish_move`].
-    pub fn begin_move_in(&mut self, id: AllocationId, offset: u64) -> Result<Place, MemoryError> {
-        if self.table.get(&id).is_some_and(|allocation| allocation.is_area) {
-            return Err(MemoryError::Protected);
-        }
-        let length = self.size(id);
-        let target = self.memory.reserve_aperture(offset, length);
-        self.moving(id, target.ok_or(MemoryError::Aperture { offset, length })?)
-    }
-
-    /// Takes the place outside the aperture that an allocation will move to: where engines reach it, if there is room.
-    pub fn begin_move_out(&mut self, id: AllocationId) -> Result<Place, MemoryError> {
-        let length = self.size(id);
-        let target = self.memory.take_local(length).or_else(|| self.memory.take_host(length));
-        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
-    }
-
-    /// Takes the place in host memory that an allocation will move to.
-    pub fn begin_eviction(&mut self, id: AllocationId) -> Result<Place, MemoryError> {
-        let length = self.size(id);
-        let target = self.memory.take_host(length);
-        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
-    }
-
-    /// Takes the place at `offset`, in its own region outside of the aperture, that an allocation will move to.
-    pub fn begin_relocation(&mut self, id: AllocationId, offset: u64) -> Result<Place, MemoryError> {
-        let length = self.size(id);
-        let is_area = self.table.get(&id).is_some_and(|allocation| allocation.is_area);
-        let target = if is_area {
-            self.memory.reserve_area(offset, length)
-        } else {
-            self.memory.reserve_local(offset, length)
-        };
-        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
-    }
-
-    fn moving(&mut self, id: AllocationId, target: Place) -> Result<Place, MemoryError> {
-        if let Some(allocation) = self.table.get_mut(&id) {
-            allocation.is_moving = true;
-        }
-        Ok(target)
-    }
-
-    /// Copies the contents to `target` and lets the old place go. Nothing may use the old place any more.
-    pub fn finish_move(&mut self, id: AllocationId, target: Place, epoch: u64) {
-        let Some(allocation) = self.table.get_mut(&id) else {
-            return;
-        };
-        allocation.is_moving = false;
-        allocation.placed_in = epoch;
-        let size = allocation.size;
-        if let Backing::Vram(place) = &mut allocation.backing {
-            if let Some(old) = place.replace(target) {
-                self.memory.copy(old, target, size);
-                self.memory.release(old, size);
-            }
-        } else {
-            self.memory.release(target, size);
-        }
-    }
-
-    /// Brings what is evicted, or never had a place, to where engines reach it; true if there was room. No engine knows
-    /// of the old place, so nobody is waited for.
-    pub fn bring_back(&mut self, id: AllocationId, epoch: u64) -> bool {
-        let Some(allocation) = self.table.get_mut(&id).filter(|allocation| !allocation.is_moving) else {
-            return false;
-        };
-        let size = allocation.size;
-        match allocation.backing {
-            Backing::Vram(Some(host @ Place::Host(_))) => {
-                let target = if allocation.is_area {
-                    self.memory.take_area(size)
-                } else {
-                    self.memory.take_local(size)
-                };
-                let Some(target) = target else { return false };
-                self.memory.copy(host, target, size);
-                self.memory.release(host, size);
-                allocation.backing = Backing::Vram(Some(target));
-                allocation.placed_in = epoch;
-                true
-            }
-            _ => matches!(self.locate(id, epoch), Spot::Segment(..)),
         }
     }
 

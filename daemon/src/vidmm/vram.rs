@@ -18,6 +18,8 @@ use rustix::io::Errno;
 use super::ranges::Ranges;
 use super::store::Store;
 
+mod areas;
+
 /// Largest aperture (design §10.4).
 pub const MAX_APERTURE: u64 = 256 << 20;
 
@@ -244,34 +246,6 @@ impl VideoMemory {
         self.mapping.len()
     }
 
-    /// Takes zeroed memory for a save area.
-    pub fn allocate_area(&mut self, length: u64) -> Option<Place> {
-        let offset = self.areas.allocate(length)?;
-        self.hand_out(offset, length);
-        Some(Place::Area(offset))
-    }
-
-    /// Takes memory for a save area that is copied there whole.
-    pub fn take_area(&mut self, length: u64) -> Option<Place> {
-        let offset = self.areas.allocate(length)?;
-        self.touch(offset, length);
-        Some(Place::Area(offset))
-    }
-
-    /// Takes memory at `offset` for a save area that is copied there whole.
-    pub fn reserve_area(&mut self, offset: u64, length: u64) -> Option<Place> {
-        if !self.areas.reserve(offset, length) {
-            return None;
-        }
-        self.touch(offset, length);
-        Some(Place::Area(offset))
-    }
-
-    /// Free memory for save areas.
-    pub fn areas(&self) -> &Ranges {
-        &self.areas
-    }
-
     /// Bytes of the aperture, which lies at the head.
     pub fn aperture_bytes(&self) -> u64 {
         self.aperture_bytes
@@ -303,26 +277,6 @@ impl VideoMemory {
     /// Takes room for what is evicted.
     pub fn take_host(&mut self, length: u64) -> Option<Place> {
         self.store.take(length).map(Place::Host)
-    }
-
-    /// Takes zeroed room for what begins evicted.
-    pub fn allocate_host(&mut self, length: u64) -> Option<Place> {
-        let place = self.take_host(length)?;
-        self.zero(place, length);
-        Some(place)
-    }
-
-    /// Zeroes all of a place.
-    fn zero(&self, place: Place, length: u64) {
-        const ZERO: [u8; 4096] = [0; 4096];
-        let mut at = 0;
-        while at < length {
-            if let Some(slice) = self.mapping_of(place).slice(place.offset() + at, PAGE_SIZE) {
-                slice.copy_from(&ZERO);
-            }
-            at += PAGE_SIZE;
-        }
-        self.mark(place, place.offset(), length);
     }
 
     /// Free memory outside the aperture.

@@ -180,7 +180,9 @@ impl KernelQueue {
         }
         let Some((buffer, _)) = self.running.as_mut() else { return Outcome::Idle };
         let step = buffer.run(node, &space, signals, should_pause);
-        if matches!(step, Step::Blocked | Step::Paused)
+        // One that is done may still be put aside: its device page may be on the move.
+        let has_page = step == Step::Done && process.page(tables, segments).err() != Some(Stop::Moving);
+        if !(has_page || matches!(step, Step::Fault(..)))
             && let Some((_, slot)) = &self.slot
         {
             let saved = (block::HW_QUEUE_SAVED, self.completed);
