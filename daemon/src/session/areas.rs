@@ -19,7 +19,7 @@
 //! |---|---|
 //! | has a buffer in the hardware queue, or one of its queues runs | never (PRE-32, PRE-33) |
 //! | was the last that ran, so its state is on the engine | after all others; the page-table generation is the null switch (PRE-28) |
-//! | else | as anything |
+//! | else | by when it was brought there, or its context last had a buffer handed over |
 //!
 //! What runs is the engine's word. A wrong one costs a wait and no data: areas move only when every engine has let go.
 
@@ -239,12 +239,16 @@ impl Session {
 
     /// Whether a context may be given to its engine (PRE-32, PRE-33); where it may not, its areas are brought back.
     pub(super) fn has_areas(&mut self, of: u32, handle: Handle) -> bool {
-        let is_missing = |id: &AllocationId| !matches!(self.allocations.spot(*id), Spot::Segment(..));
-        let missing: Vec<AllocationId> = self.areas_of(of, handle).filter(is_missing).collect();
-        for allocation in &missing {
-            self.residency.want(*allocation, None);
+        let mut has_all = true;
+        for allocation in self.areas_of(of, handle) {
+            if matches!(self.allocations.spot(allocation), Spot::Segment(..)) {
+                self.allocations.note_use(allocation, self.residency.epoch);
+            } else {
+                self.residency.want(allocation, None);
+                has_all = false;
+            }
         }
-        missing.is_empty()
+        has_all
     }
 
     /// An allocation is where engines reach it: whoever waited for it because it is a save area may run.

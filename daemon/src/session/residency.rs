@@ -258,7 +258,12 @@ impl Session {
             let Backing::Vram(Some(place)) = allocation.backing else { return None };
             let (offset, size) = (place.offset(), allocation.size);
             let engines = self.engines.iter().filter_map(|slot| slot.process());
-            let used = engines.map(|engine| engine.last_use(offset, size, bytes)).max().unwrap_or(0);
+            // Save areas are smaller than what engines tell their uses of.
+            let used = if is_area {
+                0
+            } else {
+                engines.map(|engine| engine.last_use(offset, size, bytes)).max().unwrap_or(0)
+            };
             let last_use = used.max(allocation.placed_in);
             // State that is on an engine leaves it for nothing else.
             let priority = if on_engines.contains_key(&id) { u32::MAX } else { allocation.priority };

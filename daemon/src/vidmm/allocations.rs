@@ -43,7 +43,7 @@ pub struct Allocation {
     pub pins: u64,
     /// A hint: what has less is evicted first (PRE-41).
     pub priority: u32,
-    /// The epoch in which it was brought to where it is.
+    /// The epoch in which it was brought to where it is, or last used as far as the daemon sees that itself.
     pub placed_in: u64,
     /// Whether it is being moved.
     pub is_moving: bool,

@@ -18,6 +18,13 @@ impl Allocations {
         Ok(id)
     }
 
+    /// It is used in this epoch.
+    pub fn note_use(&mut self, id: AllocationId, epoch: u64) {
+        if let Some(allocation) = self.table.get_mut(&id) {
+            allocation.placed_in = epoch;
+        }
+    }
+
     /// The paging operation that writes the initial contents of a save area that never had a place: these words, by byte, and zero for
     /// all others (PRE-37). Where engines cannot reach it for want of room, it is initialised as evicted.
     ///
