@@ -13,9 +13,6 @@ use super::quota::QuotaError;
 use super::vram::Place;
 use super::vram::VideoMemory;
 
-mod areas;
-mod moves;
-
 /// Number of an allocation within a vGPU; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AllocationId(pub u64);
@@ -131,9 +128,9 @@ pub enum Spot {
 /// All allocations of a vGPU.
 #[derive(Debug)]
 pub struct Allocations {
-    memory: VideoMemory,
+    pub(super) memory: VideoMemory,
     account: Arc<Account>,
-    table: BTreeMap<AllocationId, Allocation>,
+    pub(super) table: BTreeMap<AllocationId, Allocation>,
     next: u64,
     committed: u64,
 }

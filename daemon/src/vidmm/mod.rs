@@ -16,8 +16,11 @@
 //! share.
 
 pub mod allocations;
+mod area_allocations;
+mod area_region;
 pub mod compaction;
 pub mod eviction;
+mod moves;
 pub mod quota;
 pub mod ranges;
 pub mod store;

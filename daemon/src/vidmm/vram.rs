@@ -18,8 +18,6 @@ use rustix::io::Errno;
 use super::ranges::Ranges;
 use super::store::Store;
 
-mod areas;
-
 /// Largest aperture (design §10.4).
 pub const MAX_APERTURE: u64 = 256 << 20;
 
@@ -64,7 +62,7 @@ pub struct VideoMemory {
     aperture_bytes: u64,
     aperture: Ranges,
     local: Ranges,
-    areas: Ranges,
+    pub(super) areas: Ranges,
     store: Store,
     touched: Vec<bool>,
     tracker: Arc<Tracker>,
@@ -335,7 +333,7 @@ impl VideoMemory {
     }
 
     /// Notes that somebody had a range.
-    fn touch(&mut self, offset: u64, length: u64) {
+    pub(super) fn touch(&mut self, offset: u64, length: u64) {
         let page = |at: u64| usize::try_from(at / PAGE_SIZE).unwrap_or(usize::MAX);
         if let Some(touched) = self.touched.get_mut(page(offset)..page(offset + length)) {
             touched.fill(true);
@@ -343,7 +341,7 @@ impl VideoMemory {
     }
 
     /// Zeroes the pages of a range that somebody had before.
-    fn hand_out(&mut self, offset: u64, length: u64) {
+    pub(super) fn hand_out(&mut self, offset: u64, length: u64) {
         const ZERO: [u8; 4096] = [0; 4096];
         const _: () = assert!(ZERO.len() as u64 == PAGE_SIZE, "a page of zeroes");
         let mut at = offset;

@@ -28,6 +28,7 @@ pub mod progress;
 pub mod properties;
 pub mod rescan;
 pub mod residency;
+mod retirement;
 pub mod run_list;
 pub mod sandbox;
 pub mod save_area;

@@ -36,8 +36,6 @@ use crate::node::buffer::Step;
 use crate::node::space::Space;
 use crate::node::space::Stop;
 
-mod retire;
-
 /// What became of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -55,23 +53,23 @@ pub enum Outcome {
 }
 
 #[derive(Debug)]
-struct Resolved {
+pub(super) struct Resolved {
     ring: Place,
-    control: Place,
+    pub(super) control: Place,
 }
 
 /// A user-mode queue.
 #[derive(Debug)]
 pub struct UserQueue {
-    index: u16,
-    entry: QueueEntry,
-    consumed: u64,
-    completed: u64,
-    write_pointer: u64,
+    pub(super) index: u16,
+    pub(super) entry: QueueEntry,
+    pub(super) consumed: u64,
+    pub(super) completed: u64,
+    pub(super) write_pointer: u64,
     resolved: Option<Resolved>,
     /// Its slot in a save area, while that is known.
-    slot: Option<Slot>,
-    running: Option<(Buffer, RingEntry)>,
+    pub(super) slot: Option<Slot>,
+    pub(super) running: Option<(Buffer, RingEntry)>,
     /// A look found the ring control on the move.
     owes_look: bool,
     /// An address that was not resident, or on the move, when it was last blocked.
@@ -81,7 +79,7 @@ pub struct UserQueue {
     stopped: bool,
     /// An earlier process ran some of it, and may have ended between two of the stores that retire a buffer: those before
     /// the end are not repeated, and those after it are made up for.
-    takes_over: bool,
+    pub(super) takes_over: bool,
 }
 
 impl UserQueue {
@@ -220,7 +218,7 @@ impl UserQueue {
         Ok(())
     }
 
-    fn resolve(&mut self, space: &Space<'_>) -> Result<&Resolved, Stop> {
+    pub(super) fn resolve(&mut self, space: &Space<'_>) -> Result<&Resolved, Stop> {
         if self.resolved.is_none() {
             let bytes = u64::from(self.entry.ring_entries) * ring::RING_ENTRY_BYTES;
             self.resolved = Some(Resolved {
@@ -249,7 +247,7 @@ impl UserQueue {
     }
 
     /// The entry of the ring that is next, as the guest wrote it.
-    fn next_entry(&mut self, space: &Space<'_>) -> Result<RingEntry, Stop> {
+    pub(super) fn next_entry(&mut self, space: &Space<'_>) -> Result<RingEntry, Stop> {
         let place = ring::place(self.consumed, self.entry.ring_entries);
         let ring_va = self.entry.ring_va;
         let resolved = self.resolve(space)?;

@@ -66,12 +66,6 @@ const _: () =
 /// Words of a slot, the seal included.
 pub const SLOT_WORDS: usize = 6;
 
-const _: () = assert!(
-    (crate::device_page::MAX_QUEUES - QUEUES_IN_CONTEXT_AREA) as u64 * SLOT_BYTES + SLOT_BYTES
-        <= DEVICE_AREA_BYTES,
-    "every queue of a device has a slot"
-);
-
 /// Which kind of area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AreaKind {

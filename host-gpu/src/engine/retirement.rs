@@ -10,11 +10,11 @@ use campanile_protocol::queue::ring;
 use campanile_protocol::queue::ring::Pending;
 use campanile_protocol::queue::ring::RingEntry;
 
-use super::Outcome;
-use super::UserQueue;
-use crate::engine::machine::Machine;
-use crate::engine::watch::Process;
-use crate::engine::watch::store;
+use super::machine::Machine;
+use super::user_queue::Outcome;
+use super::user_queue::UserQueue;
+use super::watch::Process;
+use super::watch::store;
 use crate::node::space::Stop;
 
 impl UserQueue {

@@ -2,9 +2,9 @@
 
 use campanile_protocol::PAGE_SIZE;
 
-use super::Place;
-use super::VideoMemory;
-use crate::vidmm::ranges::Ranges;
+use super::ranges::Ranges;
+use super::vram::Place;
+use super::vram::VideoMemory;
 
 impl VideoMemory {
     /// Takes zeroed memory for a save area.

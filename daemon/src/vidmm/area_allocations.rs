@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Allocation;
-use super::AllocationId;
-use super::Allocations;
-use super::Backing;
-use super::MemoryError;
+use super::allocations::Allocation;
+use super::allocations::AllocationId;
+use super::allocations::Allocations;
+use super::allocations::Backing;
+use super::allocations::MemoryError;
 
 impl Allocations {
     /// As [`Self::create_vram`], for a save area.
