@@ -322,7 +322,7 @@ fn mcdm_52_the_hardware_scheduling_group_is_there_whole() {
     // The engine chooses among contexts by itself, so its list is switched by what may run, and a context's state is
     // updated by its words in the shared block.
     bench.engine.setup_priority_bands(&Settings::default());
-    let context = bench.engine.create_context().unwrap();
+    let context = bench.engine.create_context(0).unwrap();
     let process = bench.engine.create_process(ProcessEntry::default()).unwrap();
     let queue = QueueEntry { ring_entries: 16, process, context, ..QueueEntry::default() };
     let queue = bench.engine.create_hw_queue(queue).unwrap();

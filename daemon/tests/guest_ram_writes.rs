@@ -35,6 +35,9 @@ use campanile_protocol::engine::block::ProcessEntry;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::engine::fences::MAX_FENCES;
 use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::engine::save_area::AreaKind;
+use campanile_protocol::engine::save_area::CONTEXT_AREA_BYTES;
+use campanile_protocol::engine::save_area::DEVICE_AREA_BYTES;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::queue::ring;
@@ -50,6 +53,10 @@ const SEGMENT: SegmentId = SegmentId(5);
 const PAGE_VA: u64 = 1 << 30;
 const BUFFER_VA: u64 = 2 << 30;
 const RAM_VA: u64 = 3 << 30;
+/// Save areas, in a space of their own: the device-wide one, and behind it that of the context.
+const AREA_VA: u64 = 1 << 20;
+/// Where they lie in video memory.
+const AREA_AT: u64 = VRAM / 2 + PAGE_SIZE;
 
 fn methods() -> Vec<Method> {
     let all = [Method::BoundRanges, Method::WriteProtect];
@@ -87,6 +94,9 @@ impl Bench {
         let root = tables.create_root().unwrap();
         tables.map(root, PAGE_VA, SegmentId::VRAM, 0, DEVICE_PAGE_BYTES, true).unwrap();
         tables.map(root, BUFFER_VA, SegmentId::VRAM, VRAM / 2, PAGE_SIZE, false).unwrap();
+        let areas = tables.create_root().unwrap();
+        let area_bytes = DEVICE_AREA_BYTES + CONTEXT_AREA_BYTES;
+        tables.map(areas, AREA_VA, SegmentId::VRAM, AREA_AT, area_bytes, true).unwrap();
         tables.map(root, RAM_VA, SEGMENT, 0, RAM_PAGES * PAGE_SIZE, true).unwrap();
         let start = Start {
             node: NodeKind::Copy,
@@ -111,11 +121,22 @@ impl Bench {
             grant: &grant,
             tracker: Some(&tracker),
         };
+        for (at, kind) in [(0, AreaKind::Device), (DEVICE_AREA_BYTES, AreaKind::Context)] {
+            vram.write_all_at(&kind.header().to_ne_bytes(), AREA_AT + at).unwrap();
+        }
         let mut engine = EngineProcess::spawn(&program, &start, memory).unwrap();
         engine.log_guest_writes(true);
         let process = engine
-            .create_process(ProcessEntry { root: root.0, page_va: PAGE_VA, ..ProcessEntry::default() })
+            .create_process(ProcessEntry {
+                root: root.0,
+                page_va: PAGE_VA,
+                area_root: areas.0,
+                area_va: AREA_VA,
+                ..ProcessEntry::default()
+            })
             .unwrap();
+        // Entry 0, which all of its work names.
+        assert_eq!(engine.create_context(AREA_VA + DEVICE_AREA_BYTES).unwrap(), 0);
         let mut bench =
             Self { engine, tracker, vram, ram, tables, fences, grant, program, start, process, submitted: 0 };
         bench.come_up();

@@ -16,10 +16,17 @@
 
 use crate::capset::MAX_ENGINES;
 use crate::capset::MAX_NODES;
+use crate::engine::save_area::DEVICE_AREA_BYTES;
+use crate::engine::save_area::QUEUES_IN_CONTEXT_AREA;
+use crate::engine::save_area::SLOT_BYTES;
 use crate::page_table::PAGE_SIZE;
 
 /// Queues with a doorbell, a status word and a fence in one device page.
 pub const MAX_QUEUES: u32 = 1024;
+const _: () = assert!(
+    (MAX_QUEUES - QUEUES_IN_CONTEXT_AREA + 1) as u64 * SLOT_BYTES <= DEVICE_AREA_BYTES,
+    "every queue has a slot in a save area"
+);
 /// Cells that one bit of the summary word stands for.
 pub const CELLS_PER_SUMMARY_BIT: u32 = 16;
 /// Control messages that can be unanswered at once.

@@ -166,6 +166,9 @@ pub enum Fault {
     Bindings = 10,
     /// The driver failed under the kernel.
     Driver = 11,
+    /// What was saved of a buffer is not in its save area, or cannot be; or the area was never initialised. Nothing that a
+    /// guest does leads to it.
+    SaveArea = 12,
 }
 
 impl Fault {
@@ -183,6 +186,7 @@ impl Fault {
             9 => Self::UnknownKernel,
             10 => Self::Bindings,
             11 => Self::Driver,
+            12 => Self::SaveArea,
             _ => return None,
         })
     }

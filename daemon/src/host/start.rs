@@ -488,13 +488,14 @@ fn make_passage(
     config: &Arc<Config>,
 ) -> Result<Passage, MigrationError> {
     let quota = vgpu.quota().max;
+    let video = VideoMemory::file_bytes_of(vgpu.vram_bytes);
     let evicted = VideoMemory::store_bytes(vgpu.vram_bytes, quota);
     // What was evicted once may still lie where it lay, at the head of it.
     let most = quota.saturating_add(256 << 20).min(evicted);
     let here = immutable_of(config);
     let arriving = Arriving {
         name: vgpu.name.clone(),
-        shape: Shape { lengths: [vgpu.vram_bytes, evicted], limits: [vgpu.vram_bytes, most] },
+        shape: Shape { lengths: [video, evicted], limits: [video, most] },
         check: Box::new(move |bytes| {
             let saved: Immutable = ciborium::from_reader(bytes)
                 .map_err(|error| format!("its immutable data cannot be read: {error}"))?;

@@ -9,6 +9,7 @@ use super::state;
 use super::state::State;
 use super::state::StateError;
 use crate::session::saved::memory::SavedPlace;
+use crate::session::saved::process::SavedBuffer;
 use crate::session::saved::process::SavedDevice;
 use crate::session::saved::process::SavedProcess;
 use crate::session::saved::row::SavedProgress;
@@ -30,6 +31,7 @@ fn mib(bytes: u64) -> String {
     format!("{}.{:02} MiB", bytes >> 20, ((bytes & 0xf_ffff) * 100) >> 20)
 }
 
+/// In a state of version 1.
 fn half_run(progress: &SavedProgress) -> bool {
     Saved { at: progress.0, done_in_packet: progress.1, grid: progress.2 } != Saved::default()
 }
@@ -40,8 +42,10 @@ fn describe_device(text: &mut String, device: &SavedDevice) -> std::fmt::Result 
     let suspended = device.contexts.living().filter(|context| context.is_suspended).count();
     let buffers: Vec<_> = device.contexts.living().flat_map(|context| &context.buffers).collect();
     let rings = device.doorbells.living().filter_map(|doorbell| doorbell.place);
-    let half = buffers.iter().filter(|buffer| half_run(&buffer.progress)).count()
-        + rings.filter(|place| place.progress.as_ref().is_some_and(half_run)).count();
+    let is_half = |buffer: &&&SavedBuffer| buffer.is_saved || half_run(&buffer.progress);
+    let half = buffers.iter().filter(is_half).count()
+        + rings.filter(|place| place.is_saved || place.progress.as_ref().is_some_and(half_run)).count();
+    let areas = device.contexts.living().filter_map(|context| context.area).chain(device.area).count();
     let aborted = device.doorbells.living().filter(|doorbell| doorbell.is_aborted).count();
     let mapped: u64 = device.mappings.iter().map(|mapping| mapping.1).fold(0, u64::saturating_add);
     writeln!(text, "    device: {}", status(device.status))?;
@@ -52,7 +56,7 @@ fn describe_device(text: &mut String, device: &SavedDevice) -> std::fmt::Result 
     let doorbells = device.doorbells.living().count();
     writeln!(text, "    {doorbells} doorbells ({} RETRY, {aborted} ABORT)", doorbells - aborted)?;
     writeln!(text, "    {} buffers in software queues; {half} half run", buffers.len())?;
-    writeln!(text, "    {} mappings of {}", device.mappings.len(), mib(mapped))?;
+    writeln!(text, "    {areas} save areas; {} mappings of {}", device.mappings.len(), mib(mapped))?;
     let waits = device.waits.len() + device.native_waits.len() + device.gpu_waits.len();
     writeln!(
         text,
@@ -109,9 +113,10 @@ fn describe_state(state: &State, bytes: usize, versions: (u32, u32)) -> Result<S
     };
     writeln!(
         text,
-        "allocations: {} in the window, {} beside it, {} evicted, {} without a place yet, {} guest RAM",
+        "allocations: {} in the window, {} beside it, {} save areas behind it, {} evicted, {} without a place yet, {} guest RAM",
         of(|place| matches!(place, SavedPlace::Aperture(_))),
         of(|place| matches!(place, SavedPlace::Local(_))),
+        of(|place| matches!(place, SavedPlace::Area(_))),
         of(|place| matches!(place, SavedPlace::Host(_))),
         of(|place| matches!(place, SavedPlace::Nowhere)),
         of(|place| matches!(place, SavedPlace::Guest(_))),

@@ -28,10 +28,10 @@ use crate::session::saved::immutable::Immutable;
 
 /// The first bytes of a state.
 pub const MAGIC: [u8; 8] = *b"CAMPSTAT";
-/// The version that is written.
-pub const VERSION: u32 = 1;
+/// The version that is written. 2: what is half run lies in save areas, in the memory.
+pub const VERSION: u32 = 2;
 /// The oldest reader that understands what is written.
-pub const MIN_READER: u32 = 1;
+pub const MIN_READER: u32 = 2;
 /// Bytes of a state at the most.
 pub const MAX_BYTES: usize = 4 << 20;
 /// Bytes before the map.

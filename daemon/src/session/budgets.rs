@@ -77,8 +77,8 @@ impl Session {
             return Err(refuse("more than there is outside of the window"));
         }
         if head.argument & RESIDENT_OR_FAIL != 0 {
-            let mut plan = self.plan();
-            let mut movable = self.movable();
+            let mut plan = self.plan(false);
+            let mut movable = self.movable(false);
             let fits = missing.iter().all(|id| {
                 let size = self.allocations.size(*id);
                 plan.make_room(size, |candidate| !listed.contains(&candidate.id)).is_some()

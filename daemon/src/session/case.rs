@@ -12,6 +12,7 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
 use campanile_protocol::engine::progress::Work;
+use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::handle::Handle;
 use serde_json::Value;
 use serde_json::json;
@@ -64,6 +65,8 @@ pub struct Case {
     /// The id that the reset returned.
     pub last_aborted: Option<u64>,
     info: Option<DebugInfo>,
+    /// How far its buffer was when it was last put aside, as its save area says.
+    put_aside: Option<Saved>,
     details: Value,
     pid: Option<u32>,
     sighted: Option<Instant>,
@@ -114,7 +117,7 @@ impl Case {
             "affected": affected.collect::<Vec<_>>(),
             "affected_count": self.affected.len(),
             "last_aborted_fence": self.last_aborted,
-            "engine": self.info.as_ref().map(describe),
+            "engine": self.info.as_ref().map(|info| describe(info, self.put_aside)),
             "timings_us": {
                 "standstill_seen_to_decision": self.sighted.map(|sighted| micros(sighted, self.begun)),
                 "decision_to_reset": micros(self.begun, reset_done),
@@ -124,7 +127,7 @@ impl Case {
     }
 }
 
-fn describe(info: &DebugInfo) -> Value {
+fn describe(info: &DebugInfo, put_aside: Option<Saved>) -> Value {
     let buffer = info.hw_buffer.map(|buffer| {
         json!({
             "fence_id": buffer.fence_id,
@@ -149,7 +152,7 @@ fn describe(info: &DebugInfo) -> Value {
         "hw_queue_head": buffer,
         "ring_consumed": info.ring_consumed,
         "ring_completed": info.ring_completed,
-        "put_aside_at": info.saved.map(|saved| json!({ "packet": saved.at, "done": saved.done_in_packet })),
+        "put_aside_at": put_aside.map(|saved| json!({ "packet": saved.at, "done": saved.done_in_packet })),
         "packet_at_fault": info.launched.map(|(kernel, at)| json!({ "byte": at, "kernel": format!("{kernel:#x}") })),
         "tables": { "changed": info.watch.0, "acknowledged": info.watch.1 },
         "page_tables": { "changed": info.page_tables.0, "acknowledged": info.page_tables.1 },
@@ -189,6 +192,7 @@ impl Session {
             is_fatal: false,
             last_aborted: None,
             details: self.details(guilty, info.as_ref()),
+            put_aside: info.as_ref().and_then(|info| self.put_aside(at, info)),
             info,
             pid,
             sighted: sighting.map(|sighting| sighting.at),

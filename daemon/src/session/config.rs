@@ -23,6 +23,7 @@ use crate::recovery::standing::Standing;
 use crate::supervisor::share::Share;
 use crate::supervisor::thread::Supervisor;
 use crate::vidmm::quota::Account;
+use crate::vidmm::vram::VideoMemory;
 
 /// Whether the machine can compute.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +109,7 @@ impl Config {
     pub fn start_message(&self, node: NodeKind, table_bytes: u64) -> Start {
         Start {
             node,
-            vram_bytes: self.vram_bytes,
+            vram_bytes: VideoMemory::file_bytes_of(self.vram_bytes),
             table_bytes,
             spin_microseconds: u64::try_from(self.spin.as_micros()).unwrap_or(u64::MAX),
             slice_microseconds: u64::try_from(self.slice.as_micros()).unwrap_or(u64::MAX),

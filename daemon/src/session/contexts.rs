@@ -14,6 +14,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::block::ProcessEntry;
 
+use super::areas::SaveArea;
 use super::control::Checked;
 use super::control::body;
 use super::engine_slot::WaitingMessage;
@@ -39,17 +40,21 @@ impl Session {
         if !self.ensure_engine(at)? {
             return Ok(self.wait_for_engine(origin, at, message::CREATE_CONTEXT, bytes));
         }
-        self.ensure_presence(origin.context, at)?;
-        let engine = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
-        let entry = engine
-            .create_context()
-            .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
+        let area = self.make_areas(origin.context)?;
+        let entry = match self.introduce_areas(origin.context, at, area) {
+            Ok(entry) => entry,
+            Err(refused) => {
+                self.free_areas(vec![area]);
+                return Err(refused);
+            }
+        };
         let context = Context {
             at,
             software_queue: VecDeque::new(),
             listed: false,
             is_parked: false,
             entry: Some(entry),
+            area,
             held: Holds::default(),
             queues: 0,
             scheduling: None,
@@ -57,8 +62,18 @@ impl Session {
         // There is room: it was looked for above.
         let handle =
             self.device_mut(origin.context)?.contexts.insert(context).ok_or(Status::OutOfResources)?;
+        self.areas.name(area, handle);
         self.introduce_context(at, entry, (origin.context, handle));
         Ok(Handled::with(&Created { handle }))
+    }
+
+    /// Makes a context with this save area, and its process, known to an engine; the context's entry there.
+    fn introduce_areas(&mut self, of: u32, at: EngineAddress, area: SaveArea) -> Result<u32, Refused> {
+        self.ensure_presence(of, at)?;
+        let engine = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
+        engine
+            .create_context(area.va)
+            .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })
     }
 
     /// Parks a message until an engine runs.
@@ -86,6 +101,8 @@ impl Session {
             page_va: device.page.va,
             global_cell: self.global_cell(at).unwrap_or(0),
             summary: device_page::summary(u32::from(at.engine), node_ordinal(at.node)),
+            area_root: self.areas.root().0,
+            area_va: device.area.map_or(0, |area| area.va),
         };
         let process = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         let entry = process
@@ -100,7 +117,7 @@ impl Session {
         let device = self.device_mut(origin.context)?;
         let context = device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         (context.queues == 0).or(Status::Busy)?;
-        let (at, entry) = (context.at, context.entry);
+        let (at, entry, area) = (context.at, context.entry, context.area);
         device.contexts.remove(message.handle);
         self.refuse_suspends(Status::InvalidHandle, |of| {
             of.context == origin.context && of.handle == message.handle
@@ -109,6 +126,7 @@ impl Session {
             engine.destroy_context(entry);
             self.engines[at.index()].run_list.remove(entry);
         }
+        self.free_areas(vec![area]);
         Ok(Handled::done())
     }
 }

@@ -68,6 +68,7 @@ impl Session {
             queues: Table::new(device_page::MAX_QUEUES),
             doorbells: Table::new(device_page::MAX_QUEUES),
             kernels: Table::new(MAX_KERNELS),
+            area: None,
             presence: [None; MAX_PLACES],
             status: device_page::DEVICE_ACTIVE,
             paging: Paging::default(),
@@ -172,6 +173,8 @@ impl Session {
         if let Some(allocation) = self.allocations.get_mut(device.page.allocation) {
             allocation.pins -= 1;
         }
+        let own = device.contexts.iter().map(|(_, context)| context.area);
+        self.free_areas(own.chain(device.area).collect());
         let barrier = Barrier::raise(&mut self.engines);
         self.close_fences_of(&device, barrier);
         self.after(barrier, Action::DestroyRoot(device.root));

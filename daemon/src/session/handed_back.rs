@@ -55,7 +55,7 @@ impl Session {
             let place = context.software_queue.partition_point(|other| other.order < buffer.order);
             context
                 .software_queue
-                .insert(place, Buffer { saved: result.saved(), is_resubmitted: true, ..buffer });
+                .insert(place, Buffer { is_saved: result.is_saved != 0, is_resubmitted: true, ..buffer });
             Some((index.filter(|_| place == 0), context.is_parked))
         });
         match wanted {

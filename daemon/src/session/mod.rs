@@ -3,7 +3,7 @@
 //! ```text
 //!   front (gpu) ── blobs, SUBMIT_3D ──▶ Session
 //!                                         ├─ processes: context ▶ device ▶ contexts ▶ queues ▶ doorbells
-//!                                         ├─ blobs, allocations (vidmm), page tables
+//!                                         ├─ blobs, save areas, allocations (vidmm), page tables
 //!                                         ├─ engines: one process a node and physical adapter,
 //!                                         │  started when first used
 //!                                         └─ pending: what waits for an engine to let go
@@ -15,6 +15,7 @@
 //! copy; a bad message gets a status and changes nothing.
 
 pub mod adapter;
+pub mod areas;
 pub mod barrier;
 pub mod blobs;
 pub mod budgets;

@@ -9,9 +9,9 @@ use campanile_host_gpu::engine::address::MAX_PLACES;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_host_gpu::scheduling::parameters::Parameters;
 use campanile_protocol::device_page;
-use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::handle::Handle;
 
+use super::areas::SaveArea;
 use super::kernels::KernelSource;
 use super::page::DevicePage;
 use super::paging::Paging;
@@ -82,6 +82,8 @@ pub struct Device {
     pub doorbells: Table<Doorbell>,
     /// Kernels that are compiled.
     pub kernels: Table<KernelSource>,
+    /// The save area that its contexts share; none before the first of them (PRE-31).
+    pub area: Option<SaveArea>,
     /// Its entry in each engine's process table, by place.
     pub presence: [Option<u32>; MAX_PLACES],
     /// `DEVICE_*`: the truth that the device page has a copy of.
@@ -181,6 +183,8 @@ pub struct Context {
     pub is_parked: bool,
     /// Its entry in the engine's context table; none once that engine is gone.
     pub entry: Option<u32>,
+    /// Its save area (PRE-31).
+    pub area: SaveArea,
     /// Why it is suspended; not at all, if for no reason.
     pub held: Holds,
     /// Queues that it has.
@@ -203,8 +207,8 @@ pub struct Buffer {
     pub queue: Handle,
     /// The queue's context.
     pub context: Handle,
-    /// How far it was when the engine handed it back.
-    pub saved: Saved,
+    /// Whether it is half run: then its context's save area says how far.
+    pub is_saved: bool,
     /// GPU virtual address.
     pub va: u64,
     /// Bytes.
@@ -217,7 +221,7 @@ pub struct Buffer {
     pub is_resubmitted: bool,
     /// The paging operation that it comes after, and before the next.
     pub paging: u64,
-    /// Counts the buffers of its engine: those of a context run in this order.
+    /// Counts the buffers of its engine: those of a context run in this order, and what is saved of one has this name.
     pub order: u64,
     /// Timeline and place on it.
     pub ring: u8,

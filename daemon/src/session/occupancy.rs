@@ -37,7 +37,7 @@ impl Session {
             match allocation.backing {
                 Backing::Vram(Some(Place::Aperture(offset))) => visible.push((offset, allocation.size)),
                 Backing::Vram(Some(Place::Local(offset))) => local.push((offset, allocation.size)),
-                Backing::Vram(Some(Place::Host(_)) | None) | Backing::Guest(_) => {}
+                Backing::Vram(Some(Place::Area(_) | Place::Host(_)) | None) | Backing::Guest(_) => {}
             }
         }
         let info: MemoryInfo = self.memory_info();
@@ -54,6 +54,8 @@ impl Session {
             "visible": info.visible,
             "visible_free": info.visible_free,
             "visible_cells": cells(&visible, 0, aperture),
+            "save_areas": self.areas.iter().map(|area| area.kind.bytes()).sum::<u64>(),
+            "save_areas_evicted": self.evicted_areas(),
             "evicted": info.evicted,
             "held": info.held,
             "evictions": info.evictions,

@@ -217,7 +217,7 @@ impl Session {
         Ok(())
     }
 
-    fn hide_from_gpu(&mut self, root: Root, va: u64, mapping: &GpuMapping) {
+    pub(super) fn hide_from_gpu(&mut self, root: Root, va: u64, mapping: &GpuMapping) {
         if let Err(error) = self.tables.unmap(root, va, mapping.size) {
             self.journal.line(Level::Error, format_args!("a mapping of ours could not be undone: {error}"));
         }

@@ -5,6 +5,7 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use std::sync::atomic::Ordering;
 
+use super::areas::SaveArea;
 use super::barrier::Barrier;
 use super::reply::Origin;
 use super::state::Session;
@@ -20,6 +21,8 @@ pub const MAX_PENDING: usize = 16 * 1024;
 pub enum Action {
     /// Drop references to allocations.
     Release(Vec<AllocationId>),
+    /// Free save areas.
+    FreeAreas(Vec<SaveArea>),
     /// Give the tables of an address space back.
     DestroyRoot(Root),
     /// Free native fences.
@@ -112,6 +115,7 @@ impl Session {
                 }
             }
             Action::FreeFences(indices) => self.free_fences(&indices),
+            Action::FreeAreas(areas) => self.areas_are_free(areas),
             Action::DestroyRoot(root) => self.tables.destroy_root(root),
             Action::PagingFence { context, root, value } => self.paging_is_done(context, root, value),
             Action::Relocate { allocation, target } => self.finish_relocation(allocation, target),

@@ -13,6 +13,7 @@
 //! all that it needs, so that two queues cannot take it from each other for ever. A queue that
 //! needs more at one place than there is puts its device in error: no waiting helps it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -92,15 +93,15 @@ impl Session {
     /// Whether an allocation may be moved to another place.
     fn can_move(&self, id: AllocationId) -> bool {
         self.allocations.get(id).is_some_and(|allocation| {
-            matches!(allocation.backing, Backing::Vram(Some(Place::Local(_))))
+            matches!(allocation.backing, Backing::Vram(Some(Place::Local(_) | Place::Area(_))))
                 && !allocation.is_moving
                 && allocation.pins == 0
         })
     }
 
-    /// What may move within video memory; what is held, too, since it stays where engines reach it.
-    pub(super) fn movable(&self) -> Vec<Movable> {
-        let all = self.allocations.iter().filter(|(id, _)| self.can_move(*id));
+    /// What may move within its region, that of save areas or the other one; what is held, too, since it stays where engines reach it.
+    pub(super) fn movable(&self, is_area: bool) -> Vec<Movable> {
+        let all = self.allocations.iter().filter(|(id, it)| it.is_area == is_area && self.can_move(*id));
         let movable = all.filter_map(|(id, allocation)| match allocation.backing {
             Backing::Vram(Some(place)) => Some(Movable { id, offset: place.offset(), size: allocation.size }),
             _ => None,
@@ -134,7 +135,7 @@ impl Session {
     pub(super) fn finish_relocation(&mut self, allocation: AllocationId, target: Place) {
         self.allocations.finish_move(allocation, target, self.residency.epoch);
         self.remap(allocation);
-        if matches!(target, Place::Local(_)) {
+        if matches!(target, Place::Local(_) | Place::Area(_)) {
             self.poke_all();
         }
         self.residency.leaving -= 1;
@@ -156,6 +157,9 @@ impl Session {
     }
 
     fn demand(&mut self, wanted: &Wanted) {
+        if wanted.root == self.areas.root().0 {
+            return self.demand_area(wanted);
+        }
         let devices = self.processes.values().filter_map(|process| process.device.as_ref());
         let device = devices.into_iter().find(|device| device.root.0 == wanted.root);
         let found = device.and_then(|device| device.find_mapping(wanted.va, 1));
@@ -165,6 +169,18 @@ impl Session {
             count(&self.counters.residency_faults);
             let demand = Demand { name: (wanted.root, wanted.queue), token: wanted.token };
             self.residency.want(allocation, Some(demand));
+        }
+    }
+
+    /// A queue of a context came to a save area: it needs that with all else that its device's memory is wanted for.
+    fn demand_area(&mut self, wanted: &Wanted) {
+        let Some(area) = self.areas.at(wanted.va).filter(|_| wanted.queue < MAX_NAMES) else { return };
+        let owner = self.areas.owner(area.allocation).and_then(|(of, _)| self.device(of).ok());
+        let Some(root) = owner.map(|device| device.root) else { return };
+        if self.allocations.spot(area.allocation) == Spot::Evicted {
+            count(&self.counters.residency_faults);
+            let demand = Demand { name: (root.0, wanted.queue), token: wanted.token };
+            self.residency.want(area.allocation, Some(demand));
         }
     }
 
@@ -188,7 +204,7 @@ impl Session {
                     continue;
                 }
                 match self.allocations.spot(want.allocation) {
-                    Spot::Segment(..) => {}
+                    Spot::Segment(..) => self.area_is_there(want.allocation),
                     Spot::Evicted if self.allocations.bring_back(want.allocation, self.residency.epoch) => {
                         self.was_brought_back(&want, now);
                     }
@@ -196,7 +212,10 @@ impl Session {
                 }
             }
             if !self.residency.wants.is_empty() && self.residency.leaving == 0 {
-                self.make_room(now);
+                self.begin_epoch();
+                // Neither finds room in the other's region.
+                self.make_room(now, false);
+                self.make_room(now, true);
             }
             self.answer_waiters();
         }
@@ -216,6 +235,7 @@ impl Session {
             self.residency.recent.push((want.allocation, demand, now));
         }
         self.poke_all();
+        self.area_is_there(want.allocation);
     }
 
     fn poke_all(&self) {
@@ -224,40 +244,64 @@ impl Session {
         }
     }
 
-    /// What could leave, as a plan.
-    pub(super) fn plan(&self) -> Plan {
-        let bytes = self.allocations.memory().length();
-        let candidates = self.allocations.iter().filter(|(id, _)| self.can_leave(*id));
+    /// What could leave the region of save areas, or the other one, as a plan.
+    pub(super) fn plan(&self, is_area: bool) -> Plan {
+        let memory = self.allocations.memory();
+        let bytes = memory.file_bytes();
+        let on_engines = if is_area { self.areas_on_engines() } else { BTreeMap::new() };
+        let is_needed = |id: AllocationId| on_engines.get(&id) == Some(&true);
+        let candidates = self
+            .allocations
+            .iter()
+            .filter(|(id, it)| it.is_area == is_area && self.can_leave(*id) && !is_needed(*id));
         let candidates = candidates.filter_map(|(id, allocation)| {
             let Backing::Vram(Some(place)) = allocation.backing else { return None };
             let (offset, size) = (place.offset(), allocation.size);
             let engines = self.engines.iter().filter_map(|slot| slot.process());
-            let used = engines.map(|engine| engine.last_use(offset, size, bytes)).max().unwrap_or(0);
+            // Save areas are smaller than what engines tell their uses of.
+            let used = if is_area {
+                0
+            } else {
+                engines.map(|engine| engine.last_use(offset, size, bytes)).max().unwrap_or(0)
+            };
             let last_use = used.max(allocation.placed_in);
-            Some(Candidate { id, offset, size, priority: allocation.priority, last_use })
+            // State that is on an engine leaves it for nothing else.
+            let priority = if on_engines.contains_key(&id) { u32::MAX } else { allocation.priority };
+            Some(Candidate { id, offset, size, priority, last_use })
         });
-        Plan::new(self.allocations.memory().local().clone(), candidates.collect())
+        let free = if is_area { memory.areas() } else { memory.local() };
+        Plan::new(free.clone(), candidates.collect())
     }
 
-    /// Evicts for what is wanted, as far as that can be.
-    fn make_room(&mut self, now: Instant) {
+    /// A decision about who leaves is to come.
+    fn begin_epoch(&mut self) {
         self.residency.favour();
-        // Stable: those of the favoured queue come first, and else all in their order.
-        let mut wants = std::mem::take(&mut self.residency.wants);
-        wants.sort_by_key(|want| !self.residency.is_favoured(want.demand));
-        self.residency.wants = wants;
-        let mut plan = self.plan();
         self.residency.epoch += 1;
         for process in self.engines.iter().filter_map(|slot| slot.process()) {
             process.set_use_epoch(self.residency.epoch);
         }
+        self.residency.retry_at = None;
+        // Stable: those of the favoured queue come first, and else all in their order.
+        let mut wants = std::mem::take(&mut self.residency.wants);
+        wants.sort_by_key(|want| !self.residency.is_favoured(want.demand));
+        self.residency.wants = wants;
+    }
+
+    /// Evicts for what is wanted, as far as that can be: save areas, or all else.
+    fn make_room(&mut self, now: Instant, is_area: bool) {
+        let is_of_it =
+            |want: &Want| self.allocations.get(want.allocation).is_some_and(|it| it.is_area == is_area);
+        if !self.residency.wants.iter().any(is_of_it) {
+            return;
+        }
+        let mut plan = self.plan(is_area);
         let memory = self.allocations.memory();
         let local = memory.length() - memory.aperture_bytes();
-        let mut movable = self.movable();
+        let mut movable = self.movable(is_area);
         let (mut victims, mut hopeless, mut moves) = (Vec::new(), Vec::new(), Vec::new());
         let residency = &self.residency;
         let mut is_early = false;
-        for want in &residency.wants {
+        for want in residency.wants.iter().filter(|want| is_of_it(want)) {
             if self.allocations.spot(want.allocation) != Spot::Evicted {
                 continue;
             }
@@ -281,14 +325,14 @@ impl Session {
                 moves.extend(found);
             } else if plan.clone().make_room(size, |it| !residency.serves(it.id, by)).is_some() {
                 is_early = true;
-            } else if by.is_some() && self.needed_with(want) > local {
+            } else if by.is_some() && !is_area && self.needed_with(want) > local {
                 hopeless.extend(by);
             } else if let Some(found) = plan.make_room(size, |_| is_favoured) {
                 // It all fits, but not where it lies: once more around.
                 victims.extend(found);
             }
         }
-        self.residency.retry_at = is_early.then(|| now + MIN_STAY);
+        self.residency.retry_at = self.residency.retry_at.or(is_early.then(|| now + MIN_STAY));
         victims.into_iter().for_each(|id| self.start_eviction(id));
         moves.into_iter().for_each(|it| self.start_relocation(it));
         for demand in hopeless {
@@ -304,7 +348,10 @@ impl Session {
         let by = want.demand;
         let served = by.and_then(|by| self.residency.served.get(&by.name).filter(|it| it.token == by.token));
         let others = served.into_iter().flat_map(|served| &served.allocations);
-        let others = others.filter(|id| **id != want.allocation).map(|id| self.allocations.size(*id));
+        // Save areas have their own region.
+        let is_area = |id: AllocationId| self.allocations.get(id).is_some_and(|it| it.is_area);
+        let others = others.filter(|id| **id != want.allocation && !is_area(**id));
+        let others = others.map(|id| self.allocations.size(*id));
         others.fold(self.allocations.size(want.allocation), u64::saturating_add)
     }
 

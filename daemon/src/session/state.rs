@@ -13,6 +13,7 @@ use std::time::Instant;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use rustix::event::epoll;
 
+use super::areas::Areas;
 use super::blobs::Blob;
 use super::config::Config;
 use super::counters::Counters;
@@ -73,6 +74,7 @@ pub struct Session {
     pub(super) allocations: Allocations,
     pub(super) residency: Residency,
     pub(super) tables: PageTables,
+    pub(super) areas: Areas,
     pub(super) segments: Segments,
     pub(super) fences: FenceTable,
     /// Engines that have said what cannot be, by place; they are ended where nothing else is half done.
@@ -140,13 +142,16 @@ impl Session {
         }
         let journal = Journal::new(&config.name);
         let account = Arc::clone(&config.account);
+        let mut tables = PageTables::new().map_err(io::Error::other)?;
+        let areas = Areas::new(&mut tables).map_err(io::Error::other)?;
         let session = Self {
             config,
             journal,
             counters,
             allocations: Allocations::new(memory, account),
             residency: Residency::default(),
-            tables: PageTables::new().map_err(io::Error::other)?,
+            tables,
+            areas,
             segments: Segments::default(),
             fences: FenceTable::new()?,
             liars: [false; MAX_PLACES],

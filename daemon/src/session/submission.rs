@@ -20,10 +20,10 @@ use campanile_protocol::engine::hw_queue::HW_BLOCKED;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
 use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
+use campanile_protocol::engine::hw_queue::HW_SAVED;
 use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
-use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 use log::Level;
@@ -48,6 +48,10 @@ const LINGER: Duration = Duration::from_micros(5);
 /// Ends the listening that was begun before the submission, with a last look. True when a completion is there.
 fn engine_lingers(engine: Option<&EngineProcess>, lingers: bool) -> bool {
     engine.is_some_and(|engine| engine.stop_listening(if lingers { LINGER } else { Duration::ZERO }))
+}
+
+const fn flag(is_set: bool, flag: u32) -> u32 {
+    if is_set { flag } else { 0 }
 }
 
 impl Session {
@@ -76,7 +80,7 @@ impl Session {
         let buffer = Buffer {
             queue: message.queue,
             context,
-            saved: Saved::default(),
+            is_saved: false,
             va: message.buffer_va,
             length: message.length,
             fence_value,
@@ -173,6 +177,11 @@ impl Session {
         self.engines[at.index()].run_list.retry(now);
         while self.engines[at.index()].has_room() {
             let Some((of, handle, entry)) = self.engines[at.index()].run_list.next(now) else { break };
+            // What it needs there comes before it (PRE-32).
+            if !self.has_areas(of, handle) {
+                self.leave_out(of, handle, entry, now);
+                continue;
+            }
             let (buffer, has_more) = self.take_buffer(of, handle);
             let run_list = &mut self.engines[at.index()].run_list;
             match buffer {
@@ -184,6 +193,18 @@ impl Session {
             }
         }
         self.look_at_head(at);
+    }
+
+    /// A context is not given to its engine before its save areas are there.
+    fn leave_out(&mut self, of: u32, handle: Handle, entry: u32, now: Duration) {
+        let at = self.device_mut(of).ok().and_then(|device| {
+            let context = device.contexts.get_mut(handle)?;
+            context.listed = false;
+            Some(context.at)
+        });
+        if let Some(at) = at {
+            self.engines[at.index()].run_list.list(entry, false, now);
+        }
     }
 
     /// The first buffer of a context that may run, and whether there are more.
@@ -204,20 +225,18 @@ impl Session {
         let slot = &mut self.engines[at.index()];
         let fence_id = slot.fences.submit();
         let suspends = slot.process().map_or(0, |process| process.suspends(entry));
-        let is_exempt = if buffer.is_exempt { HW_EXEMPT } else { 0 };
+        let is_exempt = flag(buffer.is_exempt, HW_EXEMPT);
         let submission = HwSubmission {
             fence_id,
             buffer_va: buffer.va,
             fence_value: buffer.fence_value,
             suspends,
-            done_in_packet: buffer.saved.done_in_packet,
-            at: buffer.saved.at,
+            number: buffer.order,
             length: buffer.length,
             process: presence.unwrap_or(u32::MAX),
             context: entry,
             fence_index: buffer.queue.index(),
-            flags: is_exempt | if buffer.is_resubmitted { HW_RESUBMISSION } else { 0 },
-            grid: buffer.saved.grid,
+            flags: is_exempt | flag(buffer.is_resubmitted, HW_RESUBMISSION) | flag(buffer.is_saved, HW_SAVED),
             ..HwSubmission::default()
         };
         match slot.process_mut().map(|process| process.submit_command(submission)) {

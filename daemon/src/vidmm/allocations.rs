@@ -40,10 +40,12 @@ pub struct Allocation {
     pub pins: u64,
     /// A hint: what has less is evicted first (PRE-41).
     pub priority: u32,
-    /// The epoch in which it was brought to where it is.
+    /// The epoch in which it was brought to where it is, or last used as far as the daemon sees that itself.
     pub placed_in: u64,
     /// Whether it is being moved.
     pub is_moving: bool,
+    /// Whether it is a save area: the guest's CPU never sees it (PRE-39).
+    pub is_area: bool,
 }
 
 /// An allocation of another host.
@@ -61,6 +63,8 @@ pub struct MovedAllocation {
     pub pins: u64,
     /// See [`Allocation::priority`].
     pub priority: u32,
+    /// See [`Allocation::is_area`].
+    pub is_area: bool,
 }
 
 /// Why allocations could not be taken over.
@@ -86,6 +90,9 @@ pub enum MemoryError {
     /// There is no room of that kind, for now.
     #[error("no video memory is left for {0} bytes")]
     Exhausted(u64),
+    /// The guest's CPU never sees it.
+    #[error("a save area has no address that the CPU sees")]
+    Protected,
     /// The range of the aperture is taken, or outside.
     #[error("aperture offset {offset:#x} with {length:#x} bytes is taken or outside")]
     Aperture {
@@ -121,9 +128,9 @@ pub enum Spot {
 /// All allocations of a vGPU.
 #[derive(Debug)]
 pub struct Allocations {
-    memory: VideoMemory,
+    pub(super) memory: VideoMemory,
     account: Arc<Account>,
-    table: BTreeMap<AllocationId, Allocation>,
+    pub(super) table: BTreeMap<AllocationId, Allocation>,
     next: u64,
     committed: u64,
 }
@@ -161,7 +168,7 @@ impl Allocations {
 
     fn try_take_over(&mut self, moved: Vec<(AllocationId, MovedAllocation)>) -> Result<(), TakeOverError> {
         for (id, moved) in moved {
-            let MovedAllocation { size, backing, references, holds, pins, priority } = moved;
+            let MovedAllocation { size, backing, references, holds, pins, priority, is_area } = moved;
             if id.0 == 0 || id.0 == u64::MAX || references == 0 || self.table.contains_key(&id) {
                 return Err(TakeOverError::Number(id.0));
             }
@@ -173,8 +180,17 @@ impl Allocations {
                 }
             }
             let (placed_in, is_moving) = (0, false);
-            let allocation =
-                Allocation { size, backing, references, holds, pins, priority, placed_in, is_moving };
+            let allocation = Allocation {
+                size,
+                backing,
+                references,
+                holds,
+                pins,
+                priority,
+                placed_in,
+                is_moving,
+                is_area,
+            };
             self.table.insert(id, allocation);
             self.next = self.next.max(id.0 + 1);
         }
@@ -213,6 +229,7 @@ impl Allocations {
             priority: PRIORITY_NORMAL,
             placed_in: 0,
             is_moving: false,
+            is_area: false,
         };
         self.table.insert(id, allocation);
         id
@@ -269,7 +286,7 @@ impl Allocations {
             Some(allocation) if allocation.is_moving => Spot::Moving,
             Some(allocation) => match allocation.backing {
                 Backing::Guest(segment) => Spot::Segment(segment, 0),
-                Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_)))) => {
+                Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_) | Place::Area(_)))) => {
                     Spot::Segment(SegmentId::VRAM, place.offset())
                 }
                 Backing::Vram(Some(Place::Host(_)) | None) => Spot::Evicted,
@@ -282,7 +299,7 @@ impl Allocations {
     pub fn locate(&mut self, id: AllocationId, epoch: u64) -> Spot {
         if let Some(allocation) = self.table.get_mut(&id)
             && allocation.backing == Backing::Vram(None)
-            && !allocation.is_moving
+            && !(allocation.is_moving || allocation.is_area)
             && let Some(found) = self.memory.allocate_local(allocation.size)
         {
             allocation.backing = Backing::Vram(Some(found));
@@ -320,88 +337,15 @@ impl Allocations {
         }
     }
 
-    /// Takes the place in the aperture that an allocation will move to. The contents stay where they are until
-    /// [`Self::finish_move`].
-    pub fn begin_move_in(&mut self, id: AllocationId, offset: u64) -> Result<Place, MemoryError> {
-        let length = self.size(id);
-        let target = self.memory.reserve_aperture(offset, length);
-        self.moving(id, target.ok_or(MemoryError::Aperture { offset, length })?)
-    }
-
-    /// Takes the place outside the aperture that an allocation will move to: where engines reach it, if there is room.
-    pub fn begin_move_out(&mut self, id: AllocationId) -> Result<Place, MemoryError> {
-        let length = self.size(id);
-        let target = self.memory.take_local(length).or_else(|| self.memory.take_host(length));
-        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
-    }
-
-    /// Takes the place in host memory that an allocation will move to.
-    pub fn begin_eviction(&mut self, id: AllocationId) -> Result<Place, MemoryError> {
-        let length = self.size(id);
-        let target = self.memory.take_host(length);
-        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
-    }
-
-    /// Takes the place at `offset` outside the aperture that an allocation will move to.
-    pub fn begin_relocation(&mut self, id: AllocationId, offset: u64) -> Result<Place, MemoryError> {
-        let length = self.size(id);
-        let target = self.memory.reserve_local(offset, length);
-        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
-    }
-
-    fn moving(&mut self, id: AllocationId, target: Place) -> Result<Place, MemoryError> {
-        if let Some(allocation) = self.table.get_mut(&id) {
-            allocation.is_moving = true;
-        }
-        Ok(target)
-    }
-
-    /// Copies the contents to `target` and lets the old place go. Nothing may use the old place any more.
-    pub fn finish_move(&mut self, id: AllocationId, target: Place, epoch: u64) {
-        let Some(allocation) = self.table.get_mut(&id) else {
-            return;
-        };
-        allocation.is_moving = false;
-        allocation.placed_in = epoch;
-        let size = allocation.size;
-        if let Backing::Vram(place) = &mut allocation.backing {
-            if let Some(old) = place.replace(target) {
-                self.memory.copy(old, target, size);
-                self.memory.release(old, size);
-            }
-        } else {
-            self.memory.release(target, size);
-        }
-    }
-
-    /// Brings what is evicted, or never had a place, to where engines reach it; true if there was room. No engine knows
-    /// of the old place, so nobody is waited for.
-    pub fn bring_back(&mut self, id: AllocationId, epoch: u64) -> bool {
-        let Some(allocation) = self.table.get_mut(&id).filter(|allocation| !allocation.is_moving) else {
-            return false;
-        };
-        let size = allocation.size;
-        match allocation.backing {
-            Backing::Vram(Some(host @ Place::Host(_))) => {
-                let Some(target) = self.memory.take_local(size) else { return false };
-                self.memory.copy(host, target, size);
-                self.memory.release(host, size);
-                allocation.backing = Backing::Vram(Some(target));
-                allocation.placed_in = epoch;
-                true
-            }
-            _ => matches!(self.locate(id, epoch), Spot::Segment(..)),
-        }
-    }
-
     /// Forgets the contents of what the guest's CPU does not see: it reads zero when it is used next (TDR-79). No engine
     /// may be running.
     pub fn purge(&mut self) -> Vec<AllocationId> {
         let mut purged = Vec::new();
         for (id, allocation) in &mut self.table {
-            let Backing::Vram(Some(place @ (Place::Local(_) | Place::Host(_)))) = allocation.backing else {
+            let Backing::Vram(Some(place)) = allocation.backing else { continue };
+            if matches!(place, Place::Aperture(_)) {
                 continue;
-            };
+            }
             if !allocation.is_moving && allocation.pins == 0 {
                 allocation.backing = Backing::Vram(None);
                 self.memory.release(place, allocation.size);

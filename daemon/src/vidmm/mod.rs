@@ -1,7 +1,7 @@
 //! Video memory of one vGPU: who has which bytes.
 //!
 //! ```text
-//!   VRAM memfd   [ aperture: offsets chosen by the guest (MAP_BLOB) │ local: offsets chosen by us ]
+//!   VRAM memfd   [ aperture: offsets chosen by the guest (MAP_BLOB) │ local: offsets chosen by us │ save areas ]
 //!   store memfd  [ what is evicted ]          the daemon's own
 //!
 //!   allocation   unplaced ──first GPU mapping──▶ local ◀──move──▶ aperture
@@ -11,12 +11,16 @@
 //! ```
 //!
 //! An allocation has no place until somebody can look at it. Nothing moves while the guest's CPU has it mapped
-//! (design §10.4); else an allocation may also move within local memory, so that another finds room in one piece. Every byte that is handed out reads zero first. Owned by the vGPU's thread, but for [`quota`], which all
+//! (design §10.4); else an allocation may also move within local memory, so that another finds room in one piece. Every byte that is handed out reads zero first.
+//! Save areas have a region of their own, and compete for it with each other alone: a guest can neither take nor hold it. Owned by the vGPU's thread, but for [`quota`], which all
 //! share.
 
 pub mod allocations;
+mod area_allocations;
+mod area_region;
 pub mod compaction;
 pub mod eviction;
+mod moves;
 pub mod quota;
 pub mod ranges;
 pub mod store;

@@ -21,6 +21,10 @@ use super::store::Store;
 /// Largest aperture (design §10.4).
 pub const MAX_APERTURE: u64 = 256 << 20;
 
+/// Bytes behind the video memory that save areas lie in, and nothing else: no guest can take or hold them, so that whatever
+/// a guest holds, contexts find room for what they need to run. More than all engines of a vGPU run with at a time.
+pub const AREA_REGION: u64 = 1 << 20;
+
 /// Bytes for each dirty bit.
 const DIRTY_PAGE: u64 = PAGE_SIZE;
 
@@ -34,6 +38,8 @@ pub enum Place {
     Aperture(u64),
     /// In the rest of the video memory.
     Local(u64),
+    /// Behind the local memory, where save areas lie.
+    Area(u64),
     /// Evicted: in host memory, where no engine reaches it.
     Host(u64),
 }
@@ -42,19 +48,21 @@ impl Place {
     /// Byte offset in the video memory, or in the store of what is evicted.
     pub const fn offset(self) -> u64 {
         match self {
-            Self::Aperture(offset) | Self::Local(offset) | Self::Host(offset) => offset,
+            Self::Aperture(offset) | Self::Local(offset) | Self::Area(offset) | Self::Host(offset) => offset,
         }
     }
 }
 
-/// The memfd, its two regions, and which pages were ever handed out.
+/// The memfd, its regions, and which pages were ever handed out.
 #[derive(Debug)]
 pub struct VideoMemory {
     file: File,
     mapping: Arc<Mapping>,
+    length: u64,
     aperture_bytes: u64,
     aperture: Ranges,
     local: Ranges,
+    pub(super) areas: Ranges,
     store: Store,
     touched: Vec<bool>,
     tracker: Arc<Tracker>,
@@ -64,7 +72,7 @@ impl VideoMemory {
     /// `length` bytes, a multiple of two pages; at most half of it is aperture. At most `commit_limit` bytes are in use at a time, here and
     /// evicted. It is zero, and what is written to it is tracked from here on (DIRTY-34).
     pub fn new(length: u64, commit_limit: u64, tracking: Method) -> io::Result<Self> {
-        let file = create_memfd("campanile-vram", length)?;
+        let file = create_memfd("campanile-vram", Self::file_bytes_of(length))?;
         let store = Store::new(Self::store_bytes(length, commit_limit), tracking)?;
         Self::over(file, length, store, tracking)
     }
@@ -77,13 +85,18 @@ impl VideoMemory {
         most.saturating_mul(2)
     }
 
+    /// Bytes of the file of a video memory of `length` bytes: save areas lie behind it.
+    pub const fn file_bytes_of(length: u64) -> u64 {
+        length.saturating_add(AREA_REGION)
+    }
+
     /// Bytes of the aperture of a video memory of `length` bytes.
     pub const fn aperture_of(length: u64) -> u64 {
         let half = length / 2;
         (if half < MAX_APERTURE { half } else { MAX_APERTURE }) / PAGE_SIZE * PAGE_SIZE
     }
 
-    /// Memory that was filled elsewhere: `vram` of `length` bytes, and `evicted` of [`Self::store_bytes`]. Nothing is
+    /// Memory that was filled elsewhere: `vram` of [`Self::file_bytes_of`] `length`, and `evicted` of [`Self::store_bytes`]. Nothing is
     /// allocated in it yet; what an allocation does not get back by its place is zeroed when it is handed out.
     ///
     /// # Errors
@@ -96,7 +109,9 @@ impl VideoMemory {
         tracking: Method,
     ) -> io::Result<Self> {
         let store_bytes = Self::store_bytes(length, commit_limit);
-        for (name, file, bytes) in [("vram", &vram, length), ("evicted", &evicted, store_bytes)] {
+        for (name, file, bytes) in
+            [("vram", &vram, Self::file_bytes_of(length)), ("evicted", &evicted, store_bytes)]
+        {
             let found = file.metadata()?.len();
             if found != bytes {
                 return Err(io::Error::other(format!("{name}: {found} bytes, not {bytes}")));
@@ -119,23 +134,26 @@ impl VideoMemory {
             };
             let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?;
             let first = start / PAGE_SIZE * PAGE_SIZE;
-            self.touch(first, end.next_multiple_of(PAGE_SIZE).min(self.length()).saturating_sub(first));
+            self.touch(first, end.next_multiple_of(PAGE_SIZE).min(self.file_bytes()).saturating_sub(first));
             at = end;
         }
     }
 
     fn over(file: File, length: u64, store: Store, tracking: Method) -> io::Result<Self> {
+        let bytes = Self::file_bytes_of(length);
         let mapping =
-            Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite).map_err(io::Error::other)?;
+            Mapping::new(file.try_clone()?, 0, bytes, Access::ReadWrite).map_err(io::Error::other)?;
         let aperture_bytes = Self::aperture_of(length);
-        let tracker = Tracker::new(VRAM_SEGMENT, &file, length, DIRTY_PAGE, tracking)?;
-        let pages = usize::try_from(length / PAGE_SIZE).map_err(io::Error::other)?;
+        let tracker = Tracker::new(VRAM_SEGMENT, &file, bytes, DIRTY_PAGE, tracking)?;
+        let pages = usize::try_from(bytes / PAGE_SIZE).map_err(io::Error::other)?;
         Ok(Self {
             file,
             mapping: Arc::new(mapping),
+            length,
             aperture_bytes,
             aperture: Ranges::new(0, aperture_bytes),
             local: Ranges::new(aperture_bytes, length - aperture_bytes),
+            areas: Ranges::new(length, AREA_REGION),
             store,
             touched: vec![false; pages],
             tracker: Arc::new(tracker),
@@ -147,6 +165,7 @@ impl VideoMemory {
         let region = match place {
             Place::Aperture(_) => 0..self.aperture_bytes,
             Place::Local(_) => self.aperture_bytes..self.length(),
+            Place::Area(_) => self.length()..self.file_bytes(),
             Place::Host(_) => 0..self.store.mapping().len(),
         };
         let end = place.offset().checked_add(length);
@@ -160,6 +179,7 @@ impl VideoMemory {
             && match place {
                 Place::Aperture(offset) => self.aperture.reserve(offset, length),
                 Place::Local(offset) => self.local.reserve(offset, length),
+                Place::Area(offset) => self.areas.reserve(offset, length),
                 Place::Host(offset) => self.store.reserve(offset, length),
             };
         if taken && !matches!(place, Place::Host(_)) {
@@ -176,6 +196,7 @@ impl VideoMemory {
         self.tracker.set_cpu_visible(Range { offset: 0, length: self.aperture_bytes }, false);
         self.aperture = Ranges::new(0, self.aperture_bytes);
         self.local = Ranges::new(self.aperture_bytes, self.length() - self.aperture_bytes);
+        self.areas = Ranges::new(self.length(), AREA_REGION);
         self.store.forget();
     }
 
@@ -207,14 +228,19 @@ impl VideoMemory {
     /// Notes that the daemon has stored `length` bytes at byte `offset` of what a place is in.
     pub fn mark(&self, place: Place, offset: u64, length: u64) {
         let tracker = match place {
-            Place::Aperture(_) | Place::Local(_) => &self.tracker,
+            Place::Aperture(_) | Place::Local(_) | Place::Area(_) => &self.tracker,
             Place::Host(_) => self.store.tracker(),
         };
         tracker.mark(offset, length);
     }
 
-    /// Bytes in all.
+    /// Bytes that allocations of guests lie in.
     pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Bytes of the file: those, and the region of save areas.
+    pub fn file_bytes(&self) -> u64 {
         self.mapping.len()
     }
 
@@ -284,6 +310,7 @@ impl VideoMemory {
                 self.aperture.release(offset, length);
             }
             Place::Local(offset) => self.local.release(offset, length),
+            Place::Area(offset) => self.areas.release(offset, length),
             Place::Host(offset) => self.store.release(offset, length),
         }
     }
@@ -300,13 +327,13 @@ impl VideoMemory {
     /// The daemon's mapping of what a place is in.
     pub fn mapping_of(&self, place: Place) -> &Arc<Mapping> {
         match place {
-            Place::Aperture(_) | Place::Local(_) => &self.mapping,
+            Place::Aperture(_) | Place::Local(_) | Place::Area(_) => &self.mapping,
             Place::Host(_) => self.store.mapping(),
         }
     }
 
     /// Notes that somebody had a range.
-    fn touch(&mut self, offset: u64, length: u64) {
+    pub(super) fn touch(&mut self, offset: u64, length: u64) {
         let page = |at: u64| usize::try_from(at / PAGE_SIZE).unwrap_or(usize::MAX);
         if let Some(touched) = self.touched.get_mut(page(offset)..page(offset + length)) {
             touched.fill(true);
@@ -314,7 +341,7 @@ impl VideoMemory {
     }
 
     /// Zeroes the pages of a range that somebody had before.
-    fn hand_out(&mut self, offset: u64, length: u64) {
+    pub(super) fn hand_out(&mut self, offset: u64, length: u64) {
         const ZERO: [u8; 4096] = [0; 4096];
         const _: () = assert!(ZERO.len() as u64 == PAGE_SIZE, "a page of zeroes");
         let mut at = offset;

@@ -342,6 +342,39 @@ fn dirty_53_stores_through_the_window_are_found_without_a_word_from_anybody() {
 }
 
 #[test]
+fn dirty_53_dirty_56_pre_31_what_is_put_aside_in_a_save_area_is_found() {
+    for method in methods() {
+        let watched = Watched::start(method);
+        let device = watched.device();
+        let [mut vram, _] = watched.readers(0);
+        // Save areas lie behind all else.
+        let of_areas = |pages: Vec<usize>| pages.into_iter().any(|page| page as u64 * PAGE >= VRAM);
+        let room = device.create_buffer(4 * MIB).unwrap();
+        let context = device.create_context(Node::Copy).unwrap();
+        assert!(of_areas(vram.dirty(true)), "{method:?}: they are initialised");
+        let mut queue = context.create_kernel_queue().unwrap();
+        let mut commands = CommandBuffer::new();
+        for value in 0..200 {
+            commands.fill(room.va(), room.size(), value).unwrap();
+        }
+        // On a busy machine a buffer may be done before it can be put aside: then once more.
+        until("a buffer that is put aside", || {
+            let ticket = queue.submit(&commands).unwrap();
+            context.suspend().unwrap();
+            let is_half_run =
+                !queue.is_done(ticket) && room.memory().word(0).unwrap().load(Ordering::Acquire) != 0;
+            let is_found = of_areas(vram.dirty(true));
+            context.resume().unwrap();
+            queue.wait(ticket, Some(NEVER)).unwrap();
+            room.write(0, &[0; 8]).unwrap();
+            assert!(is_found || !is_half_run, "{method:?}");
+            is_half_run
+        });
+        vram.pull();
+    }
+}
+
+#[test]
 fn dirty_56_what_a_kernel_wrote_before_its_engine_was_reset_counts() {
     for method in methods() {
         for spares in [false, true] {
@@ -357,7 +390,7 @@ fn dirty_56_what_a_kernel_wrote_before_its_engine_was_reset_counts() {
                 let _loss = hang(&device);
             }
             vram.catches_up();
-            let is_all = vram.tracker.pages_written() == VRAM / PAGE;
+            let is_all = vram.tracker.pages_written() == vram.tracker.length() / PAGE;
             assert!(!is_all, "{method}: a stopped engine is asked, and nothing else counts");
         }
     }
@@ -376,7 +409,7 @@ fn dirty_50_dirty_56_an_engine_that_dies_by_itself_has_written_all_that_it_could
         engines_of(&watched.host.vgpus[0].orders).into_iter().for_each(kill);
         run(&mut queue, &fill(local.va(), 64, 4));
         vram.catches_up();
-        let is_all = vram.tracker.pages_written() == VRAM / PAGE;
+        let is_all = vram.tracker.pages_written() == vram.tracker.length() / PAGE;
         // Planes survive a process; what the kernel noted of it does not.
         assert_eq!(is_all, method == Method::WriteProtect, "{method}");
     }

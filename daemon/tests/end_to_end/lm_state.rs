@@ -43,6 +43,7 @@ use crate::raw_queue::copy;
 use crate::raw_queue::copy_guest;
 use crate::raw_queue::fill;
 use crate::raw_queue::wait_for;
+use crate::save_areas::slots;
 use crate::slices::GROUPS;
 use crate::slices::Long;
 use crate::support::NEVER;
@@ -122,12 +123,15 @@ fn lm_48_a_half_run_dispatch_goes_on_at_its_thread_group_on_either_kind_of_queue
             let saved = moving.migrate();
             assert!(long.started() < u64::from(GROUPS), "all of it was done before");
             let of_device = saved_device(&saved);
-            let progress = if is_user_mode {
-                of_device.doorbells.living().find_map(|doorbell| doorbell.place?.progress)
+            let is_saved = if is_user_mode {
+                of_device.doorbells.living().any(|doorbell| doorbell.place.is_some_and(|it| it.is_saved))
             } else {
-                buffers(of_device).first().map(|buffer| buffer.progress)
+                buffers(of_device).first().is_some_and(|buffer| buffer.is_saved)
             };
-            let done = progress.unwrap().1;
+            assert!(is_saved, "it was put aside");
+            // How far it was went with the memory.
+            let done =
+                slots(&moving, &saved).into_iter().find_map(|slot| Some(slot?.done_in_packet)).unwrap();
             assert!(done > 0 && done < u64::from(GROUPS), "{done} groups of it are done");
             until("more of it", || long.started() > before + 50);
         }
@@ -175,7 +179,7 @@ fn lm_47_lm_54_software_queues_move_in_order_with_those_first_that_an_engine_had
     let moved = buffers(saved_device(&saved));
     assert_eq!(moved.iter().map(|buffer| buffer.fence_value).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
     assert!(moved[0].is_resubmitted && moved[1].is_resubmitted, "the engine had these");
-    assert!(!moved[2].is_resubmitted && (moved[0].progress.0, moved[0].progress.1) != (0, 0));
+    assert!(!moved[2].is_resubmitted && moved[0].is_saved && !moved[2].is_saved);
     let engine = &saved.engines[1];
     assert_eq!((engine.submitted, engine.completed), (2, 2), "two were handed over, and handed back");
     for call in calls {

@@ -26,6 +26,7 @@ mod raw;
 mod raw_queue;
 mod residency;
 mod ring_shapes;
+mod save_areas;
 mod slices;
 mod spy;
 mod support;

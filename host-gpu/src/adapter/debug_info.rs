@@ -5,13 +5,12 @@ use campanile_protocol::engine::hw_queue;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
-use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::handshake::grant::Grant;
 use campanile_protocol::handshake::grant::Phase;
 use zerocopy::FromBytes;
 
 use super::process::EngineProcess;
-use crate::engine::saved;
+use crate::engine::save_area;
 
 /// The state of an engine at one moment. The engine may have written anything into its own words: these are claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +31,8 @@ pub struct DebugInfo {
     pub ring_consumed: u64,
     /// The value that the queue's progress fence had reached.
     pub ring_completed: u64,
-    /// Packet and byte, or thread group, at which the buffer was last put aside, where it was.
-    pub saved: Option<Saved>,
+    /// The name of the buffer in its save area, where it was put aside since it was begun.
+    pub saved: Option<u64>,
     /// Handle of the kernel that it runs, and the bytes of packets before the one that started it.
     pub launched: Option<(u64, u64)>,
     /// Changes of the tables, and how many of them it has acted on.
@@ -57,10 +56,12 @@ impl EngineProcess {
         let consumed = of_queue(block::QUEUE_CONSUMED);
         let saved = match progress.work {
             Work::Nothing => None,
-            Work::HwQueue => saved::read(&self.shared, block::HW_QUEUE_SAVED, completed),
+            Work::HwQueue => hw_buffer
+                .filter(|_| save_area::is_saved(&self.shared, block::HW_QUEUE_SAVED, completed))
+                .map(|buffer| buffer.number),
             Work::UserQueue(queue) if u32::from(queue) < block::MAX_QUEUES => {
                 let place = block::queue(u32::from(queue)) + block::QUEUE_SAVED;
-                saved::read(&self.shared, place, consumed)
+                save_area::is_saved(&self.shared, place, consumed).then_some(consumed)
             }
             Work::UserQueue(_) => None,
         };

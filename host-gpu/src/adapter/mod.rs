@@ -45,8 +45,9 @@ pub trait Adapter {
     fn create_process(&mut self, entry: ProcessEntry) -> Result<u32, AdapterError>;
     /// Forgets it.
     fn destroy_process(&mut self, process: u32);
-    /// Makes a context known; resumed (UMS-114).
-    fn create_context(&mut self) -> Result<u32, AdapterError>;
+    /// Makes a context known; resumed (UMS-114). Its save area lies at `area_va` of the address space that the entry of its
+    /// process names.
+    fn create_context(&mut self, area_va: u64) -> Result<u32, AdapterError>;
     /// Forgets it. Nothing of it is left with the engine.
     fn destroy_context(&mut self, context: u32);
     /// Stops a context as soon as can be (UMS-108); the fence that the engine reports then (UMS-109).

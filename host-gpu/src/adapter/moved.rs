@@ -10,11 +10,10 @@
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::engine::hw_queue;
+use campanile_protocol::engine::hw_queue::HW_SAVED;
 use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
-use campanile_protocol::engine::saved::SAVED_WORDS;
-use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::engine::suspension::Suspension;
 use campanile_protocol::handshake::fence;
 use zerocopy::FromBytes;
@@ -23,6 +22,7 @@ use zerocopy::IntoBytes;
 use super::Adapter;
 use super::error::AdapterError;
 use super::process::EngineProcess;
+use crate::engine::save_area;
 
 /// How far a user-mode queue is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,19 +31,11 @@ pub struct QueuePlace {
     pub consumed: u64,
     /// Progress fence value of the last of them.
     pub completed: u64,
-    /// How far the buffer of the next entry is, where it was put aside.
-    pub saved: Option<Saved>,
+    /// Whether the buffer of the next entry was put aside: then its save area says how far it is.
+    pub is_saved: bool,
 }
 
 impl EngineProcess {
-    fn saved_at(&self, place: u64, count: u64) -> Option<Saved> {
-        let mut words = [0; SAVED_WORDS];
-        for (offset, word) in (0..).step_by(8).zip(&mut words) {
-            *word = self.load(place + offset);
-        }
-        Saved::from_words(words, count)
-    }
-
     /// How far a user-mode queue is: by the word of the engine, which has ended.
     pub fn queue_place(&self, queue: u16) -> QueuePlace {
         let base = block::queue(u32::from(queue));
@@ -51,16 +43,12 @@ impl EngineProcess {
         QueuePlace {
             consumed,
             completed: self.load(base + block::QUEUE_COMPLETED),
-            saved: self.saved_at(base + block::QUEUE_SAVED, consumed),
+            is_saved: save_area::is_saved(&self.shared, base + block::QUEUE_SAVED, consumed),
         }
     }
 
     /// A user-mode queue, at its beginning or where another engine put it aside.
-    pub(super) fn put_hw_queue(
-        &mut self,
-        entry: QueueEntry,
-        saved: Option<Saved>,
-    ) -> Result<u16, AdapterError> {
+    pub(super) fn put_hw_queue(&mut self, entry: QueueEntry, is_saved: bool) -> Result<u16, AdapterError> {
         let acknowledged = self.watch_acknowledged();
         let (index, generation) = self.queues.take(acknowledged).ok_or(AdapterError::Full("queue entry"))?;
         let place = block::queue(index);
@@ -71,13 +59,10 @@ impl EngineProcess {
             (block::QUEUE_FAULT_VA, 0),
             (block::QUEUE_DRAIN, 0),
             (block::QUEUE_DRAINED, 0),
+            (block::QUEUE_SAVED, if is_saved { entry.consumed.wrapping_add(1) } else { 0 }),
         ];
         for (offset, value) in words {
             self.store(place + offset, value);
-        }
-        let saved = saved.map_or([0; SAVED_WORDS], |saved| saved.words(entry.consumed));
-        for (offset, value) in (0..).step_by(8).zip(saved) {
-            self.store(place + block::QUEUE_SAVED + offset, value);
         }
         self.store(place + block::QUEUE_MONITORED, fence::NOBODY);
         if let Some(slice) = self.shared.slice(place, size_of::<QueueEntry>() as u64) {
@@ -89,20 +74,21 @@ impl EngineProcess {
         u16::try_from(index).map_err(|_| AdapterError::Full("queue entry"))
     }
 
-    /// A user-mode queue that another engine had, and how far it was there; `entry` says what was consumed.
+    /// A user-mode queue that another engine had; `entry` says what was consumed, and where the next buffer `is_saved` its
+    /// save area says how far that is.
     ///
     /// # Errors
     /// The table is full.
-    pub fn take_over_queue(&mut self, entry: QueueEntry, saved: Option<Saved>) -> Result<u16, AdapterError> {
-        self.put_hw_queue(entry, saved)
+    pub fn take_over_queue(&mut self, entry: QueueEntry, is_saved: bool) -> Result<u16, AdapterError> {
+        self.put_hw_queue(entry, is_saved)
     }
 
     /// A context that another engine had, and its suspends so far, all of them reported.
     ///
     /// # Errors
     /// The table is full.
-    pub fn take_over_context(&mut self, suspends: Suspension) -> Result<u32, AdapterError> {
-        let context = self.create_context()?;
+    pub fn take_over_context(&mut self, suspends: Suspension, area_va: u64) -> Result<u32, AdapterError> {
+        let context = self.create_context(area_va)?;
         self.contexts.put(context, suspends);
         self.store(block::context_request(context), suspends.word());
         self.store(block::context_report(context), suspends.fence);
@@ -122,13 +108,12 @@ impl EngineProcess {
                 slice.copy_to(&mut bytes);
             }
             let submission = HwSubmission::read_from_bytes(&bytes).unwrap_or_default();
-            let saved = self.saved_at(block::HW_QUEUE_SAVED, count).unwrap_or(submission.saved());
+            let is_saved = submission.flags & HW_SAVED != 0
+                || save_area::is_saved(&self.shared, block::HW_QUEUE_SAVED, count);
             let result = HwResult {
                 fence_id: submission.fence_id,
                 fault: HW_SUSPENDED,
-                at: saved.at,
-                done_in_packet: saved.done_in_packet,
-                grid: saved.grid,
+                is_saved: u32::from(is_saved),
                 ..HwResult::default()
             };
             let place = hw_queue::slot(count) + hw_queue::RESULT;

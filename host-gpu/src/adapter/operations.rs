@@ -45,7 +45,7 @@ impl Adapter for EngineProcess {
         self.processes.retire(process, self.sequence);
     }
 
-    fn create_context(&mut self) -> Result<u32, AdapterError> {
+    fn create_context(&mut self, area_va: u64) -> Result<u32, AdapterError> {
         let acknowledged = self.watch_acknowledged();
         let (index, generation) =
             self.contexts.take(acknowledged).ok_or(AdapterError::Full("context entry"))?;
@@ -53,6 +53,7 @@ impl Adapter for EngineProcess {
         // The engine has acknowledged the end of the context before it, and touches neither until it is asked.
         self.store(block::context_request(index), Suspension::default().word());
         self.store(block::context_report(index), 0);
+        self.store(block::context_area(index), area_va);
         Ok(index)
     }
 
@@ -70,7 +71,7 @@ impl Adapter for EngineProcess {
     }
 
     fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<u16, AdapterError> {
-        self.put_hw_queue(entry, None)
+        self.put_hw_queue(entry, false)
     }
 
     fn destroy_hw_queue(&mut self, queue: u16) {

@@ -2,6 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use campanile_protocol::engine::block;
+use campanile_protocol::engine::progress::Progress;
+use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::residency;
 use campanile_protocol::engine::residency::USE_EPOCH;
 use campanile_protocol::engine::residency::WANTED_ENTRIES;
@@ -31,6 +34,14 @@ impl EngineProcess {
             self.store(WANTED_TAKEN, written);
         }
         wanted
+    }
+
+    /// The entry of the context whose state is on the engine, and whether its work runs now: claims. None where no process
+    /// is there.
+    pub fn last_context(&self) -> Option<(u32, bool)> {
+        let last = self.load(block::LAST_CONTEXT).checked_sub(1).filter(|_| !self.is_lost());
+        let is_running = Progress::from_word(self.load(block::PROGRESS)).work != Work::Nothing;
+        Some((u32::try_from(last?).ok()?, is_running))
     }
 
     /// From now on what is used counts as used in this epoch.

@@ -179,6 +179,7 @@ impl Execution {
         if generation != self.generation {
             self.generation = generation;
             self.watch.drop_resolved();
+            self.kernel_queue.drop_resolved();
             self.machine.segments.writes.let_go();
             self.peeks_are_stale = true;
             if let Some(ack) = self.machine.shared.word(block::PAGE_TABLE_ACK) {

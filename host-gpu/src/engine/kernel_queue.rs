@@ -10,11 +10,11 @@ use campanile_protocol::engine::hw_queue;
 use campanile_protocol::engine::hw_queue::HW_BLOCKED;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
+use campanile_protocol::engine::hw_queue::HW_SAVED;
 use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Work;
-use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::engine::scheduling::PREEMPT_LAST_COMPLETED;
 use campanile_protocol::packet::Fault;
 use zerocopy::FromBytes;
@@ -22,14 +22,19 @@ use zerocopy::IntoBytes;
 
 use super::machine::Machine;
 use super::progress;
-use super::saved;
+use super::save_area;
+use super::save_area::Owner;
+use super::save_area::Slot;
 use super::suspension;
 use super::user_queue::Outcome;
+use super::watch::Process;
 use super::watch::Watch;
 use super::watch::load;
 use crate::memory::mapping::Mapping;
+use crate::memory::wants::Missing;
 use crate::node::buffer::Buffer;
 use crate::node::buffer::Step;
+use crate::node::space::Space;
 use crate::node::space::Stop;
 
 /// How long a blocked buffer stays where handing back has led to nothing but other blocked ones.
@@ -40,8 +45,10 @@ const HOLD: Duration = Duration::from_millis(1);
 pub struct KernelQueue {
     completed: u64,
     running: Option<(Buffer, HwSubmission)>,
-    /// An address that was not resident, or on the move, when it was last blocked; or zero.
-    missing: u64,
+    /// The slot of a context in its save area, while that is known.
+    slot: Option<(u32, Slot)>,
+    /// An address that was not resident, or on the move, when it was last blocked.
+    missing: Option<Missing>,
     /// When a buffer was handed back that nothing has completed since.
     handed_back: Option<Instant>,
 }
@@ -52,7 +59,8 @@ impl KernelQueue {
         Self {
             completed: load(shared, block::HW_QUEUE_COMPLETED),
             running: None,
-            missing: 0,
+            slot: None,
+            missing: None,
             handed_back: None,
         }
     }
@@ -74,14 +82,14 @@ impl KernelQueue {
     /// Gives all that it has back to the daemon, which asked for it; oldest first (MCDM-30, MCDM-33).
     pub fn put_back(&mut self, shared: &Mapping) {
         while self.has_work(shared) {
-            let (submission, saved) = match self.running.take() {
-                Some((buffer, submission)) => (submission, buffer.save()),
+            let submission = match self.running.take() {
+                Some((_, submission)) => submission,
                 None => match submission(shared, self.completed) {
-                    Some(submission) => (submission, saved_of(shared, self.completed, &submission)),
+                    Some(submission) => submission,
                     None => return,
                 },
             };
-            let _told_by_the_report = self.end(shared, handed_back(&submission, HW_PREEMPTED, saved));
+            let _told_by_the_report = self.end(shared, self.handed_back(shared, &submission, HW_PREEMPTED));
         }
     }
 
@@ -90,7 +98,7 @@ impl KernelQueue {
         let shared = &machine.shared;
         let submission = match &self.running {
             Some((_, submission)) => *submission,
-            None if self.missing == 0 => return true,
+            None if self.missing.is_none() => return true,
             None => match submission(shared, self.completed) {
                 Some(submission) => submission,
                 None => return true,
@@ -105,7 +113,7 @@ impl KernelQueue {
         if let Some((buffer, _)) = &self.running {
             buffer.show_progress(&space);
         }
-        let is_missing = self.missing != 0 && space.is_missing(self.missing);
+        let is_missing = self.missing.is_some_and(|missing| space.is_missing(missing));
         !is_missing && self.running.as_ref().is_none_or(|(buffer, _)| buffer.is_ready(&space))
     }
 
@@ -119,7 +127,7 @@ impl KernelQueue {
         machine.segments.wants.begin(block::MAX_QUEUES.into(), self.completed);
         let outcome = self.run(machine, watch, should_pause);
         let is_blocked = outcome == Outcome::Blocked;
-        self.missing = if is_blocked { machine.segments.wants.take_missing() } else { 0 };
+        self.missing = if is_blocked { machine.segments.wants.take_missing() } else { None };
         outcome
     }
 
@@ -136,8 +144,7 @@ impl KernelQueue {
             }
             let Some(submission) = submission(shared, self.completed) else { return Outcome::Idle };
             if must_go_back(shared, &submission) {
-                let saved = saved_of(shared, self.completed, &submission);
-                return self.end(shared, handed_back(&submission, HW_SUSPENDED, saved));
+                return self.end(shared, self.handed_back(shared, &submission, HW_SUSPENDED));
             }
             let Some(process) = watch.process(submission.process) else {
                 if watch.is_stale(shared) {
@@ -146,11 +153,7 @@ impl KernelQueue {
                 }
                 return self.report(shared, &submission, Some((Fault::PageFault, submission.buffer_va)));
             };
-            let fetched =
-                Buffer::fetch(&process.space(tables, segments), submission.buffer_va, submission.length)
-                    .and_then(|buffer| buffer.restore(submission.saved()))
-                    .and_then(|buffer| saved::restore(shared, block::HW_QUEUE_SAVED, self.completed, buffer));
-            match fetched {
+            match self.begin(shared, process, &process.space(tables, segments), &submission) {
                 Ok(buffer) => self.running = Some((buffer, submission)),
                 Err(Stop::Moving) => return Outcome::Blocked,
                 Err(Stop::Fault(fault, address)) => {
@@ -158,19 +161,32 @@ impl KernelQueue {
                 }
             }
         }
-        let Some((buffer, submission)) = self.running.as_mut() else { return Outcome::Idle };
+        let Some((_, submission)) = self.running.as_ref() else { return Outcome::Idle };
         let submission = *submission;
         if must_go_back(shared, &submission) {
-            let saved = buffer.save();
-            return self.end(shared, handed_back(&submission, HW_SUSPENDED, saved));
+            return self.end(shared, self.handed_back(shared, &submission, HW_SUSPENDED));
         }
         progress::begin(shared, Work::HwQueue, submission.flags & HW_EXEMPT != 0);
         let Some(process) = watch.process(submission.process) else {
             return self.report(shared, &submission, Some((Fault::PageFault, submission.buffer_va)));
         };
-        let step = buffer.run(node, &process.space(tables, segments), signals, should_pause);
-        if matches!(step, Step::Blocked | Step::Paused) {
-            saved::save(shared, block::HW_QUEUE_SAVED, self.completed, buffer);
+        let space = process.space(tables, segments);
+        match open_slot(&mut self.slot, shared, process, &space, &submission) {
+            Ok(_) => {}
+            Err(Stop::Moving) => return Outcome::Blocked,
+            Err(Stop::Fault(fault, address)) => {
+                return self.report(shared, &submission, Some((fault, address)));
+            }
+        }
+        let Some((buffer, _)) = self.running.as_mut() else { return Outcome::Idle };
+        let step = buffer.run(node, &space, signals, should_pause);
+        // One that is done may still be put aside: its device page may be on the move.
+        let has_page = step == Step::Done && process.page(tables, segments).err() != Some(Stop::Moving);
+        if !(has_page || matches!(step, Step::Fault(..)))
+            && let Some((_, slot)) = &self.slot
+        {
+            let saved = (block::HW_QUEUE_SAVED, self.completed);
+            slot.save(segments, shared, submission.number, buffer, saved);
         }
         let fault = match step {
             Step::Done => None,
@@ -194,6 +210,41 @@ impl KernelQueue {
         }
     }
 
+    /// Forgets what was resolved.
+    pub fn drop_resolved(&mut self) {
+        self.slot = None;
+    }
+
+    /// Fetches a buffer, from where it was put aside if it was; not before the save areas are there (PRE-32).
+    fn begin(
+        &mut self,
+        shared: &Mapping,
+        process: &Process,
+        space: &Space<'_>,
+        submission: &HwSubmission,
+    ) -> Result<Buffer, Stop> {
+        let is_saved = self.is_saved(shared, submission);
+        let buffer = Buffer::fetch(space, submission.buffer_va, submission.length)?;
+        let slot = open_slot(&mut self.slot, shared, process, space, submission)?;
+        if is_saved { slot.restore(submission.number, buffer) } else { Ok(buffer) }
+    }
+
+    /// Whether the oldest buffer was put aside: before it was submitted this time, or since, by whatever process.
+    fn is_saved(&self, shared: &Mapping, submission: &HwSubmission) -> bool {
+        submission.flags & HW_SAVED != 0 || save_area::is_saved(shared, block::HW_QUEUE_SAVED, self.completed)
+    }
+
+    /// The oldest is not done, for a reason that is not its own: the daemon will hand it over again. How far it is was
+    /// saved when it stopped.
+    fn handed_back(&self, shared: &Mapping, submission: &HwSubmission, reason: u32) -> HwResult {
+        HwResult {
+            fence_id: submission.fence_id,
+            fault: reason,
+            is_saved: u32::from(self.is_saved(shared, submission)),
+            ..HwResult::default()
+        }
+    }
+
     /// Whether a blocked buffer stands in the way of another.
     pub fn is_in_the_way(&self, shared: &Mapping) -> bool {
         self.running.is_some()
@@ -206,34 +257,16 @@ impl KernelQueue {
     pub fn hand_back(&mut self, shared: &Mapping) -> Outcome {
         let Some((buffer, blocked)) = self.running.take() else { return Outcome::Idle };
         self.handed_back = Some(Instant::now());
-        let saved = buffer.save();
         let wait = buffer.waits_for();
-        let outcome = self.end(
-            shared,
-            HwResult {
-                fence_id: blocked.fence_id,
-                fault_va: wait.map_or(0, |wait| wait.va),
-                fault: HW_BLOCKED,
-                at: saved.at,
-                done_in_packet: saved.done_in_packet,
-                grid: saved.grid,
-                reserved: 0,
-                value: wait.map_or(0, |wait| wait.value),
-            },
-        );
+        let handed_back = HwResult {
+            fault_va: wait.map_or(0, |wait| wait.va),
+            value: wait.map_or(0, |wait| wait.value),
+            ..self.handed_back(shared, &blocked, HW_BLOCKED)
+        };
+        let outcome = self.end(shared, handed_back);
         let behind = if self.has_work(shared) { submission(shared, self.completed) } else { None };
         match behind.filter(|behind| behind.context == blocked.context) {
-            Some(behind) => self.end(
-                shared,
-                HwResult {
-                    fence_id: behind.fence_id,
-                    fault: HW_BLOCKED,
-                    at: behind.at,
-                    done_in_packet: behind.done_in_packet,
-                    grid: behind.grid,
-                    ..HwResult::default()
-                },
-            ),
+            Some(behind) => self.end(shared, self.handed_back(shared, &behind, HW_BLOCKED)),
             None => outcome,
         }
     }
@@ -267,21 +300,23 @@ impl KernelQueue {
     }
 }
 
-/// How far the `count`-th buffer is, which no process has begun, or not this one.
-fn saved_of(shared: &Mapping, count: u64, submission: &HwSubmission) -> Saved {
-    saved::read(shared, block::HW_QUEUE_SAVED, count).unwrap_or(submission.saved())
-}
-
-/// Not done, for a reason that is not its own: the daemon will hand it over again.
-fn handed_back(submission: &HwSubmission, reason: u32, saved: Saved) -> HwResult {
-    HwResult {
-        fence_id: submission.fence_id,
-        fault: reason,
-        at: saved.at,
-        done_in_packet: saved.done_in_packet,
-        grid: saved.grid,
-        ..HwResult::default()
-    }
+/// The slot of a submission's context; it stays open.
+fn open_slot<'a>(
+    known: &'a mut Option<(u32, Slot)>,
+    shared: &Mapping,
+    process: &Process,
+    space: &Space<'_>,
+    submission: &HwSubmission,
+) -> Result<&'a Slot, Stop> {
+    let context = submission.context;
+    let slot = match known.take().filter(|(of, _)| *of == context) {
+        Some((_, slot)) => slot,
+        None => {
+            let areas = process.areas(space.tables, space.segments);
+            Slot::open(shared, &areas, context, process.area_va(), Owner::KernelMode)?
+        }
+    };
+    Ok(&known.insert((context, slot)).1)
 }
 
 /// Whether a suspend came between: also one that is over, since what was behind the buffer may have been handed back.

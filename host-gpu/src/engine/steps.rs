@@ -37,6 +37,7 @@ impl Execution {
     pub(super) fn step(&mut self) {
         let begin = clock::monotonic();
         let Some(turn) = self.run_list.next(begin) else { return };
+        self.show_context(turn.context);
         if std::mem::take(&mut self.peeks_are_stale) {
             self.peeks = self.watch.peeks(&self.machine.tables, &self.machine.segments);
         }
@@ -74,6 +75,16 @@ impl Execution {
         let properties = self.run_list.properties(turn.context);
         self.log.ran(&self.machine.shared, turn.context, &properties, (begin, end), !is_over);
         self.end_if_lost();
+    }
+
+    /// Says whose state is on the engine from here on, before its work starts.
+    fn show_context(&self, context: u32) {
+        let last = u64::from(context) + 1;
+        if let Some(word) = self.machine.shared.word(block::LAST_CONTEXT)
+            && word.load(Ordering::Relaxed) != last
+        {
+            word.store(last, Ordering::Release);
+        }
     }
 
     fn run_kernel_queue(&mut self, should_pause: &mut dyn FnMut() -> bool) {

@@ -10,12 +10,10 @@
 
 use std::sync::atomic::Ordering;
 
-use campanile_protocol::device_page;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::block::QUEUE_EXEMPT;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::handshake::doorbell;
-use campanile_protocol::handshake::fence;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 use campanile_protocol::queue::ring;
@@ -24,13 +22,15 @@ use campanile_protocol::queue::ring::RingEntry;
 use zerocopy::FromBytes;
 
 use super::machine::Machine;
-use super::saved;
+use super::save_area;
+use super::save_area::Owner;
+use super::save_area::Slot;
 use super::watch::Process;
 use super::watch::load;
-use super::watch::store;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::memory::segment::Place;
+use crate::memory::wants::Missing;
 use crate::node::buffer::Buffer;
 use crate::node::buffer::Step;
 use crate::node::space::Space;
@@ -53,31 +53,33 @@ pub enum Outcome {
 }
 
 #[derive(Debug)]
-struct Resolved {
+pub(super) struct Resolved {
     ring: Place,
-    control: Place,
+    pub(super) control: Place,
 }
 
 /// A user-mode queue.
 #[derive(Debug)]
 pub struct UserQueue {
-    index: u16,
-    entry: QueueEntry,
-    consumed: u64,
-    completed: u64,
-    write_pointer: u64,
+    pub(super) index: u16,
+    pub(super) entry: QueueEntry,
+    pub(super) consumed: u64,
+    pub(super) completed: u64,
+    pub(super) write_pointer: u64,
     resolved: Option<Resolved>,
-    running: Option<(Buffer, RingEntry)>,
+    /// Its slot in a save area, while that is known.
+    pub(super) slot: Option<Slot>,
+    pub(super) running: Option<(Buffer, RingEntry)>,
     /// A look found the ring control on the move.
     owes_look: bool,
-    /// An address that was not resident, or on the move, when it was last blocked; or zero.
-    missing: u64,
+    /// An address that was not resident, or on the move, when it was last blocked.
+    missing: Option<Missing>,
     /// Its context is suspended.
     is_held: bool,
     stopped: bool,
     /// An earlier process ran some of it, and may have ended between two of the stores that retire a buffer: those before
     /// the end are not repeated, and those after it are made up for.
-    takes_over: bool,
+    pub(super) takes_over: bool,
 }
 
 impl UserQueue {
@@ -93,9 +95,10 @@ impl UserQueue {
             completed,
             write_pointer: consumed,
             resolved: None,
+            slot: None,
             running: None,
             owes_look: false,
-            missing: 0,
+            missing: None,
             is_held: false,
             stopped: false,
             takes_over: (consumed, completed) != (entry.consumed, entry.completed),
@@ -125,6 +128,7 @@ impl UserQueue {
     /// Forgets what was resolved.
     pub fn drop_resolved(&mut self) {
         self.resolved = None;
+        self.slot = None;
     }
 
     /// The guest rang with this write pointer. One behind what was seen already is an old cell, read again because
@@ -138,11 +142,11 @@ impl UserQueue {
     }
 
     /// Puts it aside while its context is suspended: nothing of it runs, and nothing that it resolved is kept. What it
-    /// ran is saved in the shared block, and goes on from there.
+    /// ran is saved in its context's save area, and goes on from there.
     pub fn hold(&mut self, is_held: bool) {
         if is_held && !self.is_held {
             self.running = None;
-            self.resolved = None;
+            self.drop_resolved();
         }
         self.is_held = is_held;
     }
@@ -189,7 +193,7 @@ impl UserQueue {
         if let Some((buffer, _)) = &self.running {
             buffer.show_progress(space);
         }
-        if self.missing != 0 && space.is_missing(self.missing) {
+        if self.missing.is_some_and(|missing| space.is_missing(missing)) {
             return false;
         }
         self.running.as_ref().is_none_or(|(buffer, _)| buffer.is_ready(space))
@@ -214,7 +218,7 @@ impl UserQueue {
         Ok(())
     }
 
-    fn resolve(&mut self, space: &Space<'_>) -> Result<&Resolved, Stop> {
+    pub(super) fn resolve(&mut self, space: &Space<'_>) -> Result<&Resolved, Stop> {
         if self.resolved.is_none() {
             let bytes = u64::from(self.entry.ring_entries) * ring::RING_ENTRY_BYTES;
             self.resolved = Some(Resolved {
@@ -243,7 +247,7 @@ impl UserQueue {
     }
 
     /// The entry of the ring that is next, as the guest wrote it.
-    fn next_entry(&mut self, space: &Space<'_>) -> Result<RingEntry, Stop> {
+    pub(super) fn next_entry(&mut self, space: &Space<'_>) -> Result<RingEntry, Stop> {
         let place = ring::place(self.consumed, self.entry.ring_entries);
         let ring_va = self.entry.ring_va;
         let resolved = self.resolve(space)?;
@@ -264,7 +268,7 @@ impl UserQueue {
         machine.segments.wants.begin(self.index.into(), self.consumed);
         let outcome = self.run(machine, process, should_pause);
         let is_blocked = outcome == Outcome::Blocked;
-        self.missing = if is_blocked { machine.segments.wants.take_missing() } else { 0 };
+        self.missing = if is_blocked { machine.segments.wants.take_missing() } else { None };
         outcome
     }
 
@@ -288,25 +292,23 @@ impl UserQueue {
         if self.takes_over {
             return self.take_over(machine, process);
         }
+        let saved = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
         if self.running.is_none() {
-            let fetched = self.fetch(&space).and_then(|entry| {
-                let Some(entry) = entry else { return Ok(None) };
-                let buffer = Buffer::fetch(&space, entry.buffer_va, entry.length)?;
-                let place = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
-                Ok(Some((saved::restore(shared, place, self.consumed, buffer)?, entry)))
-            });
-            match fetched {
+            match self.begin(shared, process, &space, saved) {
                 Ok(None) => return Outcome::Idle,
-                Ok(Some(running)) => self.running = Some(running),
+                Ok(running) => self.running = running,
                 Err(stop) => return self.stop(shared, stop),
             }
+        } else if let Err(stop) = self.open_slot(shared, process, &space) {
+            return self.stop(shared, stop);
         }
-        let Some((buffer, entry)) = self.running.as_mut() else { return Outcome::Idle };
+        let (Some((buffer, entry)), Some(slot)) = (self.running.as_mut(), self.slot.as_ref()) else {
+            return Outcome::Idle;
+        };
         let entry = *entry;
         let step = buffer.run(node, &space, signals, should_pause);
         if matches!(step, Step::Blocked | Step::Paused) {
-            let place = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
-            saved::save(shared, place, self.consumed, buffer);
+            slot.save(segments, shared, self.consumed, buffer, (saved, self.consumed));
         }
         match step {
             Step::Done => {}
@@ -318,68 +320,40 @@ impl UserQueue {
             Ok(true) => Outcome::WakeWaiter,
             Ok(false) if self.has_work() => Outcome::More,
             Ok(false) => Outcome::Idle,
-            Err(stop) => self.stop(&machine.shared, stop),
+            Err(stop) => {
+                self.save_done(machine);
+                self.stop(&machine.shared, stop)
+            }
         }
     }
 
-    /// Makes up for what an earlier process did not get to of the buffer that it retired last.
-    fn take_over(&mut self, machine: &Machine, process: &mut Process) -> Outcome {
-        let Machine { tables, segments, .. } = machine;
-        let space = process.space(tables, segments);
-        let half_retired = match ring::pending(self.consumed, self.write_pointer, self.entry.ring_entries) {
-            Pending::Entries(_) => self.next_entry(&space).map(|entry| entry.fence_value == self.completed),
-            Pending::Nothing | Pending::Invalid => Ok(false),
+    /// The next buffer of the ring, from where it was put aside if it was; not before the save areas are there (PRE-32).
+    fn begin(
+        &mut self,
+        shared: &Mapping,
+        process: &Process,
+        space: &Space<'_>,
+        saved: u64,
+    ) -> Result<Option<(Buffer, RingEntry)>, Stop> {
+        let Some(entry) = self.fetch(space)? else { return Ok(None) };
+        let count = self.consumed;
+        let buffer = Buffer::fetch(space, entry.buffer_va, entry.length)?;
+        let slot = self.open_slot(shared, process, space)?;
+        let is_saved = save_area::is_saved(shared, saved, count);
+        let buffer = if is_saved { slot.restore(count, buffer)? } else { buffer };
+        Ok(Some((buffer, entry)))
+    }
+
+    fn open_slot(&mut self, shared: &Mapping, process: &Process, space: &Space<'_>) -> Result<&Slot, Stop> {
+        let slot = match self.slot.take() {
+            Some(slot) => slot,
+            None => {
+                let (QueueEntry { context, fence_index, .. }, va) = (self.entry, process.area_va());
+                let areas = process.areas(space.tables, space.segments);
+                Slot::open(shared, &areas, context, va, Owner::Queue(fence_index))?
+            }
         };
-        let published = half_retired.and_then(|is_half| {
-            self.resolve(&space)?;
-            process.page(tables, segments)?;
-            self.consumed += u64::from(is_half);
-            self.publish(machine, process)
-        });
-        self.takes_over = published == Err(Stop::Moving);
-        match published {
-            Ok(true) => Outcome::WakeWaiter,
-            Err(Stop::Moving) => Outcome::Blocked,
-            // Memory that the guest took away is looked at no more.
-            Ok(false) | Err(Stop::Fault(..)) if self.has_work() => Outcome::More,
-            Ok(false) | Err(Stop::Fault(..)) => Outcome::Idle,
-        }
-    }
-
-    /// The value first, which names the buffer that is retired; then the place in the ring, so that it is not run again;
-    /// then the read pointer, which lets the guest overwrite the entry; then the fence, so that who sees it sees the room in
-    /// the ring. True when a waiter is due.
-    fn retire(&mut self, entry: &RingEntry, machine: &Machine, process: &mut Process) -> Result<bool, Stop> {
-        let Machine { shared, tables, segments, .. } = machine;
-        let space = process.space(tables, segments);
-        // While ring control or device page are on the move the buffer stays, done as it is.
-        self.resolve(&space)?;
-        process.page(tables, segments)?;
-        self.running = None;
-        self.consumed += 1;
-        self.completed = entry.fence_value;
-        store(shared, block::queue(u32::from(self.index)) + block::QUEUE_COMPLETED, self.completed);
-        self.publish(machine, process)
-    }
-
-    /// Tells daemon and guest how far the queue is, apart from the value.
-    fn publish(&mut self, machine: &Machine, process: &mut Process) -> Result<bool, Stop> {
-        let Machine { shared, tables, segments, .. } = machine;
-        let missing = Stop::Fault(Fault::PageFault, 0);
-        let base = block::queue(u32::from(self.index));
-        store(shared, base + block::QUEUE_CONSUMED, self.consumed);
-        let (consumed, completed) = (self.consumed, self.completed);
-        let space = process.space(tables, segments);
-        if let Some(word) = self.resolve(&space)?.control.word(ring::CONTROL_READ_POINTER) {
-            word.store(consumed, Ordering::Release);
-        }
-        let page = process.page(tables, segments)?;
-        let current = page.word(device_page::fence(self.entry.fence_index)).ok_or(missing)?;
-        let monitored = shared.word(base + block::QUEUE_MONITORED).ok_or(missing)?;
-        if self.takes_over && current.load(Ordering::Acquire) >= completed {
-            return Ok(false);
-        }
-        Ok(fence::signal(current, monitored, completed))
+        Ok(self.slot.insert(slot))
     }
 
     fn stop(&mut self, shared: &Mapping, stop: Stop) -> Outcome {

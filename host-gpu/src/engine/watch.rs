@@ -54,6 +54,16 @@ impl Process {
         Space { tables, root: self.entry.root, segments }
     }
 
+    /// The address space that its save areas lie in.
+    pub fn areas<'a>(&self, tables: &'a Mapping, segments: &'a Segments) -> Space<'a> {
+        Space { tables, root: self.entry.area_root, segments }
+    }
+
+    /// Where in it its device-wide one lies.
+    pub fn area_va(&self) -> u64 {
+        self.entry.area_va
+    }
+
     /// The bits of the summary word that each watched queue alone raises; none where it shares its bit.
     fn own_bits(&self) -> BTreeMap<u16, u64> {
         let mut own = BTreeMap::new();

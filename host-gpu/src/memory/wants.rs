@@ -14,10 +14,19 @@ use campanile_protocol::page_table::SegmentId;
 use super::mapping::Mapping;
 use super::page_table::reader::Run;
 
+/// An address that was looked for and is not there for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missing {
+    /// Page index of the root page table.
+    pub root: u64,
+    /// GPU virtual address.
+    pub va: u64,
+}
+
 /// What was missing since it was last reported. Owned by the execution thread.
 #[derive(Debug, Default)]
 pub struct Wants {
-    missing: Cell<u64>,
+    missing: Cell<Option<Missing>>,
     queue: Cell<u64>,
     base: Cell<u64>,
     token: Cell<u64>,
@@ -30,7 +39,7 @@ impl Wants {
         self.queue.set(queue);
         self.base.set(base);
         self.token.set(base.rotate_left(40) ^ 1);
-        self.missing.set(0);
+        self.missing.set(None);
     }
 
     /// It has come to this place.
@@ -41,15 +50,15 @@ impl Wants {
 
     /// Something is not where it is looked for: it moves, or, where it `is_evicted`, has to be asked for.
     pub fn note(&self, root: u64, va: u64, is_evicted: bool) {
-        self.missing.set(va);
+        self.missing.set(Some(Missing { root, va }));
         let mut found = self.found.borrow_mut();
         if is_evicted && found.len() < usize::try_from(WANTED_ENTRIES).unwrap_or(0) {
             found.push(Wanted { root, va, token: self.token.get(), queue: self.queue.get() });
         }
     }
 
-    /// The last address that was missing, or zero.
-    pub fn take_missing(&self) -> u64 {
+    /// The last address that was missing.
+    pub fn take_missing(&self) -> Option<Missing> {
         self.missing.take()
     }
 

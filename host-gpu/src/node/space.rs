@@ -9,6 +9,7 @@ use crate::memory::page_table::reader::Miss;
 use crate::memory::page_table::reader::Run;
 use crate::memory::segment::Place;
 use crate::memory::segment::Segments;
+use crate::memory::wants::Missing;
 
 /// Why a packet could not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +54,20 @@ impl Space<'_> {
         }
     }
 
-    /// Whether an address that was missing still is.
-    pub fn is_missing(&self, address: u64) -> bool {
-        let looked = reader::resolve(self.tables, self.root, address, 1, Intent::Read, |_| {});
-        looked.is_err_and(|miss| self.stop(miss) == Stop::Moving)
+    /// Whether an address that was missing, in this space or another, still is.
+    pub fn is_missing(&self, missing: Missing) -> bool {
+        let looked = reader::resolve(self.tables, missing.root, missing.va, 1, Intent::Read, |_| {});
+        looked.is_err_and(|miss| Self { root: missing.root, ..*self }.stop(miss) == Stop::Moving)
+    }
+
+    /// A range that must lie in one piece, to be stored to by whoever says so before each time
+    /// ([`crate::memory::writes::Writes::open`]).
+    pub fn run(&self, address: u64, length: u64) -> Result<(Run, Place), Stop> {
+        let run = reader::resolve_one(self.tables, self.root, address, length, Intent::Write)
+            .map_err(|miss| self.stop(miss))?;
+        self.segments.uses.note(run);
+        let place = self.segments.place(run).ok_or(Stop::Fault(Fault::PageFault, address))?;
+        Ok((run, place))
     }
 
     /// The runs of a range.

@@ -7,6 +7,7 @@ use campanile_host_gpu::node::buffer::Node;
 use campanile_host_gpu::node::buffer::Step;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::options::Options;
+use campanile_protocol::engine::save_area;
 use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::packet::Fault;
 
@@ -68,7 +69,7 @@ fn check_counts(scene: &Scene, offset: u64, groups: u64) {
 
 /// Through the words in which an engine saves it.
 fn saved(buffer: &Buffer) -> Saved {
-    Saved::from_words(buffer.save().words(9), 9).expect("of this buffer")
+    save_area::read_slot(save_area::slot_words(9, buffer.save()), 9).expect("of this buffer")
 }
 
 #[test]

@@ -43,8 +43,12 @@ pub const LOOK: u64 = 0x340;
 /// Words of [`LOOK`].
 pub const LOOK_WORDS: u64 = MAX_QUEUES as u64 / 64;
 
-/// How far the hardware queue's oldest buffer is, where it was put aside ([`super::saved::Saved`]); engine.
+/// One past the count of the hardware queue's buffer that was put aside last, in the slot of its context
+/// ([`super::save_area`]); engine.
 pub const HW_QUEUE_SAVED: u64 = 0x3c0;
+/// One past the entry of the context that ran last, zero before the first: its state is on the engine until another's
+/// turn begins (PRE-32). Stored before its work starts; a hint, which decides who is evicted last. Engine.
+pub const LAST_CONTEXT: u64 = HW_QUEUE_SAVED + 8;
 
 /// Doorbells connected in notify mode (UMS-51): while there are some and nothing else is watched, the engine sleeps
 /// without polling, and without F1. Stored before the watch sequence rises; daemon.
@@ -92,7 +96,8 @@ pub const QUEUE_FAULT: u64 = 208;
 pub const QUEUE_FAULT_VA: u64 = 216;
 /// Not zero once a queue that is drained has nothing left to run, within a queue entry; engine.
 pub const QUEUE_DRAINED: u64 = 224;
-/// How far the oldest buffer is, where it was put aside ([`super::saved::Saved`]), within a queue entry; engine.
+/// One past the count of the buffer that was put aside last, in the slot of this queue ([`super::save_area`]), within a
+/// queue entry; engine.
 pub const QUEUE_SAVED: u64 = 256;
 /// One bit a context: its [`CONTEXT_REQUEST`] has changed. Raised after that word; daemon (or), engine (swap).
 pub const SUSPENDS: u64 = QUEUES + MAX_QUEUES as u64 * QUEUE_BYTES;
@@ -107,8 +112,11 @@ pub const CONTEXT_REQUEST: u64 = SUSPEND_REPORTS + SUSPEND_WORDS * 8;
 /// The last suspend fence that the engine reports (UMS-109), one word a context; engine, and the daemon while no
 /// process runs.
 pub const CONTEXT_REPORT: u64 = CONTEXT_REQUEST + MAX_CONTEXTS as u64 * 8;
+/// Address of each context's save area in the address space of areas ([`super::save_area`]), one word a context. Stored
+/// before anything names the context; daemon.
+pub const CONTEXT_AREA: u64 = CONTEXT_REPORT + MAX_CONTEXTS as u64 * 8;
 /// Native fences and the report of those signalled ([`super::fences`]).
-pub const FENCES: u64 = CONTEXT_REPORT + MAX_CONTEXTS as u64 * 8;
+pub const FENCES: u64 = CONTEXT_AREA + MAX_CONTEXTS as u64 * 8;
 /// Bytes of the block.
 pub const BLOCK_BYTES: u64 = super::residency::END.next_multiple_of(4096);
 
@@ -120,6 +128,11 @@ pub const fn context_request(index: u32) -> u64 {
 /// Where the report word of context entry `index` lies.
 pub const fn context_report(index: u32) -> u64 {
     CONTEXT_REPORT + index as u64 * 8
+}
+
+/// Where the address of the save area of context entry `index` lies.
+pub const fn context_area(index: u32) -> u64 {
+    CONTEXT_AREA + index as u64 * 8
 }
 
 /// Where process entry `index` lies.
@@ -152,6 +165,10 @@ pub struct ProcessEntry {
     pub global_cell: u64,
     /// Where in the device page its summary word for this engine lies.
     pub summary: u64,
+    /// Page index of the root page table of the address space of save areas.
+    pub area_root: u64,
+    /// Where in that space its device-wide save area lies.
+    pub area_va: u64,
 }
 
 /// One user-mode queue, as the engine must know it. Brought up and taken down like [`ProcessEntry`].
@@ -209,7 +226,6 @@ mod tests {
     use super::WATCH_SEQUENCE;
     use crate::engine::hw_queue::HW_QUEUE_DEPTH;
     use crate::engine::hw_queue::SLOT_BYTES;
-    use crate::engine::saved::SAVED_WORDS;
     use crate::engine::scheduling::CONTENDED;
     use crate::engine::scheduling::PREEMPT_REPORT;
     use crate::engine::scheduling::PREEMPT_REQUEST;
@@ -231,7 +247,7 @@ mod tests {
             (ATTENTION, ATTENTION_WORDS),
             (LISTENER, 1),
             (LOOK, LOOK_WORDS),
-            (HW_QUEUE_SAVED, SAVED_WORDS as u64),
+            (HW_QUEUE_SAVED, 2),
             (HW_QUEUE, HW_QUEUE_DEPTH * SLOT_BYTES / 8),
             (USED_PROCESSES, 3),
             (NOTIFIED, 1),

@@ -6,7 +6,6 @@ use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
 use super::block::HW_QUEUE;
-use super::saved::Saved;
 
 /// Buffers that the hardware queue holds at the most: one running, one waiting (MCDM-24, MCDM-26).
 pub const HW_QUEUE_DEPTH: u64 = 2;
@@ -33,10 +32,9 @@ pub struct HwSubmission {
     /// Suspends of its context before it was handed over: when there is one more, it is handed back
     /// ([`super::suspension`]).
     pub suspends: u64,
-    /// How far it is, when it was handed back before: [`Saved::done_in_packet`].
-    pub done_in_packet: u64,
-    /// Bytes of packets that are done.
-    pub at: u32,
+    /// Its number among the kernel-mode buffers of this engine, however often it is submitted: the name of what is saved
+    /// of it ([`super::save_area`]).
+    pub number: u64,
     /// Bytes.
     pub length: u32,
     /// Index of the process entry whose address space it runs in.
@@ -47,17 +45,8 @@ pub struct HwSubmission {
     pub fence_index: u32,
     /// `HW_*`.
     pub flags: u32,
-    /// How far it is, when it was handed back before: [`Saved::grid`].
-    pub grid: [u32; 3],
     /// Zero.
     pub reserved: u32,
-}
-
-impl HwSubmission {
-    /// How far it was when it was handed back; the beginning where it never was.
-    pub const fn saved(&self) -> Saved {
-        Saved { at: self.at, done_in_packet: self.done_in_packet, grid: self.grid }
-    }
 }
 
 const _: () = assert!(size_of::<HwSubmission>() as u64 <= RESULT, "the daemon's lines");
@@ -66,6 +55,9 @@ const _: () = assert!(size_of::<HwSubmission>() as u64 <= RESULT, "the daemon's 
 pub const HW_EXEMPT: u32 = 1;
 /// In [`HwSubmission::flags`]: it was submitted before, under another fence id (PRE-44, PRE-45).
 pub const HW_RESUBMISSION: u32 = 2;
+
+/// In [`HwSubmission::flags`]: it was handed back half run, and goes on from what its context's save area has of it.
+pub const HW_SAVED: u32 = 4;
 
 /// How a buffer ended; written by the engine before it raises the completed count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -77,23 +69,10 @@ pub struct HwResult {
     pub fault_va: u64,
     /// 0, a [`crate::packet::Fault`], [`HW_BLOCKED`] or [`HW_SUSPENDED`].
     pub fault: u32,
-    /// Handed back: bytes of packets that are done.
-    pub at: u32,
-    /// Handed back: [`Saved::done_in_packet`].
-    pub done_in_packet: u64,
+    /// Handed back: not zero where it is half run, and its context's save area says how far.
+    pub is_saved: u32,
     /// Handed back: the value that it waits for, 0 where it waits for no word.
     pub value: u64,
-    /// Handed back: [`Saved::grid`].
-    pub grid: [u32; 3],
-    /// Zero.
-    pub reserved: u32,
-}
-
-impl HwResult {
-    /// How far a buffer is that was handed back.
-    pub const fn saved(&self) -> Saved {
-        Saved { at: self.at, done_in_packet: self.done_in_packet, grid: self.grid }
-    }
 }
 
 const _: () = assert!(size_of::<HwResult>() as u64 <= SLOT_BYTES - RESULT, "the engine's line");

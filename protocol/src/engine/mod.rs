@@ -21,6 +21,7 @@ pub mod fences;
 pub mod hw_queue;
 pub mod progress;
 pub mod residency;
+pub mod save_area;
 pub mod saved;
 pub mod scheduling;
 pub mod slot;

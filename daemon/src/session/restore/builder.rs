@@ -1,6 +1,7 @@
 //! What a session will have, built beside it; every piece is checked against those before it.
 
 use super::engines::RestoredEngine;
+use crate::session::areas::Areas;
 use crate::session::blobs::Blob;
 use crate::session::drains::Drain;
 use crate::session::fence_table::FenceTable;
@@ -35,6 +36,9 @@ pub(super) struct Builder<'a> {
     /// Openers of each native fence.
     pub(super) openers: BTreeMap<u32, u32>,
     pub(super) tables: PageTables,
+    pub(super) areas: Areas,
+    /// Words by which areas are initialised that the state does not have: version 1.
+    pub(super) new_areas: BTreeMap<AllocationId, Vec<(u64, u64)>>,
     pub(super) shown: BTreeMap<AllocationId, Vec<(Root, u64, GpuMapping)>>,
     pub(super) processes: BTreeMap<u32, Process>,
     pub(super) kernel_bytes: usize,
@@ -68,6 +72,8 @@ pub(super) struct Built {
     pub(super) segments: BTreeMap<u16, Vec<(u64, u64)>>,
     pub(super) fences: FenceTable,
     pub(super) tables: PageTables,
+    pub(super) areas: Areas,
+    pub(super) new_areas: BTreeMap<AllocationId, Vec<(u64, u64)>>,
     pub(super) shown: BTreeMap<AllocationId, Vec<(Root, u64, GpuMapping)>>,
     pub(super) processes: BTreeMap<u32, Process>,
     pub(super) kernel_bytes: usize,
@@ -80,7 +86,12 @@ pub(super) struct Built {
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(session: &'a Session, saved: &'a SavedSession, tables: PageTables) -> Self {
+    pub(super) fn new(
+        session: &'a Session,
+        saved: &'a SavedSession,
+        tables: PageTables,
+        areas: Areas,
+    ) -> Self {
         Self {
             session,
             saved,
@@ -89,6 +100,8 @@ impl<'a> Builder<'a> {
             segments: BTreeMap::new(),
             openers: BTreeMap::new(),
             tables,
+            areas,
+            new_areas: BTreeMap::new(),
             shown: BTreeMap::new(),
             processes: BTreeMap::new(),
             kernel_bytes: 0,
@@ -109,6 +122,7 @@ impl<'a> Builder<'a> {
         self.build_engines()?;
         self.build_processes()?;
         self.build_messages()?;
+        self.check_areas()?;
         self.build_tokens()?;
         if let Some((context, ring, item)) = self.unclaimed.first() {
             return Err(format!("process {context}: nothing ends work {item} of timeline {ring}"));
@@ -163,6 +177,8 @@ impl<'a> Builder<'a> {
             segments: self.segments,
             fences,
             tables: self.tables,
+            areas: self.areas,
+            new_areas: self.new_areas,
             shown: self.shown,
             processes: self.processes,
             kernel_bytes: self.kernel_bytes,

@@ -71,6 +71,7 @@ impl Builder<'_> {
                 SavedPlace::Nowhere => Backing::Vram(None),
                 SavedPlace::Aperture(offset) => Backing::Vram(Some(Place::Aperture(offset))),
                 SavedPlace::Local(offset) => Backing::Vram(Some(Place::Local(offset))),
+                SavedPlace::Area(offset) => Backing::Vram(Some(Place::Area(offset))),
                 SavedPlace::Host(offset) => Backing::Vram(Some(Place::Host(offset))),
                 SavedPlace::Guest(segment) => {
                     let pieces = self.segments.get(&segment).map(|pieces| pieces.iter().map(|piece| piece.1));
@@ -85,7 +86,8 @@ impl Builder<'_> {
                 ensure(fits, || format!("{}: it lies outside of its memory", what()))?;
             }
             let (references, holds, pins) = (0, 0, 0);
-            let moved = MovedAllocation { size, backing, references, holds, pins, priority };
+            let is_area = false;
+            let moved = MovedAllocation { size, backing, references, holds, pins, priority, is_area };
             let before = self.allocations.insert(id, moved);
             ensure(before.is_none(), || format!("{}: there twice", what()))?;
         }
@@ -123,7 +125,7 @@ impl Builder<'_> {
     pub(super) fn spot(&self, id: AllocationId) -> Spot {
         match self.allocations.get(&id.0).map(|moved| moved.backing) {
             Some(Backing::Guest(segment)) => Spot::Segment(segment, 0),
-            Some(Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_))))) => {
+            Some(Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_) | Place::Area(_))))) => {
                 Spot::Segment(SegmentId::VRAM, place.offset())
             }
             Some(Backing::Vram(Some(Place::Host(_)) | None)) | None => Spot::Evicted,

@@ -3,6 +3,7 @@
 use super::builder::Builder;
 use super::builder::Built;
 use super::builder::ages;
+use crate::session::areas::Areas;
 use crate::session::freeze::Freeze;
 use crate::session::saved::SavedSession;
 use crate::session::saved::immutable::Immutable;
@@ -10,12 +11,14 @@ use crate::session::saved::immutable::Mismatch;
 use crate::session::segments::Segments;
 use crate::session::state::Session;
 use crate::session::state::Window;
+use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::TakeOverError;
 use crate::vidmm::vram::VideoMemory;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_protocol::handle::Handle;
 use log::Level;
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
 
@@ -86,8 +89,9 @@ impl Session {
         if !self.is_fresh || !self.allocations.is_empty() {
             return Err(RestoreError::InUse);
         }
-        let tables = PageTables::new().map_err(io::Error::other)?;
-        let mut builder = Builder::new(self, saved, tables);
+        let mut tables = PageTables::new().map_err(io::Error::other)?;
+        let areas = Areas::new(&mut tables).map_err(io::Error::other)?;
+        let mut builder = Builder::new(self, saved, tables, areas);
         builder.build().map_err(|invalid| self.refuse(RestoreError::Invalid(invalid)))?;
         let fences = builder.fences()?;
         let fences = fences.ok_or_else(|| {
@@ -114,6 +118,7 @@ impl Session {
         self.segments = Segments::with_unknown(built.segments);
         self.fences = built.fences;
         self.tables = built.tables;
+        self.areas = built.areas;
         self.residency.shown = built.shown;
         self.kernel_bytes = built.kernel_bytes;
         self.processes = built.processes;
@@ -135,6 +140,7 @@ impl Session {
         }
         let why: Option<String> = saved.quarantine.as_ref().map(|why| why.chars().take(MAX_REASON).collect());
         self.config.standing.take_over(&ages(&saved.adapter_resets), why.as_deref(), now);
+        self.fill_new_areas(built.new_areas);
         self.introduce_contexts();
         self.find_guest_pages();
         self.journal.line(
@@ -142,6 +148,17 @@ impl Session {
             format_args!("took over the state of {} guest processes", self.processes.len()),
         );
         Ok(())
+    }
+
+    /// Initialises save areas that the state did not have. Where there is no room for one, which the store for what is
+    /// evicted sees to, a buffer that needs it ends with a fault.
+    fn fill_new_areas(&mut self, areas: BTreeMap<AllocationId, Vec<(u64, u64)>>) {
+        for (id, words) in areas {
+            match self.allocations.initialise(id, self.residency.epoch, &words) {
+                Ok(()) => self.remap(id),
+                Err(error) => self.journal.line(Level::Error, format_args!("a new save area: {error}")),
+            }
+        }
     }
 
     /// Tells the engines' places how each context is scheduled.

@@ -12,6 +12,7 @@
 //! says about guest RAM is looked up in the memory that the front-end shows; so the worst that it can do is what the
 //! guest whose state it is could do by itself.
 
+mod areas;
 mod builder;
 mod check;
 mod engines;

@@ -16,7 +16,6 @@ use campanile_protocol::device_page;
 use campanile_protocol::engine::block::ProcessEntry;
 use campanile_protocol::engine::block::QUEUE_EXEMPT;
 use campanile_protocol::engine::block::QueueEntry;
-use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::engine::suspension::Suspension;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
@@ -51,10 +50,6 @@ use crate::session::table::Table;
 
 /// Longest quantum or grace period that a message could have set.
 const LONGEST: u64 = 100 * campanile_protocol::control::scheduling::MAX_TIME as u64;
-
-const fn saved_progress(saved: SavedProgress) -> Saved {
-    Saved { at: saved.0, done_in_packet: saved.1, grid: saved.2 }
-}
 
 /// Builds a table by its places.
 fn table<S, T>(
@@ -108,23 +103,35 @@ impl Builder<'_> {
         Ok(Parameters { band, level, priority, quantum, grace_same, grace_lower, ..Parameters::default() })
     }
 
-    pub(super) fn build_contexts(&mut self, device: &mut Device, saved: &SavedDevice) -> Result<(), Invalid> {
+    pub(super) fn build_contexts(
+        &mut self,
+        of: u32,
+        device: &mut Device,
+        saved: &SavedDevice,
+    ) -> Result<(), Invalid> {
         let highest = self.session.config.share.highest_band;
         ensure(device.class.band() <= highest, || "its class was not granted".to_owned())?;
-        let contexts = table(MAX_CONTEXTS, &saved.contexts, "context", |_, context| {
-            self.build_context(device, context)
+        let contexts = table(MAX_CONTEXTS, &saved.contexts, "context", |handle, context| {
+            self.build_context(of, device, handle, context)
         })?;
         device.contexts = contexts;
         Ok(())
     }
 
-    fn build_context(&mut self, device: &mut Device, saved: &SavedContext) -> Result<Context, Invalid> {
+    fn build_context(
+        &mut self,
+        of: u32,
+        device: &mut Device,
+        handle: Handle,
+        saved: &SavedContext,
+    ) -> Result<Context, Invalid> {
         let at = self.engine(saved.engine)?;
         ensure(self.session.has_node(at.node), || format!("there is no {at} engine"))?;
         let scheduling = saved.scheduling.as_ref().map(Self::scheduling).transpose()?;
         let highest = self.session.config.share.highest_band;
         let granted = scheduling.is_none_or(|parameters| parameters.band <= highest);
         ensure(granted, || "its band was not granted".to_owned())?;
+        let area = self.build_area(of, false, handle, saved.area)?;
         let entry = match saved.suspends {
             None => None,
             Some(fence) => {
@@ -136,6 +143,8 @@ impl Builder<'_> {
                     page_va: device.page.va,
                     global_cell,
                     summary: device_page::summary(u32::from(at.engine), node_ordinal(at.node)),
+                    area_root: self.areas.root().0,
+                    area_va: device.area.map_or(0, |area| area.va),
                 };
                 let bands = self.session.config.bands;
                 let engine = self.engines.get_mut(at.index()).ok_or_else(|| format!("no {at} engine"))?;
@@ -146,7 +155,7 @@ impl Builder<'_> {
                 }
                 // As it was when everything stood still: resumed by the thaw, unless its guest had suspended it.
                 let request = Suspension { fence, is_suspended: true };
-                Some(block.take_over_context(request).map_err(|error| error.to_string())?)
+                Some(block.take_over_context(request, area.va).map_err(|error| error.to_string())?)
             }
         };
         let held = Holds { by_guest: saved.is_suspended, by_power: false, by_freeze: true };
@@ -156,6 +165,7 @@ impl Builder<'_> {
             listed: false,
             is_parked: false,
             entry,
+            area,
             held,
             queues: 0,
             scheduling,
@@ -216,6 +226,7 @@ impl Builder<'_> {
         let ring = self.refer(saved.ring, || "its ring".to_owned())?;
         let control = self.refer(saved.control, || "its ring control".to_owned())?;
         let entry = device.contexts.get(queue.context).and_then(|context| context.entry);
+        self.keep_queue_progress(device, queue.context, name.index(), saved);
         let hw_queue = match (saved.place, entry.zip(device.presence[at.index()])) {
             (None, _) => None,
             (Some(_), None) => return Err("how far it is, on an engine that is gone".to_owned()),
@@ -235,7 +246,8 @@ impl Builder<'_> {
                 };
                 let bands = self.session.config.bands;
                 let engine = self.engines.get_mut(at.index()).ok_or_else(|| format!("no {at} engine"))?;
-                let taken = engine.block(&bands)?.take_over_queue(entry, place.progress.map(saved_progress));
+                let is_saved = place.is_saved || place.progress.is_some();
+                let taken = engine.block(&bands)?.take_over_queue(entry, is_saved);
                 Some(taken.map_err(|error| error.to_string())?)
             }
         };
@@ -297,6 +309,7 @@ impl Builder<'_> {
                 QueueKind::UserMode { .. } => None,
             });
         let issued = issued.ok_or_else(|| "the queue of a buffer".to_owned())?;
+        self.keep_buffer_progress(device, context, saved);
         let aligned = saved.va.is_multiple_of(8) && saved.length.is_multiple_of(8);
         let fits = aligned
             && saved.length <= MAX_DMA_BUFFER
@@ -306,7 +319,7 @@ impl Builder<'_> {
         Ok(Buffer {
             queue,
             context,
-            saved: saved_progress(saved.progress),
+            is_saved: saved.is_saved || saved.progress != SavedProgress::default(),
             va: saved.va,
             length: saved.length,
             fence_value: saved.fence_value,

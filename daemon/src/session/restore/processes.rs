@@ -107,6 +107,7 @@ impl Builder<'_> {
             queues: Table::new(device_page::MAX_QUEUES),
             doorbells: Table::new(device_page::MAX_QUEUES),
             kernels: Table::new(MAX_KERNELS),
+            area: None,
             presence: [None; MAX_PLACES],
             status: saved.status,
             paging: Paging::default(),
@@ -132,7 +133,8 @@ impl Builder<'_> {
             ensure(before.is_none(), || format!("it holds allocation {id} twice"))?;
         }
         self.build_kernels(&mut device, saved)?;
-        self.build_contexts(&mut device, saved)?;
+        self.build_device_area(context, &mut device, saved)?;
+        self.build_contexts(context, &mut device, saved)?;
         self.build_queues(&mut device, saved)?;
         self.build_doorbells(&mut device, saved)?;
         self.build_buffers(context, &mut device, saved)?;

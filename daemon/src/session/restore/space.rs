@@ -39,7 +39,7 @@ impl Builder<'_> {
     }
 
     /// Shows a mapping to engines, as things are with its memory.
-    fn show(&mut self, root: Root, va: u64, mapping: GpuMapping) -> Result<(), Invalid> {
+    pub(super) fn show(&mut self, root: Root, va: u64, mapping: GpuMapping) -> Result<(), Invalid> {
         let shown = match self.spot(mapping.allocation) {
             Spot::Segment(segment, start) => {
                 let offset = start.saturating_add(mapping.offset);

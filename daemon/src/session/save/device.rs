@@ -1,7 +1,5 @@
 //! The device of a guest process, as data.
 
-use campanile_protocol::engine::saved::Saved;
-
 use super::snapshot::Collected;
 use crate::doorbell::state::DoorbellState;
 use crate::session::objects::Buffer;
@@ -46,10 +44,6 @@ fn save_change(change: &Change) -> SavedChange {
     }
 }
 
-const fn save_progress(saved: Saved) -> SavedProgress {
-    SavedProgress(saved.at, saved.done_in_packet, saved.grid)
-}
-
 fn save_buffer(context: u32, buffer: &Buffer, collected: &mut Collected) -> SavedBuffer {
     SavedBuffer {
         queue: buffer.queue.0,
@@ -62,7 +56,8 @@ fn save_buffer(context: u32, buffer: &Buffer, collected: &mut Collected) -> Save
         order: buffer.order,
         ring: buffer.ring,
         item: collected.claim(context, buffer.ring, buffer.item.map(|item| item.0)),
-        progress: save_progress(buffer.saved),
+        is_saved: buffer.is_saved,
+        progress: SavedProgress::default(),
     }
 }
 
@@ -96,6 +91,7 @@ impl Session {
             engine: u32::try_from(context.at.index()).unwrap_or(u32::MAX),
             is_suspended: context.held.by_guest,
             suspends: process.zip(context.entry).map(|(process, entry)| process.suspends(entry)),
+            area: Some(context.area.allocation.0),
             scheduling,
             buffers: buffers.map(|buffer| save_buffer(of, buffer, collected)).collect(),
         }
@@ -108,7 +104,8 @@ impl Session {
             SavedQueuePlace {
                 consumed: place.consumed,
                 completed: place.completed,
-                progress: place.saved.map(save_progress),
+                is_saved: place.is_saved,
+                progress: None,
             }
         });
         SavedDoorbell {
@@ -148,6 +145,7 @@ impl Session {
             paging_applied: device.paging.applied,
             paging: paging.collect(),
             holds: device.holds.iter().map(|(id, count)| (id.0, *count)).collect(),
+            area: device.area.map(|area| area.allocation.0),
             contexts: save_table(&device.contexts, |context| self.save_context(of, context, collected)),
             queues: save_table(&device.queues, save_queue),
             doorbells: save_table(&device.doorbells, |doorbell| self.save_doorbell(doorbell)),

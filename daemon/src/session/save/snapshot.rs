@@ -226,6 +226,7 @@ impl Session {
             Backing::Vram(None) => SavedPlace::Nowhere,
             Backing::Vram(Some(Place::Aperture(offset))) => SavedPlace::Aperture(offset),
             Backing::Vram(Some(Place::Local(offset))) => SavedPlace::Local(offset),
+            Backing::Vram(Some(Place::Area(offset))) => SavedPlace::Area(offset),
             Backing::Vram(Some(Place::Host(offset))) => SavedPlace::Host(offset),
             Backing::Guest(segment) => SavedPlace::Guest(segment.0),
         };

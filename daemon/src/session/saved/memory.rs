@@ -12,6 +12,8 @@ pub enum SavedPlace {
     Aperture(u64),
     /// In the rest of the video memory, at this offset from the head of all of it.
     Local(u64),
+    /// Behind that, where save areas lie, at this offset from the head of all of it.
+    Area(u64),
     /// Evicted: in the other memory, at this offset.
     Host(u64),
     /// In guest RAM: this segment.

@@ -80,6 +80,9 @@ pub struct SavedDevice {
     pub paging: Vec<SavedOperation>,
     /// How often it holds allocations resident.
     pub holds: Vec<(u64, u64)>,
+    /// Allocation of the save area that its contexts share; none before the first of them. In states of version 1 there
+    /// are no save areas.
+    pub area: Option<u64>,
     /// Contexts.
     pub contexts: SavedTable<SavedContext>,
     /// Queues.
@@ -126,6 +129,8 @@ pub struct SavedContext {
     pub is_suspended: bool,
     /// Suspends so far: the suspend fence (UMS-109). None once its engine is gone.
     pub suspends: Option<u64>,
+    /// Allocation of its save area; none in states of version 1.
+    pub area: Option<u64>,
     /// How it is scheduled.
     pub scheduling: Option<SavedScheduling>,
     /// Its software queue, oldest first.
@@ -156,7 +161,10 @@ pub struct SavedBuffer {
     pub ring: u8,
     /// Place on it.
     pub item: Option<u64>,
-    /// How far it is (LM-48).
+    /// Whether it is half run: then its context's save area says how far (LM-48).
+    pub is_saved: bool,
+    /// In states of version 1, how far it is.
+    #[serde(skip_serializing)]
     pub progress: SavedProgress,
 }
 
@@ -212,6 +220,9 @@ pub struct SavedQueuePlace {
     pub consumed: u64,
     /// Progress fence value of the last of them.
     pub completed: u64,
-    /// How far the next one is.
+    /// Whether the next one is half run: then the save area says how far.
+    pub is_saved: bool,
+    /// In states of version 1, how far it is.
+    #[serde(skip_serializing)]
     pub progress: Option<SavedProgress>,
 }

@@ -1,0 +1,97 @@
+//! Allocations that change their place. Contents go along; who could use the old place is the caller's business.
+
+use super::allocations::AllocationId;
+use super::allocations::Allocations;
+use super::allocations::Backing;
+use super::allocations::MemoryError;
+use super::allocations::Spot;
+use super::vram::Place;
+
+impl Allocations {
+    /// Takes the place in the aperture that an allocation will move to. The contents stay where they are until
+    /// [`Self::finish_move`].
+    pub fn begin_move_in(&mut self, id: AllocationId, offset: u64) -> Result<Place, MemoryError> {
+        if self.table.get(&id).is_some_and(|allocation| allocation.is_area) {
+            return Err(MemoryError::Protected);
+        }
+        let length = self.size(id);
+        let target = self.memory.reserve_aperture(offset, length);
+        self.moving(id, target.ok_or(MemoryError::Aperture { offset, length })?)
+    }
+
+    /// Takes the place outside the aperture that an allocation will move to: where engines reach it, if there is room.
+    pub fn begin_move_out(&mut self, id: AllocationId) -> Result<Place, MemoryError> {
+        let length = self.size(id);
+        let target = self.memory.take_local(length).or_else(|| self.memory.take_host(length));
+        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
+    }
+
+    /// Takes the place in host memory that an allocation will move to.
+    pub fn begin_eviction(&mut self, id: AllocationId) -> Result<Place, MemoryError> {
+        let length = self.size(id);
+        let target = self.memory.take_host(length);
+        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
+    }
+
+    /// Takes the place at `offset`, in its own region outside of the aperture, that an allocation will move to.
+    pub fn begin_relocation(&mut self, id: AllocationId, offset: u64) -> Result<Place, MemoryError> {
+        let length = self.size(id);
+        let is_area = self.table.get(&id).is_some_and(|allocation| allocation.is_area);
+        let target = if is_area {
+            self.memory.reserve_area(offset, length)
+        } else {
+            self.memory.reserve_local(offset, length)
+        };
+        self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
+    }
+
+    fn moving(&mut self, id: AllocationId, target: Place) -> Result<Place, MemoryError> {
+        if let Some(allocation) = self.table.get_mut(&id) {
+            allocation.is_moving = true;
+        }
+        Ok(target)
+    }
+
+    /// Copies the contents to `target` and lets the old place go. Nothing may use the old place any more.
+    pub fn finish_move(&mut self, id: AllocationId, target: Place, epoch: u64) {
+        let Some(allocation) = self.table.get_mut(&id) else {
+            return;
+        };
+        allocation.is_moving = false;
+        allocation.placed_in = epoch;
+        let size = allocation.size;
+        if let Backing::Vram(place) = &mut allocation.backing {
+            if let Some(old) = place.replace(target) {
+                self.memory.copy(old, target, size);
+                self.memory.release(old, size);
+            }
+        } else {
+            self.memory.release(target, size);
+        }
+    }
+
+    /// Brings what is evicted, or never had a place, to where engines reach it; true if there was room. No engine knows
+    /// of the old place, so nobody is waited for.
+    pub fn bring_back(&mut self, id: AllocationId, epoch: u64) -> bool {
+        let Some(allocation) = self.table.get_mut(&id).filter(|allocation| !allocation.is_moving) else {
+            return false;
+        };
+        let size = allocation.size;
+        match allocation.backing {
+            Backing::Vram(Some(host @ Place::Host(_))) => {
+                let target = if allocation.is_area {
+                    self.memory.take_area(size)
+                } else {
+                    self.memory.take_local(size)
+                };
+                let Some(target) = target else { return false };
+                self.memory.copy(host, target, size);
+                self.memory.release(host, size);
+                allocation.backing = Backing::Vram(Some(target));
+                allocation.placed_in = epoch;
+                true
+            }
+            _ => matches!(self.locate(id, epoch), Spot::Segment(..)),
+        }
+    }
+}
