@@ -4,7 +4,7 @@
 //!   device, queue, …                one per guest process        the way to the daemon
 //!   ────────────────                ─────────────────────        ─────────────────────
 //!   create_blob ─┐                                            ┌─ drm: the stock virtio-gpu driver
-//!   map          ├──▶ dyn Transport = one virtio-gpu context ─┤
+//!   map          ├──▶ dyn Transport = one virtio-gpu context ─┼─ fs: the file `gpu` on the stock virtiofs driver
 //!   submit       ┘         │                                  └─ loopback: a VM without a VM, in this process
 //!                          ▼
 //!        Blob ── SharedMemory (mapped)      Submission (response or fence of one SUBMIT_3D)
@@ -18,6 +18,7 @@
 pub mod blob;
 pub mod drm;
 pub mod error;
+pub mod fs;
 pub mod loopback;
 pub mod shared_memory;
 pub mod submission;

@@ -45,7 +45,7 @@ pub enum Command {
         #[arg(value_name = "OUT.png")]
         picture: PathBuf,
     },
-    /// Render an animation, check every frame, and move to other daemons on the way (with --socket only).
+    /// Render an animation and check every frame, while the VM moves (with --socket: by itself, to other daemons).
     Animate(AnimateArguments),
     /// Stand between a front-end and a daemon, and pass everything on.
     #[command(hide = true)]
@@ -161,6 +161,9 @@ pub struct AnimateArguments {
     /// Render, and do nothing beside it.
     #[arg(long)]
     pub quiet: bool,
+    /// Print a line for each frame that was right.
+    #[arg(long)]
+    pub tell: bool,
     /// Print JSON at the end, and nothing before.
     #[arg(long)]
     pub json: bool,

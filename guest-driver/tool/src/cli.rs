@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context;
-
 use crate::animation;
 use crate::args::Arguments;
 use crate::args::Command;
@@ -22,9 +20,7 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let target = &arguments.target;
     let done: anyhow::Result<()> = match arguments.command {
         Command::Animate(arguments) => {
-            let socket =
-                target.socket.as_deref().context("animate needs --socket: only a loopback VM moves")?;
-            return animation::run::run(socket, &arguments);
+            return animation::run::run(target, &arguments);
         }
         Command::Relay { listen, daemon } => relay::run(&listen, &daemon),
         Command::Info { json } => info::print(target, json),
