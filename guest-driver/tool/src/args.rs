@@ -161,6 +161,9 @@ pub struct AnimateArguments {
     /// Render, and do nothing beside it.
     #[arg(long)]
     pub quiet: bool,
+    /// Render until this file exists, however many frames.
+    #[arg(long, value_name = "FILE", conflicts_with = "frames")]
+    pub until: Option<PathBuf>,
     /// Print a line for each frame that was right.
     #[arg(long)]
     pub tell: bool,

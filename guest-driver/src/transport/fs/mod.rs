@@ -18,6 +18,7 @@
 mod aperture;
 pub mod channel;
 pub mod context;
+mod helper;
 mod ioctl;
 mod mounts;
 mod pages;

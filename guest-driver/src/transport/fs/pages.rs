@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::fs::OpenOptions;
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use vm_memory::FileOffset;
 use vm_memory::MmapRegion;
 
 use super::channel::FsChannel;
+use super::helper;
+use super::helper::HelperRead;
 use super::parked::ParkedReads;
 use super::parked::ReadId;
 use crate::transport::error::TransportError;
@@ -30,8 +33,18 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// The way by which pages are registered, opened when the first blob needs it.
 #[derive(Debug)]
-pub(super) struct Registrar {
-    reads: ParkedReads,
+pub(super) enum Registrar {
+    /// io_uring holds the reads.
+    Ring(ParkedReads),
+    /// A process of its own holds each; the file is opened once.
+    Helpers(File),
+}
+
+/// One read that is held.
+#[derive(Debug)]
+enum Read {
+    Ring(ReadId),
+    Helper(HelperRead),
 }
 
 /// Zeroed memory of this process, of whole pages, which its children share.
@@ -52,9 +65,40 @@ impl Registrar {
             .map_err(|source| TransportError::System { what: "a second open file", source: source.into() })?;
         let key: Key = channel.ask("KEY", Call::Key, &(), &[])?;
         let () = channel.ask_on(&file, "JOIN", Call::Join, &key, &[])?;
-        let reads = ParkedReads::new(file)
-            .map_err(|source| TransportError::System { what: "io_uring", source: source.into() })?;
-        Ok(Self { reads })
+        let for_ring = file
+            .try_clone()
+            .map_err(|source| TransportError::System { what: "a second open file", source: source.into() })?;
+        Ok(match ParkedReads::new(for_ring) {
+            Ok(reads) => Self::Ring(reads),
+            Err(error) => {
+                log::info!("io_uring is not to be had ({error}): helper processes hold reads instead");
+                Self::Helpers(file)
+            }
+        })
+    }
+
+    fn start(&self, region: &Arc<MmapRegion>, at: usize, length: u32, offset: u64) -> io::Result<Read> {
+        match self {
+            Self::Ring(reads) => reads.start(region, at, length, offset).map(Read::Ring),
+            Self::Helpers(file) => helper::start(file, region, at, length, offset).map(Read::Helper),
+        }
+    }
+
+    /// How a read ended; `None` while it is under way.
+    fn end_of(&self, read: &mut Read) -> Option<io::Result<u32>> {
+        match (self, read) {
+            (Self::Ring(reads), Read::Ring(read)) => reads.end_of(*read),
+            (_, Read::Helper(read)) => read.end(),
+            (Self::Helpers(_), Read::Ring(_)) => None,
+        }
+    }
+
+    /// The daemon has these reads.
+    fn pinned(&self, held: &[Read]) {
+        if let Self::Ring(reads) = self {
+            let id = |read: &Read| if let Read::Ring(id) = read { Some(*id) } else { None };
+            reads.pinned(&held.iter().filter_map(id).collect::<Vec<_>>());
+        }
     }
 
     /// Has the daemon take the pages of `region` as those of a blob, and waits until it has them all.
@@ -69,11 +113,11 @@ impl Registrar {
         let parts = (0..region.size()).step_by(step);
         for at in parts {
             let length = u32::try_from((region.size() - at).min(step)).unwrap_or(MAX_TRANSFER);
-            let started = self.reads.start(region, at, length, blob.offset + at as u64);
+            let started = self.start(region, at, length, blob.offset + at as u64);
             reads.push(started.map_err(|source| refused(source.into()))?);
         }
-        self.wait_until_registered(channel, blob.blob, &reads)?;
-        self.reads.pinned(&reads);
+        self.wait_until_registered(channel, blob.blob, &mut reads)?;
+        self.pinned(&reads);
         Ok(())
     }
 
@@ -81,7 +125,7 @@ impl Registrar {
         &self,
         channel: &FsChannel,
         blob: u32,
-        reads: &[ReadId],
+        reads: &mut [Read],
     ) -> Result<(), TransportError> {
         let timeout = u64::try_from(STEP.as_nanos()).unwrap_or_default();
         let begun = Instant::now();
@@ -92,7 +136,7 @@ impl Registrar {
                 return Ok(());
             }
             // The daemon answers none that it wants to keep.
-            if let Some(ended) = reads.iter().find_map(|read| self.reads.end_of(*read)) {
+            if let Some(ended) = reads.iter_mut().find_map(|read| self.end_of(read)) {
                 return Err(match ended {
                     Ok(_) => refused("the daemon answered at once".into()),
                     Err(source) => refused(source.into()),
@@ -109,7 +153,7 @@ fn refused(source: Box<dyn std::error::Error + Send + Sync>) -> TransportError {
     TransportError::System { what: "registering pages", source }
 }
 
-fn open_direct(path: &Path) -> std::io::Result<File> {
+fn open_direct(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap_or_default();
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
 }

@@ -69,7 +69,8 @@ struct Summary {
 pub fn run(target: &Target, arguments: &AnimateArguments) -> anyhow::Result<ExitCode> {
     let machine = target.machine()?;
     let progress: Arc<Progress> = Arc::default();
-    let animation = Animation { frames: arguments.frames, words: arguments.words, tells: arguments.tell };
+    let frames = if arguments.until.is_some() { u64::MAX } else { arguments.frames };
+    let animation = Animation { frames, words: arguments.words, tells: arguments.tell };
     let sum: Arc<Mutex<Option<u64>>> = Arc::default();
     let mut threads = Vec::new();
     {
@@ -95,6 +96,12 @@ pub fn run(target: &Target, arguments: &AnimateArguments) -> anyhow::Result<Exit
             say(&moved);
         }
         moves.push(moved);
+    }
+    if let Some(file) = &arguments.until {
+        while !progress.is_over() && !file.exists() {
+            std::thread::sleep(LOOK);
+        }
+        progress.over.store(true, Ordering::Relaxed);
     }
     let (mut lost, mut wrong) = (Vec::new(), Vec::new());
     for thread in threads {
