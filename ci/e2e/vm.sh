@@ -27,11 +27,15 @@ vm_start() {
         -device "vhost-user-test-device-pci,chardev=c,${3:-$device_settings}"
 }
 
-# Boots a machine on a vGPU's socket, as a virtio-fs device. Further arguments are QEMU's.
-#   vm_start_fs NAME SOCKET [ARGUMENT…]
+# Boots a machine on a vGPU's socket, as a virtio-fs device; on none it has no GPU. Further arguments are QEMU's.
+#   vm_start_fs NAME SOCKET|none [ARGUMENT…]
 vm_start_fs() {
     local name=$1 socket=$2
     shift 2
+    if [ "$socket" = none ]; then
+        vm_launch "$name" on "$@"
+        return
+    fi
     vm_launch "$name" on -chardev "socket,id=c,path=$socket" -device "vhost-user-fs-pci,chardev=c,$fs_settings" "$@"
 }
 
