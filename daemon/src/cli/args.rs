@@ -84,7 +84,7 @@ pub struct ServeArguments {
     /// Video memory of the single vGPU, such as 512M.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub vram: Option<u64>,
-    /// A vGPU: name=NAME,socket=PATH,vram=SIZE, and where wanted vram-min=SIZE, vram-max=SIZE, single-use, weight=N, cap=PERCENT, bands=normal|focus|realtime,
+    /// A vGPU: name=NAME,socket=PATH,vram=SIZE, and where wanted vram-min=SIZE, vram-max=SIZE, front=gpu|fs, aperture=SIZE, tag=TAG, single-use, weight=N, cap=PERCENT, bands=normal|focus|realtime,
     /// tdr-timeout=MILLISECONDS, restore=SNAPSHOT. May be given several times.
     #[arg(long, value_name = "SPEC", value_parser = parse_vgpu)]
     pub vgpu: Vec<VgpuOptions>,

@@ -8,12 +8,15 @@ use std::time::Duration;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::MAX_WEIGHT;
 use campanile_host_gpu::scheduling::parameters::WHOLE_ENGINE;
+use campanile_protocol::fs::TAG_BYTES;
 
 use super::size::parse_size;
+use crate::front::fs::state::FsOptions;
+use crate::host::start::FrontOptions;
 use crate::host::start::VgpuOptions;
 use crate::supervisor::share::Share;
 
-const KEYS: &str = "name, socket, vram, vram-min, vram-max, single-use, weight, cap, bands, tdr-timeout, tdr-timeout-compute, tdr-timeout-copy and restore";
+const KEYS: &str = "name, socket, vram, front, aperture, tag, vram-min, vram-max, single-use, weight, cap, bands, tdr-timeout, tdr-timeout-compute, tdr-timeout-copy and restore";
 
 /// A whole number of `what` from `least` to `most`.
 fn number<T: FromStr + PartialOrd + fmt::Display>(
@@ -47,6 +50,7 @@ pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
     let mut timeouts = [None; 2];
     let mut share = Share::default();
     let mut restore = None;
+    let (mut front, mut aperture, mut tag) = (None, None, None);
     let milliseconds = |value: &str| {
         value.parse().map(Duration::from_millis).map_err(|_| format!("{value:?} are no milliseconds"))
     };
@@ -60,6 +64,10 @@ pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
             "name" if !value.is_empty() => name = Some(value.to_owned()),
             "socket" if !value.is_empty() => socket = Some(PathBuf::from(value)),
             "vram" => vram_bytes = Some(parse_size(value)?),
+            "front" => front = Some(value),
+            "aperture" => aperture = Some(parse_size(value)?),
+            "tag" if (1..=TAG_BYTES).contains(&value.len()) => tag = Some(value.to_owned()),
+            "tag" => return Err(format!("{value:?} is no mount tag; 1 to {TAG_BYTES} bytes are")),
             "vram-min" => vram_min = parse_size(value)?,
             "vram-max" => vram_max = Some(parse_size(value)?),
             "weight" => share.weight = number(value, "weight", 1, MAX_WEIGHT)?,
@@ -78,7 +86,15 @@ pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
     let socket = socket.ok_or_else(|| missing("socket"))?;
     let vram_bytes = vram_bytes.ok_or_else(|| missing("vram"))?;
     let vgpu = VgpuOptions::new(name, socket, vram_bytes);
-    Ok(VgpuOptions { vram_min, vram_max, single_use, timeouts, share, restore, ..vgpu })
+    let front = match front {
+        None | Some("gpu") if aperture.is_some() || tag.is_some() => {
+            return Err("aperture and tag are for front=fs".to_owned());
+        }
+        None | Some("gpu") => FrontOptions::Gpu,
+        Some("fs") => FrontOptions::Fs(FsOptions { aperture: aperture.unwrap_or(0), tag }),
+        Some(other) => return Err(format!("{other:?} is no front; gpu and fs are")),
+    };
+    Ok(VgpuOptions { front, vram_min, vram_max, single_use, timeouts, share, restore, ..vgpu })
 }
 
 #[cfg(test)]
@@ -89,6 +105,8 @@ mod tests {
     use campanile_host_gpu::scheduling::parameters::Band;
 
     use super::parse_vgpu;
+    use crate::front::fs::state::FsOptions;
+    use crate::host::start::FrontOptions;
     use crate::supervisor::share::Share;
 
     #[test]
@@ -106,6 +124,18 @@ mod tests {
         let vgpu = parse_vgpu("name=a,socket=s,vram=64M").unwrap();
         assert_eq!((vgpu.quota().min, vgpu.quota().max, vgpu.single_use), (0, 64 << 20, false));
         assert!(parse_vgpu("name=a,socket=s,vram=64M,vram-max=lots").unwrap_err().contains("lots"));
+    }
+
+    #[test]
+    fn a_vgpu_may_stand_behind_the_fs_front() {
+        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,front=fs,aperture=32M,tag=campanile").unwrap();
+        let expected = FsOptions { aperture: 32 << 20, tag: Some("campanile".to_owned()) };
+        assert_eq!(vgpu.front, FrontOptions::Fs(expected));
+        assert_eq!(parse_vgpu("name=a,socket=s,vram=64M,front=gpu").unwrap().front, FrontOptions::Gpu);
+        let long = format!("front=fs,tag={}", "t".repeat(37));
+        for wrong in ["front=net", "aperture=1M", "front=gpu,tag=t", "front=fs,tag=", &long] {
+            assert!(parse_vgpu(&format!("name=a,socket=s,vram=64M,{wrong}")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

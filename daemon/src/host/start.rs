@@ -17,6 +17,8 @@ use super::probe::probe_compute;
 use super::tracking::TrackingChoice;
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
+use crate::front::fs::state::FsDevice;
+use crate::front::fs::state::FsOptions;
 use crate::front::gpu::device::GpuDevice;
 use crate::migration::bundle::stage::Shape;
 use crate::migration::channel::address::Peer;
@@ -54,6 +56,15 @@ use crate::vidmm::quota::Pool;
 use crate::vidmm::quota::Quota;
 use crate::vidmm::vram::VideoMemory;
 
+/// What a guest sees of a vGPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FrontOptions {
+    /// A virtio-gpu device.
+    Gpu,
+    /// A virtio-fs device with one file.
+    Fs(FsOptions),
+}
+
 /// A vGPU as the operator asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VgpuOptions {
@@ -73,6 +84,8 @@ pub struct VgpuOptions {
     pub timeouts: [Option<Duration>; 2],
     /// What it gets of each node.
     pub share: Share,
+    /// What its guest sees.
+    pub front: FrontOptions,
     /// The snapshot that its first session begins as.
     pub restore: Option<PathBuf>,
 }
@@ -89,6 +102,7 @@ impl VgpuOptions {
             single_use: false,
             timeouts: [None; 2],
             share: Share::default(),
+            front: FrontOptions::Gpu,
             restore: None,
         }
     }
@@ -287,6 +301,11 @@ fn check(options: &HostOptions) -> Result<(), HostError> {
                  vram-min up to that, are possible"
             ));
         }
+        if let FrontOptions::Fs(FsOptions { aperture, .. }) = &vgpu.front
+            && !aperture.is_multiple_of(PAGE_SIZE)
+        {
+            return wrong(format!("vGPU {name}: aperture of {aperture} bytes; whole pages are possible"));
+        }
         for other in &options.vgpus[..index] {
             if other.name == vgpu.name || other.socket == vgpu.socket {
                 return wrong(format!("vGPUs {} and {name} share a name or a socket", other.name));
@@ -377,7 +396,7 @@ impl Host {
                 tracking,
                 trackers: Arc::clone(&trackers),
                 sandbox: options.sandbox,
-                window: options.window,
+                window: options.window && vgpu.front == FrontOptions::Gpu,
                 vulkan_device: options.vulkan_device.clone(),
                 program: options.program.clone(),
                 compute: compute.clone(),
@@ -402,10 +421,18 @@ impl Host {
             let shell_counters = Arc::new(ShellCounters::default());
             let session_counters = Arc::clone(&counters);
             let its_passage = Arc::clone(&passage);
+            let front = vgpu.front.clone();
             let factory = move || {
+                let (config, counters) = (Arc::clone(&config), Arc::clone(&session_counters));
                 let passage = Arc::clone(&its_passage);
-                let device = GpuDevice::moving(Arc::clone(&config), Arc::clone(&session_counters), passage)?;
-                Ok(Box::new(device) as Box<dyn Device>)
+                Ok(match &front {
+                    FrontOptions::Gpu => {
+                        Box::new(GpuDevice::moving((), config, counters, passage)?) as Box<dyn Device>
+                    }
+                    FrontOptions::Fs(options) => {
+                        Box::new(FsDevice::moving(options.clone(), config, counters, passage)?)
+                    }
+                })
             };
             let socket = VgpuSocket::spawn(&vgpu.socket, factory, Arc::clone(&shell_counters))
                 .map_err(|error| HostError::Vgpu { name: vgpu.name.clone(), source: error.into() })?;

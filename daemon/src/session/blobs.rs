@@ -162,6 +162,17 @@ impl Session {
         Ok(())
     }
 
+    /// As [`Self::unref_blob`]; due when nobody reaches its memory any more: no mapping, and no engine. While a process has
+    /// it mapped that is never.
+    pub fn retire_blob(&mut self, resource: u32, token: Token) -> Result<(), Refusal> {
+        let blob = self.blobs.get(&resource).ok_or(Refusal::Resource)?;
+        match self.allocations.guest_segment(blob.allocation) {
+            Some(segment) => drop(self.retired.insert(segment.0, token)),
+            None => self.due.push((token, Ok(()))),
+        }
+        self.unref_blob(resource)
+    }
+
     /// A context may name a resource.
     pub fn attach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
         let process = self.processes.get_mut(&context).ok_or(Refusal::Context)?;

@@ -56,6 +56,7 @@ impl Session {
                 self.sweep_segment(segment);
                 self.segments.remove(segment);
                 self.post_to_all(&Request::RemoveSegment { segment: segment.0 });
+                self.due.extend(self.retired.remove(&segment.0).map(|token| (token, Ok(()))));
             }
         }
     }

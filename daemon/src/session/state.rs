@@ -95,6 +95,10 @@ pub struct Session {
     pub(super) quiet_since: Option<Instant>,
     pub(super) timer: Timer,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
+    /// Segments of blobs whose names were given up: what is due when nobody reaches them any more.
+    pub(super) retired: BTreeMap<u16, Token>,
+    /// When the front must be looked at.
+    pub(super) front_at: Option<Instant>,
     pub(super) guest_memory: Option<Arc<GuestRam>>,
     pub(super) dirty: Dirty,
     pub(super) window: Window,
@@ -160,6 +164,8 @@ impl Session {
             quiet_since: None,
             timer,
             due: Vec::new(),
+            retired: BTreeMap::new(),
+            front_at: None,
             guest_memory: None,
             dirty: Dirty::default(),
             window: Window::Awaited(Vec::new()),
@@ -238,6 +244,8 @@ impl Session {
         }
         self.run_pending();
         self.due.clear();
+        self.retired.clear();
+        self.front_at = None;
         self.is_fresh = true;
         self.begin_anew();
         self.window = Window::Awaited(Vec::new());
@@ -301,6 +309,16 @@ impl Session {
         }
     }
 
+    /// There is an event at this moment, at the latest; none of that kind, where there is no moment.
+    pub fn wake_front(&mut self, at: Option<Instant>) {
+        if self.front_at != at {
+            self.front_at = at;
+            if !self.is_stopping() {
+                self.set_timer();
+            }
+        }
+    }
+
     /// Sets the timer for what must be looked at first.
     pub(super) fn set_timer(&mut self) {
         let decisions = self.engines.iter().map(|slot| slot.decide_at);
@@ -311,6 +329,7 @@ impl Session {
             self.look_at,
             self.residency.retry_at,
             self.dirty.sweep_at,
+            self.front_at,
         ];
         if let Some(at) = decisions.chain(others).flatten().min() {
             self.timer.set(at);
@@ -327,6 +346,7 @@ impl Session {
             }
             return;
         }
+        self.front_at = self.front_at.filter(|at| *at > Instant::now());
         // Who waits for a doorbell has woken the device, but the operator may have sent it to sleep since.
         let waits = self.engines.iter().any(|slot| slot.line.first().is_some());
         let woken = waits && self.leave_d3();

@@ -26,13 +26,24 @@ pub(super) const fn transport(migrates: bool) -> u64 {
     if migrates { TRANSPORT | LOG_ALL } else { TRANSPORT }
 }
 
-/// Protocol features of a device with or without an aperture, that migrates or not. Never STATUS (the crate drops the
+/// What decides the protocol features of a device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    /// It has an aperture.
+    pub(super) aperture: bool,
+    /// It migrates.
+    pub(super) migrates: bool,
+    /// Its configuration is its own: QEMU fills in that of its `vhost-user-fs-pci` itself, and warns of a device that would.
+    pub(super) configured: bool,
+}
+
+/// Protocol features of a device. Never STATUS (the crate drops the
 /// connection), nor INFLIGHT_SHMFD.
 ///
 /// CONFIGURE_MEM_SLOTS never together with SHMEM: QEMU 11.1 then dies when the guest resets (decision 21).
-pub(super) fn protocol(aperture: bool, migrates: bool) -> VhostUserProtocolFeatures {
-    let common = VhostUserProtocolFeatures::CONFIG
-        | VhostUserProtocolFeatures::MQ
+pub(super) fn protocol(kind: Kind) -> VhostUserProtocolFeatures {
+    let Kind { aperture, migrates, configured } = kind;
+    let common = VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::REPLY_ACK
         | VhostUserProtocolFeatures::RESET_DEVICE;
     let window = VhostUserProtocolFeatures::BACKEND_REQ
@@ -40,5 +51,6 @@ pub(super) fn protocol(aperture: bool, migrates: bool) -> VhostUserProtocolFeatu
         | VhostUserProtocolFeatures::SHMEM;
     let migration = VhostUserProtocolFeatures::LOG_SHMFD | VhostUserProtocolFeatures::DEVICE_STATE;
     let shown = if aperture { window } else { VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS };
-    common | shown | if migrates { migration } else { VhostUserProtocolFeatures::empty() }
+    let when = |holds, feature| if holds { feature } else { VhostUserProtocolFeatures::empty() };
+    common | shown | when(migrates, migration) | when(configured, VhostUserProtocolFeatures::CONFIG)
 }

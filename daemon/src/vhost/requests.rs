@@ -156,11 +156,11 @@ impl VhostUserBackendReqHandler for Session {
     fn get_protocol_features(&self) -> Result<VhostUserProtocolFeatures> {
         let mut negotiated = self.negotiated();
         (negotiated.is_fresh, negotiated.has_asked) = (true, true);
-        Ok(features::protocol(self.aperture().is_some(), self.migrates))
+        Ok(features::protocol(self.kind()))
     }
 
     fn set_protocol_features(&self, acked: u64) -> Result<()> {
-        let unknown = acked & !features::protocol(self.aperture().is_some(), self.migrates).bits();
+        let unknown = acked & !features::protocol(self.kind()).bits();
         if unknown != 0 {
             return Err(Refusal::ProtocolFeatures(unknown).into());
         }

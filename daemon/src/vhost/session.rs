@@ -139,6 +139,12 @@ impl Session {
         self.shared.aperture.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What decides the protocol features.
+    pub(super) fn kind(&self) -> features::Kind {
+        let (aperture, migrates) = (self.aperture().is_some(), self.migrates);
+        features::Kind { aperture, migrates, configured: !self.config.is_empty() }
+    }
+
     pub(super) fn negotiated(&self) -> MutexGuard<'_, Negotiated> {
         self.negotiated.lock().unwrap_or_else(PoisonError::into_inner)
     }

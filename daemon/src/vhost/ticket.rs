@@ -14,6 +14,8 @@ pub struct Ticket {
     pub(super) head: u16,
     pub(super) epoch: u64,
     pub(super) writable: Writable,
+    /// Descriptors of its ring.
+    pub(super) ring_size: u16,
 }
 
 impl Ticket {
@@ -21,7 +23,7 @@ impl Ticket {
     pub fn detached(queue: u16, head: u16, writable: u32) -> Self {
         let mut room = Writable::default();
         room.push(Segment { address: 0, length: writable });
-        Self { queue, head, epoch: 0, writable: room }
+        Self { queue, head, epoch: 0, writable: room, ring_size: super::MAX_QUEUE_SIZE }
     }
 
     /// Queue that the command came from.
@@ -32,6 +34,16 @@ impl Ticket {
     /// Head of the descriptor chain: the command's name among those in flight on its queue.
     pub fn head(&self) -> u16 {
         self.head
+    }
+
+    /// Descriptors of its ring that the chain takes as long as it is not answered, and how many the ring has.
+    pub fn share(&self) -> (u16, u16) {
+        (self.writable.descriptors(), self.ring_size)
+    }
+
+    /// Where the answer would go: guest-physical address and bytes of each buffer, in order.
+    pub fn buffers(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.writable.segments().map(|segment| (segment.address, segment.length))
     }
 
     /// Bytes that the guest gave for the answer; what is longer is cut off.

@@ -3,7 +3,7 @@
 //! ```text
 //!   ioctl(fd, _IOWR('C', n, bytes), buffer)      n: Call; 8 ≤ bytes ≤ MAX_CALL_BYTES
 //!   buffer in:   [ RequestHeader { size } | body ]        size: bytes of both
-//!   buffer out:  [ ReplyHeader { status, size } | body ]  as long as the buffer; what is past size is zero
+//!   buffer out:  [ ReplyHeader { status, size } | body ]  as long as the buffer; what is past size is left as it was
 //! ```
 //!
 //! The buffer must have room for the reply: else the call is refused (EINVAL) and nothing was done.

@@ -23,7 +23,6 @@ pub const fn registered(offset: u64) -> Option<(u32, u64)> {
         return None;
     }
     let within = offset - REGISTER_BASE;
-    #[expect(clippy::cast_possible_truncation, reason = "29 bits are left")]
     Some(((within >> 32) as u32, within % MAX_REGISTERED))
 }
 

@@ -20,10 +20,12 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
-use super::device::GpuDevice;
+use super::device::Gpu;
 use super::device::Reply;
 use super::device::reply_header;
+use super::waiting::Asked;
 use super::waiting::Response;
+use crate::front::vgpu::Vgpu;
 use crate::session::state::Refusal;
 
 type Executed = Result<Reply, Refusal>;
@@ -32,10 +34,10 @@ fn split<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<(T, &[u
     T::read_from_prefix(bytes).map_err(|_| Refusal::Parameter)
 }
 
-impl GpuDevice {
+impl Gpu {
     /// Executes one command of the control queue.
-    pub(super) fn execute(&mut self, header: &Header, body: &[u8]) -> Executed {
-        if self.session.is_stopping() {
+    pub(super) fn execute(vgpu: &mut Vgpu<Asked>, header: &Header, body: &[u8]) -> Executed {
+        if vgpu.session.is_stopping() {
             return Err(Refusal::Unspecified);
         }
         let done = || Ok(Reply::Now(reply_header(header, response::OK_NODATA).as_bytes().to_vec()));
@@ -45,56 +47,56 @@ impl GpuDevice {
                 let info = DisplayInfo { header: reply_header(header, response::OK_DISPLAY_INFO), displays };
                 Ok(Reply::Now(info.as_bytes().to_vec()))
             }
-            command::GET_CAPSET_INFO => self.capset_info(header, body),
-            command::GET_CAPSET => self.get_capset(header, body),
+            command::GET_CAPSET_INFO => Self::capset_info(header, body),
+            command::GET_CAPSET => Self::get_capset(vgpu, header, body),
             command::CTX_CREATE => {
                 let (create, _): (ContextCreate, _) = split(body)?;
                 if create.context_init & command::CONTEXT_INIT_CAPSET_MASK != capset::CAPSET_ID {
                     return Err(Refusal::Parameter);
                 }
-                self.session.create_context(header.context_id)?;
-                log::debug!("{}: context {} opened", self.name(), header.context_id);
+                vgpu.session.create_context(header.context_id)?;
+                log::debug!("{}: context {} opened", vgpu.name(), header.context_id);
                 done()
             }
             command::CTX_DESTROY => {
-                self.session.destroy_context(header.context_id)?;
-                log::debug!("{}: context {} closed", self.name(), header.context_id);
+                vgpu.session.destroy_context(header.context_id)?;
+                log::debug!("{}: context {} closed", vgpu.name(), header.context_id);
                 done()
             }
             command::CTX_ATTACH_RESOURCE => {
                 let (name, _): (ResourceName, _) = split(body)?;
-                self.session.attach(header.context_id, name.resource_id)?;
+                vgpu.session.attach(header.context_id, name.resource_id)?;
                 done()
             }
             command::CTX_DETACH_RESOURCE => {
                 let (name, _): (ResourceName, _) = split(body)?;
-                self.session.detach(header.context_id, name.resource_id)?;
+                vgpu.session.detach(header.context_id, name.resource_id)?;
                 done()
             }
-            command::RESOURCE_CREATE_BLOB => self.create_blob(header, body),
+            command::RESOURCE_CREATE_BLOB => Self::create_blob(vgpu, header, body),
             command::RESOURCE_MAP_BLOB => {
                 let (map, _): (MapBlob, _) = split(body)?;
-                let token = self.new_token();
-                self.session.map_blob(map.resource_id, map.offset, token)?;
+                let token = vgpu.new_token();
+                vgpu.session.map_blob(map.resource_id, map.offset, token)?;
                 Ok(Reply::When(token, Response::MapInfo))
             }
             command::RESOURCE_UNMAP_BLOB => {
                 let (name, _): (ResourceName, _) = split(body)?;
-                let token = self.new_token();
-                self.session.unmap_blob(name.resource_id, token)?;
+                let token = vgpu.new_token();
+                vgpu.session.unmap_blob(name.resource_id, token)?;
                 Ok(Reply::When(token, Response::Plain))
             }
             command::RESOURCE_UNREF => {
                 let (name, _): (ResourceName, _) = split(body)?;
-                self.session.unref_blob(name.resource_id)?;
+                vgpu.session.unref_blob(name.resource_id)?;
                 done()
             }
-            command::SUBMIT_3D => self.submit_3d(header, body),
+            command::SUBMIT_3D => Self::submit_3d(vgpu, header, body),
             _ => Err(Refusal::Unspecified),
         }
     }
 
-    fn capset_info(&self, header: &Header, body: &[u8]) -> Executed {
+    fn capset_info(header: &Header, body: &[u8]) -> Executed {
         let (query, _): (GetCapsetInfo, _) = split(body)?;
         if query.index != 0 {
             return Err(Refusal::Parameter);
@@ -109,17 +111,17 @@ impl GpuDevice {
         Ok(Reply::Now(info.as_bytes().to_vec()))
     }
 
-    fn get_capset(&self, header: &Header, body: &[u8]) -> Executed {
+    fn get_capset(vgpu: &Vgpu<Asked>, header: &Header, body: &[u8]) -> Executed {
         let (query, _): (GetCapset, _) = split(body)?;
         if query.id != capset::CAPSET_ID || query.version > capset::CAPSET_VERSION {
             return Err(Refusal::Parameter);
         }
         let mut bytes = reply_header(header, response::OK_CAPSET).as_bytes().to_vec();
-        bytes.extend_from_slice(self.session.capset().as_bytes());
+        bytes.extend_from_slice(vgpu.session.capset().as_bytes());
         Ok(Reply::Now(bytes))
     }
 
-    fn create_blob(&mut self, header: &Header, body: &[u8]) -> Executed {
+    fn create_blob(vgpu: &mut Vgpu<Asked>, header: &Header, body: &[u8]) -> Executed {
         let (create, rest): (CreateBlob, _) = split(body)?;
         if create.flags & !blob::FLAGS_KNOWN != 0 || create.blob_id != 0 {
             return Err(Refusal::Parameter);
@@ -130,7 +132,7 @@ impl GpuDevice {
                     return Err(Refusal::Parameter);
                 }
                 let mappable = create.flags & blob::FLAG_MAPPABLE != 0;
-                self.session.create_vram_blob(create.resource_id, create.size, mappable)?;
+                vgpu.session.create_vram_blob(create.resource_id, create.size, mappable)?;
                 Ok(Reply::Now(reply_header(header, response::OK_NODATA).as_bytes().to_vec()))
             }
             blob::MEM_GUEST => {
@@ -141,15 +143,15 @@ impl GpuDevice {
                     .chunks_exact(size_of::<MemEntry>())
                     .filter_map(|entry| MemEntry::read_from_bytes(entry).ok())
                     .collect();
-                let token = self.new_token();
-                self.session.create_guest_blob(create.resource_id, create.size, &entries, token)?;
+                let token = vgpu.new_token();
+                vgpu.session.create_guest_blob(create.resource_id, create.size, &entries, token)?;
                 Ok(Reply::When(token, Response::Plain))
             }
             _ => Err(Refusal::Parameter),
         }
     }
 
-    fn submit_3d(&mut self, header: &Header, body: &[u8]) -> Executed {
+    fn submit_3d(vgpu: &mut Vgpu<Asked>, header: &Header, body: &[u8]) -> Executed {
         let (submit, rest): (Submit3d, _) = split(body)?;
         let size = usize::try_from(submit.size).map_err(|_| Refusal::Parameter)?;
         let frames = rest.get(..size).ok_or(Refusal::Parameter)?;
@@ -157,12 +159,12 @@ impl GpuDevice {
         if ring > 63 {
             return Err(Refusal::Parameter);
         }
-        self.session.submit(header.context_id, ring, frames)?;
+        vgpu.session.submit(header.context_id, ring, frames)?;
         if header.flags & command::FLAG_FENCE == 0 {
             return Ok(Reply::Now(reply_header(header, response::OK_NODATA).as_bytes().to_vec()));
         }
-        let token = self.new_token();
-        self.session.fence(header.context_id, ring, token);
+        let token = vgpu.new_token();
+        vgpu.session.fence(header.context_id, ring, token);
         Ok(Reply::When(token, Response::Plain))
     }
 }

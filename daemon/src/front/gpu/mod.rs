@@ -7,5 +7,4 @@
 
 pub mod commands;
 pub mod device;
-mod moving;
 mod waiting;

@@ -43,6 +43,7 @@ pub(super) struct Builder<'a> {
     pub(super) residents: Vec<Waiter>,
     pub(super) maps: Vec<(u32, u64, Token)>,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
+    pub(super) retired: BTreeMap<u16, Token>,
     pub(super) tokens: BTreeSet<u64>,
     /// Open work on timelines that nobody has said yet that he waits for: guest process, timeline, place.
     pub(super) unclaimed: BTreeSet<(u32, u8, u64)>,
@@ -75,6 +76,7 @@ pub(super) struct Built {
     pub(super) residents: Vec<Waiter>,
     pub(super) maps: Vec<(u32, u64, Token)>,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
+    pub(super) retired: BTreeMap<u16, Token>,
 }
 
 impl<'a> Builder<'a> {
@@ -95,6 +97,7 @@ impl<'a> Builder<'a> {
             residents: Vec::new(),
             maps: Vec::new(),
             due: Vec::new(),
+            retired: BTreeMap::new(),
             tokens: BTreeSet::new(),
             unclaimed: BTreeSet::new(),
         }
@@ -125,6 +128,12 @@ impl<'a> Builder<'a> {
             };
             let token = self.token(token)?;
             self.due.push((token, outcome));
+        }
+        for &(segment, token) in &self.saved.retired {
+            let token = self.token(token)?;
+            let is_known = self.segments.contains_key(&segment);
+            let is_new = self.retired.insert(segment, token).is_none();
+            ensure(is_known && is_new, || format!("the end of segment {segment}"))?;
         }
         Ok(())
     }
@@ -162,6 +171,7 @@ impl<'a> Builder<'a> {
             residents: self.residents,
             maps: self.maps,
             due: self.due,
+            retired: self.retired,
         })
     }
 }

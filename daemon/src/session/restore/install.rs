@@ -119,6 +119,7 @@ impl Session {
         self.processes = built.processes;
         self.drains = built.drains;
         self.due = built.due;
+        self.retired = built.retired;
         for (slot, engine) in self.engines.iter_mut().zip(built.engines) {
             engine.put_into(slot, now);
         }

@@ -198,6 +198,7 @@ impl Session {
             residents,
             maps: maps.map(|(resource, offset, token)| SavedMap(*resource, *offset, token.0)).collect(),
             due: self.due.iter().map(|(token, outcome)| (token.0, refusal_number(*outcome))).collect(),
+            retired: self.retired.iter().map(|(segment, token)| (*segment, token.0)).collect(),
             adapter_resets: milliseconds(standing.reset_ages(now)),
             quarantine: standing.quarantined().map(|quarantine| quarantine.why),
         })

@@ -32,6 +32,8 @@ pub(in super::super) struct Writable {
     first: Option<Segment>,
     rest: Vec<Segment>,
     bytes: usize,
+    /// Descriptors of the ring that the chain takes, readable ones too.
+    descriptors: u16,
 }
 
 impl Writable {
@@ -45,6 +47,14 @@ impl Writable {
 
     pub(in super::super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    pub(in super::super) fn descriptors(&self) -> u16 {
+        self.descriptors
+    }
+
+    pub(in super::super) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.first.iter().chain(&self.rest)
     }
 
     /// A number that another chain has with other buffers: so that a restored request is seen to be the one that was
@@ -132,6 +142,9 @@ impl Walk<'_> {
             }
             left = left.checked_sub(1).ok_or(MalformedChain::Endless)?;
             let descriptor = self.descriptor(table, index)?;
+            if !nested {
+                self.writable.descriptors += 1;
+            }
             if descriptor.refers_to_indirect_table() {
                 let length = descriptor.len();
                 let entries = length / DESCRIPTOR_BYTES;

@@ -68,7 +68,8 @@ impl RingState {
         };
         // What could not be read when it was taken was judged then: its shape is what counts.
         let read = if writable.shape() == shape { read } else { read.and(Err(MalformedChain::Changed)) };
-        let ticket = Ticket { queue: self.index, head, epoch: self.epoch, writable };
+        let ring_size = self.queue.size();
+        let ticket = Ticket { queue: self.index, head, epoch: self.epoch, writable, ring_size };
         Some(Popped::Restored { ticket, read, answer })
     }
 }

@@ -97,7 +97,7 @@ impl RingState {
         let mut writable = Writable::default();
         let read = chain::read(ram, self.origin(), head, request, &mut writable);
         self.heads.note(head, writable.shape());
-        let ticket = Ticket { queue: self.index, head, epoch, writable };
+        let ticket = Ticket { queue: self.index, head, epoch, writable, ring_size: self.queue.size() };
         match read {
             Ok(()) => Popped::Command(ticket),
             Err(reason) => Popped::Malformed(reason, ticket),

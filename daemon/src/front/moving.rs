@@ -1,9 +1,12 @@
-//! A device that goes elsewhere, or has come from there.
+//! A vGPU that goes elsewhere, or has come from there.
 
 use std::io;
 use std::sync::Arc;
 
-use super::device::GpuDevice;
+use super::device::FrontDevice;
+use super::kind::Front;
+use super::vgpu::Vgpu;
+use super::waiting::Command;
 use crate::migration::error::MigrationError;
 use crate::migration::passage::Passage;
 use crate::migration::passage::adopt;
@@ -17,26 +20,32 @@ use crate::vhost::device::Save;
 /// A bundle whose name takes as many bytes as any can.
 const LONGEST: state::BundleId = state::BundleId(u64::MAX, u64::MAX);
 
-impl GpuDevice {
+impl<F: Front> FrontDevice<F> {
     /// A device that may go and come through `passage`.
     ///
     /// # Errors
     /// It cannot be made, or cannot begin as the snapshot that it should.
-    pub fn moving(config: Arc<Config>, counters: Arc<Counters>, passage: Arc<Passage>) -> io::Result<Self> {
-        let mut device = Self::new(config, counters)?;
+    pub fn moving(
+        options: F::Options,
+        config: Arc<Config>,
+        counters: Arc<Counters>,
+        passage: Arc<Passage>,
+    ) -> io::Result<Self> {
+        let mut device = Self::with(options, config, counters)?;
         if let Some((memories, state)) = passage.take_snapshot().map_err(io::Error::other)? {
-            adopt(&mut device.session, &device.config, memories).map_err(io::Error::other)?;
+            let vgpu = &mut device.vgpu;
+            adopt(&mut vgpu.session, &vgpu.config, memories).map_err(io::Error::other)?;
             device.take_over(&state).map_err(io::Error::other)?;
-            device.session.thaw();
+            device.vgpu.session.thaw();
         }
-        passage.attach(&device.session).map_err(io::Error::other)?;
-        device.passage = Some(passage);
+        passage.attach(&device.vgpu.session).map_err(io::Error::other)?;
+        device.vgpu.passage = Some(passage);
         Ok(device)
     }
 
     /// The state of what stands still, and then its memories, on a thread that may wait for a peer.
     pub(super) fn save_for_departure(&self) -> Save {
-        let Some(passage) = self.passage.clone() else {
+        let Some(passage) = self.vgpu.passage.clone() else {
             return Box::new(|| Err("this vGPU cannot move: give --migrate-to or --state-dir".to_owned()));
         };
         let state = self.state(LONGEST);
@@ -53,51 +62,55 @@ impl GpuDevice {
     /// Becomes what a state says, with the memories that it names.
     pub(super) fn load_arrival(&mut self, bytes: &[u8]) -> Result<(), String> {
         let passage =
-            self.passage.clone().ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
+            self.vgpu.passage.clone().ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
         let state = state::decode(bytes).map_err(|error| error.to_string())?;
         // First, so that a bundle is not taken for nothing.
-        self.session.check_immutable(&state.immutable).map_err(|error| error.to_string())?;
+        self.vgpu.session.check_immutable(&state.immutable).map_err(|error| error.to_string())?;
+        self.front.load(&state.front.0)?;
         let text = |error: MigrationError| error.to_string();
         let (memories, right) = passage.take(state.bundle.into()).map_err(text)?;
-        adopt(&mut self.session, &self.config, memories).map_err(text)?;
+        adopt(&mut self.vgpu.session, &self.vgpu.config, memories).map_err(text)?;
         self.take_over(&state)?;
-        passage.attach(&self.session).map_err(text)?;
-        self.right = Some(right);
+        passage.attach(&self.vgpu.session).map_err(text)?;
+        self.vgpu.right = Some(right);
         Ok(())
     }
 
+    /// Somebody wants a snapshot, or has what he needs of it.
+    pub(super) fn look_at_standstill(&mut self) {
+        let vgpu = &mut self.vgpu;
+        let Some(passage) = &vgpu.passage else { return };
+        match passage.standstill.take() {
+            Wanted::Nothing => {}
+            Wanted::Save(answer) => {
+                vgpu.standstill = Some(Some(answer));
+                vgpu.session.freeze();
+            }
+            Wanted::GoOn => {
+                let held = vgpu.standstill.take().is_some();
+                if held && vgpu.is_running() {
+                    vgpu.session.thaw();
+                }
+            }
+        }
+        if vgpu.session.is_frozen()
+            && let Some(answer) = vgpu.standstill.as_mut().and_then(Option::take)
+        {
+            let state = self.state(state::BundleId::default());
+            let state = state.and_then(|state| state.encode().map_err(|error| error.to_string()));
+            // Whoever asked may have gone.
+            let _gone = answer.try_send(state);
+        }
+    }
+}
+
+impl<C: Command> Vgpu<C> {
     /// The guest's rings run again: where it runs elsewhere meanwhile, or may, all its devices are lost here.
     pub(super) fn lose_if_gone(&mut self) {
         let thaw = self.passage.as_ref().map(|passage| passage.departure.thaw());
         if let Some(Thaw::Lost(why)) = thaw {
             log::warn!("{}: {why}", self.config.name);
             self.session.lose_everything(&why);
-        }
-    }
-
-    /// Somebody wants a snapshot, or has what he needs of it.
-    pub(super) fn look_at_standstill(&mut self) {
-        let Some(passage) = &self.passage else { return };
-        match passage.standstill.take() {
-            Wanted::Nothing => {}
-            Wanted::Save(answer) => {
-                self.standstill = Some(Some(answer));
-                self.session.freeze();
-            }
-            Wanted::GoOn => {
-                let held = self.standstill.take().is_some();
-                if held && self.is_running() {
-                    self.session.thaw();
-                }
-            }
-        }
-        if self.session.is_frozen()
-            && let Some(answer) = self.standstill.as_mut().and_then(Option::take)
-        {
-            let state = self.state(state::BundleId::default());
-            let state = state.and_then(|state| state.encode().map_err(|error| error.to_string()));
-            // Whoever asked may have gone.
-            let _gone = answer.try_send(state);
         }
     }
 
@@ -109,14 +122,6 @@ impl GpuDevice {
         passage.departure.detach();
         if let Err(error) = passage.attach(&self.session) {
             log::error!("{}: it cannot move: {error}", self.config.name);
-        }
-    }
-}
-
-impl Drop for GpuDevice {
-    fn drop(&mut self) {
-        if let Some(passage) = &self.passage {
-            passage.departure.detach();
         }
     }
 }
