@@ -258,11 +258,11 @@ killed_qemu() {
 
 all_checks() {
     daemon_start "${daemon_settings[@]}" --control "$scratch/control" --vgpu "name=a,socket=$scratch/a.sock,vram=64M" \
-        --vgpu "name=b,socket=$scratch/b.sock,vram=64M" ||
+        --vgpu "name=b,socket=$scratch/b.sock,vram=64M" --vgpu "name=f,front=fs,socket=$scratch/f.sock,vram=64M" ||
         { fail "the daemon starts" "$(cat "$scratch/daemon.log")"; return; }
-    first_result || return
+    [[ ${only[0]:-} == fs_* ]] || first_result || return
     local check checks=(driver readme unprivileged info conformance c_example mandelbrot two_processes trespass no_messages bench killed_process reset
-        two_machines power hang killed_qemu bad_input without_window)
+        two_machines power hang killed_qemu bad_input without_window "${fs_checks[@]}")
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do "$check"; done
 }
