@@ -5,12 +5,6 @@
 # Engines stay awake for the length of a check, however busy the host is: a sleep would send a message.
 readonly daemon_settings=(--doorbells 7 --spin 200000)
 
-# Says whether a command in a guest succeeded and printed a line like PATTERN.
-#   claim_guest NAME CLAIM PATTERN SECONDS COMMAND
-claim_guest() {
-    if guest "$1" "$4" "$5" && grep -q -- "$3" <<<"$output"; then pass "$2"; else fail "$2" "$output"; fi
-}
-
 # Says whether the daemon's log gets a line like PATTERN since the mark.
 #   claim_log CLAIM PATTERN SECONDS
 claim_log() {

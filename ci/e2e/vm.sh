@@ -173,3 +173,9 @@ vm_kill() {
 
 # Waits until QEMU ends by itself, at most so many seconds.
 vm_ended() { until_holds "$2" "! vm_runs $1"; }
+
+# Says whether a command in a guest succeeded and printed a line like PATTERN.
+#   claim_guest NAME CLAIM PATTERN SECONDS COMMAND
+claim_guest() {
+    if guest "$1" "$4" "$5" && grep -q -- "$3" <<<"$output"; then pass "$2"; else fail "$2" "$output"; fi
+}

@@ -61,8 +61,11 @@ impl<F: Front> FrontDevice<F> {
 
     /// Becomes what a state says, with the memories that it names.
     pub(super) fn load_arrival(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let passage =
-            self.vgpu.passage.clone().ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
+        let passage = self
+            .vgpu
+            .passage
+            .clone()
+            .ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
         let state = state::decode(bytes).map_err(|error| error.to_string())?;
         // First, so that a bundle is not taken for nothing.
         self.vgpu.session.check_immutable(&state.immutable).map_err(|error| error.to_string())?;

@@ -210,7 +210,8 @@ impl<C: Command> WaitingList<C> {
 
     /// The token of a command that was restored, by its queue and head.
     fn named(&self, queue: u16, head: u16) -> Option<Token> {
-        let is_it = |waiting: &Waiting<C>| matches!(waiting.place, Place::Named(q, h, _) if (q, h) == (queue, head));
+        let is_it =
+            |waiting: &Waiting<C>| matches!(waiting.place, Place::Named(q, h, _) if (q, h) == (queue, head));
         self.waiting.iter().find(|(_, waiting)| is_it(waiting)).map(|(token, _)| *token)
     }
 
@@ -303,7 +304,9 @@ mod tests {
     #[test]
     fn command_is_answered_when_both_its_ticket_and_its_token_are_there() {
         let (mut list, tokens) = moved();
-        assert!(matches!(list.restored(Ticket::detached(0, 4, 24)), Found::Waits(token) if token == tokens[0]));
+        assert!(
+            matches!(list.restored(Ticket::detached(0, 4, 24)), Found::Waits(token) if token == tokens[0])
+        );
         let due = list.due(tokens[0], Ok(())).unwrap();
         assert_eq!((due.ticket.head(), due.command.number), (4, 4));
         assert!(list.due(tokens[1], Err(Refusal::Resource)).is_none());
@@ -329,9 +332,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let one = |token: u64, head: u16| {
-            serde_json::json!({ "token": token, "queue": 0, "head": head, "number": 1 })
-        };
+        let one = |token: u64, head: u16| serde_json::json!({ "token": token, "queue": 0, "head": head, "number": 1 });
         let list = |waiting: Vec<serde_json::Value>| {
             let text = serde_json::json!({ "last_token": 2, "waiting": waiting });
             WaitingList::<Asked>::load(&serde_json::to_vec(&text).unwrap())

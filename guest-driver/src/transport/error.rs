@@ -28,8 +28,6 @@ pub enum TransportError {
     /// This machine has no file that is Campanile's on a virtiofs mount.
     #[error("no file `gpu` of a Campanile device on virtiofs: {why}")]
     NoChannel {
-        /// virtiofs file systems that are mounted.
-        mounts: usize,
         /// Each mount, and why it is not the one.
         why: String,
     },

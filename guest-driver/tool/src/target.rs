@@ -10,7 +10,6 @@ use campanile_guest_driver::device::Device;
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::drm::context::DrmContext;
 use campanile_guest_driver::transport::drm::node::RenderNode;
-use campanile_guest_driver::transport::error::TransportError;
 use campanile_guest_driver::transport::fs::channel::FsChannel;
 use campanile_guest_driver::transport::fs::context::FsContext;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
@@ -126,11 +125,10 @@ impl Target {
             None => {}
         }
         let Err(no_node) = RenderNode::find() else { return Ok(Machine::Drm) };
-        match FsChannel::find() {
-            Ok(_) => Ok(Machine::Fs),
-            Err(TransportError::NoChannel { mounts: 0, .. }) => Err(no_node.into()),
-            Err(no_channel) => Err(anyhow::anyhow!("{no_channel}; and {no_node}")),
+        if FsChannel::is_there() {
+            return Ok(Machine::Fs);
         }
+        anyhow::bail!("{no_node}; and {}", FsChannel::nowhere())
     }
 
     /// One device.

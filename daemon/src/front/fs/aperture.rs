@@ -105,7 +105,8 @@ impl Aperture {
     /// Gives a range back.
     pub fn give_back(&mut self, offset: u64, bytes: u64) {
         let (mut start, mut end) = (offset, offset + bytes);
-        if let Some((before, length)) = self.free.range(..offset).next_back().map(|(at, length)| (*at, *length))
+        if let Some((before, length)) =
+            self.free.range(..offset).next_back().map(|(at, length)| (*at, *length))
             && before + length == start
         {
             self.free.remove(&before);

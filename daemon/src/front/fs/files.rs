@@ -53,11 +53,7 @@ impl Fs {
     }
 
     /// The session of a file, which begins with its first call.
-    pub(super) fn session(
-        &mut self,
-        vgpu: &mut Vgpu<Asked>,
-        number: u32,
-    ) -> Result<&mut ProcessFile, Fault> {
+    pub(super) fn session(&mut self, vgpu: &mut Vgpu<Asked>, number: u32) -> Result<&mut ProcessFile, Fault> {
         match self.files.get(&number) {
             Some(OpenFile::Blank) => {
                 vgpu.session.create_context(number)?;
@@ -145,7 +141,9 @@ impl Fs {
             session.staged.clear();
         }
         let end = at.saturating_add(bytes.len());
-        if at != session.staged.len() || u64::try_from(end).is_ok_and(|end| end > u64::from(MAX_CONTROL_BYTES)) {
+        if at != session.staged.len()
+            || u64::try_from(end).is_ok_and(|end| end > u64::from(MAX_CONTROL_BYTES))
+        {
             return Err(answer::INVALID);
         }
         if all + bytes.len() > MAX_STAGED {

@@ -29,8 +29,8 @@
 //!
 //! [`MAX_TIMEOUT`]: campanile_protocol::fs::body::MAX_TIMEOUT
 
-pub mod aperture;
 pub mod answer;
+pub mod aperture;
 pub mod blob;
 pub mod calls;
 pub mod files;

@@ -91,14 +91,7 @@ impl Fs {
         }
     }
 
-    fn not_done(
-        &self,
-        vgpu: &Vgpu<Asked>,
-        unique: u64,
-        fault: Fault,
-        ticket: Ticket,
-        answers: &mut Answers,
-    ) {
+    fn not_done(&self, vgpu: &Vgpu<Asked>, unique: u64, fault: Fault, ticket: Ticket, answers: &mut Answers) {
         let errno = match fault {
             Fault::Errno(errno) => errno,
             Fault::Refused(refusal) => answer::errno_of(refusal),

@@ -173,7 +173,8 @@ impl SavedFs {
         }
         ensure(self.fences.len() <= MAX_OPEN[1], "more submissions than may be open")?;
         for (token, file, sequence) in &self.fences {
-            let session = fs.sessions.get_mut(file).filter(|session| (1..=session.sequence).contains(sequence));
+            let session =
+                fs.sessions.get_mut(file).filter(|session| (1..=session.sequence).contains(sequence));
             let Some(session) = session else { return ensure(false, "a submission of nobody") };
             let is_new = session.open.insert(*sequence, Vec::new()).is_none();
             ensure(is_new && session.open.len() <= MAX_OPEN[0], "a submission twice")?;

@@ -66,13 +66,29 @@ impl FsChannel {
         Self::find_in(&mounts::virtiofs(&list), tag.as_deref(), Path::new(DEVICES))
     }
 
+    /// Whether some virtiofs mount has a file of that name, without opening it: that would begin a session.
+    pub fn is_there() -> bool {
+        let list = fs::read(mounts::MOUNT_INFO).unwrap_or_default();
+        let name = String::from_utf8_lossy(NAME);
+        mounts::virtiofs(&list).iter().any(|mount| mount.channel(&name).exists())
+    }
+
+    /// What to do where it [is not there](Self::is_there).
+    pub fn nowhere() -> TransportError {
+        let mounts = mounts::virtiofs(&fs::read(mounts::MOUNT_INFO).unwrap_or_default());
+        let why = match mounts.first() {
+            None => advice(&mounts, None, Path::new(DEVICES)),
+            Some(first) => format!("{} of {} has none", first.point.display(), first.tag),
+        };
+        TransportError::NoChannel { why }
+    }
+
     /// The one at `path`.
     ///
     /// # Errors
     /// `NoChannel`, where it is not Campanile's.
     pub fn at(path: &Path) -> Result<Self, TransportError> {
-        let refused =
-            |reason| TransportError::NoChannel { mounts: 1, why: format!("{}: {reason}", path.display()) };
+        let refused = |reason| TransportError::NoChannel { why: format!("{}: {reason}", path.display()) };
         Self::open(path).map_err(refused)
     }
 
@@ -87,7 +103,7 @@ impl FsChannel {
             }
         }
         let why = if reasons.is_empty() { advice(mounts, tag, devices) } else { reasons.join("; ") };
-        Err(TransportError::NoChannel { mounts: mounts.len(), why })
+        Err(TransportError::NoChannel { why })
     }
 
     /// Opens this file and has the daemon say what it is, or says why it is not one of Campanile.
