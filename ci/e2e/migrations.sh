@@ -24,7 +24,7 @@ begin() {
     frames_begin
     vm_start_fs m0 "$scratch/$daemon.sock" "$@"
     vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return 1; }
-    animate m0 --words "$words" || { fail "the guest renders" "$output"; return 1; }
+    animate m0 --words "${frame_words:-$words}" || { fail "the guest renders" "$output"; return 1; }
     frames_more 5 60 || { fail "the guest renders" "$(cat "$frames")"; return 1; }
 }
 
@@ -47,6 +47,16 @@ all_over() {
     done
     frames_end
     daemons_stop
+}
+
+# Medians and largest of the pauses that moves wrote down: what QEMU says, and the longest time from frame to frame.
+pauses() {
+    local column what
+    for column in 1 2; do
+        what=$([ $column = 1 ] && echo "QEMU's downtime" || echo 'longest time from frame to frame')
+        cut -d' ' -f$column "$scratch/pauses" | sort -n |
+            awk -v what="$what" '{ ms[NR] = $1 } END { printf "%s %s ms median, %s ms at the most; ", what, ms[int((NR + 1) / 2)], ms[NR] }'
+    done
 }
 
 # Says whether frames go on on a machine.
@@ -87,15 +97,19 @@ with_aperture() {
 }
 
 back_and_forth() {
-    local hop from=m0 to socket
+    local hop from=m0 to socket uri
     serve a b && serve b a && begin a || return
-    for hop in 1 2 3 4 5 6; do
-        to=m$hop socket=$scratch/b.sock
+    : >"$scratch/pauses"
+    for ((hop = 1; hop <= hops; hop++)); do
+        to=m$hop socket=$scratch/b.sock uri=$by_unix
         [ $((hop % 2)) -eq 1 ] || socket=$scratch/a.sock
-        machine_moves "back and forth, move $hop" "$from" "$to" "$socket" "$by_unix" || return
+        [ $((hop % 4)) -lt 2 ] || uri=$by_tcp
+        machine_moves "back and forth, move $hop" "$from" "$to" "$socket" "$uri" || return
+        rm -rf "${scratch:?}/$from"
         from=$to
     done
-    finish "and every frame is right" "$from"
+    finish "every frame of $hops moves is right, none is lost, doubled or out of order" "$from"
+    printf 'pauses of %d moves: %s\n' "$hops" "$(pauses)"
 }
 
 cancelled() {
@@ -177,8 +191,36 @@ saved() {
     done
 }
 
+# What devices write into the guest's own pages is moved because the daemon says so in QEMU's log. Frames of 1 MiB, and two more
+# buffers of that size: thousands of pages.
+large_frames() {
+    local frame_words=262144
+    serve a b && serve b a && begin a &&
+        machine_moves "a guest with frames of 1 MiB moves" m0 m1 "$scratch/b.sock" "$by_unix" &&
+        finish "and every word of every frame is right" m1
+}
+
+# The same, but the daemon's entries never reach QEMU's log: whoever checks must see it.
+lost_log() {
+    local claim="without the log of dirty pages the guest is damaged, and the checks see it" frame_words=262144
+    serve a b && serve b a || return
+    rm -f "$scratch/lossy.sock"
+    "$guest_tool" relay "$scratch/lossy.sock" "$scratch/a.sock" --lose-log 2>"$scratch/relay.log" &
+    daemon_pids[relay]=$!
+    until_holds 10 "[ -S '$scratch/lossy.sock' ]"
+    begin lossy || return
+    machine_waits m1 "$scratch/b.sock" "$by_unix" && machine_goes m0 "$by_unix" && migration_ends m0 120 ||
+        { fail "$claim" "it does not move: $answer"; return; }
+    vm_kill m0
+    if frames_more 40 30 && [ -z "$(frames_wrong)" ]; then
+        fail "$claim" "40 frames are right"
+    else
+        pass "$claim ($(frames_wrong); last: $(tail -n 1 "$frames" | cut -d' ' -f2- | cut -c1-100))"
+    fi
+}
+
 all_checks() {
-    local check checks=(without_gpu three_hops with_aperture back_and_forth cancelled too_small target_dies saved)
+    local check checks=(without_gpu three_hops with_aperture back_and_forth large_frames lost_log cancelled too_small target_dies saved)
     [ "$short" = no ] || checks=(three_hops)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do

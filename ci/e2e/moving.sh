@@ -104,7 +104,7 @@ machine_goes() {
 # the new QEMU's.
 #   machine_moves CLAIM FROM TO SOCKET URI [ARGUMENT…]
 machine_moves() {
-    local claim=$1 from=$2 to=$3 socket=$4 uri=$5 mark downtime status
+    local claim=$1 from=$2 to=$3 socket=$4 uri=$5 mark downtime status gaps
     shift 5
     mark=$(wc -l <"$frames")
     machine_waits "$to" "$socket" "$uri" "$@" || { fail "$claim" "$to does not wait: $answer; $(tail -n 1 "$scratch/$to/qemu")"; return 1; }
@@ -122,5 +122,7 @@ machine_moves() {
         fail "$claim" "$(frames_wrong)"
         return 1
     fi
-    pass "$claim (QEMU says $downtime ms; longest time from frame to frame $(frames_gaps $((mark + 1))))"
+    gaps=$(frames_gaps $((mark + 1)))
+    echo "$downtime ${gaps%% *}" >>"$scratch/pauses"
+    pass "$claim (QEMU says $downtime ms; longest time from frame to frame $gaps)"
 }

@@ -43,7 +43,7 @@ pub trait Transport: Send + Sync + 'static {
     /// blob that the CPU is to reach has to lie in guest RAM.
     fn sees_video_memory(&self) -> bool;
 
-    /// Creates a mappable blob of at least `size` bytes (rounded up to whole pages), zeroed, and attaches it to
+    /// Creates a blob (mappable, but for [`BlobMemory::Local`]) of at least `size` bytes (rounded up to whole pages), zeroed, and attaches it to
     /// this context. Blocks until the device has answered, where the transport can tell.
     fn create_blob(&self, memory: BlobMemory, size: u64) -> Result<Blob, TransportError>;
 

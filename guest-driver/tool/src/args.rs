@@ -54,6 +54,9 @@ pub enum Command {
         listen: PathBuf,
         /// The daemon's socket.
         daemon: PathBuf,
+        /// Give the daemon another log of dirty pages than the front-end's: for the proof that its absence is seen.
+        #[arg(long)]
+        lose_log: bool,
     },
     /// Check that this machine's way to the GPU does all that a program may rely on.
     #[command(hide = true)]

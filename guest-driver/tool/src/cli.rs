@@ -11,6 +11,7 @@ use crate::info;
 use crate::mandelbrot;
 use crate::picture;
 use crate::relay;
+use crate::relay::Mischief;
 use crate::run;
 use crate::selftest;
 use crate::trespass;
@@ -22,7 +23,7 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Animate(arguments) => {
             return animation::run::run(target, &arguments);
         }
-        Command::Relay { listen, daemon } => relay::run(&listen, &daemon),
+        Command::Relay { listen, daemon, lose_log } => relay::run(&listen, &daemon, Mischief { lose_log }),
         Command::Info { json } => info::print(target, json),
         Command::Run(arguments) => run::run(&target.open()?, &arguments),
         Command::Bench(arguments) => bench::run(&target.open()?, &arguments),

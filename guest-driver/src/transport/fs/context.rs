@@ -57,7 +57,8 @@ pub struct FsContext {
     opening: Mutex<()>,
     /// Held from the first staged byte to the SUBMIT that takes them.
     staging: Mutex<()>,
-    blobs: Mutex<HashMap<u32, SharedMemory>>,
+    /// What this process can map of each.
+    blobs: Mutex<HashMap<u32, Option<SharedMemory>>>,
 }
 
 impl FsContext {
@@ -94,7 +95,7 @@ impl FsContext {
         }
     }
 
-    fn blobs(&self) -> MutexGuard<'_, HashMap<u32, SharedMemory>> {
+    fn blobs(&self) -> MutexGuard<'_, HashMap<u32, Option<SharedMemory>>> {
         self.blobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,12 +108,9 @@ impl FsContext {
         Ok(self.registrar.get_or_init(|| registrar))
     }
 
-    fn create(&self, memory: u32, size: u64, full: TransportError) -> Result<CreatedBlob, TransportError> {
+    fn create(&self, memory: u32, size: u64) -> Result<CreatedBlob, TransportError> {
         let body = CreateBlob { memory, flags: 0, size };
-        match self.channel.ask("CREATE_BLOB", Call::CreateBlob, &body, &[]) {
-            Err(TransportError::Refused { refusal: Refusal::OutOfMemory, .. }) => Err(full),
-            created => created,
-        }
+        self.channel.ask("CREATE_BLOB", Call::CreateBlob, &body, &[])
     }
 
     fn destroy(&self, blob: u32) -> Result<(), TransportError> {
@@ -123,7 +121,7 @@ impl FsContext {
     fn in_aperture(&self, size: u64) -> Result<(u32, SharedMemory), TransportError> {
         let aperture = self.aperture.as_ref().map_err(|_| TransportError::NoWindow)?;
         let created =
-            self.create(body::MEMORY_APERTURE, size, TransportError::OutOfWindow { bytes: size })?;
+            full(self.create(body::MEMORY_APERTURE, size), TransportError::OutOfWindow { bytes: size })?;
         let region = aperture.region();
         let whole = region.size() as u64;
         let inside = created.offset.is_multiple_of(PAGE_SIZE)
@@ -144,7 +142,8 @@ impl FsContext {
     fn in_pages(&self, size: u64) -> Result<(u32, SharedMemory), TransportError> {
         let registrar = self.registrar()?;
         let region = pages::memory(size)?;
-        let created = self.create(body::MEMORY_PAGES, size, TransportError::OutOfGuestRam { bytes: size })?;
+        let created =
+            full(self.create(body::MEMORY_PAGES, size), TransportError::OutOfGuestRam { bytes: size })?;
         if let Err(error) = registrar.register(&self.channel, created, &region) {
             if let Err(also) = self.destroy(created.blob) {
                 log::debug!("giving up blob {}: {also}", created.blob);
@@ -190,6 +189,17 @@ impl FsContext {
     }
 }
 
+/// A daemon that has no more of a kind of memory says so in its words.
+fn full(
+    created: Result<CreatedBlob, TransportError>,
+    full: TransportError,
+) -> Result<CreatedBlob, TransportError> {
+    match created {
+        Err(TransportError::Refused { refusal: Refusal::OutOfMemory, .. }) => Err(full),
+        created => created,
+    }
+}
+
 impl Transport for FsContext {
     fn capset(&self) -> Result<Capset, TransportError> {
         self.channel.capset()
@@ -201,7 +211,7 @@ impl Transport for FsContext {
 
     fn create_blob(&self, memory: BlobMemory, size: u64) -> Result<Blob, TransportError> {
         let limit = match memory {
-            BlobMemory::Vram => u64::MAX - PAGE_SIZE + 1,
+            BlobMemory::Vram | BlobMemory::Local => u64::MAX - PAGE_SIZE + 1,
             BlobMemory::GuestRam => MAX_REGISTERED,
         };
         if size == 0 || size > limit {
@@ -209,8 +219,9 @@ impl Transport for FsContext {
         }
         let size = size.next_multiple_of(PAGE_SIZE);
         let (resource_id, shared) = match memory {
-            BlobMemory::Vram => self.in_aperture(size)?,
-            BlobMemory::GuestRam => self.in_pages(size)?,
+            BlobMemory::Vram => self.in_aperture(size).map(|(blob, shared)| (blob, Some(shared)))?,
+            BlobMemory::GuestRam => self.in_pages(size).map(|(blob, shared)| (blob, Some(shared)))?,
+            BlobMemory::Local => (self.create(body::MEMORY_VIDEO, size)?.blob, None),
         };
         self.blobs().insert(resource_id, shared);
         Ok(Blob { resource_id, size, memory })
@@ -218,7 +229,7 @@ impl Transport for FsContext {
 
     fn map(&self, blob: &Blob) -> Result<SharedMemory, TransportError> {
         let foreign = TransportError::ForeignBlob { resource_id: blob.resource_id };
-        self.blobs().get(&blob.resource_id).cloned().ok_or(foreign)
+        self.blobs().get(&blob.resource_id).ok_or(foreign)?.clone().ok_or(TransportError::NoWindow)
     }
 
     fn destroy_blob(&self, blob: Blob) -> Result<(), TransportError> {
