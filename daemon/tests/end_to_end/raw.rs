@@ -49,8 +49,8 @@ const FIRST_VA: u64 = 0x100_0000;
 
 /// A guest process with a device.
 #[derive(Debug)]
-pub(crate) struct RawGuest {
-    transport: LoopbackContext,
+pub(crate) struct RawGuest<T = LoopbackContext> {
+    transport: T,
     page: SharedMemory,
     page_resource: u32,
     sequence: AtomicU64,
@@ -76,6 +76,10 @@ impl RawMemory {
         self.blob.size()
     }
 
+    pub(crate) fn blob(&self) -> &Blob {
+        &self.blob
+    }
+
     pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
         self.memory.word(offset).unwrap()
     }
@@ -83,14 +87,14 @@ impl RawMemory {
 
 /// A message under way.
 #[derive(Debug)]
-pub(crate) struct RawCall {
-    guest: Arc<RawGuest>,
+pub(crate) struct RawCall<T = LoopbackContext> {
+    guest: Arc<RawGuest<T>>,
     slot: u32,
     sequence: u64,
     submission: Submission,
 }
 
-impl RawCall {
+impl<T: Transport> RawCall<T> {
     pub(crate) fn is_done(&self) -> bool {
         self.submission.is_done()
     }
@@ -125,7 +129,13 @@ impl RawGuest {
 
     /// A process with its device page there.
     pub(crate) fn open_in(vm: &Arc<LoopbackVm>, memory: BlobMemory) -> Arc<Self> {
-        let transport = vm.open("raw").unwrap();
+        Self::over(vm.open("raw").unwrap(), memory)
+    }
+}
+
+impl<T: Transport> RawGuest<T> {
+    /// A process that reaches the device that way, with its device page there.
+    pub(crate) fn over(transport: T, memory: BlobMemory) -> Arc<Self> {
         let blob = transport.create_blob(memory, DEVICE_PAGE_BYTES).unwrap();
         let page = transport.map(&blob).unwrap();
         let guest = Self {
@@ -150,7 +160,7 @@ impl RawGuest {
         CreateDevice { protocol_version: PROTOCOL_VERSION, page_resource, page_offset: 0, page_va: PAGE_VA }
     }
 
-    pub(crate) fn transport(&self) -> &LoopbackContext {
+    pub(crate) fn transport(&self) -> &T {
         &self.transport
     }
 
@@ -205,18 +215,18 @@ impl RawGuest {
         slot: u32,
         opcode: u32,
         body: &(impl IntoBytes + Immutable),
-    ) -> RawCall {
+    ) -> RawCall<T> {
         let (submission, sequence) = self.submit(slot, opcode, body.as_bytes());
         RawCall { guest: Arc::clone(self), slot, sequence, submission }
     }
 
-    /// Sends a message that is answered by a `T`.
-    pub(crate) fn ask<T: FromBytes + KnownLayout + Immutable>(
+    /// Sends a message that is answered by an `R`.
+    pub(crate) fn ask<R: FromBytes + KnownLayout + Immutable>(
         &self,
         opcode: u32,
         body: &(impl IntoBytes + Immutable),
-    ) -> Result<T, Status> {
-        Ok(T::read_from_bytes(&self.call(opcode, body)?).unwrap())
+    ) -> Result<R, Status> {
+        Ok(R::read_from_bytes(&self.call(opcode, body)?).unwrap())
     }
 
     /// Names an object in a message without an answer.
@@ -225,7 +235,7 @@ impl RawGuest {
     }
 
     /// Waits in the daemon for a progress fence; slots from 1 on.
-    pub(crate) fn wait_fence(self: &Arc<Self>, slot: u32, queue: Handle, value: u64) -> RawCall {
+    pub(crate) fn wait_fence(self: &Arc<Self>, slot: u32, queue: Handle, value: u64) -> RawCall<T> {
         self.send(slot, message::WAIT_FENCE, &WaitFence { queue, value })
     }
 

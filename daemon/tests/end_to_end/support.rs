@@ -124,9 +124,13 @@ impl Daemon {
 
     /// A VM on vGPU `index`.
     pub(crate) fn vm(&self, index: usize) -> Arc<LoopbackVm> {
+        self.vm_with(index, &VmOptions::default())
+    }
+
+    pub(crate) fn vm_with(&self, index: usize, options: &VmOptions) -> Arc<LoopbackVm> {
         let begun = Instant::now();
         loop {
-            match LoopbackVm::connect(self.socket(index), &VmOptions::default()) {
+            match LoopbackVm::connect(self.socket(index), options) {
                 // The socket has its name before anybody listens.
                 Err(TransportError::Connect { source, .. })
                     if source.kind() == ErrorKind::ConnectionRefused && begun.elapsed() < NEVER =>

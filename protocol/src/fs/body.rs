@@ -90,7 +90,7 @@ pub struct Submitted {
 /// Longest [`Wait::timeout`]: a thread that waits cannot be killed meanwhile.
 pub const MAX_TIMEOUT: u64 = 1_000_000_000;
 
-/// Body of WAIT.
+/// Body of WAIT. EAGAIN, where as many are parked as may be: look again a moment later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Wait {

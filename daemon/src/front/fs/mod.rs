@@ -16,8 +16,8 @@
 //!
 //! # What waits, and its bounds
 //! A ring of n descriptors holds at most n/2 of parked reads and n/4 of parked waits: what is answered at once always has
-//! room. [`state::MAX_PARKED`] a VM, [`state::MAX_WAITS`] waits a session. Past that the answer is EAGAIN (waits) or
-//! ENOMEM (reads). Registered pages are never more than the VM has memory.
+//! room. [`state::MAX_PARKED`] a VM; of waits a session has at most [`state::MAX_WAITS`] and n/16. Past that the answer is
+//! EAGAIN (waits: look again a moment later) or ENOMEM (reads). Registered pages are never more than the VM has memory.
 //!
 //! The guest's kernel cannot interrupt what is parked, so a wait ends by itself, after [`MAX_TIMEOUT`] at the latest; and
 //! parked reads end with their session: RELEASE, DESTROY, or another INIT.
@@ -40,3 +40,5 @@ pub mod registration;
 pub mod requests;
 pub mod saved;
 pub mod state;
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,14 @@
 //! Requests that are answered later.
 
+use std::time::Duration;
+use std::time::Instant;
+
 use campanile_protocol::fs::body::CreatedBlob;
+use campanile_protocol::fs::body::MAX_TIMEOUT;
 use campanile_protocol::fs::body::Waited;
 use campanile_protocol::fs::errno;
 use serde::Deserialize;
 use serde::Serialize;
-use std::time::Duration;
-use std::time::Instant;
 
 use super::answer;
 use super::answer::Fault;
@@ -53,7 +55,9 @@ impl What {
 
     fn timeout(&self) -> Option<Duration> {
         match self {
-            Self::Wait { timeout, .. } | Self::Await { timeout, .. } => Some(Duration::from_nanos(*timeout)),
+            Self::Wait { timeout, .. } | Self::Await { timeout, .. } => {
+                Some(Duration::from_nanos((*timeout).min(MAX_TIMEOUT)))
+            }
             Self::Create { .. } | Self::Read { .. } => None,
         }
     }
@@ -82,10 +86,12 @@ impl Fs {
         if is_full || self.parked >= MAX_PARKED {
             return Err(Fault::Errno(full));
         }
-        if let What::Wait { file, .. } = what
-            && self.sessions.get(file).is_some_and(|session| session.waits >= MAX_WAITS)
-        {
-            return Err(Fault::Errno(full));
+        if let What::Wait { file, .. } = what {
+            // Four sessions that take what they can leave nothing to others, but one does not.
+            let most = MAX_WAITS.min(usize::from(ring) / 16);
+            if self.sessions.get(file).is_some_and(|session| session.waits >= most) {
+                return Err(Fault::Errno(full));
+            }
         }
         if !what.is_read() && ticket.buffers().nth(MAX_CALL_BUFFERS).is_some() {
             return Err(answer::INVALID);

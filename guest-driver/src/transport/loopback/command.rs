@@ -110,12 +110,12 @@ impl Command<'_> {
     }
 }
 
-fn descriptor(address: u64, bytes: usize, flags: u16) -> Descriptor {
+pub(super) fn descriptor(address: u64, bytes: usize, flags: u16) -> Descriptor {
     Descriptor { address, length: u32::try_from(bytes).expect("MAX_BYTES was checked"), flags, next: 0 }
 }
 
 /// Writes the chain into the table at `offset` of `block`, and returns the descriptor that stands for it.
-fn indirect(block: &RamBlock, offset: usize, mut chain: Vec<Descriptor>) -> Descriptor {
+pub(super) fn indirect(block: &RamBlock, offset: usize, mut chain: Vec<Descriptor>) -> Descriptor {
     let last = chain.len() - 1;
     for (next, descriptor) in (1_u16..).zip(&mut chain[..last]) {
         descriptor.flags |= NEXT;

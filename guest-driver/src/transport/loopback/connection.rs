@@ -38,6 +38,7 @@ pub(super) struct Machine<'a> {
     pub(super) options: &'a VmOptions,
     pub(super) ram: &'a Arc<GuestRam>,
     pub(super) ram_file: Arc<File>,
+    pub(super) aperture: Option<&'a Arc<GuestRam>>,
     pub(super) queues: &'a [Arc<VirtQueue>],
     pub(super) wirings: &'a [Wiring],
 }
@@ -55,10 +56,10 @@ impl Connection {
     /// Connects, and says what comes before features, memory and rings. While it is new its end is nobody's loss:
     /// [`Alarm::release`] changes that.
     pub(super) fn open(path: &Path, machine: &Machine<'_>, opening: Opening) -> Result<Self, TransportError> {
-        let Machine { options, ram, ram_file, queues, wirings } = machine;
+        let Machine { options, ram, ram_file, aperture, queues, wirings } = machine;
         let alarm = Alarm::new()?;
         alarm.hold();
-        let table = MemoryTable::new(Arc::clone(ram), Arc::clone(ram_file));
+        let table = MemoryTable::new(Arc::clone(ram), Arc::clone(ram_file), aperture.map(Arc::clone));
         let front_end =
             Arc::new(FrontEnd::connect(path, table, Arc::clone(&alarm), options.message_timeout)?);
         let refused =
@@ -75,7 +76,7 @@ impl Connection {
             threads.start("loopback-watch", move || watch::watch(&front_end, &alarm, &queues))?;
         }
         let (facts, theirs) = match opening {
-            Opening::Negotiated => (front_end.negotiate(wirings, &theirs)?, None),
+            Opening::Negotiated => (front_end.negotiate(wirings, &theirs, options.device)?, None),
             Opening::AsBefore { protocol, facts } => {
                 front_end.reconnect(protocol)?;
                 (facts, Some(theirs))
@@ -94,7 +95,8 @@ impl Connection {
 
     /// Gives the device its channel, where it has not had it.
     pub(super) fn give_back_channel(&self) -> Result<(), TransportError> {
-        match &self.theirs {
+        let is_agreed = self.front_end.protocol().contains(Protocol::BACKEND_REQ);
+        match self.theirs.as_ref().filter(|_| is_agreed) {
             Some(theirs) => self.front_end.set_back_channel(theirs),
             None => Ok(()),
         }

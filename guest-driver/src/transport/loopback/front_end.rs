@@ -20,6 +20,7 @@ use vhost::vhost_user::message::VhostUserHeaderFlag;
 use zerocopy::FromBytes;
 
 use super::memory_table::MemoryTable;
+use super::options::DeviceKind;
 use super::pause::lock::Held;
 use super::pause::lock::Lock;
 use super::virt_queue::Wiring;
@@ -133,6 +134,7 @@ impl FrontEnd {
         &self,
         wirings: &[Wiring],
         back_channel: &UnixStream,
+        device: DeviceKind,
     ) -> Result<DeviceFacts, TransportError> {
         let main = &mut *self.main();
         let frontend = &mut main.frontend;
@@ -167,7 +169,7 @@ impl FrontEnd {
         if protocol.contains(Protocol::RESET_DEVICE) {
             self.exchange("RESET_DEVICE", || frontend.reset_device())?;
         }
-        self.read_facts(main)
+        self.read_facts(main, device)
     }
 
     /// What cloud-hypervisor says to a device that is to take a saved state: the protocol features are those of then.
@@ -189,7 +191,11 @@ impl FrontEnd {
         self.main().protocol
     }
 
-    fn read_facts(&self, main: &mut Main) -> Result<DeviceFacts, TransportError> {
+    fn read_facts(&self, main: &mut Main, device: DeviceKind) -> Result<DeviceFacts, TransportError> {
+        if device == DeviceKind::Fs {
+            // The VMM's own configuration.
+            return Ok(DeviceFacts { config: Config::COMPUTE_ONLY, window_bytes: 0 });
+        }
         if !main.protocol.contains(Protocol::CONFIG) {
             return Err(TransportError::Missing { feature: "the protocol feature CONFIG" });
         }

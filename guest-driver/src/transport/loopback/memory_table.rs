@@ -22,6 +22,7 @@ pub(crate) struct MemoryTable {
     ram: Arc<GuestRam>,
     /// What RAM is, for this device.
     ram_file: Arc<File>,
+    aperture: Option<Arc<GuestRam>>,
     window: Option<Arc<Maps>>,
     /// What was sent, and not taken back.
     sent: Vec<Region>,
@@ -54,9 +55,9 @@ impl Region {
 }
 
 impl MemoryTable {
-    /// A table of RAM that lies in `ram_file`.
-    pub(crate) fn new(ram: Arc<GuestRam>, ram_file: Arc<File>) -> Self {
-        Self { ram, ram_file, window: None, sent: Vec::new(), live: false }
+    /// A table of RAM that lies in `ram_file`, and of the memory of an ivshmem device, where there is one.
+    pub(crate) fn new(ram: Arc<GuestRam>, ram_file: Arc<File>, aperture: Option<Arc<GuestRam>>) -> Self {
+        Self { ram, ram_file, aperture, window: None, sent: Vec::new(), live: false }
     }
 
     /// From now on maps of the window are guest memory, too.
@@ -77,7 +78,13 @@ impl MemoryTable {
             file: map.file,
             file_offset: map.file_offset,
         });
-        std::iter::once(ram).chain(maps).collect()
+        let aperture = self.aperture.iter().map(|aperture| Region {
+            address: aperture.base(),
+            mapping: Arc::clone(aperture.region()),
+            file: aperture.file(),
+            file_offset: 0,
+        });
+        std::iter::once(ram).chain(aperture).chain(maps).collect()
     }
 
     /// First guest-physical address above everything.

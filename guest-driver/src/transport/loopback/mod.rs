@@ -17,6 +17,8 @@
 //! | `loopback-watch` | sleeps on the socket's hang-up and the deadline of a message | with the connection |
 //! | `loopback-back` | serves the device's requests; in QEMU's way it changes the memory table, too | with the connection |
 //!
+//! On a virtio-fs device a guest process is a [`fuse::context::FuseContext`], and all else is the same.
+//!
 //! Locks, in this order: life cycle of the VM, front end, window, queue, pages. No lock of a queue or of pages is held
 //! while anything blocks; the front end's lock is held over one message and its answer.
 
@@ -27,6 +29,7 @@ mod command;
 mod connection;
 pub mod context;
 mod front_end;
+pub mod fuse;
 mod guest_ram;
 mod interrupt;
 mod memory_table;

@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Settings of a [`super::vm::LoopbackVm`]. The default is what QEMU and the stock guest kernel do.
 #[derive(Debug, Clone)]
 pub struct VmOptions {
+    /// What the device is.
+    pub device: DeviceKind,
+    /// Bytes of the aperture of an fs device, as an ivshmem device has it; 0 for none. A migration leaves it where it is.
+    pub aperture: u64,
     /// Bytes of guest RAM, a multiple of the page size.
     pub ram: u64,
     /// Guest-physical address of the first byte of RAM. Not zero, so that an address taken for an offset shows.
@@ -32,6 +36,8 @@ pub struct VmOptions {
 impl Default for VmOptions {
     fn default() -> Self {
         Self {
+            device: DeviceKind::Gpu,
+            aperture: 0,
             ram: 64 << 20,
             ram_base: 1 << 30,
             queue_size: 256,
@@ -45,6 +51,15 @@ impl Default for VmOptions {
             transfer_timeout: Duration::from_secs(120),
         }
     }
+}
+
+/// What the stock driver finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// A virtio-gpu device.
+    Gpu,
+    /// A virtio-fs device: see [`super::fuse`].
+    Fs,
 }
 
 /// How the pages of one allocation lie in guest RAM.

@@ -17,6 +17,7 @@ use super::front_end::FrontEnd;
 use super::front_end::Main;
 use super::migration::dirty_log::DirtyLog;
 use super::migration::options::Order;
+use super::options::DeviceKind;
 use super::options::VmOptions;
 use super::virt_queue::Wiring;
 use super::window::Maps;
@@ -80,16 +81,20 @@ impl Accepted {
 impl FrontEnd {
     /// What a driver with these options accepts of the offer, or what it cannot do without.
     pub(crate) fn accept(&self, options: &VmOptions) -> Result<Accepted, TransportError> {
-        let needed = [
-            (F_VIRGL, "the feature VIRGL"),
-            (F_RESOURCE_BLOB, "the feature RESOURCE_BLOB"),
-            (F_CONTEXT_INIT, "the feature CONTEXT_INIT"),
+        let common = [
             (F_VERSION_1, "the feature VERSION_1"),
             (F_PROTOCOL_FEATURES, "the feature PROTOCOL_FEATURES"),
         ];
+        let gpu = [
+            (F_VIRGL, "the feature VIRGL"),
+            (F_RESOURCE_BLOB, "the feature RESOURCE_BLOB"),
+            (F_CONTEXT_INIT, "the feature CONTEXT_INIT"),
+        ];
+        let gpu: &[_] = if options.device == DeviceKind::Gpu { &gpu } else { &[] };
+        let needed = common.iter().chain(gpu);
         let offered = self.main().offered;
         let mut features = 0;
-        for (bit, feature) in needed {
+        for &(bit, feature) in needed {
             if offered & bit == 0 {
                 return Err(TransportError::Missing { feature });
             }

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
+use campanile_protocol::fs::REQUEST_QUEUE;
 use campanile_protocol::virtio_gpu::CONTROL_QUEUE;
 use campanile_protocol::virtio_gpu::QUEUE_COUNT;
 use campanile_protocol::virtio_gpu::config::Config;
@@ -24,6 +25,7 @@ use super::front_end::DeviceFacts;
 use super::guest_ram::GuestRam;
 use super::migration::dirty_log::DirtyLog;
 use super::migration::options::Order;
+use super::options::DeviceKind;
 use super::options::VmOptions;
 use super::pause::gate::Gate;
 use super::pause::lock::Lock;
@@ -44,6 +46,8 @@ use crate::transport::error::TransportError;
 pub struct LoopbackVm {
     pub(super) options: VmOptions,
     pub(super) ram: Arc<GuestRam>,
+    /// Memory of an ivshmem device.
+    pub(super) aperture: Option<Arc<GuestRam>>,
     pub(super) window: Arc<Window>,
     pub(super) queues: Vec<Arc<VirtQueue>>,
     pub(super) accepted: Accepted,
@@ -80,13 +84,19 @@ impl LoopbackVm {
             .collect::<Result<Vec<_>, _>>()?;
         let wirings: Vec<_> = queues.iter().map(|queue| queue.wiring()).collect();
         let ram_file = ram.file();
-        let machine = Machine { options, ram: &ram, ram_file, queues: &queues, wirings: &wirings };
+        let after = (options.ram_base + options.ram).next_multiple_of(1 << 30);
+        let aperture = (options.aperture > 0).then(|| GuestRam::new(options.aperture, after)).transpose()?;
+        let (queues_of, wirings) = (&queues, &wirings);
+        let aperture_of = aperture.as_ref();
+        let machine =
+            Machine { options, ram: &ram, ram_file, aperture: aperture_of, queues: queues_of, wirings };
         let connection = Connection::open(path.as_ref(), &machine, Opening::Negotiated)?;
         connection.alarm.release(&queues);
         let accepted = connection.front_end.accept(options)?;
         let vm = Self {
             options: options.clone(),
             ram,
+            aperture,
             window: Window::new(Arc::clone(&connection.maps)),
             queues,
             accepted,
@@ -251,14 +261,23 @@ impl LoopbackVm {
         }
         let connection = self.connection();
         let started = self.start_device(&connection, &self.wirings(), &[], Order::Qemu, None);
+        let started = started.and_then(|()| match self.options.device {
+            DeviceKind::Gpu => Ok(()),
+            DeviceKind::Fs => self.mount(),
+        });
         if started.is_err() {
             self.hang_up();
         }
         started
     }
 
+    /// The queue of commands, or of requests.
     pub(super) fn control(&self) -> &Arc<VirtQueue> {
-        &self.queues[usize::from(CONTROL_QUEUE)]
+        let queue = match self.options.device {
+            DeviceKind::Gpu => CONTROL_QUEUE,
+            DeviceKind::Fs => REQUEST_QUEUE,
+        };
+        &self.queues[usize::from(queue)]
     }
 
     pub(super) fn generation(&self) -> u64 {

@@ -45,6 +45,7 @@ impl<'a> Arrival<'a> {
             options: &vm.options,
             ram: &vm.ram,
             ram_file: Arc::clone(&ram_file),
+            aperture: vm.aperture.as_ref(),
             queues: &vm.queues,
             wirings: &wirings,
         };

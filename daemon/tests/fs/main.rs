@@ -1,0 +1,22 @@
+//! The fs front: a real daemon, its real socket, and a virtiofs driver without a VM.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod hostile;
+mod machine;
+mod moving;
+#[path = "../end_to_end/raw.rs"]
+#[allow(dead_code, reason = "the gpu front's tests say more")]
+mod raw;
+mod registration;
+mod sessions;
+#[path = "../end_to_end/support.rs"]
+#[allow(dead_code, reason = "the gpu front's tests need more")]
+mod support;
+mod waits;
+
+use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;
+
+/// Virtual CPUs stop anywhere, but not with the allocator's lock.
+#[global_allocator]
+static ALLOCATOR: VcpuAllocator = VcpuAllocator;
