@@ -76,10 +76,6 @@ impl RawMemory {
         self.blob.size()
     }
 
-    pub(crate) fn blob(&self) -> &Blob {
-        &self.blob
-    }
-
     pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
         self.memory.word(offset).unwrap()
     }

@@ -138,7 +138,8 @@ fn every_request_is_answered_and_harms_nobody() {
     let other_vm = other.vm_with(0, &crate::machine::options());
     let mut neighbour = Worker::new(&other_vm, 64 << 10);
     let file = FuseFile::open(&vm).unwrap();
-    let cases = std::env::var("CAMPANILE_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(600);
+    let cases =
+        std::env::var("CAMPANILE_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(600);
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let room = prop_oneof![8 => Just(4096u32), 1 => 0..64u32];
     runner

@@ -44,7 +44,7 @@ fn lm_58_a_guest_moves_with_its_registered_pages_and_its_waits() {
         worker.work(1);
         let open = Open::new(&raw(&vm));
         let memory = open.guest.memory(BlobMemory::GuestRam, 1 << 20);
-        let reads = open.guest.transport().reads(memory.blob());
+        let reads = open.guest.transport().reads(memory.resource());
         for round in 0..4u8 {
             let there = usize::from(1 - round % 2);
             let wait = open.wait(MAX_TIMEOUT);
@@ -57,7 +57,7 @@ fn lm_58_a_guest_moves_with_its_registered_pages_and_its_waits() {
             assert!(reads.iter().all(|read| !read.is_done()), "the pages are still the blob's");
             // Registered anew, and given up, on this host.
             let more = open.guest.memory(BlobMemory::GuestRam, 256 << 10);
-            let held = open.guest.transport().reads(more.blob());
+            let held = open.guest.transport().reads(more.resource());
             open.guest.unmap(&more);
             open.guest.free(more);
             assert!(held.iter().all(|read| read.wait().is_ok()));

@@ -55,7 +55,7 @@ fn reads_are_held_as_long_as_the_gpu_has_the_pages() {
     let (_daemon, vm) = machine();
     let guest = raw(&vm);
     let memory = guest.memory(BlobMemory::GuestRam, 1 << 20);
-    let reads = guest.transport().reads(memory.blob());
+    let reads = guest.transport().reads(memory.resource());
     assert_eq!(reads.len(), 3);
     let va = memory.va;
     let size = memory.size();
@@ -73,7 +73,7 @@ fn reads_end_with_the_session_though_their_own_file_is_open() {
     let mut other = Worker::new(&vm, 64 << 10);
     let guest = raw(&vm);
     let memory = guest.memory(BlobMemory::GuestRam, 1 << 20);
-    let reads = guest.transport().reads(memory.blob());
+    let reads = guest.transport().reads(memory.resource());
     other.work(1);
     release(&vm, guest.transport().file());
     assert_all_end(&reads);
@@ -85,7 +85,7 @@ fn reads_end_when_the_file_system_goes() {
     let (_daemon, vm) = machine();
     let guest = raw(&vm);
     let memory = guest.memory(BlobMemory::GuestRam, 64 << 10);
-    let reads = guest.transport().reads(memory.blob());
+    let reads = guest.transport().reads(memory.resource());
     ask(&vm, &FuseRequest { node: 0, ..FuseRequest::new(opcode::DESTROY, &[], 0) }).unwrap();
     assert_all_end(&reads);
 }
@@ -95,7 +95,7 @@ fn whoever_powers_off_has_all_reads_answered() {
     let (_daemon, vm) = machine();
     let (one, other) = (raw(&vm), raw(&vm));
     let blobs = [&one, &other].map(|guest| guest.memory(BlobMemory::GuestRam, 64 << 10));
-    let reads = [one.transport().reads(blobs[0].blob()), other.transport().reads(blobs[1].blob())];
+    let reads = [one.transport().reads(blobs[0].resource()), other.transport().reads(blobs[1].resource())];
     let tool = FuseFile::open(&vm).unwrap();
     let all = ReleaseAll { scope: body::RELEASE_VM, reserved: 0 };
     let refused = tool.begin(Call::ReleaseAll, all.as_bytes(), 0, 1000).unwrap();
@@ -130,13 +130,8 @@ impl Registrant {
     /// A read of `size` bytes, by what it says, into `pages`; its error, if it is answered.
     fn read(&self, handle: u64, offset: u64, size: u32, pages: &[(u64, u32)]) -> Option<i32> {
         let read = ReadIn { handle, offset, size, ..ReadIn::default() };
-        let header = InHeader {
-            length: 80,
-            opcode: opcode::READ,
-            unique: 77,
-            node: fs::GPU,
-            ..InHeader::default()
-        };
+        let header =
+            InHeader { length: 80, opcode: opcode::READ, unique: 77, node: fs::GPU, ..InHeader::default() };
         let own = self.vm.raw_ram(4096).unwrap();
         own.memory().write(0, &[header.as_bytes(), read.as_bytes()].concat()).unwrap();
         let mut descriptors = vec![
@@ -232,7 +227,9 @@ fn more_reads_than_a_ring_has_room_for_are_refused_and_calls_go_on() {
     let pages = vm.raw_ram(200 * 4096).unwrap();
     let handle = one.context.registrar().unwrap().handle;
     // Raw chains are not indirect: three descriptors each, of a ring of 256.
-    let read = |page: u64| one.read(handle, one.offset + page * 4096, 4096, &[(pages.address() + page * 4096, 4096)]);
+    let read = |page: u64| {
+        one.read(handle, one.offset + page * 4096, 4096, &[(pages.address() + page * 4096, 4096)])
+    };
     let held = (0..60).take_while(|page| read(*page).is_none()).count();
     assert_eq!(held, 128 / 3);
     assert_eq!(read(100), Some(-Errno::NOMEM.raw_os_error()));

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::virtio_gpu::blob::MemEntry;
 use vm_memory::Bytes;
 use vm_memory::GuestAddress;
@@ -15,6 +14,8 @@ use vm_memory::GuestMemoryRegion;
 
 use crate::vhost::memory::GuestRam;
 
+/// Bytes of a page.
+const PAGE_BYTES: usize = 4096;
 /// Largest piece of a page list.
 const PIECE: u64 = 1 << 30;
 
@@ -121,8 +122,8 @@ impl Aperture {
     /// Clears a range, and gives its pages as a page list.
     pub fn clear(&self, offset: u64, bytes: u64) -> Option<Vec<MemEntry>> {
         let (address, memory) = (self.address?, self.memory.as_ref()?);
-        let zeroes = [0; PAGE_SIZE as usize];
-        for page in (0..bytes).step_by(zeroes.len()) {
+        let zeroes = [0; PAGE_BYTES];
+        for page in (0..bytes).step_by(PAGE_BYTES) {
             memory.write_slice(&zeroes, GuestAddress(address + offset + page)).ok()?;
         }
         let pieces = (0..bytes).step_by(usize::try_from(PIECE).ok()?);

@@ -57,6 +57,14 @@ pub(super) enum Stage {
     Retired,
 }
 
+/// What CREATE_BLOB comes to.
+pub(super) enum Made {
+    /// This answer.
+    Now(Ticket, Vec<u8>),
+    /// An answer when engines know it.
+    Parked,
+}
+
 /// A blob. Its name is that of the session's resource, which is there from MAKING to READY.
 #[derive(Debug)]
 pub(super) struct Blob {
@@ -96,7 +104,7 @@ impl Fs {
         }
     }
 
-    /// CREATE_BLOB. Gives the ticket back with what to answer at once.
+    /// CREATE_BLOB.
     pub(super) fn create_blob(
         &mut self,
         vgpu: &mut Vgpu<Asked>,
@@ -104,7 +112,7 @@ impl Fs {
         message: &CreateBlob,
         unique: u64,
         ticket: Ticket,
-    ) -> Result<Option<(Ticket, Vec<u8>)>, (Ticket, Fault)> {
+    ) -> Result<Made, (Ticket, Fault)> {
         let CreateBlob { memory, flags, size: bytes } = *message;
         if flags != 0 || bytes == 0 || !bytes.is_multiple_of(PAGE_SIZE) {
             return Err((ticket, Refusal::Parameter.into()));
@@ -121,7 +129,7 @@ impl Fs {
         match memory {
             body::MEMORY_PAGES if bytes <= place::MAX_REGISTERED => {
                 self.blobs.insert(blob, new(Backing::Pages { parts: BTreeMap::new() }, Stage::Waits));
-                Ok(Some((ticket, now(place::registration(blob)))))
+                Ok(Made::Now(ticket, now(place::registration(blob))))
             }
             body::MEMORY_VIDEO => {
                 let made = vgpu.session.create_vram_blob(blob, bytes, false);
@@ -129,7 +137,7 @@ impl Fs {
                     return Err((ticket, refusal.into()));
                 }
                 self.blobs.insert(blob, new(Backing::Video, Stage::Ready));
-                Ok(Some((ticket, now(0))))
+                Ok(Made::Now(ticket, now(0)))
             }
             body::MEMORY_APERTURE => {
                 let Some(offset) = self.aperture.take(bytes) else {
@@ -146,7 +154,7 @@ impl Fs {
                 }
                 self.blobs.insert(blob, new(Backing::Aperture { offset }, Stage::Making));
                 self.park(vgpu, token, ticket, Asked { unique, what: What::Create { blob, offset } });
-                Ok(None)
+                Ok(Made::Parked)
             }
             _ => Err((ticket, Refusal::Parameter.into())),
         }

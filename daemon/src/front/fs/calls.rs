@@ -29,6 +29,7 @@ use super::answer;
 use super::answer::Fault;
 use super::blob::Backing;
 use super::blob::Blob;
+use super::blob::Made;
 use super::blob::Stage;
 use super::parked::Asked;
 use super::parked::What;
@@ -93,8 +94,8 @@ impl Fs {
                     Err(fault) => return self.fault(vgpu, unique, fault, ticket, answers),
                 };
                 return match self.create_blob(vgpu, file, &message, unique, ticket) {
-                    Ok(None) => {}
-                    Ok(Some((ticket, bytes))) => answers.answer(ticket, &bytes),
+                    Ok(Made::Parked) => {}
+                    Ok(Made::Now(ticket, bytes)) => answers.answer(ticket, &bytes),
                     Err((ticket, fault)) => self.fault(vgpu, unique, fault, ticket, answers),
                 };
             }

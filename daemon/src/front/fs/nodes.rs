@@ -1,6 +1,5 @@
 //! The root, and its one file.
 
-use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::fs;
 use campanile_protocol::fs::errno;
 use campanile_protocol::fs::fuse::file::ReadIn;
@@ -23,7 +22,7 @@ const ROOT_MODE: u32 = node::MODE_DIRECTORY | 0o555;
 /// Permissions of the file: everyone uses it.
 const FILE_MODE: u32 = node::MODE_FILE | 0o666;
 /// Bytes of a block, and of a page.
-pub(super) const BLOCK_BYTES: u32 = PAGE_SIZE as u32;
+pub(super) const BLOCK_BYTES: u32 = 4096;
 
 fn attributes(of: u64) -> Result<Attributes, Fault> {
     let (mode, links, size) = match of {

@@ -250,7 +250,7 @@ fn build_wait(fs: &mut Fs, token: Token, what: What) -> Result<(), String> {
             ensure(is_open, "a request waits for nothing")?;
         }
         What::Read { blob, at, bytes } => {
-            let end = at.checked_add(u64::from(bytes)).unwrap_or(u64::MAX);
+            let end = at.saturating_add(u64::from(bytes));
             let Some(Blob { bytes: whole, backing: Backing::Pages { parts }, .. }) = fs.blobs.get_mut(&blob)
             else {
                 return ensure(false, "pages are registered for no blob");

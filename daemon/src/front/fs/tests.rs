@@ -101,8 +101,8 @@ fn what_cannot_wait_is_refused() {
     assert!(refused(&|fs| fs.sessions.clear()), "a blob of nobody");
     assert!(refused(&|fs| fs.blobs.get_mut(&1).unwrap().bytes = 4096), "a part outside of it");
     assert!(refused(&|fs| fs.blobs.get_mut(&2).unwrap().bytes = 2 << 20), "past the aperture");
-    assert!(refused(&|fs| drop(fs.files.insert(1, OpenFile::Blank))), "a file twice");
-    assert!(refused(&|fs| drop(fs.retired.insert(Token(9), 99))), "the end of no blob");
+    assert!(refused(&|fs| assert!(fs.files.insert(1, OpenFile::Blank).is_none())), "a file twice");
+    assert!(refused(&|fs| assert!(fs.retired.insert(Token(9), 99).is_none())), "the end of no blob");
 }
 
 proptest! {

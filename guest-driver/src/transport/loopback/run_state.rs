@@ -81,10 +81,8 @@ impl Accepted {
 impl FrontEnd {
     /// What a driver with these options accepts of the offer, or what it cannot do without.
     pub(crate) fn accept(&self, options: &VmOptions) -> Result<Accepted, TransportError> {
-        let common = [
-            (F_VERSION_1, "the feature VERSION_1"),
-            (F_PROTOCOL_FEATURES, "the feature PROTOCOL_FEATURES"),
-        ];
+        let common =
+            [(F_VERSION_1, "the feature VERSION_1"), (F_PROTOCOL_FEATURES, "the feature PROTOCOL_FEATURES")];
         let gpu = [
             (F_VIRGL, "the feature VIRGL"),
             (F_RESOURCE_BLOB, "the feature RESOURCE_BLOB"),

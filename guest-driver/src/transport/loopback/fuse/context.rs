@@ -138,9 +138,8 @@ impl FuseFile {
         let results = self.begin(call, body, room, 1000)?.wait().map_err(|error| of(name, error))?;
         let why = "it is no reply";
         let bad = TransportError::BadAnswer { command: name, why };
-        let Some((header, body)) = results
-            .get(size_of::<IoctlOut>()..)
-            .and_then(|reply| ReplyHeader::read_from_prefix(reply).ok())
+        let Some((header, body)) =
+            results.get(size_of::<IoctlOut>()..).and_then(|reply| ReplyHeader::read_from_prefix(reply).ok())
         else {
             return Err(bad);
         };
@@ -285,16 +284,9 @@ impl FuseContext {
         Ok(self.registrar.get_or_init(|| file))
     }
 
-    /// How many reads of a blob the device holds.
-    pub fn parked_reads(&self, blob: &Blob) -> usize {
-        let blobs = self.blobs();
-        let reads = blobs.get(&blob.resource_id).map_or(&[][..], |record| &record.reads);
-        reads.iter().filter(|read| !read.is_done()).count()
-    }
-
-    /// The reads that keep a blob's pages registered.
-    pub fn reads(&self, blob: &Blob) -> Vec<FuseReply> {
-        self.blobs().get(&blob.resource_id).map_or_else(Vec::new, |record| record.reads.clone())
+    /// The reads that keep the pages of a blob registered.
+    pub fn reads(&self, resource_id: u32) -> Vec<FuseReply> {
+        self.blobs().get(&resource_id).map_or_else(Vec::new, |record| record.reads.clone())
     }
 
     fn blobs(&self) -> MutexGuard<'_, HashMap<u32, Record>> {
@@ -425,4 +417,3 @@ impl Transport for FuseContext {
         self.file.check().is_ok() && self.file.vm.is_connected()
     }
 }
-

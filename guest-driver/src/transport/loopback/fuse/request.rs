@@ -185,7 +185,9 @@ impl LoopbackVm {
         let answer = self.command(&Command { name: "INIT", body: &body, payload: &[], response_bytes })?;
         let agreed = answer.get(size_of::<OutHeader>()..).and_then(|out| InitOut::read_from_bytes(out).ok());
         match agreed {
-            Some(agreed) if agreed.major == start::MAJOR && agreed.max_write >= PAGE_SIZE as u32 => Ok(()),
+            Some(agreed) if agreed.major == start::MAJOR && u64::from(agreed.max_write) >= PAGE_SIZE => {
+                Ok(())
+            }
             _ => Err(TransportError::BadAnswer { command: "INIT", why: "it agrees to nothing" }),
         }
     }
