@@ -4,7 +4,7 @@
 
 # All of them, in their order.
 readonly fs_checks=(fs_boot fs_info fs_conformance fs_picture fs_two_processes fs_killed_process fs_without_io_uring fs_bench
-    fs_reset fs_power_off)
+    fs_reset fs_power_off fs_lockdown)
 
 # Runs a command in a guest as somebody without privileges.
 readonly as_somebody='start-stop-daemon -S -c somebody -x /bin/campanile-guest --'
@@ -92,4 +92,16 @@ fs_power_off() {
     guest f 5 'poweroff -f' || true
     if vm_ended f 20; then pass "$claim"; else fail "$claim" "$(tail -n 1 "$scratch/f/console")"; vm_kill f; fi
     claim_log "fs: and its vGPU is let go of" 'f.sock: the front-end has hung up' 20
+}
+
+# As with Secure Boot: no BAR can be mapped, and none is needed.
+fs_lockdown() {
+    vm_append=lockdown=integrity
+    vm_start_fs f "$scratch/f.sock"
+    vm_append=
+    vm_ready f || { fail "fs: a machine under lockdown boots" "$(cat "$scratch/f/qemu" "$scratch/f/console")"; return; }
+    claim_guest f "fs: the kernel is locked down" '\[integrity\]' 10 \
+        'mount -t securityfs security /sys/kernel/security; cat /sys/kernel/security/lockdown'
+    claim_guest f "fs: and somebody without any privilege computes" "$squares_result" 30 "$as_somebody ${squares#* }"
+    vm_kill f
 }

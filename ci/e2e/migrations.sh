@@ -167,6 +167,45 @@ target_dies() {
         finish "and every frame is right" m1
 }
 
+# A QEMU is killed while the machine is on its way: the target's first, then the source's.
+vmm_dies() {
+    local claim="a target QEMU that is killed on the way leaves the guest where it is"
+    serve a b && serve b a && begin a || return
+    qmp_ask m0 migrate-set-parameters '{"max-bandwidth":20000000}'
+    machine_waits m1 "$scratch/b.sock" "$by_unix" && machine_goes m0 "$by_unix" || { fail "$claim" "$answer"; return; }
+    frames_more 10 60
+    vm_kill m1
+    if migration_ends m0 120; then
+        fail "$claim" "it moved: $answer"
+        return
+    fi
+    goes_on "$claim" m0 || return
+    claim="a source QEMU that is killed on the way leaves two daemons that serve the next machine"
+    machine_waits m1 "$scratch/b.sock" "$by_unix" && machine_goes m0 "$by_unix" || { fail "$claim" "$answer"; return; }
+    frames_more 10 60
+    vm_kill m0
+    vm_kill m1
+    frames_end
+    begin b && machine_moves "$claim" m0 m1 "$scratch/a.sock" "$by_unix" && finish "and every frame is right" m1
+}
+
+# The guest is reset while it is on its way, and boots on the target.
+reset_on_the_way() {
+    local claim="a guest that is reset on the way boots, here or there, and computes"
+    serve a b && serve b a && begin a || return
+    qmp_ask m0 migrate-set-parameters '{"max-bandwidth":50000000}'
+    machine_waits m1 "$scratch/b.sock" "$by_unix" && machine_goes m0 "$by_unix" || { fail "$claim" "$answer"; return; }
+    frames_more 5 60
+    qmp_ask m0 system_reset
+    qmp_ask m0 migrate-set-parameters '{"max-bandwidth":1000000000}'
+    migration_ends m0 120 || { fail "$claim" "$answer"; return; }
+    vm_kill m0
+    # Its first words may have gone to the source.
+    until_holds 60 "guest m1 10 'echo here' && [ \"\$output\" = here ]" || { fail "$claim" "$output"; return; }
+    claim_guest m1 "$claim" '^buffer 0: 0 1 4 9 16 25 36' 30 \
+        'campanile-guest run /squares.wgsl --groups 1 --buffer 0:bytes=256,show=u32'
+}
+
 # The machine goes to a file, its video memory to a side file, and both come back.
 saved() {
     local claim="a machine is saved to a file" name before
@@ -220,7 +259,8 @@ lost_log() {
 }
 
 all_checks() {
-    local check checks=(without_gpu three_hops with_aperture back_and_forth large_frames lost_log cancelled too_small target_dies saved)
+    local check checks=(without_gpu three_hops with_aperture back_and_forth large_frames lost_log cancelled too_small target_dies vmm_dies reset_on_the_way
+        saved)
     [ "$short" = no ] || checks=(three_hops)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do
