@@ -10,7 +10,8 @@ readonly by_unix=unix:$scratch/mig.sock by_tcp=tcp:127.0.0.1:44951
 # A daemon that moves its guests to PEER, and takes guests from it.
 #   serve NAME PEER [VRAM [VGPU-OPTIONS]]
 serve() {
-    daemon_start_as "$1" --control "$scratch/$1.control" \
+    # shellcheck disable=SC2086 # words
+    daemon_start_as "$1" ${CAMPANILE_SERVE:-} --control "$scratch/$1.control" \
         --migrate-listen "unix:$scratch/$1.peer" --migrate-to "unix:$scratch/$2.peer" \
         --vgpu "name=gpu,front=fs,socket=$scratch/$1.sock,vram=${3:-128M}${4:-}" ||
         { fail "the daemon $1 starts" "$(cat "$scratch/$1.log")"; return 1; }
