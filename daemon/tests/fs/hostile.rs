@@ -1,5 +1,6 @@
 //! Guests that send whatever they like: each request is answered or parked, and others go on.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ use zerocopy::IntoBytes;
 use crate::machine::Worker;
 use crate::machine::machine;
 use crate::support::until;
+
+/// Stands for the handle of a file that is open.
+const HANDLE: u64 = 0xfeed_f00d_cafe_0001;
 
 /// Numbers that are likelier to mean something than others.
 fn word() -> impl Strategy<Value = u64> {
@@ -96,7 +100,15 @@ fn request(handle: u64) -> impl Strategy<Value = (u32, u64, Vec<u8>, bool)> {
 }
 
 /// Sends one, and waits for its answer, or for those after it where it may be parked.
-fn send(vm: &Arc<LoopbackVm>, (opcode, node, arguments, honest): (u32, u64, Vec<u8>, bool), room: u32) {
+fn send(
+    vm: &Arc<LoopbackVm>,
+    handle: u64,
+    (opcode, node, mut arguments, honest): (u32, u64, Vec<u8>, bool),
+    room: u32,
+) {
+    if let Some(first) = arguments.first_chunk_mut::<8>().filter(|first| **first == HANDLE.to_le_bytes()) {
+        *first = handle.to_le_bytes();
+    }
     let length = size_of::<InHeader>() + arguments.len();
     let header = InHeader {
         length: u32::try_from(length).unwrap() + u32::from(!honest),
@@ -137,14 +149,20 @@ fn every_request_is_answered_and_harms_nobody() {
     let other = crate::support::Daemon::with_specs(&["vram=64M,front=fs"], &[]);
     let other_vm = other.vm_with(0, &crate::machine::options());
     let mut neighbour = Worker::new(&other_vm, 64 << 10);
-    let file = FuseFile::open(&vm).unwrap();
+    let file = RefCell::new(FuseFile::open(&vm).unwrap());
     let cases =
         std::env::var("CAMPANILE_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(600);
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let room = prop_oneof![8 => Just(4096u32), 1 => 0..64u32];
     runner
-        .run(&(request(file.handle), room), |(request, room)| {
-            send(&vm, request, room);
+        .run(&(request(HANDLE), room), |(request, room)| {
+            let mut file = file.borrow_mut();
+            // Whatever the one before has closed.
+            let is_open = file.call("KEY", Call::Key, &[], 16).is_ok();
+            if !is_open {
+                *file = FuseFile::open(&vm).unwrap();
+            }
+            send(&vm, file.handle, request, room);
             Ok(())
         })
         .unwrap();

@@ -2,6 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "../vhost/bench.rs"]
+#[allow(dead_code, reason = "the shell's tests need more")]
+mod bench;
+#[path = "../vhost/device.rs"]
+#[allow(dead_code, reason = "the shell's tests need more")]
+mod device;
+#[path = "../vhost/guest.rs"]
+#[allow(dead_code, reason = "the shell's tests need more")]
+mod guest;
 mod hostile;
 mod machine;
 mod moving;
@@ -9,10 +18,14 @@ mod moving;
 #[allow(dead_code, reason = "the gpu front's tests say more")]
 mod raw;
 mod registration;
+mod sequences;
 mod sessions;
 #[path = "../end_to_end/support.rs"]
 #[allow(dead_code, reason = "the gpu front's tests need more")]
 mod support;
+#[path = "../vhost/vmm.rs"]
+#[allow(dead_code, reason = "the shell's tests need more")]
+mod vmm;
 mod waits;
 
 use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;

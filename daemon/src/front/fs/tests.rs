@@ -82,6 +82,21 @@ fn a_state_carries_everything_but_addresses() {
     assert_eq!(SavedFs::of(&fs, &waiting).unwrap().encode().unwrap(), state());
 }
 
+/// What version 1 wrote. Never changed: what it reads as must stay.
+const OLD: &str = include_str!("state-1.hex");
+
+#[test]
+fn state_of_version_one_is_read_as_ever() {
+    let bytes: Vec<u8> = OLD
+        .trim()
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect();
+    let (fs, waiting) = SavedFs::decode(&bytes).unwrap().build(&options()).unwrap();
+    assert_eq!(SavedFs::of(&fs, &waiting).unwrap().encode().unwrap(), state());
+}
+
 #[test]
 fn a_state_of_another_aperture_is_refused() {
     let other = FsOptions { aperture: 0, ..options() };
