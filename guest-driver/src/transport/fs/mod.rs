@@ -13,14 +13,14 @@
 //! * A process that is killed ends at once. Its session ends with it, and then the daemon answers its reads.
 //! * Memory of a blob is shared with a child after fork, as a render node's is.
 //! * A daemon that ends is not seen by the guest's kernel: what waits for it, waits, and cannot be killed.
-//! * `ioctl.rs`, `parked.rs` and `helper.rs` hold all unsafe code.
+//! * `ioctl.rs`, `parked.rs` and `reader_process.rs` hold all unsafe code.
 
 mod aperture;
 pub mod channel;
 pub mod context;
-mod helper;
 mod ioctl;
 mod mounts;
 mod pages;
 mod parked;
+mod reader_process;
 mod wait;

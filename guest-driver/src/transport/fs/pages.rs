@@ -20,10 +20,10 @@ use vm_memory::FileOffset;
 use vm_memory::MmapRegion;
 
 use super::channel::FsChannel;
-use super::helper;
-use super::helper::HelperRead;
 use super::parked::ParkedReads;
 use super::parked::ReadId;
+use super::reader_process;
+use super::reader_process::HelperRead;
 use crate::transport::error::TransportError;
 
 /// How long the daemon may keep one AWAIT_BLOB: then the reads are looked at.
@@ -80,7 +80,7 @@ impl Registrar {
     fn start(&self, region: &Arc<MmapRegion>, at: usize, length: u32, offset: u64) -> io::Result<Read> {
         match self {
             Self::Ring(reads) => reads.start(region, at, length, offset).map(Read::Ring),
-            Self::Helpers(file) => helper::start(file, region, at, length, offset).map(Read::Helper),
+            Self::Helpers(file) => reader_process::start(file, region, at, length, offset).map(Read::Helper),
         }
     }
 
