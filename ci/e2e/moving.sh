@@ -69,12 +69,14 @@ migration_capability() {
     qmp_ask "$1" migrate-set-capabilities "{\"capabilities\":[{\"capability\":\"$2\",\"state\":$3}]}"
 }
 
-# Waits until a migration has come to an end; `answer` says which.
+# Waits until a migration has come to an end; `answer` says which. What QEMU says on the way goes to $scratch/samples.
 #   migration_ends NAME SECONDS
 migration_ends() {
     local end=$((SECONDS + $2))
+    : >"$scratch/samples"
     while [ "$SECONDS" -lt "$end" ]; do
         qmp_ask "$1" query-migrate || return 1
+        echo "${EPOCHREALTIME/./} $(answer_field status) $(answer_field dirty-sync-count) $(answer_field remaining)" >>"$scratch/samples"
         case $(answer_field status) in
             completed) return 0 ;;
             failed | cancelled) return 1 ;;

@@ -101,6 +101,8 @@ impl ParkedReads {
             match state.ring.submit() {
                 Ok(_) => return Ok(ReadId(id)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Ends of reads have to be taken first.
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => state.reap(),
                 Err(error) => return Err(error),
             }
         }
