@@ -112,8 +112,6 @@ with_aperture() {
     claim_guest m0 "somebody who may not open its file is told so, and does without" 'no aperture: .*permission denied' 30 "$somebody info"
     claim_guest m0 "somebody who may has it, without any other privilege" 'aperture /sys/bus/pci/devices/.*resource2_wc' 30 \
         "for device in /sys/bus/pci/devices/*; do [ \"\$(cat \$device/device)\" != 0x1110 ] || chmod 666 \$device/resource2_wc; done; $somebody info"
-    guest m0 60 "$somebody selftest" && pass "and the conformance suite passes ($(grep -c '^ok' <<<"$output") checks)" ||
-        fail "the conformance suite passes with an aperture" "$output"
     machine_moves "a guest with an aperture moves, a to b" m0 m1 "$scratch/b.sock" "$by_unix" "${aperture[@]}" &&
         machine_moves "and back" m1 m2 "$scratch/a.sock" "$by_unix" "${aperture[@]}" &&
         finish "and every frame is right" m2
