@@ -1,22 +1,38 @@
 # shellcheck shell=bash
-# The daemon under test, for ci/e2e-qemu to source. Its log is $scratch/daemon.log.
+# Daemons under test, for ci/e2e-qemu and ci/e2e-qemu-migrate to source. The log of one is $scratch/NAME.log.
 
+declare -A daemon_pids
 daemon_pid=
 
 # Starts a daemon with these arguments of `campanile serve`, and waits until it listens.
-daemon_start() {
-    : >"$scratch/daemon.log"
-    RUST_LOG=info,campanile_daemon=debug "$campanile" serve "$@" >"$scratch/daemon.log" 2>&1 </dev/null &
+#   daemon_start_as NAME ARGUMENT…
+daemon_start_as() {
+    local log=$scratch/$1.log name=$1
+    shift
+    : >"$log"
+    RUST_LOG=${CAMPANILE_LOG:-info,campanile_daemon=debug} "$campanile" serve "$@" >"$log" 2>&1 </dev/null &
     daemon_pid=$!
-    until_holds 60 "grep -q 'serving' '$scratch/daemon.log' || ! kill -0 $daemon_pid" &&
-        kill -0 "$daemon_pid" 2>/dev/null
+    daemon_pids[$name]=$daemon_pid
+    until_holds 60 "grep -q 'serving' '$log' || ! kill -0 $daemon_pid" && kill -0 "$daemon_pid" 2>/dev/null
 }
 
+# The same, of the one that is called `daemon`.
+daemon_start() { daemon_start_as daemon "$@"; }
+
+# Ends all daemons.
+daemons_stop() {
+    local name
+    for name in "${!daemon_pids[@]}"; do daemon_stop "$name"; done
+}
+
+# Ends a daemon; with a second argument by that signal.
 daemon_stop() {
-    [ -n "$daemon_pid" ] || return 0
-    kill -TERM "$daemon_pid" 2>/dev/null || true
-    wait "$daemon_pid" 2>/dev/null || true
-    daemon_pid=
+    local name=${1:-daemon}
+    local pid=${daemon_pids[$name]:-}
+    [ -n "$pid" ] || return 0
+    kill "-${2:-TERM}" "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+    unset "daemon_pids[$name]"
 }
 
 # Remembers where the log ends, for `log_has` to look from there on.

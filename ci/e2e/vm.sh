@@ -9,15 +9,44 @@
 
 # The device, as the README has it.
 readonly device_settings=virtio-id=16,num_vqs=2,config_size=16,vq_size=256
+# The other one. Each parked read takes a place of the queue.
+readonly fs_settings=tag=gpu,num-request-queues=1,queue-size=1024
+
+# Memory of a machine, and where the third serial port goes other than to the file `data`.
+vm_memory=512M
+# Further words of the kernel's command line.
+vm_append=
+vm_data=
 
 # The machine's descriptors of these FIFOs, opened for reading and writing so that opening never blocks.
 declare -A commands_in commands_out qmp_in qmp_out
 
-# Boots a machine on a vGPU's socket. Further arguments replace the device's settings and the memory's.
+# Boots a machine on a vGPU's socket, as a virtio-gpu device. Further arguments replace the device's settings and the
+# memory's.
 #   vm_start NAME SOCKET [DEVICE-SETTINGS [SHARE]]
 vm_start() {
-    local name=$1 socket=$2 device=${3:-$device_settings} share=${4:-on}
+    vm_launch "$1" "${4:-on}" -chardev "socket,id=c,path=$2" \
+        -device "vhost-user-test-device-pci,chardev=c,${3:-$device_settings}"
+}
+
+# Boots a machine on a vGPU's socket, as a virtio-fs device; on none it has no GPU. Further arguments are QEMU's.
+#   vm_start_fs NAME SOCKET|none [ARGUMENT…]
+vm_start_fs() {
+    local name=$1 socket=$2
+    shift 2
+    if [ "$socket" = none ]; then
+        vm_launch "$name" on "$@"
+        return
+    fi
+    vm_launch "$name" on -chardev "socket,id=c,path=$socket" -device "vhost-user-fs-pci,chardev=c,$fs_settings" "$@"
+}
+
+# Boots a machine with these arguments of QEMU's beside those that all machines have.
+#   vm_launch NAME SHARE ARGUMENT…
+vm_launch() {
+    local name=$1 share=$2
     local folder=$scratch/$name fifo descriptor
+    shift 2
     rm -rf "$folder"
     mkdir "$folder"
     for fifo in commands.in commands.out qmp.in qmp.out; do mkfifo "$folder/$fifo"; done
@@ -29,14 +58,13 @@ vm_start() {
     qmp_in[$name]=$descriptor
     exec {descriptor}<>"$folder/qmp.out"
     qmp_out[$name]=$descriptor
-    "$qemu" -name "$name" -accel tcg,thread=multi -cpu max -smp 2 -m 512 -display none -nodefaults \
-        -object "memory-backend-memfd,id=m,size=512M,share=$share" -machine q35,memory-backend=m \
-        -chardev "socket,id=c,path=$socket" \
-        -device "vhost-user-test-device-pci,chardev=c,$device" \
-        -kernel "$tools/vmlinuz" -initrd "$scratch/initramfs" -append 'console=ttyS0 quiet panic=-1' \
+    "$qemu" -name "$name" -accel tcg,thread=multi -cpu max -smp 2 -m "$vm_memory" -display none -nodefaults \
+        -object "memory-backend-memfd,id=m,size=$vm_memory,share=$share" -machine q35,memory-backend=m \
+        "$@" \
+        -kernel "$tools/vmlinuz" -initrd "$scratch/initramfs" -append "console=ttyS0 quiet panic=-1 $vm_append" \
         -serial "file:$folder/console" \
         -chardev "pipe,id=commands,path=$folder/commands" -serial chardev:commands \
-        -serial "file:$folder/data" \
+        -serial "file:${vm_data:-$folder/data}" \
         -chardev "pipe,id=qmp,path=$folder/qmp" -mon chardev=qmp,mode=control \
         >"$folder/qemu" 2>&1 </dev/null &
     echo $! >"$folder/pid"
@@ -113,6 +141,30 @@ guest() {
 # Tells QEMU something over QMP.
 qmp() { printf '{"execute":"%s"}\n' "$2" >&"${qmp_in[$1]}"; }
 
+qmp_number=0
+# Asks QEMU something over QMP; `answer` is what it says. Fails where that is an error.
+#   qmp_ask NAME COMMAND [ARGUMENTS]
+qmp_ask() {
+    local name=$1 end=$((SECONDS + 30)) part begun=
+    qmp_number=$((qmp_number + 1))
+    printf '{"execute":"%s","arguments":%s,"id":%s}\n' "$2" "${3:-"{}"}" "$qmp_number" >&"${qmp_in[$name]}"
+    while [ "$SECONDS" -lt "$end" ]; do
+        if ! IFS= read -r -t 1 part <&"${qmp_out[$name]}"; then
+            begun+=$part
+            vm_runs "$name" || { answer="QEMU has ended: $(tail -n 1 "$scratch/$name/qemu")"; return 1; }
+            continue
+        fi
+        answer=${begun}${part%$'\r'}
+        begun=
+        case $answer in
+            *"\"id\": $qmp_number"*"\"error\""* | *"\"error\""*"\"id\": $qmp_number"*) return 1 ;;
+            *"\"id\": $qmp_number"*) return 0 ;;
+        esac
+    done
+    answer="QEMU does not answer to $2"
+    return 1
+}
+
 # Ends a machine at once, and waits for its end.
 vm_kill() {
     local pid
@@ -123,3 +175,9 @@ vm_kill() {
 
 # Waits until QEMU ends by itself, at most so many seconds.
 vm_ended() { until_holds "$2" "! vm_runs $1"; }
+
+# Says whether a command in a guest succeeded and printed a line like PATTERN.
+#   claim_guest NAME CLAIM PATTERN SECONDS COMMAND
+claim_guest() {
+    if guest "$1" "$4" "$5" && grep -q -- "$3" <<<"$output"; then pass "$2"; else fail "$2" "$output"; fi
+}

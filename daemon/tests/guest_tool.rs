@@ -37,7 +37,7 @@ impl Daemon {
 
     fn target(&self, claim_protocol: Option<u16>) -> Target {
         let socket: PathBuf = self.folder.path().join("a.sock");
-        Target { socket: Some(socket), claim_protocol }
+        Target { socket: Some(socket), claim_protocol, transport: None }
     }
 }
 

@@ -58,7 +58,7 @@ impl Device {
     /// The quota of the vGPU, or what the host gives to all, is used up; what the transport says.
     pub fn create_local_buffer(&self, size: u64) -> Result<LocalBuffer, DriverError> {
         let transport = self.shared.control.transport();
-        let blob = transport.create_blob(BlobMemory::Vram, size)?;
+        let blob = transport.create_blob(BlobMemory::Local, size)?;
         match self.shared.map(blob.resource_id(), blob.size()) {
             Ok(va) => Ok(LocalBuffer {
                 shared: Arc::clone(&self.shared),

@@ -13,6 +13,7 @@ use campanile_guest::animation::guest::Progress;
 use campanile_guest::animation::renderer;
 use campanile_guest::animation::renderer::Animation;
 use campanile_guest::animation::scribbler;
+use campanile_guest::target::Machine;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;
@@ -45,15 +46,16 @@ struct Crew {
 fn crew(vm: &Arc<LoopbackVm>, frames: u64) -> Crew {
     let progress: Arc<Progress> = Arc::default();
     let sum: Arc<Mutex<Option<u64>>> = Arc::default();
-    let animation = Animation { frames, words: WORDS };
+    let animation = Animation { frames, words: WORDS, tells: false };
+    let machine = Machine::Loopback(Arc::clone(vm));
     let render = {
         let sum = Arc::clone(&sum);
-        move |vm: &Arc<LoopbackVm>, progress: &Progress| renderer::run(vm, progress, animation, &sum)
+        move |machine: &Machine, progress: &Progress| renderer::run(machine, progress, animation, &sum)
     };
     let threads = vec![
-        guest::start("renderer", vm, &progress, render).unwrap(),
-        guest::start("copier", vm, &progress, copier::run).unwrap(),
-        guest::start("scribbler", vm, &progress, scribbler::run).unwrap(),
+        guest::start("renderer", &machine, &progress, render).unwrap(),
+        guest::start("copier", &machine, &progress, copier::run).unwrap(),
+        guest::start("scribbler", &machine, &progress, scribbler::run).unwrap(),
     ];
     Crew { progress, sum, threads }
 }

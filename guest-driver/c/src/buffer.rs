@@ -67,7 +67,7 @@ pub extern "C" fn campanile_buffer_create(
     guarded("campanile_buffer_create", || {
         let (device, place) = (given(device, "device")?, given(buffer, "buffer")?);
         let made = match memory(memory_kind)? {
-            BlobMemory::Vram => device.0.create_buffer(size),
+            BlobMemory::Vram | BlobMemory::Local => device.0.create_buffer(size),
             BlobMemory::GuestRam => device.0.create_guest_buffer(size),
         };
         place.write(Box::new(CampanileBuffer(made?)));

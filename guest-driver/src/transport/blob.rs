@@ -5,6 +5,8 @@
 pub enum BlobMemory {
     /// Video memory of the vGPU; the CPU sees it through the aperture.
     Vram,
+    /// Video memory of the vGPU that no CPU is to see: it cannot be mapped.
+    Local,
     /// Pages of the guest, which the GPU reads and writes in place.
     GuestRam,
 }

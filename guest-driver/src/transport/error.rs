@@ -25,6 +25,12 @@ pub enum TransportError {
         /// Each node, and why it is not the one.
         why: String,
     },
+    /// This machine has no file that is Campanile's on a virtiofs mount.
+    #[error("no file `gpu` of a Campanile device on virtiofs: {why}")]
+    NoChannel {
+        /// Each mount, and why it is not the one.
+        why: String,
+    },
     /// The render node is Campanile's, and nobody behind it answers.
     #[error(
         "{}: the device has not answered for {after:?}: the daemon on the host has ended, or hangs; start it, then \

@@ -4,7 +4,7 @@
 //!   device, queue, …                one per guest process        the way to the daemon
 //!   ────────────────                ─────────────────────        ─────────────────────
 //!   create_blob ─┐                                            ┌─ drm: the stock virtio-gpu driver
-//!   map          ├──▶ dyn Transport = one virtio-gpu context ─┤
+//!   map          ├──▶ dyn Transport = one virtio-gpu context ─┼─ fs: the file `gpu` on the stock virtiofs driver
 //!   submit       ┘         │                                  └─ loopback: a VM without a VM, in this process
 //!                          ▼
 //!        Blob ── SharedMemory (mapped)      Submission (response or fence of one SUBMIT_3D)
@@ -18,6 +18,7 @@
 pub mod blob;
 pub mod drm;
 pub mod error;
+pub mod fs;
 pub mod loopback;
 pub mod shared_memory;
 pub mod submission;
@@ -42,7 +43,7 @@ pub trait Transport: Send + Sync + 'static {
     /// blob that the CPU is to reach has to lie in guest RAM.
     fn sees_video_memory(&self) -> bool;
 
-    /// Creates a mappable blob of at least `size` bytes (rounded up to whole pages), zeroed, and attaches it to
+    /// Creates a blob (mappable, but for [`BlobMemory::Local`]) of at least `size` bytes (rounded up to whole pages), zeroed, and attaches it to
     /// this context. Blocks until the device has answered, where the transport can tell.
     fn create_blob(&self, memory: BlobMemory, size: u64) -> Result<Blob, TransportError>;
 

@@ -45,7 +45,7 @@ pub enum Command {
         #[arg(value_name = "OUT.png")]
         picture: PathBuf,
     },
-    /// Render an animation, check every frame, and move to other daemons on the way (with --socket only).
+    /// Render an animation and check every frame, while the VM moves (with --socket: by itself, to other daemons).
     Animate(AnimateArguments),
     /// Stand between a front-end and a daemon, and pass everything on.
     #[command(hide = true)]
@@ -54,6 +54,9 @@ pub enum Command {
         listen: PathBuf,
         /// The daemon's socket.
         daemon: PathBuf,
+        /// Give the daemon another log of dirty pages than the front-end's: for the proof that its absence is seen.
+        #[arg(long)]
+        lose_log: bool,
     },
     /// Check that this machine's way to the GPU does all that a program may rely on.
     #[command(hide = true)]
@@ -161,6 +164,12 @@ pub struct AnimateArguments {
     /// Render, and do nothing beside it.
     #[arg(long)]
     pub quiet: bool,
+    /// Render until this file exists, however many frames.
+    #[arg(long, value_name = "FILE", conflicts_with = "frames")]
+    pub until: Option<PathBuf>,
+    /// Print a line for each frame that was right.
+    #[arg(long)]
+    pub tell: bool,
     /// Print JSON at the end, and nothing before.
     #[arg(long)]
     pub json: bool,

@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context;
-
 use crate::animation;
 use crate::args::Arguments;
 use crate::args::Command;
@@ -13,6 +11,7 @@ use crate::info;
 use crate::mandelbrot;
 use crate::picture;
 use crate::relay;
+use crate::relay::Mischief;
 use crate::run;
 use crate::selftest;
 use crate::trespass;
@@ -22,11 +21,9 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let target = &arguments.target;
     let done: anyhow::Result<()> = match arguments.command {
         Command::Animate(arguments) => {
-            let socket =
-                target.socket.as_deref().context("animate needs --socket: only a loopback VM moves")?;
-            return animation::run::run(socket, &arguments);
+            return animation::run::run(target, &arguments);
         }
-        Command::Relay { listen, daemon } => relay::run(&listen, &daemon),
+        Command::Relay { listen, daemon, lose_log } => relay::run(&listen, &daemon, Mischief { lose_log }),
         Command::Info { json } => info::print(target, json),
         Command::Run(arguments) => run::run(&target.open()?, &arguments),
         Command::Bench(arguments) => bench::run(&target.open()?, &arguments),

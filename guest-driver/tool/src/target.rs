@@ -1,4 +1,6 @@
 //! Which GPU a command works on.
+//!
+//! Without `--socket` and `--transport` it is the first that is there: a render node, then a file on virtiofs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,20 +9,37 @@ use anyhow::Context;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::drm::context::DrmContext;
+use campanile_guest_driver::transport::drm::node::RenderNode;
+use campanile_guest_driver::transport::fs::channel::FsChannel;
+use campanile_guest_driver::transport::fs::context::FsContext;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
+use campanile_guest_driver::transport::loopback::pause::virtual_cpu::VirtualCpu;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::PROTOCOL_VERSION;
 use clap::Args;
+use clap::ValueEnum;
 
 /// The name that the daemon may log for a loopback guest's processes.
 const NAME: &str = "campanile-guest";
 
-/// This VM's render node, or a daemon's socket.
+/// How a program in a VM reaches the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// The render node of a virtio-gpu device.
+    Drm,
+    /// The file `gpu` on a virtiofs mount.
+    Fs,
+}
+
+/// This VM's device, or a daemon's socket.
 #[derive(Debug, Clone, Args)]
 pub struct Target {
-    /// Play the VM for this socket of `campanile serve`, instead of opening this machine's render node.
+    /// Play the VM for this socket of `campanile serve`, instead of opening this machine's device.
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
+    /// How to reach this machine's device; without it, whichever is there.
+    #[arg(long, value_enum, global = true, conflicts_with = "socket")]
+    pub transport: Option<Way>,
     /// Claim to speak this protocol (major version).
     #[arg(long, value_name = "MAJOR", global = true, hide = true)]
     pub claim_protocol: Option<u16>,
@@ -29,8 +48,10 @@ pub struct Target {
 /// A way to the GPU that further processes' contexts can be opened on.
 #[derive(Debug, Clone)]
 pub enum Machine {
-    /// The VM that this program runs in.
-    Guest,
+    /// The VM that this program runs in, by its render node.
+    Drm,
+    /// The VM that this program runs in, by its file on virtiofs.
+    Fs,
     /// A VM that this program plays.
     Loopback(Arc<LoopbackVm>),
 }
@@ -47,7 +68,8 @@ impl Machine {
     /// Opens one context, as one more process would, and hands it on.
     pub fn with<W: WithTransport>(&self, then: W) -> anyhow::Result<W::Output> {
         Ok(match self {
-            Self::Guest => then.with(DrmContext::open()?),
+            Self::Drm => then.with(DrmContext::open()?),
+            Self::Fs => then.with(FsContext::open()?),
             Self::Loopback(vm) => then.with(vm.open(NAME)?),
         })
     }
@@ -59,15 +81,25 @@ impl Machine {
 
     fn open_as(&self, version: u32) -> anyhow::Result<Device> {
         Ok(match self {
-            Self::Guest => Device::open_as(DrmContext::open()?, version)?,
+            Self::Drm => Device::open_as(DrmContext::open()?, version)?,
+            Self::Fs => Device::open_as(FsContext::open()?, version)?,
             Self::Loopback(vm) => Device::open_as(vm.open(NAME)?, version)?,
+        })
+    }
+
+    /// Makes the calling thread a virtual CPU where this program plays the VM.
+    pub fn virtual_cpu(&self) -> anyhow::Result<Option<VirtualCpu>> {
+        Ok(match self {
+            Self::Drm | Self::Fs => None,
+            Self::Loopback(vm) => Some(vm.virtual_cpu()?),
         })
     }
 
     /// How the GPU is reached, for people.
     pub fn describe(&self) -> anyhow::Result<String> {
         Ok(match self {
-            Self::Guest => DrmContext::open()?.path().display().to_string(),
+            Self::Drm => DrmContext::open()?.path().display().to_string(),
+            Self::Fs => FsContext::open()?.describe(),
             Self::Loopback(_) => "loopback".to_owned(),
         })
     }
@@ -77,12 +109,26 @@ impl Target {
     /// The machine; a loopback VM boots here.
     pub fn machine(&self) -> anyhow::Result<Machine> {
         match &self.socket {
-            None => Ok(Machine::Guest),
+            None => self.here(),
             Some(socket) => {
                 let vm = LoopbackVm::connect(socket, &VmOptions::default());
                 Ok(Machine::Loopback(vm.context("attaching a loopback guest")?))
             }
         }
+    }
+
+    /// The machine that this program runs in.
+    fn here(&self) -> anyhow::Result<Machine> {
+        match self.transport {
+            Some(Way::Drm) => return Ok(Machine::Drm),
+            Some(Way::Fs) => return Ok(Machine::Fs),
+            None => {}
+        }
+        let Err(no_node) = RenderNode::find() else { return Ok(Machine::Drm) };
+        if FsChannel::is_there() {
+            return Ok(Machine::Fs);
+        }
+        anyhow::bail!("{no_node}; and {}", FsChannel::nowhere())
     }
 
     /// One device.

@@ -132,8 +132,10 @@ impl Transport for DrmContext {
         }
         let size = size.next_multiple_of(PAGE_SIZE);
         let kind = match memory {
-            BlobMemory::Vram if !self.sees_video_memory() => return Err(TransportError::NoWindow),
-            BlobMemory::Vram => blob::MEM_HOST3D,
+            BlobMemory::Vram | BlobMemory::Local if !self.sees_video_memory() => {
+                return Err(TransportError::NoWindow);
+            }
+            BlobMemory::Vram | BlobMemory::Local => blob::MEM_HOST3D,
             BlobMemory::GuestRam => blob::MEM_GUEST,
         };
         let created = match ioctl::create_blob(self.fd(), kind, blob::FLAG_MAPPABLE, size) {

@@ -148,7 +148,7 @@ impl Transport for LoopbackContext {
         let mut body = blob::CreateBlob { resource_id, flags, size, ..Default::default() };
         let mut list = Vec::new();
         let (pages, sender) = match memory {
-            BlobMemory::Vram => {
+            BlobMemory::Vram | BlobMemory::Local => {
                 body.memory = blob::MEM_HOST3D;
                 (None, Sender::Context)
             }

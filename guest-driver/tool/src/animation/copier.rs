@@ -1,23 +1,21 @@
 //! The thread that fills and copies through a kernel-mode queue.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use campanile_guest_driver::commands::CommandBuffer;
-use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 
 use super::guest::LIMIT;
 use super::guest::Progress;
+use crate::target::Machine;
 
 /// Bytes of each of its two buffers.
 const BYTES: u64 = 256 << 10;
 
 /// Copies until all are to end. The target of each copy lies in guest RAM, so that the device writes there.
-pub fn run(vm: &Arc<LoopbackVm>, progress: &Progress) -> anyhow::Result<()> {
-    let device = Device::open(vm.open("copies")?)?;
+pub fn run(machine: &Machine, progress: &Progress) -> anyhow::Result<()> {
+    let device = machine.open()?;
     let (from, to) = (device.create_buffer(BYTES)?, device.create_guest_buffer(BYTES)?);
     let mut queue = device.create_context(Node::Copy)?.create_kernel_queue()?;
     let mut seen = vec![0; usize::try_from(BYTES)?];

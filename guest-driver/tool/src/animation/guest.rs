@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+
+use crate::target::Machine;
 
 /// How long any wait of the guest may take, pauses included.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -63,16 +64,16 @@ pub fn ending(result: anyhow::Result<()>) -> Ending {
     if gone { Ending::Lost(text) } else { Ending::Wrong(text) }
 }
 
-/// Starts a guest thread as a virtual CPU.
+/// Starts a guest thread; of a loopback VM it is a virtual CPU.
 pub fn start(
     name: &'static str,
-    vm: &Arc<LoopbackVm>,
+    machine: &Machine,
     progress: &Arc<Progress>,
-    run: impl FnOnce(&Arc<LoopbackVm>, &Progress) -> anyhow::Result<()> + Send + 'static,
+    run: impl FnOnce(&Machine, &Progress) -> anyhow::Result<()> + Send + 'static,
 ) -> anyhow::Result<JoinHandle<Ending>> {
-    let (vm, progress) = (Arc::clone(vm), Arc::clone(progress));
+    let (machine, progress) = (machine.clone(), Arc::clone(progress));
     Ok(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let result = vm.virtual_cpu().map_err(anyhow::Error::from).and_then(|_cpu| run(&vm, &progress));
+        let result = machine.virtual_cpu().and_then(|_cpu| run(&machine, &progress));
         if result.is_err() {
             progress.over.store(true, Ordering::Relaxed);
         }

@@ -10,13 +10,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
-use anyhow::Context;
 use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
 use campanile_guest_driver::transport::loopback::migration::options::Next;
 use campanile_guest_driver::transport::loopback::migration::options::Order;
 use campanile_guest_driver::transport::loopback::migration::options::Ram;
 use campanile_guest_driver::transport::loopback::migration::options::Report;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use serde::Serialize;
 
@@ -28,6 +26,8 @@ use super::renderer;
 use super::renderer::Animation;
 use super::scribbler;
 use crate::args::AnimateArguments;
+use crate::target::Machine;
+use crate::target::Target;
 
 /// Between two looks at what guest threads do: they tell nobody.
 const LOOK: Duration = Duration::from_millis(1);
@@ -63,32 +63,45 @@ struct Summary {
 }
 
 /// Renders all frames, moving on the way.
-pub fn run(socket: &Path, arguments: &AnimateArguments) -> anyhow::Result<ExitCode> {
-    let vm = LoopbackVm::connect(socket, &VmOptions::default()).context("attaching a loopback guest")?;
+///
+/// # Errors
+/// Moves are asked for in a VM that its VMM moves; the GPU cannot be reached.
+pub fn run(target: &Target, arguments: &AnimateArguments) -> anyhow::Result<ExitCode> {
+    let machine = target.machine()?;
     let progress: Arc<Progress> = Arc::default();
-    let animation = Animation { frames: arguments.frames, words: arguments.words };
+    let frames = if arguments.until.is_some() { u64::MAX } else { arguments.frames };
+    let animation = Animation { frames, words: arguments.words, tells: arguments.tell };
     let sum: Arc<Mutex<Option<u64>>> = Arc::default();
     let mut threads = Vec::new();
     {
         let sum = Arc::clone(&sum);
         let render =
-            move |vm: &Arc<LoopbackVm>, progress: &Progress| renderer::run(vm, progress, animation, &sum);
-        threads.push(guest::start("renderer", &vm, &progress, render)?);
+            move |machine: &Machine, progress: &Progress| renderer::run(machine, progress, animation, &sum);
+        threads.push(guest::start("renderer", &machine, &progress, render)?);
     }
     if !arguments.quiet {
-        threads.push(guest::start("copier", &vm, &progress, copier::run)?);
-        threads.push(guest::start("scribbler", &vm, &progress, scribbler::run)?);
+        threads.push(guest::start("copier", &machine, &progress, copier::run)?);
+        threads.push(guest::start("scribbler", &machine, &progress, scribbler::run)?);
     }
     let mut moves = Vec::new();
     for (hop, to) in (1..).zip(&arguments.to) {
+        let Machine::Loopback(vm) = &machine else {
+            anyhow::bail!("--to needs --socket: a VM is moved by its VMM")
+        };
         if !reach(&progress, hop * arguments.every) {
             break;
         }
-        let moved = hop_to(&vm, &progress, to, arguments);
+        let moved = hop_to(vm, &progress, to, arguments);
         if !arguments.json {
             say(&moved);
         }
         moves.push(moved);
+    }
+    if let Some(file) = &arguments.until {
+        while !progress.is_over() && !file.exists() {
+            std::thread::sleep(LOOK);
+        }
+        progress.over.store(true, Ordering::Relaxed);
     }
     let (mut lost, mut wrong) = (Vec::new(), Vec::new());
     for thread in threads {

@@ -1,21 +1,19 @@
 //! The thread that writes shared memory with its own hands.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::Context;
-use campanile_guest_driver::device::Device;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::PAGE_SIZE;
 
 use super::guest::Progress;
+use crate::target::Machine;
 
 /// Pages of each of its two buffers.
 const PAGES: u64 = 64;
 
 /// Counts in every page until all are to end; each count is the last one and one.
-pub fn run(vm: &Arc<LoopbackVm>, progress: &Progress) -> anyhow::Result<()> {
-    let device = Device::open(vm.open("scribbles")?)?;
+pub fn run(machine: &Machine, progress: &Progress) -> anyhow::Result<()> {
+    let device = machine.open()?;
     let buffers = [device.create_buffer(PAGES * PAGE_SIZE)?, device.create_guest_buffer(PAGES * PAGE_SIZE)?];
     let mut round = 0_u64;
     while !progress.is_over() {

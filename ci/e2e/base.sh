@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+# What ci/e2e-qemu and ci/e2e-qemu-migrate share: verdicts, what is built, what is in the guest. The caller has `script`, `die` and
+# `keep`. With CAMPANILE_BIN, the daemon is the one in that folder.
+
+readonly triple=x86_64-unknown-linux-gnu
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+readonly target tools=$PWD/.cache/vm
+readonly qemu=$tools/qemu campanile=${CAMPANILE_BIN:-$target/release}/campanile guest_tool=$target/$triple/release/campanile-guest
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/campanile-e2e.XXXXXX")
+readonly scratch
+
+failures=0
+pass() { printf 'PASS %s\n' "$1"; }
+fail() {
+    printf 'FAIL %s: %s\n' "$1" "$(printf '%s' "$2" | tr '\n' ';' | cut -c1-400)"
+    failures=$((failures + 1))
+}
+
+# Waits until a condition (a line of shell) holds, at most so many seconds. It is looked at 20 times a second.
+until_holds() {
+    local end=$((SECONDS + $1))
+    until eval "$2"; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        read -r -t 0.05 <> <(:) || true
+    done
+}
+
+end() {
+    local name
+    for name in "$scratch"/*/pid; do
+        [ ! -e "$name" ] || vm_kill "$(basename "$(dirname "$name")")"
+    done
+    daemons_stop
+    if [ "$keep" = yes ]; then echo "$script: logs are in $scratch" >&2; else rm -rf "$scratch"; fi
+}
+trap end EXIT
+
+build() {
+    ci/setup || die "this machine could not be set up"
+    # shellcheck source=/dev/null
+    . .cache/vulkan/env
+    ci/vm-tools || die "there is no QEMU to test with"
+    [ -n "${CAMPANILE_BIN:-}" ] || cargo build --release --bin campanile || die "the daemon does not build"
+    # Static, so that it runs in any guest. --target keeps the flag from build scripts and macros.
+    RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
+        cargo build --release --package campanile-guest --bin campanile-guest --target $triple ||
+        die "campanile-guest does not build"
+}
+
+build_c_example() {
+    cargo build --release --package campanile-guest-driver-c --lib || die "the C interface does not build"
+    guest-driver/c/install "$scratch/prefix" --from "$target/release" >/dev/null &&
+        PKG_CONFIG_PATH=$scratch/prefix/lib/pkgconfig sh -c \
+            'cc -static guest-driver/c/examples/squares.c -o "$1" $(pkg-config --static --cflags --libs campanile)' \
+            -- "$scratch/squares" 2>"$scratch/cc.log" ||
+        die "the C example does not build: $(cat "$scratch/cc.log")"
+}
+
+make_initramfs() {
+    local tree=$scratch/tree
+    mkdir -p "$tree"/{bin,modules}
+    cp ci/e2e/init "$tree/init"
+    cp "$tools/busybox" "$tree/bin/"
+    cp "$tools"/modules/*.ko "$tree/modules/"
+    cp "$guest_tool" "$tree/bin/"
+    [ ! -e "$scratch/squares" ] || cp "$scratch/squares" "$tree/bin/"
+    strip "$tree"/bin/{campanile-guest,squares} 2>/dev/null || true
+    cp -r ci/e2e/*.wgsl ci/e2e/guest "$tree/"
+    (cd "$tree" && find . | "$tools/busybox" cpio -o -H newc -R 0:0 >"$scratch/initramfs" 2>/dev/null) ||
+        die "the initramfs could not be made"
+}
+
