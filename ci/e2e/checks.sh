@@ -255,8 +255,9 @@ all_checks() {
         --vgpu "name=b,socket=$scratch/b.sock,vram=64M" --vgpu "name=f,front=fs,socket=$scratch/f.sock,vram=64M" ||
         { fail "the daemon starts" "$(cat "$scratch/daemon.log")"; return; }
     [[ ${only[0]:-} == fs_* ]] || first_result || return
+    # The last two start other daemons, of other vGPUs.
     local check checks=(driver readme unprivileged info conformance c_example mandelbrot two_processes trespass no_messages bench killed_process reset
-        two_machines power hang killed_qemu bad_input without_window "${fs_checks[@]}")
+        two_machines power hang killed_qemu "${fs_checks[@]}" bad_input without_window)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do "$check"; done
 }

@@ -88,6 +88,7 @@ fs_reset() {
 fs_power_off() {
     local claim="fs: a machine powers off while processes hold pages"
     guest f 30 'sh /guest/busy' || true
+    vm_runs f || { fail "$claim" "it has ended already"; return; }
     log_mark
     guest f 5 'poweroff -f' || true
     if vm_ended f 20; then pass "$claim"; else fail "$claim" "$(tail -n 1 "$scratch/f/console")"; vm_kill f; fi

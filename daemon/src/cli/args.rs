@@ -24,7 +24,7 @@ use super::simulate::SimArguments;
 use super::size::parse_size;
 use super::vgpu::parse_vgpu;
 use crate::doorbell::modes::DoorbellModes;
-use crate::host::start::VgpuOptions;
+use crate::host::options::VgpuOptions;
 use crate::host::tracking::TrackingChoice;
 use crate::operator::verb::Verb;
 use crate::recovery::policy::DebugMode;

@@ -6,7 +6,7 @@ use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Settings;
 use clap::Args;
 
-use crate::host::start::Scheduling;
+use crate::host::options::Scheduling;
 
 /// Who runs next, between vGPUs and inside of each.
 #[derive(Debug, Clone, Args)]

@@ -17,9 +17,9 @@ use super::args::EngineArguments;
 use super::args::Profile;
 use super::args::ServeArguments;
 use super::args::Spares;
+use crate::host::options::HostOptions;
+use crate::host::options::VgpuOptions;
 use crate::host::start::Host;
-use crate::host::start::HostOptions;
-use crate::host::start::VgpuOptions;
 use crate::migration::settings::Settings;
 
 /// What engine processes are started from: this executable.

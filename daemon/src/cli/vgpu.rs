@@ -12,8 +12,8 @@ use campanile_protocol::fs::TAG_BYTES;
 
 use super::size::parse_size;
 use crate::front::fs::state::FsOptions;
-use crate::host::start::FrontOptions;
-use crate::host::start::VgpuOptions;
+use crate::host::options::FrontOptions;
+use crate::host::options::VgpuOptions;
 use crate::supervisor::share::Share;
 
 const KEYS: &str = "name, socket, vram, front, aperture, tag, vram-min, vram-max, single-use, weight, cap, bands, tdr-timeout, tdr-timeout-compute, tdr-timeout-copy and restore";
@@ -106,7 +106,7 @@ mod tests {
 
     use super::parse_vgpu;
     use crate::front::fs::state::FsOptions;
-    use crate::host::start::FrontOptions;
+    use crate::host::options::FrontOptions;
     use crate::supervisor::share::Share;
 
     #[test]

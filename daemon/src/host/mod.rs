@@ -6,6 +6,9 @@
 //!         └─ vGPU a, b, …: a socket each ─▶ connection thread, queue worker ─▶ session ─▶ engines
 //! ```
 
+pub mod error;
+pub mod options;
+mod passages;
 pub mod probe;
 pub mod start;
 pub mod tracking;

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use campanile_daemon::doorbell::modes::DoorbellModes;
+use campanile_daemon::host::options::HostOptions;
+use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
-use campanile_daemon::host::start::HostOptions;
-use campanile_daemon::host::start::VgpuOptions;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;

@@ -30,7 +30,8 @@ impl Drop for Daemon {
 
 fn start(socket: &Path, arguments: &[&str]) -> Daemon {
     let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
-    command.args(["serve", "--vram", "64M", "--socket"]).arg(socket).args(arguments);
+    // A spare seals itself before it is told to begin, and not before it is there.
+    command.args(["serve", "--vram", "64M", "--spares", "off", "--socket"]).arg(socket).args(arguments);
     Daemon(command.stdin(Stdio::null()).spawn().unwrap())
 }
 

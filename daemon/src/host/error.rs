@@ -1,0 +1,41 @@
+//! Why a daemon does not come up.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::migration::error::MigrationError;
+
+/// Why a daemon did not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// Two vGPUs with one name or socket, or none at all.
+    #[error("{0}")]
+    Options(String),
+    /// A vGPU could not be set up.
+    #[error("vGPU {name}")]
+    Vgpu {
+        /// Which.
+        name: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The operator's socket could not be set up.
+    #[error("control socket")]
+    Control(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The state directory cannot be used.
+    #[error("state directory {}", path.display())]
+    StateDirectory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Nothing can come here from other daemons, or go there.
+    #[error("migration")]
+    Migration(#[from] MigrationError),
+    /// The daemon itself could not be set up.
+    #[error("starting the daemon")]
+    System(#[from] io::Error),
+}

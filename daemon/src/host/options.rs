@@ -1,0 +1,310 @@
+//! What the operator asks for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::capset::MAX_ENGINES;
+
+use super::error::HostError;
+use super::tracking::TrackingChoice;
+use crate::doorbell::modes::DoorbellModes;
+use crate::front::fs::state::FsOptions;
+use crate::migration::channel::address::Peer;
+use crate::migration::settings::Settings as MigrationSettings;
+use crate::recovery::policy::Policy;
+use crate::session::freeze::FREEZE_LIMIT;
+use crate::supervisor::share::Share;
+use crate::vidmm::quota::Quota;
+
+/// What a guest sees of a vGPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FrontOptions {
+    /// A virtio-gpu device.
+    Gpu,
+    /// A virtio-fs device with one file.
+    Fs(FsOptions),
+}
+
+/// A vGPU as the operator asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VgpuOptions {
+    /// Its name.
+    pub name: String,
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Bytes of video memory.
+    pub vram_bytes: u64,
+    /// Bytes that its guests can always have.
+    pub vram_min: u64,
+    /// Bytes that they may have at the most, where that is not the video memory's: what exceeds it is evicted.
+    pub vram_max: Option<u64>,
+    /// Whether one guest process has it at a time.
+    pub single_use: bool,
+    /// TDR timeouts of its nodes, by ordinal, where they are its own.
+    pub timeouts: [Option<Duration>; 2],
+    /// What it gets of each node.
+    pub share: Share,
+    /// What its guest sees.
+    pub front: FrontOptions,
+    /// The snapshot that its first session begins as.
+    pub restore: Option<PathBuf>,
+}
+
+impl VgpuOptions {
+    /// A vGPU like any other.
+    pub fn new(name: String, socket: PathBuf, vram_bytes: u64) -> Self {
+        Self {
+            name,
+            socket,
+            vram_bytes,
+            vram_min: 0,
+            vram_max: None,
+            single_use: false,
+            timeouts: [None; 2],
+            share: Share::default(),
+            front: FrontOptions::Gpu,
+            restore: None,
+        }
+    }
+
+    /// What its guests may have.
+    pub fn quota(&self) -> Quota {
+        Quota { min: self.vram_min, max: self.vram_max.unwrap_or(self.vram_bytes) }
+    }
+}
+
+/// Who runs next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scheduling {
+    /// The policy, between vGPUs and inside of each.
+    pub policy: Choice,
+    /// Percent that NORMAL gets while FOCUS has work (PRE-68).
+    pub normal_share: u32,
+}
+
+impl Default for Scheduling {
+    fn default() -> Self {
+        Self { policy: Choice::default(), normal_share: Settings::DEFAULT_NORMAL_SHARE }
+    }
+}
+
+/// A daemon as the operator asks for it.
+#[derive(Debug, Clone)]
+pub struct HostOptions {
+    /// Its vGPUs.
+    pub vgpus: Vec<VgpuOptions>,
+    /// Bytes that all of them may have together, if there is a limit.
+    pub vram_total: Option<u64>,
+    /// Physical adapters of each vGPU, linked; each has every node.
+    pub engines: u8,
+    /// Physical doorbells of each engine of each vGPU.
+    pub doorbells: u32,
+    /// How each node's doorbells work.
+    pub doorbell_modes: DoorbellModes,
+    /// How long an engine spins without work.
+    pub spin: Duration,
+    /// How long a slice of a dispatch is to take, which is how long a kernel may hold up what is more urgent; zero where
+    /// dispatches run in one piece.
+    pub slice: Duration,
+    /// How long all engines of a vGPU sleep before it goes to D3; never for none.
+    pub d3_after: Option<Duration>,
+    /// How long work of each node, by ordinal, may stand still, or keep a node that another vGPU wants.
+    pub timeouts: [Duration; 2],
+    /// What hangs lead to.
+    pub policy: Policy,
+    /// Who runs next.
+    pub scheduling: Scheduling,
+    /// Whether the next process of each engine is started ahead.
+    pub spares: bool,
+    /// How it is found out what engines write.
+    pub tracking: TrackingChoice,
+    /// How long the engines of a vGPU may take to stand still for a migration; then they are ended.
+    pub freeze_limit: Duration,
+    /// Where reports on hangs go, if anywhere.
+    pub state_dir: Option<PathBuf>,
+    /// Whether engines drop their privileges.
+    pub sandbox: bool,
+    /// Whether guests are offered a window onto video memory, where the VMM can show one.
+    pub window: bool,
+    /// Part of the name of the Vulkan device.
+    pub vulkan_device: Option<String>,
+    /// What engines are started from.
+    pub program: Program,
+    /// Where the operator's socket is, if there is one.
+    pub control: Option<PathBuf>,
+    /// How vGPUs go elsewhere.
+    pub migration: MigrationSettings,
+    /// Where others bring theirs.
+    pub migrate_listen: Option<Peer>,
+}
+
+impl HostOptions {
+    /// These vGPUs, and everything else as it is where the operator says nothing, but that no vGPU goes to D3.
+    pub fn new(vgpus: Vec<VgpuOptions>, program: Program) -> Self {
+        Self {
+            vgpus,
+            vram_total: None,
+            engines: 1,
+            doorbells: 64,
+            doorbell_modes: DoorbellModes::default(),
+            spin: Duration::from_millis(2),
+            slice: Duration::from_micros(SLICE_MICROSECONDS),
+            d3_after: None,
+            timeouts: [Duration::from_secs(2); 2],
+            policy: Policy::default(),
+            scheduling: Scheduling::default(),
+            spares: true,
+            tracking: TrackingChoice::Auto,
+            freeze_limit: FREEZE_LIMIT,
+            state_dir: None,
+            sandbox: true,
+            window: true,
+            vulkan_device: None,
+            program,
+            control: None,
+            migration: MigrationSettings::default(),
+            migrate_listen: None,
+        }
+    }
+}
+
+/// Smallest video memory: aperture and local memory of a few MiB.
+pub const MIN_VRAM: u64 = 16 << 20;
+/// Largest video memory of one vGPU: what page tables can map.
+pub const MAX_VRAM: u64 = 32 << 30;
+
+/// Shortest TDR timeout: scheduling on a busy host must not look like a hang.
+pub const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+/// Longest of all times that the operator can set: moments that far off can be counted.
+pub const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Whether a daemon can be like that.
+///
+/// # Errors
+/// What is wrong, in the operator's words.
+pub(super) fn check(options: &HostOptions) -> Result<(), HostError> {
+    let wrong = |text: String| Err(HostError::Options(text));
+    if options.vgpus.is_empty() {
+        return wrong("no vGPU: give --socket and --vram, or --vgpu name=…,socket=…,vram=…".to_owned());
+    }
+    for (index, vgpu) in options.vgpus.iter().enumerate() {
+        let (name, bytes) = (&vgpu.name, vgpu.vram_bytes);
+        if !(MIN_VRAM..=MAX_VRAM).contains(&bytes) || !bytes.is_multiple_of(2 * PAGE_SIZE) {
+            return wrong(format!(
+                "vGPU {name}: vram of {bytes} bytes; between 16M and 32G in whole pages is possible"
+            ));
+        }
+        let Quota { min, max } = vgpu.quota();
+        if !(bytes..=MAX_VRAM).contains(&max) || !max.is_multiple_of(PAGE_SIZE) || min > max {
+            return wrong(format!(
+                "vGPU {name}: vram-max of {max} bytes and vram-min of {min}; vram-max from vram to 32G in whole pages, and \
+                 vram-min up to that, are possible"
+            ));
+        }
+        if let FrontOptions::Fs(FsOptions { aperture, .. }) = &vgpu.front
+            && !aperture.is_multiple_of(PAGE_SIZE)
+        {
+            return wrong(format!("vGPU {name}: aperture of {aperture} bytes; whole pages are possible"));
+        }
+        for other in &options.vgpus[..index] {
+            if other.name == vgpu.name || other.socket == vgpu.socket {
+                return wrong(format!("vGPUs {} and {name} share a name or a socket", other.name));
+            }
+        }
+    }
+    if options.doorbells == 0 || options.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS {
+        return wrong(format!("{} doorbells; 1 to 1024 are possible", options.doorbells));
+    }
+    if options.engines == 0 || usize::from(options.engines) > MAX_ENGINES {
+        return wrong(format!("{} engines; 1 to {MAX_ENGINES} are possible", options.engines));
+    }
+    let timeouts = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
+    for timeout in timeouts.chain([options.policy.compile_timeout]) {
+        if timeout < MIN_TIMEOUT {
+            return wrong(format!("a timeout of {} ms; 10 or more are possible", timeout.as_millis()));
+        }
+    }
+    let times = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
+    let others = [
+        options.policy.compile_timeout,
+        options.policy.limit_time,
+        options.spin,
+        options.slice,
+        options.freeze_limit,
+    ];
+    for time in times.chain(others).chain(options.d3_after) {
+        if time > MAX_TIME {
+            return wrong(format!(
+                "a time of {} s; a week, {} s, is possible",
+                time.as_secs(),
+                MAX_TIME.as_secs()
+            ));
+        }
+    }
+    if options.policy.limit_count == 0 || options.policy.limit_time.is_zero() {
+        return wrong("a TDR limit of nothing; 1 or more in 1 s or more are possible".to_owned());
+    }
+    Ok(())
+}
+
+/// LM-02, DIRTY-10: who migrates live must know what is written. Side files need no tracking (DIRTY-60).
+pub(super) fn check_live_migration(options: &HostOptions, tracking: Method) -> Result<(), HostError> {
+    let live = options.migration.peer.is_some() || options.migrate_listen.is_some();
+    if live && tracking == Method::Off {
+        let text = "--migrate-to and --migrate-listen need dirty tracking, and --dirty-tracking says off";
+        return Err(HostError::Options(text.to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use campanile_host_gpu::adapter::program::Program;
+    use campanile_host_gpu::dirty::method::Method;
+
+    use super::HostOptions;
+    use super::VgpuOptions;
+    use super::check;
+
+    #[test]
+    fn lm_02_live_migration_without_tracking_is_no_configuration() {
+        let program = Program { path: PathBuf::new(), environment: Vec::new() };
+        let options = super::HostOptions::new(Vec::new(), program);
+        assert!(super::check_live_migration(&options, Method::Off).is_ok());
+        let to = |peer: Option<super::Peer>, listen: Option<super::Peer>| {
+            let migration = super::MigrationSettings { peer, ..super::MigrationSettings::default() };
+            super::HostOptions { migration, migrate_listen: listen, ..options.clone() }
+        };
+        let peer: Option<super::Peer> = "unix:/run/a".parse().ok();
+        for live in [to(peer.clone(), None), to(None, peer.clone())] {
+            assert!(super::check_live_migration(&live, Method::Off).is_err());
+            assert!(super::check_live_migration(&live, Method::WriteProtect).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_counted_is_refused() {
+        let socket = PathBuf::from("a.sock");
+        let vgpu = VgpuOptions::new("a".to_owned(), socket, 64 << 20);
+        let program = Program { path: PathBuf::from("campanile"), environment: Vec::new() };
+        let good = HostOptions::new(vec![vgpu], program);
+        check(&good).unwrap();
+        for wrong in [
+            HostOptions { timeouts: [Duration::MAX; 2], ..good.clone() },
+            HostOptions { d3_after: Some(Duration::MAX), ..good.clone() },
+            HostOptions { spin: Duration::MAX, ..good.clone() },
+            HostOptions { slice: Duration::MAX, ..good.clone() },
+        ] {
+            assert!(check(&wrong).unwrap_err().to_string().contains("a week"));
+        }
+    }
+}
