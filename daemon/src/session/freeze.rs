@@ -10,7 +10,8 @@
 //!                                          a session without anything ┴─ restore
 //! ```
 //!
-//! Built on what D3 does. While it is FROZEN no engine process of this vGPU exists, and the session writes neither
+//! Built on what D3 does. While it is FROZEN no engine process of this vGPU runs (one that was stopped, seen through and
+//! killed may still be on its way out), and the session writes neither
 //! guest memory nor video memory, whatever signals: what has happened meanwhile is looked at when it is thawed. What is
 //! due to be answered then stays due, and is part of the state.
 //!

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_guest_driver::transport::loopback::fuse::context::FuseFile;
+use campanile_guest_driver::transport::loopback::fuse::file::FuseFile;
 use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::fs;

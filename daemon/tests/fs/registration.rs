@@ -3,7 +3,7 @@
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::BlobMemory;
 use campanile_guest_driver::transport::loopback::fuse::context::FuseContext;
-use campanile_guest_driver::transport::loopback::fuse::context::FuseFile;
+use campanile_guest_driver::transport::loopback::fuse::file::FuseFile;
 use campanile_guest_driver::transport::loopback::fuse::request::FuseReply;
 use campanile_guest_driver::transport::loopback::fuse::request::FuseRequest;
 use campanile_guest_driver::transport::loopback::raw::RawDescriptor;

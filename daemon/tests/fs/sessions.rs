@@ -4,7 +4,7 @@ use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::BlobMemory;
 use campanile_guest_driver::transport::error::Refusal;
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::fuse::context::FuseFile;
+use campanile_guest_driver::transport::loopback::fuse::file::FuseFile;
 use campanile_guest_driver::transport::loopback::fuse::request::FuseError;
 use campanile_guest_driver::transport::loopback::fuse::request::FuseRequest;
 use campanile_guest_driver::transport::loopback::options::PageLayout;

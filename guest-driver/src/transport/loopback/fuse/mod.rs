@@ -9,5 +9,6 @@
 //! Where a real process has pages of its own, here it has pages of guest RAM, which is what its kernel makes of them.
 
 pub mod context;
+pub mod file;
 pub mod request;
 mod waiting;

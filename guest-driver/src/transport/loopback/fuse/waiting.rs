@@ -10,7 +10,7 @@ use campanile_protocol::fs::body::Wait;
 use campanile_protocol::fs::body::Waited;
 use campanile_protocol::fs::call::Call;
 
-use super::context::FuseFile;
+use super::file::FuseFile;
 use crate::transport::error::TransportError;
 use crate::transport::submission::Completion;
 
