@@ -16,6 +16,7 @@ use super::args::EngineArguments;
 use super::args::Figure;
 use super::args::MeasureArguments;
 use super::args::Profile;
+use super::args::Spares;
 use super::doorbells::parse_models;
 use super::gantt;
 use super::serve::host_options;
@@ -32,7 +33,7 @@ use crate::measure::memory;
 use crate::measure::migration::figures::Figures as MigrationFigures;
 use crate::measure::migration::measurement as migration;
 use crate::measure::migration::picture as migration_picture;
-use crate::measure::recovery;
+use crate::measure::recovery::figures as recovery;
 use crate::measure::round_trips;
 use crate::measure::round_trips::Effort;
 use crate::measure::scheduling;
@@ -185,9 +186,15 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             let mut engine = measure.engine.clone();
             engine.tdr_debug = DebugMode::RecoverAlways;
             engine.tdr_timeout = engine.tdr_timeout.min(200);
-            let daemon = DaemonProcess::start(&engine.to_arguments())?;
-            let hangs = if measure.quick { 10 } else { 100 };
-            show(&recovery::measure(&daemon.socket(), hangs, engine.tdr_timeout)?, measure.json)
+            let effort = if measure.quick {
+                recovery::Effort { hangs: 10, stalls: 3 }
+            } else {
+                recovery::Effort { hangs: 100, stalls: 30 }
+            };
+            let settings = engine.to_arguments();
+            let without_spares = EngineArguments { spares: Spares::Off, ..engine.clone() }.to_arguments();
+            let figures = recovery::measure(&settings, &without_spares, engine.tdr_timeout, effort)?;
+            show(&figures, measure.json)
         }
         Figure::Mem => {
             let effort = memory::Effort { rounds: if measure.quick { 5 } else { 20 } };

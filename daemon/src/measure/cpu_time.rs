@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// Ticks of CPU time that a process has used: fields 14 and 15 of its stat file.
-fn ticks(pid: u32) -> anyhow::Result<u64> {
+/// Ticks of CPU time that a process has used, and that its children had used that are gone: fields 14 and 15, 16 and 17
+/// of its stat file.
+fn ticks(pid: u32) -> anyhow::Result<(u64, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid}"))?;
     // The name in field 2 may hold anything, but ends with the last parenthesis.
     let (_, rest) = stat.rsplit_once(')').context("a stat file without a name")?;
     let mut fields = rest.split_whitespace().skip(11);
     let mut next = || fields.next().and_then(|field| field.parse::<u64>().ok()).context("a short stat file");
-    Ok(next()? + next()?)
+    Ok((next()? + next()?, next()? + next()?))
 }
 
 /// The children of a process.
@@ -27,16 +28,21 @@ fn children(pid: u32) -> anyhow::Result<Vec<u32>> {
 
 /// CPU time of `pid` and its children so far.
 pub fn used(pid: u32) -> anyhow::Result<Duration> {
-    let mut total = ticks(pid)?;
+    let mut total = ticks(pid)?.0;
     for child in children(pid)? {
-        total += ticks(child)?;
+        total += ticks(child)?.0;
     }
     Ok(time(total))
 }
 
+/// CPU time of `pid` and its children so far, those that are gone among them.
+pub fn used_by_all(pid: u32) -> anyhow::Result<Duration> {
+    Ok(used(pid)? + time(ticks(pid)?.1))
+}
+
 /// CPU time of `pid` alone so far.
 pub fn of_process(pid: u32) -> anyhow::Result<Duration> {
-    Ok(time(ticks(pid)?))
+    Ok(time(ticks(pid)?.0))
 }
 
 fn time(ticks: u64) -> Duration {

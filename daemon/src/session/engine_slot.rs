@@ -274,7 +274,7 @@ impl EngineSlot {
         let is_new = matches!(self.life, Life::Starting(_)) && !self.is_successor;
         let (Life::Starting(process) | Life::Running(process)) = &mut self.life else { return Ok(false) };
         process.drop_spare();
-        process.end_for_standstill()?;
+        process.reset_engine()?;
         process.hand_back_all();
         self.life = match std::mem::replace(&mut self.life, Life::Off) {
             Life::Starting(_) if is_new => Life::Off,

@@ -1,7 +1,7 @@
 //! An engine that hung or died is replaced, and who was in its way pays: nobody else notices (TDR-03, TDR-70).
 //!
 //! ```text
-//!   hung, died ─▶ no longer listened to (TDR-37) ─▶ whose work does it run? ─▶ killed and reaped (TDR-40, TDR-46)
+//!   hung, died ─▶ no longer listened to (TDR-37) ─▶ whose work does it run? ─▶ stopped and killed (TDR-40, TDR-46)
 //!        ┌──────────────────────────────────────────────────────────────────────────┘
 //!        ├─▶ that device is in error (TDR-61)
 //!        └─▶ next process over the same shared block ─▶ told of segments and kernels

@@ -35,7 +35,6 @@ use super::suspends::Suspends;
 use super::turns::EngineId;
 use super::turns::Operation;
 use super::turns::Turns;
-use super::watchdog;
 use super::watchdog::Verdict;
 use super::watchdog::Watchdog;
 
@@ -128,7 +127,7 @@ impl Supervisor {
         self.shared.lock().engines.get(&engine).map_or(Duration::ZERO, |member| member.held)
     }
 
-    /// An engine is gone; only after its process is reaped.
+    /// An engine is gone; only after its process is reaped, or stands still for ever.
     pub fn remove(&self, engine: EngineId) {
         let mut members = self.shared.lock();
         members.engines.remove(&engine);
@@ -199,7 +198,8 @@ fn run(shared: &Shared, mut turns: Turns) {
             }
             let Some(timeout) = member.timeout else { continue };
             let progress = Progress::from_word(load(engine, PROGRESS));
-            match watchdog.look(engine, progress, timeout, now) {
+            let (verdict, look) = watchdog.look(engine, progress, timeout, now);
+            match verdict {
                 Verdict::Fine => {}
                 Verdict::Ask => {
                     if turns.ask(engine, now) {
@@ -208,7 +208,6 @@ fn run(shared: &Shared, mut turns: Turns) {
                 }
                 Verdict::Hangs => member.alarm.raise(Hang::NoProgress, progress),
             }
-            let look = now + watchdog::period(timeout);
             next = Some(next.map_or(look, |at| at.min(look)));
         }
         let (late, look) = suspends.look(|engine, context| load(engine, context_report(context)), now);

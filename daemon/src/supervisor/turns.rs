@@ -152,7 +152,7 @@ impl Turns {
         true
     }
 
-    /// An engine is gone: its process is reaped.
+    /// An engine is gone: its process does nothing any more.
     pub fn remove(&mut self, engine: EngineId) {
         let Some(member) = self.engines.remove(&engine) else { return };
         let Some(turns) = self.nodes.get_mut(&member.node) else { return };

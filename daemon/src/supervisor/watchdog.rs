@@ -34,40 +34,50 @@ pub struct Watchdog {
     watched: BTreeMap<EngineId, Watched>,
 }
 
+/// Work that stands still for so long is asked to yield, however long the timeout: asking costs whoever still can two
+/// system calls, and not asking keeps everyone else of its vGPU waiting.
+const LONGEST_PERIOD: Duration = Duration::from_millis(25);
+
 /// How often to look at an engine of this timeout while it holds a node. Standing still is noticed after 1 to 2 of
-/// these, and is a hang one timeout later: 1.25 to 1.75 timeouts in all.
-pub fn period(timeout: Duration) -> Duration {
-    timeout / 4
+/// these, and is a hang one timeout later.
+fn period(timeout: Duration) -> Duration {
+    (timeout / 4).min(LONGEST_PERIOD)
 }
 
 impl Watchdog {
     /// Looks at an engine that holds its node at time `now`. It hangs, which is said once, when it has had work, not
-    /// exempt (UMS-27), on which it got no step further for `timeout` after it was asked to yield.
+    /// exempt (UMS-27), on which it got no step further for `timeout` after it was asked to yield. Returns the verdict,
+    /// and when to look again.
     pub fn look(
         &mut self,
         engine: EngineId,
         progress: Progress,
         timeout: Duration,
         now: Duration,
-    ) -> Verdict {
+    ) -> (Verdict, Duration) {
+        let later = now + period(timeout);
         let fresh = Watched { progress, since: now, asked: None, reported: false };
         let watched = self.watched.entry(engine).or_insert(fresh);
         if watched.progress != progress || progress.work == Work::Nothing || progress.is_exempt {
             *watched = fresh;
-            return Verdict::Fine;
+            return (Verdict::Fine, later);
         }
         let Some(asked) = watched.asked else {
             if now.saturating_sub(watched.since) < period(timeout) {
-                return Verdict::Fine;
+                return (Verdict::Fine, later);
             }
             watched.asked = Some(now);
-            return Verdict::Ask;
+            return (Verdict::Ask, later);
         };
-        if watched.reported || now.saturating_sub(asked) < timeout {
-            return Verdict::Fine;
+        if watched.reported {
+            return (Verdict::Fine, later);
+        }
+        let due = asked + timeout;
+        if now < due {
+            return (Verdict::Fine, later.min(due));
         }
         watched.reported = true;
-        Verdict::Hangs
+        (Verdict::Hangs, later)
     }
 
     /// The engine holds no node, or is gone.
@@ -91,7 +101,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(2);
 
     fn look(watchdog: &mut Watchdog, progress: Progress, milliseconds: u64) -> Verdict {
-        watchdog.look(A, progress, TIMEOUT, Duration::from_millis(milliseconds))
+        watchdog.look(A, progress, TIMEOUT, Duration::from_millis(milliseconds)).0
     }
 
     fn progress(steps: u32, work: Work, is_exempt: bool) -> Progress {
@@ -103,9 +113,10 @@ mod tests {
         let mut watchdog = Watchdog::default();
         let stuck = progress(7, Work::UserQueue(3), false);
         assert_eq!(look(&mut watchdog, stuck, 10_000), Verdict::Fine);
-        assert_eq!(look(&mut watchdog, stuck, 10_500), Verdict::Ask);
-        assert_eq!(look(&mut watchdog, stuck, 12_400), Verdict::Fine);
-        assert_eq!(look(&mut watchdog, stuck, 12_500), Verdict::Hangs);
+        assert_eq!(look(&mut watchdog, stuck, 10_024), Verdict::Fine);
+        assert_eq!(look(&mut watchdog, stuck, 10_025), Verdict::Ask);
+        assert_eq!(look(&mut watchdog, stuck, 12_024), Verdict::Fine);
+        assert_eq!(look(&mut watchdog, stuck, 12_025), Verdict::Hangs);
         assert_eq!(look(&mut watchdog, stuck, 13_000), Verdict::Fine);
         watchdog.forget(A);
         assert_eq!(look(&mut watchdog, stuck, 20_000), Verdict::Fine);
@@ -127,10 +138,31 @@ mod tests {
         let mut watchdog = Watchdog::default();
         for packet in 0..20 {
             let steps = progress(packet, Work::HwQueue, false);
-            let begun = u64::from(packet) * 2_499;
+            let begun = u64::from(packet) * 2_024;
             assert_eq!(look(&mut watchdog, steps, begun), Verdict::Fine);
-            assert_eq!(look(&mut watchdog, steps, begun + 500), Verdict::Ask);
-            assert_eq!(look(&mut watchdog, steps, begun + 2_499), Verdict::Fine);
+            assert_eq!(look(&mut watchdog, steps, begun + 25), Verdict::Ask);
+            assert_eq!(look(&mut watchdog, steps, begun + 2_024), Verdict::Fine);
+        }
+    }
+
+    #[test]
+    fn tdr_11_who_looks_when_he_should_finds_a_hang_two_periods_after_the_timeout_at_the_latest() {
+        for timeout in [40, 100, 200, 2_000].map(Duration::from_millis) {
+            for stuck_at in (0..60).map(Duration::from_millis) {
+                let mut watchdog = Watchdog::default();
+                let mut now = Duration::ZERO;
+                loop {
+                    let steps = u32::try_from(now.min(stuck_at).as_millis()).unwrap();
+                    let progress = progress(steps, Work::HwQueue, false);
+                    let (verdict, next) = watchdog.look(A, progress, timeout, now);
+                    if verdict == Verdict::Hangs {
+                        break;
+                    }
+                    now = next;
+                }
+                let stood = now - stuck_at;
+                assert!(stood >= timeout && stood <= timeout + 2 * super::period(timeout), "{stood:?}");
+            }
         }
     }
 

@@ -16,20 +16,24 @@ use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::power;
 use rustix::process::Pid;
+use rustix::process::Resource;
+use rustix::process::Rlimit;
 use rustix::process::Signal;
 use rustix::process::kill_process;
+use rustix::process::prlimit;
 
 use crate::support::Daemon;
 use crate::support::NEVER;
 use crate::support::until;
 
-/// The engine processes of a daemon.
+/// The engine processes of a daemon, but for those that are on their way out.
 pub(crate) fn engines(daemon: &Daemon) -> Vec<u32> {
     let mut found = Vec::new();
     for task in fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap() {
         let children = fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default();
         found.extend(children.split_whitespace().map(|pid| pid.parse::<u32>().unwrap()));
     }
+    found.retain(|&pid| is_there(pid));
     found
 }
 
@@ -40,11 +44,14 @@ pub(crate) fn engines_of(orders: &Orders) -> Vec<u32> {
     engines.filter_map(|engine| u32::try_from(engine["pid"].as_u64()?).ok()).collect()
 }
 
-/// The only engine process of a daemon.
+/// The only engine process of a daemon, once others are gone.
 pub(crate) fn engine(daemon: &Daemon) -> u32 {
-    let engines = engines(daemon);
-    assert_eq!(engines.len(), 1);
-    engines[0]
+    let mut there = engines(daemon);
+    until("a single engine", || {
+        there = engines(daemon);
+        there.len() == 1
+    });
+    there[0]
 }
 
 /// Sends a signal to a process that may be gone.
@@ -73,14 +80,42 @@ pub(crate) fn lose_engine(daemon: &Daemon, spared: &[u32], is_lost: impl Fn() ->
     });
 }
 
-/// Whether a process is there, and no zombie.
+/// Whether a process is there, and neither killed nor ended.
 pub(crate) fn is_there(pid: u32) -> bool {
-    state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != 'Z' && state != 'X')
+    let stat = fields(&format!("/proc/{pid}/stat"));
+    // State and flags: zombie, dead, or on its way.
+    let goes_on = stat.is_some_and(|stat| {
+        !matches!(stat[0].as_str(), "Z" | "X") && stat[6].parse::<u32>().unwrap() & PF_EXITING == 0
+    });
+    goes_on && !is_killed(pid)
 }
 
-fn state(path: &str) -> Option<char> {
+/// Flag of a process that has begun to end.
+const PF_EXITING: u32 = 4;
+
+/// Whether SIGKILL waits for a process to notice.
+fn is_killed(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().filter_map(|line| {
+        let (name, mask) = line.split_once(":\t")?;
+        matches!(name, "SigPnd" | "ShdPnd").then(|| u64::from_str_radix(mask, 16).unwrap())
+    });
+    pending.into_iter().any(|mask| mask & (1 << (Signal::KILL.as_raw() - 1)) != 0)
+}
+
+/// What stands behind the name in a stat file.
+fn fields(path: &str) -> Option<Vec<String>> {
     let text = fs::read_to_string(path).ok()?;
-    text.rsplit_once(") ")?.1.chars().next()
+    Some(text.rsplit_once(") ")?.1.split(' ').map(str::to_owned).collect())
+}
+
+/// Lets a process have the memory that it has, and no more.
+pub(crate) fn allow_no_more_memory(pid: u32) {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let data = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap();
+    let kib: u64 = data.trim().trim_end_matches(" kB").parse().unwrap();
+    let limit = Rlimit { current: Some(kib * 1024), maximum: Some(kib * 1024) };
+    prlimit(Pid::from_raw(i32::try_from(pid).unwrap()), Resource::Data, limit).unwrap();
 }
 
 /// A process that does not run until this is dropped.
@@ -95,7 +130,10 @@ impl Stopped {
         signal(pid, Signal::STOP);
         until("a process that stands still", || {
             let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-            tasks.flatten().all(|task| state(&task.path().join("stat").to_string_lossy()) == Some('T'))
+            tasks.flatten().all(|task| {
+                let stat = fields(&task.path().join("stat").to_string_lossy());
+                stat.is_some_and(|stat| stat[0] == "T")
+            })
         });
         Self { pid }
     }

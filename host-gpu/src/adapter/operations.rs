@@ -196,6 +196,6 @@ impl Adapter for EngineProcess {
     }
 
     fn reset_engine(&mut self) -> Result<u64, AdapterError> {
-        self.kill_and_abort(true)
+        self.kill_and_abort()
     }
 }

@@ -40,10 +40,10 @@ use crate::memory::vram;
 /// An engine process.
 #[derive(Debug)]
 pub struct EngineProcess {
-    /// None where none was started yet.
+    /// None where none was started yet, or the last was killed.
     pub(super) child: Option<Child>,
-    /// That process was killed, can do nothing any more, and was not reaped.
-    pub(super) is_dying: bool,
+    /// Whether any was ever started, as a spare at least.
+    pub(super) has_begun: bool,
     pub(super) channel: Channel,
     pub(super) block: File,
     pub(super) shared: Arc<Mapping>,
@@ -88,7 +88,7 @@ impl EngineProcess {
     /// Starts a process; it answers `Started` or `Refused` later.
     pub fn spawn(program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<Self> {
         let mut engine = Self::unstarted(start.node)?;
-        engine.tracking = Tracking::new(start.tracking, memory.tracker, start.vram_bytes)?;
+        engine.begin_tracking(start, memory)?;
         let (child, channel) = engine.launch(program, start, memory)?;
         (engine.child, engine.channel, engine.lost) = (Some(child), channel, false);
         Ok(engine)
@@ -116,7 +116,7 @@ impl EngineProcess {
         let (channel, _) = Channel::pair()?;
         Ok(Self {
             child: None,
-            is_dying: false,
+            has_begun: false,
             channel,
             block,
             shared: Arc::new(shared),
@@ -319,7 +319,6 @@ impl EngineProcess {
 impl Drop for EngineProcess {
     fn drop(&mut self) {
         self.drop_spare();
-        self.bury_last();
         if self.lost {
             return;
         }

@@ -32,8 +32,8 @@ impl EngineProcess {
     }
 
     /// Before the first process, or spare, of all is started.
-    fn begin_tracking(&mut self, start: &Start, memory: Memory<'_>) -> io::Result<()> {
-        if self.child.is_none() && self.spare.is_none() {
+    pub(super) fn begin_tracking(&mut self, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+        if !std::mem::replace(&mut self.has_begun, true) {
             self.tracking = Tracking::new(start.tracking, memory.tracker, start.vram_bytes)?;
         }
         Ok(())
@@ -67,15 +67,6 @@ impl EngineProcess {
         }
     }
 
-    /// Leaves a process that is on its way out to itself.
-    pub(super) fn bury_last(&mut self) {
-        if std::mem::take(&mut self.is_dying)
-            && let Some(child) = self.child.take()
-        {
-            bury(child);
-        }
-    }
-
     /// Starts another process in the place of one that was reset. Processes, queues, doorbells and kernel-mode
     /// buffers stay what they were: it goes on where the other stopped (TDR-57). Segments and kernels are not: it
     /// must be told of them before it is given its node.
@@ -93,7 +84,6 @@ impl EngineProcess {
             Some(spare) => spare,
             None => self.launch(program, start, memory)?,
         };
-        self.bury_last();
         (self.child, self.channel) = (Some(child), channel);
         self.tracking.renew();
         self.owes_begin.set(false);

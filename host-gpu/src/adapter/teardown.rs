@@ -99,34 +99,28 @@ impl EngineProcess {
         self.changed();
     }
 
-    /// As [`super::Adapter::reset_engine`], for a standstill: where it is known that the process stands still, it is
-    /// not waited for until it is gone.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn end_for_standstill(&mut self) -> Result<u64, AdapterError> {
-        self.kill_and_abort(false)
-    }
-
-    /// See [`super::Adapter::reset_engine`]. With `is_awaited` the process is gone when this returns, else it may only stand
-    /// still for ever.
-    pub(super) fn kill_and_abort(&mut self, is_awaited: bool) -> Result<u64, AdapterError> {
+    /// See [`super::Adapter::reset_engine`]. A process that is known to stand still is not waited for until it is gone,
+    /// which takes the longer the more it had mapped: nobody else of its VM would be served meanwhile.
+    pub(super) fn kill_and_abort(&mut self) -> Result<u64, AdapterError> {
         let snapshot = match self.snapshot {
             Some(snapshot) => snapshot,
             None => self.snapshot(),
         };
         if !self.lost {
-            if let Some(child) = &mut self.child {
-                let stands_still = self.tracking.before_kill(child);
+            if let Some(mut child) = self.child.take() {
+                let stands_still = self.tracking.before_kill(&child);
                 // Fails only when the process is gone already.
                 if let Err(error) = child.kill() {
                     log::debug!("killing engine {}: {error}", child.id());
                 }
-                // No thread of it that is stopped runs another step of its own on its way out.
-                self.is_dying = stands_still && !is_awaited;
-                if let Err(error) = if self.is_dying { Ok(()) } else { reap(child, DDI_DELAY) } {
+                if stands_still {
+                    // No thread of it that is stopped runs another step of its own on its way out.
+                    bury(child);
+                } else if let Err(error) = reap(&mut child, DDI_DELAY) {
                     if error.kind() == io::ErrorKind::TimedOut {
-                        return Err(AdapterError::Stuck { pid: child.id(), after: DDI_DELAY });
+                        let pid = child.id();
+                        self.child = Some(child);
+                        return Err(AdapterError::Stuck { pid, after: DDI_DELAY });
                     }
                     log::warn!("reaping engine {}: {error}", child.id());
                 }
