@@ -48,7 +48,10 @@ impl Hold {
     fn act(inside: &mut Inside, duty: Duty) {
         match duty {
             Duty::Nothing | Duty::Run | Duty::Lose => {}
-            Duty::Grant => inside.words.push(Message::Granted),
+            Duty::Grant => {
+                log::info!("a target may run its bundle from here on");
+                inside.words.push(Message::Granted);
+            }
             Duty::Decline => inside.words.push(Message::Declined),
             Duty::RunAndRevoke | Duty::Recall => inside.words.push(Message::Revoke),
         }
