@@ -1,0 +1,146 @@
+//! What the machine does all day: frames, orders, and beginning anew after a loss.
+
+use crate::arena::Arena;
+use crate::clock::Patience;
+use crate::fault::Fault;
+use crate::gpu::Gpu;
+use crate::options::Options;
+use crate::say;
+use crate::serial;
+use crate::session::Session;
+use crate::session::Way;
+use crate::virtio::Device;
+
+/// Time between two attempts to begin a session.
+const PAUSE_MS: u32 = 500;
+/// Attempts before the device is reset.
+const ATTEMPTS: u32 = 60;
+/// Frames between two looks at the configuration.
+const LOOK_EVERY: u64 = 16;
+
+/// How the machine ends.
+pub(crate) enum End {
+    /// Switched off.
+    PowerOff,
+    /// Begun anew.
+    Reboot,
+}
+
+/// Why a session is over.
+enum Over {
+    Machine(End),
+    /// Another session is wanted.
+    Session,
+    /// The device is to be reset.
+    Device,
+}
+
+/// The machine.
+pub(crate) struct Machine {
+    options: Options,
+    arena: Arena,
+    device: Option<Device>,
+    frames: u64,
+    sessions: u32,
+}
+
+impl Machine {
+    /// Finds its device.
+    pub(crate) fn new(options: Options) -> Result<Self, Fault> {
+        let mut arena = Arena::new();
+        let device = Some(Gpu::find(&mut arena)?);
+        Ok(Self { options, arena, device, frames: 0, sessions: 0 })
+    }
+
+    /// Works until it is told to end.
+    pub(crate) fn run(mut self) -> Result<End, Fault> {
+        while let Some(device) = self.device.take() {
+            let mut arena = self.arena;
+            let mut gpu = Gpu::begin(device, &self.options, &mut arena)?;
+            loop {
+                match self.session(&mut gpu, arena)? {
+                    Over::Machine(end) => return Ok(end),
+                    Over::Session => {}
+                    Over::Device => break,
+                }
+            }
+            self.device = Some(gpu.end());
+            say!("device is reset");
+        }
+        Err(Fault::Device("there is no device"))
+    }
+
+    /// Begins a session, as soon as the device answers; none where it never does.
+    fn begin(&mut self, gpu: &mut Gpu, arena: Arena) -> Result<Option<Session>, Fault> {
+        self.sessions += 1;
+        for attempt in 0..ATTEMPTS {
+            let capset = match gpu.capset() {
+                Ok(capset) => capset,
+                Err(fault) if attempt == 0 => {
+                    say!("LOST the device: {fault}");
+                    continue;
+                }
+                Err(_) => {
+                    let mut pause = Patience::new(PAUSE_MS);
+                    while !pause.is_over() {}
+                    continue;
+                }
+            };
+            return match Session::begin(gpu, self.sessions, &self.options, arena) {
+                Ok(session) => {
+                    let (vram, nodes) = (capset.vram_bytes >> 20, capset.node_count);
+                    say!("session {} nodes {nodes} vram {vram} MiB", self.sessions);
+                    Ok(Some(session))
+                }
+                Err(fault) if fault.is_loss() => {
+                    say!("LOST session {} while it began: {fault}", self.sessions);
+                    Ok(None)
+                }
+                Err(fault) => Err(fault),
+            };
+        }
+        Ok(None)
+    }
+
+    /// A session from its beginning to its end.
+    fn session(&mut self, gpu: &mut Gpu, arena: Arena) -> Result<Over, Fault> {
+        let Some(mut session) = self.begin(gpu, arena)? else { return Ok(Over::Device) };
+        for step in 1u32.. {
+            match serial::order() {
+                Some(b'p') => return Ok(Over::Machine(End::PowerOff)),
+                Some(b'b') => return Ok(Over::Machine(End::Reboot)),
+                Some(b'r') => return Ok(Over::Device),
+                _ => {}
+            }
+            let way = if u64::from(step).is_multiple_of(self.options.kernel_mode_every) {
+                Way::Kernel
+            } else {
+                Way::User
+            };
+            match session.frame(gpu, step, way) {
+                Ok(sum) => {
+                    let way = if way == Way::User { "user" } else { "kernel" };
+                    let connects = session.connects();
+                    say!(
+                        "frame {} {way} session {} sum {sum:08x} connects {connects}",
+                        self.frames,
+                        self.sessions
+                    );
+                    self.frames += 1;
+                }
+                Err(fault) if fault.is_loss() => {
+                    say!("LOST session {}: {fault}", self.sessions);
+                    return Ok(if fault.is_forgotten() { Over::Session } else { Over::Device });
+                }
+                Err(fault) => {
+                    say!("WRONG frame {}: {fault}", self.frames);
+                    return Err(fault);
+                }
+            }
+            if self.frames.is_multiple_of(LOOK_EVERY) {
+                gpu.check_config()?;
+            }
+        }
+        Ok(Over::Session)
+    }
+}

@@ -1,0 +1,74 @@
+//! A guest of Campanile without an operating system: it is the whole machine's software, and needs a VMM that boots PVH.
+//!
+//! ```text
+//!   boot ─▶ pci ─▶ virtio ─▶ gpu commands ─▶ session: device page, kernel, queues ─▶ frame, frame, frame …
+//!                    ▲                           ▲                                     │
+//!                    │ no answer: reset          └──── LOST: a new session ◀───────────┘ fence does not come, or an error
+//! ```
+//!
+//! Everything that it shares with the GPU lies in its own memory, doorbells included; what no CPU sees lies in video memory. It has one
+//! processor, no interrupts, and uses integer instructions alone, so that it runs where KVM emulates every instruction. What it
+//! does and sees goes to the first serial port, a line each:
+//!
+//! | line | means |
+//! |---|---|
+//! | `machine …` | boots, with these options |
+//! | `device …` | the device, its feature bits and configuration |
+//! | `session N …` | the N-th session has begun |
+//! | `frame N …` | frame N was rendered by the GPU, and each word of it is right. Numbers rise by one as long as the machine runs |
+//! | `WRONG …` | it was not; the guest ends |
+//! | `LOST …` | the session is lost, or the device does not answer; it begins anew |
+//! | `ended …` | the machine is switched off |
+//!
+//! From the serial port it takes orders of one letter: `r` resets the device, `b` reboots the machine, `p` switches
+//! it off.
+
+#![no_std]
+#![no_main]
+
+mod arena;
+mod boot;
+mod clock;
+mod commands;
+mod control;
+mod fault;
+mod gpu;
+mod machine;
+mod memory;
+mod model;
+mod options;
+mod pci;
+mod ports;
+mod serial;
+mod session;
+mod user_queue;
+mod virtio;
+mod virtqueue;
+
+use core::panic::PanicInfo;
+
+use machine::End;
+use machine::Machine;
+use options::Options;
+
+/// Runs the machine until it is switched off.
+fn run(start_info: u64) -> ! {
+    clock::begin();
+    let options = Options::read(start_info);
+    say!("machine words={} log={} every={}", options.words, u8::from(options.log), options.kernel_mode_every);
+    match Machine::new(options).and_then(Machine::run) {
+        Ok(End::PowerOff) => say!("ended 0"),
+        Ok(End::Reboot) => {
+            say!("reboots");
+            ports::reboot();
+        }
+        Err(fault) => say!("ended 1: {fault}"),
+    }
+    ports::power_off()
+}
+
+#[panic_handler]
+fn panicked(info: &PanicInfo<'_>) -> ! {
+    say!("ended 1: {info}");
+    ports::power_off()
+}

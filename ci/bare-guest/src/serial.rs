@@ -1,0 +1,44 @@
+//! The first serial port: lines out, orders in.
+
+use core::fmt;
+
+use crate::ports;
+
+const DATA: u16 = 0x3f8;
+const LINE_STATUS: u16 = 0x3fd;
+/// In [`LINE_STATUS`]: there is a byte to read.
+const RECEIVED: u8 = 1;
+/// In [`LINE_STATUS`]: there is room for a byte to send.
+const ROOM: u8 = 0x20;
+/// Looks for room, which a port that nobody reads may never have.
+const LOOKS: u32 = 10_000;
+
+/// The port as a place to write text to.
+pub(crate) struct Serial;
+
+impl fmt::Write for Serial {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            let has_room = (0..LOOKS).any(|_| ports::read8(LINE_STATUS) & ROOM != 0);
+            if has_room {
+                ports::write8(DATA, byte);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next order, if there is one.
+pub(crate) fn order() -> Option<u8> {
+    (ports::read8(LINE_STATUS) & RECEIVED != 0).then(|| ports::read8(DATA))
+}
+
+/// Says a line.
+#[macro_export]
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use core::fmt::Write;
+        // The port never says no.
+        let _ = writeln!($crate::serial::Serial, $($words)*);
+    }};
+}
