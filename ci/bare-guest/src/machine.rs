@@ -1,4 +1,4 @@
-//! What the machine does all day: frames, orders, and beginning anew after a loss.
+//! What the machine does all day: frames, what its options want, and beginning anew after a loss.
 
 use crate::arena::Arena;
 use crate::clock::Patience;
@@ -6,7 +6,6 @@ use crate::fault::Fault;
 use crate::gpu::Gpu;
 use crate::options::Options;
 use crate::say;
-use crate::serial;
 use crate::session::Session;
 use crate::session::Way;
 use crate::virtio::Device;
@@ -15,8 +14,6 @@ use crate::virtio::Device;
 const PAUSE_MS: u32 = 500;
 /// Attempts before the device is reset.
 const ATTEMPTS: u32 = 60;
-/// Frames between two looks at the configuration.
-const LOOK_EVERY: u64 = 16;
 
 /// How the machine ends.
 pub(crate) enum End {
@@ -102,16 +99,26 @@ impl Machine {
         Ok(None)
     }
 
+    /// What the options want done after this many frames.
+    fn due(&self, gpu: &Gpu) -> Result<Option<Over>, Fault> {
+        let Options { config_every, reset_every, reboot_after, frames, .. } = self.options;
+        let is_due = |every: u64| every != 0 && self.frames.is_multiple_of(every);
+        if is_due(config_every) {
+            gpu.check_config()?;
+        }
+        Ok(if is_due(frames) {
+            Some(Over::Machine(End::PowerOff))
+        } else if is_due(reboot_after) {
+            Some(Over::Machine(End::Reboot))
+        } else {
+            is_due(reset_every).then_some(Over::Device)
+        })
+    }
+
     /// A session from its beginning to its end.
     fn session(&mut self, gpu: &mut Gpu, arena: Arena) -> Result<Over, Fault> {
         let Some(mut session) = self.begin(gpu, arena)? else { return Ok(Over::Device) };
         for step in 1u32.. {
-            match serial::order() {
-                Some(b'p') => return Ok(Over::Machine(End::PowerOff)),
-                Some(b'b') => return Ok(Over::Machine(End::Reboot)),
-                Some(b'r') => return Ok(Over::Device),
-                _ => {}
-            }
             let way = if u64::from(step).is_multiple_of(self.options.kernel_mode_every) {
                 Way::Kernel
             } else {
@@ -137,8 +144,8 @@ impl Machine {
                     return Err(fault);
                 }
             }
-            if self.frames.is_multiple_of(LOOK_EVERY) {
-                gpu.check_config()?;
+            if let Some(over) = self.due(gpu)? {
+                return Ok(over);
             }
         }
         Ok(Over::Session)

@@ -20,8 +20,7 @@
 //! | `LOST …` | the session is lost, or the device does not answer; it begins anew |
 //! | `ended …` | the machine is switched off |
 //!
-//! From the serial port it takes orders of one letter: `r` resets the device, `b` reboots the machine, `p` switches
-//! it off.
+//! Its options are words of the kernel's command line: [`options`].
 
 #![no_std]
 #![no_main]
@@ -55,7 +54,7 @@ use options::Options;
 fn run(start_info: u64) -> ! {
     clock::begin();
     let options = Options::read(start_info);
-    say!("machine words={} log={} every={}", options.words, u8::from(options.log), options.kernel_mode_every);
+    say!("machine words={} log={}", options.words, u8::from(options.log));
     match Machine::new(options).and_then(Machine::run) {
         Ok(End::PowerOff) => say!("ended 0"),
         Ok(End::Reboot) => {

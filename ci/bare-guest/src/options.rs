@@ -18,12 +18,29 @@ pub(crate) struct Options {
     pub(crate) log: bool,
     /// Each so-manieth frame goes through the daemon, in a submission that is answered when the work is done.
     pub(crate) kernel_mode_every: u64,
+    /// Each so-manieth frame the device's configuration is read; 0 for never. cloud-hypervisor's processor thread ends when the daemon
+    /// is gone just then.
+    pub(crate) config_every: u64,
+    /// Each so-manieth frame the device is reset; 0 for never.
+    pub(crate) reset_every: u64,
+    /// After so many frames the machine reboots; 0 for never.
+    pub(crate) reboot_after: u64,
+    /// After so many frames it is switched off; 0 for never.
+    pub(crate) frames: u64,
 }
 
 impl Options {
     /// Reads the command line out of the PVH start info.
     pub(crate) fn read(start_info: u64) -> Self {
-        let mut options = Self { words: 256, log: false, kernel_mode_every: 8 };
+        let mut options = Self {
+            words: 256,
+            log: false,
+            kernel_mode_every: 8,
+            config_every: 0,
+            reset_every: 0,
+            reboot_after: 0,
+            frames: 0,
+        };
         let info = Memory::at(start_info, 56);
         if start_info == 0 || info.read32(0) != MAGIC || info.read64(COMMAND_LINE) == 0 {
             return options;
@@ -38,7 +55,11 @@ impl Options {
             match name {
                 "words" => options.words = value.clamp(64, 1 << 16).next_multiple_of(64),
                 "log" => options.log = value != 0,
-                "every" => options.kernel_mode_every = value.max(1),
+                "kernel-every" => options.kernel_mode_every = value.max(1),
+                "config-every" => options.config_every = value,
+                "reset-every" => options.reset_every = value,
+                "reboot-after" => options.reboot_after = value,
+                "frames" => options.frames = value,
                 _ => {}
             }
         }

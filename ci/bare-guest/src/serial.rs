@@ -1,4 +1,4 @@
-//! The first serial port: lines out, orders in.
+//! The first serial port: lines out.
 
 use core::fmt;
 
@@ -6,8 +6,6 @@ use crate::ports;
 
 const DATA: u16 = 0x3f8;
 const LINE_STATUS: u16 = 0x3fd;
-/// In [`LINE_STATUS`]: there is a byte to read.
-const RECEIVED: u8 = 1;
 /// In [`LINE_STATUS`]: there is room for a byte to send.
 const ROOM: u8 = 0x20;
 /// Looks for room, which a port that nobody reads may never have.
@@ -26,11 +24,6 @@ impl fmt::Write for Serial {
         }
         Ok(())
     }
-}
-
-/// The next order, if there is one.
-pub(crate) fn order() -> Option<u8> {
-    (ports::read8(LINE_STATUS) & RECEIVED != 0).then(|| ports::read8(DATA))
 }
 
 /// Says a line.
