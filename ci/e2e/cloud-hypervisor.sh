@@ -69,8 +69,14 @@ losses=refused
 frames_wrong() {
     tell | awk -v losses="$losses" '
         $1 == "machine" { n = 0; next }
-        $1 == "frame" && NF == 9 { if ($2 != n) { print "frame " $2 " instead of " n; exit } n++; next }
+        $1 == "frame" && NF == 11 { if ($2 != n) { print "frame " $2 " instead of " n; exit } n++; next }
         $1 == "WRONG" || $1 == "ended" && $2 != 0 || $1 == "LOST" && losses != "expected" { print; exit }'
+}
+
+# The longest time between two frames of the story by the host's clock, and the median one, from frame $1 on.
+frames_gaps() {
+    tell | awk -v first="$1" '$1 == "frame" && NF == 11 && $2 >= first { if (last) print ($11 - last) / 1000; last = $11 }' | sort -n |
+        awk '{ gap[NR] = $1 } END { printf "longest time from frame to frame %.0f ms, median %.0f ms", gap[NR], gap[int((NR + 1) / 2)] }'
 }
 
 # Says whether so many more frames come, all of them right.
@@ -92,7 +98,7 @@ can_save() {
     frames_more 2 60 && ch m0 pause || { why_not="the machine does not pause: $answer"; return 1; }
     mkdir -p "$folder"
     if ch m0 snapshot "file://$folder"; then return 0; fi
-    why_not=$(grep -m 1 'vCPU state' <<<"$answer" || tail -n 1 <<<"$answer")
+    why_not=$(grep -m 1 '^ *[0-9]*: .*vCPU state' <<<"$answer" || tail -n 1 <<<"$answer")
     [[ $answer == *GetNestedState* && -z $preload ]] || return 1
     all_over
     cc -shared -fPIC -O2 -o "$scratch/no-nested-state.so" ci/e2e/no-nested-state.c 2>"$scratch/cc.log" ||

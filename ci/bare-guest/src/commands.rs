@@ -5,6 +5,7 @@ use campanile_protocol::packet::Binding;
 use campanile_protocol::packet::Copy;
 use campanile_protocol::packet::Dispatch;
 use campanile_protocol::packet::PacketHeader;
+use campanile_protocol::packet::Timestamp;
 use zerocopy::IntoBytes;
 
 use crate::memory::Memory;
@@ -46,6 +47,11 @@ impl Commands {
     /// Copies between GPU addresses.
     pub(crate) fn copy(&mut self, source_va: u64, target_va: u64, size: u64) {
         self.push(packet::COPY, [Copy { source_va, target_va, size }.as_bytes(), &[], &[]]);
+    }
+
+    /// Stores the host's clock at a 64-bit word.
+    pub(crate) fn timestamp(&mut self, va: u64) {
+        self.push(packet::TIMESTAMP, [Timestamp { va }.as_bytes(), &[], &[]]);
     }
 
     /// Bytes so far.

@@ -41,6 +41,8 @@ use crate::user_queue::UserQueue;
 /// Where the device page lies in the address space, and where buffers begin.
 const PAGE_VA: u64 = 0x10_0000;
 const FIRST_VA: u64 = 0x100_0000;
+/// Where in the page of packets the host's clock goes, in nanoseconds.
+const CLOCK: u64 = 2048;
 /// How long work may take before the daemon is asked whether it is there still, and how often it may say yes.
 const PATIENCE_MS: u32 = 1_000;
 const QUESTIONS: u32 = 20;
@@ -186,6 +188,11 @@ impl Session {
         self.user.as_ref().map_or(0, UserQueue::connects)
     }
 
+    /// When the last frame was done, by the host's clock, in microseconds.
+    pub(crate) fn time(&self) -> u64 {
+        self.packets.1.read64(CLOCK) / 1000
+    }
+
     /// Has the GPU take step `step`, waits for it, and checks every word; a sum over the frame.
     pub(crate) fn frame(&mut self, gpu: &mut Gpu, step: u32, way: Way) -> Result<u32, Fault> {
         let length = self.record(step);
@@ -222,6 +229,7 @@ impl Session {
         commands.dispatch(&dispatch, &bindings, &step.to_le_bytes());
         commands.barrier();
         commands.copy(self.trail.va, self.copy.0.va, bytes);
+        commands.timestamp(self.packets.0.va + CLOCK);
         commands.length()
     }
 }
