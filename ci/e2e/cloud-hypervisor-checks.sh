@@ -102,7 +102,7 @@ state_bytes() {
 snapshots() {
     local claim="a machine is saved while it works" name folder=$scratch/saved bytes
     mkdir -p "$scratch/sides" "$folder"
-    serve a --state-dir "$scratch/sides" --keep-side-files && begin config-every=3 || return
+    serve a --state-dir "$scratch/sides" --keep-side-files && begin words=1024 config-every=3 || return
     ch m0 pause && ch m0 snapshot "file://$folder" || { fail "$claim" "$answer"; return; }
     cp "$scratch/m0/serial" "$scratch/saved-serial"
     bytes=$(state_bytes "$folder")
@@ -168,7 +168,7 @@ listens() {
 # Over each kind of line, within one daemon.
 moves_within() {
     mkdir -p "$scratch/sides"
-    serve a --state-dir "$scratch/sides" && begin config-every=3 log=1 || return
+    serve a --state-dir "$scratch/sides" && begin words=1024 config-every=3 log=1 || return
     moves "a machine moves over a unix socket, within one daemon" m0 m1 "unix:$scratch/mig1.sock" &&
         moves "and over tcp" m1 m2 tcp:127.0.0.1:44963 &&
         moves "and locally" m2 m3 "unix:$scratch/mig3.sock" ,local=on
@@ -177,24 +177,35 @@ moves_within() {
 # From one daemon to another, which move the video memory meanwhile.
 moves_between() {
     local between=(--migrate-listen "unix:$scratch/b.peer" --migrate-to "unix:$scratch/a.peer")
-    serve a --migrate-listen "unix:$scratch/a.peer" --migrate-to "unix:$scratch/b.peer" && begin config-every=3 log=1 || return
+    serve a --migrate-listen "unix:$scratch/a.peer" --migrate-to "unix:$scratch/b.peer" && begin words=1024 config-every=3 log=1 || return
     other_daemon b "${between[@]}" && moves "a machine moves to another daemon over a unix socket" m0 m1 "unix:$scratch/mig1.sock" || return
     daemon_stop a
     other_daemon a --migrate-listen "unix:$scratch/a.peer" --migrate-to "unix:$scratch/b.peer" &&
         moves "and back over tcp" m1 m2 tcp:127.0.0.1:44964
 }
 
+# A state that the target cannot use: the source's connection has gone by then, so that the guest must find something at the target.
+unusable_state() {
+    local claim="a machine whose state a target cannot use finds a new device there, loses its session, and works"
+    mkdir -p "$scratch/sides"
+    serve a --state-dir "$scratch/sides" && begin words=1024 || return
+    losses=expected
+    vram=16M other_daemon b --state-dir "$scratch/sides" || return
+    moves "$claim" m0 m1 "unix:$scratch/mig1.sock" || return
+    tell | grep -q '^LOST' || fail "the guest has lost a session" "$(tell | grep -v '^frame')"
+}
+
 # What cloud-hypervisor itself refuses: see the README.
 second_move() {
     mkdir -p "$scratch/sides"
-    serve a --state-dir "$scratch/sides" && begin || return
+    serve a --state-dir "$scratch/sides" && begin words=1024 || return
     moves "a machine moves whose guest acknowledges nothing of the host's" m0 m1 "unix:$scratch/mig1.sock" || return
     moves "and again, locally" m1 m2 "unix:$scratch/mig2.sock" ,local=on
 }
 
 all_checks() {
     local check checks=(boots resets reboots pauses daemon_is_killed daemon_is_ended)
-    local saving=(snapshots moves_within moves_between second_move) is_asked=no
+    local saving=(snapshots moves_within moves_between second_move unusable_state) is_asked=no
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     [ ${#only[@]} -gt 0 ] || checks+=("${saving[@]}")
     for check in "${checks[@]}"; do

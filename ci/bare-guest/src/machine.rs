@@ -127,12 +127,9 @@ impl Machine {
             match session.frame(gpu, step, way) {
                 Ok(sum) => {
                     let way = if way == Way::User { "user" } else { "kernel" };
-                    let connects = session.connects();
-                    say!(
-                        "frame {} {way} session {} sum {sum:08x} connects {connects}",
-                        self.frames,
-                        self.sessions
-                    );
+                    let (connects, time) = (session.connects(), session.time());
+                    let (number, own) = (self.frames, self.sessions);
+                    say!("frame {number} {way} session {own} sum {sum:08x} connects {connects} at {time}");
                     self.frames += 1;
                 }
                 Err(fault) if fault.is_loss() => {

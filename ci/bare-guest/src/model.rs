@@ -19,22 +19,46 @@ pub(crate) const GROUP: u64 = 64;
 /// Bytes of the kernel's constant.
 pub(crate) const CONSTANT_BYTES: u32 = 4;
 
+/// Copies of the trail that are kept in this machine's memory, one a step. The GPU alone writes them, so that a page that is lost on a
+/// machine's way shows.
+pub(crate) const KEPT: u32 = 32;
+
 /// The trail as it should be.
 pub(crate) struct Model {
     trail: Memory,
+    /// Sums over the copies that are kept.
+    sums: [Option<u32>; KEPT as usize],
+}
+
+/// Folds a word into a sum.
+fn fold(sum: u32, word: u32) -> u32 {
+    sum.rotate_left(5) ^ word
+}
+
+/// Where the copy of a step lies among all copies of so many bytes.
+pub(crate) fn place(step: u32, bytes: u64) -> u64 {
+    u64::from(step % KEPT) * bytes
 }
 
 impl Model {
     /// Before the first step: zeros.
     pub(crate) fn new(trail: Memory) -> Self {
         trail.zero();
-        Self { trail }
+        Self { trail, sums: [None; KEPT as usize] }
     }
 
-    /// Takes a step, and compares every word of the picture and of the copy of the trail with it; a sum over all of them.
-    pub(crate) fn check(&mut self, step: u32, picture: Memory, copy: Memory) -> Result<u32, Fault> {
-        let mut sum = 0u32;
-        for (index, offset) in (0u32..).zip((0..self.trail.length()).step_by(4)) {
+    /// Bytes of the trail, and of each copy of it.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.trail.length()
+    }
+
+    /// Takes a step, and compares every word of the picture and of the copy of the trail with it, and then the oldest copy with what it
+    /// was; a sum over the trail.
+    pub(crate) fn check(&mut self, step: u32, picture: Memory, copies: Memory) -> Result<u32, Fault> {
+        let bytes = self.trail.length();
+        let copy = copies.part(place(step, bytes), bytes);
+        let mut sum = 0;
+        for (index, offset) in (0u32..).zip((0..bytes).step_by(4)) {
             let word =
                 self.trail.read32(offset).wrapping_mul(1_664_525).wrapping_add(step).wrapping_add(index);
             self.trail.write32(offset, word);
@@ -45,8 +69,23 @@ impl Model {
                     return Err(Fault::Wrong(name, offset / 4, is, should));
                 }
             }
-            sum = sum.rotate_left(5) ^ painted;
+            sum = fold(sum, word);
         }
+        self.sums[(step % KEPT) as usize] = Some(sum);
+        self.check_kept(step.wrapping_add(1), copies)?;
         Ok(sum)
+    }
+
+    /// Compares what is kept at the place of a step with what it was.
+    fn check_kept(&self, step: u32, copies: Memory) -> Result<(), Fault> {
+        let bytes = self.trail.length();
+        let Some(should) = self.sums[(step % KEPT) as usize] else { return Ok(()) };
+        let kept = copies.part(place(step, bytes), bytes);
+        let is = (0..bytes).step_by(4).fold(0, |sum, offset| fold(sum, kept.read32(offset)));
+        if is == should {
+            Ok(())
+        } else {
+            Err(Fault::Wrong("a copy that is kept", u64::from(step % KEPT), is, should))
+        }
     }
 }

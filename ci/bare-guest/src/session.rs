@@ -74,7 +74,7 @@ pub(crate) struct Session {
     user: Option<UserQueue>,
     packets: (Buffer, Memory),
     picture: (Buffer, Memory),
-    copy: (Buffer, Memory),
+    copies: (Buffer, Memory),
     trail: Buffer,
     model: Model,
 }
@@ -105,7 +105,7 @@ impl Session {
             user: None,
             packets: none,
             picture: none,
-            copy: none,
+            copies: none,
             trail: nothing,
             model,
         };
@@ -122,7 +122,7 @@ impl Session {
         };
         session.packets = shared(&mut session, gpu, PAGE_SIZE)?;
         session.picture = shared(&mut session, gpu, bytes)?;
-        session.copy = shared(&mut session, gpu, bytes)?;
+        session.copies = shared(&mut session, gpu, bytes * u64::from(model::KEPT))?;
         let ring = shared(&mut session, gpu, user_queue::RING_BYTES)?;
         session.trail = session.buffer(gpu, bytes.next_multiple_of(PAGE_SIZE), None)?;
         session.kernel = session.create_kernel(gpu)?;
@@ -208,13 +208,13 @@ impl Session {
             })?;
         }
         self.control.check()?;
-        self.model.check(step, self.picture.1, self.copy.1)
+        self.model.check(step, self.picture.1, self.copies.1)
     }
 
     /// Writes the packets of a step; their bytes.
     fn record(&mut self, step: u32) -> u32 {
         let mut commands = Commands::new(self.packets.1);
-        let bytes = self.trail.size.min(self.picture.0.size);
+        let bytes = self.model.bytes();
         let groups = u32::try_from(bytes / 4 / model::GROUP).unwrap_or(0);
         let dispatch = Dispatch {
             kernel: self.kernel,
@@ -228,7 +228,7 @@ impl Session {
         let bindings = [binding(0, self.trail), binding(1, self.picture.0)];
         commands.dispatch(&dispatch, &bindings, &step.to_le_bytes());
         commands.barrier();
-        commands.copy(self.trail.va, self.copy.0.va, bytes);
+        commands.copy(self.trail.va, self.copies.0.va + model::place(step, bytes), bytes);
         commands.timestamp(self.packets.0.va + CLOCK);
         commands.length()
     }
