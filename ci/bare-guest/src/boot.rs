@@ -8,6 +8,8 @@
 
 use core::arch::global_asm;
 
+use crate::machine;
+
 global_asm!(
     r#"
     .section .note.pvh, "a", @note
@@ -100,5 +102,5 @@ boot_stack_top:
 // SAFETY: no other symbol has this name, and the code above calls it as the C ABI has it.
 #[unsafe(no_mangle)]
 extern "C" fn rust_entry(start_info: u64) -> ! {
-    crate::run(start_info)
+    machine::live(start_info)
 }

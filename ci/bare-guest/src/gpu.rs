@@ -24,7 +24,7 @@ use crate::fault::Fault;
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::pci::Function;
-use crate::say;
+use crate::serial::say;
 use crate::virtio::Device;
 use crate::virtqueue::VirtQueue;
 

@@ -1,11 +1,13 @@
 //! What the machine does all day: frames, what its options want, and beginning anew after a loss.
 
 use crate::arena::Arena;
+use crate::clock;
 use crate::clock::Patience;
 use crate::fault::Fault;
 use crate::gpu::Gpu;
 use crate::options::Options;
-use crate::say;
+use crate::ports;
+use crate::serial::say;
 use crate::session::Session;
 use crate::session::Way;
 use crate::virtio::Device;
@@ -14,6 +16,22 @@ use crate::virtio::Device;
 const PAUSE_MS: u32 = 500;
 /// Attempts before the device is reset.
 const ATTEMPTS: u32 = 60;
+
+/// All that the machine ever does.
+pub(crate) fn live(start_info: u64) -> ! {
+    clock::begin();
+    let options = Options::read(start_info);
+    say!("machine words={} log={}", options.words, u8::from(options.log));
+    match Machine::new(options).and_then(Machine::run) {
+        Ok(End::PowerOff) => say!("ended 0"),
+        Ok(End::Reboot) => {
+            say!("reboots");
+            ports::reboot();
+        }
+        Err(fault) => say!("ended 1: {fault}"),
+    }
+    ports::power_off()
+}
 
 /// How the machine ends.
 pub(crate) enum End {

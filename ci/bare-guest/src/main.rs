@@ -46,25 +46,7 @@ mod virtqueue;
 
 use core::panic::PanicInfo;
 
-use machine::End;
-use machine::Machine;
-use options::Options;
-
-/// Runs the machine until it is switched off.
-fn run(start_info: u64) -> ! {
-    clock::begin();
-    let options = Options::read(start_info);
-    say!("machine words={} log={}", options.words, u8::from(options.log));
-    match Machine::new(options).and_then(Machine::run) {
-        Ok(End::PowerOff) => say!("ended 0"),
-        Ok(End::Reboot) => {
-            say!("reboots");
-            ports::reboot();
-        }
-        Err(fault) => say!("ended 1: {fault}"),
-    }
-    ports::power_off()
-}
+use serial::say;
 
 #[panic_handler]
 fn panicked(info: &PanicInfo<'_>) -> ! {

@@ -27,7 +27,6 @@ impl fmt::Write for Serial {
 }
 
 /// Says a line.
-#[macro_export]
 macro_rules! say {
     ($($words:tt)*) => {{
         use core::fmt::Write;
@@ -35,3 +34,5 @@ macro_rules! say {
         let _ = writeln!($crate::serial::Serial, $($words)*);
     }};
 }
+
+pub(crate) use say;
