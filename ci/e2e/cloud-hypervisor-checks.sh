@@ -211,7 +211,11 @@ all_checks() {
     for check in "${checks[@]}"; do
         if [[ " ${saving[*]} " == *" $check "* && $is_asked = no ]]; then
             is_asked=yes
-            can_save || { for check in "${saving[@]}"; do skip "$check" "$why_not"; done; all_over; return; }
+            if ! can_save; then
+                skip "${saving[*]}" "$why_not"
+                all_over
+                return
+            fi
             all_over
         fi
         "$check"

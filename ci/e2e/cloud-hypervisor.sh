@@ -9,7 +9,7 @@
 # other half there: its story is what all of its machines said, one behind the other.
 
 # What the guest's GPU is, as the README has it.
-readonly device=device_type=16,queue_sizes=[256,256]
+readonly device='device_type=16,queue_sizes=[256,256]'
 
 # What cloud-hypervisor loads first, and further arguments of it.
 preload=
