@@ -4,11 +4,12 @@
 # Starts a daemon on a socket of its own, or on a path.
 #   serve NAME [ARGUMENT…]
 serve() {
-    local name=$1
+    local name=$1 tag=
     shift
+    [ "$front" != fs ] || tag=,tag=gpu
     # An engine polls for longer than a frame takes where every instruction is emulated.
     daemon_start_as "$name" --control "$scratch/$name.control" --spin 200000 "$@" \
-        --vgpu "name=gpu,socket=$scratch/${path:-$name}.sock,vram=${vram:-128M}" ||
+        --vgpu "name=gpu,front=$front,socket=$scratch/${path:-$name}.sock,vram=${vram:-128M}$tag" ||
         { fail "the daemon $name starts" "$(cat "$scratch/$name.log")"; return 1; }
 }
 
@@ -36,7 +37,9 @@ boots() {
     serve a && begin frames=300 || return
     claim_frames "a guest boots, and 200 frames are right" 190
     pass "what the guest was shown: $(tell | sed -n 's/^device \(features .*\)/\1/p')"
-    if grep -q 'no shared memory regions' "$scratch/a.log"; then
+    if [ "$front" = fs ]; then
+        pass "pages that its parked reads register are the GPU's"
+    elif grep -q 'no shared memory regions' "$scratch/a.log"; then
         pass "there is no window, the daemon says so, and memory of the guest stands in"
     else
         fail "the daemon says that there is no window" "$(tail -n 2 "$scratch/a.log")"
@@ -203,7 +206,15 @@ second_move() {
     moves "and again, locally" m1 m2 "unix:$scratch/mig2.sock" ,local=on
 }
 
+# All checks, or those that were asked for, on each front.
 all_checks() {
+    for front in "${fronts[@]}"; do
+        printf 'front %s\n' "$front"
+        front_checks
+    done
+}
+
+front_checks() {
     local check checks=(boots resets reboots pauses daemon_is_killed daemon_is_ended)
     local saving=(snapshots moves_within moves_between second_move unusable_state) is_asked=no
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")

@@ -8,8 +8,9 @@
 # line for each frame that it has checked, with numbers that rise by one. A machine that moves leaves half a line here, and goes on with the
 # other half there: its story is what all of its machines said, one behind the other.
 
-# What the guest's GPU is, as the README has it.
-readonly device='device_type=16,queue_sizes=[256,256]'
+# What the guest's GPU is, as the README has it, by the daemon's front.
+declare -rA devices=([gpu]='device_type=16,queue_sizes=[256,256]' [fs]='device_type=26,queue_sizes=[1024,1024]')
+front=gpu
 
 # What cloud-hypervisor loads first, and further arguments of it.
 preload=
@@ -34,7 +35,7 @@ ch_start() {
     local name=$1 socket=$2
     shift 2
     ch_launch "$name" --cpus boot=1 --memory size=256M,shared=on --kernel "$bare_guest" --cmdline "$*" \
-        --generic-vhost-user "socket=$socket,$device" --serial tty --console off
+        --generic-vhost-user "socket=$socket,${devices[$front]}" --serial tty --console off
 }
 
 # Asks a machine's cloud-hypervisor for something; `answer` is what it says.

@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use crate::fault::Fault;
-use crate::gpu::Gpu;
+use crate::front::Front;
 use crate::memory::Memory;
 
 /// The response slot that all messages use.
@@ -46,7 +46,7 @@ impl Control {
     /// Sends a message without an answer but its status.
     pub(crate) fn tell(
         &mut self,
-        gpu: &mut Gpu,
+        front: &mut Front,
         name: &'static str,
         opcode: u32,
         parts: &[&[u8]],
@@ -61,7 +61,7 @@ impl Control {
         self.sequence += 1;
         let size = u32::try_from(size_of::<FrameHeader>() + length).unwrap_or(u32::MAX);
         let frame = FrameHeader { magic: MAGIC, size, opcode, slot: SLOT, sequence: self.sequence };
-        gpu.submit(name, self.context, frame.as_bytes(), &body[..length])?;
+        front.submit(name, self.context, frame.as_bytes(), &body[..length])?;
         let at = device_page::response(SLOT);
         if self.page.word(at).acquire() != self.sequence {
             return Err(Fault::Message(name, u32::MAX));
@@ -73,12 +73,12 @@ impl Control {
     /// Sends a message, and has its answer.
     pub(crate) fn ask<T: FromBytes + IntoBytes>(
         &mut self,
-        gpu: &mut Gpu,
+        front: &mut Front,
         name: &'static str,
         opcode: u32,
         parts: &[&[u8]],
     ) -> Result<T, Fault> {
-        self.tell(gpu, name, opcode, parts)?;
+        self.tell(front, name, opcode, parts)?;
         Ok(self.page.read_as(device_page::response(SLOT) + size_of::<ResponseHeader>() as u64))
     }
 }

@@ -2,6 +2,9 @@
 
 use core::fmt;
 
+use campanile_protocol::fs::errno::ENODEV;
+use campanile_protocol::virtio_gpu::response::ERR_INVALID_CONTEXT_ID;
+
 /// Why something did not come about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
@@ -11,6 +14,8 @@ pub(crate) enum Fault {
     Silence(&'static str),
     /// The device answered a command with an error.
     Command(&'static str, u32),
+    /// The device answered a FUSE request with this error.
+    Fuse(&'static str, i32),
     /// The daemon refused a control message.
     Message(&'static str, u32),
     /// The device page says so: its status.
@@ -31,8 +36,7 @@ impl Fault {
 
     /// Whether the device has forgotten the session: nobody writes to its memory any more.
     pub(crate) fn is_forgotten(self) -> bool {
-        use campanile_protocol::virtio_gpu::response::ERR_INVALID_CONTEXT_ID;
-        matches!(self, Self::Command(_, ERR_INVALID_CONTEXT_ID))
+        matches!(self, Self::Command(_, ERR_INVALID_CONTEXT_ID) | Self::Fuse(_, ENODEV))
     }
 }
 
@@ -42,6 +46,7 @@ impl fmt::Display for Fault {
             Self::Device(what) => write!(f, "{what}"),
             Self::Silence(name) => write!(f, "{name} is not answered"),
             Self::Command(name, code) => write!(f, "{name} is answered with {code:#x}"),
+            Self::Fuse(name, error) => write!(f, "{name} is answered with error {error}"),
             Self::Message(name, status) => write!(f, "{name} is refused with status {status}"),
             Self::DeviceLost(status) => write!(f, "the device is lost, status {status}"),
             Self::NoProgress => write!(f, "work gets nowhere"),

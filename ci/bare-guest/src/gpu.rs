@@ -4,7 +4,6 @@ use campanile_protocol::capset::CAPSET_ID;
 use campanile_protocol::capset::Capset;
 use campanile_protocol::virtio_gpu::CONTROL_QUEUE;
 use campanile_protocol::virtio_gpu::CURSOR_QUEUE;
-use campanile_protocol::virtio_gpu::DEVICE_ID;
 use campanile_protocol::virtio_gpu::blob;
 use campanile_protocol::virtio_gpu::blob::CreateBlob;
 use campanile_protocol::virtio_gpu::blob::MemEntry;
@@ -22,9 +21,6 @@ use zerocopy::IntoBytes;
 use crate::arena::Arena;
 use crate::fault::Fault;
 use crate::memory::Memory;
-use crate::options::Options;
-use crate::pci::Function;
-use crate::serial::say;
 use crate::virtio::Device;
 use crate::virtqueue::VirtQueue;
 
@@ -33,43 +29,24 @@ const PATIENCE_MS: u32 = 20_000;
 /// How long one that is answered at once may take.
 const SHORT_PATIENCE_MS: u32 = 2_000;
 
-/// The device, with its queues set up.
+/// The control queue of the device.
 pub(crate) struct Gpu {
-    device: Device,
     control: VirtQueue,
     resources: u32,
 }
 
 impl Gpu {
-    /// The device of this machine.
-    pub(crate) fn find(arena: &mut Arena) -> Result<Device, Fault> {
-        let function = Function::find(DEVICE_ID).ok_or(Fault::Device("there is no virtio device 16"))?;
-        let device = Device::open(function, arena)?;
-        say!("device 16 slot {}", function.slot());
-        Ok(device)
-    }
-
-    /// Resets the device, and sets it up with memory of `arena`.
-    pub(crate) fn begin(device: Device, options: &Options, arena: &mut Arena) -> Result<Self, Fault> {
-        let (offered, acked) = device.reset(options.log)?;
+    /// Sets the queues of a device up.
+    pub(crate) fn begin(device: &Device, arena: &mut Arena) -> Result<Self, Fault> {
         let control = device.queue(CONTROL_QUEUE, arena)?;
         // There is no cursor, but some VMMs start queues by their number.
         let _cursor = device.queue(CURSOR_QUEUE, arena)?;
-        device.run();
-        let gpu = Self { device, control, resources: 0 };
-        gpu.check_config()?;
-        say!("device features {offered:#x} acked {acked:#x}");
-        Ok(gpu)
-    }
-
-    /// Lets go of it, to begin anew.
-    pub(crate) fn end(self) -> Device {
-        self.device
+        Ok(Self { control, resources: 0 })
     }
 
     /// That the device still says what it is.
-    pub(crate) fn check_config(&self) -> Result<(), Fault> {
-        let words = [0, 4, 8, 12].map(|offset| self.device.config(offset));
+    pub(crate) fn check_config(device: &Device) -> Result<(), Fault> {
+        let words = [0, 4, 8, 12].map(|offset| device.config(offset));
         let expected = Config::COMPUTE_ONLY;
         let same = words
             == [expected.events_read, expected.events_clear, expected.num_scanouts, expected.num_capsets];

@@ -4,7 +4,7 @@ use crate::arena::Arena;
 use crate::clock;
 use crate::clock::Patience;
 use crate::fault::Fault;
-use crate::gpu::Gpu;
+use crate::front::Front;
 use crate::options::Options;
 use crate::ports;
 use crate::serial::say;
@@ -63,7 +63,7 @@ impl Machine {
     /// Finds its device.
     pub(crate) fn new(options: Options) -> Result<Self, Fault> {
         let mut arena = Arena::new();
-        let device = Some(Gpu::find(&mut arena)?);
+        let device = Some(Front::find(&mut arena)?);
         Ok(Self { options, arena, device, frames: 0, sessions: 0 })
     }
 
@@ -71,25 +71,25 @@ impl Machine {
     pub(crate) fn run(mut self) -> Result<End, Fault> {
         while let Some(device) = self.device.take() {
             let mut arena = self.arena;
-            let mut gpu = Gpu::begin(device, &self.options, &mut arena)?;
+            let mut front = Front::begin(device, &self.options, &mut arena)?;
             loop {
-                match self.session(&mut gpu, arena)? {
+                match self.session(&mut front, arena)? {
                     Over::Machine(end) => return Ok(end),
                     Over::Session => {}
                     Over::Device => break,
                 }
             }
-            self.device = Some(gpu.end());
+            self.device = Some(front.end());
             say!("device is reset");
         }
         Err(Fault::Device("there is no device"))
     }
 
     /// Begins a session, as soon as the device answers; none where it never does.
-    fn begin(&mut self, gpu: &mut Gpu, arena: Arena) -> Result<Option<Session>, Fault> {
+    fn begin(&mut self, front: &mut Front, arena: Arena) -> Result<Option<Session>, Fault> {
         self.sessions += 1;
         for attempt in 0..ATTEMPTS {
-            let capset = match gpu.capset() {
+            let capset = match front.capset() {
                 Ok(capset) => capset,
                 Err(fault) if attempt == 0 => {
                     say!("LOST the device: {fault}");
@@ -101,7 +101,7 @@ impl Machine {
                     continue;
                 }
             };
-            return match Session::begin(gpu, self.sessions, &self.options, arena) {
+            return match Session::begin(front, self.sessions, &self.options, arena) {
                 Ok(session) => {
                     let (vram, nodes) = (capset.vram_bytes >> 20, capset.node_count);
                     say!("session {} nodes {nodes} vram {vram} MiB", self.sessions);
@@ -118,11 +118,11 @@ impl Machine {
     }
 
     /// What the options want done after this many frames.
-    fn due(&self, gpu: &Gpu) -> Result<Option<Over>, Fault> {
+    fn due(&self, front: &Front) -> Result<Option<Over>, Fault> {
         let Options { config_every, reset_every, reboot_after, frames, .. } = self.options;
         let is_due = |every: u64| every != 0 && self.frames.is_multiple_of(every);
         if is_due(config_every) {
-            gpu.check_config()?;
+            front.check_config()?;
         }
         Ok(if is_due(frames) {
             Some(Over::Machine(End::PowerOff))
@@ -134,15 +134,15 @@ impl Machine {
     }
 
     /// A session from its beginning to its end.
-    fn session(&mut self, gpu: &mut Gpu, arena: Arena) -> Result<Over, Fault> {
-        let Some(mut session) = self.begin(gpu, arena)? else { return Ok(Over::Device) };
+    fn session(&mut self, front: &mut Front, arena: Arena) -> Result<Over, Fault> {
+        let Some(mut session) = self.begin(front, arena)? else { return Ok(Over::Device) };
         for step in 1u32.. {
             let way = if u64::from(step).is_multiple_of(self.options.kernel_mode_every) {
                 Way::Kernel
             } else {
                 Way::User
             };
-            match session.frame(gpu, step, way) {
+            match session.frame(front, step, way) {
                 Ok(sum) => {
                     let way = if way == Way::User { "user" } else { "kernel" };
                     let (connects, time) = (session.connects(), session.time());
@@ -159,7 +159,7 @@ impl Machine {
                     return Err(fault);
                 }
             }
-            if let Some(over) = self.due(gpu)? {
+            if let Some(over) = self.due(front)? {
                 return Ok(over);
             }
         }

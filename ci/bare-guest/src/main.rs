@@ -1,9 +1,9 @@
 //! A guest of Campanile without an operating system: it is the whole machine's software, and needs a VMM that boots PVH.
 //!
 //! ```text
-//!   boot ─▶ pci ─▶ virtio ─▶ gpu commands ─▶ session: device page, kernel, queues ─▶ frame, frame, frame …
-//!                    ▲                           ▲                                     │
-//!                    │ no answer: reset          └──── LOST: a new session ◀───────────┘ fence does not come, or an error
+//!   boot ─▶ pci ─▶ virtio ─▶ front ─▶ session: device page, kernel, queues ─▶ frame, frame, frame …
+//!                    ▲                    ▲                                     │
+//!                    │ no answer: reset   └──── LOST: a new session ◀───────────┘ fence does not come, or an error
 //! ```
 //!
 //! Everything that it shares with the GPU lies in its own memory, doorbells included; what no CPU sees lies in video memory. It has one
@@ -31,6 +31,8 @@ mod clock;
 mod commands;
 mod control;
 mod fault;
+mod front;
+mod fs;
 mod gpu;
 mod machine;
 mod memory;

@@ -30,7 +30,7 @@ use crate::clock::Patience;
 use crate::commands::Commands;
 use crate::control::Control;
 use crate::fault::Fault;
-use crate::gpu::Gpu;
+use crate::front::Front;
 use crate::memory::Memory;
 use crate::model;
 use crate::model::Model;
@@ -82,14 +82,14 @@ pub(crate) struct Session {
 impl Session {
     /// Opens the context of this number, and makes all that frames take, with memory of `arena`.
     pub(crate) fn begin(
-        gpu: &mut Gpu,
+        front: &mut Front,
         context: u32,
         options: &Options,
         mut arena: Arena,
     ) -> Result<Self, Fault> {
-        gpu.create_context(context)?;
+        front.create_context(context)?;
         let page = arena.take(DEVICE_PAGE_BYTES);
-        let page_resource = gpu.create_blob(context, page.length(), Some(page))?;
+        let page_resource = front.create_blob(context, page.length(), Some(page))?;
         let control = Control::new(context, page);
         let bytes = options.words * 4;
         let model = Model::new(arena.take(bytes).part(0, bytes));
@@ -115,61 +115,61 @@ impl Session {
             page_offset: 0,
             page_va: PAGE_VA,
         };
-        session.control.tell(gpu, "CREATE_DEVICE", message::CREATE_DEVICE, &[create.as_bytes()])?;
-        let mut shared = |session: &mut Self, gpu: &mut Gpu, bytes| {
+        session.control.tell(front, "CREATE_DEVICE", message::CREATE_DEVICE, &[create.as_bytes()])?;
+        let mut shared = |session: &mut Self, front: &mut Front, bytes| {
             let memory = arena.take(bytes);
-            session.buffer(gpu, memory.length(), Some(memory)).map(|buffer| (buffer, memory))
+            session.buffer(front, memory.length(), Some(memory)).map(|buffer| (buffer, memory))
         };
-        session.packets = shared(&mut session, gpu, PAGE_SIZE)?;
-        session.picture = shared(&mut session, gpu, bytes)?;
-        session.copies = shared(&mut session, gpu, bytes * u64::from(model::KEPT))?;
-        let ring = shared(&mut session, gpu, user_queue::RING_BYTES)?;
-        session.trail = session.buffer(gpu, bytes.next_multiple_of(PAGE_SIZE), None)?;
-        session.kernel = session.create_kernel(gpu)?;
-        session.create_queues(gpu, ring)?;
+        session.packets = shared(&mut session, front, PAGE_SIZE)?;
+        session.picture = shared(&mut session, front, bytes)?;
+        session.copies = shared(&mut session, front, bytes * u64::from(model::KEPT))?;
+        let ring = shared(&mut session, front, user_queue::RING_BYTES)?;
+        session.trail = session.buffer(front, bytes.next_multiple_of(PAGE_SIZE), None)?;
+        session.kernel = session.create_kernel(front)?;
+        session.create_queues(front, ring)?;
         Ok(session)
     }
 
     /// Makes a buffer and maps it.
-    fn buffer(&mut self, gpu: &mut Gpu, size: u64, memory: Option<Memory>) -> Result<Buffer, Fault> {
-        let resource = gpu.create_blob(self.context, size, memory)?;
+    fn buffer(&mut self, front: &mut Front, size: u64, memory: Option<Memory>) -> Result<Buffer, Fault> {
+        let resource = front.create_blob(self.context, size, memory)?;
         let va = self.next_va;
         self.next_va += size;
         let map = MapMemory { resource, flags: message::MAP_WRITABLE, offset: 0, va, size };
-        let paging: Paging = self.control.ask(gpu, "MAP_MEMORY", message::MAP_MEMORY, &[map.as_bytes()])?;
-        self.wait(gpu, |session| {
+        let paging: Paging = self.control.ask(front, "MAP_MEMORY", message::MAP_MEMORY, &[map.as_bytes()])?;
+        self.wait(front, |session| {
             session.control.page().word(device_page::PAGING_FENCE).acquire() >= paging.fence
         })?;
         Ok(Buffer { resource, va, size })
     }
 
-    fn create_kernel(&mut self, gpu: &mut Gpu) -> Result<Handle, Fault> {
+    fn create_kernel(&mut self, front: &mut Front) -> Result<Handle, Fault> {
         let source = model::KERNEL.as_bytes();
         let source_bytes = u32::try_from(source.len()).unwrap_or(0);
         let create =
             CreateKernel { language: message::LANGUAGE_WGSL, entry_bytes: 0, source_bytes, reserved: 0 };
         let parts = [create.as_bytes(), source];
         let created: KernelCreated =
-            self.control.ask(gpu, "CREATE_KERNEL", message::CREATE_KERNEL, &parts)?;
+            self.control.ask(front, "CREATE_KERNEL", message::CREATE_KERNEL, &parts)?;
         Ok(created.kernel)
     }
 
-    fn create_queues(&mut self, gpu: &mut Gpu, ring: (Buffer, Memory)) -> Result<(), Fault> {
+    fn create_queues(&mut self, front: &mut Front, ring: (Buffer, Memory)) -> Result<(), Fault> {
         let create = CreateContext { node: NODE_COMPUTE, engine_affinity: 1, flags: 0, reserved: 0 };
         let context: Created =
-            self.control.ask(gpu, "CREATE_CONTEXT", message::CREATE_CONTEXT, &[create.as_bytes()])?;
+            self.control.ask(front, "CREATE_CONTEXT", message::CREATE_CONTEXT, &[create.as_bytes()])?;
         let create = |flags| CreateQueue { context: context.handle, flags, reserved: 0 };
         let own = create(0);
-        self.queue = self.control.ask(gpu, "CREATE_QUEUE", message::CREATE_QUEUE, &[own.as_bytes()])?;
+        self.queue = self.control.ask(front, "CREATE_QUEUE", message::CREATE_QUEUE, &[own.as_bytes()])?;
         let own = create(QUEUE_USER_MODE_SUBMISSION | QUEUE_NATIVE_PROGRESS_FENCE);
-        let queue = self.control.ask(gpu, "CREATE_QUEUE", message::CREATE_QUEUE, &[own.as_bytes()])?;
+        let queue = self.control.ask(front, "CREATE_QUEUE", message::CREATE_QUEUE, &[own.as_bytes()])?;
         let (Buffer { resource, va, .. }, memory) = ring;
-        self.user = Some(UserQueue::create(gpu, &mut self.control, queue, memory, resource, va)?);
+        self.user = Some(UserQueue::create(front, &mut self.control, queue, memory, resource, va)?);
         Ok(())
     }
 
     /// Waits until something holds; asks the daemon now and then whether it is there still.
-    fn wait(&mut self, gpu: &mut Gpu, holds: impl Fn(&Self) -> bool) -> Result<(), Fault> {
+    fn wait(&mut self, front: &mut Front, holds: impl Fn(&Self) -> bool) -> Result<(), Fault> {
         for _ in 0..QUESTIONS {
             let mut patience = Patience::new(PATIENCE_MS);
             while !patience.is_over() {
@@ -178,7 +178,7 @@ impl Session {
                 }
                 self.control.check()?;
             }
-            self.control.tell(gpu, "QUERY_MEMORY", QUERY_MEMORY, &[])?;
+            self.control.tell(front, "QUERY_MEMORY", QUERY_MEMORY, &[])?;
         }
         Err(Fault::NoProgress)
     }
@@ -194,16 +194,16 @@ impl Session {
     }
 
     /// Has the GPU take step `step`, waits for it, and checks every word; a sum over the frame.
-    pub(crate) fn frame(&mut self, gpu: &mut Gpu, step: u32, way: Way) -> Result<u32, Fault> {
+    pub(crate) fn frame(&mut self, front: &mut Front, step: u32, way: Way) -> Result<u32, Fault> {
         let length = self.record(step);
         let buffer_va = self.packets.0.va;
         if way == Way::Kernel {
             let submit = Submit { queue: self.queue.queue, buffer_va, length, flags: 0 };
             let parts = [submit.as_bytes()];
-            let _submitted: Submitted = self.control.ask(gpu, "SUBMIT", message::SUBMIT, &parts)?;
+            let _submitted: Submitted = self.control.ask(front, "SUBMIT", message::SUBMIT, &parts)?;
         } else if let Some(user) = &mut self.user {
-            user.submit(gpu, &mut self.control, buffer_va, length)?;
-            self.wait(gpu, |session| {
+            user.submit(front, &mut self.control, buffer_va, length)?;
+            self.wait(front, |session| {
                 session.user.as_ref().is_none_or(|user| user.is_done(session.control.page()))
             })?;
         }

@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 
 use crate::control::Control;
 use crate::fault::Fault;
-use crate::gpu::Gpu;
+use crate::front::Front;
 use crate::memory::Memory;
 
 /// Entries of the ring.
@@ -38,7 +38,7 @@ pub(crate) struct UserQueue {
 impl UserQueue {
     /// Makes the doorbell of a queue, over a ring that is mapped at `va`.
     pub(crate) fn create(
-        gpu: &mut Gpu,
+        front: &mut Front,
         control: &mut Control,
         queue: QueueCreated,
         ring: Memory,
@@ -57,7 +57,7 @@ impl UserQueue {
             reserved: 0,
             private_data: [0; DOORBELL_PRIVATE_BYTES],
         };
-        let bell = control.ask(gpu, "CREATE_DOORBELL", message::CREATE_DOORBELL, &[create.as_bytes()])?;
+        let bell = control.ask(front, "CREATE_DOORBELL", message::CREATE_DOORBELL, &[create.as_bytes()])?;
         Ok(Self { queue, bell, ring, written: 0, connects: 0 })
     }
 
@@ -74,7 +74,7 @@ impl UserQueue {
     /// Submits packets. The ring is never full: whoever submits waits for each.
     pub(crate) fn submit(
         &mut self,
-        gpu: &mut Gpu,
+        front: &mut Front,
         control: &mut Control,
         buffer_va: u64,
         length: u32,
@@ -90,13 +90,18 @@ impl UserQueue {
                 Some(DoorbellStatus::Connected) => return Ok(()),
                 Some(DoorbellStatus::ConnectedNotify) => {
                     let notify = Notify { queue: self.queue.queue, flags: 0, reserved: 0 };
-                    return control.tell(gpu, "NOTIFY", message::NOTIFY, &[notify.as_bytes()]);
+                    return control.tell(front, "NOTIFY", message::NOTIFY, &[notify.as_bytes()]);
                 }
                 // The connect has found what was written.
                 Some(DoorbellStatus::DisconnectedRetry) if was_connected => return Ok(()),
                 Some(DoorbellStatus::DisconnectedRetry) => {
                     let named = Named { handle: self.bell.doorbell };
-                    control.tell(gpu, "CONNECT_DOORBELL", message::CONNECT_DOORBELL, &[named.as_bytes()])?;
+                    control.tell(
+                        front,
+                        "CONNECT_DOORBELL",
+                        message::CONNECT_DOORBELL,
+                        &[named.as_bytes()],
+                    )?;
                     self.connects += 1;
                 }
                 Some(DoorbellStatus::DisconnectedAbort) | None => {

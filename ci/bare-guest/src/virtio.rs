@@ -45,6 +45,8 @@ const NO_VECTOR: u16 = 0xffff;
 
 /// A virtio device.
 pub(crate) struct Device {
+    /// Its kind, as virtio counts them.
+    pub(crate) id: u32,
     common: Memory,
     notify: Memory,
     multiplier: u32,
@@ -53,7 +55,7 @@ pub(crate) struct Device {
 
 impl Device {
     /// Maps its registers.
-    pub(crate) fn open(function: Function, arena: &mut Arena) -> Result<Self, Fault> {
+    pub(crate) fn open(id: u32, function: Function, arena: &mut Arena) -> Result<Self, Fault> {
         function.enable();
         let mut find = |kind| {
             let place = function.places().find(|place| place.kind == kind);
@@ -62,7 +64,7 @@ impl Device {
             Ok((Memory::at(place.address, place.length), place.multiplier))
         };
         let ((common, _), (notify, multiplier), (config, _)) = (find(COMMON)?, find(NOTIFY)?, find(CONFIG)?);
-        Ok(Self { common, notify, multiplier, config })
+        Ok(Self { id, common, notify, multiplier, config })
     }
 
     /// All feature bits that it shows.

@@ -1,5 +1,6 @@
 //! A split virtqueue (virtio 1.3, 2.7) for one command at a time. A command that is given up keeps its descriptors and its memory
-//! until all others had their turn, so that an answer that comes late spoils nothing.
+//! until all others had their turn, so that an answer that comes late spoils nothing. Requests that are parked have descriptors of their own,
+//! at the end of the table.
 
 use crate::arena::Arena;
 use crate::clock::Patience;
@@ -31,11 +32,13 @@ pub(crate) struct VirtQueue {
     notify: Memory,
     offered: u16,
     seen: u16,
+    turn: u16,
+    parked: u16,
 }
 
 impl VirtQueue {
     /// Fewest entries that it works with.
-    pub(crate) const SMALLEST: u16 = 4;
+    pub(crate) const SMALLEST: u16 = 16;
     /// Most that it makes use of.
     pub(crate) const LARGEST: u16 = 128;
 
@@ -46,7 +49,7 @@ impl VirtQueue {
         let available = arena.take(ENTRIES + 2 * entries + 2);
         let used = arena.take(ENTRIES + USED * entries + 2);
         let buffers = arena.take(entries / 2 * (COMMAND_BYTES + ANSWER_BYTES));
-        Self { index, size, table, available, used, buffers, notify, offered: 0, seen: 0 }
+        Self { index, size, table, available, used, buffers, notify, offered: 0, seen: 0, turn: 0, parked: 0 }
     }
 
     /// Addresses of descriptor table, available ring, used ring.
@@ -62,25 +65,59 @@ impl VirtQueue {
         self.table.write16(at + 14, next);
     }
 
-    /// Sends a command, and waits for its answer at most so many milliseconds: the answer's memory, and its length.
-    pub(crate) fn call(&mut self, command: &[&[u8]], milliseconds: u32) -> Option<(Memory, u64)> {
-        let pair = self.offered % (self.size / 2);
-        let buffers =
-            self.buffers.part(u64::from(pair) * (COMMAND_BYTES + ANSWER_BYTES), COMMAND_BYTES + ANSWER_BYTES);
-        let (request, answer) = (buffers.part(0, COMMAND_BYTES), buffers.part(COMMAND_BYTES, ANSWER_BYTES));
+    /// The memory of a command and of its answer; the command is there.
+    fn buffers_of(&self, place: u16, command: &[&[u8]]) -> (Memory, Memory) {
+        let both = COMMAND_BYTES + ANSWER_BYTES;
+        let buffers = self.buffers.part(u64::from(place) * both, both);
         let mut length = 0;
         for part in command {
-            request.write(length, part);
+            buffers.part(0, COMMAND_BYTES).write(length, part);
             length += part.len() as u64;
         }
-        let head = 2 * pair;
-        self.describe(head, request.part(0, length), NEXT, head + 1);
-        self.describe(head + 1, answer, WRITE, 0);
+        (buffers.part(0, length), buffers.part(COMMAND_BYTES, ANSWER_BYTES))
+    }
+
+    /// Hands a chain to the device.
+    fn offer(&mut self, head: u16) {
         let place = ENTRIES + 2 * u64::from(self.offered % self.size);
         self.available.write16(place, head);
         self.offered = self.offered.wrapping_add(1);
         self.available.write16(INDEX, self.offered);
         self.notify.write16(0, self.index);
+    }
+
+    /// Sends a command that is not answered for long: its results go to `data`, behind a head of `head_bytes`. False where too many are
+    /// parked.
+    pub(crate) fn park(&mut self, command: &[&[u8]], head_bytes: u64, data: Memory) -> bool {
+        let place = self.size / 4 + self.parked;
+        let head = self.size / 2 + 3 * self.parked;
+        if head + 2 >= self.size {
+            return false;
+        }
+        self.parked += 1;
+        let (request, answer) = self.buffers_of(place, command);
+        self.describe(head, request, NEXT, head + 1);
+        self.describe(head + 1, answer.part(0, head_bytes), NEXT | WRITE, head + 2);
+        self.describe(head + 2, data, WRITE, 0);
+        self.offer(head);
+        true
+    }
+
+    /// Nothing is parked any more.
+    pub(crate) fn forget_parked(&mut self) {
+        self.parked = 0;
+    }
+
+    /// Sends a command, and waits for its answer at most so many milliseconds: the answer's memory, and its length.
+    pub(crate) fn call(&mut self, command: &[&[u8]], milliseconds: u32) -> Option<(Memory, u64)> {
+        // Half of the table is for these.
+        let pair = self.turn % (self.size / 4);
+        self.turn = self.turn.wrapping_add(1);
+        let (request, answer) = self.buffers_of(pair, command);
+        let head = 2 * pair;
+        self.describe(head, request, NEXT, head + 1);
+        self.describe(head + 1, answer, WRITE, 0);
+        self.offer(head);
         let mut patience = Patience::new(milliseconds);
         loop {
             for _ in 0..LOOKS {
