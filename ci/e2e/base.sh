@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What ci/e2e-qemu and ci/e2e-qemu-migrate share: verdicts, what is built, what is in the guest. The caller has `script`, `die` and
-# `keep`. With CAMPANILE_BIN, the daemon is the one in that folder.
+# What ci/e2e-qemu, ci/e2e-qemu-migrate and ci/e2e-cloud-hypervisor share: verdicts, what is built, what is in the guest. The caller has
+# `script`, `die` and `keep`. With CAMPANILE_BIN, the daemon is the one in that folder.
 
 readonly triple=x86_64-unknown-linux-gnu
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -9,7 +9,11 @@ readonly qemu=$tools/qemu campanile=${CAMPANILE_BIN:-$target/release}/campanile 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/campanile-e2e.XXXXXX")
 readonly scratch
 
+readonly bare_triple=x86_64-unknown-none
+readonly bare_guest=$target/bare-guest/$bare_triple/release/campanile-bare-guest
+
 failures=0
+skip() { printf 'SKIP %s: %s\n' "$1" "$(printf '%s' "$2" | tr '\n' ';' | cut -c1-400)"; }
 pass() { printf 'PASS %s\n' "$1"; }
 fail() {
     printf 'FAIL %s: %s\n' "$1" "$(printf '%s' "$2" | tr '\n' ';' | cut -c1-400)"
@@ -35,12 +39,25 @@ end() {
 }
 trap end EXIT
 
-build() {
+# The machine, and the daemon.
+build_host() {
     ci/setup || die "this machine could not be set up"
     # shellcheck source=/dev/null
     . .cache/vulkan/env
-    ci/vm-tools || die "there is no QEMU to test with"
     [ -n "${CAMPANILE_BIN:-}" ] || cargo build --release --bin campanile || die "the daemon does not build"
+}
+
+# The guest without an operating system.
+build_bare_guest() {
+    [ -d "$(rustc --print target-libdir --target $bare_triple)" ] || rustup target add $bare_triple ||
+        die "Rust's target $bare_triple is missing"
+    (cd ci/bare-guest && env -u RUSTFLAGS CARGO_TARGET_DIR="$target/bare-guest" cargo build --release --locked) ||
+        die "the bare guest does not build"
+}
+
+build() {
+    build_host
+    ci/vm-tools || die "there is no QEMU to test with"
     # Static, so that it runs in any guest. --target keeps the flag from build scripts and macros.
     RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
         cargo build --release --package campanile-guest --bin campanile-guest --target $triple ||

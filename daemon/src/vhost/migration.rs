@@ -13,7 +13,10 @@
 //! |---|---|---|---|
 //! | a VM that boots | yes | no | new |
 //! | a migrated or restored VM | QEMU: yes, cloud-hypervisor: no | yes | as saved |
+//! | the same, of cloud-hypervisor, with a state that is of no use here | no | yes | new; the guest finds its objects gone |
 //! | a VM whose device was lost | no | no | new; the guest finds its objects gone |
+//!
+//! A load that fails leaves QEMU's guest at its source. cloud-hypervisor's has no device there any more: the source has hung up.
 //!
 //! **Barrier.** When the reply to the request that freezes is out, nothing changes guest RAM any more, and the log that
 //! was current has every mark, or the one that came later has it: marks name no log, they go to the newest.
@@ -37,6 +40,7 @@ use super::session::Negotiated;
 use super::session::Session;
 use super::state_transfer;
 use super::state_transfer::Direction;
+use super::state_transfer::Done;
 use super::state_transfer::SaveOrder;
 use super::state_transfer::Target;
 use super::state_transfer::Transfer;
@@ -56,6 +60,8 @@ enum Load {
     Failed,
     /// Told the front-end that the device is there.
     Done,
+    /// The same, but the guest finds a new one.
+    Anew,
 }
 
 /// Where the session stands between running and saved.
@@ -111,7 +117,7 @@ impl Session {
     /// Whether rings may start: not on a device that should have been restored, and was not.
     pub(super) fn may_start(&self, queue: u16) -> Result<(), Refusal> {
         let load = match self.negotiated().motion.load {
-            Load::None | Load::Done => return Ok(()),
+            Load::None | Load::Done | Load::Anew => return Ok(()),
             Load::Unchecked => "nobody has asked whether its state was loaded",
             Load::Failed => "its state could not be loaded",
         };
@@ -185,7 +191,7 @@ impl Session {
         negotiated.is_greeted = false;
         negotiated.motion.load = Load::Unchecked;
         negotiated.motion.transfer = Some(transfer);
-        let epoch = negotiated.epoch;
+        let (epoch, may_begin_anew) = (negotiated.epoch, !negotiated.is_fresh);
         drop(negotiated);
         let target = Target {
             epoch,
@@ -193,6 +199,8 @@ impl Session {
             config: self.config.clone(),
             smallest_answer: self.smallest_answer,
             queues: self.shared.rings.len(),
+            // cloud-hypervisor, which hangs up at the source before it connects to the target.
+            may_begin_anew,
         };
         state_transfer::load(file, target, promise, Arc::clone(&self.shared.mailbox))
             .map_err(Refusal::StateThread)
@@ -210,12 +218,16 @@ impl Session {
             }
         };
         match (transfer.direction, &outcome) {
-            (Direction::Load, Ok(())) => self.negotiated().motion.load = Load::Done,
+            (Direction::Load, Ok(Done::AsSaved)) => self.negotiated().motion.load = Load::Done,
+            (Direction::Load, Ok(Done::Anew(why))) => {
+                self.negotiated().motion.load = Load::Anew;
+                log::error!("{}: the device's state is of no use here: {why}", self.name);
+            }
             (Direction::Load, Err(_)) => self.negotiated().motion.load = Load::Failed,
-            (Direction::Save, Ok(())) => self.shared.counters.add(Count::Saves),
+            (Direction::Save, Ok(_)) => self.shared.counters.add(Count::Saves),
             (Direction::Save, Err(_)) => {}
         }
-        outcome.map_err(|text| {
+        outcome.map(drop).map_err(|text| {
             // The protocol has no room for a reason.
             log::error!("{}: {:?} of the device's state failed: {text}", self.name, transfer.direction);
             Refusal::State(text)

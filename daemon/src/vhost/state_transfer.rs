@@ -55,7 +55,16 @@ pub(super) enum Direction {
     Load,
 }
 
-type Outcome = Result<(), String>;
+/// What a transfer came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Done {
+    /// The bytes are where they should be.
+    AsSaved,
+    /// LOAD, of a state that is of no use here, for this reason: the guest finds a new device.
+    Anew(String),
+}
+
+type Outcome = Result<Done, String>;
 
 /// What came of a transfer: set once, by whoever has its [`Promise`].
 #[derive(Debug, Default)]
@@ -136,7 +145,7 @@ impl SaveOrder {
             });
             // The front-end waits for the end of the stream.
             drop(file);
-            promise.keep(sent);
+            promise.keep(sent.map(|()| Done::AsSaved));
         });
         if let Err(error) = spawned {
             log::error!("no thread to save with: {error}");
@@ -151,6 +160,7 @@ pub(super) struct LoadOrder {
     pub(super) epoch: u64,
     pub(super) rings: Vec<SavedRing>,
     pub(super) device: Vec<u8>,
+    pub(super) may_begin_anew: bool,
     pub(super) promise: Promise,
 }
 
@@ -162,6 +172,8 @@ pub(super) struct Target {
     pub(super) config: Vec<u8>,
     pub(super) smallest_answer: usize,
     pub(super) queues: usize,
+    /// The guest has no device any more where it comes from: a new one is better than none.
+    pub(super) may_begin_anew: bool,
 }
 
 /// Begins to read a state, and posts it when it is there.
@@ -170,7 +182,8 @@ pub(super) fn load(file: File, target: Target, promise: Promise, mailbox: Arc<Ma
         let read = read_state(file, &target, PATIENCE);
         match read {
             Ok((rings, device)) => {
-                let order = LoadOrder { epoch: target.epoch, rings, device, promise };
+                let Target { epoch, may_begin_anew, .. } = target;
+                let order = LoadOrder { epoch, rings, device, may_begin_anew, promise };
                 mailbox.post(|mail| mail.load = Some(order));
             }
             Err(text) => promise.keep(Err(text)),

@@ -24,6 +24,7 @@ use super::counters::Count;
 use super::device::Device;
 use super::ring::transfer::Popped;
 use super::session::Shared;
+use super::state_transfer::Done;
 use super::state_transfer::LoadOrder;
 
 /// Commands taken from one ring before everything else is looked at again.
@@ -241,13 +242,24 @@ impl Worker {
                 offer.aperture.map(Arc::new);
             Ok(())
         });
-        if loaded.is_ok() {
-            self.is_loaded = true;
+        let done = match loaded {
+            Ok(()) => Ok(Done::AsSaved),
+            Err(text) if order.may_begin_anew => {
+                // What was in flight is refused by a device that knows nothing of it.
+                self.device.reset();
+                self.motion = Motion::Freezes;
+                self.device.freeze();
+                Ok(Done::Anew(text))
+            }
+            Err(text) => Err(text),
+        };
+        if done.is_ok() {
+            self.is_loaded = done == Ok(Done::AsSaved);
             for (ring, saved) in self.shared.rings.iter().zip(order.rings) {
                 ring.lock().restore(saved);
             }
         }
-        order.promise.keep(loaded);
+        order.promise.keep(done);
     }
 
     fn serve(&mut self) {

@@ -230,3 +230,43 @@ fn pause_freezes_the_device_and_resume_thaws_it() {
     vmm.vm.enable(true);
     assert_eq!(number(&vmm.vm.control.round(4, &request(COUNT))), 3);
 }
+
+/// The target cannot use the state. QEMU's guest goes on at its source; cloud-hypervisor has hung up there, so that a new device is all
+/// that its guest can have.
+#[test]
+fn unusable_state_becomes_a_new_device_where_the_source_has_none_any_more() {
+    for kind in BOTH {
+        let (here, there) = (Script::new(), Script::new());
+        let (source_bench, target_bench) = (bench(&here), bench(&there));
+        let mut source = with_parked(kind, &source_bench);
+        source.pause();
+        let bases = source.stop_rings();
+        let state = source.save().unwrap();
+        there.faults.lock().unwrap().load = Some("the memories are not here".into());
+        let copy = Copy::of(&source.vm.guest);
+        if kind == Kind::Qemu {
+            assert!(source.target(&target_bench.path, copy, &state).is_err());
+            source.resume(bases);
+            assert_eq!(number(&source.vm.control.round(2, &request(COUNT))), 2);
+            assert_parked_come_once(&mut source, &here);
+            continue;
+        }
+        drop(std::mem::replace(&mut source.vm.front, crate::vmm::nobody()));
+        let mut target = source.target(&target_bench.path, copy, &state).unwrap();
+        assert_eq!(
+            (there.count(&Seen::Reset), there.count(&Seen::Thaw)),
+            (1, 0),
+            "nothing of the state is left"
+        );
+        target.go_on(bases);
+        let mut heads = [target.vm.control.wait().0, target.vm.control.wait().0];
+        heads.sort_unstable();
+        assert_eq!(heads, [0, 6], "what was in flight is refused");
+        for head in heads {
+            assert_eq!(target.vm.control.response(head, 24), [b'F'; 24]);
+        }
+        assert_eq!(number(&target.vm.control.round(4, &request(COUNT))), 1, "the device is new");
+        assert_eq!(there.count(&Seen::Started), 0);
+        assert_eq!((target_bench.count(Count::Restores), target_bench.count(Count::Reconnects)), (0, 1));
+    }
+}

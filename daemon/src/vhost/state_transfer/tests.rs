@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::pipe::pipe;
 
 use super::Direction;
+use super::Done;
 use super::Patience;
 use super::Transfer;
 use super::receive;
@@ -90,7 +91,7 @@ fn promise_that_is_dropped_is_an_error() {
     drop(promise);
     assert!(matches!(transfer.wait(Duration::ZERO), Some(Err(_))));
     let (transfer, promise) = Transfer::new(Direction::Load);
-    promise.keep(Ok(()));
+    promise.keep(Ok(Done::AsSaved));
     assert!(transfer.is_over());
-    assert_eq!(transfer.wait(Duration::ZERO), Some(Ok(())));
+    assert_eq!(transfer.wait(Duration::ZERO), Some(Ok(Done::AsSaved)));
 }
