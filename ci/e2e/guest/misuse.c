@@ -3,6 +3,7 @@
  *
  *   misuse fork     children share the pages, write to them, end in several ways; the parent works on
  *   misuse unmap    unmaps a buffer that the GPU goes on writing to, then all others, and dies over it (SIGSEGV)
+ *   misuse hold     unmaps a buffer that the GPU goes on writing to, and stays
  */
 #include <campanile.h>
 
@@ -126,7 +127,7 @@ static int unmap_all(void) {
     return count;
 }
 
-static int without_pages(void) {
+static int without_pages(int stays) {
     fill(7);
     check(7);
     if (munmap((void *)words, BYTES) != 0)
@@ -135,6 +136,9 @@ static int without_pages(void) {
     for (uint32_t value = 8; value < 20; value++)
         fill(value);
     puts("the GPU still writes to what was unmapped");
+    fflush(stdout);
+    while (stays)
+        pause();
     printf("unmapped %d more\n", unmap_all());
     fflush(stdout);
     fill(21);
@@ -143,6 +147,7 @@ static int without_pages(void) {
 }
 
 int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "fork";
     set_up();
-    return argc > 1 && strcmp(argv[1], "unmap") == 0 ? without_pages() : with_children();
+    return strcmp(what, "fork") == 0 ? with_children() : without_pages(strcmp(what, "hold") == 0);
 }

@@ -49,8 +49,8 @@ pub(crate) const WINDOW: u8 = 7;
 /// Stands for a number of an answer.
 pub(crate) const STANDS_FOR: u64 = 0xfeed_f00d_0000_0000;
 
-/// Requests of one input.
-const MAX_REQUESTS: usize = 400;
+/// What one input may do, and how much of it may be dear: other memory, resets and moves.
+const MAX_STEPS: [usize; 2] = [200, 8];
 
 /// A request that was sent.
 struct Sent {
@@ -93,8 +93,13 @@ impl<F: Fronted> Guest<F> {
     fn after(config: Arc<Config>, bytes: &[u8]) -> Self {
         let mut guest = Self::new(config);
         let mut rest = Input(bytes);
-        for _ in 0..MAX_REQUESTS {
+        let mut dear = 0;
+        for _ in 0..MAX_STEPS[0] {
             let Some(op) = rest.byte() else { break };
+            dear += usize::from(matches!(op & 7, MEMORY | RESET | MOVE | PAUSE));
+            if dear > MAX_STEPS[1] {
+                break;
+            }
             guest.step(op, &mut rest);
         }
         guest
