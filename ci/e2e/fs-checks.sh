@@ -58,6 +58,7 @@ fs_unmapped() {
     fi
     claim_guest f "fs: the process beside it computes on" '^burnt .* 0 wrong' 60 \
         'until grep -q -E "burnt|campanile-guest:" one 2>/dev/null; do usleep 20000; done; cat one'
+    until_holds 10 "[ \$(log_count 'f: session [0-9]* closed') -eq 2 ]" || fail "fs: both sessions end" "$(tail -n 3 "$scratch/daemon.log")"
 }
 
 fs_killed_process() { kill_one f session "fs: "; }
