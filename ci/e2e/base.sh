@@ -64,13 +64,17 @@ build() {
         die "campanile-guest does not build"
 }
 
-build_c_example() {
+# Programs in C that run in guests: the example, and one that does what no program should.
+build_c_programs() {
+    local source
     cargo build --release --package campanile-guest-driver-c --lib || die "the C interface does not build"
-    guest-driver/c/install "$scratch/prefix" --from "$target/release" >/dev/null &&
+    guest-driver/c/install "$scratch/prefix" --from "$target/release" >/dev/null || die "the C interface is not installed"
+    for source in guest-driver/c/examples/squares.c ci/e2e/guest/misuse.c; do
         PKG_CONFIG_PATH=$scratch/prefix/lib/pkgconfig sh -c \
-            'cc -static guest-driver/c/examples/squares.c -o "$1" $(pkg-config --static --cflags --libs campanile)' \
-            -- "$scratch/squares" 2>"$scratch/cc.log" ||
-        die "the C example does not build: $(cat "$scratch/cc.log")"
+            'cc -static "$1" -o "$2" $(pkg-config --static --cflags --libs campanile)' \
+            -- "$source" "$scratch/$(basename "$source" .c)" 2>"$scratch/cc.log" ||
+            die "$source does not build: $(cat "$scratch/cc.log")"
+    done
 }
 
 make_initramfs() {
@@ -80,8 +84,8 @@ make_initramfs() {
     cp "$tools/busybox" "$tree/bin/"
     cp "$tools"/modules/*.ko "$tree/modules/"
     cp "$guest_tool" "$tree/bin/"
-    [ ! -e "$scratch/squares" ] || cp "$scratch/squares" "$tree/bin/"
-    strip "$tree"/bin/{campanile-guest,squares} 2>/dev/null || true
+    [ ! -e "$scratch/misuse" ] || cp "$scratch/squares" "$scratch/misuse" "$tree/bin/"
+    strip "$tree"/bin/{campanile-guest,squares,misuse} 2>/dev/null || true
     cp -r ci/e2e/*.wgsl ci/e2e/guest "$tree/"
     (cd "$tree" && find . | "$tools/busybox" cpio -o -H newc -R 0:0 >"$scratch/initramfs" 2>/dev/null) ||
         die "the initramfs could not be made"

@@ -3,11 +3,12 @@
 # vGPU f beside those of ci/e2e/checks.sh.
 
 # All of them, in their order.
-readonly fs_checks=(fs_boot fs_info fs_conformance fs_picture fs_two_processes fs_killed_process fs_without_io_uring fs_bench
-    fs_reset fs_power_off fs_lockdown)
+readonly fs_checks=(fs_boot fs_info fs_conformance fs_picture fs_two_processes fs_children fs_unmapped fs_killed_process
+    fs_without_io_uring fs_bench fs_reset fs_power_off fs_lockdown fs_aperture fs_restart)
 
 # Runs a command in a guest as somebody without privileges.
-readonly as_somebody='start-stop-daemon -S -c somebody -x /bin/campanile-guest --'
+readonly somebody_runs='start-stop-daemon -S -c somebody -x'
+readonly as_somebody="$somebody_runs /bin/campanile-guest --"
 
 fs_boot() {
     log_mark
@@ -22,14 +23,7 @@ fs_info() {
     claim_guest f "fs: somebody without any privilege computes" "$squares_result" 30 "$as_somebody ${squares#* }"
 }
 
-fs_conformance() {
-    local claim="the conformance suite passes on the fs transport"
-    if guest f 120 "$as_somebody selftest"; then
-        pass "$claim ($(grep -c '^ok' <<<"$output") checks)"
-    else
-        fail "$claim" "$(grep -v '^ok' <<<"$output")"
-    fi
-}
+fs_conformance() { conformance_of f "the conformance suite passes on the fs transport" "$as_somebody"; }
 
 fs_picture() { picture f "fs: the guest's Mandelbrot picture equals the host's, byte for byte"; }
 
@@ -38,23 +32,36 @@ fs_two_processes() {
         'sh /guest/two-processes'
 }
 
-fs_killed_process() {
+# A child has its parent's pages, which the GPU writes to, and its files: it is nobody of its own to the daemon.
+fs_children() {
     log_mark
-    guest f 60 'sh /guest/kill' || fail "fs: two guest processes work until one is killed" "$output"
-    local claim="fs: a guest process is killed at work: it ends, and its session with it, while the other works on"
-    if guest f 5 'ps | grep -c "[c]ampanile-guest burn$"; true' && [ "$output" = 0 ] &&
-        until_holds 4 "[ \$(log_count 'f: session [0-9]* closed') -eq 1 ]" && [ "$(log_count 'f: session [0-9]* opened')" -eq 2 ]; then
+    claim_guest f "fs: children after fork write, unmap, run another program, are killed: their parent works on, and is right" \
+        '^the parent.s results are right' 60 "$somebody_runs /bin/misuse -- fork"
+    local claim="fs: and they were one session, which ends with the last"
+    if until_holds 10 "[ \$(log_count 'f: session [0-9]* closed') -eq 1 ]" && [ "$(log_count 'f: session [0-9]* opened')" -eq 1 ]; then
         pass "$claim"
     else
-        fail "$claim" "$output processes; $(tail -n 3 "$scratch/daemon.log")"
+        fail "$claim" "$(tail -n 3 "$scratch/daemon.log")"
     fi
-    claim="fs: and all results of the other are right"
-    if guest f 60 'sh /guest/survivor' && grep -q ' 0 wrong words$' <<<"$output" && grep -q '^ended with 0$' <<<"$output"; then
-        pass "$claim ($(head -n 1 <<<"$output"))"
+}
+
+fs_unmapped() {
+    log_mark
+    guest f 5 'rm -f one; campanile-guest burn --seconds 4 >one 2>&1 & echo begun'
+    guest f 60 "misuse unmap; echo ended with \$?"
+    local claim="fs: a process that unmaps what the GPU has dies over it, and is the only one"
+    if grep -q '^the GPU still writes' <<<"$output" && grep -q '^ended with 139' <<<"$output" &&
+        until_holds 10 "[ \$(log_count 'f: session [0-9]* closed') -ge 1 ]"; then
+        pass "$claim ($(grep '^unmapped' <<<"$output"))"
     else
         fail "$claim" "$output"
     fi
+    claim_guest f "fs: the process beside it computes on" '^burnt .* 0 wrong' 60 \
+        'until grep -q -E "burnt|campanile-guest:" one 2>/dev/null; do usleep 20000; done; cat one'
+    until_holds 10 "[ \$(log_count 'f: session [0-9]* closed') -eq 2 ]" || fail "fs: both sessions end" "$(tail -n 3 "$scratch/daemon.log")"
 }
+
+fs_killed_process() { kill_one f session "fs: "; }
 
 # io_uring is switched off on many machines.
 fs_without_io_uring() {
@@ -86,8 +93,9 @@ fs_reset() {
 }
 
 fs_power_off() {
-    local claim="fs: a machine powers off while processes hold pages"
+    local claim="fs: a machine powers off while processes hold pages, which one of them has unmapped"
     guest f 30 'sh /guest/busy' || true
+    guest f 30 'misuse hold >held 2>&1 & until grep -q "^the GPU still writes" held; do usleep 20000; done' || fail "$claim" "$output"
     vm_runs f || { fail "$claim" "it has ended already"; return; }
     log_mark
     guest f 5 'poweroff -f' || true
@@ -104,5 +112,33 @@ fs_lockdown() {
     claim_guest f "fs: the kernel is locked down" '\[integrity\]' 10 \
         'mount -t securityfs security /sys/kernel/security; cat /sys/kernel/security/lockdown'
     claim_guest f "fs: and somebody without any privilege computes" "$squares_result" 30 "$as_somebody ${squares#* }"
+    vm_kill f
+}
+
+fs_aperture() {
+    vm_start_fs g "$scratch/g.sock" -object memory-backend-memfd,id=vram,size=32M,share=on -device ivshmem-plain,memdev=vram,master=on
+    vm_ready g || { fail "fs: a machine with an aperture boots" "$(cat "$scratch/g/qemu" "$scratch/g/console")"; return; }
+    claim_guest g "fs: somebody may have the aperture, without any other privilege" 'aperture /sys/bus/pci/devices/.*resource2_wc' 30 \
+        "for device in /sys/bus/pci/devices/*; do [ \"\$(cat \$device/device)\" != 0x1110 ] || chmod 666 \$device/resource2_wc; done; $as_somebody info"
+    conformance_of g "the conformance suite passes on the fs transport with an aperture" "$as_somebody"
+    vm_kill g
+}
+
+# QEMU does not connect anew: what a daemon had is gone with it, whoever asks for it waits in the guest's kernel, and the machine
+# has to begin anew with the next daemon.
+fs_restart() {
+    local claim="fs: a daemon that is killed under a guest takes its GPU, and not the guest"
+    [ ! -e "$scratch/f/pid" ] || vm_kill f
+    vm_start_fs f "$scratch/f.sock"
+    vm_ready f || { fail "fs: a machine boots" "$(cat "$scratch/f/qemu" "$scratch/f/console")"; return; }
+    guest f 30 'sh /guest/busy' || true
+    daemon_stop daemon KILL
+    if guest f 10 'echo here' && [ "$output" = here ]; then pass "$claim"; else fail "$claim" "$output"; fi
+    serve_all || { fail "fs: the daemon starts again" "$(cat "$scratch/daemon.log")"; return; }
+    vm_kill f
+    vm_start_fs f "$scratch/f.sock"
+    claim="fs: and the machine computes when it was started again"
+    vm_ready f || { fail "$claim" "$(cat "$scratch/f/qemu" "$scratch/f/console")"; return; }
+    claim_guest f "$claim" "$squares_result" 30 "$squares"
     vm_kill f
 }

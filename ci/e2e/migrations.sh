@@ -72,6 +72,30 @@ goes_on() {
     fi
 }
 
+# A machine sets off to another, which waits at the daemon b.
+#   sets_off CLAIM
+sets_off() {
+    machine_waits m1 "$scratch/b.sock" "$by_unix" && machine_goes m0 "$by_unix" || { fail "$1" "$answer"; return 1; }
+}
+
+# The machine does not get there, and its guest goes on where it was.
+#   stays CLAIM
+stays() {
+    if migration_ends m0 120; then
+        fail "$1" "it moved: $answer"
+        return 1
+    fi
+    goes_on "$1" m0
+}
+
+# It is tried again, as fast as the line is.
+#   moves_then CLAIM
+moves_then() {
+    qmp_ask m0 migrate-set-parameters '{"max-bandwidth":1000000000}' &&
+        machine_moves "$1" m0 m1 "$scratch/b.sock" "$by_unix" &&
+        finish "and every frame is right" m1
+}
+
 # A slow line, so that there are passes to see; the picture goes to $CAMPANILE_PICTURE where that is set.
 several_passes() {
     local claim="a guest moves in several passes over a slow line"
@@ -137,7 +161,7 @@ cancelled() {
     local claim="a migration that is cancelled leaves the guest where it is"
     serve a b && serve b a && begin a || return
     qmp_ask m0 migrate-set-parameters '{"max-bandwidth":2000000}'
-    machine_waits m1 "$scratch/b.sock" "$by_unix" && machine_goes m0 "$by_unix" || { fail "$claim" "$answer"; return; }
+    sets_off "$claim" || return
     # It is under way: pages go, and the daemon logs.
     until_holds 30 "qmp_ask m0 query-migrate && [ \$(answer_field status) = active ]" && frames_more 20 60 ||
         { fail "$claim" "it never was under way: $answer"; return; }
@@ -146,26 +170,18 @@ cancelled() {
     [ "$(answer_field status)" = cancelled ] || { fail "$claim" "$answer"; return; }
     goes_on "$claim" m0 || return
     vm_kill m1
-    qmp_ask m0 migrate-set-parameters '{"max-bandwidth":1000000000}'
-    machine_moves "and moves when it is tried again" m0 m1 "$scratch/b.sock" "$by_unix" &&
-        finish "and every frame is right" m1
+    moves_then "and moves when it is tried again"
 }
 
 # The target's vGPU is smaller: it cannot take what the source has.
 too_small() {
     local claim="a target whose vGPU is too small refuses, and the guest goes on at the source (return-path)"
     serve a b && serve b a 16M && begin a || return
-    machine_waits m1 "$scratch/b.sock" "$by_unix" && machine_goes m0 "$by_unix" || { fail "$claim" "$answer"; return; }
-    if migration_ends m0 120; then
-        fail "$claim" "it moved: $answer"
-        return
-    fi
-    goes_on "$claim" m0 || return
+    sets_off "$claim" || return
+    stays "$claim" || return
     vm_kill m1
     daemon_stop b
-    serve b a &&
-        machine_moves "and moves to one that is large enough" m0 m1 "$scratch/b.sock" "$by_unix" &&
-        finish "and every frame is right" m1
+    serve b a && moves_then "and moves to one that is large enough"
 }
 
 # The target's daemon is killed while the machine is on its way.
@@ -173,19 +189,12 @@ target_dies() {
     local claim="a target daemon that is killed on the way leaves the guest where it is"
     serve a b && serve b a && begin a || return
     qmp_ask m0 migrate-set-parameters '{"max-bandwidth":20000000}'
-    machine_waits m1 "$scratch/b.sock" "$by_unix" && machine_goes m0 "$by_unix" || { fail "$claim" "$answer"; return; }
+    sets_off "$claim" || return
     frames_more 10 60
     daemon_stop b KILL
-    if migration_ends m0 120; then
-        fail "$claim" "it moved: $answer"
-        return
-    fi
-    goes_on "$claim" m0 || return
+    stays "$claim" || return
     vm_kill m1
-    serve b a &&
-        qmp_ask m0 migrate-set-parameters '{"max-bandwidth":1000000000}' &&
-        machine_moves "and moves when there is one again" m0 m1 "$scratch/b.sock" "$by_unix" &&
-        finish "and every frame is right" m1
+    serve b a && moves_then "and moves when there is one again"
 }
 
 # A QEMU is killed while the machine is on its way: the target's first, then the source's.
@@ -193,16 +202,12 @@ vmm_dies() {
     local claim="a target QEMU that is killed on the way leaves the guest where it is"
     serve a b && serve b a && begin a || return
     qmp_ask m0 migrate-set-parameters '{"max-bandwidth":20000000}'
-    machine_waits m1 "$scratch/b.sock" "$by_unix" && machine_goes m0 "$by_unix" || { fail "$claim" "$answer"; return; }
+    sets_off "$claim" || return
     frames_more 10 60
     vm_kill m1
-    if migration_ends m0 120; then
-        fail "$claim" "it moved: $answer"
-        return
-    fi
-    goes_on "$claim" m0 || return
+    stays "$claim" || return
     claim="a source QEMU that is killed on the way leaves two daemons that serve the next machine"
-    machine_waits m1 "$scratch/b.sock" "$by_unix" && machine_goes m0 "$by_unix" || { fail "$claim" "$answer"; return; }
+    sets_off "$claim" || return
     frames_more 10 60
     vm_kill m0
     vm_kill m1
@@ -215,7 +220,7 @@ reset_on_the_way() {
     local claim="a guest that is reset on the way boots, here or there, and computes"
     serve a b && serve b a && begin a || return
     qmp_ask m0 migrate-set-parameters '{"max-bandwidth":50000000}'
-    machine_waits m1 "$scratch/b.sock" "$by_unix" && machine_goes m0 "$by_unix" || { fail "$claim" "$answer"; return; }
+    sets_off "$claim" || return
     frames_more 5 60
     qmp_ask m0 system_reset
     qmp_ask m0 migrate-set-parameters '{"max-bandwidth":1000000000}'

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::error::HostError;
 use super::options::HostOptions;
 use super::options::VgpuOptions;
-use crate::migration::bundle::stage::Shape;
 use crate::migration::channel::connect::Door;
 use crate::migration::error::MigrationError;
 use crate::migration::file::side::SideFiles;
@@ -14,9 +13,6 @@ use crate::migration::source::departure::Departure;
 use crate::migration::target::arrivals::Arrivals;
 use crate::migration::target::arriving::Arriving;
 use crate::session::config::Config;
-use crate::session::save::snapshot::immutable_of;
-use crate::session::saved::immutable::Immutable;
-use crate::vidmm::vram::VideoMemory;
 
 /// One vGPU's ways in and out.
 pub(super) fn make_passage(
@@ -24,21 +20,7 @@ pub(super) fn make_passage(
     vgpu: &VgpuOptions,
     config: &Arc<Config>,
 ) -> Result<Passage, MigrationError> {
-    let quota = vgpu.quota().max;
-    let video = VideoMemory::file_bytes_of(vgpu.vram_bytes);
-    let evicted = VideoMemory::store_bytes(vgpu.vram_bytes, quota);
-    // What was evicted once may still lie where it lay, at the head of it.
-    let most = quota.saturating_add(256 << 20).min(evicted);
-    let here = immutable_of(config);
-    let arriving = Arriving {
-        name: vgpu.name.clone(),
-        shape: Shape { lengths: [video, evicted], limits: [video, most] },
-        check: Box::new(move |bytes| {
-            let saved: Immutable = ciborium::from_reader(bytes)
-                .map_err(|error| format!("its immutable data cannot be read: {error}"))?;
-            here.check(&saved).map_err(|mismatch| mismatch.to_string())
-        }),
-    };
+    let arriving = Arriving::of(config);
     let settings = &options.migration;
     let folder = settings.side_files.as_deref();
     let side_files = folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;

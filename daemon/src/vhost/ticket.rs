@@ -21,8 +21,14 @@ pub struct Ticket {
 impl Ticket {
     /// A ticket of no ring, for devices under test: see [`super::answers::Answers::kept`].
     pub fn detached(queue: u16, head: u16, writable: u32) -> Self {
-        let mut room = Writable::default();
-        room.push(Segment { address: 0, length: writable });
+        Self::detached_over(queue, head, &[(0, writable)])
+    }
+
+    /// A ticket of no ring, whose answer would go to these buffers: guest-physical address and bytes of each.
+    pub fn detached_over(queue: u16, head: u16, buffers: &[(u64, u32)]) -> Self {
+        let segments: Vec<Segment> =
+            buffers.iter().map(|&(address, length)| Segment { address, length }).collect();
+        let room = Writable::of(&segments);
         Self { queue, head, epoch: 0, writable: room, ring_size: super::MAX_QUEUE_SIZE }
     }
 

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod address_spaces;
+#[path = "../fuzz/targets/change.rs"]
+mod change;
 mod compute_node;
 mod compute_only;
 mod copy_node;

@@ -1,6 +1,9 @@
 //! A guest that goes from daemon to daemon with what it has parked.
 
+use campanile_daemon::migration::state::MAGIC;
+use campanile_daemon::migration::state::VERSION;
 use campanile_guest_driver::transport::blob::BlobMemory;
+use campanile_guest_driver::transport::loopback::migration::error::Whereabouts;
 use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
 use campanile_guest_driver::transport::loopback::migration::options::Next;
 use campanile_guest_driver::transport::loopback::migration::options::Order;
@@ -90,6 +93,55 @@ fn a_guest_moves_with_its_aperture_and_not_to_another_kind_of_device() {
     for (round, there) in (1..).zip([1, 0]) {
         worker.work(round);
         vm.migrate(hosts.daemons[there].socket(0), MigrateOptions::default()).unwrap();
+        worker.check();
+    }
+    worker.work(9);
+}
+
+/// The version that a state says, and the oldest reader that it needs.
+fn with_version(state: &[u8], version: u32) -> Vec<u8> {
+    let mut state = state.to_vec();
+    let at = state.windows(8).position(|bytes| *bytes == MAGIC).unwrap();
+    for word in state[at + 8..at + 16].as_chunks_mut::<4>().0 {
+        *word = version.to_le_bytes();
+    }
+    state
+}
+
+#[test]
+fn lm_20_a_target_that_is_older_than_the_state_refuses_it_and_the_guest_goes_on() {
+    for order in [Order::Qemu, Order::CloudHypervisor] {
+        let hosts = Hosts::new([PLAIN; 2]);
+        let vm = hosts.daemons[0].vm_with(0, &options());
+        let mut worker = Worker::new(&vm, 64 << 10);
+        worker.work(1);
+        let saved = vm.save().unwrap();
+        // A reader of today is an older one to states of tomorrow.
+        let newer = saved.with_state(with_version(saved.state(), VERSION + 1));
+        let shell = saved.with_state([b"CAMPVHST\x09\0\0\0\x09\0\0\0", &saved.state()[16..]].concat());
+        for refused in [newer, shell] {
+            vm.restore(hosts.daemons[1].socket(0), &refused, order).unwrap_err();
+        }
+        if order == Order::Qemu {
+            vm.go_on(&saved).unwrap();
+        } else {
+            // Its source's connection has closed: the state itself is as good as it was.
+            vm.restore(hosts.daemons[1].socket(0), &saved, order).unwrap();
+        }
+        worker.check();
+        worker.work(2);
+    }
+}
+
+#[test]
+fn lm_33_a_guest_does_not_move_to_a_smaller_vgpu_and_goes_on() {
+    let hosts = Hosts::new([PLAIN, "vram=32M,front=fs,tag=campanile"]);
+    let vm = hosts.daemons[0].vm_with(0, &options());
+    let mut worker = Worker::new(&vm, 64 << 10);
+    for round in 0..2 {
+        worker.work(round);
+        let error = vm.migrate(hosts.daemons[1].socket(0), MigrateOptions::default()).unwrap_err();
+        assert_eq!(error.guest, Whereabouts::Source, "{error}");
         worker.check();
     }
     worker.work(9);

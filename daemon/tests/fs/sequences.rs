@@ -150,6 +150,38 @@ fn a_guest_that_begins_anew_has_no_file_of_before() {
     }
 }
 
+/// The guest reboots while it is on its way; what goes then is the guest of after.
+#[test]
+fn a_guest_that_reboots_on_its_way_comes_as_it_is_then() {
+    for kind in BOTH {
+        let host = Host::new();
+        let target = Host::in_folder(&host.folder);
+        let mut vmm = host.boot(kind);
+        let before = open(&mut vmm);
+        assert_eq!(stage(&mut vmm, before), Ok(()));
+        vmm.begin_migration();
+        let copy = Copy::of(&vmm.vm.guest);
+        vmm.pause();
+        vmm.stop_rings();
+        if kind == Kind::Qemu {
+            vmm.vm.front.reset_device().unwrap();
+        }
+        for queue in [&mut vmm.vm.control, &mut vmm.vm.cursor] {
+            queue.clear();
+        }
+        vmm.start_driver([0, 0]);
+        let after = open(&mut vmm);
+        assert_eq!(stage(&mut vmm, after), Ok(()));
+        let (bases, state) = vmm.blackout(&copy);
+        copy.pages(&vmm.vm.guest, (0..crate::guest::RAM).step_by(4096));
+        drop(std::mem::replace(&mut vmm.vm.front, nobody()));
+        let mut moved = vmm.target(&target.socket(0), copy, &state).unwrap();
+        moved.go_on(bases);
+        assert_eq!(stage(&mut moved, after), Ok(()), "{kind:?}");
+        assert_eq!(stage(&mut moved, before), Err(errno::ENODEV), "{kind:?}: of before the reset");
+    }
+}
+
 /// The daemon is lost and comes again; cloud-hypervisor connects anew, without a state.
 #[test]
 fn a_reconnected_guest_is_told_that_its_files_are_gone() {

@@ -1,7 +1,7 @@
 /*
  * Squares numbers on the GPU, through a user-mode queue, and checks each of them.
  *
- *   squares            inside of a VM, over its render node
+ *   squares            inside of a VM, over its render node, or its file on virtiofs
  *   squares SOCKET     beside a daemon, over the socket of one of its vGPUs
  */
 #include <campanile.h>

@@ -542,9 +542,9 @@ extern "C" {
 const char *campanile_last_error(void);
 
 /**
- * Opens a device inside of a VM, over the render node at `path` ("/dev/dri/renderD128"), or, where `path` is NULL,
- * over the first render node that is a Campanile's. `CAMPANILE_NO_DEVICE`, with the reason, where it is none, or
- * nobody behind it answers.
+ * Opens a device inside of a VM, over the render node at `path` ("/dev/dri/renderD128"), or over the file `gpu` on
+ * virtiofs. Where `path` is NULL, over the first render node that is a Campanile's, and where there is none, over the
+ * first such file. `CAMPANILE_NO_DEVICE`, with the reason, where it is none, or nobody behind it answers.
  *
  * Safety: `path` is NULL or a string; `device` is NULL or room for a pointer.
  */

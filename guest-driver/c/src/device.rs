@@ -17,8 +17,8 @@ use crate::boundary::guarded;
 use crate::boundary::release;
 use crate::foreign::string;
 use crate::foreign::utf8;
-use crate::render_node;
 use crate::result::CampanileResult;
+use crate::this_vm;
 use crate::vms;
 
 /// The most nodes that a device has.
@@ -109,9 +109,9 @@ fn device_info(device: &Device) -> CampanileDeviceInfo {
     }
 }
 
-/// Opens a device inside of a VM, over the render node at `path` ("/dev/dri/renderD128"), or, where `path` is NULL,
-/// over the first render node that is a Campanile's. `CAMPANILE_NO_DEVICE`, with the reason, where it is none, or
-/// nobody behind it answers.
+/// Opens a device inside of a VM, over the render node at `path` ("/dev/dri/renderD128"), or over the file `gpu` on
+/// virtiofs. Where `path` is NULL, over the first render node that is a Campanile's, and where there is none, over the
+/// first such file. `CAMPANILE_NO_DEVICE`, with the reason, where it is none, or nobody behind it answers.
 ///
 /// # Safety
 /// `path` is NULL or a string; `device` is NULL or room for a pointer.
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn campanile_device_open(
         // SAFETY: NULL or a string, by this function's contract.
         let path = unsafe { string(path) };
         let path = path.map(|path| Path::new(OsStr::from_bytes(path.to_bytes())));
-        place.write(Box::new(CampanileDevice(render_node::open(path)?)));
+        place.write(Box::new(CampanileDevice(this_vm::open(path)?)));
         Ok(())
     })
 }

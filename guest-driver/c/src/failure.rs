@@ -61,6 +61,7 @@ fn of_transport(error: &TransportError) -> CampanileResult {
         TransportError::Connect { .. }
         | TransportError::Missing { .. }
         | TransportError::NoRenderNode { .. }
+        | TransportError::NoChannel { .. }
         | TransportError::Silent { .. } => CampanileResult::CampanileNoDevice,
         TransportError::Disconnected | TransportError::DeviceReset | TransportError::BrokenRing => {
             CampanileResult::CampanileDisconnected

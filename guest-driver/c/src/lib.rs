@@ -28,9 +28,9 @@ pub mod kernel;
 pub mod kernel_queue;
 pub mod last_error;
 pub mod local_buffer;
-mod render_node;
 pub mod result;
 pub mod scheduling;
+mod this_vm;
 pub mod user_queue;
 mod vms;
 

@@ -55,6 +55,22 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(vgpus: Vec<Arc<Arriving>>, patience: Patience) -> Self {
+        Self { book: Book::new(vgpus), patience, failed: AtomicU64::new(0), told: Mutex::default() }
+    }
+
+    /// Serves a line to its end. `handle` is another handle of its socket.
+    fn serve(&self, stream: Box<dyn Stream>, handle: Box<dyn Stream>) -> Result<(), MigrationError> {
+        match Line::new(stream, self.patience.message) {
+            Ok(line) => receive::serve(&self.book, line, handle, &self.patience),
+            Err(error) => {
+                // Other handles of it are still open.
+                handle.shutdown();
+                Err(error)
+            }
+        }
+    }
+
     /// A line has failed: counted, and told, though not as often as a peer may like.
     fn tell(&self, error: &MigrationError) {
         let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
@@ -87,12 +103,7 @@ impl Arrivals {
     /// # Errors
     /// A thread or descriptor cannot be had.
     pub fn serve(door: Door, vgpus: Vec<Arc<Arriving>>, patience: Patience) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            book: Book::new(vgpus),
-            patience,
-            failed: AtomicU64::new(0),
-            told: Mutex::default(),
-        });
+        let shared = Arc::new(Shared::new(vgpus, patience));
         let (stop, bell) = (Arc::new(AtomicBool::new(false)), Event::new()?);
         let (its_shared, its_stop, its_bell) = (Arc::clone(&shared), Arc::clone(&stop), bell.try_clone()?);
         let address = door.address();
@@ -100,6 +111,25 @@ impl Arrivals {
             .name("migrate-door".to_owned())
             .spawn(move || accept(&door, &its_shared, &its_bell, &its_stop))?;
         Ok(Self { shared, address, stop, bell, thread: Some(thread) })
+    }
+
+    /// Takes what [`Arrivals::serve_line`] is given for these vGPUs: there is no door.
+    ///
+    /// # Errors
+    /// A descriptor cannot be had.
+    pub fn without_door(vgpus: Vec<Arc<Arriving>>, patience: Patience) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(vgpus, patience));
+        let (stop, bell) = (Arc::new(AtomicBool::new(false)), Event::new()?);
+        Ok(Self { shared, address: None, stop, bell, thread: None })
+    }
+
+    /// Serves a line to its end on the calling thread, as those that come through the door are on threads of their own.
+    /// `handle` is another handle of its socket.
+    ///
+    /// # Errors
+    /// Why it ended, if not as it should. Nothing is left of its bundle then, unless that runs.
+    pub fn serve_line(&self, stream: Box<dyn Stream>, handle: Box<dyn Stream>) -> Result<(), MigrationError> {
+        self.shared.serve(stream, handle)
     }
 
     /// Where others reach it.
@@ -216,10 +246,8 @@ fn begin(visitor: Visitor, shared: &Arc<Shared>) -> io::Result<Served> {
     let (handle, its_handle) = (visitor.handle()?, visitor.handle()?);
     let shared = Arc::clone(shared);
     let thread = thread::Builder::new().name("migrate-line".to_owned()).spawn(move || {
-        let patience = &shared.patience;
-        let line = visitor.admit(patience.message).and_then(|stream| Line::new(stream, patience.message));
-        let outcome = match line {
-            Ok(line) => receive::serve(&shared.book, line, its_handle, patience),
+        let outcome = match visitor.admit(shared.patience.message) {
+            Ok(stream) => shared.serve(stream, its_handle),
             Err(error) => {
                 // Other handles of it are still open.
                 its_handle.shutdown();

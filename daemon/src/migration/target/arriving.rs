@@ -4,6 +4,10 @@ use crate::migration::bundle::stage::Shape;
 use crate::migration::channel::message::Hello;
 use crate::migration::channel::message::MAX_STREAMS;
 use crate::migration::channel::message::common_version;
+use crate::session::config::Config;
+use crate::session::save::snapshot::immutable_of;
+use crate::session::saved::immutable::Immutable;
+use crate::vidmm::vram::VideoMemory;
 
 /// Looks at immutable data of a source; in words, which check failed.
 pub type Check = dyn Fn(&[u8]) -> Result<(), String> + Send + Sync;
@@ -28,6 +32,25 @@ impl std::fmt::Debug for Arriving {
 }
 
 impl Arriving {
+    /// A vGPU as configured.
+    pub fn of(config: &Config) -> Self {
+        let quota = config.account.quota().max;
+        let video = VideoMemory::file_bytes_of(config.vram_bytes);
+        let evicted = VideoMemory::store_bytes(config.vram_bytes, quota);
+        // What was evicted once may still lie where it lay, at the head of it.
+        let most = quota.saturating_add(256 << 20).min(evicted);
+        let here = immutable_of(config);
+        Self {
+            name: config.name.clone(),
+            shape: Shape { lengths: [video, evicted], limits: [video, most] },
+            check: Box::new(move |bytes| {
+                let saved: Immutable = ciborium::from_reader(bytes)
+                    .map_err(|error| format!("its immutable data cannot be read: {error}"))?;
+                here.check(&saved).map_err(|mismatch| mismatch.to_string())
+            }),
+        }
+    }
+
     /// Looks at all that a source says before it sends anything. Returns the version to speak.
     ///
     /// # Errors

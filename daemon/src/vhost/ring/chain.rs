@@ -37,6 +37,14 @@ pub(in super::super) struct Writable {
 }
 
 impl Writable {
+    /// These buffers, of a chain that has no other.
+    pub(in super::super) fn of(segments: &[Segment]) -> Self {
+        let mut room =
+            Self { descriptors: u16::try_from(segments.len()).unwrap_or(u16::MAX), ..Self::default() };
+        segments.iter().for_each(|segment| room.push(*segment));
+        room
+    }
+
     pub(in super::super) fn push(&mut self, segment: Segment) {
         self.bytes += bytes(segment.length);
         match self.first {

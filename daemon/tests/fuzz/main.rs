@@ -1,0 +1,152 @@
+//! What fuzzers look for, on stable Rust: inputs that are right, and all that were found to be wrong once.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod targets;
+
+use std::path::Path;
+
+use campanile_daemon::front::fs::state::Fs;
+use campanile_daemon::front::gpu::device::Gpu;
+
+use crate::targets::NAMES;
+use crate::targets::change::changed;
+use crate::targets::front;
+use crate::targets::seeds;
+use crate::targets::state;
+use crate::targets::state::Became;
+use crate::targets::stream;
+use crate::targets::stream::Came;
+
+fn seed(target: &str, name: &str) -> Vec<u8> {
+    let all = seeds::of(target);
+    all.into_iter().find(|(its, _)| its == name).unwrap().1
+}
+
+#[test]
+fn what_fuzzers_once_found_is_right_now() {
+    let crashes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/fuzz/crashes");
+    for target in NAMES {
+        let Ok(folder) = std::fs::read_dir(crashes.join(target)) else { continue };
+        for file in folder {
+            let path = file.unwrap().path();
+            if path.file_name().is_some_and(|name| name == ".gitkeep") {
+                continue;
+            }
+            println!("{}", path.display());
+            targets::run(target, &std::fs::read(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn lm_30_a_source_that_says_what_it_should_gets_as_far_as_it_should() {
+    let came = |name: &str| stream::run(&seed("stream", name));
+    assert_eq!(came("granted"), Came { accepted: 1, stored: 1, claimed: 1, ran: 1 });
+    assert_eq!(came("revoked-too-late"), Came { accepted: 1, stored: 1, claimed: 1, ran: 1 });
+    for name in ["declined", "revoked", "forgotten"] {
+        assert_eq!(came(name), Came { accepted: 1, stored: 1, claimed: 1, ran: 0 }, "{name}");
+    }
+    assert_eq!(came("given-up"), Came { accepted: 1, stored: 1, claimed: 0, ran: 0 });
+    assert_eq!(came("two-lines"), Came { accepted: 2, stored: 1, claimed: 0, ran: 0 });
+}
+
+#[test]
+fn lm_32_golden_states_and_those_of_busy_devices_are_taken() {
+    for (name, bytes) in seeds::of("state") {
+        let became = state::run(&bytes);
+        if name.starts_with("as-it-is") {
+            let Became::Refused(why) = became else { panic!("{name}: a front that is none") };
+            assert!(why.contains("cannot be read"), "{name}: {why}");
+        } else {
+            assert_eq!(became, Became::Taken, "{name}");
+        }
+    }
+}
+
+#[test]
+fn guests_that_do_nothing_wrong_are_answered_and_move() {
+    let came = front::run::<Fs>(&seed("fs", "guest"));
+    assert_eq!((came.moves, came.waiting), (1, 0));
+    let fuse: Vec<i32> =
+        came.answers.iter().filter_map(|it| it.get(4..8)?.try_into().ok()).map(i32::from_le_bytes).collect();
+    // One is interrupted.
+    assert!(fuse.iter().all(|error| matches!(error, 0 | -4)), "{fuse:?}");
+    let calls: Vec<u32> = came
+        .answers
+        .iter()
+        .filter(|it| it.len() > 200)
+        .map(|it| u32::from_le_bytes(*it[32..].first_chunk().unwrap()))
+        .collect();
+    assert!(calls.iter().all(|status| *status == 0), "{calls:x?}");
+    let came = front::run::<Gpu>(&seed("gpu", "guest"));
+    assert_eq!((came.moves, came.waiting), (1, 0));
+    let codes: Vec<u32> =
+        came.answers.iter().filter_map(|it| it.get(..4)?.try_into().ok()).map(u32::from_le_bytes).collect();
+    assert!(codes.iter().all(|code| *code < 0x1200), "{codes:x?}");
+}
+
+/// Numbers that look random, and are the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % u64::try_from(end).unwrap()).unwrap()
+    }
+}
+
+/// One change of a few bytes.
+fn spoil(bytes: &mut Vec<u8>, random: &mut Numbers) {
+    let at = random.below(bytes.len().max(1));
+    if at >= bytes.len() {
+        return;
+    }
+    let [value, bit, ..] = random.next().to_le_bytes();
+    match random.below(4) {
+        0 => bytes[at] = value,
+        1 => bytes[at] ^= 1 << (bit % 8),
+        2 => drop(bytes.drain(at..(at + 1 + random.below(40)).min(bytes.len()))),
+        _ => {
+            let copy = bytes[at..(at + 60).min(bytes.len())].to_vec();
+            bytes.splice(at..at, copy);
+        }
+    }
+}
+
+/// A few thousand inputs near to right ones. `ci/fuzz` has more, and knows where they lead.
+#[test]
+fn lm_39_lm_40_what_is_near_to_right_breaks_nothing() {
+    let mut random = Numbers(1);
+    for target in NAMES {
+        let all = seeds::of(target);
+        for round in 0..400 {
+            let mut bytes = all[random.below(all.len())].1.clone();
+            match changed(&bytes, 17, random.next()) {
+                Some(near) if target == "state" && round % 2 == 0 => bytes = near,
+                _ => (0..=random.below(3)).for_each(|_| spoil(&mut bytes, &mut random)),
+            }
+            targets::run(target, &bytes);
+        }
+    }
+}
+
+#[test]
+#[ignore = "writes inputs for fuzzers into the folder CAMPANILE_FUZZ_SEEDS"]
+fn write_seeds() {
+    let folder = std::env::var_os("CAMPANILE_FUZZ_SEEDS").unwrap();
+    for target in NAMES {
+        let folder = Path::new(&folder).join(target);
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, bytes) in seeds::of(target) {
+            std::fs::write(folder.join(name), bytes).unwrap();
+        }
+    }
+}

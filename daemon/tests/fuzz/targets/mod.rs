@@ -1,0 +1,41 @@
+//! What fuzzers call: each target takes any bytes, and panics where something is wrong.
+//!
+//! ```text
+//!   bytes ─▶ input ─┬─▶ stream     lines of a source ─▶ Arrivals ─▶ a claim ─▶ a session
+//!                   ├─▶ state      DEVICE_STATE: the shell's part, the session's, the front's
+//!                   └─▶ front      requests of a guest, resets, standstills and moves meanwhile
+//! ```
+//!
+//! No target has a process, a socket or a clock of its own: a vGPU here has no engines ([`world`]), and lines are buffers.
+//! `ci/fuzz` builds them with coverage; the tests beside this folder run them over what was found once, and over
+//! [`seeds`], on stable Rust and without.
+
+pub(crate) mod change;
+pub(crate) mod conversation;
+pub(crate) mod front;
+pub(crate) mod input;
+pub(crate) mod seeds;
+pub(crate) mod state;
+pub(crate) mod stream;
+pub(crate) mod wire;
+pub(crate) mod world;
+
+use campanile_daemon::front::fs::state::Fs;
+use campanile_daemon::front::gpu::device::Gpu;
+
+/// Names of all targets.
+pub(crate) const NAMES: [&str; 4] = ["stream", "state", "fs", "gpu"];
+
+/// Gives bytes to the target of that name.
+///
+/// # Panics
+/// Something is wrong with the daemon, or there is no such target.
+pub(crate) fn run(name: &str, bytes: &[u8]) {
+    match name {
+        "stream" => drop(stream::run(bytes)),
+        "state" => drop(state::run(bytes)),
+        "fs" => drop(front::run::<Fs>(bytes)),
+        "gpu" => drop(front::run::<Gpu>(bytes)),
+        other => panic!("there is no target {other}"),
+    }
+}
