@@ -40,6 +40,7 @@ use super::reply::Origin;
 use super::reply::Outcome;
 use super::state::Refusal;
 use super::state::Session;
+use super::state::Window;
 use super::suspends::Suspending;
 use crate::orders::Answer;
 use crate::orders::Errand;
@@ -394,6 +395,16 @@ impl Session {
         }
     }
 
+    /// The guest has reset the device, as its driver does when it is plugged in: who is away knows nothing of that. Engines
+    /// go on, since what they know of who is away is in their blocks.
+    pub(super) fn reset_around_absent(&mut self) {
+        self.thaw();
+        self.end_present();
+        self.retired.clear();
+        self.front_at = None;
+        self.window = Window::Awaited(Vec::new());
+    }
+
     /// Processes of a device that is gone that cannot come back are ended: all that have not parked.
     pub fn end_present(&mut self) {
         let present = self.processes.iter().filter(|(_, process)| !process.is_away());
@@ -409,6 +420,7 @@ impl Session {
                 log::error!("{}: freeing resource {resource}: {refusal:?}", self.config.name);
             }
         }
+        self.residency.deferred.clear();
         self.run_pending();
         self.due.clear();
     }

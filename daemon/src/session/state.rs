@@ -234,6 +234,9 @@ impl Session {
     /// guest's window onto it goes with the reset only when the front-end says so: contents are cleared when
     /// handed out again.
     pub fn reset(&mut self) {
+        if self.processes.values().any(Process::is_away) {
+            return self.reset_around_absent();
+        }
         self.stop_engines();
         self.power = Power::D0;
         self.freeze = Freeze::Running;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod address_spaces;
+mod away;
 mod compute_node;
 mod compute_only;
 mod copy_node;

@@ -95,7 +95,7 @@ fn go_and_come(control: &Arc<Control>) {
         }
     };
     if let Err(error) = come(control, migrant, away) {
-        log::error!("the device was taken away, and has not come back: {error}");
+        log::error!("the device was taken away, and has not come back: {error:?}");
         lose(control);
     }
     control.gate().open();
