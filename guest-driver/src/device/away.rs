@@ -62,12 +62,18 @@ pub(super) fn watch(make: impl FnOnce(Option<Sender<()>>) -> Control) -> Result<
 }
 
 fn look_on(watched: &Weak<Control>, end: &Receiver<()>) {
+    let mut is_told = false;
     while end.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
         let Some(control) = watched.upgrade() else { return };
         let word = control.page().word(device_page::LEAVE);
-        if word.is_some_and(|word| word.load(Ordering::Acquire) != 0) {
-            go_and_come(&control);
+        let is_asked = word.is_some_and(|word| word.load(Ordering::Acquire) != 0);
+        if is_asked
+            && let Err(why) = go_and_come(&control)
+            && !std::mem::replace(&mut is_told, true)
+        {
+            log::warn!("the device is about to be taken away, and cannot be parked: {why}");
         }
+        is_told &= is_asked;
     }
 }
 
@@ -79,26 +85,47 @@ fn lose(control: &Control) {
     word.into_iter().for_each(|word| word.store(0, Ordering::Release));
 }
 
-fn go_and_come(control: &Arc<Control>) {
+/// # Errors
+/// Why it cannot go, or not now: nothing is changed. What fails later loses the device.
+fn go_and_come(control: &Arc<Control>) -> Result<(), DriverError> {
     let transport = Arc::clone(control.transport());
-    let Some(migrant) = transport.migrant() else { return };
+    let Some(migrant) = transport.migrant() else { return Ok(()) };
     if !control.gate().close(SILENCE) {
-        // Somebody waits for an answer: later.
-        return;
+        // Somebody waits for an answer.
+        return Err(DriverError::Timeout);
     }
-    let away = match go(control, migrant) {
-        Ok(away) => away,
-        Err(error) => {
-            log::warn!("the device is about to be taken away, and cannot be parked: {error}");
+    let outcome = park(control, migrant).map(|(parked, views)| {
+        if let Err(error) = away(control, migrant, parked, views) {
+            log::error!("the device was taken away, and has not come back: {error}");
             lose(control);
-            return control.gate().open();
         }
-    };
-    if let Err(error) = come(control, migrant, away) {
-        log::error!("the device was taken away, and has not come back: {error:?}");
-        lose(control);
-    }
+    });
     control.gate().open();
+    outcome
+}
+
+/// What a process has mapped of each blob.
+type Views = Vec<(u32, Option<SharedMemory>)>;
+
+/// Nothing of the process runs any more.
+fn park(control: &Arc<Control>, migrant: &dyn Migrant) -> Result<(Parked, Views), DriverError> {
+    let views = migrant.views()?;
+    let parked = control.call_alone("PARK_DEVICE", away::PARK_DEVICE, &[], ANSWER)?;
+    let parked = Parked::read_from_bytes(&parked).map_err(|_| DriverError::BadAnswer("PARK_DEVICE"))?;
+    Ok((parked, views))
+}
+
+fn away(
+    control: &Arc<Control>,
+    migrant: &dyn Migrant,
+    parked: Parked,
+    views: Views,
+) -> Result<(), DriverError> {
+    let transport = control.transport();
+    let blobs = put_aside(migrant, views, |resource| blob_name(&parked, transport.number(resource)))?;
+    migrant.leave();
+    log::info!("the device is away, {} blobs are put aside", blobs.len());
+    come(control, migrant, parked, blobs)
 }
 
 /// One blob while the device is away.
@@ -111,15 +138,9 @@ struct Absent {
     stand_in: Option<StandIn>,
 }
 
-/// What is kept while the device is away.
-struct Absence {
-    parked: Parked,
-    blobs: Vec<Absent>,
-}
-
 fn put_aside(
     migrant: &dyn Migrant,
-    views: Vec<(u32, Option<SharedMemory>)>,
+    views: Views,
     name: impl Fn(u32) -> u64,
 ) -> Result<Vec<Absent>, DriverError> {
     let mut blobs = Vec::new();
@@ -134,19 +155,12 @@ fn put_aside(
     Ok(blobs)
 }
 
-fn go(control: &Arc<Control>, migrant: &dyn Migrant) -> Result<Absence, DriverError> {
-    let views = migrant.views()?;
-    let parked = control.call_alone("PARK_DEVICE", away::PARK_DEVICE, &[], ANSWER)?;
-    let parked = Parked::read_from_bytes(&parked).map_err(|_| DriverError::BadAnswer("PARK_DEVICE"))?;
-    let transport = control.transport();
-    let blobs = put_aside(migrant, views, |resource| blob_name(&parked, transport.number(resource)))?;
-    migrant.leave();
-    log::info!("the device is away, {} blobs are put aside", blobs.len());
-    Ok(Absence { parked, blobs })
-}
-
-fn come(control: &Arc<Control>, migrant: &dyn Migrant, away: Absence) -> Result<(), DriverError> {
-    let Absence { parked, mut blobs } = away;
+fn come(
+    control: &Arc<Control>,
+    migrant: &dyn Migrant,
+    parked: Parked,
+    mut blobs: Vec<Absent>,
+) -> Result<(), DriverError> {
     let begun = Instant::now();
     loop {
         if begun.elapsed() > ABSENCE {
