@@ -42,6 +42,10 @@ pub enum Order {
     EnterD3,
     /// Come back to D0 (UMS-124).
     EnterD0,
+    /// Have all guest processes park their devices, within this time: the VMM is about to take the device away.
+    Leave(Duration),
+    /// That is called off.
+    Stay,
 }
 
 /// Why an order was not carried out.

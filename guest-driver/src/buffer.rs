@@ -45,6 +45,7 @@ impl Device {
 
 impl Buffer {
     pub(crate) fn create(shared: &Arc<Shared>, kind: BlobMemory, size: u64) -> Result<Self, DriverError> {
+        let _pass = shared.control.enter();
         let transport = shared.control.transport();
         let blob = transport.create_blob(reachable(&**transport, kind), size)?;
         let placed = transport.map(&blob).map_err(DriverError::from).and_then(|memory| {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -16,6 +17,9 @@ use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
 use crate::error::DriverError;
+use crate::gate::Gate;
+use crate::gate::Pass;
+use crate::relay::Relay;
 use crate::slots::Answer;
 use crate::slots::Slots;
 use crate::transport::Transport;
@@ -31,8 +35,12 @@ const LOOKS: u32 = 64;
 pub(crate) struct Control {
     transport: Arc<dyn Transport>,
     page: SharedMemory,
+    page_resource: u32,
     slots: Slots,
     sequence: AtomicU64,
+    gate: Arc<Gate>,
+    /// Its end is the end of who waits for the device to be taken away.
+    _watched: Option<Sender<()>>,
 }
 
 impl std::fmt::Debug for Control {
@@ -53,9 +61,60 @@ pub(crate) struct Call {
 }
 
 impl Control {
-    pub(crate) fn new(transport: Arc<dyn Transport>, page: SharedMemory) -> Self {
+    /// Over a device page that lies in `page_resource`. `watched` ends with it.
+    pub(crate) fn new(
+        transport: Arc<dyn Transport>,
+        page: SharedMemory,
+        page_resource: u32,
+        watched: Option<Sender<()>>,
+    ) -> Self {
         let slots = Slots::new(page.clone());
-        Self { transport, page, slots, sequence: AtomicU64::new(1) }
+        let (sequence, gate) = (AtomicU64::new(1), Arc::default());
+        Self { transport, page, page_resource, slots, sequence, gate, _watched: watched }
+    }
+
+    /// Whoever makes something of several messages, or names a resource in one, passes it once for all of them.
+    pub(crate) fn enter(&self) -> Pass<'_> {
+        self.gate.enter()
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// The number of the device page's blob, as this process knows it.
+    pub(crate) fn page_resource(&self) -> u32 {
+        self.page_resource
+    }
+
+    /// The device has come back, and nobody passes yet: what senders of messages wait for is asked for again.
+    pub(crate) fn ask_again(&self) -> Result<(), DriverError> {
+        for (slot, relay) in self.slots.under_way() {
+            let ring = u8::try_from(slot + 1).unwrap_or(0);
+            relay.replace(self.transport.submit(&[], Some(ring))?);
+        }
+        Ok(())
+    }
+
+    /// Sends a message, and waits for its answer, while nobody else passes. No other slot than one that is free is taken.
+    pub(crate) fn call_alone(
+        self: &Arc<Self>,
+        message: &'static str,
+        opcode: u32,
+        parts: &[&[u8]],
+        limit: Duration,
+    ) -> Result<Vec<u8>, DriverError> {
+        let slot = self.slots.take_now().ok_or(DriverError::Timeout)?;
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let frame = frame(opcode, slot, sequence, parts);
+        let ring = u8::try_from(slot + 1).unwrap_or(0);
+        let answer = self.transport.submit(&frame, Some(ring)).and_then(|sent| sent.wait(Some(limit)));
+        let answer = answer.map_err(DriverError::from).and_then(|()| {
+            let answer = self.slots.expect_nothing(slot);
+            read_answer(message, &self.slots.read(&answer), sequence)
+        });
+        self.slots.put_back(slot);
+        answer
     }
 
     /// The way to the daemon.
@@ -97,24 +156,14 @@ impl Control {
         parts: &[&[u8]],
     ) -> Result<Call, DriverError> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        let body: usize = parts.iter().map(|part| part.len()).sum();
-        let size = (size_of::<FrameHeader>() + body).next_multiple_of(8);
-        let header = FrameHeader {
-            magic: MAGIC,
-            size: u32::try_from(size).unwrap_or(u32::MAX),
-            opcode,
-            slot,
-            sequence,
-        };
-        let mut frame = header.as_bytes().to_vec();
-        for part in parts {
-            frame.extend_from_slice(part);
-        }
-        frame.resize(size, 0);
+        let frame = frame(opcode, slot, sequence, parts);
         let ring = u8::try_from(slot + 1).unwrap_or(0);
+        let _pass = self.gate.enter();
         match self.transport.submit(&frame, Some(ring)) {
             Ok(submission) => {
-                let answer = self.slots.expect_answer(slot, &submission);
+                let relay = Relay::new(Arc::clone(&self.gate), submission);
+                let submission = Submission::new(Arc::<Relay>::clone(&relay));
+                let answer = self.slots.expect_answer(slot, &submission, relay);
                 Ok(Call { control: Arc::clone(self), message, answer, sequence, submission })
             }
             Err(error) => {
@@ -201,22 +250,40 @@ impl Call {
 
     /// The answer of a call that is done.
     pub(crate) fn answer(&self) -> Result<Vec<u8>, DriverError> {
-        let bad = || DriverError::BadAnswer(self.message);
-        let bytes = self.control.slots.read(&self.answer);
-        let (header, payload) = ResponseHeader::read_from_prefix(&bytes).map_err(|_| bad())?;
-        if header.sequence != self.sequence {
-            return Err(bad());
+        read_answer(self.message, &self.control.slots.read(&self.answer), self.sequence)
+    }
+}
+
+/// A message with its header.
+fn frame(opcode: u32, slot: u32, sequence: u64, parts: &[&[u8]]) -> Vec<u8> {
+    let body: usize = parts.iter().map(|part| part.len()).sum();
+    let size = (size_of::<FrameHeader>() + body).next_multiple_of(8);
+    let length = u32::try_from(size).unwrap_or(u32::MAX);
+    let header = FrameHeader { magic: MAGIC, size: length, opcode, slot, sequence };
+    let mut frame = header.as_bytes().to_vec();
+    for part in parts {
+        frame.extend_from_slice(part);
+    }
+    frame.resize(size, 0);
+    frame
+}
+
+/// What is in a response slot, as the answer to message `sequence`.
+fn read_answer(message: &'static str, bytes: &[u8], sequence: u64) -> Result<Vec<u8>, DriverError> {
+    let bad = || DriverError::BadAnswer(message);
+    let (header, payload) = ResponseHeader::read_from_prefix(bytes).map_err(|_| bad())?;
+    if header.sequence != sequence {
+        return Err(bad());
+    }
+    let length = usize::try_from(header.payload_bytes).unwrap_or(usize::MAX).min(payload.len());
+    let payload = payload.get(..length).ok_or_else(bad)?.to_vec();
+    match Status::from_word(header.status) {
+        Some(Status::Ok) => Ok(payload),
+        Some(status) => {
+            let text = String::from_utf8_lossy(&payload).into_owned();
+            Err(DriverError::Refused { message, status, text })
         }
-        let length = usize::try_from(header.payload_bytes).unwrap_or(usize::MAX).min(payload.len());
-        let payload = payload.get(..length).ok_or_else(bad)?.to_vec();
-        match Status::from_word(header.status) {
-            Some(Status::Ok) => Ok(payload),
-            Some(status) => {
-                let text = String::from_utf8_lossy(&payload).into_owned();
-                Err(DriverError::Refused { message: self.message, status, text })
-            }
-            None => Err(bad()),
-        }
+        None => Err(bad()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! A device: this process's share of the GPU.
 
+mod away;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -84,7 +86,8 @@ impl Device {
             .map_err(|CapsContradict { cap, needs }| DriverError::Caps { cap, needs })?;
         let blob = transport.create_blob(reachable(&*transport, BlobMemory::Vram), DEVICE_PAGE_BYTES)?;
         let page = transport.map(&blob)?;
-        let control = Arc::new(Control::new(transport, page));
+        let resource = blob.resource_id();
+        let control = away::watch(|watched| Control::new(transport, page, resource, watched))?;
         let create = CreateDevice {
             protocol_version,
             page_resource: blob.resource_id(),
@@ -238,6 +241,8 @@ impl Shared {
     /// Maps a resource whole; returns its address.
     pub(crate) fn map(&self, resource: u32, size: u64) -> Result<u64, DriverError> {
         let size = size.next_multiple_of(PAGE_SIZE);
+        let _pass = self.control.enter();
+        let resource = self.control.transport().number(resource);
         let va = self.allocate(size)?;
         let map = MapMemory { resource, flags: message::MAP_WRITABLE, offset: 0, va, size };
         let mapped: Result<Paging, _> = self.control.request("MAP_MEMORY", message::MAP_MEMORY, &map);
@@ -266,6 +271,7 @@ impl Shared {
 
     /// Gives a buffer back; what fails then is gone with the device anyway.
     pub(crate) fn free_buffer(&self, va: u64, size: u64, blob: Option<Blob>) {
+        let _pass = self.control.enter();
         let transport = self.control.transport();
         if !transport.is_connected() {
             return;
@@ -325,6 +331,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let page = self.page.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let _pass = self.control.enter();
         if !self.control.transport().is_connected() {
             return;
         }

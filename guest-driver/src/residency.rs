@@ -57,6 +57,7 @@ impl Device {
     /// # Errors
     /// The quota of the vGPU, or what the host gives to all, is used up; what the transport says.
     pub fn create_local_buffer(&self, size: u64) -> Result<LocalBuffer, DriverError> {
+        let _pass = self.shared.control.enter();
         let transport = self.shared.control.transport();
         let blob = transport.create_blob(BlobMemory::Local, size)?;
         match self.shared.map(blob.resource_id(), blob.size()) {
@@ -82,7 +83,9 @@ impl Device {
         buffers: &[&LocalBuffer],
     ) -> Result<Vec<u8>, DriverError> {
         let head = List { count: u32::try_from(buffers.len()).unwrap_or(u32::MAX), argument };
-        let mut resources: Vec<u32> = buffers.iter().map(|buffer| buffer.resource).collect();
+        let _pass = self.shared.control.enter();
+        let transport = self.shared.control.transport();
+        let mut resources: Vec<u32> = buffers.iter().map(|buffer| transport.number(buffer.resource)).collect();
         if resources.len() % 2 == 1 {
             resources.push(0);
         }
@@ -148,7 +151,7 @@ impl Device {
         let pages = buffer.size / PAGE_SIZE;
         for first in (0..pages).step_by(usize::try_from(CHUNK).unwrap_or(1)) {
             let one = |page: u64| MapMemory {
-                resource: buffer.resource,
+                resource: self.shared.control.transport().number(buffer.resource),
                 flags: MAP_WRITABLE,
                 offset: page * PAGE_SIZE,
                 va: base + page * PAGE_SIZE,

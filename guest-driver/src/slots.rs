@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use campanile_protocol::device_page;
 
+use crate::relay::Relay;
 use crate::transport::shared_memory::SharedMemory;
 use crate::transport::submission::Submission;
 
@@ -56,14 +57,14 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct Table {
     free: Vec<u32>,
-    under_way: Vec<(Answer, Submission)>,
+    under_way: Vec<(Answer, Submission, Arc<Relay>)>,
 }
 
 impl Table {
     /// Frees the slots of messages that are answered, and keeps the answers.
     fn sweep(&mut self, page: &SharedMemory) {
         let Self { free, under_way } = self;
-        for (answer, _) in under_way.extract_if(.., |(_, submission)| submission.is_done()) {
+        for (answer, ..) in under_way.extract_if(.., |(_, submission, _)| submission.is_done()) {
             let mut place = answer.place();
             if let Place::InSlot(slot) = *place {
                 *place = Place::Copied(bytes(page, slot));
@@ -120,6 +121,20 @@ impl Slots {
         if table.free.len() > KEPT_FROM_WAITS { table.free.pop() } else { None }
     }
 
+    /// A slot, where one is free now.
+    pub(crate) fn take_now(&self) -> Option<u32> {
+        let mut table = self.table();
+        if table.free.is_empty() {
+            table.sweep(&self.page);
+        }
+        table.free.pop()
+    }
+
+    /// What is in a slot that no message goes out with but that of its holder.
+    pub(crate) fn expect_nothing(&self, slot: u32) -> Answer {
+        Answer { place: Arc::new(Mutex::new(Place::InSlot(slot))) }
+    }
+
     /// Gives a slot back that no message went out with.
     pub(crate) fn put_back(&self, slot: u32) {
         self.table().free.push(slot);
@@ -127,10 +142,20 @@ impl Slots {
     }
 
     /// The answer to the message that went out with `slot`.
-    pub(crate) fn expect_answer(&self, slot: u32, submission: &Submission) -> Answer {
+    pub(crate) fn expect_answer(&self, slot: u32, submission: &Submission, relay: Arc<Relay>) -> Answer {
         let answer = Answer { place: Arc::new(Mutex::new(Place::InSlot(slot))) };
-        self.table().under_way.push((answer.clone(), submission.clone()));
+        self.table().under_way.push((answer.clone(), submission.clone(), relay));
         answer
+    }
+
+    /// The slots of messages that are under way, and what their senders wait for.
+    pub(crate) fn under_way(&self) -> Vec<(u32, Arc<Relay>)> {
+        let table = self.table();
+        let slots = table.under_way.iter().filter_map(|(answer, _, relay)| match &*answer.place() {
+            Place::InSlot(slot) => Some((*slot, Arc::clone(relay))),
+            Place::Copied(_) => None,
+        });
+        slots.collect()
     }
 
     /// Whether the answer of message `sequence` is there, though its work may not be done.
@@ -159,7 +184,7 @@ impl Slots {
             return;
         }
         let mut table = self.table();
-        table.under_way.retain(|(other, _)| !Arc::ptr_eq(&other.place, &answer.place));
+        table.under_way.retain(|(other, ..)| !Arc::ptr_eq(&other.place, &answer.place));
         if let Place::InSlot(slot) = *answer.place() {
             table.free.push(slot);
             self.freed.notify_one();

@@ -88,6 +88,7 @@ impl Context {
 impl UserQueue {
     fn create(context: &Context, options: &QueueOptions) -> Result<Self, DriverError> {
         let shared = context.shared();
+        let _pass = shared.control.enter();
         let ring_bytes = RING_OFFSET + u64::from(options.entries) * ring::RING_ENTRY_BYTES;
         let ring = Buffer::create(shared, options.memory, ring_bytes)?;
         let arena = Buffer::create(shared, options.memory, options.arena_bytes)?;
@@ -96,8 +97,8 @@ impl UserQueue {
             queue: created.queue,
             ring_va: ring.va() + RING_OFFSET,
             control_va: ring.va(),
-            ring_resource: ring.resource_id(),
-            control_resource: ring.resource_id(),
+            ring_resource: shared.control.transport().number(ring.resource_id()),
+            control_resource: shared.control.transport().number(ring.resource_id()),
             ring_entries: options.entries,
             flags: if options.notify { DOORBELL_NOTIFY } else { 0 },
             private_bytes: 0,

@@ -50,6 +50,9 @@ pub const LOSS_REPORT: u64 = 80;
 /// Bytes of video memory that the VM can have as things are, what it has included: rises and falls with what other VMs
 /// take. A hint, kept up to date within a 64th of what VMs share; daemon.
 pub const BUDGET: u64 = 88;
+/// Not zero: the device is about to be taken away from this VM, and comes back. The process is to say
+/// [`crate::control::away::PARK_DEVICE`], close the device, and wait for the next; see there. Daemon.
+pub const LEAVE: u64 = 96;
 /// In [`LOSS`]: this device's own work was the cause.
 pub const LOSS_PRIMARY: u64 = 0;
 /// In [`LOSS`]: somebody else's work was the cause (TDR-64).

@@ -8,6 +8,8 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::Value;
 
+use super::replug;
+use super::replug::ReplugArguments;
 use super::size::parse_size;
 use crate::migration::brownout::plan::Goal;
 use crate::migration::channel::address::Peer;
@@ -98,11 +100,14 @@ pub struct MigrateArguments {
     #[arg(long, value_name = "PEER")]
     pub to: Option<Peer>,
     /// What the vGPU is called there, if not the same.
-    #[arg(long = "as", value_name = "NAME", requires = "to")]
+    #[arg(long = "as", value_name = "NAME")]
     pub rename: Option<String>,
     /// Begin, and do not look on.
     #[arg(long)]
     pub no_wait: bool,
+    /// With a VMM that does not migrate the device.
+    #[command(flatten)]
+    pub replug: ReplugArguments,
 }
 
 /// `campanile snapshot`.
@@ -162,7 +167,10 @@ pub fn describe(result: &Value) -> String {
 /// # Errors
 /// The daemon refuses, or it has failed.
 pub fn migrate(arguments: &MigrateArguments) -> anyhow::Result<()> {
-    let MigrateArguments { control, vgpu, to, rename, no_wait } = arguments;
+    let MigrateArguments { control, vgpu, to, rename, no_wait, replug } = arguments;
+    if replug.qmp_source.is_some() {
+        return replug::replug(control, vgpu, rename.as_deref().unwrap_or(vgpu), replug);
+    }
     let verb = Verb::Migrate { vgpu: vgpu.clone(), to: to.clone(), rename: rename.clone() };
     let mut of = client::ask(control, &verb)?;
     let mut told = String::new();

@@ -17,6 +17,8 @@ pub mod doorbells;
 pub mod gantt;
 pub mod inspect;
 pub mod migration;
+pub mod qmp;
+pub mod replug;
 pub mod scheduling;
 pub mod serve;
 pub mod simulate;

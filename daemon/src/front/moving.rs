@@ -9,6 +9,7 @@ use super::vgpu::Vgpu;
 use super::waiting::Command;
 use crate::migration::error::MigrationError;
 use crate::migration::passage::Passage;
+use crate::migration::passage::Snapshot;
 use crate::migration::passage::adopt;
 use crate::migration::source::departure::Thaw;
 use crate::migration::standstill::Wanted;
@@ -32,11 +33,23 @@ impl<F: Front> FrontDevice<F> {
         passage: Arc<Passage>,
     ) -> io::Result<Self> {
         let mut device = Self::with(options, config, counters)?;
-        if let Some((memories, state)) = passage.take_snapshot().map_err(io::Error::other)? {
+        if let Some(Snapshot { memories, state, detached }) =
+            passage.take_snapshot().map_err(io::Error::other)?
+        {
             let vgpu = &mut device.vgpu;
             adopt(&mut vgpu.session, &vgpu.config, memories).map_err(io::Error::other)?;
             device.take_over(&state).map_err(io::Error::other)?;
-            device.vgpu.session.thaw();
+            if let Some(file) = detached {
+                // Whoever removes it has the device: nobody else begins as it.
+                std::fs::remove_file(&file)?;
+                // The rings are new, and so are the guest's names for everything.
+                device.vgpu.waiting.clear();
+                device.vgpu.session.thaw();
+                device.vgpu.session.end_present();
+                device.vgpu.session.begin_return();
+            } else {
+                device.vgpu.session.thaw();
+            }
         }
         passage.attach(&device.vgpu.session).map_err(io::Error::other)?;
         device.vgpu.passage = Some(passage);

@@ -1,5 +1,6 @@
 //! Where one vGPU comes and goes: what its front end of the daemon needs of all this.
 
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -51,6 +52,25 @@ impl Right {
     }
 }
 
+/// What a session begins as.
+#[derive(Debug)]
+struct Beginning {
+    file: PathBuf,
+    /// It is what one device was before it was taken away from its VM: nobody else is to begin as it.
+    is_detached: bool,
+}
+
+/// A snapshot that was read: its memories, and its state.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The memories.
+    pub memories: [Staged; 2],
+    /// The state.
+    pub state: State,
+    /// Its file, where it is that of a device that was taken away: to be removed when it is the device again.
+    pub detached: Option<PathBuf>,
+}
+
 /// One vGPU's ways in and out; outlives its sessions.
 #[derive(Debug)]
 pub struct Passage {
@@ -62,7 +82,7 @@ pub struct Passage {
     pub arriving: Arc<Arriving>,
     arrivals: OnceLock<Arc<Arrivals>>,
     side_files: Option<SideFiles>,
-    restore: Mutex<Option<PathBuf>>,
+    restore: Mutex<Option<Beginning>>,
     listens: bool,
 }
 
@@ -76,6 +96,7 @@ impl Passage {
         restore: Option<PathBuf>,
         listens: bool,
     ) -> Self {
+        let restore = restore.map(|file| Beginning { file, is_detached: false });
         let (arrivals, restore) = (OnceLock::new(), Mutex::new(restore));
         let standstill = Standstill::default();
         Self { departure, standstill, arriving, arrivals, side_files, restore, listens }
@@ -129,17 +150,30 @@ impl Passage {
         Ok((stage.memories()?, Right::SideFile(files, bundle)))
     }
 
-    /// The snapshot that the first session begins as, once.
+    /// The next session begins as the device that was taken away, in this file.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn begin_as(&self, file: &Path) -> Result<(), MigrationError> {
+        let there = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        if !there {
+            return Err(MigrationError::State(format!("{}: there is no such file", file.display())));
+        }
+        *locked(&self.restore) = Some(Beginning { file: file.to_owned(), is_detached: true });
+        Ok(())
+    }
+
+    /// The snapshot that the next session begins as, once.
     ///
     /// # Errors
     /// It cannot be read, or does not fit.
-    pub fn take_snapshot(&self) -> Result<Option<([Staged; 2], State)>, MigrationError> {
-        let Some(path) = locked(&self.restore).take() else { return Ok(None) };
-        let (contents, stage) = read::load(&path, &self.arriving, None)?;
-        let none = || MigrationError::State(format!("{}: there is no state in it", path.display()));
+    pub fn take_snapshot(&self) -> Result<Option<Snapshot>, MigrationError> {
+        let Some(Beginning { file, is_detached }) = locked(&self.restore).take() else { return Ok(None) };
+        let (contents, stage) = read::load(&file, &self.arriving, None)?;
+        let none = || MigrationError::State(format!("{}: there is no state in it", file.display()));
         let state = state::decode(&contents.state.ok_or_else(none)?);
         let state = state.map_err(|error| MigrationError::State(error.to_string()))?;
-        Ok(Some((stage.memories()?, state)))
+        Ok(Some(Snapshot { memories: stage.memories()?, state, detached: is_detached.then_some(file) }))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is done for the operator.
 
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,9 @@ use crate::vidmm::quota::Account;
 const GLANCE: Duration = Duration::from_secs(1);
 /// How long it may take to carry out an order.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The most that guest processes get to let go.
+const LONGEST_LEAVE: Duration = Duration::from_secs(120);
 
 /// What the operator can reach of one vGPU.
 #[derive(Debug, Clone)]
@@ -136,6 +140,17 @@ impl Desk {
                 let taken = of.passage.departure.snapshot(file, save, go_on);
                 taken.map_err(|source| migration(vgpu, &source))
             }
+            Verb::Detach { vgpu, file, limit } => self.detach(vgpu, file, Duration::from_millis(*limit)),
+            Verb::Attach { vgpu, file: None } => self.order(vgpu, Order::Stay),
+            Verb::Attach { vgpu, file: Some(file) } => {
+                let of = self.vgpu(vgpu)?;
+                if of.orders.has_session() {
+                    let source = OrderError::Refused("a VM is connected".to_owned());
+                    return Err(DeskError::Order { name: vgpu.clone(), source });
+                }
+                of.passage.begin_as(file).map_err(|source| migration(vgpu, &source))?;
+                Ok(json!({ "file": file }))
+            }
             Verb::Migration => Ok(json!({
                 "departures": self.vgpus.iter().map(|vgpu| vgpu.passage.departure.describe()).collect::<Vec<_>>(),
                 "arrivals": self.arrivals.as_ref().map(|arrivals| arrivals.describe()),
@@ -159,6 +174,22 @@ impl Desk {
                 Ok(Value::Object(each.collect()))
             }
         }
+    }
+
+    /// All guest processes let go of it, and all of it lies in a file.
+    fn detach(&self, vgpu: &str, file: &Path, limit: Duration) -> Result<Value, DeskError> {
+        let of = self.vgpu(vgpu)?;
+        let asked = of.orders.ask(Order::Leave(limit.min(LONGEST_LEAVE)), limit.min(LONGEST_LEAVE) + PATIENCE);
+        let gone = asked.map_err(|source| DeskError::Order { name: vgpu.to_owned(), source })?;
+        let (standstill, orders) = (&of.passage.standstill, &of.orders);
+        let save = || standstill.save(|| orders.nudge(), PATIENCE);
+        let go_on = || standstill.go_on(|| orders.nudge());
+        let taken = of.passage.departure.snapshot(file, save, go_on).map_err(|source| {
+            // Nobody is to wait for what does not come.
+            let _stays = orders.ask(Order::Stay, PATIENCE);
+            migration(vgpu, &source)
+        })?;
+        Ok(json!({ "parked": gone["parked"], "lost": gone["lost"], "file": file, "bytes": taken["bytes"] }))
     }
 
     fn vgpu(&self, name: &str) -> Result<&Vgpu, DeskError> {

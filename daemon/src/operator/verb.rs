@@ -85,6 +85,11 @@ pub enum NotifyMode {
     Off,
 }
 
+/// Milliseconds that guest processes have for their part of a detach.
+const fn default_limit() -> u64 {
+    5000
+}
+
 /// The commands: on the command line of `campanile ctl`, and on the socket as `{"verb": NAME, …}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Subcommand)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
@@ -163,6 +168,30 @@ pub enum Verb {
         /// The file, as the daemon sees it.
         #[arg(value_name = "FILE")]
         file: PathBuf,
+    },
+    /// Have the guest processes of a vGPU let go of it, and write all of it into a file: then its VMM can unplug it.
+    Detach {
+        /// The vGPU.
+        #[arg(long, value_name = "NAME")]
+        vgpu: String,
+        /// The file, as the daemon sees it.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Milliseconds that guest processes may take; who takes longer loses its device.
+        #[arg(long, value_name = "MILLISECONDS", default_value_t = default_limit())]
+        #[serde(default = "default_limit")]
+        limit: u64,
+    },
+    /// Begin as what a detach has written, when a VM connects next; or, without a file, call off a detach of a vGPU that
+    /// was not unplugged.
+    Attach {
+        /// The vGPU.
+        #[arg(long, value_name = "NAME")]
+        vgpu: String,
+        /// The file, as the daemon sees it. It is removed when it was read.
+        #[arg(value_name = "FILE")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<PathBuf>,
     },
     /// Show what is on its way to other daemons and from them, and how far.
     Migration,

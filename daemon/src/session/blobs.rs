@@ -55,6 +55,8 @@ pub struct Blob {
     pub mappable: bool,
     /// Whether it is.
     pub shown: Shown,
+    /// By which its process, which is away, will ask for it again.
+    pub name: Option<u64>,
 }
 
 impl Session {
@@ -62,7 +64,8 @@ impl Session {
     pub fn create_vram_blob(&mut self, resource: u32, size: u64, mappable: bool) -> Result<(), Refusal> {
         self.check_new_blob(resource, size)?;
         let allocation = self.allocations.create_vram(size).map_err(|_| Refusal::OutOfMemory)?;
-        self.blobs.insert(resource, Blob { allocation, is_vram: true, mappable, shown: Shown::No });
+        let (is_vram, shown, name) = (true, Shown::No, None);
+        self.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name });
         Ok(())
     }
 
@@ -90,13 +93,14 @@ impl Session {
         let segment = GuestSegment::new(runs, files, pieces_of(entries));
         let id = self.segments.insert(segment).ok_or(Refusal::OutOfMemory)?;
         let allocation = self.allocations.create_guest(id, size);
-        self.blobs.insert(resource, Blob { allocation, is_vram: false, mappable: false, shown: Shown::No });
+        let (is_vram, mappable, shown, name) = (false, false, Shown::No, None);
+        self.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name });
         self.announce_segment_to_all(id);
         self.after(Barrier::segment(id), Action::Answer(token));
         Ok(())
     }
 
-    fn check_new_blob(&mut self, resource: u32, size: u64) -> Result<(), Refusal> {
+    pub(super) fn check_new_blob(&mut self, resource: u32, size: u64) -> Result<(), Refusal> {
         self.is_fresh = false;
         if resource == 0 || self.blobs.contains_key(&resource) {
             return Err(Refusal::Resource);
@@ -156,8 +160,10 @@ impl Session {
         for process in self.processes.values_mut() {
             process.attached.remove(&resource);
         }
-        if let Some(blob) = self.blobs.remove(&resource) {
-            self.release_allocation(blob.allocation);
+        match self.blobs.remove(&resource) {
+            Some(blob) if blob.name.is_some() => self.keep_blob(blob),
+            Some(blob) => self.release_allocation(blob.allocation),
+            None => {}
         }
         Ok(())
     }
@@ -175,6 +181,7 @@ impl Session {
 
     /// A context may name a resource.
     pub fn attach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
+        let context = self.own_context(context)?;
         let process = self.processes.get_mut(&context).ok_or(Refusal::Context)?;
         if !self.blobs.contains_key(&resource) {
             return Err(Refusal::Resource);
@@ -185,6 +192,7 @@ impl Session {
 
     /// A context may no longer name a resource. What it has mapped stays mapped.
     pub fn detach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
+        let context = self.own_context(context)?;
         let process = self.processes.get_mut(&context).ok_or(Refusal::Context)?;
         if process.attached.remove(&resource) { Ok(()) } else { Err(Refusal::Resource) }
     }

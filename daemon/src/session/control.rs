@@ -1,5 +1,6 @@
 //! Control messages: from frames to handlers.
 
+use campanile_protocol::control::away;
 use campanile_protocol::control::frame;
 use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::memory;
@@ -45,28 +46,36 @@ impl Session {
     /// A guest process opens the device.
     pub fn create_context(&mut self, context: u32) -> Result<(), Refusal> {
         self.is_fresh = false;
-        if context == 0 || self.processes.contains_key(&context) {
+        if context == 0 || self.own_context(context).is_ok() {
             return Err(Refusal::Context);
         }
         if self.processes.len() >= campanile_protocol::engine::block::MAX_PROCESSES as usize {
             return Err(Refusal::OutOfMemory);
         }
+        let context = self.new_own_context(context);
         self.processes.insert(context, super::objects::Process::default());
         Ok(())
     }
 
     /// A guest process closes the device, or died: the abnormal end (UMS-128). Fences still open are due.
     pub fn destroy_context(&mut self, context: u32) -> Result<(), Refusal> {
-        if !self.processes.contains_key(&context) {
-            return Err(Refusal::Context);
+        let own = self.own_context(context)?;
+        self.away.contexts.remove(&context);
+        if self.leaves_process(own) {
+            return Ok(());
         }
+        self.end_process(own);
+        Ok(())
+    }
+
+    /// Ends a guest process, and what it has.
+    pub(super) fn end_process(&mut self, context: u32) {
         self.end_device(context);
         if let Some(mut process) = self.processes.remove(&context) {
             for timeline in process.timelines.values_mut() {
                 self.due.extend(timeline.take_all().into_iter().map(|token| (token, Ok(()))));
             }
         }
-        Ok(())
     }
 
     /// Handles the frames of one SUBMIT_3D. All frames up to the first malformed one are handled.
@@ -74,9 +83,8 @@ impl Session {
         if self.is_stopping() {
             return Err(Refusal::Unspecified);
         }
-        if !self.processes.contains_key(&context) {
-            return Err(Refusal::Context);
-        }
+        let name = context;
+        let context = self.own_context(context)?;
         for frame in frame::frames(bytes) {
             let frame = match frame {
                 Ok(frame) => frame,
@@ -85,6 +93,12 @@ impl Session {
             };
             let header = frame.header;
             let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
+            if device.is_none() && header.opcode == away::ATTACH_DEVICE {
+                let (slot, sequence) = (header.slot, header.sequence);
+                let origin = Origin { context, slot, sequence, ring, item: None };
+                self.attach_device(name, origin, frame.body)?;
+                break;
+            }
             if device.is_none() && header.opcode != message::CREATE_DEVICE {
                 // There is no place for an answer.
                 return Err(Refusal::Parameter);
@@ -102,7 +116,11 @@ impl Session {
 
     /// Signals `token` when the timeline comes to it.
     pub fn fence(&mut self, context: u32, ring: u8, token: Token) {
-        match self.processes.get_mut(&context) {
+        let own = self.own_context(context);
+        let process = own.as_ref().ok().and_then(|own| self.processes.get_mut(own));
+        let context = own.unwrap_or(context);
+        // Who is away waits with its next device.
+        match process.filter(|process| !process.is_away()) {
             Some(process) => {
                 process.timelines.entry(ring).or_default().fence(token);
                 self.end_item(context, ring, None);
@@ -188,6 +206,7 @@ impl Session {
             message::SUBMIT => self.submit_buffer(origin, &body(bytes)?),
             message::SUSPEND_CONTEXT => self.suspend_context(origin, &body(bytes)?),
             message::RESUME_CONTEXT => self.resume_context(origin, &body(bytes)?),
+            away::PARK_DEVICE => self.park_device(origin, bytes),
             scheduling::SET_SCHEDULING_PROPERTIES => self.set_scheduling(origin, &body(bytes)?),
             scheduling::SET_PROCESS_CLASS => self.set_process_class(origin, &body(bytes)?),
             message::WAIT_FENCE => self.wait_fence(origin, &body(bytes)?),

@@ -60,6 +60,12 @@ pub struct Counters {
     pub freezes: AtomicU64,
     /// Engines that did not stand still in time, and were ended where they were.
     pub freezes_forced: AtomicU64,
+    /// Guest processes that have parked their devices.
+    pub parked: AtomicU64,
+    /// Those that have come back.
+    pub returned: AtomicU64,
+    /// Those that have not, and were ended.
+    pub stayed_away: AtomicU64,
     /// Reports in the state directory.
     pub reports_written: AtomicU64,
     /// Reports that were not written: no directory, or too many.
@@ -68,7 +74,7 @@ pub struct Counters {
 
 impl Counters {
     /// All counts, by name.
-    pub fn all(&self) -> [(&'static str, u64); 29] {
+    pub fn all(&self) -> [(&'static str, u64); 32] {
         [
             ("refused_commands", &self.refused_commands),
             ("control_messages", &self.control_messages),
@@ -97,6 +103,9 @@ impl Counters {
             ("residency_faults", &self.residency_faults),
             ("freezes", &self.freezes),
             ("freezes_forced", &self.freezes_forced),
+            ("parked", &self.parked),
+            ("returned", &self.returned),
+            ("stayed_away", &self.stayed_away),
             ("reports_written", &self.reports_written),
             ("reports_left_out", &self.reports_left_out),
         ]

@@ -121,6 +121,7 @@ impl Session {
             page.store(offset, 0);
         }
         page.store(device_page::BUDGET, self.residency.budget);
+        page.store(device_page::LEAVE, u64::from(self.away.is_leaving()));
         page.store(device_page::DEVICE_STATUS, device.status);
     }
 

@@ -140,6 +140,8 @@ impl Session {
         let answer = match errand.order {
             // Answered when it is there.
             Order::EnterD3 => return self.enter_d3(Some(errand)),
+            Order::Leave(limit) => return self.leave(errand, limit),
+            Order::Stay => self.stay(),
             Order::Describe => self.describe(),
             Order::History(last) => as_answer(&self.history(last)),
             Order::ResetEngine(at) => self.reset_by_order(at),

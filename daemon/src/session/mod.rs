@@ -16,6 +16,7 @@
 
 pub mod adapter;
 pub mod areas;
+pub mod away;
 pub mod barrier;
 pub mod blobs;
 pub mod budgets;

@@ -12,6 +12,7 @@ use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 
 use super::areas::SaveArea;
+use super::away::Away;
 use super::kernels::KernelSource;
 use super::page::DevicePage;
 use super::paging::Paging;
@@ -50,6 +51,8 @@ pub struct Process {
     pub offences: Recent,
     /// The report for which it gets no device any more (TDR-21).
     pub blocked: Option<u64>,
+    /// It has parked its device, and has not come back yet.
+    pub away: Option<Away>,
 }
 
 /// A range of an allocation in an address space.

@@ -14,6 +14,7 @@ use campanile_host_gpu::memory::page_table::writer::PageTables;
 use rustix::event::epoll;
 
 use super::areas::Areas;
+use super::away::Absences;
 use super::blobs::Blob;
 use super::config::Config;
 use super::counters::Counters;
@@ -83,6 +84,8 @@ pub struct Session {
     pub(super) to_poke: [bool; MAX_PLACES],
     pub(super) blobs: BTreeMap<u32, Blob>,
     pub(super) processes: BTreeMap<u32, Process>,
+    /// Of processes that are away, or are to go.
+    pub(super) away: Absences,
     /// By place: those of the first physical adapter, then those of the next (TDR-08).
     pub(super) engines: Vec<EngineSlot>,
     pub(super) kernel_bytes: usize,
@@ -158,6 +161,7 @@ impl Session {
             to_poke: [false; MAX_PLACES],
             blobs: BTreeMap::new(),
             processes: BTreeMap::new(),
+            away: Absences::default(),
             engines,
             kernel_bytes: 0,
             pending: Vec::new(),
@@ -230,17 +234,16 @@ impl Session {
     /// guest's window onto it goes with the reset only when the front-end says so: contents are cleared when
     /// handed out again.
     pub fn reset(&mut self) {
+        if self.processes.values().any(Process::is_away) {
+            return self.reset_around_absent();
+        }
         self.stop_engines();
         self.power = Power::D0;
         self.freeze = Freeze::Running;
         self.run_pending();
         let contexts: Vec<u32> = self.processes.keys().copied().collect();
-        for context in contexts {
-            // Each exists: the list was just made.
-            if let Err(refusal) = self.destroy_context(context) {
-                log::error!("{}: ending context {context}: {refusal:?}", self.config.name);
-            }
-        }
+        contexts.into_iter().for_each(|context| self.end_process(context));
+        self.forget_absences();
         let blobs: Vec<u32> = self.blobs.keys().copied().collect();
         for resource in blobs {
             if let Err(refusal) = self.unref_blob(resource) {
@@ -292,6 +295,8 @@ impl Session {
             }
         }
         // Here, where nothing else is half done.
+        self.look_at_parking();
+        self.look_at_leave();
         self.look_at_freeze();
         self.keep_looking();
     }
@@ -332,6 +337,7 @@ impl Session {
             self.next_idleness(),
             self.next_freeze(),
             self.look_at,
+            self.away.next(),
             self.residency.retry_at,
             self.dirty.sweep_at,
             self.front_at,
@@ -363,6 +369,8 @@ impl Session {
         if woken {
             self.resume_from_d3();
         }
+        self.look_at_parking();
+        self.look_at_leave();
         self.look_at_drains();
         self.look_at_idleness();
         self.look_at_engines();

@@ -37,12 +37,14 @@ pub struct Holds {
     pub by_power: bool,
     /// Everything stands still, for a migration.
     pub by_freeze: bool,
+    /// Its process is away: see `away.rs`.
+    pub by_absence: bool,
 }
 
 impl Holds {
     /// Whether it may not run.
     pub const fn any(self) -> bool {
-        self.by_guest || self.by_power || self.by_freeze
+        self.by_guest || self.by_power || self.by_freeze || self.by_absence
     }
 }
 

@@ -5,6 +5,7 @@
 mod address_spaces;
 #[path = "../fuzz/targets/change.rs"]
 mod change;
+mod away;
 mod compute_node;
 mod compute_only;
 mod copy_node;

@@ -15,6 +15,7 @@
 //! * Loss: after the daemon hung up, every call and every wait ends with [`error::TransportError::Disconnected`];
 //!   memory that was mapped stays valid memory, only nobody answers in it.
 
+pub mod away;
 pub mod blob;
 pub mod drm;
 pub mod error;
@@ -25,6 +26,7 @@ pub mod submission;
 
 use campanile_protocol::capset::Capset;
 
+use away::Migrant;
 use blob::Blob;
 use blob::BlobMemory;
 use error::TransportError;
@@ -57,7 +59,7 @@ pub trait Transport: Send + Sync + 'static {
 
     /// Sends a row of control frames, at most `MAX_CONTROL_BYTES`, as one SUBMIT_3D and returns at once.
     ///
-    /// With `fence`, the submission is done when the work of that timeline (ring index, 0 to 63) before it is
+    /// `frames` may be empty where there is a fence. With `fence`, the submission is done when the work of that timeline (ring index, 0 to 63) before it is
     /// done. Without, when the device has read the frames, where the transport can tell, and else at once.
     /// Blocks only while the device has no room for another command.
     fn submit(&self, frames: &[u8], fence: Option<u8>) -> Result<Submission, TransportError>;
@@ -69,4 +71,14 @@ pub trait Transport: Send + Sync + 'static {
     /// Whether the device still answers, as far as is known without asking it. Does not block: whoever polls
     /// a word in shared memory looks here now and then, and so ends when the daemon is gone.
     fn is_connected(&self) -> bool;
+
+    /// The number by which control messages name a blob now. It changes when the device comes back after it was taken away.
+    fn number(&self, resource: u32) -> u32 {
+        resource
+    }
+
+    /// What it does when its device is taken away; none where a VM's device stays with it.
+    fn migrant(&self) -> Option<&dyn Migrant> {
+        None
+    }
 }

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicU8;
 
 use vm_memory::MmapRegion;
 use vm_memory::VolatileMemory;
@@ -97,6 +98,15 @@ impl SharedMemory {
     pub fn word32(&self, offset: u64) -> Option<&AtomicU32> {
         let (region, place, left) = self.find(offset)?;
         if left < 4 {
+            return None;
+        }
+        region.get_atomic_ref(place).ok()
+    }
+
+    /// The byte at `offset`, or `None` where it is outside.
+    pub fn byte(&self, offset: u64) -> Option<&AtomicU8> {
+        let (region, place, left) = self.find(offset)?;
+        if left < 1 {
             return None;
         }
         region.get_atomic_ref(place).ok()

@@ -98,7 +98,7 @@ impl Machine {
     /// How the GPU is reached, for people.
     pub fn describe(&self) -> anyhow::Result<String> {
         Ok(match self {
-            Self::Drm => DrmContext::open()?.path().display().to_string(),
+            Self::Drm => DrmContext::open()?.path().unwrap_or_default().display().to_string(),
             Self::Fs => FsContext::open()?.describe(),
             Self::Loopback(_) => "loopback".to_owned(),
         })

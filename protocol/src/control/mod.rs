@@ -9,6 +9,7 @@
 //! says only whether the frames could be read. A virtio fence on ring index r signals when all that came with
 //! SUBMIT_3D on r before it is done: messages answered, buffers complete.
 
+pub mod away;
 pub mod frame;
 pub mod memory;
 pub mod message;

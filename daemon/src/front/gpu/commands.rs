@@ -123,7 +123,7 @@ impl Gpu {
 
     fn create_blob(vgpu: &mut Vgpu<Asked>, header: &Header, body: &[u8]) -> Executed {
         let (create, rest): (CreateBlob, _) = split(body)?;
-        if create.flags & !blob::FLAGS_KNOWN != 0 || create.blob_id != 0 {
+        if create.flags & !blob::FLAGS_KNOWN != 0 || (create.blob_id != 0 && create.memory != blob::MEM_HOST3D) {
             return Err(Refusal::Parameter);
         }
         match create.memory {
@@ -132,7 +132,11 @@ impl Gpu {
                     return Err(Refusal::Parameter);
                 }
                 let mappable = create.flags & blob::FLAG_MAPPABLE != 0;
-                vgpu.session.create_vram_blob(create.resource_id, create.size, mappable)?;
+                if create.blob_id == 0 {
+                    vgpu.session.create_vram_blob(create.resource_id, create.size, mappable)?;
+                } else {
+                    vgpu.session.take_blob_again(create.resource_id, create.size, create.blob_id)?;
+                }
                 Ok(Reply::Now(reply_header(header, response::OK_NODATA).as_bytes().to_vec()))
             }
             blob::MEM_GUEST => {

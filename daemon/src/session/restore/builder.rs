@@ -2,6 +2,7 @@
 
 use super::engines::RestoredEngine;
 use crate::session::areas::Areas;
+use crate::session::away::KeptBlob;
 use crate::session::blobs::Blob;
 use crate::session::drains::Drain;
 use crate::session::fence_table::FenceTable;
@@ -48,6 +49,10 @@ pub(super) struct Builder<'a> {
     pub(super) maps: Vec<(u32, u64, Token)>,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     pub(super) retired: BTreeMap<u16, Token>,
+    /// Blobs of processes that are away.
+    pub(super) kept: BTreeMap<u64, KeptBlob>,
+    /// Contexts that guest and session call by different numbers.
+    pub(super) names: BTreeMap<u32, u32>,
     pub(super) tokens: BTreeSet<u64>,
     /// Open work on timelines that nobody has said yet that he waits for: guest process, timeline, place.
     pub(super) unclaimed: BTreeSet<(u32, u8, u64)>,
@@ -83,6 +88,10 @@ pub(super) struct Built {
     pub(super) maps: Vec<(u32, u64, Token)>,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     pub(super) retired: BTreeMap<u16, Token>,
+    /// Blobs of processes that are away.
+    pub(super) kept: BTreeMap<u64, KeptBlob>,
+    /// Contexts that guest and session call by different numbers.
+    pub(super) names: BTreeMap<u32, u32>,
 }
 
 impl<'a> Builder<'a> {
@@ -111,6 +120,8 @@ impl<'a> Builder<'a> {
             maps: Vec::new(),
             due: Vec::new(),
             retired: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            names: BTreeMap::new(),
             tokens: BTreeSet::new(),
             unclaimed: BTreeSet::new(),
         }
@@ -121,6 +132,7 @@ impl<'a> Builder<'a> {
         self.build_memory()?;
         self.build_engines()?;
         self.build_processes()?;
+        self.build_names()?;
         self.build_messages()?;
         self.check_areas()?;
         self.build_tokens()?;
@@ -129,6 +141,16 @@ impl<'a> Builder<'a> {
         }
         let unopened = self.saved.fences.iter().find(|fence| !self.openers.contains_key(&fence.0));
         ensure(unopened.is_none(), || "a native fence that nobody has open".to_owned())
+    }
+
+    fn build_names(&mut self) -> Result<(), Invalid> {
+        let mut named = BTreeSet::new();
+        for &(name, own) in &self.saved.names {
+            let is_there = self.processes.contains_key(&own) && name != 0;
+            let is_new = named.insert(own) && self.names.insert(name, own).is_none();
+            ensure(is_there && is_new, || format!("context {name}, which is process {own}"))?;
+        }
+        Ok(())
     }
 
     fn build_tokens(&mut self) -> Result<(), Invalid> {
@@ -188,6 +210,8 @@ impl<'a> Builder<'a> {
             maps: self.maps,
             due: self.due,
             retired: self.retired,
+            kept: self.kept,
+            names: self.names,
         })
     }
 }

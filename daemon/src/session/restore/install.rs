@@ -125,6 +125,7 @@ impl Session {
         self.drains = built.drains;
         self.due = built.due;
         self.retired = built.retired;
+        (self.away.kept, self.away.contexts) = (built.kept, built.names);
         for (slot, engine) in self.engines.iter_mut().zip(built.engines) {
             engine.put_into(slot, now);
         }

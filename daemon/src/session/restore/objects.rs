@@ -158,7 +158,7 @@ impl Builder<'_> {
                 Some(block.take_over_context(request, area.va).map_err(|error| error.to_string())?)
             }
         };
-        let held = Holds { by_guest: saved.is_suspended, by_power: false, by_freeze: true };
+        let held = Holds { by_guest: saved.is_suspended, by_freeze: true, ..Holds::default() };
         Ok(Context {
             at,
             software_queue: VecDeque::new(),

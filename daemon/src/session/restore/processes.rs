@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use campanile_host_gpu::engine::address::MAX_PLACES;
+use campanile_protocol::control::away::Parked;
 use campanile_protocol::device_page;
 use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use campanile_protocol::engine::block::MAX_PROCESSES;
@@ -17,6 +18,11 @@ use super::builder::ages;
 use super::builder::ensure;
 use super::check::MAX_RING;
 use crate::recovery::recent::Recent;
+use crate::session::away::Away;
+use crate::session::away::KeptBlob;
+use crate::session::blobs::Blob;
+use crate::session::blobs::MAX_BLOBS;
+use crate::session::blobs::Shown;
 use crate::session::objects::Device;
 use crate::session::objects::GpuWait;
 use crate::session::objects::MAX_CONTEXTS;
@@ -28,6 +34,8 @@ use crate::session::objects::Process;
 use crate::session::objects::Wait;
 use crate::session::page::DevicePage;
 use crate::session::paging::Paging;
+use crate::session::saved::memory::SavedKeptBlob;
+use crate::session::saved::process::SavedAway;
 use crate::session::saved::process::SavedDevice;
 use crate::session::saved::process::SavedProcess;
 use crate::session::saved::process::SavedTimeline;
@@ -36,6 +44,7 @@ use crate::session::scheduling::ProcessClass;
 use crate::session::table::Table;
 use crate::session::timeline::Timeline;
 use crate::vidmm::allocations::AllocationId;
+use crate::vidmm::allocations::Backing;
 
 impl Builder<'_> {
     pub(super) fn build_processes(&mut self) -> Result<(), Invalid> {
@@ -67,7 +76,32 @@ impl Builder<'_> {
             None => None,
         };
         let offences = Recent::from_ages(&ages(&saved.offences), Instant::now());
-        Ok(Process { attached, device, timelines, offences, blocked: saved.blocked })
+        let mut process =
+            Process { attached, device, timelines, offences, blocked: saved.blocked, away: None };
+        if let Some(away) = &saved.away {
+            process.away = Some(self.build_away(saved.context, away)?);
+            let contexts = process.device.iter_mut().flat_map(|device| device.contexts.iter_mut());
+            contexts.for_each(|(_, context)| context.held.by_absence = true);
+        }
+        Ok(process)
+    }
+
+    /// What a process that is away will ask for.
+    fn build_away(&mut self, own: u32, saved: &SavedAway) -> Result<Away, Invalid> {
+        let parked = Parked { token: saved.token, names: saved.names };
+        let is_new = |process: &Process| process.away.is_none_or(|away| away.parked.token != parked.token);
+        ensure(parked.token != 0 && self.processes.values().all(is_new), || "its token".to_owned())?;
+        for &SavedKeptBlob(name, id, mappable) in &saved.blobs {
+            let allocation = self.refer(id, || format!("the blob that it calls {name:#x}"))?;
+            let is_vram = self.allocations.get(&id).is_some_and(|it| matches!(it.backing, Backing::Vram(_)));
+            let is_its = name.wrapping_sub(parked.names) <= u64::from(u32::MAX);
+            ensure(is_vram && is_its, || format!("the blob that it calls {name:#x}"))?;
+            let blob = Blob { allocation, is_vram, mappable, shown: Shown::No, name: Some(name) };
+            let before = self.kept.insert(name, KeptBlob { blob, owner: own });
+            let bound = self.kept.len() + self.blobs.len() <= MAX_BLOBS;
+            ensure(before.is_none() && bound, || format!("the blob that it calls {name:#x}: there twice"))?;
+        }
+        Ok(Away { parked, is_gone: saved.is_gone })
     }
 
     fn build_timeline(&mut self, context: u32, saved: &SavedTimeline) -> Result<Timeline, Invalid> {

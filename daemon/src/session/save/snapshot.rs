@@ -14,6 +14,8 @@ use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::queue::doorbell::DoorbellModel;
 use std::sync::atomic::Ordering;
 
+use crate::session::away::Away;
+use crate::session::away::KeptBlob;
 use crate::session::blobs::Shown;
 use crate::session::config::Compute;
 use crate::session::config::Config;
@@ -29,8 +31,10 @@ use crate::session::saved::immutable::Immutable;
 use crate::session::saved::immutable::ImmutableNode;
 use crate::session::saved::memory::SavedAllocation;
 use crate::session::saved::memory::SavedBlob;
+use crate::session::saved::memory::SavedKeptBlob;
 use crate::session::saved::memory::SavedPlace;
 use crate::session::saved::memory::SavedSegment;
+use crate::session::saved::process::SavedAway;
 use crate::session::saved::process::SavedProcess;
 use crate::session::saved::process::SavedSource;
 use crate::session::saved::process::SavedTimeline;
@@ -177,7 +181,10 @@ impl Session {
             .collect();
         let processes = self.processes.iter().map(|(context, process)| {
             let device = devices.get(context).cloned();
-            save_process(*context, process, device, &collected, now)
+            SavedProcess {
+                away: self.save_away(*context, process),
+                ..save_process(*context, process, device, &collected, now)
+            }
         });
         let processes = processes.collect();
         let waiting = match &self.window {
@@ -199,6 +206,7 @@ impl Session {
             maps: maps.map(|(resource, offset, token)| SavedMap(*resource, *offset, token.0)).collect(),
             due: self.due.iter().map(|(token, outcome)| (token.0, refusal_number(*outcome))).collect(),
             retired: self.retired.iter().map(|(segment, token)| (*segment, token.0)).collect(),
+            names: self.away.contexts.iter().map(|(name, own)| (*name, *own)).collect(),
             adapter_resets: milliseconds(standing.reset_ages(now)),
             quarantine: standing.quarantined().map(|quarantine| quarantine.why),
         })
@@ -242,6 +250,15 @@ impl Session {
         all.collect()
     }
 
+    fn save_away(&self, own: u32, process: &Process) -> Option<SavedAway> {
+        let Away { parked, is_gone } = process.away?;
+        let its = self.away.kept.iter().filter(|(_, kept)| kept.owner == own);
+        let blobs = its.map(|(name, KeptBlob { blob, .. })| {
+            SavedKeptBlob(*name, blob.allocation.0, blob.mappable)
+        });
+        Some(SavedAway { token: parked.token, names: parked.names, is_gone, blobs: blobs.collect() })
+    }
+
     fn save_segments(&self) -> Vec<SavedSegment> {
         let all = self.segments.all_pieces().into_iter();
         all.map(|(id, pieces)| SavedSegment { id, pieces: pieces.to_vec() }).collect()
@@ -281,6 +298,7 @@ fn save_process(
         offences: milliseconds(process.offences.ages(now)),
         blocked: process.blocked,
         device,
+        away: None,
     }
 }
 

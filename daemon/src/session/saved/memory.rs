@@ -29,6 +29,10 @@ pub struct SavedAllocation(pub u64, pub u64, pub SavedPlace, pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedBlob(pub u32, pub u64, pub bool, pub bool, pub bool);
 
+/// One blob of a process that is away: its name, its allocation, whether it may be mapped into the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedKeptBlob(pub u64, pub u64, pub bool);
+
 /// Guest RAM that engines map as one piece.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]

@@ -69,6 +69,9 @@ pub struct SavedSession {
     /// Segments whose blobs have no name any more, and the front's name for who waits for their end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub retired: Vec<(u16, u64)>,
+    /// Contexts that guest and session call by different numbers: the guest's, the session's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<(u32, u32)>,
     /// Ages of the adapter resets that still count, milliseconds.
     pub adapter_resets: Vec<u64>,
     /// Why the vGPU may not work, if it may not.

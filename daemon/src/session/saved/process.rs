@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use super::bytes::Bytes;
+use super::memory::SavedKeptBlob;
 use super::row::SavedGpuWait;
 use super::row::SavedMapping;
 use super::row::SavedOpenFence;
@@ -40,6 +41,23 @@ pub struct SavedProcess {
     pub blocked: Option<u64>,
     /// Its device.
     pub device: Option<SavedDevice>,
+    /// It has parked its device, and is to come back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub away: Option<SavedAway>,
+}
+
+/// A process that has parked its device (decision 64).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SavedAway {
+    /// What it says when it comes back.
+    pub token: u64,
+    /// Where the names of its blobs begin.
+    pub names: u64,
+    /// Whether its context is closed.
+    pub is_gone: bool,
+    /// Its blobs, which have no number now.
+    pub blobs: Vec<SavedKeptBlob>,
 }
 
 /// A virtio timeline.

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::RwLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -25,9 +25,13 @@ use zerocopy::IntoBytes;
 
 use super::ioctl;
 use super::mapping;
+use super::node::NodeIdentity;
 use super::node::RenderNode;
 use super::sync_file::SyncFile;
 use crate::transport::Transport;
+use crate::transport::away::Migrant;
+use crate::transport::away::Numbers;
+use crate::transport::away::show_file;
 use crate::transport::blob::Blob;
 use crate::transport::blob::BlobMemory;
 use crate::transport::error::TransportError;
@@ -43,8 +47,12 @@ const RINGS: u8 = 64;
 /// A context of capability set 24. Dropping it closes the node, and the kernel frees what belongs to it.
 #[derive(Debug)]
 pub struct DrmContext {
-    node: RenderNode,
+    /// None while the device is away.
+    node: RwLock<Option<Arc<RenderNode>>>,
+    /// What was left last.
+    left: Mutex<Option<NodeIdentity>>,
     blobs: Mutex<HashMap<u32, Record>>,
+    numbers: Mutex<Numbers>,
     /// ioctls that made the driver send commands.
     sent: AtomicU64,
     /// The device was unplugged.
@@ -55,6 +63,9 @@ pub struct DrmContext {
 #[derive(Debug)]
 struct Record {
     handle: u32,
+    /// The device's number for it.
+    number: u32,
+    memory: BlobMemory,
     size: u64,
     mapped: Option<SharedMemory>,
 }
@@ -67,33 +78,77 @@ impl DrmContext {
 
     /// Opens a context on this node.
     pub fn on(node: RenderNode) -> Result<Self, TransportError> {
+        let (sent, lost) = (AtomicU64::new(1), AtomicBool::new(false));
+        let context = Self {
+            node: RwLock::default(),
+            left: Mutex::default(),
+            blobs: Mutex::default(),
+            numbers: Mutex::default(),
+            sent,
+            lost,
+        };
+        context.begin_on(node)?;
+        Ok(context)
+    }
+
+    fn begin_on(&self, node: RenderNode) -> Result<(), TransportError> {
         let made = ioctl::init_context(node.file.as_fd(), CAPSET_ID, u64::from(RINGS));
         made.map_err(|errno| TransportError::System { what: "CONTEXT_INIT", source: errno.into() })?;
-        let (sent, lost) = (AtomicU64::new(1), AtomicBool::new(false));
-        let context = Self { node, blobs: Mutex::default(), sent, lost };
-        context.greet()?;
-        Ok(context)
+        self.greet(&node)?;
+        *self.node.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(node));
+        Ok(())
     }
 
     /// Has the device answer to nothing at all. What is asked of a daemon that is gone is never answered, and some of
     /// it the kernel waits for without an end: better to find out here.
-    fn greet(&self) -> Result<(), TransportError> {
-        let file = self.done("EXECBUFFER", ioctl::execute(self.fd(), &[], Some(0)))?;
+    fn greet(&self, node: &RenderNode) -> Result<(), TransportError> {
+        let file = self.done("EXECBUFFER", ioctl::execute(node.file.as_fd(), &[], Some(0)))?;
         match (SyncFile { file }).wait(Some(GREETING)) {
             Err(TransportError::Timeout { after, .. }) => {
-                Err(TransportError::Silent { path: self.path().to_owned(), after })
+                Err(TransportError::Silent { path: node.path().to_owned(), after })
             }
             greeted => greeted,
         }
     }
 
-    /// The node's name.
-    pub fn path(&self) -> &Path {
-        self.node.path()
+    /// The node that it has now.
+    fn node(&self) -> Result<Arc<RenderNode>, TransportError> {
+        let node = self.node.read().unwrap_or_else(PoisonError::into_inner);
+        node.clone().ok_or(TransportError::Disconnected)
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.node.file.as_fd()
+    /// The node's name; none while the device is away.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.node().ok().map(|node| node.path().to_owned())
+    }
+
+    /// Creates a blob, by the name that the daemon knows it by, if it does: its handle, and the device's number.
+    fn make(&self, memory: BlobMemory, size: u64, name: u64) -> Result<(u32, u32), TransportError> {
+        let node = self.node()?;
+        let kind = match memory {
+            BlobMemory::Vram | BlobMemory::Local if !node.is_host_visible() => {
+                return Err(TransportError::NoWindow);
+            }
+            BlobMemory::Vram | BlobMemory::Local => blob::MEM_HOST3D,
+            BlobMemory::GuestRam => blob::MEM_GUEST,
+        };
+        match ioctl::create_blob(node.file.as_fd(), kind, blob::FLAG_MAPPABLE, size, name) {
+            Err(Errno::NOSPC) => Err(TransportError::OutOfWindow { bytes: size }),
+            Err(Errno::NOMEM) if memory == BlobMemory::GuestRam => {
+                Err(TransportError::OutOfGuestRam { bytes: size })
+            }
+            created => self.done("RESOURCE_CREATE_BLOB", created),
+        }
+    }
+
+    /// Where a blob can be mapped from. This ioctl sends nothing: the driver asked for the blob's place when it was created.
+    fn place(&self, resource: u32) -> Result<(Arc<RenderNode>, u64, u64), TransportError> {
+        let node = self.node()?;
+        let blobs = self.blobs();
+        let record = blobs.get(&resource).ok_or(TransportError::ForeignBlob { resource_id: resource })?;
+        let offset = ioctl::map_offset(node.file.as_fd(), record.handle);
+        let offset = offset.map_err(|errno| TransportError::System { what: "MAP", source: errno.into() })?;
+        Ok((node, offset, record.size))
     }
 
     fn blobs(&self) -> MutexGuard<'_, HashMap<u32, Record>> {
@@ -116,13 +171,14 @@ impl DrmContext {
 impl Transport for DrmContext {
     fn capset(&self) -> Result<Capset, TransportError> {
         let mut capset = Capset::new_zeroed();
-        let asked = ioctl::capset(self.fd(), CAPSET_ID, CAPSET_VERSION, capset.as_mut_bytes());
+        let node = self.node()?;
+        let asked = ioctl::capset(node.file.as_fd(), CAPSET_ID, CAPSET_VERSION, capset.as_mut_bytes());
         self.done("GET_CAPS", asked)?;
         Ok(capset)
     }
 
     fn sees_video_memory(&self) -> bool {
-        self.node.is_host_visible()
+        self.node().is_ok_and(|node| node.is_host_visible())
     }
 
     fn create_blob(&self, memory: BlobMemory, size: u64) -> Result<Blob, TransportError> {
@@ -131,39 +187,22 @@ impl Transport for DrmContext {
             return Err(TransportError::Size { what: "a blob", bytes: size, limit });
         }
         let size = size.next_multiple_of(PAGE_SIZE);
-        let kind = match memory {
-            BlobMemory::Vram | BlobMemory::Local if !self.sees_video_memory() => {
-                return Err(TransportError::NoWindow);
-            }
-            BlobMemory::Vram | BlobMemory::Local => blob::MEM_HOST3D,
-            BlobMemory::GuestRam => blob::MEM_GUEST,
-        };
-        let created = match ioctl::create_blob(self.fd(), kind, blob::FLAG_MAPPABLE, size) {
-            Err(Errno::NOSPC) => return Err(TransportError::OutOfWindow { bytes: size }),
-            Err(Errno::NOMEM) if memory == BlobMemory::GuestRam => {
-                return Err(TransportError::OutOfGuestRam { bytes: size });
-            }
-            created => self.done("RESOURCE_CREATE_BLOB", created),
-        };
-        let (handle, resource_id) = created?;
-        self.blobs().insert(resource_id, Record { handle, size, mapped: None });
+        let (handle, number) = self.make(memory, size, 0)?;
+        let mut blobs = self.blobs();
+        let resource_id = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).name(number, &blobs);
+        blobs.insert(resource_id, Record { handle, number, memory, size, mapped: None });
         Ok(Blob { resource_id, size, memory })
     }
 
     fn map(&self, blob: &Blob) -> Result<SharedMemory, TransportError> {
-        let mut blobs = self.blobs();
-        let record = blobs
-            .get_mut(&blob.resource_id)
-            .ok_or(TransportError::ForeignBlob { resource_id: blob.resource_id })?;
-        if let Some(shared) = &record.mapped {
+        let resource_id = blob.resource_id;
+        if let Some(Record { mapped: Some(shared), .. }) = self.blobs().get(&resource_id) {
             return Ok(shared.clone());
         }
-        // These two ioctls send nothing: the driver asked for the blob's place when it was created.
-        let offset = ioctl::map_offset(self.fd(), record.handle);
-        let offset = offset.map_err(|errno| TransportError::System { what: "MAP", source: errno.into() })?;
-        let shared = mapping::map(self.fd(), offset, record.size)?;
-        record.mapped = Some(shared.clone());
-        Ok(shared)
+        let shared = self.alias(resource_id)?;
+        let mut blobs = self.blobs();
+        let record = blobs.get_mut(&resource_id).ok_or(TransportError::ForeignBlob { resource_id })?;
+        Ok(record.mapped.get_or_insert(shared).clone())
     }
 
     fn destroy_blob(&self, blob: Blob) -> Result<(), TransportError> {
@@ -171,18 +210,19 @@ impl Transport for DrmContext {
             .blobs()
             .remove(&blob.resource_id)
             .ok_or(TransportError::ForeignBlob { resource_id: blob.resource_id })?;
-        self.done("GEM_CLOSE", ioctl::close(self.fd(), record.handle))
+        self.done("GEM_CLOSE", ioctl::close(self.node()?.file.as_fd(), record.handle))
     }
 
     fn submit(&self, frames: &[u8], fence: Option<u8>) -> Result<Submission, TransportError> {
         let limit = u64::from(MAX_CONTROL_BYTES);
-        if !(1..=limit).contains(&(frames.len() as u64)) {
+        let least = u64::from(fence.is_none());
+        if !(least..=limit).contains(&(frames.len() as u64)) {
             return Err(TransportError::Size { what: "control frames", bytes: frames.len() as u64, limit });
         }
         if let Some(ring_index) = fence.filter(|ring_index| *ring_index >= RINGS) {
             return Err(TransportError::RingIndex { ring_index, limit: RINGS - 1 });
         }
-        let file = self.done("EXECBUFFER", ioctl::execute(self.fd(), frames, fence))?;
+        let file = self.done("EXECBUFFER", ioctl::execute(self.node()?.file.as_fd(), frames, fence))?;
         Ok(Submission::new(Arc::new(SyncFile { file })))
     }
 
@@ -192,5 +232,66 @@ impl Transport for DrmContext {
 
     fn is_connected(&self) -> bool {
         !self.lost.load(Ordering::Relaxed)
+    }
+
+    fn number(&self, resource: u32) -> u32 {
+        self.blobs().get(&resource).map_or(resource, |record| record.number)
+    }
+
+    fn migrant(&self) -> Option<&dyn Migrant> {
+        Some(self)
+    }
+}
+
+impl Migrant for DrmContext {
+    fn views(&self) -> Result<Vec<(u32, Option<SharedMemory>)>, TransportError> {
+        let blobs = self.blobs();
+        let is_guest = |record: &Record| record.memory == BlobMemory::GuestRam;
+        if blobs.values().any(is_guest) {
+            return Err(TransportError::Missing { feature: "a way to put guest RAM aside" });
+        }
+        Ok(blobs.iter().map(|(resource, record)| (*resource, record.mapped.clone())).collect())
+    }
+
+    fn alias(&self, resource: u32) -> Result<SharedMemory, TransportError> {
+        let (node, offset, size) = self.place(resource)?;
+        mapping::map(node.file.as_fd(), offset, size)
+    }
+
+    fn leave(&self) {
+        let node = self.node.write().unwrap_or_else(PoisonError::into_inner).take();
+        let identity = node.as_deref().and_then(NodeIdentity::of);
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+    }
+
+    fn arrive(&self, patiently: bool) -> Result<bool, TransportError> {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(node) = RenderNode::find_other(left.filter(|_| patiently).as_ref()) else { return Ok(false) };
+        match self.begin_on(node) {
+            Ok(()) => Ok(true),
+            // It is just going, or just coming.
+            Err(TransportError::System { .. } | TransportError::Disconnected) => {
+                self.lost.store(false, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn make_again(&self, resource: u32, name: u64) -> Result<(), TransportError> {
+        let foreign = TransportError::ForeignBlob { resource_id: resource };
+        let (memory, size) =
+            self.blobs().get(&resource).map(|record| (record.memory, record.size)).ok_or(foreign)?;
+        let (handle, number) = self.make(memory, size, name)?;
+        if let Some(record) = self.blobs().get_mut(&resource) {
+            (record.handle, record.number) = (handle, number);
+        }
+        Ok(())
+    }
+
+    fn show(&self, resource: u32, view: &SharedMemory) -> Result<(), TransportError> {
+        let (node, offset, size) = self.place(resource)?;
+        show_file(view, node.file.as_fd(), offset, size)
+            .map_err(|source| TransportError::System { what: "mapping a blob", source: source.into() })
     }
 }

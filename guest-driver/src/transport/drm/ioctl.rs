@@ -102,12 +102,13 @@ pub(super) fn init_context(node: BorrowedFd<'_>, capset: u32, rings: u64) -> Res
     unsafe { call::<CONTEXT_INIT, _>(node, &mut request) }
 }
 
-/// Creates a blob; returns its GEM handle and resource id.
+/// Creates a blob, by the name that the device knows it by, or 0; returns its GEM handle and resource id.
 pub(super) fn create_blob(
     node: BorrowedFd<'_>,
     memory: u32,
     flags: u32,
     size: u64,
+    name: u64,
 ) -> Result<(u32, u32), Errno> {
     let mut request = wire::CreateBlob {
         memory,
@@ -118,7 +119,7 @@ pub(super) fn create_blob(
         padding: 0,
         command_size: 0,
         command: 0,
-        blob_id: 0,
+        blob_id: name,
     };
     // SAFETY: the structure is `drm_virtgpu_resource_create_blob`; it carries no command, so the kernel follows
     // no address.

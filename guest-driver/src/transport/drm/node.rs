@@ -5,6 +5,7 @@ use std::fs::File;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -50,7 +51,40 @@ pub struct RenderNode {
     host_visible: bool,
 }
 
+/// What a node is, apart from its name, which the next device may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NodeIdentity {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl NodeIdentity {
+    /// Of an open node.
+    pub(super) fn of(node: &RenderNode) -> Option<Self> {
+        Some(Self { path: node.path.clone(), inode: node.file.metadata().ok()?.ino() })
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        self.path == path && fs::metadata(path).is_ok_and(|metadata| metadata.ino() == self.inode)
+    }
+}
+
 impl RenderNode {
+    /// The first one that is Campanile's, but for one that was left, which is not even opened.
+    pub(super) fn find_other(left: Option<&NodeIdentity>) -> Option<Self> {
+        let mut paths = Self::paths(Path::new(FOLDER));
+        paths.retain(|path| left.is_none_or(|left| !left.is_at(path)));
+        paths.iter().find_map(|path| Self::open(path).ok())
+    }
+
+    fn paths(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.retain(|path| path.to_string_lossy().contains("/renderD"));
+        paths.sort();
+        paths
+    }
+
     /// The first one that offers capability set 24.
     ///
     /// # Errors
@@ -69,11 +103,7 @@ impl RenderNode {
     }
 
     fn find_in(folder: &Path) -> Result<Self, TransportError> {
-        let mut paths: Vec<PathBuf> = fs::read_dir(folder)
-            .map(|entries| entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect())
-            .unwrap_or_default();
-        paths.retain(|path| path.to_string_lossy().contains("/renderD"));
-        paths.sort();
+        let paths = Self::paths(folder);
         if paths.is_empty() {
             let why = format!("{} has none; {}", folder.display(), bus_advice(Path::new(BUS)));
             return Err(TransportError::NoRenderNode { why });

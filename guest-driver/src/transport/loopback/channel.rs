@@ -15,7 +15,7 @@ use super::vm::LoopbackVm;
 use crate::transport::error::TransportError;
 
 /// A context's number, and the boot of the device in which it means something.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Channel {
     pub(super) vm: Arc<LoopbackVm>,
     pub(super) context_id: u32,

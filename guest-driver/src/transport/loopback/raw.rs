@@ -141,7 +141,7 @@ impl LoopbackVm {
 
     /// A number that depends on every byte that the window shows.
     pub fn raw_window_checksum(&self) -> u64 {
-        let maps = self.window.maps().regions();
+        let maps = self.window().maps().regions();
         maps.iter().fold(FNV_START, |sum, (_, map)| checksum(sum, &map.mapping))
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -48,7 +49,7 @@ pub struct LoopbackVm {
     pub(super) ram: Arc<GuestRam>,
     /// Memory of an ivshmem device.
     pub(super) aperture: Option<Arc<GuestRam>>,
-    pub(super) window: Arc<Window>,
+    window: Lock<Arc<Window>>,
     pub(super) queues: Vec<Arc<VirtQueue>>,
     pub(super) accepted: Accepted,
     pub(super) facts: DeviceFacts,
@@ -57,6 +58,7 @@ pub struct LoopbackVm {
     gate: Arc<Gate>,
     /// Boots of the device; a context of an earlier one is gone.
     generation: AtomicU64,
+    is_unplugged: AtomicBool,
     next_id: AtomicU32,
     next_fence: AtomicU64,
     /// Held over a reset and over a migration.
@@ -97,13 +99,14 @@ impl LoopbackVm {
             options: options.clone(),
             ram,
             aperture,
-            window: Window::new(Arc::clone(&connection.maps)),
+            window: Lock::new(Window::new(Arc::clone(&connection.maps))),
             queues,
             accepted,
             facts: connection.facts,
             connection: Lock::new(Arc::new(connection)),
             gate: Arc::default(),
             generation: AtomicU64::new(0),
+            is_unplugged: AtomicBool::new(false),
             next_id: AtomicU32::new(1),
             next_fence: AtomicU64::new(1),
             life_cycle: Mutex::new(Power::Running),
@@ -209,7 +212,7 @@ impl LoopbackVm {
 
     /// Bytes of the host-visible window; 0 where the device has none.
     pub fn window_bytes(&self) -> u64 {
-        self.window.size()
+        self.window().size()
     }
 
     /// Commands put on the control queue so far, raw ones too, over all boots.
@@ -280,11 +283,62 @@ impl LoopbackVm {
         &self.queues[usize::from(queue)]
     }
 
+    /// The window of the device that it has now.
+    pub(super) fn window(&self) -> Arc<Window> {
+        Arc::clone(&self.window.lock())
+    }
+
+    /// Takes the device away from the VM, as QEMU's device_del and chardev-remove do together: the guest's driver lets go of
+    /// it, and the connection is closed. Contexts that have not closed it are gone.
+    pub fn unplug(&self) -> Result<(), TransportError> {
+        let power = self.power();
+        if *power != Power::Running {
+            return Err(TransportError::Paused);
+        }
+        let connection = self.connection();
+        let stopped = connection.front_end.stop(self.queues.len());
+        let reset = connection.front_end.reset(&connection.maps);
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.is_unplugged.store(true, Ordering::Release);
+        self.hang_up();
+        // The next device's driver begins to count anew.
+        self.next_id.store(1, Ordering::Relaxed);
+        stopped.and(reset)
+    }
+
+    /// Gives it another device, or the same again, of the daemon that serves `path`.
+    pub fn plug(&self, path: impl AsRef<Path>) -> Result<(), TransportError> {
+        let power = self.power();
+        if *power != Power::Running {
+            return Err(TransportError::Paused);
+        }
+        let (ram_file, wirings) = (self.ram.file(), self.wirings());
+        let machine = Machine {
+            options: &self.options,
+            ram: &self.ram,
+            ram_file,
+            aperture: self.aperture.as_ref(),
+            queues: &self.queues,
+            wirings: &wirings,
+        };
+        let connection = Connection::open(path.as_ref(), &machine, Opening::Negotiated)?;
+        *self.window.lock() = Window::new(Arc::clone(&connection.maps));
+        self.set_connection(connection);
+        self.boot()?;
+        self.is_unplugged.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether it has no device.
+    pub fn is_unplugged(&self) -> bool {
+        self.is_unplugged.load(Ordering::Acquire)
+    }
+
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// A number that no other context or resource of this VM has had.
+    /// A number that no other context or resource of this device has had.
     pub(super) fn fresh_id(&self) -> u32 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }

@@ -265,6 +265,27 @@ impl WindowRange {
     }
 }
 
+impl WindowRange {
+    /// The file that shows in the gap, and where in it the gap begins; none where the device has not mapped all of it.
+    pub(crate) fn file(&self) -> Option<(Arc<File>, u64)> {
+        let current = self.window.maps();
+        let maps = current.maps();
+        let (start, map) = maps.range(..=self.offset()).next_back()?;
+        let within = self.offset() - start;
+        let left = (map.mapping.size() as u64).checked_sub(within)?;
+        (left >= self.pages * PAGE_SIZE).then(|| (Arc::clone(&map.file), map.file_offset + within))
+    }
+
+    /// The bytes of the gap at an address of their own.
+    pub(crate) fn alias(&self) -> Option<SharedMemory> {
+        let (file, offset) = self.file()?;
+        let length = self.pages * PAGE_SIZE;
+        let at = FileOffset::from_arc(file, offset);
+        let region = Arc::new(MmapRegion::from_file(at, usize::try_from(length).ok()?).ok()?);
+        Some(SharedMemory::new(vec![Piece { region, region_offset: 0, length }], None))
+    }
+}
+
 impl Drop for WindowRange {
     fn drop(&mut self) {
         self.window.space().release(self.first_page, self.pages);

@@ -77,8 +77,8 @@ impl<'a> Arrival<'a> {
         let window = || {
             give_up(options, Step::Window)?;
             let limit = vm.options.message_timeout;
-            connection.maps.wait_for(&vm.window.maps(), limit).at(Step::Window)?;
-            vm.window.replace(Arc::clone(&connection.maps)).at(Step::Window)?;
+            connection.maps.wait_for(&vm.window().maps(), limit).at(Step::Window)?;
+            vm.window().replace(Arc::clone(&connection.maps)).at(Step::Window)?;
             if !Arc::ptr_eq(&ram_file, &vm.ram.file()) {
                 vm.ram.replace(ram_file).at(Step::Window)?;
             }

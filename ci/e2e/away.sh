@@ -1,0 +1,108 @@
+# shellcheck shell=bash
+# A GPU that QEMU does not migrate is taken away from its VM, and given back, here or where the VM is then: for
+# ci/e2e-qemu-migrate to source. The guest renders all the time, and does not know.
+
+# A daemon whose vGPU has the front gpu.
+#   serve_gpu NAME
+serve_gpu() {
+    # shellcheck disable=SC2086 # words
+    daemon_start_as "$1" ${CAMPANILE_SERVE:-} --control "$scratch/$1.control" \
+        --vgpu "name=gpu,socket=$scratch/$1.sock,vram=128M" ||
+        { fail "the daemon $1 starts" "$(cat "$scratch/$1.log")"; return 1; }
+}
+
+# Boots a machine with a root port, and the GPU of a daemon in it, if one is named. Further arguments are QEMU's.
+#   vm_start_replug NAME DAEMON|none [ARGUMENT…]
+vm_start_replug() {
+    local name=$1 daemon=$2 device=()
+    shift 2
+    [ "$daemon" = none ] || device=(-chardev "socket,id=gpu0-socket,path=$scratch/$daemon.sock"
+        -device "vhost-user-test-device-pci,id=gpu0,bus=rp0,chardev=gpu0-socket,$device_settings")
+    vm_launch "$name" on -device pcie-root-port,id=rp0,chassis=1,slot=1,pref64-reserve=512M "${device[@]}" \
+        -qmp "unix:$scratch/$name.qmp,server=on,wait=off" "$@"
+}
+
+# Boots machine m0 on a daemon's GPU, and has it render.
+#   begin_replug DAEMON
+begin_replug() {
+    frames_begin
+    vm_start_replug m0 "$1"
+    vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return 1; }
+    animate m0 --quiet --words "$words" || { fail "the guest renders" "$output"; return 1; }
+    frames_more 5 60 || { fail "the guest renders" "$(cat "$frames")"; return 1; }
+}
+
+# What `campanile migrate` came to.
+#   replugged CLAIM NAME MARK
+replugged() {
+    local claim=$1 name=$2 mark=$3
+    if ! frames_more 10 60; then
+        fail "$claim" "no frames; $(tail -n 1 "$frames"); $(tail -n 3 "$scratch/$name/console"); $(cat "$scratch/steps")"
+        return 1
+    fi
+    if [ -n "$(frames_wrong)" ]; then
+        fail "$claim" "$(frames_wrong)"
+        return 1
+    fi
+    pass "$claim ($(tr '\n' ';' <"$scratch/steps" | sed 's/;$//; s/;/; /g'); longest time from frame to frame $(frames_gaps $((mark + 1))))"
+}
+
+# The device is taken away and given back, three times, by two daemons; the VM stays.
+replug() {
+    local from to hop=1 claim mark
+    serve_gpu a && serve_gpu b && begin_replug a || return
+    for to in a b a; do
+        from=${from:-a}
+        claim="the GPU is taken away from a running guest, and given back by the daemon $to, time $hop"
+        mark=$(wc -l <"$frames")
+        "$campanile" migrate --control "$scratch/$from.control" --vgpu gpu --target-control "$scratch/$to.control" \
+            --qmp-source "$scratch/m0.qmp" --file "$scratch/away" >"$scratch/steps" 2>&1 ||
+            { fail "$claim" "$(cat "$scratch/steps"); $(tail -n 3 "$scratch/m0/console")"; return; }
+        replugged "$claim" m0 "$mark" || return
+        from=$to hop=$((hop + 1))
+    done
+    finish "every frame is right" m0
+    # What the kernel has left behind would be said here.
+    if guest m0 10 'dmesg | grep -E "WARNING|BUG|not clean"'; then
+        fail "and the guest's kernel has nothing to complain of" "$output"
+    else
+        pass "and the guest's kernel has nothing to complain of"
+    fi
+}
+
+# The VM moves with it, to another QEMU and another daemon, and back.
+replug_moves() {
+    local hop=0 from=a to=b claim mark
+    serve_gpu a && serve_gpu b && begin_replug a || return
+    while [ "$hop" -lt "${replug_hops:-2}" ]; do
+        claim="a running guest with the front gpu moves to another QEMU and the daemon $to"
+        mark=$(wc -l <"$frames")
+        vm_start_replug "m$((hop + 1))" none -incoming defer
+        until_holds 20 "[ -S '$scratch/m$((hop + 1)).qmp' ]"
+        "$campanile" migrate --control "$scratch/$from.control" --vgpu gpu --target-control "$scratch/$to.control" \
+            --qmp-source "$scratch/m$hop.qmp" --qmp-target "$scratch/m$((hop + 1)).qmp" --uri "$by_unix" \
+            --file "$scratch/away" >"$scratch/steps" 2>&1 ||
+            { fail "$claim" "$(cat "$scratch/steps"); $(tail -n 1 "$scratch/m$hop/qemu") $(tail -n 1 "$scratch/m$((hop + 1))/qemu")"; return; }
+        vm_kill "m$hop"
+        hop=$((hop + 1))
+        replugged "$claim" "m$hop" "$mark" || return
+        read -r from to <<<"$to $from"
+    done
+    finish "every frame is right" "m$hop"
+}
+
+# The VM does not move: nobody is there. The device is given back where it was.
+replug_fails() {
+    local claim="where the VM cannot move, its GPU is given back where it was" mark
+    serve_gpu a && serve_gpu b && begin_replug a || return
+    vm_start_replug m1 none -incoming defer
+    until_holds 20 "[ -S '$scratch/m1.qmp' ]"
+    mark=$(wc -l <"$frames")
+    if "$campanile" migrate --control "$scratch/a.control" --vgpu gpu --target-control "$scratch/b.control" \
+        --qmp-source "$scratch/m0.qmp" --qmp-target "$scratch/m1.qmp" --uri "unix:$scratch/nowhere/mig.sock" \
+        --file "$scratch/away" >"$scratch/steps" 2>&1; then
+        fail "$claim" "it moved: $(cat "$scratch/steps")"
+        return
+    fi
+    replugged "$claim" m0 "$mark" && finish "and every frame is right" m0
+}

@@ -1,0 +1,279 @@
+//! What a transport does when its device is taken away and comes back, and where the bytes are meanwhile (decision 64).
+//!
+//! ```text
+//!   mapped blob ──▶ stand-in: private pages with the same bytes ──▶ the blob made again, at the same address
+//!        here              away: stores go there                    what was stored meanwhile goes along
+//! ```
+//!
+//! No address is ever without memory, so nobody who reads or stores has to know. Who stores in the very moment in which
+//! pages change hands is not stopped: bytes that differ from what was copied are copied once more afterwards, unless they were
+//! stored to since. So nothing that is stored once is lost. A thread may, for that moment, read what was there before.
+//!
+//! JUSTIFICATION: a mapping that others hold pointers into is replaced in place.
+#![allow(unsafe_code, reason = "mmap with MAP_FIXED: no safe wrapper exists")]
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use campanile_protocol::PAGE_SIZE;
+use rustix::fs::MemfdFlags;
+use rustix::mm::MapFlags;
+use rustix::mm::ProtFlags;
+use vm_memory::FileOffset;
+use vm_memory::MmapRegion;
+
+use super::error::TransportError;
+use super::shared_memory::Piece;
+use super::shared_memory::SharedMemory;
+
+/// A transport whose device can be taken away. Nobody else uses it between [`Self::views`] and the end.
+pub trait Migrant: Send + Sync {
+    /// All blobs, by number, and what the process has mapped of each. Fails where some of it cannot be put aside.
+    #[doc(hidden)]
+    fn views(&self) -> Result<Vec<(u32, Option<SharedMemory>)>, TransportError>;
+
+    /// A mapped blob at another address.
+    #[doc(hidden)]
+    fn alias(&self, resource: u32) -> Result<SharedMemory, TransportError>;
+
+    /// Closes the device, with all blobs.
+    #[doc(hidden)]
+    fn leave(&self);
+
+    /// Opens the device that has come; false where none has come yet. `patiently`: not the one that was left.
+    #[doc(hidden)]
+    fn arrive(&self, patiently: bool) -> Result<bool, TransportError>;
+
+    /// Makes a blob again, under the name that the daemon knows it by.
+    #[doc(hidden)]
+    fn make_again(&self, resource: u32, name: u64) -> Result<(), TransportError>;
+
+    /// Shows a blob at the address where `view` is.
+    #[doc(hidden)]
+    fn show(&self, resource: u32, view: &SharedMemory) -> Result<(), TransportError>;
+}
+
+/// Numbers by which a process knows its blobs: those of the device, but for one that an earlier device has used.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    own: u32,
+}
+
+/// Where numbers begin that no device gives.
+const OWN_NUMBERS: u32 = 1 << 31;
+
+impl Numbers {
+    /// The process's number for the blob that the device calls `number`.
+    pub(super) fn name<T>(&mut self, number: u32, known: &HashMap<u32, T>) -> u32 {
+        if !known.contains_key(&number) {
+            return number;
+        }
+        self.own += 1;
+        OWN_NUMBERS | self.own
+    }
+}
+
+/// Shows `length` bytes of `file` from `offset` on at the address of `view`.
+pub(super) fn show_file(view: &SharedMemory, file: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
+    show_part(view, 0, length, file, offset)
+}
+
+fn show_part(view: &SharedMemory, start: u64, length: u64, file: impl AsFd, offset: u64) -> io::Result<()> {
+    let slice = view.slice(start, length).ok_or(io::ErrorKind::InvalidInput)?;
+    let bytes = usize::try_from(length).map_err(io::Error::other)?;
+    let address = slice.ptr_guard_mut().as_ptr();
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+    // SAFETY: the addresses are whole pages of one mapping that `view` keeps, so no other mapping is hurt. What is in
+    // there is reached through volatile slices, atomics and raw pointers alone, which promise nothing of its contents.
+    let at = unsafe { rustix::mm::mmap(address.cast(), bytes, protection, flags, file, offset) }?;
+    debug_assert_eq!(at.cast(), address);
+    Ok(())
+}
+
+/// A private copy that stands in for a blob.
+#[derive(Debug)]
+pub(crate) struct StandIn {
+    /// The address that the process knows.
+    view: SharedMemory,
+    /// The pages that are there now, at another address.
+    pages: SharedMemory,
+    /// What the blob's words are.
+    before: Vec<u64>,
+}
+
+fn word(memory: &SharedMemory, index: usize) -> u64 {
+    memory.word(index as u64 * 8).map_or(0, |word| word.load(Ordering::Acquire))
+}
+
+/// Stores the bytes of `new` that differ from those of `old`, where nobody has stored since.
+fn amend(memory: &SharedMemory, index: usize, old: u64, new: u64) {
+    for (at, (old, new)) in (0..).zip(old.to_ne_bytes().into_iter().zip(new.to_ne_bytes())) {
+        let byte = memory.byte(index as u64 * 8 + at).filter(|_| old != new);
+        byte.map(|byte| byte.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed));
+    }
+}
+
+impl StandIn {
+    /// Puts private pages where `view` is. `blob`: the same bytes at another address; nobody but this process's CPU stores
+    /// there any more.
+    pub(crate) fn take_over(view: SharedMemory, blob: &SharedMemory) -> io::Result<Self> {
+        let length = view.len();
+        let file = File::from(rustix::fs::memfd_create("campanile-away", MemfdFlags::CLOEXEC)?);
+        file.set_len(length)?;
+        let bytes = usize::try_from(length).map_err(io::Error::other)?;
+        let at = FileOffset::new(file.try_clone()?, 0);
+        let region = Arc::new(MmapRegion::from_file(at, bytes).map_err(io::Error::other)?);
+        let pages = SharedMemory::new(vec![Piece { region, region_offset: 0, length }], None);
+        let mut before = vec![0; bytes / 8];
+        let words = usize::try_from(PAGE_SIZE / 8).unwrap_or(1);
+        for (page, page_words) in before.chunks_mut(words).enumerate() {
+            let first = page * words;
+            for (index, place) in (first..).zip(page_words.iter_mut()) {
+                *place = word(blob, index);
+                let target = pages.word(index as u64 * 8);
+                target.into_iter().for_each(|target| target.store(*place, Ordering::Relaxed));
+            }
+            let start = first as u64 * 8;
+            show_part(&view, start, PAGE_SIZE.min(length - start), &file, start)?;
+            // Stored meanwhile, to the page that is no longer there.
+            for (index, place) in (first..).zip(page_words.iter_mut()) {
+                let late = word(blob, index);
+                if late != *place {
+                    amend(&pages, index, *place, late);
+                    *place = late;
+                }
+            }
+        }
+        Ok(Self { view, pages, before })
+    }
+
+    /// Puts the blob where its stand-in is, with what was stored there meanwhile. `blob`: the same bytes at another address.
+    pub(crate) fn give_back(
+        self,
+        blob: &SharedMemory,
+        show: impl FnOnce(&SharedMemory) -> Result<(), TransportError>,
+    ) -> Result<(), TransportError> {
+        let Self { view, pages, mut before } = self;
+        let mut bring = |is_last: bool| {
+            for (index, old) in before.iter_mut().enumerate() {
+                let now = word(&pages, index);
+                if now == *old {
+                    continue;
+                }
+                if is_last {
+                    amend(blob, index, *old, now);
+                } else {
+                    store_changed(blob, index, *old, now);
+                }
+                *old = now;
+            }
+        };
+        bring(false);
+        // Again, since the first look may have taken long.
+        bring(false);
+        show(&view)?;
+        bring(true);
+        Ok(())
+    }
+}
+
+/// Stores the bytes of `new` that differ from those of `old`: others of the word may be the daemon's.
+fn store_changed(memory: &SharedMemory, index: usize, old: u64, new: u64) {
+    for (at, (old, new)) in (0..).zip(old.to_ne_bytes().into_iter().zip(new.to_ne_bytes())) {
+        let byte = memory.byte(index as u64 * 8 + at).filter(|_| old != new);
+        byte.into_iter().for_each(|byte| byte.store(new, Ordering::Release));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering;
+
+    use rustix::fs::MemfdFlags;
+    use vm_memory::FileOffset;
+    use vm_memory::MmapRegion;
+
+    use super::StandIn;
+    use super::show_file;
+    use crate::transport::shared_memory::Piece;
+    use crate::transport::shared_memory::SharedMemory;
+
+    const BYTES: u64 = 64 * 4096;
+
+    fn blob() -> File {
+        let file = File::from(rustix::fs::memfd_create("blob", MemfdFlags::CLOEXEC).unwrap());
+        file.set_len(BYTES).unwrap();
+        file
+    }
+
+    fn map(file: &File) -> SharedMemory {
+        let at = FileOffset::new(file.try_clone().unwrap(), 0);
+        let region = Arc::new(MmapRegion::from_file(at, BYTES as usize).unwrap());
+        SharedMemory::new(vec![Piece { region, region_offset: 0, length: BYTES }], None)
+    }
+
+    fn byte(memory: &SharedMemory, at: u64) -> u8 {
+        memory.byte(at).unwrap().load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_blob_comes_back_at_its_address_with_what_was_stored_meanwhile_and_what_the_daemon_stored() {
+        let (first, second) = (blob(), blob());
+        let view = map(&first);
+        view.write(0, &[1, 2, 3]).unwrap();
+        let away = StandIn::take_over(view.clone(), &map(&first)).unwrap();
+        view.write(1, &[7]).unwrap();
+        view.write(BYTES - 1, &[9]).unwrap();
+        let of = map(&first);
+        assert_eq!((byte(&of, 1), byte(&view, 0), byte(&view, 1)), (2, 1, 7), "the blob is left alone");
+        // What the daemon has, it has from the blob as it was.
+        let again = map(&second);
+        again.write(0, &[1, 2, 3, 4]).unwrap();
+        away.give_back(&again, |view| Ok(show_file(view, &second, 0, BYTES).unwrap())).unwrap();
+        let bytes = [0, 1, 2, 3, BYTES - 1].map(|at| (byte(&view, at), byte(&again, at)));
+        assert_eq!(bytes, [(1, 1), (7, 7), (3, 3), (4, 4), (9, 9)]);
+        view.write(2, &[8]).unwrap();
+        assert_eq!(byte(&again, 2), 8, "it is the blob");
+    }
+
+    #[test]
+    fn nothing_that_a_thread_stores_while_pages_change_hands_is_lost() {
+        for _ in 0..50 {
+            let (first, second) = (blob(), blob());
+            let view = map(&first);
+            let (ends, alias) = (AtomicBool::new(false), map(&first));
+            let stored = std::thread::scope(|scope| {
+                let stores = scope.spawn(|| {
+                    let mut counts = [0_u64; 64];
+                    while !ends.load(Ordering::Relaxed) {
+                        for (page, count) in (0..).zip(&mut counts) {
+                            *count += 1;
+                            view.word(page * 4096 + page * 8).unwrap().store(*count, Ordering::Relaxed);
+                        }
+                    }
+                    counts
+                });
+                let away = StandIn::take_over(view.clone(), &alias).unwrap();
+                let again = map(&second);
+                let mut bytes = vec![0; BYTES as usize];
+                alias.read(0, &mut bytes).unwrap();
+                again.write(0, &bytes).unwrap();
+                away.give_back(&again, |view| Ok(show_file(view, &second, 0, BYTES).unwrap())).unwrap();
+                ends.store(true, Ordering::Relaxed);
+                stores.join().unwrap()
+            });
+            let again = map(&second);
+            for (page, count) in (0..).zip(stored) {
+                let word = again.word(page * 4096 + page * 8).unwrap().load(Ordering::Relaxed);
+                assert_eq!(word, count, "page {page}");
+            }
+        }
+    }
+}
