@@ -358,7 +358,8 @@ impl Session {
         if self.away.leave.as_ref().is_some_and(|leave| leave.errand.is_some()) {
             return errand.answer(Err(OrderError::Refused("that was asked already".to_owned())));
         }
-        self.away.leave = Some(Leave { errand: Some(errand), until: Instant::now() + limit, lost: Vec::new() });
+        self.away.leave =
+            Some(Leave { errand: Some(errand), until: Instant::now() + limit, lost: Vec::new() });
         self.tell_leave(1);
         self.journal.line(Level::Info, format_args!("guest processes are asked to park their devices"));
         self.set_timer();
@@ -438,9 +439,8 @@ impl Session {
         else {
             return;
         };
-        let here = |process: &Process| {
-            process.device.is_some() && process.away.is_none_or(|away| !away.is_gone)
-        };
+        let here =
+            |process: &Process| process.device.is_some() && process.away.is_none_or(|away| !away.is_gone);
         let present: Vec<u32> =
             self.processes.iter().filter(|(_, process)| here(process)).map(|(own, _)| *own).collect();
         // Resources are given up before the context, and leave the window after it.

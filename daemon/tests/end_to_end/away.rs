@@ -49,7 +49,8 @@ impl Hosts {
     /// The vGPU's programs let go of it; how many did, and how many were lost.
     fn detach(&self, from: usize, limit: &str) -> (u64, usize) {
         let file = self.file();
-        let answer = self.host(from).ask(&["detach", "--vgpu", "v0", "--limit", limit, file.to_str().unwrap()]);
+        let answer =
+            self.host(from).ask(&["detach", "--vgpu", "v0", "--limit", limit, file.to_str().unwrap()]);
         (answer["parked"].as_u64().unwrap(), answer["lost"].as_array().unwrap().len())
     }
 
@@ -61,7 +62,9 @@ impl Hosts {
 
     fn plug(&self, vm: &LoopbackVm, to: usize) {
         let host = self.host(to);
-        until("the old connection's end", || !host.ask(&["status"])["vgpus"][0]["vm_connected"].as_bool().unwrap());
+        until("the old connection's end", || {
+            !host.ask(&["status"])["vgpus"][0]["vm_connected"].as_bool().unwrap()
+        });
         host.ask(&["attach", "--vgpu", "v0", self.file().to_str().unwrap()]);
         vm.plug(host.daemon.socket(0)).unwrap();
         assert!(!self.file().exists(), "who takes the file has the device");
@@ -138,7 +141,8 @@ fn programs_see_a_pause_where_their_device_is_taken_away_and_comes_back_here_or_
         };
         go_on();
         for to in [0, 1, 1, 0] {
-            let from = usize::from(!hosts.host(0).ask(&["status"])["vgpus"][0]["vm_connected"].as_bool().unwrap());
+            let from =
+                usize::from(!hosts.host(0).ask(&["status"])["vgpus"][0]["vm_connected"].as_bool().unwrap());
             assert_eq!(hosts.detach(from, "20000"), (2, 0));
             hosts.replug(&vm, to);
             go_on();

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod address_spaces;
+mod away;
 #[path = "../fuzz/targets/change.rs"]
 mod change;
-mod away;
 mod compute_node;
 mod compute_only;
 mod copy_node;

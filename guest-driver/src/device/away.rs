@@ -148,7 +148,10 @@ fn put_aside(
         let stand_in = view.map(|view| {
             let alias = migrant.alias(resource)?;
             let aside = StandIn::take_over(view, &alias);
-            aside.map_err(|source| TransportError::System { what: "putting a blob aside", source: source.into() })
+            aside.map_err(|source| TransportError::System {
+                what: "putting a blob aside",
+                source: source.into(),
+            })
         });
         blobs.push(Absent { resource, name: name(resource), stand_in: stand_in.transpose()? });
     }

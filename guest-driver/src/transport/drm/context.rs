@@ -266,7 +266,9 @@ impl Migrant for DrmContext {
 
     fn arrive(&self, patiently: bool) -> Result<bool, TransportError> {
         let left = self.left.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(node) = RenderNode::find_other(left.filter(|_| patiently).as_ref()) else { return Ok(false) };
+        let Some(node) = RenderNode::find_other(left.filter(|_| patiently).as_ref()) else {
+            return Ok(false);
+        };
         match self.begin_on(node) {
             Ok(()) => Ok(true),
             // It is just going, or just coming.

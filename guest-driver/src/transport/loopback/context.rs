@@ -170,7 +170,8 @@ impl Transport for LoopbackContext {
         }
         let header = self.channel().header(command::GET_CAPSET, Sender::Kernel);
         let body = command::GetCapset { id: CAPSET_ID, version: info.max_version };
-        let answer: CapsetAnswer = self.channel().ask("GET_CAPSET", header, &body, &[], response::OK_CAPSET)?;
+        let answer: CapsetAnswer =
+            self.channel().ask("GET_CAPSET", header, &body, &[], response::OK_CAPSET)?;
         Ok(answer.capset)
     }
 
@@ -206,7 +207,13 @@ impl Transport for LoopbackContext {
         let header = self.channel().header(command::RESOURCE_CREATE_BLOB, sender);
         self.channel().tell("RESOURCE_CREATE_BLOB", header, &body, list.as_bytes())?;
         self.attach(number)?;
-        let record = BlobRecord { number: AtomicU32::new(number), size, pages, mapped: Mutex::default(), place: Mutex::default() };
+        let record = BlobRecord {
+            number: AtomicU32::new(number),
+            size,
+            pages,
+            mapped: Mutex::default(),
+            place: Mutex::default(),
+        };
         let mut blobs = self.blobs();
         let resource_id = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).name(number, &blobs);
         blobs.insert(resource_id, Arc::new(record));
@@ -236,13 +243,14 @@ impl Transport for LoopbackContext {
     fn submit(&self, frames: &[u8], fence: Option<u8>) -> Result<Submission, TransportError> {
         self.channel().check()?;
         let limit = MAX_CONTROL_BYTES;
-        let size = u32::try_from(frames.len()).ok().filter(|size| (u32::from(fence.is_none())..=limit).contains(size)).ok_or(
-            TransportError::Size {
+        let size = u32::try_from(frames.len())
+            .ok()
+            .filter(|size| (u32::from(fence.is_none())..=limit).contains(size))
+            .ok_or(TransportError::Size {
                 what: "control frames",
                 bytes: frames.len() as u64,
                 limit: u64::from(limit),
-            },
-        )?;
+            })?;
         let vm = &self.vm;
         let mut header = self.channel().header(command::SUBMIT_3D, Sender::Context);
         if let Some(ring_index) = fence {
@@ -313,7 +321,9 @@ impl Migrant for LoopbackContext {
             *record.place() = None;
         }
         let channel = self.channel();
-        if let Err(error) = channel.tell("CTX_DESTROY", channel.header(command::CTX_DESTROY, Sender::Context), &(), &[]) {
+        if let Err(error) =
+            channel.tell("CTX_DESTROY", channel.header(command::CTX_DESTROY, Sender::Context), &(), &[])
+        {
             log::debug!("closing a device that is about to go: {error}");
         }
     }
@@ -333,7 +343,8 @@ impl Migrant for LoopbackContext {
         let foreign = TransportError::ForeignBlob { resource_id: resource };
         let record = self.blobs().get(&resource).cloned().ok_or(foreign)?;
         let number = self.vm.fresh_id();
-        let mut body = blob::CreateBlob { resource_id: number, blob_id: name, size: record.size, ..Default::default() };
+        let mut body =
+            blob::CreateBlob { resource_id: number, blob_id: name, size: record.size, ..Default::default() };
         (body.memory, body.flags) = (blob::MEM_HOST3D, blob::FLAG_MAPPABLE);
         let header = self.channel().header(command::RESOURCE_CREATE_BLOB, Sender::Context);
         self.channel().tell("RESOURCE_CREATE_BLOB", header, &body, &[])?;
