@@ -1,7 +1,6 @@
 //! A dirty log of a front-end.
 
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering;
@@ -11,6 +10,7 @@ use rustix::fs::memfd_create;
 use vhost::VhostUserDirtyLogRegion;
 use vm_memory::FileOffset;
 use vm_memory::MmapRegion;
+use vm_memory::VolatileMemory;
 
 use crate::guest::RAM;
 use crate::vmm::PAGE;
