@@ -225,7 +225,7 @@ pub(crate) fn fs() -> Vec<u8> {
         call(session, Call::ReleaseAll, body::ReleaseAll { scope: 0, reserved: 0 }.as_bytes()),
         fuse(4, opcode::RELEASE, fs::GPU, release(registrar).as_bytes()),
         fuse(4, opcode::RELEASE, fs::GPU, release(session).as_bytes()),
-        request(0, 0, &InHeader { length: 40, opcode: opcode::FORGET, ..InHeader::default() }.as_bytes()),
+        request(0, 0, InHeader { length: 40, opcode: opcode::FORGET, ..InHeader::default() }.as_bytes()),
         fuse(1, opcode::DESTROY, 0, &[]),
         vec![front::RESET],
     ]
