@@ -195,6 +195,19 @@ fn fs_set_up() -> Vec<u8> {
     said.concat()
 }
 
+/// A few requests that are answered at once.
+pub(crate) fn few() -> Vec<u8> {
+    let list = ReadIn { size: 4096, ..ReadIn::default() };
+    [
+        hello(true),
+        fuse(1, opcode::GETATTR, fs::GPU, &[0; 16]),
+        fuse(1, opcode::READDIR, fs::ROOT, list.as_bytes()),
+        open(),
+        call(word(14), Call::Capset, &[]),
+    ]
+    .concat()
+}
+
 /// All that a guest kernel and its processes say to the fs front, which moves meanwhile.
 pub(crate) fn fs() -> Vec<u8> {
     let (session, registrar) = (word(6), word(8));
