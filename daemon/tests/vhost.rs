@@ -7,6 +7,8 @@ mod bench;
 mod chains;
 #[path = "vhost/device.rs"]
 mod device;
+#[path = "vhost/dirty_log.rs"]
+mod dirty_log;
 #[path = "vhost/guest.rs"]
 mod guest;
 #[path = "vhost/latency.rs"]
@@ -15,6 +17,8 @@ mod latency;
 mod live;
 #[path = "vhost/migrant.rs"]
 mod migrant;
+#[path = "vhost/migration_failures.rs"]
+mod migration_failures;
 #[path = "vhost/migration_logs.rs"]
 mod migration_logs;
 #[path = "vhost/migration_sequences.rs"]

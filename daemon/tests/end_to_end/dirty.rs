@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use campanile_daemon::cli::args::Arguments;
 use campanile_daemon::cli::args::Command;
@@ -30,22 +29,18 @@ use campanile_host_gpu::dirty::tracker::Tracker;
 use clap::Parser;
 use tempfile::TempDir;
 
-use crate::operator::Operated;
-use crate::processes::engines_of;
-use crate::processes::kill;
 use crate::raw_queue::copy;
 use crate::raw_queue::fill;
 use crate::support::Ends;
 use crate::support::NEVER;
 use crate::support::until;
-use crate::tdr_support::hang;
 
-const PAGE: u64 = 4096;
-const MIB: u64 = 1 << 20;
-const VRAM: u64 = 32 * MIB;
+pub(crate) const PAGE: u64 = 4096;
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const VRAM: u64 = 32 * MIB;
 
 /// One word in each of many pages, chosen by what it is given.
-const SCATTER: &str = "
+pub(crate) const SCATTER: &str = "
     var<immediate> round: u32;
     @group(0) @binding(0) var<storage, read_write> data: array<u32>;
     @compute @workgroup_size(16) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -55,13 +50,13 @@ const SCATTER: &str = "
     fn atomicless(at: u32, round: u32) { data[at] = round; }";
 
 /// Methods that work here.
-fn methods() -> Vec<Method> {
+pub(crate) fn methods() -> Vec<Method> {
     let all = [Method::BoundRanges, Method::WriteProtect];
     all.into_iter().filter(|method| *method == Method::BoundRanges || Guard::new().is_ok()).collect()
 }
 
 /// What `campanile serve --dirty-tracking METHOD` would be, with engines that stay awake.
-fn options(vgpus: Vec<VgpuOptions>, method: Method) -> HostOptions {
+pub(crate) fn options(vgpus: Vec<VgpuOptions>, method: Method) -> HostOptions {
     let line = ["campanile", "serve", "--spin", "600000000", "--dirty-tracking", method.name()];
     let Command::Serve(arguments) = Arguments::try_parse_from(line).unwrap().command else {
         panic!("not serve")
@@ -73,17 +68,17 @@ fn options(vgpus: Vec<VgpuOptions>, method: Method) -> HostOptions {
 }
 
 /// A host in this process, whose vGPUs have 32 MiB and allocate up to 96.
-struct Watched {
-    host: Host,
-    folder: TempDir,
+pub(crate) struct Watched {
+    pub(crate) host: Host,
+    pub(crate) folder: TempDir,
 }
 
 impl Watched {
-    fn start(method: Method) -> Self {
+    pub(crate) fn start(method: Method) -> Self {
         Self::with(method, 1, |_| ())
     }
 
-    fn with(method: Method, vgpus: usize, change: impl FnOnce(&mut HostOptions)) -> Self {
+    pub(crate) fn with(method: Method, vgpus: usize, change: impl FnOnce(&mut HostOptions)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let vgpu = |index: usize| {
             let socket = folder.path().join(format!("{index}.sock"));
@@ -94,16 +89,16 @@ impl Watched {
         Self { host: Host::start(options).unwrap(), folder }
     }
 
-    fn vm(&self, index: usize) -> Arc<LoopbackVm> {
+    pub(crate) fn vm(&self, index: usize) -> Arc<LoopbackVm> {
         let socket = self.folder.path().join(format!("{index}.sock"));
         LoopbackVm::connect(socket, &VmOptions::default()).unwrap()
     }
 
-    fn device(&self) -> Device {
+    pub(crate) fn device(&self) -> Device {
         Device::open(self.vm(0).open("test").unwrap()).unwrap()
     }
 
-    fn readers(&self, index: usize) -> [Reader; 2] {
+    pub(crate) fn readers(&self, index: usize) -> [Reader; 2] {
         let board = &self.host.vgpus[index].trackers;
         until("the session", || board.trackers().is_some());
         board.trackers().unwrap().map(Reader::new)
@@ -111,17 +106,17 @@ impl Watched {
 }
 
 /// Keeps a copy of a memory, as a migration does.
-struct Reader {
-    tracker: Arc<Tracker>,
-    basis: BasisHandle,
-    copy: Vec<u8>,
+pub(crate) struct Reader {
+    pub(crate) tracker: Arc<Tracker>,
+    pub(crate) basis: BasisHandle,
+    pub(crate) copy: Vec<u8>,
     /// Pages that the last pull brought.
-    pulled: usize,
+    pub(crate) pulled: usize,
 }
 
 impl Reader {
     /// From here on, with all that is there.
-    fn new(tracker: Arc<Tracker>) -> Self {
+    pub(crate) fn new(tracker: Arc<Tracker>) -> Self {
         let all = Range { offset: 0, length: tracker.length() };
         let basis = tracker.create_memory_basis(tracker.segment(), &[all]).unwrap();
         tracker.start_dirty_tracking(basis).unwrap();
@@ -130,7 +125,7 @@ impl Reader {
         Self { tracker, basis, copy, pulled: 0 }
     }
 
-    fn dirty(&self, clear: bool) -> Vec<usize> {
+    pub(crate) fn dirty(&self, clear: bool) -> Vec<usize> {
         let pages = self.copy.len() / 4096;
         let mut bits = vec![0; pages.div_ceil(8)];
         self.tracker.query_dirty_bit_data(self.basis, None, &mut bits, clear).unwrap();
@@ -138,7 +133,7 @@ impl Reader {
     }
 
     /// Clears first, and copies after (DIRTY-51).
-    fn pull(&mut self) {
+    pub(crate) fn pull(&mut self) {
         let dirty = self.dirty(true);
         self.pulled = dirty.len();
         for page in dirty {
@@ -147,7 +142,7 @@ impl Reader {
         }
     }
 
-    fn now(&self) -> Vec<u8> {
+    pub(crate) fn now(&self) -> Vec<u8> {
         let mut now = vec![0; self.copy.len()];
         // Of another basis: that settles nothing of this one's.
         self.tracker.read(self.tracker.whole(), 0, &mut now).unwrap();
@@ -155,7 +150,7 @@ impl Reader {
     }
 
     /// Whether the copy has all that is there. Who writes has stopped; what was lost never comes.
-    fn catches_up(&mut self) {
+    pub(crate) fn catches_up(&mut self) {
         until("a copy that equals the memory", || {
             self.pull();
             self.copy == self.now()
@@ -163,11 +158,15 @@ impl Reader {
     }
 }
 
-fn run(queue: &mut campanile_guest_driver::user_queue::UserQueue, commands: &CommandBuffer) {
+pub(crate) fn run(queue: &mut campanile_guest_driver::user_queue::UserQueue, commands: &CommandBuffer) {
     queue.submit(commands).unwrap().wait(Some(NEVER)).unwrap();
 }
 
-fn scatter(kernel: &campanile_guest_driver::kernel::Kernel, target: &Buffer, round: u32) -> CommandBuffer {
+pub(crate) fn scatter(
+    kernel: &campanile_guest_driver::kernel::Kernel,
+    target: &Buffer,
+    round: u32,
+) -> CommandBuffer {
     let mut commands = CommandBuffer::new();
     commands.dispatch(kernel, [8, 1, 1], &[target.binding(0)], &round.to_le_bytes()).unwrap();
     commands
@@ -338,116 +337,5 @@ fn dirty_53_stores_through_the_window_are_found_without_a_word_from_anybody() {
             vram.pull();
             assert!(vram.copy == vram.now(), "{method}");
         }
-    }
-}
-
-#[test]
-fn dirty_53_dirty_56_pre_31_what_is_put_aside_in_a_save_area_is_found() {
-    for method in methods() {
-        let watched = Watched::start(method);
-        let device = watched.device();
-        let [mut vram, _] = watched.readers(0);
-        // Save areas lie behind all else.
-        let of_areas = |pages: Vec<usize>| pages.into_iter().any(|page| page as u64 * PAGE >= VRAM);
-        let room = device.create_buffer(4 * MIB).unwrap();
-        let context = device.create_context(Node::Copy).unwrap();
-        assert!(of_areas(vram.dirty(true)), "{method:?}: they are initialised");
-        let mut queue = context.create_kernel_queue().unwrap();
-        let mut commands = CommandBuffer::new();
-        for value in 0..200 {
-            commands.fill(room.va(), room.size(), value).unwrap();
-        }
-        // On a busy machine a buffer may be done before it can be put aside: then once more.
-        until("a buffer that is put aside", || {
-            let ticket = queue.submit(&commands).unwrap();
-            context.suspend().unwrap();
-            let is_half_run =
-                !queue.is_done(ticket) && room.memory().word(0).unwrap().load(Ordering::Acquire) != 0;
-            let is_found = of_areas(vram.dirty(true));
-            context.resume().unwrap();
-            queue.wait(ticket, Some(NEVER)).unwrap();
-            room.write(0, &[0; 8]).unwrap();
-            assert!(is_found || !is_half_run, "{method:?}");
-            is_half_run
-        });
-        vram.pull();
-    }
-}
-
-#[test]
-fn dirty_56_what_a_kernel_wrote_before_its_engine_was_reset_counts() {
-    for method in methods() {
-        for spares in [false, true] {
-            let watched = Watched::with(method, 1, |options| {
-                options.spares = spares;
-                options.timeouts = [Duration::from_millis(300); 2];
-            });
-            let vm = watched.vm(0);
-            let [mut vram, _] = watched.readers(0);
-            for _ in 0..2 {
-                vram.catches_up();
-                let device = Device::open(vm.open("test").unwrap()).unwrap();
-                let _loss = hang(&device);
-            }
-            vram.catches_up();
-            let is_all = vram.tracker.pages_written() == vram.tracker.length() / PAGE;
-            assert!(!is_all, "{method}: a stopped engine is asked, and nothing else counts");
-        }
-    }
-}
-
-#[test]
-fn dirty_50_dirty_56_an_engine_that_dies_by_itself_has_written_all_that_it_could() {
-    for method in methods() {
-        let watched = Watched::start(method);
-        let device = watched.device();
-        let context = device.create_context(Node::Copy).unwrap();
-        let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
-        let local = device.create_local_buffer(MIB).unwrap();
-        let [mut vram, _] = watched.readers(0);
-        run(&mut queue, &fill(local.va(), MIB, 3));
-        engines_of(&watched.host.vgpus[0].orders).into_iter().for_each(kill);
-        run(&mut queue, &fill(local.va(), 64, 4));
-        vram.catches_up();
-        let is_all = vram.tracker.pages_written() == vram.tracker.length() / PAGE;
-        // Planes survive a process; what the kernel noted of it does not.
-        assert_eq!(is_all, method == Method::WriteProtect, "{method}");
-    }
-}
-
-#[test]
-fn the_operator_chooses_how_writes_are_tracked_and_sees_it() {
-    for method in methods().into_iter().chain([Method::Off]) {
-        let operated = Operated::with(1, &["--dirty-tracking", method.name()]);
-        let _vm = operated.daemon.vm(0);
-        let status = operated.ask(&["status"]);
-        let said = status.to_string();
-        assert!(said.contains(&format!("\"method\":\"{method}\"")), "{said}");
-    }
-}
-
-#[test]
-fn dirty_46_each_vgpu_is_asked_by_itself() {
-    for method in methods() {
-        let watched = Watched::with(method, 2, |options| options.engines = 2);
-        let vms = [0, 1].map(|index| watched.vm(index));
-        let [mut one, _] = watched.readers(0);
-        let [mut other, _] = watched.readers(1);
-        for (vm, value) in vms.iter().zip([1, 2]) {
-            let device = Device::open(vm.open("test").unwrap()).unwrap();
-            for engine in [0, 1] {
-                let context = device.create_context_on(Node::Copy, engine).unwrap();
-                let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
-                let local = device.create_local_buffer(MIB).unwrap();
-                run(&mut queue, &fill(local.va(), MIB, value));
-            }
-        }
-        one.catches_up();
-        assert!(
-            other.dirty(false).len() >= 256,
-            "what was asked of one is still there to be asked of the other"
-        );
-        other.catches_up();
-        assert!(one.copy != other.copy);
     }
 }

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use campanile_daemon::session::saved::SavedSession;
 use campanile_daemon::session::saved::process::SavedBuffer;
 use campanile_daemon::session::saved::process::SavedDevice;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
-use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::native_fence::FenceKind;
 use campanile_guest_driver::native_fence::GlobalFence;
 use campanile_guest_driver::node::Node;
@@ -49,15 +47,15 @@ use crate::slices::Long;
 use crate::support::NEVER;
 use crate::support::until;
 
-fn device(vm: &Arc<LoopbackVm>) -> Device {
+pub(crate) fn device(vm: &Arc<LoopbackVm>) -> Device {
     Device::open(vm.open("moving").unwrap()).unwrap()
 }
 
-fn saved_device(saved: &SavedSession) -> &SavedDevice {
+pub(crate) fn saved_device(saved: &SavedSession) -> &SavedDevice {
     saved.processes[0].device.as_ref().unwrap()
 }
 
-fn buffers(device: &SavedDevice) -> Vec<&SavedBuffer> {
+pub(crate) fn buffers(device: &SavedDevice) -> Vec<&SavedBuffer> {
     device.contexts.living().flat_map(|context| &context.buffers).collect()
 }
 
@@ -365,159 +363,4 @@ fn lm_45_what_is_evicted_or_held_stays_so_and_comes_back_with_its_contents() {
     let mut bytes = vec![1; 8 << 20];
     fresh.read(0, &mut bytes).unwrap();
     assert!(bytes.iter().all(|byte| *byte == 0));
-}
-
-#[test]
-fn lm_45_lm_53_messages_that_wait_are_answered_after_it() {
-    let moving = Moving::start(&Shape::default());
-    let vm = moving.vm();
-    let (guest, context) = copy_guest(&vm);
-    let gate = guest.vram(4096);
-    let (mut waits, mut drains) = (RawQueue::new(&guest, context), RawQueue::new(&guest, context));
-    for queue in [&mut waits, &mut drains] {
-        queue.connect().unwrap();
-        queue.submit(&wait_for(gate.va, 1));
-    }
-    let fence = guest.wait_fence(1, waits.created.queue, 1);
-    let drained = guest.send(2, message::DESTROY_DOORBELL, &Named { handle: drains.bell.doorbell });
-    // An unmap behind kernel-mode work that waits.
-    let (arena, gone) = (guest.vram(4096), guest.vram(4096));
-    let queue = guest.queue(context, 0).unwrap().queue;
-    let commands = wait_for(gate.va, 1);
-    arena.memory.write(0, commands.bytes()).unwrap();
-    let length = u32::try_from(commands.bytes().len()).unwrap();
-    let submitted = guest.send(3, message::SUBMIT, &Submit { queue, buffer_va: arena.va, length, flags: 0 });
-    let unmap = campanile_protocol::control::message::UnmapMemory { va: gone.va, size: gone.size() };
-    let paging: campanile_protocol::control::reply::Paging =
-        guest.ask(message::UNMAP_MEMORY, &unmap).unwrap();
-    let saved = moving.migrate();
-    assert_eq!(
-        (saved.drains.len(), saved_device(&saved).waits.len(), saved_device(&saved).paging.len()),
-        (1, 1, 1)
-    );
-    let paging_fence = || guest.load(campanile_protocol::device_page::PAGING_FENCE);
-    assert!(!fence.is_done() && !drained.is_done() && !submitted.is_done() && paging_fence() < paging.fence);
-    gate.word(0).store(1, Ordering::Release);
-    assert_eq!(fence.finish(), Ok(Vec::new()));
-    assert_eq!(drained.finish(), Ok(Vec::new()));
-    submitted.finish().unwrap();
-    until("the paging fence", || paging_fence() >= paging.fence);
-    assert_eq!(guest.map(&gone, 0), Ok(()), "its address is free");
-}
-
-#[test]
-fn lm_26_lm_37_what_is_restored_is_what_was_saved() {
-    let moving = Moving::start(&Shape::default());
-    let vm = moving.vm();
-    let device = device(&vm);
-    let long = Long::new(&device);
-    let context = device.create_context(Node::Compute).unwrap();
-    let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
-    let point = queue.submit(&long.commands(false)).unwrap();
-    let (guest, copies) = copy_guest(&vm);
-    let ram = guest.memory(BlobMemory::GuestRam, 64 << 10);
-    let raw = RawQueue::new(&guest, copies);
-    raw.connect().unwrap();
-    until("the dispatch", || long.started() > 0);
-    moving.freeze();
-    let (before, after) = moving.ask(|device| (device.exchange(), device.save()));
-    assert_eq!(before, after);
-    assert!(!before.segments.is_empty() && ram.size() > 0);
-    moving.thaw();
-    point.wait(Some(NEVER)).unwrap();
-    long.check();
-}
-
-#[test]
-fn lm_38_lm_56_lm_57_engines_that_were_asleep_come_again_awake_and_work_goes_on() {
-    let moving = Moving::start(&Shape::default());
-    let vm = moving.vm();
-    let (guest, context) = copy_guest(&vm);
-    let mut queue = RawQueue::new(&guest, context);
-    for _ in 0..3 {
-        until("sleep", || queue.status() == RETRY);
-        moving.migrate();
-        while queue.submit(&CommandBuffer::new()) != CONNECTED {
-            queue.connect().unwrap();
-        }
-        queue.wait(queue.value);
-    }
-}
-
-#[test]
-fn lm_28_a_vgpu_that_has_gone_leaves_nothing_behind() {
-    let moving = Moving::start(&Shape::default());
-    let vm = moving.vm();
-    let (guest, context) = copy_guest(&vm);
-    let mut queue = RawQueue::new(&guest, context);
-    queue.connect().unwrap();
-    queue.submit(&CommandBuffer::new());
-    moving.freeze();
-    let (before, gone, state) = moving.ask(|device| {
-        let (before, state) = (device.committed(), device.save());
-        let fresh = device.fresh_with_memory();
-        device.put(fresh);
-        (before, device.committed(), state)
-    });
-    assert!(before > 0);
-    assert_eq!(gone, 0, "what it promised is free");
-    moving.ask(move |device| {
-        device.session().restore(&state).unwrap();
-        assert_eq!(device.committed(), before);
-    });
-    moving.thaw();
-    guest.round_trip();
-}
-
-#[test]
-fn lm_27_lm_56_a_vgpu_in_d3_stays_there_after_an_aborted_migration_and_comes_again_in_d0_after_one() {
-    let d3_after = Some(Duration::from_millis(1));
-    let moving = Moving::start(&Shape { d3_after, spin: Duration::ZERO, ..Shape::default() });
-    let vm = moving.vm();
-    let (guest, context) = copy_guest(&vm);
-    let mut queue = RawQueue::new(&guest, context);
-    let transitions = || moving.counters.d3_transitions.load(Ordering::Relaxed);
-    for round in 0..6 {
-        let before = transitions();
-        while queue.submit(&CommandBuffer::new()) != CONNECTED {
-            queue.connect().unwrap();
-        }
-        queue.wait(queue.value);
-        until("D3", || transitions() > before);
-        moving.freeze();
-        if round % 2 == 0 {
-            moving.ask(|device| drop(device.exchange()));
-        }
-        moving.thaw();
-    }
-}
-
-#[test]
-fn lm_46_a_kernel_that_is_being_compiled_is_compiled_there_and_answered() {
-    let moving = Moving::start(&Shape::default());
-    let vm = moving.vm();
-    let device = device(&vm);
-    let empty = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
-    let first = device.create_kernel(&empty).unwrap();
-    for round in 0..3 {
-        // Many, so that some of them wait.
-        std::thread::scope(|scope| {
-            let kernels: Vec<_> = (0..12)
-                .map(|number| {
-                    let device = &device;
-                    scope.spawn(move || {
-                        let source = format!(
-                            "@group(0) @binding(0) var<storage, read_write> words: array<u32>;
-                             @compute @workgroup_size(1) fn main() {{ words[0] = {}u; }}",
-                            round * 100 + number
-                        );
-                        device.create_kernel(&KernelSource::wgsl(&source)).unwrap()
-                    })
-                })
-                .collect();
-            moving.migrate();
-            kernels.into_iter().for_each(|kernel| drop(kernel.join().unwrap()));
-        });
-    }
-    drop(first);
 }

@@ -24,8 +24,6 @@ use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::device_page::DEVICE_PAGE_FAULT;
 use campanile_protocol::handshake::power;
 use campanile_protocol::queue::doorbell::DoorbellModel;
-use campanile_protocol::queue::doorbell::GLOBAL_HIDDEN;
-use campanile_protocol::queue::doorbell::global_queue;
 
 use crate::inside::Inside;
 use crate::processes::EngineView;
@@ -45,9 +43,9 @@ use crate::support::Ends;
 use crate::support::NEVER;
 use crate::support::until;
 
-const MODELS: [&str; 2] = ["dedicated", "global"];
+pub(crate) const MODELS: [&str; 2] = ["dedicated", "global"];
 
-fn queues(guest: &std::sync::Arc<RawGuest>, node: Node, count: usize) -> Vec<RawQueue> {
+pub(crate) fn queues(guest: &std::sync::Arc<RawGuest>, node: Node, count: usize) -> Vec<RawQueue> {
     let context = guest.context(node);
     (0..count).map(|_| RawQueue::new(guest, context)).collect()
 }
@@ -132,98 +130,6 @@ fn ums_08_nodes_have_global_doorbells_of_their_own() {
             queue.run(&CommandBuffer::new());
         }
     }
-}
-
-#[test]
-fn ums_09_ums_89_the_value_rung_names_queue_and_engine() {
-    let daemon = Daemon::of_model("global", 1);
-    let vm = daemon.vm(0);
-    let guest = RawGuest::open(&vm);
-    let mut values = Vec::new();
-    for (node, ordinal) in [(Node::Copy, NODE_COPY), (Node::Compute, NODE_COMPUTE)] {
-        for queue in queues(&guest, node, 5) {
-            let index = (queue.bell.status_offset - device_page::STATUSES) / 8;
-            let index = u32::try_from(index).unwrap();
-            assert_eq!(global_queue(queue.bell.ring_value), Some((ordinal, index)));
-            values.push(queue.bell.ring_value);
-        }
-    }
-    values.sort_unstable();
-    values.dedup();
-    assert_eq!(values.len(), 10, "each says who rang");
-    // The driver stores that, all 64 bits, and the engine takes it.
-    let (device, seen) = crate::spy::open_overheard(&vm);
-    let context = device.create_context(Node::Copy).unwrap();
-    let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
-    queue.submit(&CommandBuffer::new()).unwrap().wait(Some(NEVER)).unwrap();
-    let page = seen.page();
-    let cell = page.word(device_page::global_cell(0, NODE_COPY)).unwrap();
-    until("a cell that the engine has taken", || cell.load(Ordering::Acquire) == 0);
-    let engines = crate::processes::engines(&daemon);
-    let stopped: Vec<Stopped> = engines.into_iter().map(Stopped::new).collect();
-    let point = queue.submit(&CommandBuffer::new()).unwrap();
-    assert_eq!(global_queue(cell.load(Ordering::Acquire)), Some((NODE_COPY, 0)));
-    drop(stopped);
-    point.wait(Some(NEVER)).unwrap();
-}
-
-#[test]
-fn ums_10_rings_that_overwrite_each_other_lose_no_work() {
-    let daemon = Daemon::of_model("global", 1);
-    let vm = daemon.vm(0);
-    let (guest, _) = copy_guest(&vm);
-    let mut all = queues(&guest, Node::Copy, 100);
-    for queue in &mut all {
-        assert_eq!(queue.connect(), Ok(CONNECTED));
-        queue.run(&CommandBuffer::new());
-    }
-    for round in 2..=20 {
-        let stopped = Stopped::new(engine(&daemon));
-        for queue in &mut all {
-            assert_eq!(queue.submit(&CommandBuffer::new()), CONNECTED);
-        }
-        // One value is left of a hundred, with the word that there were more. In some rounds it is nobody's, and in some
-        // it lies: then nothing says that there were more.
-        let cell = guest.word(device_page::global_cell(0, NODE_COPY));
-        assert_eq!(cell.load(Ordering::Acquire), all[99].bell.ring_value | GLOBAL_HIDDEN);
-        match round % 4 {
-            0 => cell.store(u64::MAX, Ordering::Release),
-            1 => cell.store(1, Ordering::Release),
-            2 => cell.store(all[99].bell.ring_value, Ordering::Release),
-            _ => {}
-        }
-        drop(stopped);
-        for queue in &all {
-            queue.wait(round);
-        }
-    }
-    assert_eq!(guest.device_status(), DEVICE_ACTIVE);
-}
-
-#[test]
-fn ums_10_queues_that_ring_at_the_same_time_lose_no_work() {
-    let daemon = Daemon::of_model("global", 1);
-    let vm = daemon.vm(0);
-    let (guest, _) = copy_guest(&vm);
-    let mut all = queues(&guest, Node::Copy, 8);
-    for queue in &all {
-        assert_eq!(queue.connect(), Ok(CONNECTED));
-    }
-    thread::scope(|scope| {
-        for pair in all.chunks_mut(2) {
-            scope.spawn(|| {
-                for round in 1..=2000 {
-                    for queue in pair.iter_mut() {
-                        assert_eq!(queue.submit(&CommandBuffer::new()), CONNECTED);
-                    }
-                    // From here on nothing helps the work along.
-                    for queue in pair.iter_mut() {
-                        queue.wait(round);
-                    }
-                }
-            });
-        }
-    });
 }
 
 #[test]
@@ -379,27 +285,5 @@ fn ums_90_ums_91_drivers_work_in_both_models_whatever_becomes_of_their_doorbells
         let mut bytes = [0; 6 * 8];
         target.read(0, &mut bytes).unwrap();
         assert!(bytes.chunks_exact(4).all(|word| word == 300u32.to_le_bytes()), "{model}");
-    }
-}
-
-#[test]
-fn ums_11_no_engine_takes_the_rings_of_another() {
-    for model in MODELS {
-        let daemon = Daemon::of_model(model, 4);
-        let vm = daemon.vm(0);
-        let guest = RawGuest::open(&vm);
-        let mut of_nodes = [Node::Compute, Node::Copy].map(|node| queues(&guest, node, 2));
-        for queue in of_nodes.iter().flatten() {
-            assert_eq!(queue.connect(), Ok(CONNECTED));
-        }
-        // Both engines poll all the time, and each ring is looked for by one of them.
-        for _ in 0..500 {
-            for queue in of_nodes.iter_mut().flatten() {
-                assert_eq!(queue.submit(&CommandBuffer::new()), CONNECTED);
-            }
-            for queue in of_nodes.iter().flatten() {
-                queue.wait(queue.value);
-            }
-        }
     }
 }

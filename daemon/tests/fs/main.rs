@@ -8,6 +8,9 @@ mod bench;
 #[path = "../vhost/device.rs"]
 #[allow(dead_code, reason = "the shell's tests need more")]
 mod device;
+#[path = "../vhost/dirty_log.rs"]
+#[allow(dead_code, reason = "the shell's tests need more")]
+mod dirty_log;
 #[path = "../vhost/guest.rs"]
 #[allow(dead_code, reason = "the shell's tests need more")]
 mod guest;

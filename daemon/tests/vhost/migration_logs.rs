@@ -19,6 +19,7 @@ use crate::bench::Vm;
 use crate::bench::eventually;
 use crate::bench::region;
 use crate::device;
+use crate::dirty_log::Log;
 use crate::guest::DATA;
 use crate::guest::NEXT;
 use crate::guest::RAM;
@@ -35,7 +36,6 @@ use crate::rings::request;
 use crate::vmm::BOTH;
 use crate::vmm::Copy;
 use crate::vmm::Kind;
-use crate::vmm::Log;
 use crate::vmm::Vmm;
 
 pub(crate) fn bench(script: &Arc<Script>) -> Bench {

@@ -6,17 +6,11 @@
 use std::fs::File;
 use std::io::Read;
 use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::AtomicU8;
-use std::sync::atomic::Ordering;
 
-use rustix::fs::MemfdFlags;
-use rustix::fs::memfd_create;
 use rustix::pipe::pipe;
 use vhost::VhostBackend;
-use vhost::VhostUserDirtyLogRegion;
 use vhost::vhost_user::Frontend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostTransferStateDirection;
@@ -24,19 +18,17 @@ use vhost::vhost_user::message::VhostTransferStatePhase;
 use vhost::vhost_user::message::VhostUserHeaderFlag;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vm_memory::Bytes;
-use vm_memory::FileOffset;
 use vm_memory::GuestAddress;
-use vm_memory::MmapRegion;
-use vm_memory::VolatileMemory;
 use vmm_sys_util::eventfd::EFD_NONBLOCK;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::bench::Vm;
+use crate::dirty_log::Log;
 use crate::guest::Guest;
 use crate::guest::RAM;
 
 const LOG_ALL: u64 = 1 << 26;
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// Whose sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,43 +38,6 @@ pub(crate) enum Kind {
 }
 
 pub(crate) const BOTH: [Kind; 2] = [Kind::Qemu, Kind::CloudHypervisor];
-
-/// A memfd with a bit a page.
-pub(crate) struct Log {
-    pub(crate) file: File,
-    pub(crate) bytes: u64,
-    bits: MmapRegion<()>,
-}
-
-impl Log {
-    pub(crate) fn of_bytes(bytes: u64) -> Self {
-        let file = File::from(memfd_create("log", MemfdFlags::CLOEXEC).unwrap());
-        file.set_len(bytes).unwrap();
-        let offset = FileOffset::new(file.try_clone().unwrap(), 0);
-        let bits = MmapRegion::from_file(offset, usize::try_from(bytes).unwrap()).unwrap();
-        Self { file, bytes, bits }
-    }
-
-    /// As cloud-hypervisor makes them: a byte more than guest memory needs.
-    pub(crate) fn new() -> Self {
-        Self::of_bytes(RAM / (8 * PAGE) + 1)
-    }
-
-    /// Takes the bits away, and gives the addresses of their pages.
-    pub(crate) fn take(&self) -> Vec<u64> {
-        let mut pages = Vec::new();
-        for byte in 0..self.bytes {
-            let cell = self.bits.get_atomic_ref::<AtomicU8>(usize::try_from(byte).unwrap()).unwrap();
-            let bits = cell.swap(0, Ordering::AcqRel);
-            pages.extend((0..8).filter(|bit| bits & (1 << bit) != 0).map(|bit| (byte * 8 + bit) * PAGE));
-        }
-        pages
-    }
-
-    pub(crate) fn region(&self) -> VhostUserDirtyLogRegion {
-        VhostUserDirtyLogRegion { mmap_size: self.bytes, mmap_offset: 0, mmap_handle: self.file.as_raw_fd() }
-    }
-}
 
 /// The front-end's own part of a VM, and the VM.
 pub(crate) struct Vmm {

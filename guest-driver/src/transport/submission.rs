@@ -4,7 +4,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
+
 use super::error::TransportError;
+
+/// Timelines of a context (virtio 1.3, 5.7.6.7: `ring_idx` is 0 to 63).
+pub(crate) const RINGS: u8 = 64;
+
+/// What every transport sees to before it submits. Returns the bytes of the frames.
+///
+/// # Errors
+/// `Size` where there are no frames or too many bytes of them, `RingIndex` where no timeline has that number.
+pub(crate) fn check(frames: &[u8], fence: Option<u8>) -> Result<u32, TransportError> {
+    let size = u32::try_from(frames.len()).ok().filter(|size| (1..=MAX_CONTROL_BYTES).contains(size));
+    let (bytes, limit) = (frames.len() as u64, u64::from(MAX_CONTROL_BYTES));
+    let size = size.ok_or(TransportError::Size { what: "control frames", bytes, limit })?;
+    match fence.filter(|ring_index| *ring_index >= RINGS) {
+        Some(ring_index) => Err(TransportError::RingIndex { ring_index, limit: RINGS - 1 }),
+        None => Ok(size),
+    }
+}
 
 /// What a transport knows of one command under way.
 pub(crate) trait Completion: Send + Sync {

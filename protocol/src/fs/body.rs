@@ -5,6 +5,9 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
+use super::call::MAX_CALL_BYTES;
+use super::call::RequestHeader;
+
 /// Reply of CAPSET; [`crate::capset::Capset`] follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -77,6 +80,17 @@ pub struct Submit {
     pub length: u32,
     /// Zero.
     pub reserved: u32,
+}
+
+impl Submit {
+    /// Bytes of frames that fit behind it in a call; longer ones are staged.
+    pub const MAX_INLINE: usize = MAX_CALL_BYTES - size_of::<RequestHeader>() - size_of::<Self>();
+
+    /// Of `length` bytes of frames, with a fence on that timeline.
+    pub fn of(length: u32, fence: Option<u8>) -> Self {
+        let flags = fence.map_or(0, |_| SUBMIT_FENCE);
+        Self { flags, ring: u32::from(fence.unwrap_or(0)), length, reserved: 0 }
+    }
 }
 
 /// Reply of SUBMIT: the device has read the frames.

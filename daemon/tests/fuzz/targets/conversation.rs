@@ -47,7 +47,8 @@ fn fuse(queue: u8, opcode: u32, node: u64, arguments: &[u8]) -> Vec<u8> {
 
 fn call(handle: u64, call: Call, body: &[u8]) -> Vec<u8> {
     let size = u32::try_from(size_of::<RequestHeader>() + body.len()).unwrap();
-    let room = body.len().max(1024) + 8;
+    // The capability set is the longest answer; inputs are best short.
+    let room = body.len().max(if call == Call::Capset { 1024 } else { 24 }) + 8;
     let (number, bytes) = (call.number(room).unwrap(), u32::try_from(room).unwrap());
     let ioctl = IoctlIn { handle, number, in_size: bytes, out_size: bytes, ..IoctlIn::default() };
     let mut arguments = [ioctl.as_bytes(), RequestHeader { size, reserved: 0 }.as_bytes(), body].concat();
@@ -195,6 +196,19 @@ fn fs_set_up() -> Vec<u8> {
     said.concat()
 }
 
+/// A few requests that are answered at once.
+pub(crate) fn few() -> Vec<u8> {
+    let list = ReadIn { size: 4096, ..ReadIn::default() };
+    [
+        hello(true),
+        fuse(1, opcode::GETATTR, fs::GPU, &[0; 16]),
+        fuse(1, opcode::READDIR, fs::ROOT, list.as_bytes()),
+        open(),
+        call(word(14), Call::Capset, &[]),
+    ]
+    .concat()
+}
+
 /// All that a guest kernel and its processes say to the fs front, which moves meanwhile.
 pub(crate) fn fs() -> Vec<u8> {
     let (session, registrar) = (word(6), word(8));
@@ -225,7 +239,7 @@ pub(crate) fn fs() -> Vec<u8> {
         call(session, Call::ReleaseAll, body::ReleaseAll { scope: 0, reserved: 0 }.as_bytes()),
         fuse(4, opcode::RELEASE, fs::GPU, release(registrar).as_bytes()),
         fuse(4, opcode::RELEASE, fs::GPU, release(session).as_bytes()),
-        request(0, 0, &InHeader { length: 40, opcode: opcode::FORGET, ..InHeader::default() }.as_bytes()[..]),
+        request(0, 0, InHeader { length: 40, opcode: opcode::FORGET, ..InHeader::default() }.as_bytes()),
         fuse(1, opcode::DESTROY, 0, &[]),
         vec![front::RESET],
     ]

@@ -46,6 +46,8 @@ pub(crate) const MOVE: u8 = 5;
 pub(crate) const PAUSE: u8 = 6;
 /// The window is there; with bit 4, it never will be.
 pub(crate) const WINDOW: u8 = 7;
+/// With [`COMMAND`] or [`PAGES`]: there is room for less than 64 bytes.
+pub(crate) const SCARCE: u8 = 8;
 /// Stands for a number of an answer.
 pub(crate) const STANDS_FOR: u64 = 0xfeed_f00d_0000_0000;
 
@@ -191,6 +193,7 @@ impl<F: Fronted> Guest<F> {
         match op & 7 {
             COMMAND | PAGES => {
                 let (queue, room) = (u16::from(rest.byte().unwrap_or(0) % 9), rest.short());
+                let room = if op & SCARCE == 0 { room } else { room % 64 };
                 let mut buffers = vec![(0x1000, u32::from(room))];
                 if op & 7 == PAGES {
                     let pages = rest.piece();

@@ -27,7 +27,11 @@ pub(crate) fn of(target: &str) -> Vec<Seed> {
     match target {
         "stream" => streams(),
         "state" => golden(),
-        "fs" => vec![named("guest", conversation::fs()), named("hello", conversation::hello(true))],
+        "fs" => vec![
+            named("guest", conversation::fs()),
+            named("hello", conversation::hello(true)),
+            named("few", conversation::few()),
+        ],
         "gpu" => vec![named("guest", conversation::gpu()), named("hello", conversation::hello(false))],
         other => panic!("there is no target {other}"),
     }

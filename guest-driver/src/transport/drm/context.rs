@@ -17,7 +17,6 @@ use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::CAPSET_ID;
 use campanile_protocol::capset::CAPSET_VERSION;
 use campanile_protocol::capset::Capset;
-use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 use campanile_protocol::virtio_gpu::blob;
 use rustix::io::Errno;
 use zerocopy::FromZeros;
@@ -36,13 +35,13 @@ use crate::transport::blob::Blob;
 use crate::transport::blob::BlobMemory;
 use crate::transport::error::TransportError;
 use crate::transport::shared_memory::SharedMemory;
+use crate::transport::submission;
 use crate::transport::submission::Completion;
+use crate::transport::submission::RINGS;
 use crate::transport::submission::Submission;
 
 /// How long a daemon that is there may take to answer.
 const GREETING: Duration = Duration::from_secs(5);
-/// Timelines of a context, the most that the stock driver has.
-const RINGS: u8 = 64;
 
 /// A context of capability set 24. Dropping it closes the node, and the kernel frees what belongs to it.
 #[derive(Debug)]
@@ -214,14 +213,7 @@ impl Transport for DrmContext {
     }
 
     fn submit(&self, frames: &[u8], fence: Option<u8>) -> Result<Submission, TransportError> {
-        let limit = u64::from(MAX_CONTROL_BYTES);
-        let least = u64::from(fence.is_none());
-        if !(least..=limit).contains(&(frames.len() as u64)) {
-            return Err(TransportError::Size { what: "control frames", bytes: frames.len() as u64, limit });
-        }
-        if let Some(ring_index) = fence.filter(|ring_index| *ring_index >= RINGS) {
-            return Err(TransportError::RingIndex { ring_index, limit: RINGS - 1 });
-        }
+        submission::check(frames, fence)?;
         let file = self.done("EXECBUFFER", ioctl::execute(self.node()?.file.as_fd(), frames, fence))?;
         Ok(Submission::new(Arc::new(SyncFile { file })))
     }

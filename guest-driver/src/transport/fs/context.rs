@@ -10,7 +10,6 @@ use std::sync::PoisonError;
 
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::Capset;
-use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 use campanile_protocol::fs::body;
 use campanile_protocol::fs::body::BlobName;
 use campanile_protocol::fs::body::CreateBlob;
@@ -18,8 +17,6 @@ use campanile_protocol::fs::body::CreatedBlob;
 use campanile_protocol::fs::body::Submit;
 use campanile_protocol::fs::body::Submitted;
 use campanile_protocol::fs::call::Call;
-use campanile_protocol::fs::call::MAX_CALL_BYTES;
-use campanile_protocol::fs::call::RequestHeader;
 use campanile_protocol::fs::place::MAX_REGISTERED;
 use campanile_protocol::fs::place::STAGE_BASE;
 use rustix::io::Errno;
@@ -37,12 +34,9 @@ use crate::transport::error::Refusal;
 use crate::transport::error::TransportError;
 use crate::transport::shared_memory::Piece;
 use crate::transport::shared_memory::SharedMemory;
+use crate::transport::submission;
 use crate::transport::submission::Submission;
 
-/// Timelines of a context.
-const RINGS: u8 = 64;
-/// Frames that go with a SUBMIT; longer ones are written before.
-const MAX_INLINE: usize = MAX_CALL_BYTES - size_of::<RequestHeader>() - size_of::<Submit>();
 /// How often frames are staged again that a migration lost.
 const STAGINGS: u32 = 8;
 
@@ -239,20 +233,9 @@ impl Transport for FsContext {
     }
 
     fn submit(&self, frames: &[u8], fence: Option<u8>) -> Result<Submission, TransportError> {
-        let limit = u64::from(MAX_CONTROL_BYTES);
-        if !(1..=limit).contains(&(frames.len() as u64)) {
-            return Err(TransportError::Size { what: "control frames", bytes: frames.len() as u64, limit });
-        }
-        if let Some(ring_index) = fence.filter(|ring_index| *ring_index >= RINGS) {
-            return Err(TransportError::RingIndex { ring_index, limit: RINGS - 1 });
-        }
-        let body = Submit {
-            flags: fence.map_or(0, |_| body::SUBMIT_FENCE),
-            ring: u32::from(fence.unwrap_or(0)),
-            length: u32::try_from(frames.len()).unwrap_or(u32::MAX),
-            reserved: 0,
-        };
-        let submitted = if frames.len() <= MAX_INLINE {
+        let length = submission::check(frames, fence)?;
+        let body = Submit::of(length, fence);
+        let submitted = if frames.len() <= Submit::MAX_INLINE {
             self.channel.ask("SUBMIT", Call::Submit, &body, frames)?
         } else {
             self.submit_staged(frames, body)?

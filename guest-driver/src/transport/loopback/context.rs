@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::CAPSET_ID;
 use campanile_protocol::capset::Capset;
-use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 use campanile_protocol::virtio_gpu::blob;
 use campanile_protocol::virtio_gpu::command;
 use campanile_protocol::virtio_gpu::response;
@@ -36,10 +35,8 @@ use crate::transport::blob::Blob;
 use crate::transport::blob::BlobMemory;
 use crate::transport::error::TransportError;
 use crate::transport::shared_memory::SharedMemory;
+use crate::transport::submission;
 use crate::transport::submission::Submission;
-
-/// The highest ring index of a context (virtio 1.3, 5.7.6.7: 64 timelines).
-const MAX_RING_INDEX: u8 = 63;
 
 /// One context of the device. Dropping it destroys its blobs and the context, as closing the render node does.
 #[derive(Debug)]
@@ -242,21 +239,10 @@ impl Transport for LoopbackContext {
 
     fn submit(&self, frames: &[u8], fence: Option<u8>) -> Result<Submission, TransportError> {
         self.channel().check()?;
-        let limit = MAX_CONTROL_BYTES;
-        let size = u32::try_from(frames.len())
-            .ok()
-            .filter(|size| (u32::from(fence.is_none())..=limit).contains(size))
-            .ok_or(TransportError::Size {
-                what: "control frames",
-                bytes: frames.len() as u64,
-                limit: u64::from(limit),
-            })?;
+        let size = submission::check(frames, fence)?;
         let vm = &self.vm;
         let mut header = self.channel().header(command::SUBMIT_3D, Sender::Context);
         if let Some(ring_index) = fence {
-            if ring_index > MAX_RING_INDEX {
-                return Err(TransportError::RingIndex { ring_index, limit: MAX_RING_INDEX });
-            }
             header.flags = command::FLAG_FENCE | command::FLAG_INFO_RING_IDX;
             header.fence_id = vm.fresh_fence();
             header.ring_index = ring_index;

@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::Capset;
-use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 use campanile_protocol::fs::body;
 use campanile_protocol::fs::body::About;
 use campanile_protocol::fs::body::AwaitBlob;
@@ -22,8 +21,6 @@ use campanile_protocol::fs::body::Submit;
 use campanile_protocol::fs::body::Submitted;
 use campanile_protocol::fs::body::Waited;
 use campanile_protocol::fs::call::Call;
-use campanile_protocol::fs::call::MAX_CALL_BYTES;
-use campanile_protocol::fs::call::RequestHeader;
 use campanile_protocol::fs::place::STAGE_BASE;
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
@@ -44,14 +41,11 @@ use crate::transport::blob::BlobMemory;
 use crate::transport::error::TransportError;
 use crate::transport::shared_memory::Piece;
 use crate::transport::shared_memory::SharedMemory;
+use crate::transport::submission;
 use crate::transport::submission::Submission;
 
 /// Pages of one read: what a ring of 128 descriptors lets the kernel ask for.
 const READ_PAGES: u64 = 124;
-/// Longest frames that go with a SUBMIT.
-const MAX_INLINE: usize = MAX_CALL_BYTES - size_of::<RequestHeader>() - size_of::<Submit>();
-/// Timelines.
-const RINGS: u8 = 64;
 
 /// A blob of this process.
 #[derive(Debug)]
@@ -208,20 +202,9 @@ impl Transport for FuseContext {
     }
 
     fn submit(&self, frames: &[u8], fence: Option<u8>) -> Result<Submission, TransportError> {
-        let limit = u64::from(MAX_CONTROL_BYTES);
-        if !(1..=limit).contains(&(frames.len() as u64)) {
-            return Err(TransportError::Size { what: "control frames", bytes: frames.len() as u64, limit });
-        }
-        if let Some(ring_index) = fence.filter(|ring_index| *ring_index >= RINGS) {
-            return Err(TransportError::RingIndex { ring_index, limit: RINGS - 1 });
-        }
-        let mut submit = Submit {
-            flags: fence.map_or(0, |_| body::SUBMIT_FENCE),
-            ring: u32::from(fence.unwrap_or(0)),
-            length: u32::try_from(frames.len()).unwrap_or(u32::MAX),
-            reserved: 0,
-        };
-        let submitted = if frames.len() <= MAX_INLINE {
+        let length = submission::check(frames, fence)?;
+        let mut submit = Submit::of(length, fence);
+        let submitted = if frames.len() <= Submit::MAX_INLINE {
             let body = [submit.as_bytes(), frames].concat();
             self.file.call("SUBMIT", Call::Submit, &body, size_of::<Submitted>())?
         } else {
