@@ -104,6 +104,7 @@ state_bytes() {
 
 snapshots() {
     local claim="a machine is saved while it works" name folder=$scratch/saved bytes
+    rm -rf "$folder"
     mkdir -p "$scratch/sides" "$folder"
     serve a --state-dir "$scratch/sides" --keep-side-files && begin words=1024 config-every=3 || return
     ch m0 pause && ch m0 snapshot "file://$folder" || { fail "$claim" "$answer"; return; }
@@ -124,6 +125,11 @@ snapshots() {
         vm_kill "$name"
     done
 }
+
+# Passes are made while the guest runs, until what is left takes a millisecond: else all of so small a machine moves in its pause.
+readonly live=,downtime_ms=1,timeout_s=30,timeout_strategy=ignore
+# And a guest on the gpu front has much to move: cloud-hypervisor leaves out pages that were never touched.
+declare -rA ballast=([gpu]=ballast=128 [fs]=)
 
 # Puts another daemon on the path of a: the source keeps its connection. The target connects to the new one.
 #   other_daemon NAME [ARGUMENT…]
@@ -171,42 +177,46 @@ listens() {
 # Over each kind of line, within one daemon.
 moves_within() {
     mkdir -p "$scratch/sides"
-    serve a --state-dir "$scratch/sides" && begin words=1024 config-every=3 log=1 || return
-    moves "a machine moves over a unix socket, within one daemon" m0 m1 "unix:$scratch/mig1.sock" &&
-        moves "and over tcp" m1 m2 tcp:127.0.0.1:44963 &&
+    serve a --state-dir "$scratch/sides" && begin words=1024 config-every=3 log=1 "${ballast[$front]}" || return
+    moves "a machine moves over a unix socket, within one daemon" m0 m1 "unix:$scratch/mig1.sock" "$live" &&
+        moves "and over tcp" m1 m2 tcp:127.0.0.1:44963 "$live" &&
         moves "and locally" m2 m3 "unix:$scratch/mig3.sock" ,local=on
 }
 
 # From one daemon to another, which move the video memory meanwhile.
 moves_between() {
     local between=(--migrate-listen "unix:$scratch/b.peer" --migrate-to "unix:$scratch/a.peer")
-    serve a --migrate-listen "unix:$scratch/a.peer" --migrate-to "unix:$scratch/b.peer" && begin words=1024 config-every=3 log=1 || return
-    other_daemon b "${between[@]}" && moves "a machine moves to another daemon over a unix socket" m0 m1 "unix:$scratch/mig1.sock" || return
+    serve a --migrate-listen "unix:$scratch/a.peer" --migrate-to "unix:$scratch/b.peer" && begin words=1024 config-every=3 log=1 "${ballast[$front]}" || return
+    other_daemon b "${between[@]}" && moves "a machine moves to another daemon over a unix socket" m0 m1 "unix:$scratch/mig1.sock" "$live" || return
     daemon_stop a
     other_daemon a --migrate-listen "unix:$scratch/a.peer" --migrate-to "unix:$scratch/b.peer" &&
-        moves "and back over tcp" m1 m2 tcp:127.0.0.1:44964
+        moves "and back over tcp" m1 m2 tcp:127.0.0.1:44964 "$live"
 }
 
-# The control: the daemon's entries never reach cloud-hypervisor's log, and whoever checks must see it.
+# The control: the daemon's entries never reach cloud-hypervisor's log, and whoever checks must see it. A move may be over before the GPU
+# writes anything: so it is tried a few times.
 lost_log() {
-    local claim="without the log of dirty pages the guest is damaged, and its checks see it" said
+    local claim="without the log of dirty pages the guest is damaged, and its checks see it" said turn signs='^\(WRONG\|LOST\)'
+    [ "$front" = gpu ] || { skip "$claim" "its ring has no room to register so much memory"; return; }
     mkdir -p "$scratch/sides"
     cargo build --release --package campanile-guest --bin campanile-guest 2>/dev/null || { skip "$claim" "campanile-guest does not build"; return; }
-    serve a --state-dir "$scratch/sides" || return
-    rm -f "$scratch/lossy.sock"
-    "$target/release/campanile-guest" relay "$scratch/lossy.sock" "$scratch/a.sock" --lose-log 2>"$scratch/relay.log" &
-    daemon_pids[relay]=$!
-    until_holds 10 "[ -S '$scratch/lossy.sock' ]"
-    ch_start m0 "$scratch/lossy.sock" words=1024
-    story_begin m0
-    frames_more 40 120 || { fail "$claim" "the guest does not work: $(tell | tail -n 1)"; return; }
-    if said=$(moves "$claim" m0 m1 "unix:$scratch/mig1.sock"); then
-        fail "$claim" "40 frames are right"
-    elif grep -q '^\(WRONG\|LOST\)' "$scratch/m1/serial"; then
-        pass "$claim ($(grep -m 1 '^\(WRONG\|LOST\)' "$scratch/m1/serial"))"
-    else
-        fail "$claim" "it does not move: $said"
-    fi
+    for turn in {1..5}; do
+        serve a --state-dir "$scratch/sides" || return
+        rm -f "$scratch/lossy.sock"
+        "$target/release/campanile-guest" relay "$scratch/lossy.sock" "$scratch/a.sock" --lose-log 2>"$scratch/relay.log" &
+        daemon_pids[relay]=$!
+        until_holds 10 "[ -S '$scratch/lossy.sock' ]"
+        ch_start m0 "$scratch/lossy.sock" words=1024 ballast=128
+        story_begin m0
+        frames_more 40 120 || { fail "$claim" "the guest does not work: $(tell | tail -n 1)"; return; }
+        said=$(moves "$claim" m0 m1 "unix:$scratch/mig1.sock" "$live")
+        if grep -q "$signs" "$scratch/m1/serial"; then
+            pass "$claim, in move $turn ($(grep -m 1 "$signs" "$scratch/m1/serial"))"
+            return
+        fi
+        all_over
+    done
+    fail "$claim" "$said"
 }
 
 # A state that the target cannot use: the source's connection has gone by then, so that the guest must find something at the target.
@@ -216,16 +226,24 @@ unusable_state() {
     serve a --state-dir "$scratch/sides" && begin words=1024 || return
     losses=expected
     vram=16M other_daemon b --state-dir "$scratch/sides" || return
-    moves "$claim" m0 m1 "unix:$scratch/mig1.sock" || return
+    moves "$claim" m0 m1 "unix:$scratch/mig1.sock" "$live" || return
     tell | grep -q '^LOST' || fail "the guest has lost a session" "$(tell | grep -v '^frame')"
 }
 
-# What cloud-hypervisor itself refuses: see the README.
+# What cloud-hypervisor itself refuses, as the README says.
 second_move() {
     mkdir -p "$scratch/sides"
-    serve a --state-dir "$scratch/sides" && begin words=1024 || return
-    moves "a machine moves whose guest acknowledges nothing of the host's" m0 m1 "unix:$scratch/mig1.sock" || return
-    moves "and again, locally" m1 m2 "unix:$scratch/mig2.sock" ,local=on
+    serve a --state-dir "$scratch/sides" && begin words=1024 "${ballast[$front]}" || return
+    moves "a machine moves whose guest acknowledges nothing of the host's" m0 m1 "unix:$scratch/mig1.sock" "$live" || return
+    local said
+    if said=$(moves "and again over a unix socket" m1 m2 "unix:$scratch/mig2.sock"); then
+        pass "and again over a unix socket: cloud-hypervisor's issue 8918 is gone"
+        return
+    fi
+    claim_frames "and stays where it is when cloud-hypervisor refuses to move it over a unix socket again (its issue 8918)" 40 ||
+        { printf '%s\n' "$said"; return; }
+    vm_kill m2
+    moves "but goes on locally" m1 m3 "unix:$scratch/mig3.sock" ,local=on
 }
 
 # All checks, or those that were asked for, on each front.

@@ -97,7 +97,8 @@ can_save() {
     serve a && ch_start m0 "$scratch/a.sock" || { why_not="the machine does not boot"; return 1; }
     story_begin m0
     frames_more 2 60 && ch m0 pause || { why_not="the machine does not pause: $answer"; return 1; }
-    mkdir -p "$folder"
+    rm -rf "$folder"
+    mkdir "$folder"
     if ch m0 snapshot "file://$folder"; then return 0; fi
     why_not=$(grep -m 1 '^ *[0-9]*: .*vCPU state' <<<"$answer" || tail -n 1 <<<"$answer")
     [[ $answer == *GetNestedState* && -z $preload ]] || return 1

@@ -4,6 +4,7 @@ use campanile_protocol::packet;
 use campanile_protocol::packet::Binding;
 use campanile_protocol::packet::Copy;
 use campanile_protocol::packet::Dispatch;
+use campanile_protocol::packet::Fill;
 use campanile_protocol::packet::PacketHeader;
 use campanile_protocol::packet::Timestamp;
 use zerocopy::IntoBytes;
@@ -47,6 +48,11 @@ impl Commands {
     /// Copies between GPU addresses.
     pub(crate) fn copy(&mut self, source_va: u64, target_va: u64, size: u64) {
         self.push(packet::COPY, [Copy { source_va, target_va, size }.as_bytes(), &[], &[]]);
+    }
+
+    /// Fills with a 32-bit value.
+    pub(crate) fn fill(&mut self, target_va: u64, size: u64, value: u32) {
+        self.push(packet::FILL, [Fill { target_va, size, value, reserved: 0 }.as_bytes(), &[], &[]]);
     }
 
     /// Stores the host's clock at a 64-bit word.

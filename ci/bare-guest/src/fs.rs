@@ -184,7 +184,7 @@ impl Fs {
         let read = ReadIn {
             handle: self.registrar,
             offset: created.offset,
-            size: small(size as usize),
+            size: u32::try_from(size).unwrap_or(u32::MAX),
             ..ReadIn::default()
         };
         let header = self.header(opcode::READ, size_of::<ReadIn>());

@@ -33,6 +33,12 @@ pub(crate) fn free_from() -> u64 {
     (&raw const guest_end).addr() as u64
 }
 
+/// An address as the processor has it.
+#[expect(clippy::cast_possible_truncation, reason = "this machine's pointers have 64 bits")]
+const fn pointer_bits(address: u64) -> usize {
+    address as usize
+}
+
 /// A run of physical memory. Whoever else reaches it (the device, its engines) writes to it at any time, so it is read and
 /// written a word at a time, and nothing refers to it.
 #[derive(Clone, Copy)]
@@ -82,8 +88,9 @@ macro_rules! accessors {
             /// Loads.
             pub(crate) fn $read(&self, offset: u64) -> $integer {
                 const BYTES: u64 = size_of::<$integer>() as u64;
-                let place =
-                    core::ptr::with_exposed_provenance::<$integer>(self.check(offset, BYTES, BYTES) as usize);
+                let place = core::ptr::with_exposed_provenance::<$integer>(pointer_bits(
+                    self.check(offset, BYTES, BYTES),
+                ));
                 // SAFETY: inside, aligned, mapped one to one, and no memory of this program.
                 unsafe { place.read_volatile() }
             }
@@ -91,9 +98,9 @@ macro_rules! accessors {
             /// Stores.
             pub(crate) fn $write(&self, offset: u64, value: $integer) {
                 const BYTES: u64 = size_of::<$integer>() as u64;
-                let place = core::ptr::with_exposed_provenance_mut::<$integer>(
-                    self.check(offset, BYTES, BYTES) as usize,
-                );
+                let place = core::ptr::with_exposed_provenance_mut::<$integer>(pointer_bits(
+                    self.check(offset, BYTES, BYTES),
+                ));
                 // SAFETY: inside, aligned, mapped one to one, and no memory of this program.
                 unsafe { place.write_volatile(value) };
             }
@@ -141,7 +148,7 @@ pub(crate) struct SharedWord(u64);
 
 impl SharedWord {
     fn atomic(&self) -> &AtomicU64 {
-        let place = core::ptr::with_exposed_provenance_mut::<u64>(self.0 as usize);
+        let place = core::ptr::with_exposed_provenance_mut::<u64>(pointer_bits(self.0));
         // SAFETY: `Memory::word` has checked place and alignment; the memory is mapped for good, and reached by atomics alone as
         // long as there are words of it.
         unsafe { AtomicU64::from_ptr(place) }

@@ -23,6 +23,19 @@ pub(crate) const CONSTANT_BYTES: u32 = 4;
 /// machine's way shows.
 pub(crate) const KEPT: u32 = 32;
 
+/// Bytes of the ballast that a step fills.
+pub(crate) const PIECE: u64 = 1 << 20;
+
+/// Where in a ballast of so many bytes a step fills.
+pub(crate) fn piece(step: u32, bytes: u64) -> u64 {
+    u64::from(step) % (bytes / PIECE) * PIECE
+}
+
+/// And with what; step 0 fills all of it.
+pub(crate) fn filling(step: u32) -> u32 {
+    1 << 31 | step
+}
+
 /// The trail as it should be.
 pub(crate) struct Model {
     trail: Memory,
@@ -45,6 +58,20 @@ impl Model {
     pub(crate) fn new(trail: Memory) -> Self {
         trail.zero();
         Self { trail, sums: [None; KEPT as usize] }
+    }
+
+    /// Compares what was filled of late with what it should be, a word of each 16 pages.
+    pub(crate) fn check_ballast(step: u32, ballast: Memory) -> Result<(), Fault> {
+        for filled in (1..=step).rev().take(KEPT as usize) {
+            let piece = ballast.part(piece(filled, ballast.length()), PIECE);
+            for offset in (0..PIECE).step_by(1 << 16) {
+                let (is, should) = (piece.read32(offset), filling(filled));
+                if is != should {
+                    return Err(Fault::Wrong("the ballast", offset / 4, is, should));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Bytes of the trail, and of each copy of it.

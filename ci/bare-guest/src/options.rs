@@ -18,6 +18,8 @@ pub(crate) struct Options {
     pub(crate) log: bool,
     /// Each so-manieth frame goes through the daemon, in a submission that is answered when the work is done.
     pub(crate) kernel_mode_every: u64,
+    /// MiB of this machine's memory that the GPU fills, one a frame, so that there is much to move; 0 for none, or 64 to 192.
+    pub(crate) ballast: u64,
     /// Each so-manieth frame the device's configuration is read; 0 for never. cloud-hypervisor's processor thread ends when the daemon
     /// is gone just then.
     pub(crate) config_every: u64,
@@ -36,6 +38,7 @@ impl Options {
             words: 256,
             log: false,
             kernel_mode_every: 8,
+            ballast: 0,
             config_every: 0,
             reset_every: 0,
             reboot_after: 0,
@@ -56,6 +59,7 @@ impl Options {
                 "words" => options.words = value.clamp(64, 1 << 16).next_multiple_of(64),
                 "log" => options.log = value != 0,
                 "kernel-every" => options.kernel_mode_every = value.max(1),
+                "ballast" if value > 0 => options.ballast = value.clamp(64, 192),
                 "config-every" => options.config_every = value,
                 "reset-every" => options.reset_every = value,
                 "reboot-after" => options.reboot_after = value,

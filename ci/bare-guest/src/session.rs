@@ -76,6 +76,7 @@ pub(crate) struct Session {
     picture: (Buffer, Memory),
     copies: (Buffer, Memory),
     trail: Buffer,
+    ballast: Option<(Buffer, Memory)>,
     model: Model,
 }
 
@@ -107,6 +108,7 @@ impl Session {
             picture: none,
             copies: none,
             trail: nothing,
+            ballast: None,
             model,
         };
         let create = CreateDevice {
@@ -125,6 +127,10 @@ impl Session {
         session.copies = shared(&mut session, front, bytes * u64::from(model::KEPT))?;
         let ring = shared(&mut session, front, user_queue::RING_BYTES)?;
         session.trail = session.buffer(front, bytes.next_multiple_of(PAGE_SIZE), None)?;
+        if options.ballast > 0 {
+            let memory = arena.take_as_it_is(options.ballast * model::PIECE);
+            session.ballast = Some((session.buffer(front, memory.length(), Some(memory))?, memory));
+        }
         session.kernel = session.create_kernel(front)?;
         session.create_queues(front, ring)?;
         Ok(session)
@@ -208,6 +214,9 @@ impl Session {
             })?;
         }
         self.control.check()?;
+        if let Some((_, memory)) = self.ballast {
+            Model::check_ballast(step, memory)?;
+        }
         self.model.check(step, self.picture.1, self.copies.1)
     }
 
@@ -229,6 +238,17 @@ impl Session {
         commands.dispatch(&dispatch, &bindings, &step.to_le_bytes());
         commands.barrier();
         commands.copy(self.trail.va, self.copies.0.va + model::place(step, bytes), bytes);
+        if let Some((buffer, memory)) = self.ballast {
+            if step == 1 {
+                commands.fill(buffer.va, buffer.size, model::filling(0));
+                commands.barrier();
+            }
+            commands.fill(
+                buffer.va + model::piece(step, memory.length()),
+                model::PIECE,
+                model::filling(step),
+            );
+        }
         commands.timestamp(self.packets.0.va + CLOCK);
         commands.length()
     }
