@@ -50,6 +50,7 @@
 //! # }
 //! ```
 
+mod absence;
 pub mod buffer;
 pub mod commands;
 pub mod context;
@@ -63,9 +64,9 @@ pub mod kernel_queue;
 pub mod loss;
 pub mod native_fence;
 pub mod node;
+mod relay;
 pub mod residency;
 pub mod scheduling;
-mod relay;
 mod slots;
 pub mod transport;
 pub mod user_queue;

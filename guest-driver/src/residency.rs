@@ -85,7 +85,8 @@ impl Device {
         let head = List { count: u32::try_from(buffers.len()).unwrap_or(u32::MAX), argument };
         let _pass = self.shared.control.enter();
         let transport = self.shared.control.transport();
-        let mut resources: Vec<u32> = buffers.iter().map(|buffer| transport.number(buffer.resource)).collect();
+        let mut resources: Vec<u32> =
+            buffers.iter().map(|buffer| transport.number(buffer.resource)).collect();
         if resources.len() % 2 == 1 {
             resources.push(0);
         }

@@ -26,7 +26,7 @@ const MAX_EVENTS: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
     /// The line is broken, or late.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Line {
         /// The monitor's socket.
         path: PathBuf,
@@ -228,8 +228,10 @@ mod tests {
     #[test]
     fn answers_and_events_are_told_apart() {
         let deleted = |device: &str| json!({ "event": "DEVICE_DELETED", "data": { "device": device } });
-        let says: [&[Value]; 2] =
-            [&[deleted("x"), json!({ "return": 7 }), deleted("gpu")], &[json!({ "error": { "desc": "no" } })]];
+        let says: [&[Value]; 2] = [
+            &[deleted("x"), json!({ "return": 7 }), deleted("gpu")],
+            &[json!({ "error": { "desc": "no" } })],
+        ];
         with_monitor(&says, |monitor| {
             assert_eq!(monitor.run("device_del", &json!({})).unwrap(), 7);
             let data = monitor.wait_for("DEVICE_DELETED", |data| data["device"] == "gpu", LONG).unwrap();

@@ -184,7 +184,9 @@ pub fn replug(control: &Path, vgpu: &str, as_vgpu: &str, arguments: &ReplugArgum
                 let _gone = std::fs::remove_file(&file);
                 "programs go on where they were".to_owned()
             }
-            Err(why) => format!("and programs could not be called back: {why}; the vGPU is in {}", file.display()),
+            Err(why) => {
+                format!("and programs could not be called back: {why}; the vGPU is in {}", file.display())
+            }
         };
         return Err(anyhow::Error::new(error).context(format!("unplug: {what}")));
     }
@@ -208,7 +210,8 @@ pub fn replug(control: &Path, vgpu: &str, as_vgpu: &str, arguments: &ReplugArgum
     };
     let before = [target.counter("returned")?, target.counter("stayed_away")?];
     let plugged = target.plug(arguments, &file);
-    plugged.with_context(|| format!("attach: the vGPU is in {}, and programs wait for it", file.display()))?;
+    plugged
+        .with_context(|| format!("attach: the vGPU is in {}, and programs wait for it", file.display()))?;
     teller.done("4 attach, 5 plug");
     let begun = Instant::now();
     loop {

@@ -179,7 +179,8 @@ impl Desk {
     /// All guest processes let go of it, and all of it lies in a file.
     fn detach(&self, vgpu: &str, file: &Path, limit: Duration) -> Result<Value, DeskError> {
         let of = self.vgpu(vgpu)?;
-        let asked = of.orders.ask(Order::Leave(limit.min(LONGEST_LEAVE)), limit.min(LONGEST_LEAVE) + PATIENCE);
+        let asked =
+            of.orders.ask(Order::Leave(limit.min(LONGEST_LEAVE)), limit.min(LONGEST_LEAVE) + PATIENCE);
         let gone = asked.map_err(|source| DeskError::Order { name: vgpu.to_owned(), source })?;
         let (standstill, orders) = (&of.passage.standstill, &of.orders);
         let save = || standstill.save(|| orders.nudge(), PATIENCE);

@@ -13,12 +13,15 @@
 //! What has not come back [`PATIENCE`] after the device did is ended.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::control::away::AttachDevice;
+use campanile_protocol::control::away::PagesAgain;
 use campanile_protocol::control::away::Parked;
 use campanile_protocol::control::away::blob_name;
 use campanile_protocol::control::status::Status;
@@ -27,14 +30,16 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 use log::Level;
 use serde_json::json;
+use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
+use super::barrier::Barrier;
 use super::blobs::Blob;
 use super::blobs::Shown;
 use super::control::Checked;
-use super::control::body;
 use super::counters::count;
 use super::objects::Process;
+use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -174,9 +179,10 @@ impl Session {
         let process = self.processes.get(&origin.context).ok_or(Status::NoDevice)?;
         (!process.is_away()).or(Status::Busy)?;
         let blobs: Vec<u32> = process.attached.iter().copied().collect();
-        let is_vram = |resource: &u32| self.blobs.get(resource).is_some_and(|blob| blob.is_vram);
-        if !blobs.iter().all(is_vram) {
-            let text = "memory of the guest's own cannot be put aside".to_owned();
+        // The answer has to lie somewhere when it comes back, before its pages are known.
+        let page = self.device(origin.context)?.page.allocation;
+        if self.allocations.guest_segment(page).is_some() {
+            let text = "the device page lies in memory of the guest's own".to_owned();
             return Err(super::reply::Refused { status: Status::NotSupported, text });
         }
         let parked = self.new_token(&blobs).ok_or(Status::OutOfResources)?;
@@ -257,7 +263,8 @@ impl Session {
     pub fn take_blob_again(&mut self, resource: u32, size: u64, name: u64) -> Result<(), Refusal> {
         self.check_new_blob(resource, size)?;
         let is_its = |kept: &&KeptBlob| self.allocations.size(kept.blob.allocation) == size;
-        self.away.kept.get(&name).filter(is_its).ok_or(Refusal::Parameter)?;
+        let kept = self.away.kept.get(&name).filter(is_its);
+        kept.filter(|kept| kept.blob.is_vram).ok_or(Refusal::Parameter)?;
         if let Some(kept) = self.away.kept.remove(&name) {
             self.blobs.insert(resource, kept.blob);
         }
@@ -266,7 +273,16 @@ impl Session {
 
     /// ATTACH_DEVICE: the process that the guest calls `name` is one that was away.
     pub(super) fn attach_device(&mut self, name: u32, origin: Origin, bytes: &[u8]) -> Result<(), Refusal> {
-        let message: AttachDevice = body(bytes).map_err(|_| Refusal::Parameter)?;
+        let (message, rest) = AttachDevice::read_from_prefix(bytes).map_err(|_| Refusal::Parameter)?;
+        let pages: Vec<PagesAgain> = rest
+            .chunks_exact(size_of::<PagesAgain>())
+            .filter_map(|it| PagesAgain::read_from_bytes(it).ok())
+            .collect();
+        let is_whole = rest.len() == pages.len() * size_of::<PagesAgain>();
+        let is_counted = usize::try_from(message.count).is_ok_and(|count| count == pages.len());
+        if !is_whole || !is_counted || message.reserved != 0 {
+            return Err(Refusal::Parameter);
+        }
         let is_it = |process: &&Process| {
             process.away.is_some_and(|away| away.is_gone && away.parked == message.parked)
         };
@@ -282,6 +298,7 @@ impl Session {
             self.answer(Origin { context: own, ..origin }, Err(Status::Busy.into()));
             return Ok(());
         }
+        self.check_pages(own, origin.context, &pages)?;
         // The new process was a name alone.
         let Some(new) = self.processes.remove(&origin.context) else { return Err(Refusal::Context) };
         self.away.contexts.insert(name, own);
@@ -296,18 +313,67 @@ impl Session {
             process.attached = new.attached;
             process.away = None;
         }
+        let barrier = self.put_pages(&pages);
         self.drop_kept(own);
         self.publish_device(own);
         self.answer(Origin { context: own, ..origin }, Ok(Vec::new()));
-        for (context, handle) in self.all_contexts().into_iter().filter(|(of, _)| *of == own) {
-            self.unhold(context, handle, |held| held.by_absence = false);
-        }
+        let root = self.device(own).map_err(|_| Refusal::Context)?.root;
+        self.after(barrier, Action::Return { context: own, root });
         if !self.processes.values().any(Process::is_away) {
             self.away.until = None;
         }
         count(&self.counters.returned);
         self.journal.line(Level::Info, format_args!("process {own} has come back, as context {name}"));
         Ok(())
+    }
+
+    /// Whether blobs of its own pages can be what they were, with the pages of others that it has made.
+    fn check_pages(&self, own: u32, new: u32, pages: &[PagesAgain]) -> Result<(), Refusal> {
+        let mut resources = BTreeSet::new();
+        for PagesAgain { name, resource, reserved } in pages {
+            let kept =
+                self.away.kept.get(name).filter(|kept| kept.owner == own).map(|kept| kept.blob.allocation);
+            let kept = kept.ok_or(Refusal::Parameter)?;
+            let again = self.attached_allocation(new, *resource).map_err(|_| Refusal::Resource)?;
+            let are_pages = [kept, again].iter().all(|id| self.allocations.guest_segment(*id).is_some());
+            let fits = are_pages && self.allocations.size(kept) == self.allocations.size(again);
+            if !fits || *reserved != 0 || !resources.insert((*name, *resource)) {
+                return Err(Refusal::Parameter);
+            }
+        }
+        let (names, all): (BTreeSet<u64>, BTreeSet<u32>) = resources.iter().copied().unzip();
+        if names.len() == pages.len() && all.len() == pages.len() { Ok(()) } else { Err(Refusal::Parameter) }
+    }
+
+    /// Puts new pages behind old blobs. Engines have them when the barrier is passed.
+    fn put_pages(&mut self, pages: &[PagesAgain]) -> Barrier {
+        let mut last = None;
+        for PagesAgain { name, resource, .. } in pages {
+            let Some(KeptBlob { blob: kept, .. }) = self.away.kept.remove(name) else { continue };
+            let Some(blob) = self.blobs.get_mut(resource) else { continue };
+            let again = std::mem::replace(&mut blob.allocation, kept.allocation);
+            let backings = [kept.allocation, again].map(|id| self.allocations.get(id).map(|it| it.backing));
+            let [Some(old), Some(new)] = backings else { continue };
+            for (id, backing) in [(kept.allocation, new), (again, old)] {
+                if let Some(allocation) = self.allocations.get_mut(id) {
+                    allocation.backing = backing;
+                }
+            }
+            last = self.allocations.guest_segment(kept.allocation);
+            self.remap(kept.allocation);
+            self.release_allocation(again);
+        }
+        last.map_or_else(Barrier::default, Barrier::segment)
+    }
+
+    /// A process has come back, and engines know all of its pages: it runs.
+    pub(super) fn has_returned(&mut self, own: u32, root: Root) {
+        if !self.device(own).is_ok_and(|device| device.root == root) {
+            return;
+        }
+        for (context, handle) in self.all_contexts().into_iter().filter(|(of, _)| *of == own) {
+            self.unhold(context, handle, |held| held.by_absence = false);
+        }
     }
 
     /// Its page is what the daemon decided, whatever the guest has put there meanwhile.
@@ -358,7 +424,8 @@ impl Session {
         if self.away.leave.as_ref().is_some_and(|leave| leave.errand.is_some()) {
             return errand.answer(Err(OrderError::Refused("that was asked already".to_owned())));
         }
-        self.away.leave = Some(Leave { errand: Some(errand), until: Instant::now() + limit, lost: Vec::new() });
+        self.away.leave =
+            Some(Leave { errand: Some(errand), until: Instant::now() + limit, lost: Vec::new() });
         self.tell_leave(1);
         self.journal.line(Level::Info, format_args!("guest processes are asked to park their devices"));
         self.set_timer();
@@ -438,9 +505,8 @@ impl Session {
         else {
             return;
         };
-        let here = |process: &Process| {
-            process.device.is_some() && process.away.is_none_or(|away| !away.is_gone)
-        };
+        let here =
+            |process: &Process| process.device.is_some() && process.away.is_none_or(|away| !away.is_gone);
         let present: Vec<u32> =
             self.processes.iter().filter(|(_, process)| here(process)).map(|(own, _)| *own).collect();
         // Resources are given up before the context, and leave the window after it.

@@ -49,7 +49,8 @@ impl Hosts {
     /// The vGPU's programs let go of it; how many did, and how many were lost.
     fn detach(&self, from: usize, limit: &str) -> (u64, usize) {
         let file = self.file();
-        let answer = self.host(from).ask(&["detach", "--vgpu", "v0", "--limit", limit, file.to_str().unwrap()]);
+        let answer =
+            self.host(from).ask(&["detach", "--vgpu", "v0", "--limit", limit, file.to_str().unwrap()]);
         (answer["parked"].as_u64().unwrap(), answer["lost"].as_array().unwrap().len())
     }
 
@@ -61,7 +62,9 @@ impl Hosts {
 
     fn plug(&self, vm: &LoopbackVm, to: usize) {
         let host = self.host(to);
-        until("the old connection's end", || !host.ask(&["status"])["vgpus"][0]["vm_connected"].as_bool().unwrap());
+        until("the old connection's end", || {
+            !host.ask(&["status"])["vgpus"][0]["vm_connected"].as_bool().unwrap()
+        });
         host.ask(&["attach", "--vgpu", "v0", self.file().to_str().unwrap()]);
         vm.plug(host.daemon.socket(0)).unwrap();
         assert!(!self.file().exists(), "who takes the file has the device");
@@ -138,7 +141,8 @@ fn programs_see_a_pause_where_their_device_is_taken_away_and_comes_back_here_or_
         };
         go_on();
         for to in [0, 1, 1, 0] {
-            let from = usize::from(!hosts.host(0).ask(&["status"])["vgpus"][0]["vm_connected"].as_bool().unwrap());
+            let from =
+                usize::from(!hosts.host(0).ask(&["status"])["vgpus"][0]["vm_connected"].as_bool().unwrap());
             assert_eq!(hosts.detach(from, "20000"), (2, 0));
             hosts.replug(&vm, to);
             go_on();
@@ -199,15 +203,32 @@ fn a_detach_that_is_called_off_leaves_programs_as_they_were() {
     assert_eq!(hosts.host(0).counter(0, "returned"), 1);
 }
 
+/// A program whose buffers lie in pages of the guest.
 #[test]
-fn a_program_whose_memory_cannot_be_put_aside_is_lost_and_others_are_not() {
-    let hosts = Hosts::new(1);
+fn pages_of_the_guest_go_along() {
+    let hosts = Hosts::new(2);
     let vm = hosts.host(0).daemon.vm(0);
     let mut program = Program::open(&vm);
-    let other = Device::open(vm.open("other").unwrap()).unwrap();
-    let _its = other.create_guest_buffer(4096).unwrap();
-    assert_eq!(hosts.detach(0, "500"), (1, 1));
-    hosts.replug(&vm, 0);
-    program.round(1);
-    until("its loss", || matches!(other.check(), Err(DriverError::DeviceLost(_))));
+    program.target = program.device.create_guest_buffer(BYTES).unwrap();
+    let mut more = program.device.create_guest_buffer(BYTES).unwrap();
+    for (number, to) in (1..).zip([1, 0, 0]) {
+        program.round(number);
+        more.write(16, &[7; 8]).unwrap();
+        assert_eq!(hosts.detach(usize::from(number == 2), "20000"), (1, 0));
+        hosts.replug(&vm, to);
+        program.round(number + 10);
+        program.target = std::mem::replace(&mut more, program.target);
+    }
+    program.round(20);
+}
+
+/// A VM without a window: the device page itself is the guest's.
+#[test]
+fn a_program_whose_page_is_the_guests_is_lost_and_says_so() {
+    let hosts =
+        Hosts { folder: tempfile::tempdir().unwrap(), hosts: vec![Operated::with(1, &["--no-window"])] };
+    let vm = hosts.host(0).daemon.vm(0);
+    let program = Program::open(&vm);
+    assert_eq!(hosts.detach(0, "500"), (0, 1));
+    until("its loss", || matches!(program.device.check(), Err(DriverError::DeviceLost(_))));
 }

@@ -48,13 +48,24 @@ pub trait Migrant: Send + Sync {
     #[doc(hidden)]
     fn arrive(&self, patiently: bool) -> Result<bool, TransportError>;
 
-    /// Makes a blob again, under the name that the daemon knows it by.
+    /// Makes a blob again, under the name that the daemon knows it by: how much of what it was is there.
     #[doc(hidden)]
-    fn make_again(&self, resource: u32, name: u64) -> Result<(), TransportError>;
+    fn make_again(&self, resource: u32, name: u64) -> Result<Again, TransportError>;
 
     /// Shows a blob at the address where `view` is.
     #[doc(hidden)]
     fn show(&self, resource: u32, view: &SharedMemory) -> Result<(), TransportError>;
+}
+
+/// What a blob is that was made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// The blob that it was.
+    Itself,
+    /// Other pages, with zeros, of which the daemon has to be told.
+    Empty,
+    /// The same pages, of which the daemon has to be told.
+    SamePages,
 }
 
 /// Numbers by which a process knows its blobs: those of the device, but for one that an earlier device has used.
@@ -151,13 +162,18 @@ impl StandIn {
         Ok(Self { view, pages, before })
     }
 
-    /// Puts the blob where its stand-in is, with what was stored there meanwhile. `blob`: the same bytes at another address.
+    /// Puts the blob where its stand-in is, with what was stored there meanwhile. `blob`: the same bytes at another address,
+    /// or zeros, where it `is_empty`.
     pub(crate) fn give_back(
         self,
         blob: &SharedMemory,
+        is_empty: bool,
         show: impl FnOnce(&SharedMemory) -> Result<(), TransportError>,
     ) -> Result<(), TransportError> {
         let Self { view, pages, mut before } = self;
+        if is_empty {
+            before.fill(0);
+        }
         let mut bring = |is_last: bool| {
             for (index, old) in before.iter_mut().enumerate() {
                 let now = word(&pages, index);
@@ -202,6 +218,7 @@ mod tests {
 
     use super::StandIn;
     use super::show_file;
+    use crate::transport::error::TransportError;
     use crate::transport::shared_memory::Piece;
     use crate::transport::shared_memory::SharedMemory;
 
@@ -215,8 +232,13 @@ mod tests {
 
     fn map(file: &File) -> SharedMemory {
         let at = FileOffset::new(file.try_clone().unwrap(), 0);
-        let region = Arc::new(MmapRegion::from_file(at, BYTES as usize).unwrap());
+        let region = Arc::new(MmapRegion::from_file(at, usize::try_from(BYTES).unwrap()).unwrap());
         SharedMemory::new(vec![Piece { region, region_offset: 0, length: BYTES }], None)
+    }
+
+    fn show(view: &SharedMemory, file: &File) -> Result<(), TransportError> {
+        show_file(view, file, 0, BYTES).unwrap();
+        Ok(())
     }
 
     fn byte(memory: &SharedMemory, at: u64) -> u8 {
@@ -236,7 +258,7 @@ mod tests {
         // What the daemon has, it has from the blob as it was.
         let again = map(&second);
         again.write(0, &[1, 2, 3, 4]).unwrap();
-        away.give_back(&again, |view| Ok(show_file(view, &second, 0, BYTES).unwrap())).unwrap();
+        away.give_back(&again, false, |view| show(view, &second)).unwrap();
         let bytes = [0, 1, 2, 3, BYTES - 1].map(|at| (byte(&view, at), byte(&again, at)));
         assert_eq!(bytes, [(1, 1), (7, 7), (3, 3), (4, 4), (9, 9)]);
         view.write(2, &[8]).unwrap();
@@ -262,10 +284,10 @@ mod tests {
                 });
                 let away = StandIn::take_over(view.clone(), &alias).unwrap();
                 let again = map(&second);
-                let mut bytes = vec![0; BYTES as usize];
+                let mut bytes = vec![0; usize::try_from(BYTES).unwrap()];
                 alias.read(0, &mut bytes).unwrap();
                 again.write(0, &bytes).unwrap();
-                away.give_back(&again, |view| Ok(show_file(view, &second, 0, BYTES).unwrap())).unwrap();
+                away.give_back(&again, false, |view| show(view, &second)).unwrap();
                 ends.store(true, Ordering::Relaxed);
                 stores.join().unwrap()
             });

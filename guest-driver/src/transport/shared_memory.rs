@@ -2,9 +2,9 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicU8;
 
 use vm_memory::MmapRegion;
 use vm_memory::VolatileMemory;

@@ -123,7 +123,9 @@ impl Gpu {
 
     fn create_blob(vgpu: &mut Vgpu<Asked>, header: &Header, body: &[u8]) -> Executed {
         let (create, rest): (CreateBlob, _) = split(body)?;
-        if create.flags & !blob::FLAGS_KNOWN != 0 || (create.blob_id != 0 && create.memory != blob::MEM_HOST3D) {
+        if create.flags & !blob::FLAGS_KNOWN != 0
+            || (create.blob_id != 0 && create.memory != blob::MEM_HOST3D)
+        {
             return Err(Refusal::Parameter);
         }
         match create.memory {

@@ -106,7 +106,8 @@ impl Builder<'_> {
             };
             ensure(fits && resource != 0, || format!("{}: its kind", what()))?;
             let shown = if is_shown { Shown::Yes } else { Shown::No };
-            let before = self.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name: None });
+            let before =
+                self.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name: None });
             ensure(before.is_none(), || format!("{}: there twice", what()))?;
         }
         Ok(())

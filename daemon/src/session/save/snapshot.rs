@@ -253,9 +253,8 @@ impl Session {
     fn save_away(&self, own: u32, process: &Process) -> Option<SavedAway> {
         let Away { parked, is_gone } = process.away?;
         let its = self.away.kept.iter().filter(|(_, kept)| kept.owner == own);
-        let blobs = its.map(|(name, KeptBlob { blob, .. })| {
-            SavedKeptBlob(*name, blob.allocation.0, blob.mappable)
-        });
+        let blobs =
+            its.map(|(name, KeptBlob { blob, .. })| SavedKeptBlob(*name, blob.allocation.0, blob.mappable));
         Some(SavedAway { token: parked.token, names: parked.names, is_gone, blobs: blobs.collect() })
     }
 

@@ -29,6 +29,7 @@ use super::request::Pending;
 use super::vm::LoopbackVm;
 use super::window::WindowRange;
 use crate::transport::Transport;
+use crate::transport::away::Again;
 use crate::transport::away::Migrant;
 use crate::transport::away::Numbers;
 use crate::transport::away::show_file;
@@ -170,7 +171,8 @@ impl Transport for LoopbackContext {
         }
         let header = self.channel().header(command::GET_CAPSET, Sender::Kernel);
         let body = command::GetCapset { id: CAPSET_ID, version: info.max_version };
-        let answer: CapsetAnswer = self.channel().ask("GET_CAPSET", header, &body, &[], response::OK_CAPSET)?;
+        let answer: CapsetAnswer =
+            self.channel().ask("GET_CAPSET", header, &body, &[], response::OK_CAPSET)?;
         Ok(answer.capset)
     }
 
@@ -206,7 +208,13 @@ impl Transport for LoopbackContext {
         let header = self.channel().header(command::RESOURCE_CREATE_BLOB, sender);
         self.channel().tell("RESOURCE_CREATE_BLOB", header, &body, list.as_bytes())?;
         self.attach(number)?;
-        let record = BlobRecord { number: AtomicU32::new(number), size, pages, mapped: Mutex::default(), place: Mutex::default() };
+        let record = BlobRecord {
+            number: AtomicU32::new(number),
+            size,
+            pages,
+            mapped: Mutex::default(),
+            place: Mutex::default(),
+        };
         let mut blobs = self.blobs();
         let resource_id = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).name(number, &blobs);
         blobs.insert(resource_id, Arc::new(record));
@@ -236,13 +244,14 @@ impl Transport for LoopbackContext {
     fn submit(&self, frames: &[u8], fence: Option<u8>) -> Result<Submission, TransportError> {
         self.channel().check()?;
         let limit = MAX_CONTROL_BYTES;
-        let size = u32::try_from(frames.len()).ok().filter(|size| (u32::from(fence.is_none())..=limit).contains(size)).ok_or(
-            TransportError::Size {
+        let size = u32::try_from(frames.len())
+            .ok()
+            .filter(|size| (u32::from(fence.is_none())..=limit).contains(size))
+            .ok_or(TransportError::Size {
                 what: "control frames",
                 bytes: frames.len() as u64,
                 limit: u64::from(limit),
-            },
-        )?;
+            })?;
         let vm = &self.vm;
         let mut header = self.channel().header(command::SUBMIT_3D, Sender::Context);
         if let Some(ring_index) = fence {
@@ -282,10 +291,9 @@ impl Transport for LoopbackContext {
 impl Migrant for LoopbackContext {
     fn views(&self) -> Result<Vec<(u32, Option<SharedMemory>)>, TransportError> {
         let blobs = self.blobs();
-        if blobs.values().any(|record| record.pages.is_some()) {
-            return Err(TransportError::Missing { feature: "a way to put guest RAM aside" });
-        }
-        Ok(blobs.iter().map(|(resource, record)| (*resource, record.mapped().clone())).collect())
+        // Pages of guest RAM stay where they are.
+        let view = |record: &BlobRecord| record.mapped().clone().filter(|_| record.pages.is_none());
+        Ok(blobs.iter().map(|(resource, record)| (*resource, view(record))).collect())
     }
 
     fn alias(&self, resource: u32) -> Result<SharedMemory, TransportError> {
@@ -313,7 +321,9 @@ impl Migrant for LoopbackContext {
             *record.place() = None;
         }
         let channel = self.channel();
-        if let Err(error) = channel.tell("CTX_DESTROY", channel.header(command::CTX_DESTROY, Sender::Context), &(), &[]) {
+        if let Err(error) =
+            channel.tell("CTX_DESTROY", channel.header(command::CTX_DESTROY, Sender::Context), &(), &[])
+        {
             log::debug!("closing a device that is about to go: {error}");
         }
     }
@@ -329,17 +339,24 @@ impl Migrant for LoopbackContext {
         Ok(true)
     }
 
-    fn make_again(&self, resource: u32, name: u64) -> Result<(), TransportError> {
+    fn make_again(&self, resource: u32, name: u64) -> Result<Again, TransportError> {
         let foreign = TransportError::ForeignBlob { resource_id: resource };
         let record = self.blobs().get(&resource).cloned().ok_or(foreign)?;
         let number = self.vm.fresh_id();
-        let mut body = blob::CreateBlob { resource_id: number, blob_id: name, size: record.size, ..Default::default() };
+        let mut body =
+            blob::CreateBlob { resource_id: number, blob_id: name, size: record.size, ..Default::default() };
+        let (mut list, mut sender, mut again) = (Vec::new(), Sender::Context, Again::Itself);
         (body.memory, body.flags) = (blob::MEM_HOST3D, blob::FLAG_MAPPABLE);
-        let header = self.channel().header(command::RESOURCE_CREATE_BLOB, Sender::Context);
-        self.channel().tell("RESOURCE_CREATE_BLOB", header, &body, &[])?;
+        if let Some(pages) = &record.pages {
+            (list, sender, again) = (entries(pages), Sender::Kernel, Again::SamePages);
+            (body.memory, body.blob_id) = (blob::MEM_GUEST, 0);
+            body.entry_count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+        }
+        let header = self.channel().header(command::RESOURCE_CREATE_BLOB, sender);
+        self.channel().tell("RESOURCE_CREATE_BLOB", header, &body, list.as_bytes())?;
         self.attach(number)?;
         record.number.store(number, Ordering::Relaxed);
-        Ok(())
+        Ok(again)
     }
 
     fn show(&self, resource: u32, view: &SharedMemory) -> Result<(), TransportError> {
