@@ -177,7 +177,7 @@ impl Session {
             self.active_device(origin.context)?;
         }
         // What runs while it is away would be gone when it comes back.
-        if self.processes.get(&origin.context).is_some_and(Process::is_away) {
+        if self.is_going(origin.context) {
             return Err(Status::Busy.into());
         }
         match opcode {

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use campanile_protocol::PROTOCOL_VERSION;
-use campanile_protocol::capset::CAPSET_ID;
 use campanile_protocol::control::away::ATTACH_DEVICE;
 use campanile_protocol::control::away::AttachDevice;
 use campanile_protocol::control::away::PARK_DEVICE;
@@ -166,8 +165,8 @@ fn processes_that_are_away_are_bounded_and_leave_nothing_behind() {
     assert_eq!(detached.join().unwrap()["parked"].as_u64(), Some(101));
     // The guest resets its device, and whoever is away stays away, until the front-end is gone.
     vm.reset_device().unwrap();
-    operated.scene.give_neighbour_up();
-    drop(vm);
+    // It waits for its device, and its end would, too.
+    std::mem::forget(operated.scene.give_neighbour_up());
     let committed = || {
         let status = operated.ctl(&["status"]).join().unwrap();
         (status["vgpus"][0]["vm_connected"].as_bool(), status["vgpus"][0]["vram_committed_bytes"].as_u64())
