@@ -5,9 +5,8 @@
 //!        here              away: stores go there                    what was stored meanwhile goes along
 //! ```
 //!
-//! No address is ever without memory, so nobody who reads or stores has to know. Who stores in the very moment in which
-//! pages change hands is not stopped: bytes that differ from what was copied are copied once more afterwards, unless they were
-//! stored to since. So nothing that is stored once is lost. A thread may, for that moment, read what was there before.
+//! No address is ever without memory, so nobody who reads or stores has to know. While the pages of one blob change hands
+//! nobody touches them: who tries waits for that moment (`bar.rs`).
 //!
 //! JUSTIFICATION: a mapping that others hold pointers into is replaced in place.
 #![allow(unsafe_code, reason = "mmap with MAP_FIXED: no safe wrapper exists")]
@@ -19,13 +18,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use campanile_protocol::PAGE_SIZE;
 use rustix::fs::MemfdFlags;
 use rustix::mm::MapFlags;
 use rustix::mm::ProtFlags;
 use vm_memory::FileOffset;
 use vm_memory::MmapRegion;
 
+use super::bar::Bar;
 use super::error::TransportError;
 use super::shared_memory::Piece;
 use super::shared_memory::SharedMemory;
@@ -120,11 +119,11 @@ fn word(memory: &SharedMemory, index: usize) -> u64 {
     memory.word(index as u64 * 8).map_or(0, |word| word.load(Ordering::Acquire))
 }
 
-/// Stores the bytes of `new` that differ from those of `old`, where nobody has stored since.
-fn amend(memory: &SharedMemory, index: usize, old: u64, new: u64) {
+/// Stores the bytes of `new` that differ from those of `old`: others of the word may be the daemon's.
+fn store_changed(memory: &SharedMemory, index: usize, old: u64, new: u64) {
     for (at, (old, new)) in (0..).zip(old.to_ne_bytes().into_iter().zip(new.to_ne_bytes())) {
         let byte = memory.byte(index as u64 * 8 + at).filter(|_| old != new);
-        byte.map(|byte| byte.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed));
+        byte.into_iter().for_each(|byte| byte.store(new, Ordering::Release));
     }
 }
 
@@ -140,25 +139,14 @@ impl StandIn {
         let region = Arc::new(MmapRegion::from_file(at, bytes).map_err(io::Error::other)?);
         let pages = SharedMemory::new(vec![Piece { region, region_offset: 0, length }], None);
         let mut before = vec![0; bytes / 8];
-        let words = usize::try_from(PAGE_SIZE / 8).unwrap_or(1);
-        for (page, page_words) in before.chunks_mut(words).enumerate() {
-            let first = page * words;
-            for (index, place) in (first..).zip(page_words.iter_mut()) {
-                *place = word(blob, index);
-                let target = pages.word(index as u64 * 8);
-                target.into_iter().for_each(|target| target.store(*place, Ordering::Relaxed));
-            }
-            let start = first as u64 * 8;
-            show_part(&view, start, PAGE_SIZE.min(length - start), &file, start)?;
-            // Stored meanwhile, to the page that is no longer there.
-            for (index, place) in (first..).zip(page_words.iter_mut()) {
-                let late = word(blob, index);
-                if late != *place {
-                    amend(&pages, index, *place, late);
-                    *place = late;
-                }
-            }
+        let bar = Bar::before(&view)?;
+        for (index, place) in before.iter_mut().enumerate() {
+            *place = word(blob, index);
+            let target = pages.word(index as u64 * 8);
+            target.into_iter().for_each(|target| target.store(*place, Ordering::Relaxed));
         }
+        show_part(&view, 0, length, &file, 0)?;
+        drop(bar);
         Ok(Self { view, pages, before })
     }
 
@@ -171,37 +159,27 @@ impl StandIn {
         show: impl FnOnce(&SharedMemory) -> Result<(), TransportError>,
     ) -> Result<(), TransportError> {
         let Self { view, pages, mut before } = self;
+        let refused =
+            |source: io::Error| TransportError::System { what: "a bar before a blob", source: source.into() };
         if is_empty {
             before.fill(0);
         }
-        let mut bring = |is_last: bool| {
+        let mut bring = || {
             for (index, old) in before.iter_mut().enumerate() {
                 let now = word(&pages, index);
-                if now == *old {
-                    continue;
-                }
-                if is_last {
-                    amend(blob, index, *old, now);
-                } else {
+                if now != *old {
                     store_changed(blob, index, *old, now);
+                    *old = now;
                 }
-                *old = now;
             }
         };
-        bring(false);
-        // Again, since the first look may have taken long.
-        bring(false);
-        show(&view)?;
-        bring(true);
-        Ok(())
-    }
-}
-
-/// Stores the bytes of `new` that differ from those of `old`: others of the word may be the daemon's.
-fn store_changed(memory: &SharedMemory, index: usize, old: u64, new: u64) {
-    for (at, (old, new)) in (0..).zip(old.to_ne_bytes().into_iter().zip(new.to_ne_bytes())) {
-        let byte = memory.byte(index as u64 * 8 + at).filter(|_| old != new);
-        byte.into_iter().for_each(|byte| byte.store(new, Ordering::Release));
+        // Most of it while nobody has to wait.
+        bring();
+        let bar = Bar::before(&view).map_err(refused)?;
+        bring();
+        let shown = show(&view);
+        drop(bar);
+        shown
     }
 }
 
@@ -276,8 +254,10 @@ mod tests {
                     let mut counts = [0_u64; 64];
                     while !ends.load(Ordering::Relaxed) {
                         for (page, count) in (0..).zip(&mut counts) {
+                            let word = view.word(page * 4096 + page * 8).unwrap();
+                            assert_eq!(word.load(Ordering::Relaxed), *count, "page {page}");
                             *count += 1;
-                            view.word(page * 4096 + page * 8).unwrap().store(*count, Ordering::Relaxed);
+                            word.store(*count, Ordering::Relaxed);
                         }
                     }
                     counts
