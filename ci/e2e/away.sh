@@ -28,7 +28,7 @@ begin_replug() {
     frames_begin
     vm_start_replug m0 "$1"
     vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return 1; }
-    animate m0 --quiet --words "$words" || { fail "the guest renders" "$output"; return 1; }
+    animate m0 --words "$words" || { fail "the guest renders" "$output"; return 1; }
     frames_more 5 60 || { fail "the guest renders" "$(cat "$frames")"; return 1; }
 }
 
@@ -78,7 +78,7 @@ replug_moves() {
         claim="a running guest with the front gpu moves to another QEMU and the daemon $to"
         mark=$(wc -l <"$frames")
         vm_start_replug "m$((hop + 1))" none -incoming defer
-        until_holds 20 "[ -S '$scratch/m$((hop + 1)).qmp' ]"
+        qmp_ask "m$((hop + 1))" query-status
         "$campanile" migrate --control "$scratch/$from.control" --vgpu gpu --target-control "$scratch/$to.control" \
             --qmp-source "$scratch/m$hop.qmp" --qmp-target "$scratch/m$((hop + 1)).qmp" --uri "$by_unix" \
             --file "$scratch/away" >"$scratch/steps" 2>&1 ||
@@ -96,7 +96,7 @@ replug_fails() {
     local claim="where the VM cannot move, its GPU is given back where it was" mark
     serve_gpu a && serve_gpu b && begin_replug a || return
     vm_start_replug m1 none -incoming defer
-    until_holds 20 "[ -S '$scratch/m1.qmp' ]"
+    qmp_ask m1 query-status
     mark=$(wc -l <"$frames")
     if "$campanile" migrate --control "$scratch/a.control" --vgpu gpu --target-control "$scratch/b.control" \
         --qmp-source "$scratch/m0.qmp" --qmp-target "$scratch/m1.qmp" --uri "unix:$scratch/nowhere/mig.sock" \

@@ -1,7 +1,5 @@
 //! A device: this process's share of the GPU.
 
-mod away;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -24,6 +22,7 @@ use campanile_protocol::device_page;
 use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use zerocopy::IntoBytes;
 
+use crate::absence;
 use crate::control::Control;
 use crate::error::DriverError;
 use crate::loss::DeviceLoss;
@@ -87,7 +86,7 @@ impl Device {
         let blob = transport.create_blob(reachable(&*transport, BlobMemory::Vram), DEVICE_PAGE_BYTES)?;
         let page = transport.map(&blob)?;
         let resource = blob.resource_id();
-        let control = away::watch(|watched| Control::new(transport, page, resource, watched))?;
+        let control = absence::watch(|watched| Control::new(transport, page, resource, watched))?;
         let create = CreateDevice {
             protocol_version,
             page_resource: blob.resource_id(),

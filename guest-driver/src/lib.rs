@@ -50,6 +50,7 @@
 //! # }
 //! ```
 
+mod absence;
 pub mod buffer;
 pub mod commands;
 pub mod context;

@@ -26,7 +26,7 @@ const MAX_EVENTS: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
     /// The line is broken, or late.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Line {
         /// The monitor's socket.
         path: PathBuf,

@@ -10,29 +10,20 @@
 //! A process that is away keeps its number; the guest's name for the context that comes back is another, so that names
 //! are translated at the edge. Its blobs wait apart, by names that nobody can guess: a guest gives its resources up when
 //! it closes its node, and makes them again under other numbers. Its contexts are held, its messages stay where they are.
-//! What has not come back [`PATIENCE`] after the device did is ended.
+//! What has not come back a minute after the device did is ended (`leaving.rs`).
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
 use std::time::Instant;
 
-use campanile_protocol::PROTOCOL_VERSION;
-use campanile_protocol::control::away::AttachDevice;
 use campanile_protocol::control::away::Parked;
 use campanile_protocol::control::away::blob_name;
 use campanile_protocol::control::status::Status;
-use campanile_protocol::device_page;
-use campanile_protocol::handle::Handle;
-use campanile_protocol::queue::doorbell::DoorbellStatus;
-use log::Level;
-use serde_json::json;
 use zerocopy::IntoBytes;
 
 use super::blobs::Blob;
 use super::blobs::Shown;
 use super::control::Checked;
-use super::control::body;
 use super::counters::count;
 use super::objects::Process;
 use super::reply::Handled;
@@ -40,14 +31,9 @@ use super::reply::Origin;
 use super::reply::Outcome;
 use super::state::Refusal;
 use super::state::Session;
-use super::state::Window;
 use super::suspends::Suspending;
-use crate::orders::Answer;
 use crate::orders::Errand;
-use crate::orders::OrderError;
 
-/// How long processes may take to come back, once their device has.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Where the session's own names for contexts begin that the guest's driver has given twice.
 const OWN_NAMES: u32 = 1 << 30;
 
@@ -71,20 +57,20 @@ pub struct KeptBlob {
 
 /// A process that is going: what its engines have to report first.
 #[derive(Debug)]
-struct Parking {
-    origin: Origin,
+pub(super) struct Parking {
+    pub(super) origin: Origin,
     parked: Parked,
     suspends: Vec<Suspending>,
 }
 
 /// The operator waits until all have gone.
 #[derive(Debug)]
-struct Leave {
+pub(super) struct Leave {
     /// To be told; none once he was.
-    errand: Option<Errand>,
-    until: Instant,
+    pub(super) errand: Option<Errand>,
+    pub(super) until: Instant,
     /// Devices that were lost.
-    lost: Vec<u32>,
+    pub(super) lost: Vec<u32>,
 }
 
 /// All that is known of processes that are away.
@@ -94,10 +80,10 @@ pub struct Absences {
     pub(super) contexts: BTreeMap<u32, u32>,
     /// Blobs of those that are away, by name.
     pub(super) kept: BTreeMap<u64, KeptBlob>,
-    parking: Vec<Parking>,
-    leave: Option<Leave>,
+    pub(super) parking: Vec<Parking>,
+    pub(super) leave: Option<Leave>,
     /// Until when who is away may come back.
-    until: Option<Instant>,
+    pub(super) until: Option<Instant>,
 }
 
 impl Absences {
@@ -167,16 +153,22 @@ impl Session {
         is_away && !is_parking
     }
 
+    /// Whether a process has parked its device, or is about to.
+    pub(super) fn is_going(&self, own: u32) -> bool {
+        self.processes.get(&own).is_some_and(Process::is_away)
+            || self.away.parking.iter().any(|parking| parking.origin.context == own)
+    }
+
     /// PARK_DEVICE.
     pub(super) fn park_device(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
         bytes.is_empty().or(Status::InvalidParameter)?;
         self.away.is_leaving().or(Status::Busy)?;
         let process = self.processes.get(&origin.context).ok_or(Status::NoDevice)?;
-        (!process.is_away()).or(Status::Busy)?;
         let blobs: Vec<u32> = process.attached.iter().copied().collect();
-        let is_vram = |resource: &u32| self.blobs.get(resource).is_some_and(|blob| blob.is_vram);
-        if !blobs.iter().all(is_vram) {
-            let text = "memory of the guest's own cannot be put aside".to_owned();
+        // The answer has to lie somewhere when it comes back, before its pages are known.
+        let page = self.device(origin.context)?.page.allocation;
+        if self.allocations.guest_segment(page).is_some() {
+            let text = "the device page lies in memory of the guest's own".to_owned();
             return Err(super::reply::Refused { status: Status::NotSupported, text });
         }
         let parked = self.new_token(&blobs).ok_or(Status::OutOfResources)?;
@@ -253,82 +245,8 @@ impl Session {
         }
     }
 
-    /// RESOURCE_CREATE_BLOB with a name: a process that comes back makes its blob again.
-    pub fn take_blob_again(&mut self, resource: u32, size: u64, name: u64) -> Result<(), Refusal> {
-        self.check_new_blob(resource, size)?;
-        let is_its = |kept: &&KeptBlob| self.allocations.size(kept.blob.allocation) == size;
-        self.away.kept.get(&name).filter(is_its).ok_or(Refusal::Parameter)?;
-        if let Some(kept) = self.away.kept.remove(&name) {
-            self.blobs.insert(resource, kept.blob);
-        }
-        Ok(())
-    }
-
-    /// ATTACH_DEVICE: the process that the guest calls `name` is one that was away.
-    pub(super) fn attach_device(&mut self, name: u32, origin: Origin, bytes: &[u8]) -> Result<(), Refusal> {
-        let message: AttachDevice = body(bytes).map_err(|_| Refusal::Parameter)?;
-        let is_it = |process: &&Process| {
-            process.away.is_some_and(|away| away.is_gone && away.parked == message.parked)
-        };
-        let found = self.processes.iter().find(|(_, process)| is_it(process)).map(|(own, _)| *own);
-        let own = found.ok_or(Refusal::Parameter)?;
-        let page = self.attached_allocation(origin.context, message.page_resource);
-        let page = page.map_err(|_| Refusal::Resource)?;
-        let device = self.device(own).map_err(|_| Refusal::Context)?;
-        if device.page.allocation != page || message.protocol_version >> 16 != PROTOCOL_VERSION >> 16 {
-            return Err(Refusal::Parameter);
-        }
-        if self.away.is_leaving() {
-            self.answer(Origin { context: own, ..origin }, Err(Status::Busy.into()));
-            return Ok(());
-        }
-        // The new process was a name alone.
-        let Some(new) = self.processes.remove(&origin.context) else { return Err(Refusal::Context) };
-        self.away.contexts.insert(name, own);
-        let tokens = new.timelines.into_values().flat_map(|mut timeline| timeline.take_all());
-        self.due.extend(tokens.map(|token| (token, Ok(()))));
-        for resource in &new.attached {
-            if let Some(blob) = self.blobs.get_mut(resource) {
-                blob.name = None;
-            }
-        }
-        if let Some(process) = self.processes.get_mut(&own) {
-            process.attached = new.attached;
-            process.away = None;
-        }
-        self.drop_kept(own);
-        self.publish_device(own);
-        self.answer(Origin { context: own, ..origin }, Ok(Vec::new()));
-        for (context, handle) in self.all_contexts().into_iter().filter(|(of, _)| *of == own) {
-            self.unhold(context, handle, |held| held.by_absence = false);
-        }
-        if !self.processes.values().any(Process::is_away) {
-            self.away.until = None;
-        }
-        count(&self.counters.returned);
-        self.journal.line(Level::Info, format_args!("process {own} has come back, as context {name}"));
-        Ok(())
-    }
-
-    /// Its page is what the daemon decided, whatever the guest has put there meanwhile.
-    fn publish_device(&self, own: u32) {
-        let Ok(device) = self.device(own) else { return };
-        let words: Vec<(Handle, DoorbellStatus)> =
-            device.doorbells.iter().map(|(_, bell)| (bell.queue, bell.state.status())).collect();
-        for (queue, status) in words {
-            self.store_page_word(own, device_page::status(queue.index()), status.word());
-        }
-        for (at, value) in [
-            (device_page::PAGING_FENCE, device.paging.done()),
-            (device_page::LEAVE, 0),
-            (device_page::DEVICE_STATUS, device.status),
-        ] {
-            self.store_page_word(own, at, value);
-        }
-    }
-
     /// Frees what a process has left of what it had.
-    fn drop_kept(&mut self, own: u32) {
+    pub(super) fn drop_kept(&mut self, own: u32) {
         let left: Vec<KeptBlob> =
             self.away.kept.extract_if(.., |_, kept| kept.owner == own).map(|(_, kept)| kept).collect();
         for kept in left {
@@ -337,7 +255,7 @@ impl Session {
     }
 
     /// Its blobs are blobs like any other.
-    fn give_up_names(&mut self, own: u32) {
+    pub(super) fn give_up_names(&mut self, own: u32) {
         let attached = self.processes.get(&own).map(|process| process.attached.clone()).unwrap_or_default();
         for resource in attached {
             if let Some(blob) = self.blobs.get_mut(&resource) {
@@ -347,123 +265,10 @@ impl Session {
     }
 
     /// Ends a process that is away.
-    fn end_absent(&mut self, own: u32) {
+    pub(super) fn end_absent(&mut self, own: u32) {
         self.end_process(own);
         self.drop_kept(own);
         count(&self.counters.stayed_away);
-    }
-
-    /// The operator wants all processes to park their devices.
-    pub(super) fn leave(&mut self, errand: Errand, limit: Duration) {
-        if self.away.leave.as_ref().is_some_and(|leave| leave.errand.is_some()) {
-            return errand.answer(Err(OrderError::Refused("that was asked already".to_owned())));
-        }
-        self.away.leave =
-            Some(Leave { errand: Some(errand), until: Instant::now() + limit, lost: Vec::new() });
-        self.tell_leave(1);
-        self.journal.line(Level::Info, format_args!("guest processes are asked to park their devices"));
-        self.set_timer();
-        self.look_at_leave();
-    }
-
-    fn tell_leave(&self, word: u64) {
-        for (own, process) in &self.processes {
-            if process.device.is_some() && !process.is_away() {
-                self.store_page_word(*own, device_page::LEAVE, word);
-            }
-        }
-    }
-
-    /// It is called off: who is away may come back to this device.
-    pub(super) fn stay(&mut self) -> Answer {
-        let Some(leave) = self.away.leave.take() else {
-            return Err(OrderError::Refused("nobody was asked to go".to_owned()));
-        };
-        if let Some(errand) = leave.errand {
-            errand.answer(Err(OrderError::Refused("it was called off".to_owned())));
-        }
-        self.tell_leave(0);
-        self.begin_return();
-        Ok(json!({ "away": self.processes.values().filter(|process| process.is_away()).count() }))
-    }
-
-    /// From here on who is away has [`PATIENCE`] to come back.
-    pub fn begin_return(&mut self) {
-        self.away.leave = None;
-        if self.processes.values().any(Process::is_away) {
-            self.away.until = Some(Instant::now() + PATIENCE);
-            self.set_timer();
-        }
-    }
-
-    /// The guest has reset the device, as its driver does when it is plugged in: who is away knows nothing of that. Engines
-    /// go on, since what they know of who is away is in their blocks.
-    pub(super) fn reset_around_absent(&mut self) {
-        self.thaw();
-        self.end_present();
-        self.retired.clear();
-        self.front_at = None;
-        self.window = Window::Awaited(Vec::new());
-    }
-
-    /// Processes of a device that is gone that cannot come back are ended: all that have not parked.
-    pub fn end_present(&mut self) {
-        let present = self.processes.iter().filter(|(_, process)| !process.is_away());
-        let present: Vec<u32> = present.map(|(own, _)| *own).collect();
-        present.into_iter().for_each(|own| self.end_process(own));
-        self.away.contexts.clear();
-        let away = self.processes.values_mut().filter_map(|process| process.away.as_mut());
-        away.for_each(|away| away.is_gone = true);
-        let blobs: Vec<u32> = self.blobs.keys().copied().collect();
-        for resource in blobs {
-            // Each exists: the list was just made.
-            if let Err(refusal) = self.unref_blob(resource) {
-                log::error!("{}: freeing resource {resource}: {refusal:?}", self.config.name);
-            }
-        }
-        self.residency.deferred.clear();
-        self.run_pending();
-        self.due.clear();
-    }
-
-    /// Whether all have gone by now, or the time is over; and whether who is away has been for too long.
-    pub(super) fn look_at_leave(&mut self) {
-        if self.away.until.is_some_and(|until| until <= Instant::now()) {
-            self.away.until = None;
-            let late = self.processes.iter().filter(|(_, process)| process.is_away());
-            let late: Vec<u32> = late.map(|(own, _)| *own).collect();
-            self.journal.line(Level::Warn, format_args!("processes that have not come back: {late:?}"));
-            late.into_iter().for_each(|own| self.end_absent(own));
-        }
-        let Some(until) = self.away.leave.as_ref().filter(|leave| leave.errand.is_some()).map(|it| it.until)
-        else {
-            return;
-        };
-        let here =
-            |process: &Process| process.device.is_some() && process.away.is_none_or(|away| !away.is_gone);
-        let present: Vec<u32> =
-            self.processes.iter().filter(|(_, process)| here(process)).map(|(own, _)| *own).collect();
-        // Resources are given up before the context, and leave the window after it.
-        let is_settled = self.blobs.values().all(|blob| blob.name.is_none()) && self.pending.is_empty();
-        let is_late = until <= Instant::now();
-        if !(is_late || (present.is_empty() && is_settled)) {
-            return;
-        }
-        for own in &present {
-            self.journal.line(Level::Warn, format_args!("process {own} has not parked its device: lost"));
-            self.away.parking.retain(|parking| parking.origin.context != *own);
-            self.give_up_names(*own);
-            if let Some(process) = self.processes.get_mut(own) {
-                process.away = None;
-            }
-            self.end_device(*own);
-        }
-        let away = self.processes.values().filter(|process| process.is_away()).count();
-        let Some(leave) = &mut self.away.leave else { return };
-        leave.lost = present;
-        let answer = json!({ "parked": away, "lost": leave.lost });
-        leave.errand.take().into_iter().for_each(|errand| errand.answer(Ok(answer.clone())));
-        self.journal.line(Level::Info, format_args!("{away} processes are away"));
     }
 
     /// As if nobody had ever gone.

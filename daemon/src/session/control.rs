@@ -15,6 +15,7 @@ use zerocopy::KnownLayout;
 
 use super::counters::count;
 use super::objects::Device;
+use super::objects::Process;
 use super::power::wakes;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -53,7 +54,7 @@ impl Session {
             return Err(Refusal::OutOfMemory);
         }
         let context = self.new_own_context(context);
-        self.processes.insert(context, super::objects::Process::default());
+        self.processes.insert(context, Process::default());
         Ok(())
     }
 
@@ -174,6 +175,10 @@ impl Session {
         );
         if !ends && opcode != message::CREATE_DEVICE {
             self.active_device(origin.context)?;
+        }
+        // What runs while it is away would be gone when it comes back.
+        if self.is_going(origin.context) {
+            return Err(Status::Busy.into());
         }
         match opcode {
             message::CREATE_DEVICE => Err(Status::DeviceExists.into()),

@@ -63,6 +63,13 @@ pub enum Action {
     },
     /// Answer a command.
     Answer(Token),
+    /// Let a process run that has come back.
+    Return {
+        /// The process.
+        context: u32,
+        /// Its address space.
+        root: Root,
+    },
 }
 
 /// An action and what it waits for.
@@ -130,6 +137,7 @@ impl Session {
                 }
             }
             Action::Answer(token) => self.due.push((token, Ok(()))),
+            Action::Return { context, root } => self.has_returned(context, root),
         }
     }
 

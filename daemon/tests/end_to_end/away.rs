@@ -203,15 +203,32 @@ fn a_detach_that_is_called_off_leaves_programs_as_they_were() {
     assert_eq!(hosts.host(0).counter(0, "returned"), 1);
 }
 
+/// A program whose buffers lie in pages of the guest.
 #[test]
-fn a_program_whose_memory_cannot_be_put_aside_is_lost_and_others_are_not() {
-    let hosts = Hosts::new(1);
+fn pages_of_the_guest_go_along() {
+    let hosts = Hosts::new(2);
     let vm = hosts.host(0).daemon.vm(0);
     let mut program = Program::open(&vm);
-    let other = Device::open(vm.open("other").unwrap()).unwrap();
-    let _its = other.create_guest_buffer(4096).unwrap();
-    assert_eq!(hosts.detach(0, "500"), (1, 1));
-    hosts.replug(&vm, 0);
-    program.round(1);
-    until("its loss", || matches!(other.check(), Err(DriverError::DeviceLost(_))));
+    program.target = program.device.create_guest_buffer(BYTES).unwrap();
+    let mut more = program.device.create_guest_buffer(BYTES).unwrap();
+    for (number, to) in (1..).zip([1, 0, 0]) {
+        program.round(number);
+        more.write(16, &[7; 8]).unwrap();
+        assert_eq!(hosts.detach(usize::from(number == 2), "20000"), (1, 0));
+        hosts.replug(&vm, to);
+        program.round(number + 10);
+        program.target = std::mem::replace(&mut more, program.target);
+    }
+    program.round(20);
+}
+
+/// A VM without a window: the device page itself is the guest's.
+#[test]
+fn a_program_whose_page_is_the_guests_is_lost_and_says_so() {
+    let hosts =
+        Hosts { folder: tempfile::tempdir().unwrap(), hosts: vec![Operated::with(1, &["--no-window"])] };
+    let vm = hosts.host(0).daemon.vm(0);
+    let program = Program::open(&vm);
+    assert_eq!(hosts.detach(0, "500"), (0, 1));
+    until("its loss", || matches!(program.device.check(), Err(DriverError::DeviceLost(_))));
 }

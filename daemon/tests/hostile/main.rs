@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod attacker;
+mod away;
 mod blobs;
 mod bystander;
 mod chains;

@@ -5,9 +5,8 @@
 //!        here              away: stores go there                    what was stored meanwhile goes along
 //! ```
 //!
-//! No address is ever without memory, so nobody who reads or stores has to know. Who stores in the very moment in which
-//! pages change hands is not stopped: bytes that differ from what was copied are copied once more afterwards, unless they were
-//! stored to since. So nothing that is stored once is lost. A thread may, for that moment, read what was there before.
+//! No address is ever without memory, so nobody who reads or stores has to know. While the pages of one blob change hands
+//! nobody touches them: who tries waits for that moment (`bar.rs`).
 //!
 //! JUSTIFICATION: a mapping that others hold pointers into is replaced in place.
 #![allow(unsafe_code, reason = "mmap with MAP_FIXED: no safe wrapper exists")]
@@ -19,13 +18,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use campanile_protocol::PAGE_SIZE;
 use rustix::fs::MemfdFlags;
 use rustix::mm::MapFlags;
 use rustix::mm::ProtFlags;
 use vm_memory::FileOffset;
 use vm_memory::MmapRegion;
 
+use super::bar::Bar;
 use super::error::TransportError;
 use super::shared_memory::Piece;
 use super::shared_memory::SharedMemory;
@@ -48,13 +47,24 @@ pub trait Migrant: Send + Sync {
     #[doc(hidden)]
     fn arrive(&self, patiently: bool) -> Result<bool, TransportError>;
 
-    /// Makes a blob again, under the name that the daemon knows it by.
+    /// Makes a blob again, under the name that the daemon knows it by: how much of what it was is there.
     #[doc(hidden)]
-    fn make_again(&self, resource: u32, name: u64) -> Result<(), TransportError>;
+    fn make_again(&self, resource: u32, name: u64) -> Result<Again, TransportError>;
 
     /// Shows a blob at the address where `view` is.
     #[doc(hidden)]
     fn show(&self, resource: u32, view: &SharedMemory) -> Result<(), TransportError>;
+}
+
+/// What a blob is that was made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// The blob that it was.
+    Itself,
+    /// Other pages, with zeros, of which the daemon has to be told.
+    Empty,
+    /// The same pages, of which the daemon has to be told.
+    SamePages,
 }
 
 /// Numbers by which a process knows its blobs: those of the device, but for one that an earlier device has used.
@@ -109,11 +119,11 @@ fn word(memory: &SharedMemory, index: usize) -> u64 {
     memory.word(index as u64 * 8).map_or(0, |word| word.load(Ordering::Acquire))
 }
 
-/// Stores the bytes of `new` that differ from those of `old`, where nobody has stored since.
-fn amend(memory: &SharedMemory, index: usize, old: u64, new: u64) {
+/// Stores the bytes of `new` that differ from those of `old`: others of the word may be the daemon's.
+fn store_changed(memory: &SharedMemory, index: usize, old: u64, new: u64) {
     for (at, (old, new)) in (0..).zip(old.to_ne_bytes().into_iter().zip(new.to_ne_bytes())) {
         let byte = memory.byte(index as u64 * 8 + at).filter(|_| old != new);
-        byte.map(|byte| byte.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed));
+        byte.into_iter().for_each(|byte| byte.store(new, Ordering::Release));
     }
 }
 
@@ -129,63 +139,47 @@ impl StandIn {
         let region = Arc::new(MmapRegion::from_file(at, bytes).map_err(io::Error::other)?);
         let pages = SharedMemory::new(vec![Piece { region, region_offset: 0, length }], None);
         let mut before = vec![0; bytes / 8];
-        let words = usize::try_from(PAGE_SIZE / 8).unwrap_or(1);
-        for (page, page_words) in before.chunks_mut(words).enumerate() {
-            let first = page * words;
-            for (index, place) in (first..).zip(page_words.iter_mut()) {
-                *place = word(blob, index);
-                let target = pages.word(index as u64 * 8);
-                target.into_iter().for_each(|target| target.store(*place, Ordering::Relaxed));
-            }
-            let start = first as u64 * 8;
-            show_part(&view, start, PAGE_SIZE.min(length - start), &file, start)?;
-            // Stored meanwhile, to the page that is no longer there.
-            for (index, place) in (first..).zip(page_words.iter_mut()) {
-                let late = word(blob, index);
-                if late != *place {
-                    amend(&pages, index, *place, late);
-                    *place = late;
-                }
-            }
+        let bar = Bar::before(&view)?;
+        for (index, place) in before.iter_mut().enumerate() {
+            *place = word(blob, index);
+            let target = pages.word(index as u64 * 8);
+            target.into_iter().for_each(|target| target.store(*place, Ordering::Relaxed));
         }
+        show_part(&view, 0, length, &file, 0)?;
+        drop(bar);
         Ok(Self { view, pages, before })
     }
 
-    /// Puts the blob where its stand-in is, with what was stored there meanwhile. `blob`: the same bytes at another address.
+    /// Puts the blob where its stand-in is, with what was stored there meanwhile. `blob`: the same bytes at another address,
+    /// or zeros, where it `is_empty`.
     pub(crate) fn give_back(
         self,
         blob: &SharedMemory,
+        is_empty: bool,
         show: impl FnOnce(&SharedMemory) -> Result<(), TransportError>,
     ) -> Result<(), TransportError> {
         let Self { view, pages, mut before } = self;
-        let mut bring = |is_last: bool| {
+        let refused =
+            |source: io::Error| TransportError::System { what: "a bar before a blob", source: source.into() };
+        if is_empty {
+            before.fill(0);
+        }
+        let mut bring = || {
             for (index, old) in before.iter_mut().enumerate() {
                 let now = word(&pages, index);
-                if now == *old {
-                    continue;
-                }
-                if is_last {
-                    amend(blob, index, *old, now);
-                } else {
+                if now != *old {
                     store_changed(blob, index, *old, now);
+                    *old = now;
                 }
-                *old = now;
             }
         };
-        bring(false);
-        // Again, since the first look may have taken long.
-        bring(false);
-        show(&view)?;
-        bring(true);
-        Ok(())
-    }
-}
-
-/// Stores the bytes of `new` that differ from those of `old`: others of the word may be the daemon's.
-fn store_changed(memory: &SharedMemory, index: usize, old: u64, new: u64) {
-    for (at, (old, new)) in (0..).zip(old.to_ne_bytes().into_iter().zip(new.to_ne_bytes())) {
-        let byte = memory.byte(index as u64 * 8 + at).filter(|_| old != new);
-        byte.into_iter().for_each(|byte| byte.store(new, Ordering::Release));
+        // Most of it while nobody has to wait.
+        bring();
+        let bar = Bar::before(&view).map_err(refused)?;
+        bring();
+        let shown = show(&view);
+        drop(bar);
+        shown
     }
 }
 
@@ -202,6 +196,7 @@ mod tests {
 
     use super::StandIn;
     use super::show_file;
+    use crate::transport::error::TransportError;
     use crate::transport::shared_memory::Piece;
     use crate::transport::shared_memory::SharedMemory;
 
@@ -215,8 +210,13 @@ mod tests {
 
     fn map(file: &File) -> SharedMemory {
         let at = FileOffset::new(file.try_clone().unwrap(), 0);
-        let region = Arc::new(MmapRegion::from_file(at, BYTES as usize).unwrap());
+        let region = Arc::new(MmapRegion::from_file(at, usize::try_from(BYTES).unwrap()).unwrap());
         SharedMemory::new(vec![Piece { region, region_offset: 0, length: BYTES }], None)
+    }
+
+    fn show(view: &SharedMemory, file: &File) -> Result<(), TransportError> {
+        show_file(view, file, 0, BYTES).unwrap();
+        Ok(())
     }
 
     fn byte(memory: &SharedMemory, at: u64) -> u8 {
@@ -236,7 +236,7 @@ mod tests {
         // What the daemon has, it has from the blob as it was.
         let again = map(&second);
         again.write(0, &[1, 2, 3, 4]).unwrap();
-        away.give_back(&again, |view| Ok(show_file(view, &second, 0, BYTES).unwrap())).unwrap();
+        away.give_back(&again, false, |view| show(view, &second)).unwrap();
         let bytes = [0, 1, 2, 3, BYTES - 1].map(|at| (byte(&view, at), byte(&again, at)));
         assert_eq!(bytes, [(1, 1), (7, 7), (3, 3), (4, 4), (9, 9)]);
         view.write(2, &[8]).unwrap();
@@ -254,18 +254,20 @@ mod tests {
                     let mut counts = [0_u64; 64];
                     while !ends.load(Ordering::Relaxed) {
                         for (page, count) in (0..).zip(&mut counts) {
+                            let word = view.word(page * 4096 + page * 8).unwrap();
+                            assert_eq!(word.load(Ordering::Relaxed), *count, "page {page}");
                             *count += 1;
-                            view.word(page * 4096 + page * 8).unwrap().store(*count, Ordering::Relaxed);
+                            word.store(*count, Ordering::Relaxed);
                         }
                     }
                     counts
                 });
                 let away = StandIn::take_over(view.clone(), &alias).unwrap();
                 let again = map(&second);
-                let mut bytes = vec![0; BYTES as usize];
+                let mut bytes = vec![0; usize::try_from(BYTES).unwrap()];
                 alias.read(0, &mut bytes).unwrap();
                 again.write(0, &bytes).unwrap();
-                away.give_back(&again, |view| Ok(show_file(view, &second, 0, BYTES).unwrap())).unwrap();
+                away.give_back(&again, false, |view| show(view, &second)).unwrap();
                 ends.store(true, Ordering::Relaxed);
                 stores.join().unwrap()
             });

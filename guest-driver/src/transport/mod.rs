@@ -16,6 +16,7 @@
 //!   memory that was mapped stays valid memory, only nobody answers in it.
 
 pub mod away;
+mod bar;
 pub mod blob;
 pub mod drm;
 pub mod error;

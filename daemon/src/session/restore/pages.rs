@@ -75,12 +75,16 @@ impl Session {
         };
         let mut lost = Vec::new();
         for (context, process) in &self.processes {
-            let Some(device) = &process.device else { continue };
+            // Who is away brings other pages.
+            let Some(device) = process.device.as_ref().filter(|_| !process.is_away()) else { continue };
             let mapped = device.mappings.values().map(|mapping| mapping.allocation);
             let rings = device.doorbells.iter().flat_map(|(_, bell)| [bell.ring, bell.control]);
             if mapped.chain(rings).chain([device.page.allocation]).any(|id| of_gone(&id)) {
                 lost.push(*context);
             }
+        }
+        if lost.is_empty() {
+            return;
         }
         self.journal.line(
             Level::Error,

@@ -95,7 +95,7 @@ impl Builder<'_> {
             let allocation = self.refer(id, || format!("the blob that it calls {name:#x}"))?;
             let is_vram = self.allocations.get(&id).is_some_and(|it| matches!(it.backing, Backing::Vram(_)));
             let is_its = name.wrapping_sub(parked.names) <= u64::from(u32::MAX);
-            ensure(is_vram && is_its, || format!("the blob that it calls {name:#x}"))?;
+            ensure(is_its && (is_vram || !mappable), || format!("the blob that it calls {name:#x}"))?;
             let blob = Blob { allocation, is_vram, mappable, shown: Shown::No, name: Some(name) };
             let before = self.kept.insert(name, KeptBlob { blob, owner: own });
             let bound = self.kept.len() + self.blobs.len() <= MAX_BLOBS;

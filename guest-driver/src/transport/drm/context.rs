@@ -28,6 +28,7 @@ use super::node::NodeIdentity;
 use super::node::RenderNode;
 use super::sync_file::SyncFile;
 use crate::transport::Transport;
+use crate::transport::away::Again;
 use crate::transport::away::Migrant;
 use crate::transport::away::Numbers;
 use crate::transport::away::show_file;
@@ -238,10 +239,6 @@ impl Transport for DrmContext {
 impl Migrant for DrmContext {
     fn views(&self) -> Result<Vec<(u32, Option<SharedMemory>)>, TransportError> {
         let blobs = self.blobs();
-        let is_guest = |record: &Record| record.memory == BlobMemory::GuestRam;
-        if blobs.values().any(is_guest) {
-            return Err(TransportError::Missing { feature: "a way to put guest RAM aside" });
-        }
         Ok(blobs.iter().map(|(resource, record)| (*resource, record.mapped.clone())).collect())
     }
 
@@ -272,15 +269,17 @@ impl Migrant for DrmContext {
         }
     }
 
-    fn make_again(&self, resource: u32, name: u64) -> Result<(), TransportError> {
+    fn make_again(&self, resource: u32, name: u64) -> Result<Again, TransportError> {
         let foreign = TransportError::ForeignBlob { resource_id: resource };
         let (memory, size) =
             self.blobs().get(&resource).map(|record| (record.memory, record.size)).ok_or(foreign)?;
-        let (handle, number) = self.make(memory, size, name)?;
+        // The driver lets no blob of guest RAM have a name.
+        let is_guest = memory == BlobMemory::GuestRam;
+        let (handle, number) = self.make(memory, size, if is_guest { 0 } else { name })?;
         if let Some(record) = self.blobs().get_mut(&resource) {
             (record.handle, record.number) = (handle, number);
         }
-        Ok(())
+        Ok(if is_guest { Again::Empty } else { Again::Itself })
     }
 
     fn show(&self, resource: u32, view: &SharedMemory) -> Result<(), TransportError> {

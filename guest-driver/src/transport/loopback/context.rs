@@ -28,6 +28,7 @@ use super::request::Pending;
 use super::vm::LoopbackVm;
 use super::window::WindowRange;
 use crate::transport::Transport;
+use crate::transport::away::Again;
 use crate::transport::away::Migrant;
 use crate::transport::away::Numbers;
 use crate::transport::away::show_file;
@@ -276,10 +277,9 @@ impl Transport for LoopbackContext {
 impl Migrant for LoopbackContext {
     fn views(&self) -> Result<Vec<(u32, Option<SharedMemory>)>, TransportError> {
         let blobs = self.blobs();
-        if blobs.values().any(|record| record.pages.is_some()) {
-            return Err(TransportError::Missing { feature: "a way to put guest RAM aside" });
-        }
-        Ok(blobs.iter().map(|(resource, record)| (*resource, record.mapped().clone())).collect())
+        // Pages of guest RAM stay where they are.
+        let view = |record: &BlobRecord| record.mapped().clone().filter(|_| record.pages.is_none());
+        Ok(blobs.iter().map(|(resource, record)| (*resource, view(record))).collect())
     }
 
     fn alias(&self, resource: u32) -> Result<SharedMemory, TransportError> {
@@ -325,18 +325,24 @@ impl Migrant for LoopbackContext {
         Ok(true)
     }
 
-    fn make_again(&self, resource: u32, name: u64) -> Result<(), TransportError> {
+    fn make_again(&self, resource: u32, name: u64) -> Result<Again, TransportError> {
         let foreign = TransportError::ForeignBlob { resource_id: resource };
         let record = self.blobs().get(&resource).cloned().ok_or(foreign)?;
         let number = self.vm.fresh_id();
         let mut body =
             blob::CreateBlob { resource_id: number, blob_id: name, size: record.size, ..Default::default() };
+        let (mut list, mut sender, mut again) = (Vec::new(), Sender::Context, Again::Itself);
         (body.memory, body.flags) = (blob::MEM_HOST3D, blob::FLAG_MAPPABLE);
-        let header = self.channel().header(command::RESOURCE_CREATE_BLOB, Sender::Context);
-        self.channel().tell("RESOURCE_CREATE_BLOB", header, &body, &[])?;
+        if let Some(pages) = &record.pages {
+            (list, sender, again) = (entries(pages), Sender::Kernel, Again::SamePages);
+            (body.memory, body.blob_id) = (blob::MEM_GUEST, 0);
+            body.entry_count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+        }
+        let header = self.channel().header(command::RESOURCE_CREATE_BLOB, sender);
+        self.channel().tell("RESOURCE_CREATE_BLOB", header, &body, list.as_bytes())?;
         self.attach(number)?;
         record.number.store(number, Ordering::Relaxed);
-        Ok(())
+        Ok(again)
     }
 
     fn show(&self, resource: u32, view: &SharedMemory) -> Result<(), TransportError> {

@@ -22,6 +22,7 @@ use std::time::Instant;
 use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::control::away;
 use campanile_protocol::control::away::AttachDevice;
+use campanile_protocol::control::away::PagesAgain;
 use campanile_protocol::control::away::Parked;
 use campanile_protocol::control::away::blob_name;
 use campanile_protocol::control::status::Status;
@@ -31,6 +32,7 @@ use zerocopy::IntoBytes;
 
 use crate::control::Control;
 use crate::error::DriverError;
+use crate::transport::away::Again;
 use crate::transport::away::Migrant;
 use crate::transport::away::StandIn;
 use crate::transport::error::TransportError;
@@ -48,7 +50,7 @@ const UNPLUG: Duration = Duration::from_secs(10);
 const ABSENCE: Duration = Duration::from_secs(300);
 
 /// Makes a device's control path, and sees to it when the device is taken away.
-pub(super) fn watch(make: impl FnOnce(Option<Sender<()>>) -> Control) -> Result<Arc<Control>, DriverError> {
+pub(crate) fn watch(make: impl FnOnce(Option<Sender<()>>) -> Control) -> Result<Arc<Control>, DriverError> {
     let (sender, receiver) = mpsc::channel();
     let control = Arc::new(make(Some(sender)));
     if control.transport().migrant().is_none() {
@@ -174,16 +176,24 @@ fn come(
             continue;
         }
         let names: BTreeMap<u32, u64> = blobs.iter().map(|blob| (blob.resource, blob.name)).collect();
+        let mut pages = Vec::new();
         for Absent { resource, name, stand_in } in blobs {
-            migrant.make_again(resource, name)?;
+            let again = migrant.make_again(resource, name)?;
+            if again != Again::Itself {
+                let resource = control.transport().number(resource);
+                pages.push(PagesAgain { name, resource, reserved: 0 });
+            }
             if let Some(stand_in) = stand_in {
                 let blob = migrant.alias(resource)?;
-                stand_in.give_back(&blob, |view| migrant.show(resource, view))?;
+                stand_in.give_back(&blob, again == Again::Empty, |view| migrant.show(resource, view))?;
             }
         }
         let page_resource = control.transport().number(control.page_resource());
-        let attach = AttachDevice { parked, protocol_version: PROTOCOL_VERSION, page_resource };
-        match control.call_alone("ATTACH_DEVICE", away::ATTACH_DEVICE, &[attach.as_bytes()], ANSWER) {
+        let count = u32::try_from(pages.len()).unwrap_or(u32::MAX);
+        let protocol_version = PROTOCOL_VERSION;
+        let attach = AttachDevice { parked, protocol_version, page_resource, count, reserved: 0 };
+        let parts = [attach.as_bytes(), pages.as_bytes()];
+        match control.call_alone("ATTACH_DEVICE", away::ATTACH_DEVICE, &parts, ANSWER) {
             Ok(_) => {
                 log::info!("the device is back after {:?}", begun.elapsed());
                 return control.ask_again();

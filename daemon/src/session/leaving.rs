@@ -1,0 +1,134 @@
+//! A device is about to be taken away from its VM, or has come (`away.rs`): what the operator asks for, and who is too late.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_protocol::device_page;
+use log::Level;
+use serde_json::json;
+
+use super::away::Leave;
+use super::objects::Process;
+use super::state::Session;
+use super::state::Window;
+use crate::orders::Answer;
+use crate::orders::Errand;
+use crate::orders::OrderError;
+
+/// How long processes may take to come back, once their device has.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Session {
+    /// The operator wants all processes to park their devices.
+    pub(super) fn leave(&mut self, errand: Errand, limit: Duration) {
+        if self.away.leave.as_ref().is_some_and(|leave| leave.errand.is_some()) {
+            return errand.answer(Err(OrderError::Refused("that was asked already".to_owned())));
+        }
+        self.away.leave =
+            Some(Leave { errand: Some(errand), until: Instant::now() + limit, lost: Vec::new() });
+        self.tell_leave(1);
+        self.journal.line(Level::Info, format_args!("guest processes are asked to park their devices"));
+        self.set_timer();
+        self.look_at_leave();
+    }
+
+    fn tell_leave(&self, word: u64) {
+        for (own, process) in &self.processes {
+            if process.device.is_some() && !process.is_away() {
+                self.store_page_word(*own, device_page::LEAVE, word);
+            }
+        }
+    }
+
+    /// It is called off: who is away may come back to this device.
+    pub(super) fn stay(&mut self) -> Answer {
+        let Some(leave) = self.away.leave.take() else {
+            return Err(OrderError::Refused("nobody was asked to go".to_owned()));
+        };
+        if let Some(errand) = leave.errand {
+            errand.answer(Err(OrderError::Refused("it was called off".to_owned())));
+        }
+        self.tell_leave(0);
+        self.begin_return();
+        Ok(json!({ "away": self.processes.values().filter(|process| process.is_away()).count() }))
+    }
+
+    /// From here on who is away has [`PATIENCE`] to come back.
+    pub fn begin_return(&mut self) {
+        self.away.leave = None;
+        if self.processes.values().any(Process::is_away) {
+            self.away.until = Some(Instant::now() + PATIENCE);
+            self.set_timer();
+        }
+    }
+
+    /// The guest has reset the device, as its driver does when it is plugged in: who is away knows nothing of that. Engines
+    /// go on, since what they know of who is away is in their blocks.
+    pub(super) fn reset_around_absent(&mut self) {
+        self.thaw();
+        self.end_present();
+        self.retired.clear();
+        self.front_at = None;
+        self.window = Window::Awaited(Vec::new());
+    }
+
+    /// Processes of a device that is gone that cannot come back are ended: all that have not parked.
+    pub fn end_present(&mut self) {
+        let present = self.processes.iter().filter(|(_, process)| !process.is_away());
+        let present: Vec<u32> = present.map(|(own, _)| *own).collect();
+        present.into_iter().for_each(|own| self.end_process(own));
+        self.away.contexts.clear();
+        let away = self.processes.values_mut().filter_map(|process| process.away.as_mut());
+        away.for_each(|away| away.is_gone = true);
+        let blobs: Vec<u32> = self.blobs.keys().copied().collect();
+        for resource in blobs {
+            // Each exists: the list was just made.
+            if let Err(refusal) = self.unref_blob(resource) {
+                log::error!("{}: freeing resource {resource}: {refusal:?}", self.config.name);
+            }
+        }
+        self.residency.deferred.clear();
+        self.run_pending();
+        self.due.clear();
+    }
+
+    /// Whether all have gone by now, or the time is over; and whether who is away has been for too long.
+    pub(super) fn look_at_leave(&mut self) {
+        if self.away.until.is_some_and(|until| until <= Instant::now()) {
+            self.away.until = None;
+            let late = self.processes.iter().filter(|(_, process)| process.is_away());
+            let late: Vec<u32> = late.map(|(own, _)| *own).collect();
+            self.journal.line(Level::Warn, format_args!("processes that have not come back: {late:?}"));
+            late.into_iter().for_each(|own| self.end_absent(own));
+        }
+        let Some(until) = self.away.leave.as_ref().filter(|leave| leave.errand.is_some()).map(|it| it.until)
+        else {
+            return;
+        };
+        let here =
+            |process: &Process| process.device.is_some() && process.away.is_none_or(|away| !away.is_gone);
+        let present: Vec<u32> =
+            self.processes.iter().filter(|(_, process)| here(process)).map(|(own, _)| *own).collect();
+        // Resources are given up before the context, and leave the window after it.
+        let is_settled = self.blobs.values().all(|blob| blob.name.is_none()) && self.pending.is_empty();
+        let is_late = until <= Instant::now();
+        if !(is_late || (present.is_empty() && is_settled)) {
+            return;
+        }
+        for own in &present {
+            self.journal.line(Level::Warn, format_args!("process {own} has not parked its device: lost"));
+            self.away.parking.retain(|parking| parking.origin.context != *own);
+            self.give_up_names(*own);
+            if let Some(process) = self.processes.get_mut(own) {
+                process.away = None;
+            }
+            self.end_device(*own);
+        }
+        let away = self.processes.values().filter(|process| process.is_away()).count();
+        let Some(leave) = &mut self.away.leave else { return };
+        leave.lost = present;
+        let answer = json!({ "parked": away, "lost": leave.lost });
+        leave.errand.take().into_iter().for_each(|errand| errand.answer(Ok(answer.clone())));
+        self.journal.line(Level::Info, format_args!("{away} processes are away"));
+    }
+}

@@ -1,0 +1,159 @@
+//! Guest processes come back to a device that was taken away (`away.rs`).
+
+use std::collections::BTreeSet;
+
+use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_protocol::PROTOCOL_VERSION;
+use campanile_protocol::control::away::AttachDevice;
+use campanile_protocol::control::away::PagesAgain;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::queue::doorbell::DoorbellStatus;
+use log::Level;
+use zerocopy::FromBytes;
+
+use super::away::KeptBlob;
+use super::barrier::Barrier;
+use super::counters::count;
+use super::objects::Process;
+use super::pending::Action;
+use super::reply::Origin;
+use super::state::Refusal;
+use super::state::Session;
+
+impl Session {
+    /// RESOURCE_CREATE_BLOB with a name: a process that comes back makes its blob again.
+    pub fn take_blob_again(&mut self, resource: u32, size: u64, name: u64) -> Result<(), Refusal> {
+        self.check_new_blob(resource, size)?;
+        let is_its = |kept: &&KeptBlob| self.allocations.size(kept.blob.allocation) == size;
+        let kept = self.away.kept.get(&name).filter(is_its);
+        kept.filter(|kept| kept.blob.is_vram).ok_or(Refusal::Parameter)?;
+        if let Some(kept) = self.away.kept.remove(&name) {
+            self.blobs.insert(resource, kept.blob);
+        }
+        Ok(())
+    }
+
+    /// ATTACH_DEVICE: the process that the guest calls `name` is one that was away.
+    pub(super) fn attach_device(&mut self, name: u32, origin: Origin, bytes: &[u8]) -> Result<(), Refusal> {
+        let (message, rest) = AttachDevice::read_from_prefix(bytes).map_err(|_| Refusal::Parameter)?;
+        let pages: Vec<PagesAgain> = rest
+            .chunks_exact(size_of::<PagesAgain>())
+            .filter_map(|it| PagesAgain::read_from_bytes(it).ok())
+            .collect();
+        let is_whole = rest.len() == pages.len() * size_of::<PagesAgain>();
+        let is_counted = usize::try_from(message.count).is_ok_and(|count| count == pages.len());
+        if !is_whole || !is_counted || message.reserved != 0 {
+            return Err(Refusal::Parameter);
+        }
+        let is_it = |process: &&Process| {
+            process.away.is_some_and(|away| away.is_gone && away.parked == message.parked)
+        };
+        let found = self.processes.iter().find(|(_, process)| is_it(process)).map(|(own, _)| *own);
+        let own = found.ok_or(Refusal::Parameter)?;
+        let page = self.attached_allocation(origin.context, message.page_resource);
+        let page = page.map_err(|_| Refusal::Resource)?;
+        let device = self.device(own).map_err(|_| Refusal::Context)?;
+        if device.page.allocation != page || message.protocol_version >> 16 != PROTOCOL_VERSION >> 16 {
+            return Err(Refusal::Parameter);
+        }
+        if self.away.is_leaving() {
+            self.answer(Origin { context: own, ..origin }, Err(Status::Busy.into()));
+            return Ok(());
+        }
+        self.check_pages(own, origin.context, &pages)?;
+        // The new process was a name alone.
+        let Some(new) = self.processes.remove(&origin.context) else { return Err(Refusal::Context) };
+        self.away.contexts.insert(name, own);
+        let tokens = new.timelines.into_values().flat_map(|mut timeline| timeline.take_all());
+        self.due.extend(tokens.map(|token| (token, Ok(()))));
+        for resource in &new.attached {
+            if let Some(blob) = self.blobs.get_mut(resource) {
+                blob.name = None;
+            }
+        }
+        if let Some(process) = self.processes.get_mut(&own) {
+            process.attached = new.attached;
+            process.away = None;
+        }
+        let barrier = self.put_pages(&pages);
+        self.drop_kept(own);
+        self.publish_device(own);
+        self.answer(Origin { context: own, ..origin }, Ok(Vec::new()));
+        let root = self.device(own).map_err(|_| Refusal::Context)?.root;
+        self.after(barrier, Action::Return { context: own, root });
+        if !self.processes.values().any(Process::is_away) {
+            self.away.until = None;
+        }
+        count(&self.counters.returned);
+        self.journal.line(Level::Info, format_args!("process {own} has come back, as context {name}"));
+        Ok(())
+    }
+
+    /// Whether blobs of its own pages can be what they were, with the pages of others that it has made.
+    fn check_pages(&self, own: u32, new: u32, pages: &[PagesAgain]) -> Result<(), Refusal> {
+        let mut resources = BTreeSet::new();
+        for PagesAgain { name, resource, reserved } in pages {
+            let kept =
+                self.away.kept.get(name).filter(|kept| kept.owner == own).map(|kept| kept.blob.allocation);
+            let kept = kept.ok_or(Refusal::Parameter)?;
+            let again = self.attached_allocation(new, *resource).map_err(|_| Refusal::Resource)?;
+            let are_pages = [kept, again].iter().all(|id| self.allocations.guest_segment(*id).is_some());
+            let fits = are_pages && self.allocations.size(kept) == self.allocations.size(again);
+            if !fits || *reserved != 0 || !resources.insert((*name, *resource)) {
+                return Err(Refusal::Parameter);
+            }
+        }
+        let (names, all): (BTreeSet<u64>, BTreeSet<u32>) = resources.iter().copied().unzip();
+        if names.len() == pages.len() && all.len() == pages.len() { Ok(()) } else { Err(Refusal::Parameter) }
+    }
+
+    /// Puts new pages behind old blobs. Engines have them when the barrier is passed.
+    fn put_pages(&mut self, pages: &[PagesAgain]) -> Barrier {
+        let mut last = None;
+        for PagesAgain { name, resource, .. } in pages {
+            let Some(KeptBlob { blob: kept, .. }) = self.away.kept.remove(name) else { continue };
+            let Some(blob) = self.blobs.get_mut(resource) else { continue };
+            let again = std::mem::replace(&mut blob.allocation, kept.allocation);
+            let backings = [kept.allocation, again].map(|id| self.allocations.get(id).map(|it| it.backing));
+            let [Some(old), Some(new)] = backings else { continue };
+            for (id, backing) in [(kept.allocation, new), (again, old)] {
+                if let Some(allocation) = self.allocations.get_mut(id) {
+                    allocation.backing = backing;
+                }
+            }
+            last = self.allocations.guest_segment(kept.allocation);
+            self.remap(kept.allocation);
+            self.release_allocation(again);
+        }
+        last.map_or_else(Barrier::default, Barrier::segment)
+    }
+
+    /// A process has come back, and engines know all of its pages: it runs.
+    pub(super) fn has_returned(&mut self, own: u32, root: Root) {
+        if !self.device(own).is_ok_and(|device| device.root == root) {
+            return;
+        }
+        for (context, handle) in self.all_contexts().into_iter().filter(|(of, _)| *of == own) {
+            self.unhold(context, handle, |held| held.by_absence = false);
+        }
+    }
+
+    /// Its page is what the daemon decided, whatever the guest has put there meanwhile.
+    fn publish_device(&self, own: u32) {
+        let Ok(device) = self.device(own) else { return };
+        let words: Vec<(Handle, DoorbellStatus)> =
+            device.doorbells.iter().map(|(_, bell)| (bell.queue, bell.state.status())).collect();
+        for (queue, status) in words {
+            self.store_page_word(own, device_page::status(queue.index()), status.word());
+        }
+        for (at, value) in [
+            (device_page::PAGING_FENCE, device.paging.done()),
+            (device_page::LEAVE, 0),
+            (device_page::DEVICE_STATUS, device.status),
+        ] {
+            self.store_page_word(own, at, value);
+        }
+    }
+}
