@@ -45,19 +45,34 @@ fn is_in(address: usize, start: &AtomicUsize, end: &AtomicUsize) -> bool {
     address < end.load(Ordering::Acquire) && address >= start.load(Ordering::Acquire)
 }
 
+fn errno() -> libc::c_int {
+    // SAFETY: the address of this thread's own word.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: it is valid, and nobody else's.
+    unsafe { *place }
+}
+
+/// What was interrupted sees the errno that it had.
+fn set_errno(errno: libc::c_int) {
+    // SAFETY: the address of this thread's own word.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: it is valid, and nobody else's.
+    unsafe { *place = errno };
+}
+
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO the description of its signal.
-    let address = unsafe { (*info).si_addr() }.addr();
+    let info_ref = unsafe { &*info };
+    // SAFETY: that of a fault has an address.
+    let address = unsafe { info_ref.si_addr() }.addr();
     let mut has_waited = false;
     while is_in(address, &START, &END) {
         has_waited = true;
         let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP };
-        // SAFETY: errno is this thread's; nanosleep is async-signal-safe, and takes a valid time.
-        unsafe {
-            let errno = *libc::__errno_location();
-            libc::nanosleep(&raw const nap, std::ptr::null_mut());
-            *libc::__errno_location() = errno;
-        }
+        let errno = errno();
+        // SAFETY: nanosleep is async-signal-safe, and takes a valid time.
+        unsafe { libc::nanosleep(&raw const nap, std::ptr::null_mut()) };
+        set_errno(errno);
     }
     let was_barred =
         is_in(address, &LAST_START, &LAST_END) && AGAIN.fetch_add(1, Ordering::Relaxed) < MOST_AGAIN;
