@@ -110,27 +110,20 @@ fn with_version(state: &[u8], version: u32) -> Vec<u8> {
 
 #[test]
 fn lm_20_a_target_that_is_older_than_the_state_refuses_it_and_the_guest_goes_on() {
-    for order in [Order::Qemu, Order::CloudHypervisor] {
-        let hosts = Hosts::new([PLAIN; 2]);
-        let vm = hosts.daemons[0].vm_with(0, &options());
-        let mut worker = Worker::new(&vm, 64 << 10);
-        worker.work(1);
-        let saved = vm.save().unwrap();
-        // A reader of today is an older one to states of tomorrow.
-        let newer = saved.with_state(with_version(saved.state(), VERSION + 1));
-        let shell = saved.with_state([b"CAMPVHST\x09\0\0\0\x09\0\0\0", &saved.state()[16..]].concat());
-        for refused in [newer, shell] {
-            vm.restore(hosts.daemons[1].socket(0), &refused, order).unwrap_err();
-        }
-        if order == Order::Qemu {
-            vm.go_on(&saved).unwrap();
-        } else {
-            // Its source's connection has closed: the state itself is as good as it was.
-            vm.restore(hosts.daemons[1].socket(0), &saved, order).unwrap();
-        }
-        worker.check();
-        worker.work(2);
+    let hosts = Hosts::new([PLAIN; 2]);
+    let vm = hosts.daemons[0].vm_with(0, &options());
+    let mut worker = Worker::new(&vm, 64 << 10);
+    worker.work(1);
+    let saved = vm.save().unwrap();
+    // A reader of today is an older one to states of tomorrow.
+    let newer = saved.with_state(with_version(saved.state(), VERSION + 1));
+    let shell = saved.with_state([b"CAMPVHST\x09\0\0\0\x09\0\0\0", &saved.state()[16..]].concat());
+    for refused in [newer, shell] {
+        vm.restore(hosts.daemons[1].socket(0), &refused, Order::Qemu).unwrap_err();
     }
+    vm.go_on(&saved).unwrap();
+    worker.check();
+    worker.work(2);
 }
 
 #[test]

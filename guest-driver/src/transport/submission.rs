@@ -11,12 +11,14 @@ use super::error::TransportError;
 /// Timelines of a context (virtio 1.3, 5.7.6.7: `ring_idx` is 0 to 63).
 pub(crate) const RINGS: u8 = 64;
 
-/// What every transport sees to before it submits. Returns the bytes of the frames.
+/// What every transport sees to before it submits. Returns the bytes of the frames, of which there may be none where a fence
+/// is all that is wanted.
 ///
 /// # Errors
-/// `Size` where there are no frames or too many bytes of them, `RingIndex` where no timeline has that number.
+/// `Size` where there are no frames and no fence, or too many bytes of them, `RingIndex` where no timeline has that number.
 pub(crate) fn check(frames: &[u8], fence: Option<u8>) -> Result<u32, TransportError> {
-    let size = u32::try_from(frames.len()).ok().filter(|size| (1..=MAX_CONTROL_BYTES).contains(size));
+    let least = u32::from(fence.is_none());
+    let size = u32::try_from(frames.len()).ok().filter(|size| (least..=MAX_CONTROL_BYTES).contains(size));
     let (bytes, limit) = (frames.len() as u64, u64::from(MAX_CONTROL_BYTES));
     let size = size.ok_or(TransportError::Size { what: "control frames", bytes, limit })?;
     match fence.filter(|ring_index| *ring_index >= RINGS) {
