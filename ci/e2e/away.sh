@@ -22,7 +22,7 @@ vm_start_replug() {
         -qmp "unix:$scratch/$name.qmp,server=on,wait=off" "$@"
 }
 
-# Boots machine m0 on a daemon's GPU, and has it render.
+# Boots machine m0 on a daemon's GPU, and has it render, and a program of the C interface fill a buffer.
 #   begin_replug DAEMON
 begin_replug() {
     frames_begin
@@ -30,6 +30,20 @@ begin_replug() {
     vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return 1; }
     animate m0 --words "$words" || { fail "the guest renders" "$output"; return 1; }
     frames_more 5 60 || { fail "the guest renders" "$(cat "$frames")"; return 1; }
+    guest m0 20 'rm -f done; (steady done >steady 2>&1; echo "ended $?" >>steady) & echo begun' ||
+        { fail "a program in C begins" "$output"; return 1; }
+}
+
+# Ends what a machine's guest does, all of which has to be right.
+#   finish_replug NAME
+finish_replug() {
+    local claim="a program of the C interface saw a pause, and nothing else"
+    finish "every frame is right" "$1"
+    if guest "$1" 60 'touch done; until grep -q ^ended steady; do usleep 20000; done; cat steady; grep -q "^ended 0" steady'; then
+        pass "$claim ($(head -n 1 <<<"$output"))"
+    else
+        fail "$claim" "$output"
+    fi
 }
 
 # What `campanile migrate` came to.
@@ -61,7 +75,7 @@ replug() {
         replugged "$claim" m0 "$mark" || return
         from=$to hop=$((hop + 1))
     done
-    finish "every frame is right" m0
+    finish_replug m0
     # What the kernel has left behind would be said here.
     if guest m0 10 'dmesg | grep -E "WARNING|BUG|not clean"'; then
         fail "and the guest's kernel has nothing to complain of" "$output"
@@ -88,7 +102,7 @@ replug_moves() {
         replugged "$claim" "m$hop" "$mark" || return
         read -r from to <<<"$to $from"
     done
-    finish "every frame is right" "m$hop"
+    finish_replug "m$hop"
 }
 
 # The VM does not move: nobody is there. The device is given back where it was.
@@ -104,5 +118,5 @@ replug_fails() {
         fail "$claim" "it moved: $(cat "$scratch/steps")"
         return
     fi
-    replugged "$claim" m0 "$mark" && finish "and every frame is right" m0
+    replugged "$claim" m0 "$mark" && finish_replug m0
 }

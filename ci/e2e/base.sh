@@ -64,12 +64,12 @@ build() {
         die "campanile-guest does not build"
 }
 
-# Programs in C that run in guests: the example, and one that does what no program should.
+# Programs in C that run in guests: the example, one that does what no program should, one that never stops.
 build_c_programs() {
     local source
     cargo build --release --package campanile-guest-driver-c --lib || die "the C interface does not build"
     guest-driver/c/install "$scratch/prefix" --from "$target/release" >/dev/null || die "the C interface is not installed"
-    for source in guest-driver/c/examples/squares.c ci/e2e/guest/misuse.c; do
+    for source in guest-driver/c/examples/squares.c ci/e2e/guest/{misuse,steady}.c; do
         PKG_CONFIG_PATH=$scratch/prefix/lib/pkgconfig sh -c \
             'cc -static "$1" -o "$2" $(pkg-config --static --cflags --libs campanile)' \
             -- "$source" "$scratch/$(basename "$source" .c)" 2>"$scratch/cc.log" ||
@@ -84,8 +84,8 @@ make_initramfs() {
     cp "$tools/busybox" "$tree/bin/"
     cp "$tools"/modules/*.ko "$tree/modules/"
     cp "$guest_tool" "$tree/bin/"
-    [ ! -e "$scratch/misuse" ] || cp "$scratch/squares" "$scratch/misuse" "$tree/bin/"
-    strip "$tree"/bin/{campanile-guest,squares,misuse} 2>/dev/null || true
+    [ ! -e "$scratch/steady" ] || cp "$scratch"/{squares,misuse,steady} "$tree/bin/"
+    strip "$tree"/bin/{campanile-guest,squares,misuse,steady} 2>/dev/null || true
     cp -r ci/e2e/*.wgsl ci/e2e/guest "$tree/"
     (cd "$tree" && find . | "$tools/busybox" cpio -o -H newc -R 0:0 >"$scratch/initramfs" 2>/dev/null) ||
         die "the initramfs could not be made"

@@ -5,63 +5,13 @@
  *   misuse unmap    unmaps a buffer that the GPU goes on writing to, then all others, and dies over it (SIGSEGV)
  *   misuse hold     unmaps a buffer that the GPU goes on writing to, and stays
  */
-#include <campanile.h>
+#include "fills.h"
 
-#include <inttypes.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define BYTES (256u << 10)
-#define SECOND 1000000000ull
-
-static campanile_device *device;
-static campanile_buffer *buffer;
-static campanile_context *context;
-static campanile_user_queue *queue;
-static volatile uint32_t *words;
-
-static void must(campanile_result result, const char *what) {
-    if (result == CAMPANILE_OK)
-        return;
-    fprintf(stderr, "misuse: %s: %s\n", what, campanile_last_error());
-    exit(1);
-}
-
-static void set_up(void) {
-    void *pointer;
-    must(campanile_device_open(NULL, &device), "open");
-    must(campanile_buffer_create(device, CAMPANILE_MEMORY_GUEST, BYTES, &buffer), "a buffer");
-    must(campanile_buffer_map(buffer, 0, BYTES, &pointer), "its address");
-    must(campanile_context_create(device, CAMPANILE_NODE_COPY, &context), "a context");
-    must(campanile_user_queue_create(context, NULL, &queue), "a queue");
-    words = pointer;
-}
-
-/* The GPU fills the buffer. */
-static void fill(uint32_t value) {
-    campanile_commands *commands;
-    campanile_fence_point *point;
-    must(campanile_commands_create(&commands), "commands");
-    must(campanile_commands_fill(commands, campanile_buffer_va(buffer), BYTES, value), "a fill");
-    must(campanile_user_queue_submit(queue, commands, &point), "a submission");
-    must(campanile_fence_point_wait(point, 60 * SECOND), "a wait");
-    campanile_fence_point_destroy(point);
-    campanile_commands_destroy(commands);
-}
-
-static void check(uint32_t value) {
-    for (uint32_t word = 0; word < BYTES / 4; word++) {
-        if (words[word] != value) {
-            fprintf(stderr, "misuse: word %" PRIu32 " is %" PRIx32 " instead of %" PRIx32 "\n", word, words[word], value);
-            exit(1);
-        }
-    }
-}
 
 static int with_children(void) {
     pid_t children[4];
@@ -148,6 +98,6 @@ static int without_pages(int stays) {
 
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "fork";
-    set_up();
+    set_up(CAMPANILE_MEMORY_GUEST);
     return strcmp(what, "fork") == 0 ? with_children() : without_pages(strcmp(what, "hold") == 0);
 }
