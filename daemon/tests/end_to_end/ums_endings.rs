@@ -8,6 +8,7 @@ use campanile_guest_driver::device::Device;
 use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_protocol::control::away;
 use campanile_protocol::control::memory;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::Notify;
@@ -298,8 +299,9 @@ fn ums_147_the_guest_has_four_doorbell_operations_and_no_disconnect() {
         let of_fences = native_fence::CREATE_NATIVE_FENCE..=native_fence::QUERY_NATIVE_FENCE;
         let of_scheduling = scheduling::SET_SCHEDULING_PROPERTIES..=scheduling::SET_PROCESS_CLASS;
         let of_memory = memory::MAP_LIST..=memory::QUERY_MEMORY;
+        let of_going_away = away::PARK_DEVICE..=away::ATTACH_DEVICE;
         let is_known =
-            of_fences.contains(&opcode) || of_scheduling.contains(&opcode) || of_memory.contains(&opcode);
+            [of_fences, of_scheduling, of_memory, of_going_away].iter().any(|of| of.contains(&opcode));
         if (opcode > message::QUERY_CAPS || opcode == 0) && !is_known {
             assert_eq!(outcome, Err(Status::UnknownMessage), "message {opcode}");
         } else {
