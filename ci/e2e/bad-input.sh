@@ -45,14 +45,16 @@ wrong_command_lines() {
     vm_kill wrong
 }
 
-bad_input() {
+other_version() {
     guest a 10 "campanile-guest --claim-protocol 2 bench --quick" || true
     if grep -q 'install the program that came with the daemon' <<<"$output"; then
         pass "a guest with another protocol version: $output"
     else
         fail "a guest with another protocol version" "$output"
     fi
+}
 
+bad_input() {
     wrong_command_lines
 
     log_start=1

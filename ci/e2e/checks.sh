@@ -279,7 +279,7 @@ all_checks() {
     [[ ${only[0]:-} == fs_* ]] || first_result || return
     # The last two start other daemons, of other vGPUs.
     local check checks=(driver readme unprivileged info conformance c_example mandelbrot two_processes trespass no_messages bench killed_process reset
-        two_machines power hang killed_qemu "${fs_checks[@]}" bad_input without_window)
+        two_machines power hang killed_qemu other_version "${fs_checks[@]}" bad_input without_window)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do "$check"; done
 }
