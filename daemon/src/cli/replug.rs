@@ -181,8 +181,15 @@ pub fn replug(control: &Path, vgpu: &str, as_vgpu: &str, arguments: &ReplugArgum
         let what = match stayed {
             Ok(_) => {
                 // What is here goes on, so nobody is to begin as what it was.
-                let _gone = std::fs::remove_file(&file);
-                "programs go on where they were".to_owned()
+                match std::fs::remove_file(&file) {
+                    Ok(()) => "programs go on where they were".to_owned(),
+                    Err(why) => {
+                        let file = file.display();
+                        format!(
+                            "programs go on where they were; nobody may begin as {file}, remove it: {why}"
+                        )
+                    }
+                }
             }
             Err(why) => {
                 format!("and programs could not be called back: {why}; the vGPU is in {}", file.display())
