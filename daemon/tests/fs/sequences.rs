@@ -127,7 +127,19 @@ fn a_restored_guest_has_its_files_where_it_comes_to() {
     }
 }
 
-/// cloud-hypervisor never says RESET_DEVICE; QEMU does.
+/// The guest reboots. cloud-hypervisor never says RESET_DEVICE; QEMU does.
+fn begin_anew(vmm: &mut Vmm, kind: Kind) {
+    vmm.pause();
+    vmm.stop_rings();
+    if kind == Kind::Qemu {
+        vmm.vm.front.reset_device().unwrap();
+    }
+    for queue in [&mut vmm.vm.control, &mut vmm.vm.cursor] {
+        queue.clear();
+    }
+    vmm.start_driver([0, 0]);
+}
+
 #[test]
 fn a_guest_that_begins_anew_has_no_file_of_before() {
     for kind in BOTH {
@@ -135,15 +147,7 @@ fn a_guest_that_begins_anew_has_no_file_of_before() {
         let mut vmm = host.boot(kind);
         let handle = open(&mut vmm);
         assert_eq!(stage(&mut vmm, handle), Ok(()));
-        vmm.pause();
-        vmm.stop_rings();
-        if kind == Kind::Qemu {
-            vmm.vm.front.reset_device().unwrap();
-        }
-        for queue in [&mut vmm.vm.control, &mut vmm.vm.cursor] {
-            queue.clear();
-        }
-        vmm.start_driver([0, 0]);
+        begin_anew(&mut vmm, kind);
         assert_eq!(stage(&mut vmm, handle), Err(errno::ENODEV), "{kind:?}");
         let handle = open(&mut vmm);
         assert_eq!(stage(&mut vmm, handle), Ok(()));
@@ -161,15 +165,7 @@ fn a_guest_that_reboots_on_its_way_comes_as_it_is_then() {
         assert_eq!(stage(&mut vmm, before), Ok(()));
         vmm.begin_migration();
         let copy = Copy::of(&vmm.vm.guest);
-        vmm.pause();
-        vmm.stop_rings();
-        if kind == Kind::Qemu {
-            vmm.vm.front.reset_device().unwrap();
-        }
-        for queue in [&mut vmm.vm.control, &mut vmm.vm.cursor] {
-            queue.clear();
-        }
-        vmm.start_driver([0, 0]);
+        begin_anew(&mut vmm, kind);
         let after = open(&mut vmm);
         assert_eq!(stage(&mut vmm, after), Ok(()));
         let (bases, state) = vmm.blackout(&copy);
