@@ -1,12 +1,13 @@
 //! A bar before memory that changes hands: whoever touches it waits a moment, and goes on where it was.
 //!
 //! ```text
-//!   mover:  range noted ─▶ no access to it ─▶ pages change hands ─▶ access ─▶ range forgotten
-//!   others: load or store ─▶ fault ─▶ handler: in the range? sleep until it is forgotten ─▶ the same instruction again
+//!   mover:  range noted ─▶ no access to it ─▶ pages change hands ─▶ access ─▶ bar lifted
+//!   others: load or store ─▶ fault ─▶ handler: in the range? sleep until it is lifted ─▶ the same instruction again
 //! ```
 //!
 //! The handler of SIGSEGV is set with the first bar, and hands on what is not its own. One range at a time is barred in a
-//! process. A system call that is given a pointer into it fails with EFAULT meanwhile.
+//! process; but whoever has faulted may not reach the handler before that bar and others after it are lifted, as its CPU may be a
+//! virtual one that stands still. So ranges are remembered for long. A system call that is given a pointer into it fails with EFAULT meanwhile.
 //!
 //! JUSTIFICATION: a signal handler, and access rights of memory that others hold pointers into.
 #![allow(unsafe_code, reason = "sigaction and mprotect: no safe wrapper exists")]
@@ -25,15 +26,11 @@ use super::shared_memory::SharedMemory;
 
 /// Who has the bar.
 static MOVER: Mutex<()> = Mutex::new(());
-/// The range: where it starts, and where it ends; nothing while that is 0.
-static START: AtomicUsize = AtomicUsize::new(0);
-static END: AtomicUsize = AtomicUsize::new(0);
-/// The range before, of which faults may still be on their way.
-static LAST_START: AtomicUsize = AtomicUsize::new(0);
-static LAST_END: AtomicUsize = AtomicUsize::new(0);
-/// Faults in a range that is barred no more, since the last bar.
-static AGAIN: AtomicUsize = AtomicUsize::new(0);
-/// More of them than this are faults of the program's own.
+/// What is and was barred in this process.
+static RANGES: Ranges = Ranges::new();
+/// How many ranges are remembered: a thread that has faulted may stand still while so many others are barred.
+const REMEMBERED: usize = 256;
+/// More faults than this behind a lifted bar are the program's own.
 const MOST_AGAIN: usize = 100_000;
 /// Nanoseconds between two looks.
 const NAP: i64 = 50_000;
@@ -41,8 +38,56 @@ const NAP: i64 = 50_000;
 /// Who had SIGSEGV before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-fn is_in(address: usize, start: &AtomicUsize, end: &AtomicUsize) -> bool {
+/// Ranges of addresses: those of the last bars, of which one may stand. Only who has [`MOVER`] changes it.
+#[derive(Debug)]
+struct Ranges {
+    /// Used one after the other and round again: where each starts, and where it ends.
+    slots: [(AtomicUsize, AtomicUsize); REMEMBERED],
+    /// The slot of the range that is barred now, counted from one.
+    barred: AtomicUsize,
+    /// Bars so far.
+    bars: AtomicUsize,
+    /// Faults behind lifted bars, since the last bar.
+    again: AtomicUsize,
+}
+
+fn is_in(address: usize, (start, end): &(AtomicUsize, AtomicUsize)) -> bool {
     address < end.load(Ordering::Acquire) && address >= start.load(Ordering::Acquire)
+}
+
+impl Ranges {
+    const fn new() -> Self {
+        let slots = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; REMEMBERED];
+        let (barred, bars, again) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { slots, barred, bars, again }
+    }
+
+    fn bar(&self, range: std::ops::Range<usize>) {
+        let slot = self.bars.fetch_add(1, Ordering::Relaxed) % REMEMBERED;
+        if let Some((start, end)) = self.slots.get(slot) {
+            end.store(0, Ordering::Release);
+            start.store(range.start, Ordering::Release);
+            end.store(range.end, Ordering::Release);
+        }
+        self.again.store(0, Ordering::Relaxed);
+        self.barred.store(slot + 1, Ordering::Release);
+    }
+
+    fn lift(&self) {
+        self.barred.store(0, Ordering::Release);
+    }
+
+    /// Whether nobody may touch this address now.
+    fn is_barred(&self, address: usize) -> bool {
+        let slot = self.barred.load(Ordering::Acquire).checked_sub(1);
+        slot.and_then(|slot| self.slots.get(slot)).is_some_and(|range| is_in(address, range))
+    }
+
+    /// Whether a fault there may come of a bar that has been lifted since.
+    fn was_barred(&self, address: usize) -> bool {
+        self.slots.iter().any(|range| is_in(address, range))
+            && self.again.fetch_add(1, Ordering::Relaxed) < MOST_AGAIN
+    }
 }
 
 fn errno() -> libc::c_int {
@@ -66,7 +111,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     // SAFETY: that of a fault has an address.
     let address = unsafe { info_ref.si_addr() }.addr();
     let mut has_waited = false;
-    while is_in(address, &START, &END) {
+    while RANGES.is_barred(address) {
         has_waited = true;
         let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP };
         let errno = errno();
@@ -74,9 +119,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
         unsafe { libc::nanosleep(&raw const nap, std::ptr::null_mut()) };
         set_errno(errno);
     }
-    let was_barred =
-        is_in(address, &LAST_START, &LAST_END) && AGAIN.fetch_add(1, Ordering::Relaxed) < MOST_AGAIN;
-    if !has_waited && !was_barred {
+    if !has_waited && !RANGES.was_barred(address) {
         hand_on(signal, info, context);
     }
 }
@@ -145,9 +188,7 @@ impl<'a> Bar<'a> {
         install()?;
         let slice = view.slice(0, view.len()).ok_or(io::ErrorKind::InvalidInput)?;
         let start = slice.ptr_guard_mut().as_ptr().addr();
-        AGAIN.store(0, Ordering::Relaxed);
-        START.store(start, Ordering::Release);
-        END.store(start + slice.len(), Ordering::Release);
+        RANGES.bar(start..start + slice.len());
         let bar = Self { view, _mover: mover };
         protect(view, MprotectFlags::empty())?;
         Ok(bar)
@@ -159,9 +200,26 @@ impl Drop for Bar<'_> {
         if let Err(error) = protect(self.view, MprotectFlags::READ | MprotectFlags::WRITE) {
             log::error!("memory that changed hands cannot be touched: {error}");
         }
-        LAST_END.store(0, Ordering::Release);
-        LAST_START.store(START.load(Ordering::Relaxed), Ordering::Release);
-        LAST_END.store(END.load(Ordering::Relaxed), Ordering::Release);
-        END.store(0, Ordering::Release);
+        RANGES.lift();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ranges;
+
+    #[test]
+    fn a_fault_that_comes_many_bars_late_is_still_known_for_one() {
+        let ranges = Ranges::new();
+        ranges.bar(0x1000..0x3000);
+        assert!([0x1000, 0x2fff].iter().all(|address| ranges.is_barred(*address)));
+        assert!([0xfff, 0x3000].iter().all(|address| !ranges.is_barred(*address)));
+        ranges.lift();
+        for _ in 0..100 {
+            ranges.bar(0x8000..0x9000);
+            assert!(!ranges.is_barred(0x1000) && ranges.was_barred(0x1000));
+            ranges.lift();
+        }
+        assert!(!ranges.was_barred(0x4000), "nobody has ever barred this");
     }
 }
