@@ -37,32 +37,14 @@ impl Session {
 
     /// ATTACH_DEVICE: the process that the guest calls `name` is one that was away.
     pub(super) fn attach_device(&mut self, name: u32, origin: Origin, bytes: &[u8]) -> Result<(), Refusal> {
-        let (message, rest) = AttachDevice::read_from_prefix(bytes).map_err(|_| Refusal::Parameter)?;
-        let pages: Vec<PagesAgain> = rest
-            .chunks_exact(size_of::<PagesAgain>())
-            .filter_map(|it| PagesAgain::read_from_bytes(it).ok())
-            .collect();
-        let is_whole = rest.len() == pages.len() * size_of::<PagesAgain>();
-        let is_counted = usize::try_from(message.count).is_ok_and(|count| count == pages.len());
-        if !is_whole || !is_counted || message.reserved != 0 {
-            return Err(Refusal::Parameter);
-        }
-        let is_it = |process: &&Process| {
-            process.away.is_some_and(|away| away.is_gone && away.parked == message.parked)
-        };
-        let found = self.processes.iter().find(|(_, process)| is_it(process)).map(|(own, _)| *own);
-        let own = found.ok_or(Refusal::Parameter)?;
-        let page = self.attached_allocation(origin.context, message.page_resource);
-        let page = page.map_err(|_| Refusal::Resource)?;
-        let device = self.device(own).map_err(|_| Refusal::Context)?;
-        if device.page.allocation != page || message.protocol_version >> 16 != PROTOCOL_VERSION >> 16 {
-            return Err(Refusal::Parameter);
-        }
+        let (own, pages) = self.who_returns(origin, bytes).map_err(|(refusal, why)| {
+            self.journal.line(Level::Warn, format_args!("context {name} is nobody who was away: {why}"));
+            refusal
+        })?;
         if self.away.is_leaving() {
             self.answer(Origin { context: own, ..origin }, Err(Status::Busy.into()));
             return Ok(());
         }
-        self.check_pages(own, origin.context, &pages)?;
         // The new process was a name alone.
         let Some(new) = self.processes.remove(&origin.context) else { return Err(Refusal::Context) };
         self.away.contexts.insert(name, own);
@@ -91,22 +73,63 @@ impl Session {
         Ok(())
     }
 
+    /// Which process sends this, and the pages that it has made again.
+    fn who_returns(
+        &self,
+        origin: Origin,
+        bytes: &[u8],
+    ) -> Result<(u32, Vec<PagesAgain>), (Refusal, &'static str)> {
+        let wrong = |why| (Refusal::Parameter, why);
+        let (message, rest) = AttachDevice::read_from_prefix(bytes).map_err(|_| wrong("it is too short"))?;
+        let pages: Vec<PagesAgain> = rest
+            .chunks_exact(size_of::<PagesAgain>())
+            .filter_map(|it| PagesAgain::read_from_bytes(it).ok())
+            .collect();
+        let is_whole = rest.len() == pages.len() * size_of::<PagesAgain>();
+        let is_counted = usize::try_from(message.count).is_ok_and(|count| count == pages.len());
+        if !is_whole || !is_counted || message.reserved != 0 {
+            return Err(wrong("what it says of its pages is not what it counts"));
+        }
+        let is_it = |process: &&Process| {
+            process.away.is_some_and(|away| away.is_gone && away.parked == message.parked)
+        };
+        let found = self.processes.iter().find(|(_, process)| is_it(process)).map(|(own, _)| *own);
+        let own = found.ok_or(wrong("nobody who is away has this token"))?;
+        if message.protocol_version >> 16 != PROTOCOL_VERSION >> 16 {
+            return Err(wrong("its protocol is another"));
+        }
+        let page = self.attached_allocation(origin.context, message.page_resource);
+        let page = page.map_err(|_| (Refusal::Resource, "its device page is not attached"))?;
+        let device = self.device(own).map_err(|_| (Refusal::Context, "it had no device"))?;
+        if device.page.allocation != page {
+            return Err(wrong("its device page is another"));
+        }
+        self.check_pages(own, origin.context, &pages)?;
+        Ok((own, pages))
+    }
+
     /// Whether blobs of its own pages can be what they were, with the pages of others that it has made.
-    fn check_pages(&self, own: u32, new: u32, pages: &[PagesAgain]) -> Result<(), Refusal> {
+    fn check_pages(&self, own: u32, new: u32, pages: &[PagesAgain]) -> Result<(), (Refusal, &'static str)> {
+        let wrong = |why| (Refusal::Parameter, why);
         let mut resources = BTreeSet::new();
         for PagesAgain { name, resource, reserved } in pages {
             let kept =
                 self.away.kept.get(name).filter(|kept| kept.owner == own).map(|kept| kept.blob.allocation);
-            let kept = kept.ok_or(Refusal::Parameter)?;
-            let again = self.attached_allocation(new, *resource).map_err(|_| Refusal::Resource)?;
+            let kept = kept.ok_or(wrong("it had no blob of such a name"))?;
+            let again = self.attached_allocation(new, *resource);
+            let again = again.map_err(|_| (Refusal::Resource, "a blob of its pages is not attached"))?;
             let are_pages = [kept, again].iter().all(|id| self.allocations.guest_segment(*id).is_some());
             let fits = are_pages && self.allocations.size(kept) == self.allocations.size(again);
             if !fits || *reserved != 0 || !resources.insert((*name, *resource)) {
-                return Err(Refusal::Parameter);
+                return Err(wrong("its pages are no others for that blob"));
             }
         }
         let (names, all): (BTreeSet<u64>, BTreeSet<u32>) = resources.iter().copied().unzip();
-        if names.len() == pages.len() && all.len() == pages.len() { Ok(()) } else { Err(Refusal::Parameter) }
+        if names.len() == pages.len() && all.len() == pages.len() {
+            Ok(())
+        } else {
+            Err(wrong("it names a blob twice"))
+        }
     }
 
     /// Puts new pages behind old blobs. Engines have them when the barrier is passed.
