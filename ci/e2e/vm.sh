@@ -169,7 +169,8 @@ qmp_ask() {
 vm_kill() {
     local pid
     pid=$(cat "$scratch/$1/pid")
-    kill -KILL "$pid" 2>/dev/null || true
+    # One that has ended may have left its number to a stranger.
+    if jobs -rp | grep -qx "$pid"; then kill -KILL "$pid" 2>/dev/null || true; fi
     wait "$pid" 2>/dev/null || true
 }
 
