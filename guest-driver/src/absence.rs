@@ -92,17 +92,21 @@ fn lose(control: &Control) {
 fn go_and_come(control: &Arc<Control>) -> Result<(), DriverError> {
     let transport = Arc::clone(control.transport());
     let Some(migrant) = transport.migrant() else { return Ok(()) };
-    if !control.gate().close(SILENCE) {
+    let slot = control.reserve().ok_or(DriverError::Timeout)?;
+    let outcome = if control.gate().close(SILENCE) {
+        let outcome = park(control, slot, migrant).map(|(parked, views)| {
+            if let Err(error) = away(control, slot, migrant, parked, views) {
+                log::error!("the device was taken away, and has not come back: {error}");
+                lose(control);
+            }
+        });
+        control.gate().open();
+        outcome
+    } else {
         // Somebody waits for an answer.
-        return Err(DriverError::Timeout);
-    }
-    let outcome = park(control, migrant).map(|(parked, views)| {
-        if let Err(error) = away(control, migrant, parked, views) {
-            log::error!("the device was taken away, and has not come back: {error}");
-            lose(control);
-        }
-    });
-    control.gate().open();
+        Err(DriverError::Timeout)
+    };
+    control.release(slot);
     outcome
 }
 
@@ -110,15 +114,16 @@ fn go_and_come(control: &Arc<Control>) -> Result<(), DriverError> {
 type Views = Vec<(u32, Option<SharedMemory>)>;
 
 /// Nothing of the process runs any more.
-fn park(control: &Arc<Control>, migrant: &dyn Migrant) -> Result<(Parked, Views), DriverError> {
+fn park(control: &Arc<Control>, slot: u32, migrant: &dyn Migrant) -> Result<(Parked, Views), DriverError> {
     let views = migrant.views()?;
-    let parked = control.call_alone("PARK_DEVICE", away::PARK_DEVICE, &[], ANSWER)?;
+    let parked = control.call_alone(slot, "PARK_DEVICE", away::PARK_DEVICE, &[], ANSWER)?;
     let parked = Parked::read_from_bytes(&parked).map_err(|_| DriverError::BadAnswer("PARK_DEVICE"))?;
     Ok((parked, views))
 }
 
 fn away(
     control: &Arc<Control>,
+    slot: u32,
     migrant: &dyn Migrant,
     parked: Parked,
     views: Views,
@@ -127,7 +132,7 @@ fn away(
     let blobs = put_aside(migrant, views, |resource| blob_name(&parked, transport.number(resource)))?;
     migrant.leave();
     log::info!("the device is away, {} blobs are put aside", blobs.len());
-    come(control, migrant, parked, blobs)
+    come(control, slot, migrant, parked, blobs)
 }
 
 /// One blob while the device is away.
@@ -162,6 +167,7 @@ fn put_aside(
 
 fn come(
     control: &Arc<Control>,
+    slot: u32,
     migrant: &dyn Migrant,
     parked: Parked,
     mut blobs: Vec<Absent>,
@@ -193,7 +199,7 @@ fn come(
         let protocol_version = PROTOCOL_VERSION;
         let attach = AttachDevice { parked, protocol_version, page_resource, count, reserved: 0 };
         let parts = [attach.as_bytes(), pages.as_bytes()];
-        match control.call_alone("ATTACH_DEVICE", away::ATTACH_DEVICE, &parts, ANSWER) {
+        match control.call_alone(slot, "ATTACH_DEVICE", away::ATTACH_DEVICE, &parts, ANSWER) {
             Ok(_) => {
                 log::info!("the device is back after {:?}", begun.elapsed());
                 return control.ask_again();

@@ -96,25 +96,32 @@ impl Control {
         Ok(())
     }
 
-    /// Sends a message, and waits for its answer, while nobody else passes. No other slot than one that is free is taken.
+    /// A slot for [`Self::call_alone`], kept from all others until [`Self::release`]; none where none is free. To be taken while
+    /// others pass: with the gate closed nobody can tell which messages are answered, and who waits for a slot would have
+    /// the last one, and stand before the gate with it.
+    pub(crate) fn reserve(&self) -> Option<u32> {
+        self.slots.take_now()
+    }
+
+    /// Gives a slot of [`Self::reserve`] back.
+    pub(crate) fn release(&self, slot: u32) {
+        self.slots.put_back(slot);
+    }
+
+    /// Sends a message in a slot of [`Self::reserve`], and waits for its answer, while nobody else passes.
     pub(crate) fn call_alone(
         self: &Arc<Self>,
+        slot: u32,
         message: &'static str,
         opcode: u32,
         parts: &[&[u8]],
         limit: Duration,
     ) -> Result<Vec<u8>, DriverError> {
-        let slot = self.slots.take_now().ok_or(DriverError::Timeout)?;
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let frame = frame(opcode, slot, sequence, parts);
         let ring = u8::try_from(slot + 1).unwrap_or(0);
-        let answer = self.transport.submit(&frame, Some(ring)).and_then(|sent| sent.wait(Some(limit)));
-        let answer = answer.map_err(DriverError::from).and_then(|()| {
-            let answer = self.slots.expect_nothing(slot);
-            read_answer(message, &self.slots.read(&answer), sequence)
-        });
-        self.slots.put_back(slot);
-        answer
+        self.transport.submit(&frame, Some(ring))?.wait(Some(limit))?;
+        read_answer(message, &self.slots.read(&self.slots.expect_nothing(slot)), sequence)
     }
 
     /// The way to the daemon.

@@ -153,6 +153,46 @@ fn programs_see_a_pause_where_their_device_is_taken_away_and_comes_back_here_or_
 }
 
 #[test]
+fn a_program_whose_messages_have_all_slots_of_its_page_comes_back() {
+    let hosts = Hosts::new(1);
+    let vm = hosts.host(0).daemon.vm(0);
+    let program = Program::open(&vm);
+    // Answered, and nobody has come for the answers: slots are freed where somebody needs one.
+    let context = program.device.create_context(Node::Copy).unwrap();
+    let mut queues: Vec<KernelQueue> = (0..8).map(|_| context.create_kernel_queue().unwrap()).collect();
+    let (ends, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    for _ in 0..3 {
+        for _ in 0..4 {
+            for queue in &mut queues {
+                queue.submit(&program.copy()).unwrap();
+            }
+        }
+        ends.store(false, Ordering::Release);
+        std::thread::scope(|scope| {
+            let end = Ends(&ends);
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !ends.load(Ordering::Acquire) {
+                        drop(program.device.create_fence(FenceKind::Default, 0).unwrap());
+                        rounds.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let go_on = || {
+                let before = rounds.load(Ordering::Relaxed);
+                until("more messages", || rounds.load(Ordering::Relaxed) > before + 4);
+            };
+            go_on();
+            assert_eq!(hosts.detach(0, "20000"), (1, 0));
+            hosts.replug(&vm, 0);
+            go_on();
+            drop(end);
+        });
+        assert_eq!(hosts.host(0).counter(0, "stayed_away"), 0);
+    }
+}
+
+#[test]
 fn what_is_waited_for_is_waited_for_on_the_device_that_comes() {
     let hosts = Hosts::new(2);
     let vm = hosts.host(0).daemon.vm(0);

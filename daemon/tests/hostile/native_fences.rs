@@ -219,7 +219,10 @@ fn fences_made_and_closed_without_end_leave_nothing() {
     (0..100).for_each(once);
     let before = scene.daemon.footprint();
     (0..20_000).for_each(once);
-    assert_eq!(scene.daemon.footprint(), before);
+    let after = scene.daemon.footprint();
+    assert_eq!(after.0, before.0, "descriptors");
+    // One for each round would be thousands; a heap may grow by a piece.
+    assert!(after.1 < before.1 + 50, "mappings: {before:?} {after:?}");
     scene.unharmed();
 }
 
