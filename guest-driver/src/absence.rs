@@ -130,6 +130,7 @@ fn away(
 ) -> Result<(), DriverError> {
     let transport = control.transport();
     let blobs = put_aside(migrant, views, |resource| blob_name(&parked, transport.number(resource)))?;
+    control.put_away();
     migrant.leave();
     log::info!("the device is away, {} blobs are put aside", blobs.len());
     come(control, slot, migrant, parked, blobs)

@@ -87,6 +87,11 @@ impl Control {
         self.page_resource
     }
 
+    /// The device goes, and nobody passes: nothing of it is kept that senders of messages wait for.
+    pub(crate) fn put_away(&self) {
+        self.slots.under_way().iter().for_each(|(_, relay)| relay.put_away());
+    }
+
     /// The device has come back, and nobody passes yet: what senders of messages wait for is asked for again.
     pub(crate) fn ask_again(&self) -> Result<(), DriverError> {
         for (slot, relay) in self.slots.under_way() {

@@ -12,10 +12,21 @@ use crate::transport::error::TransportError;
 use crate::transport::submission::Completion;
 use crate::transport::submission::Submission;
 
+/// What is waited for.
+#[derive(Clone)]
+enum Current {
+    /// This. It may keep the device's node open, so it is let go of as soon as it is done, or the device goes.
+    Submission(Submission),
+    /// Nothing more.
+    Done,
+    /// What the device brings that is to come.
+    Away,
+}
+
 /// A submission that may be replaced.
 pub(crate) struct Relay {
     gate: Arc<Gate>,
-    current: Mutex<Submission>,
+    current: Mutex<Current>,
 }
 
 impl std::fmt::Debug for Relay {
@@ -26,16 +37,25 @@ impl std::fmt::Debug for Relay {
 
 impl Relay {
     pub(crate) fn new(gate: Arc<Gate>, submission: Submission) -> Arc<Self> {
-        Arc::new(Self { gate, current: Mutex::new(submission) })
+        Arc::new(Self { gate, current: Mutex::new(Current::Submission(submission)) })
     }
 
-    fn current(&self) -> Submission {
+    fn current(&self) -> Current {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, current: Current) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = current;
+    }
+
+    /// The device goes: nothing of it is kept.
+    pub(crate) fn put_away(&self) {
+        self.set(Current::Away);
     }
 
     /// From here on this is waited for. The device is away.
     pub(crate) fn replace(&self, submission: Submission) {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = submission;
+        self.set(Current::Submission(submission));
     }
 }
 
@@ -46,9 +66,17 @@ impl Completion for Relay {
         let late = || TransportError::Timeout { what: "SUBMIT_3D", after: timeout.unwrap_or_default() };
         loop {
             let before = self.gate.here(left()).ok_or_else(late)?;
-            let waited = self.current().wait(left());
+            let waited = match self.current() {
+                Current::Done => return Ok(()),
+                // It has not come back, or has just gone.
+                Current::Away => Err(TransportError::Disconnected),
+                Current::Submission(submission) => submission.wait(left()),
+            };
             // The end of a fence says nothing where the device was taken away meanwhile.
             if self.gate.is_here() == Some(before) {
+                if waited.is_ok() {
+                    self.set(Current::Done);
+                }
                 return waited;
             }
         }
@@ -56,6 +84,17 @@ impl Completion for Relay {
 
     fn is_done(&self) -> bool {
         let before = self.gate.is_here();
-        before.is_some() && self.current().is_done() && self.gate.is_here() == before
+        let is_done = match self.current() {
+            Current::Done => return true,
+            Current::Away => true,
+            Current::Submission(submission) => {
+                let is_done = submission.is_done();
+                if is_done && before.is_some() && self.gate.is_here() == before {
+                    self.set(Current::Done);
+                }
+                is_done
+            }
+        };
+        is_done && before.is_some() && self.gate.is_here() == before
     }
 }

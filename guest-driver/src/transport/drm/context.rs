@@ -94,16 +94,17 @@ impl DrmContext {
     fn begin_on(&self, node: RenderNode) -> Result<(), TransportError> {
         let made = ioctl::init_context(node.file.as_fd(), CAPSET_ID, u64::from(RINGS));
         made.map_err(|errno| TransportError::System { what: "CONTEXT_INIT", source: errno.into() })?;
+        let node = Arc::new(node);
         self.greet(&node)?;
-        *self.node.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(node));
+        *self.node.write().unwrap_or_else(PoisonError::into_inner) = Some(node);
         Ok(())
     }
 
     /// Has the device answer to nothing at all. What is asked of a daemon that is gone is never answered, and some of
     /// it the kernel waits for without an end: better to find out here.
-    fn greet(&self, node: &RenderNode) -> Result<(), TransportError> {
+    fn greet(&self, node: &Arc<RenderNode>) -> Result<(), TransportError> {
         let file = self.done("EXECBUFFER", ioctl::execute(node.file.as_fd(), &[], Some(0)))?;
-        match (SyncFile { file }).wait(Some(GREETING)) {
+        match SyncFile::new(file, Arc::clone(node)).wait(Some(GREETING)) {
             Err(TransportError::Timeout { after, .. }) => {
                 Err(TransportError::Silent { path: node.path().to_owned(), after })
             }
@@ -215,8 +216,9 @@ impl Transport for DrmContext {
 
     fn submit(&self, frames: &[u8], fence: Option<u8>) -> Result<Submission, TransportError> {
         submission::check(frames, fence)?;
-        let file = self.done("EXECBUFFER", ioctl::execute(self.node()?.file.as_fd(), frames, fence))?;
-        Ok(Submission::new(Arc::new(SyncFile { file })))
+        let node = self.node()?;
+        let file = self.done("EXECBUFFER", ioctl::execute(node.file.as_fd(), frames, fence))?;
+        Ok(Submission::new(Arc::new(SyncFile::new(file, node))))
     }
 
     fn commands_sent(&self) -> u64 {

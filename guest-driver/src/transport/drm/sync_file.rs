@@ -1,6 +1,7 @@
 //! The fence of one submission: a sync file, which `poll` waits for.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -10,13 +11,26 @@ use rustix::event::Timespec;
 use rustix::event::poll;
 use rustix::io::Errno;
 
+use super::node::RenderNode;
 use crate::transport::error::TransportError;
 use crate::transport::submission::Completion;
 
 /// A submission under way, or one without a fence, of which nothing more will be heard.
+///
+/// The kernel's fence uses a lock of the device's when it is polled and when it is closed, and holds nothing of the device: one
+/// that is closed after the device was unplugged, and its last node closed, takes a lock in memory that is another's. So this
+/// keeps the node open for as long, and is dropped first.
 #[derive(Debug)]
 pub(super) struct SyncFile {
-    pub(super) file: Option<OwnedFd>,
+    file: Option<OwnedFd>,
+    _node: Arc<RenderNode>,
+}
+
+impl SyncFile {
+    /// The fence of a submission to `node`, if it has one.
+    pub(super) fn new(file: Option<OwnedFd>, node: Arc<RenderNode>) -> Self {
+        Self { file, _node: node }
+    }
 }
 
 impl SyncFile {
