@@ -223,7 +223,8 @@ power() {
     guest a 30 "$squares" || true
     before=$(engines)
     ctl power --vgpu a d3 >"$scratch/ctl" || { fail "$claim" "$(cat "$scratch/ctl")"; return; }
-    if [ "$(engines)" -lt "$before" ] && guest a 30 "$squares" && grep -q "$squares_result" <<<"$output"; then
+    # A process that was killed is buried a moment later.
+    if until_holds 20 "[ \$(engines) -lt $before ]" && guest a 30 "$squares" && grep -q "$squares_result" <<<"$output"; then
         pass "$claim ($before engine processes, $(engines) after it)"
     else
         fail "$claim" "$(engines) engine processes of $before; $output"
