@@ -278,36 +278,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn blobs_change_hands_one_after_another_while_threads_store_to_all_of_them() {
-        let ends = AtomicBool::new(false);
-        let blobs: Vec<_> = (0..12).map(|_| blob()).collect();
-        let views: Vec<_> = blobs.iter().map(map).collect();
-        let store = || {
-            let mut count = 0_u64;
-            while !ends.load(Ordering::Relaxed) {
-                count += 1;
-                for view in &views {
-                    view.word(4096).unwrap().store(count, Ordering::Relaxed);
-                }
-            }
-        };
-        let change_hands = |first: usize| {
-            for _ in 0..30 {
-                for (view, file) in views.iter().zip(&blobs).skip(first).step_by(3) {
-                    let away = StandIn::take_over(view.clone(), &map(file)).unwrap();
-                    away.give_back(&map(file), false, |view| show(view, file)).unwrap();
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(store);
-            }
-            let movers = [0, 1, 2].map(|first| scope.spawn(move || change_hands(first)));
-            movers.into_iter().for_each(|mover| mover.join().unwrap());
-            ends.store(true, Ordering::Relaxed);
-        });
-    }
 }

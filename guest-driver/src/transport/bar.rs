@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The handler of SIGSEGV is set with the first bar, and hands on what is not its own. One range at a time is barred in a
-//! process; but whoever has faulted may not reach the handler before that bar and others after it are lifted, as its CPU may be a
-//! virtual one that stands still. So ranges are remembered for long. A system call that is given a pointer into it fails with EFAULT meanwhile.
+//! process; but whoever has faulted may not reach the handler before that bar and others after it are lifted, as its CPU
+//! may be a virtual one that stands still. So ranges are remembered for long. A system call that is given a pointer into
+//! one that is barred fails with EFAULT.
 //!
 //! JUSTIFICATION: a signal handler, and access rights of memory that others hold pointers into.
 #![allow(unsafe_code, reason = "sigaction and mprotect: no safe wrapper exists")]
