@@ -61,28 +61,94 @@ replugged() {
     pass "$claim ($(tr '\n' ';' <"$scratch/steps" | sed 's/;$//; s/;/; /g'); longest time from frame to frame $(frames_gaps $((mark + 1))))"
 }
 
-# The device is taken away and given back, three times, by two daemons; the VM stays.
-replug() {
-    local from to hop=1 claim mark
-    serve_gpu a && serve_gpu b && begin_replug a || return
-    for to in a b a; do
-        from=${from:-a}
-        claim="the GPU is taken away from a running guest, and given back by the daemon $to, time $hop"
-        mark=$(wc -l <"$frames")
-        "$campanile" migrate --control "$scratch/$from.control" --vgpu gpu --target-control "$scratch/$to.control" \
-            --qmp-source "$scratch/m0.qmp" --file "$scratch/away" >"$scratch/steps" 2>&1 ||
-            { fail "$claim" "$(cat "$scratch/steps"); $(tail -n 3 "$scratch/m0/console")"; return; }
-        replugged "$claim" m0 "$mark" || return
-        from=$to hop=$((hop + 1))
-    done
-    finish_replug m0
-    # What the kernel has left behind would be said here.
+# Takes the device away from m0, and gives it back.
+#   take_and_give CLAIM FROM TO [ARGUMENT…]
+take_and_give() {
+    local claim=$1 from=$2 to=$3
+    shift 3
+    "$campanile" migrate --control "$scratch/$from.control" --vgpu gpu --target-control "$scratch/$to.control" \
+        --qmp-source "$scratch/m0.qmp" --file "$scratch/away" "$@" >"$scratch/steps" 2>&1 ||
+        { fail "$claim" "$(cat "$scratch/steps"); $(tail -n 3 "$scratch/m0/console")"; return 1; }
+}
+
+# What m0's kernel has left behind would be said here.
+kernel_is_content() {
     guest m0 10 'dmesg | grep -E "WARNING|BUG|not clean" || echo nothing' || true
     if [ "$output" = nothing ]; then
         pass "and the guest's kernel has nothing to complain of"
     else
         fail "and the guest's kernel has nothing to complain of" "$output"
     fi
+}
+
+# The device is taken away and given back, three times, by two daemons; the VM stays.
+replug() {
+    local from=a to hop=1 claim mark
+    serve_gpu a && serve_gpu b && begin_replug a || return
+    for to in a b a; do
+        claim="the GPU is taken away from a running guest, and given back by the daemon $to, time $hop"
+        mark=$(wc -l <"$frames")
+        take_and_give "$claim" "$from" "$to" && replugged "$claim" m0 "$mark" || return
+        from=$to hop=$((hop + 1))
+    done
+    finish_replug m0
+    kernel_is_content
+}
+
+# Programs begin as the device goes: it is theirs, or there is none for the moment.
+replug_begins() {
+    local from=a to=b hop claim="programs begin while their GPU is taken away"
+    # Again where there was none.
+    local program='while steady done >out$n 2>&1; code=$?; grep -q ^open: out$n; do cat out$n >>none; done; cat out$n; echo "ended $code"'
+    serve_gpu a && serve_gpu b && vm_start_replug m0 a
+    vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return; }
+    for hop in 1 2 3 4 5 6; do
+        guest m0 20 "rm -f done; for n in 1 2 3; do ($program) >steady\$n 2>&1 </dev/null & done; echo begun" ||
+            { fail "$claim" "$output"; return; }
+        take_and_give "$claim" "$from" "$to" || return
+        grep -q 'lost \[\]' "$scratch/steps" || { fail "$claim" "$(cat "$scratch/steps")"; return; }
+        guest m0 60 'touch done; until [ "$(cat steady? | grep -c ^ended)" = 3 ]; do usleep 20000; done; cat steady?'
+        [ "$(grep -c '^ended 0' <<<"$output")" = 3 ] || { fail "$claim" "$output"; return; }
+        read -r from to <<<"$to $from"
+    done
+    guest m0 10 'cat none 2>/dev/null | wc -l' || true
+    pass "$claim ($hop times; found none, and tried again: $output)"
+}
+
+# A machine with a GPU, and a program that uses it.
+#   begin_steady CLAIM
+begin_steady() {
+    serve_gpu a && vm_start_replug m0 a
+    vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return 1; }
+    guest m0 20 'rm -f done begun; (steady done begun; echo "ended $?") >steady 2>&1 </dev/null & until [ -e begun ]; do usleep 20000; done' ||
+        { fail "$1" "$output"; return 1; }
+}
+
+# It ends by itself, as it finds that its device is lost.
+#   steady_is_lost CLAIM
+steady_is_lost() {
+    guest m0 60 'until grep -q ^ended steady; do usleep 20000; done; cat steady' || true
+    if grep -Eq 'device is (lost|gone)' <<<"$output" && grep -q '^ended 1' <<<"$output"; then
+        pass "$1 ($(head -n 1 <<<"$output"))"
+    else
+        fail "$1" "$output"
+    fi
+}
+
+# A program has no time to let go of it.
+replug_loses() {
+    local claim="a program that has to let go of its GPU at once loses the device, and nothing else"
+    begin_steady "$claim" && take_and_give "$claim" a a --limit 0 || return
+    steady_is_lost "$claim"
+    kernel_is_content
+}
+
+# Nobody has told the daemon.
+unplugged() {
+    local claim="a program whose GPU is unplugged without a word loses the device, and nothing else"
+    begin_steady "$claim" || return
+    qmp_ask m0 device_del '{"id":"gpu0"}' || { fail "$claim" "$answer"; return; }
+    steady_is_lost "$claim"
 }
 
 # The VM moves with it, to another QEMU and another daemon, and back.

@@ -32,6 +32,7 @@ use zerocopy::IntoBytes;
 
 use crate::control::Control;
 use crate::error::DriverError;
+use crate::transport::Transport;
 use crate::transport::away::Again;
 use crate::transport::away::Migrant;
 use crate::transport::away::StandIn;
@@ -69,6 +70,9 @@ fn look_on(watched: &Weak<Control>, end: &Receiver<()>) {
         let Some(control) = watched.upgrade() else { return };
         let word = control.page().word(device_page::LEAVE);
         let is_asked = word.is_some_and(|word| word.load(Ordering::Acquire) != 0);
+        if is_asked && is_lost(&control) {
+            return abandon(&control);
+        }
         if is_asked
             && let Err(why) = go_and_come(&control)
             && !std::mem::replace(&mut is_told, true)
@@ -77,6 +81,24 @@ fn look_on(watched: &Weak<Control>, end: &Receiver<()>) {
         }
         is_told &= is_asked;
     }
+}
+
+fn is_lost(control: &Control) -> bool {
+    let word = control.page().word(device_page::DEVICE_STATUS);
+    word.is_none_or(|word| word.load(Ordering::Acquire) != device_page::DEVICE_ACTIVE)
+}
+
+/// The device goes, and the process has lost it: what it has mapped stays where it is, so that it finds out by its page,
+/// and not by SIGBUS.
+fn abandon(control: &Control) {
+    let Some(migrant) = control.transport().migrant() else { return };
+    let aside = migrant.views().map_err(DriverError::from).and_then(|views| put_aside(migrant, views, |_| 0));
+    match aside {
+        Ok(blobs) => log::warn!("the device is lost, {} blobs stay as they are", blobs.len()),
+        Err(error) => log::error!("the device is lost, and with it what was mapped of it: {error}"),
+    }
+    control.put_away();
+    migrant.leave();
 }
 
 /// The device's page says that it is lost: whoever looks finds out.
@@ -93,7 +115,7 @@ fn go_and_come(control: &Arc<Control>) -> Result<(), DriverError> {
     let transport = Arc::clone(control.transport());
     let Some(migrant) = transport.migrant() else { return Ok(()) };
     let slot = control.reserve().ok_or(DriverError::Timeout)?;
-    let outcome = if control.gate().close(SILENCE) {
+    let outcome = if control.gate().close(SILENCE, || is_lost(control)) {
         let outcome = park(control, slot, migrant).map(|(parked, views)| {
             if let Err(error) = away(control, slot, migrant, parked, views) {
                 log::error!("the device was taken away, and has not come back: {error}");
@@ -166,6 +188,32 @@ fn put_aside(
     Ok(blobs)
 }
 
+/// Opens the device that comes instead of the one that was left at `begun`.
+fn next(migrant: &dyn Migrant, begun: Instant) -> Result<(), DriverError> {
+    while begun.elapsed() < ABSENCE {
+        if migrant.arrive(begun.elapsed() < UNPLUG)? {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(DriverError::Timeout)
+}
+
+/// Leaves a device that is about to be taken away, of which this process has nothing; false where the transport cannot.
+pub(crate) fn leave(transport: &dyn Transport) -> bool {
+    let migrant = transport.migrant();
+    migrant.into_iter().for_each(Migrant::leave);
+    migrant.is_some()
+}
+
+/// Waits for the device that comes, where the process has left one.
+pub(crate) fn arrive(transport: &dyn Transport) -> Result<(), DriverError> {
+    match transport.migrant().filter(|migrant| migrant.has_left()) {
+        Some(migrant) => next(migrant, Instant::now()),
+        None => Ok(()),
+    }
+}
+
 fn come(
     control: &Arc<Control>,
     slot: u32,
@@ -175,13 +223,7 @@ fn come(
 ) -> Result<(), DriverError> {
     let begun = Instant::now();
     loop {
-        if begun.elapsed() > ABSENCE {
-            return Err(DriverError::Timeout);
-        }
-        if !migrant.arrive(begun.elapsed() < UNPLUG)? {
-            std::thread::sleep(LOOK);
-            continue;
-        }
+        next(migrant, begun)?;
         let names: BTreeMap<u32, u64> = blobs.iter().map(|blob| (blob.resource, blob.name)).collect();
         let mut pages = Vec::new();
         for Absent { resource, name, stand_in } in blobs {
@@ -206,7 +248,7 @@ fn come(
                 return control.ask_again();
             }
             // This is the device that is still to be taken away.
-            Err(DriverError::Refused { status: Status::Busy, .. }) => {
+            Err(DriverError::Refused { status: Status::Leaving, .. }) => {
                 let name = |resource: u32| names.get(&resource).copied().unwrap_or(0);
                 blobs = put_aside(migrant, migrant.views()?, name)?;
                 migrant.leave();

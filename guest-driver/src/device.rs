@@ -18,6 +18,7 @@ use campanile_protocol::control::message::CreateDevice;
 use campanile_protocol::control::message::MapMemory;
 use campanile_protocol::control::message::UnmapMemory;
 use campanile_protocol::control::reply::Paging;
+use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use zerocopy::IntoBytes;
@@ -77,6 +78,16 @@ impl Device {
     }
 
     fn open_over(transport: Arc<dyn Transport>, protocol_version: u32) -> Result<Self, DriverError> {
+        loop {
+            absence::arrive(&*transport)?;
+            match Self::open_on(Arc::clone(&transport), protocol_version) {
+                Err(DriverError::Refused { status: Status::Leaving, .. }) if absence::leave(&*transport) => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_on(transport: Arc<dyn Transport>, protocol_version: u32) -> Result<Self, DriverError> {
         let capset = transport.capset()?;
         if capset.protocol_version >> 16 != protocol_version >> 16 {
             return Err(DriverError::Version { daemon: capset.protocol_version, own: protocol_version });
@@ -93,7 +104,10 @@ impl Device {
             page_offset: 0,
             page_va: PAGE_VA,
         };
-        control.call("CREATE_DEVICE", message::CREATE_DEVICE, &[create.as_bytes()])?;
+        if let Err(refused) = control.call("CREATE_DEVICE", message::CREATE_DEVICE, &[create.as_bytes()]) {
+            control.transport().destroy_blob(blob)?;
+            return Err(refused);
+        }
         let space = Mutex::new(BTreeMap::from([(FIRST_VA, END_VA - FIRST_VA)]));
         let (leaving, page) = (Mutex::default(), Mutex::new(Some(blob)));
         Ok(Self { shared: Arc::new(Shared { control, space, leaving, page, capset }) })

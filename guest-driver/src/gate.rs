@@ -11,6 +11,9 @@ use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
+/// How often who closes it asks whether that is in vain.
+const LOOK: Duration = Duration::from_millis(50);
+
 thread_local! {
     /// The gate that this thread is inside of, and how often.
     static INSIDE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
@@ -66,20 +69,21 @@ impl Gate {
         Pass { gate: self }
     }
 
-    /// Closes it, once nobody is inside; false, and it stays open, where that takes longer than `limit`.
-    pub(crate) fn close(&self, limit: Duration) -> bool {
+    /// Closes it, once nobody is inside; false, and it stays open, where that takes longer than `limit`, or it is in vain.
+    pub(crate) fn close(&self, limit: Duration, is_vain: impl Fn() -> bool) -> bool {
         let until = Instant::now() + limit;
         let mut state = self.state();
         // Nobody new comes in.
         state.is_closed = true;
         while state.passes > 0 {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || is_vain() {
                 state.is_closed = false;
                 self.changed.notify_all();
                 return false;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state =
+                self.changed.wait_timeout(state, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }
@@ -141,10 +145,10 @@ mod tests {
     fn a_gate_closes_when_nobody_is_inside_and_lets_who_is_inside_in_again() {
         let gate = Gate::default();
         let outer = gate.enter();
-        assert!(!gate.close(Duration::from_millis(1)), "somebody is inside");
+        assert!(!gate.close(Duration::from_millis(1), || false), "somebody is inside");
         drop(gate.enter());
         drop(outer);
-        assert!(gate.close(Duration::ZERO));
+        assert!(gate.close(Duration::ZERO, || false));
         assert_eq!((gate.is_here(), gate.here(Some(Duration::ZERO))), (None, None));
         std::thread::scope(|scope| {
             let enters = scope.spawn(|| drop(gate.enter()));
@@ -160,10 +164,10 @@ mod tests {
         let (first, second) = (one.enter(), other.enter());
         let third = other.enter();
         drop(first);
-        assert!(one.close(Duration::ZERO));
+        assert!(one.close(Duration::ZERO, || false));
         drop(second);
-        assert!(!other.close(Duration::ZERO));
+        assert!(!other.close(Duration::ZERO, || false));
         drop(third);
-        assert!(other.close(Duration::ZERO));
+        assert!(other.close(Duration::ZERO, || false));
     }
 }

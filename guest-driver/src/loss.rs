@@ -38,6 +38,7 @@ impl DeviceLoss {
             device_page::DEVICE_OUT_OF_MEMORY => "the host has no memory for it",
             device_page::DEVICE_DMA_FAULT => "it submitted a packet or ring entry that breaks a rule",
             device_page::DEVICE_PAGE_FAULT => "it used an address that is not mapped",
+            0 => "it was unplugged",
             _ => "for no stated reason",
         }
     }

@@ -112,6 +112,10 @@ impl Session {
 
     /// Whether a process may have a device; else why not.
     pub(super) fn admission(&self, context: u32) -> Result<(), Refused> {
+        if self.away.is_leaving() {
+            let text = "the device is about to be taken away".to_owned();
+            return Err(Refused { status: Status::Leaving, text });
+        }
         // MCDM-41: who comes second fails, and does not wait.
         let has_device = |(other, process): (&u32, &super::objects::Process)| {
             *other != context && process.device.is_some()

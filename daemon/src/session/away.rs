@@ -69,8 +69,8 @@ pub(super) struct Leave {
     /// To be told; none once he was.
     pub(super) errand: Option<Errand>,
     pub(super) until: Instant,
-    /// Devices that were lost.
-    pub(super) lost: Vec<u32>,
+    /// Processes that were too late, once that is known: they see that their devices are lost, and close them.
+    pub(super) lost: Option<Vec<u32>>,
 }
 
 /// All that is known of processes that are away.
@@ -103,6 +103,11 @@ impl Process {
     /// Whether it has parked its device.
     pub fn is_away(&self) -> bool {
         self.away.is_some()
+    }
+
+    /// Whether it has, and has closed its context.
+    pub(super) fn is_gone(&self) -> bool {
+        self.away.is_some_and(|away| away.is_gone)
     }
 }
 
@@ -145,12 +150,18 @@ impl Session {
         let away = self.processes.get_mut(&own).and_then(|process| process.away.as_mut());
         let is_away = away.map(|away| away.is_gone = true).is_some();
         // Before it has its token it cannot come back.
-        let is_parking = self.away.parking.iter().any(|parking| parking.origin.context == own);
-        if is_parking {
-            self.away.parking.retain(|parking| parking.origin.context != own);
-            self.give_up_names(own);
-        }
-        is_away && !is_parking
+        is_away && !self.stop_parking(own)
+    }
+
+    /// A process that is about to park does not, if it is about to.
+    pub(super) fn stop_parking(&mut self, own: u32) -> bool {
+        let Some(index) = self.away.parking.iter().position(|parking| parking.origin.context == own) else {
+            return false;
+        };
+        let parking = self.away.parking.swap_remove(index);
+        self.give_up_names(own);
+        self.answer(parking.origin, Err(Status::DeviceLost.into()));
+        true
     }
 
     /// Whether a process has parked its device, or is about to.

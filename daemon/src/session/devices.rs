@@ -117,11 +117,10 @@ impl Session {
         for index in 0..device_page::MAX_QUEUES {
             page.store(device_page::status(index), DoorbellStatus::DisconnectedRetry.word());
         }
-        for offset in [device_page::LOSS, device_page::LOSS_REPORT] {
+        for offset in [device_page::LOSS, device_page::LOSS_REPORT, device_page::LEAVE] {
             page.store(offset, 0);
         }
         page.store(device_page::BUDGET, self.residency.budget);
-        page.store(device_page::LEAVE, u64::from(self.away.is_leaving()));
         page.store(device_page::DEVICE_STATUS, device.status);
     }
 

@@ -17,6 +17,8 @@ use crate::orders::OrderError;
 
 /// How long processes may take to come back, once their device has.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long processes that are lost may take to close their devices.
+const GRACE: Duration = Duration::from_secs(1);
 
 impl Session {
     /// The operator wants all processes to park their devices.
@@ -24,8 +26,7 @@ impl Session {
         if self.away.leave.as_ref().is_some_and(|leave| leave.errand.is_some()) {
             return errand.answer(Err(OrderError::Refused("that was asked already".to_owned())));
         }
-        self.away.leave =
-            Some(Leave { errand: Some(errand), until: Instant::now() + limit, lost: Vec::new() });
+        self.away.leave = Some(Leave { errand: Some(errand), until: Instant::now() + limit, lost: None });
         self.tell_leave(1);
         self.journal.line(Level::Info, format_args!("guest processes are asked to park their devices"));
         self.set_timer();
@@ -101,34 +102,58 @@ impl Session {
             self.journal.line(Level::Warn, format_args!("processes that have not come back: {late:?}"));
             late.into_iter().for_each(|own| self.end_absent(own));
         }
-        let Some(until) = self.away.leave.as_ref().filter(|leave| leave.errand.is_some()).map(|it| it.until)
-        else {
+        let waits = self.away.leave.as_ref().filter(|leave| leave.errand.is_some());
+        let Some((until, lost)) = waits.map(|leave| (leave.until, leave.lost.clone())) else { return };
+        let is_late = until <= Instant::now();
+        let Some(lost) = lost else {
+            if is_late || self.is_left() {
+                self.lose_present();
+            }
             return;
         };
-        let here =
-            |process: &Process| process.device.is_some() && process.away.is_none_or(|away| !away.is_gone);
-        let present: Vec<u32> =
-            self.processes.iter().filter(|(_, process)| here(process)).map(|(own, _)| *own).collect();
-        // Resources are given up before the context, and leave the window after it.
-        let is_settled = self.blobs.values().all(|blob| blob.name.is_none()) && self.pending.is_empty();
-        let is_late = until <= Instant::now();
-        if !(is_late || (present.is_empty() && is_settled)) {
-            return;
+        if is_late || !lost.iter().any(|own| self.processes.contains_key(own)) {
+            self.end_leave(&lost);
         }
-        for own in &present {
+    }
+
+    /// Whether nobody is there any more. Resources are given up before the context, and leave the window after it. Who is about
+    /// to open a device has mapped its page, and is refused in a moment.
+    fn is_left(&self) -> bool {
+        let is_settled = self.blobs.values().all(|blob| blob.name.is_none()) && self.pending.is_empty();
+        is_settled && self.processes.values().all(Process::is_gone)
+    }
+
+    /// Who has not parked its device loses it. Its driver has [`GRACE`] to let go of what the process has mapped.
+    fn lose_present(&mut self) {
+        let is_lost = |process: &Process| process.device.is_some() && !process.is_gone();
+        let lost: Vec<u32> =
+            self.processes.iter().filter(|(_, process)| is_lost(process)).map(|(own, _)| *own).collect();
+        for own in &lost {
             self.journal.line(Level::Warn, format_args!("process {own} has not parked its device: lost"));
-            self.away.parking.retain(|parking| parking.origin.context != *own);
+            self.stop_parking(*own);
             self.give_up_names(*own);
             if let Some(process) = self.processes.get_mut(own) {
                 process.away = None;
             }
             self.end_device(*own);
         }
+        if lost.is_empty() {
+            return self.end_leave(&lost);
+        }
+        if let Some(leave) = &mut self.away.leave {
+            (leave.until, leave.lost) = (Instant::now() + GRACE, Some(lost));
+        }
+        self.set_timer();
+    }
+
+    /// The operator may take the device away.
+    fn end_leave(&mut self, lost: &[u32]) {
         let away = self.processes.values().filter(|process| process.is_away()).count();
-        let Some(leave) = &mut self.away.leave else { return };
-        leave.lost = present;
-        let answer = json!({ "parked": away, "lost": leave.lost });
-        leave.errand.take().into_iter().for_each(|errand| errand.answer(Ok(answer.clone())));
+        let answer = json!({ "parked": away, "lost": lost });
+        let errand = self.away.leave.as_mut().and_then(|leave| leave.errand.take());
+        if let Some(errand) = errand {
+            errand.answer(Ok(answer));
+        }
         self.journal.line(Level::Info, format_args!("{away} processes are away"));
     }
 }

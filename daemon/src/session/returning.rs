@@ -42,7 +42,7 @@ impl Session {
             refusal
         })?;
         if self.away.is_leaving() {
-            self.answer(Origin { context: own, ..origin }, Err(Status::Busy.into()));
+            self.answer(Origin { context: own, ..origin }, Err(Status::Leaving.into()));
             return Ok(());
         }
         // The new process was a name alone.

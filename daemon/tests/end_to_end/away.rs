@@ -14,6 +14,7 @@ use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::kernel_queue::KernelQueue;
 use campanile_guest_driver::native_fence::FenceKind;
 use campanile_guest_driver::node::Node;
+use campanile_guest_driver::transport::error::TransportError;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
@@ -82,7 +83,10 @@ struct Program {
 
 impl Program {
     fn open(vm: &Arc<LoopbackVm>) -> Self {
-        let device = Device::open(vm.open("program").unwrap()).unwrap();
+        Self::on(Device::open(vm.open("program").unwrap()).unwrap())
+    }
+
+    fn on(device: Device) -> Self {
         let (source, target) = (device.create_buffer(BYTES).unwrap(), device.create_buffer(BYTES).unwrap());
         let context = device.create_context(Node::Copy).unwrap();
         let queue = context.create_user_queue(&QueueOptions::default()).unwrap();
@@ -150,6 +154,56 @@ fn programs_see_a_pause_where_their_device_is_taken_away_and_comes_back_here_or_
         }
         drop(end);
     });
+}
+
+#[test]
+fn who_opens_a_device_that_is_about_to_go_gets_the_one_that_comes() {
+    let hosts = Hosts::new(2);
+    let vm = hosts.host(0).daemon.vm(0);
+    let mut program = Program::open(&vm);
+    assert_eq!(hosts.detach(0, "20000"), (1, 0));
+    std::thread::scope(|scope| {
+        let opens = scope.spawn(|| Program::open(&vm).round(1));
+        until("its refusal", || hosts.host(0).counter(0, "refused_messages") > 0);
+        hosts.replug(&vm, 1);
+        opens.join().unwrap();
+    });
+    program.round(1);
+    assert_eq!(hosts.host(1).counter(0, "returned"), 1, "who was not there does not come back");
+}
+
+#[test]
+fn nobody_is_lost_who_begins_or_ends_as_the_device_goes() {
+    let hosts = Hosts::new(1);
+    let vm = hosts.host(0).daemon.vm(0);
+    let (ends, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let end = Ends(&ends);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Acquire) {
+                    match vm.open("program").map_err(DriverError::from).and_then(Device::open) {
+                        Ok(device) => Program::on(device).round(rounds.fetch_add(1, Ordering::Relaxed)),
+                        // There is none just now.
+                        Err(DriverError::Transport(
+                            TransportError::Disconnected | TransportError::DeviceReset,
+                        )) => {
+                            std::thread::yield_now();
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+        for _ in 0..10 {
+            let before = rounds.load(Ordering::Relaxed);
+            until("more programs", || rounds.load(Ordering::Relaxed) > before + 2);
+            assert_eq!(hosts.detach(0, "20000").1, 0, "nobody is lost");
+            hosts.replug(&vm, 0);
+        }
+        drop(end);
+    });
+    assert_eq!(hosts.host(0).counter(0, "stayed_away"), 0);
 }
 
 #[test]
@@ -237,8 +291,13 @@ fn a_detach_that_is_called_off_leaves_programs_as_they_were() {
     let mut program = Program::open(&vm);
     program.round(1);
     assert_eq!(hosts.detach(0, "20000"), (1, 0));
-    // Programs look for another device for a while before they try the one that they left.
-    hosts.host(0).ask(&["attach", "--vgpu", "v0"]);
+    std::thread::scope(|scope| {
+        let opens = scope.spawn(|| Program::open(&vm).round(1));
+        until("its refusal", || hosts.host(0).counter(0, "refused_messages") > 0);
+        // Programs look for another device for a while before they try the one that they left.
+        hosts.host(0).ask(&["attach", "--vgpu", "v0"]);
+        opens.join().unwrap();
+    });
     program.round(2);
     assert_eq!(hosts.host(0).counter(0, "returned"), 1);
 }

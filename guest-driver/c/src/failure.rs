@@ -89,6 +89,7 @@ fn of_status(status: Status) -> CampanileResult {
         Status::OutOfResources => CampanileResult::CampanileOutOfResources,
         Status::NotSupported | Status::NotPermitted => CampanileResult::CampanileNotSupported,
         Status::DeviceLost | Status::Blocked => CampanileResult::CampanileDeviceLost,
+        Status::Leaving => CampanileResult::CampanileNoDevice,
         Status::VersionMismatch => CampanileResult::CampanileVersionMismatch,
         Status::KernelRefused => CampanileResult::CampanileKernelRefused,
         Status::Ok | Status::NoDevice | Status::DeviceExists | Status::UnknownMessage | Status::Busy => {

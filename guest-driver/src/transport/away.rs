@@ -43,6 +43,10 @@ pub trait Migrant: Send + Sync {
     #[doc(hidden)]
     fn leave(&self);
 
+    /// Whether it has left the device, and none has come since.
+    #[doc(hidden)]
+    fn has_left(&self) -> bool;
+
     /// Opens the device that has come; false where none has come yet. `patiently`: not the one that was left.
     #[doc(hidden)]
     fn arrive(&self, patiently: bool) -> Result<bool, TransportError>;

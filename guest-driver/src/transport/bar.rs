@@ -10,19 +10,20 @@
 //! may be a virtual one that stands still. So ranges are remembered for long. A system call that is given a pointer into
 //! one that is barred fails with EFAULT.
 //!
-//! JUSTIFICATION: a signal handler, and access rights of memory that others hold pointers into.
-#![allow(unsafe_code, reason = "sigaction and mprotect: no safe wrapper exists")]
+//! JUSTIFICATION: sleeping in a signal handler, and access rights of memory that others hold pointers into.
+#![allow(unsafe_code, reason = "nanosleep in a handler, and mprotect: no safe wrapper exists")]
 
 use std::io;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
-use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
 use rustix::mm::MprotectFlags;
 
+use super::fault;
+use super::fault::FaultSignal;
 use super::shared_memory::SharedMemory;
 
 /// Who has the bar.
@@ -36,8 +37,8 @@ const MOST_AGAIN: usize = 100_000;
 /// Nanoseconds between two looks.
 const NAP: i64 = 50_000;
 
-/// Who had SIGSEGV before.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+/// What says that somebody stands before it.
+static SIGNAL: FaultSignal = FaultSignal::new(libc::SIGSEGV);
 
 /// Ranges of addresses: those of the last bars, of which one may stand. Only who has [`MOVER`] changes it.
 #[derive(Debug)]
@@ -91,81 +92,18 @@ impl Ranges {
     }
 }
 
-fn errno() -> libc::c_int {
-    // SAFETY: the address of this thread's own word.
-    let place = unsafe { libc::__errno_location() };
-    // SAFETY: it is valid, and nobody else's.
-    unsafe { *place }
-}
-
-/// What was interrupted sees the errno that it had.
-fn set_errno(errno: libc::c_int) {
-    // SAFETY: the address of this thread's own word.
-    let place = unsafe { libc::__errno_location() };
-    // SAFETY: it is valid, and nobody else's.
-    unsafe { *place = errno };
-}
-
-extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives a handler with SA_SIGINFO the description of its signal.
-    let info_ref = unsafe { &*info };
-    // SAFETY: that of a fault has an address.
-    let address = unsafe { info_ref.si_addr() }.addr();
+extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let address = fault::address(info);
     let mut has_waited = false;
     while RANGES.is_barred(address) {
         has_waited = true;
         let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP };
-        let errno = errno();
         // SAFETY: nanosleep is async-signal-safe, and takes a valid time.
-        unsafe { libc::nanosleep(&raw const nap, std::ptr::null_mut()) };
-        set_errno(errno);
+        fault::keeping_errno(|| unsafe { libc::nanosleep(&raw const nap, std::ptr::null_mut()) });
     }
     if !has_waited && !RANGES.was_barred(address) {
-        hand_on(signal, info, context);
+        SIGNAL.hand_on(info, context);
     }
-}
-
-/// A fault of the program's own.
-fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let handler = BEFORE.get().map_or((libc::SIG_DFL, 0), |before| (before.sa_sigaction, before.sa_flags));
-    match handler {
-        (libc::SIG_DFL | libc::SIG_IGN, _) => {
-            // SAFETY: sets the default, with which the fault ends the process when it is taken again.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
-        (handler, flags) if flags & libc::SA_SIGINFO != 0 => {
-            type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-            // SAFETY: whoever set it has said by SA_SIGINFO that it is of this type.
-            let handler = unsafe { std::mem::transmute::<libc::sighandler_t, Handler>(handler) };
-            handler(signal, info, context);
-        }
-        (handler, _) => {
-            // SAFETY: a handler without SA_SIGINFO is of this type.
-            let handler =
-                unsafe { std::mem::transmute::<libc::sighandler_t, extern "C" fn(libc::c_int)>(handler) };
-            handler(signal);
-        }
-    }
-}
-
-/// Sets the handler, once a process.
-fn install() -> io::Result<()> {
-    if BEFORE.get().is_some() {
-        return Ok(());
-    }
-    // SAFETY: all-zero bytes are a valid sigaction.
-    let (mut action, mut before): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
-    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_fault;
-    action.sa_sigaction = handler as libc::sighandler_t;
-    // On the stack for signals, as the handler before may need it that looks for a stack that is too deep.
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: both are valid; the handler is of the type that SA_SIGINFO says, and touches atomics and sleeps.
-    let result = unsafe { libc::sigaction(libc::SIGSEGV, &raw const action, &raw mut before) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let _only_once = BEFORE.set(before);
-    Ok(())
 }
 
 /// A bar. Dropping it lifts it: by then there is memory to read and write.
@@ -186,7 +124,7 @@ impl<'a> Bar<'a> {
     /// Bars a view that is in one piece. From here on nobody but the kernel touches it.
     pub(super) fn before(view: &'a SharedMemory) -> io::Result<Self> {
         let mover = MOVER.lock().unwrap_or_else(PoisonError::into_inner);
-        install()?;
+        SIGNAL.install(on_fault)?;
         let slice = view.slice(0, view.len()).ok_or(io::ErrorKind::InvalidInput)?;
         let start = slice.ptr_guard_mut().as_ptr().addr();
         RANGES.bar(start..start + slice.len());

@@ -83,7 +83,7 @@ pub enum TransportError {
         why: &'static str,
     },
     /// The daemon hung up, or this side did.
-    #[error("the daemon hung up; open the device again")]
+    #[error("the device is gone, or its daemon; open the device again")]
     Disconnected,
     /// The device was reset under this context.
     #[error("the device was reset; open the device again")]

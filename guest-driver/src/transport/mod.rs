@@ -20,6 +20,7 @@ mod bar;
 pub mod blob;
 pub mod drm;
 pub mod error;
+mod fault;
 pub mod fs;
 pub mod loopback;
 pub mod shared_memory;

@@ -20,7 +20,7 @@ use zerocopy::KnownLayout;
 /// NOT_SUPPORTED where some of what it has cannot be put aside.
 pub const PARK_DEVICE: u32 = 64;
 /// [`AttachDevice`], then [`PagesAgain`] entries: the first message of a context. A token that is not known, or that somebody has used, is refused
-/// as what is no message. Refused with BUSY while the device is still to be taken away.
+/// as what is no message. Refused with LEAVING while the device is still to be taken away.
 pub const ATTACH_DEVICE: u32 = 65;
 
 /// By what a process that was parked is known: two random numbers, which it tells nobody.

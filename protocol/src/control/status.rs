@@ -38,6 +38,8 @@ pub enum Status {
     NotPermitted = 15,
     /// It has to be resident (UMS-38): make it so, and try again.
     NotResident = 16,
+    /// The device is about to be taken away from the VM: open the one that comes.
+    Leaving = 17,
 }
 
 impl Status {
@@ -61,6 +63,7 @@ impl Status {
             14 => Self::Blocked,
             15 => Self::NotPermitted,
             16 => Self::NotResident,
+            17 => Self::Leaving,
             _ => return None,
         })
     }

@@ -255,6 +255,10 @@ impl Migrant for DrmContext {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = identity;
     }
 
+    fn has_left(&self) -> bool {
+        self.node().is_err()
+    }
+
     fn arrive(&self, patiently: bool) -> Result<bool, TransportError> {
         let left = self.left.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(node) = RenderNode::find_other(left.filter(|_| patiently).as_ref()) else {
@@ -262,8 +266,10 @@ impl Migrant for DrmContext {
         };
         match self.begin_on(node) {
             Ok(()) => Ok(true),
-            // It is just going, or just coming.
-            Err(TransportError::System { .. } | TransportError::Disconnected) => {
+            // It is just going, or just coming, or nobody is behind it any more.
+            Err(
+                TransportError::System { .. } | TransportError::Disconnected | TransportError::Silent { .. },
+            ) => {
                 self.lost.store(false, Ordering::Relaxed);
                 Ok(false)
             }

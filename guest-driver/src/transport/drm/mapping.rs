@@ -11,6 +11,7 @@ use rustix::mm::MapFlags;
 use rustix::mm::ProtFlags;
 use vm_memory::MmapRegion;
 
+use super::gone::Watched;
 use crate::transport::error::TransportError;
 use crate::transport::shared_memory::Piece;
 use crate::transport::shared_memory::SharedMemory;
@@ -19,6 +20,7 @@ use crate::transport::shared_memory::SharedMemory;
 #[derive(Debug)]
 struct Mapping {
     region: Arc<MmapRegion>,
+    _watched: Watched,
 }
 
 /// Maps `size` bytes of a node's file at `offset` for reading and writing.
@@ -38,7 +40,11 @@ pub(super) fn map(node: BorrowedFd<'_>, offset: u64, size: u64) -> Result<Shared
         region.map_err(|error| TransportError::System { what: "mapping a blob", source: Box::new(error) })?;
     let region = Arc::new(region);
     let piece = Piece { region: Arc::clone(&region), region_offset: 0, length: size };
-    Ok(SharedMemory::new(vec![piece], Some(Arc::new(Mapping { region }))))
+    let start = address.expose_provenance();
+    let watched = Watched::over(start..start + length);
+    let _watched = watched
+        .map_err(|source| TransportError::System { what: "a handler of SIGBUS", source: source.into() })?;
+    Ok(SharedMemory::new(vec![piece], Some(Arc::new(Mapping { region, _watched }))))
 }
 
 impl Drop for Mapping {

@@ -11,10 +11,12 @@
 //! * What the kernel answers before the device does it (creation, end of a blob) reads as done here. A blob that the
 //!   device refused shows when it is mapped, by the CPU or the GPU.
 //! * A daemon that ends is not seen by the guest's kernel: what waits for it, waits. Bound waits where that matters.
-//! * `ioctl.rs` and `mapping.rs` hold all unsafe code; `wire.rs` the structures of Linux'
+//! * A device that is unplugged without a word ends its programs' waits, and leaves zeros where they had it mapped (`gone.rs`).
+//! * `ioctl.rs`, `gone.rs` and `mapping.rs` hold all unsafe code; `wire.rs` the structures of Linux'
 //!   `include/uapi/drm/virtgpu_drm.h`.
 
 pub mod context;
+mod gone;
 mod ioctl;
 mod mapping;
 pub mod node;

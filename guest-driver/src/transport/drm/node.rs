@@ -70,6 +70,11 @@ impl NodeIdentity {
 }
 
 impl RenderNode {
+    /// Whether its device was unplugged.
+    pub(super) fn is_gone(&self) -> bool {
+        ioctl::parameter(self.file.as_fd(), wire::PARAM_HOST_VISIBLE) == Err(Errno::NODEV)
+    }
+
     /// The first one that is Campanile's, but for one that was left, which is not even opened.
     pub(super) fn find_other(left: Option<&NodeIdentity>) -> Option<Self> {
         let mut paths = Self::paths(Path::new(FOLDER));

@@ -15,6 +15,9 @@ use super::node::RenderNode;
 use crate::transport::error::TransportError;
 use crate::transport::submission::Completion;
 
+/// How often it is looked whether the device is there.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// A submission under way, or one without a fence, of which nothing more will be heard.
 ///
 /// The kernel's fence uses a lock of the device's when it is polled and when it is closed, and holds nothing of the device: one
@@ -23,28 +26,29 @@ use crate::transport::submission::Completion;
 #[derive(Debug)]
 pub(super) struct SyncFile {
     file: Option<OwnedFd>,
-    _node: Arc<RenderNode>,
+    node: Arc<RenderNode>,
 }
 
 impl SyncFile {
     /// The fence of a submission to `node`, if it has one.
     pub(super) fn new(file: Option<OwnedFd>, node: Arc<RenderNode>) -> Self {
-        Self { file, _node: node }
+        Self { file, node }
     }
 }
 
 impl SyncFile {
-    /// Whether the fence is signalled within `timeout`.
+    /// Whether the fence is signalled within `timeout`. That of a device that was unplugged never is.
     fn signalled(&self, timeout: Option<Duration>) -> Result<bool, TransportError> {
         let Some(file) = &self.file else { return Ok(true) };
         let begun = Instant::now();
         loop {
-            let left = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
-            let left = left.map(|left| Timespec::try_from(left).unwrap_or_default());
+            let left = timeout.map_or(LOOK, |timeout| timeout.saturating_sub(begun.elapsed()).min(LOOK));
             let mut files = [PollFd::new(file, PollFlags::IN)];
-            match poll(&mut files, left.as_ref()) {
-                Ok(ready) => return Ok(ready > 0),
-                Err(Errno::INTR) => {}
+            match poll(&mut files, Some(&Timespec::try_from(left).unwrap_or_default())) {
+                Ok(ready) if ready > 0 => return Ok(true),
+                Ok(_) if timeout.is_some_and(|timeout| begun.elapsed() >= timeout) => return Ok(false),
+                Ok(_) if self.node.is_gone() => return Err(TransportError::Disconnected),
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => {
                     return Err(TransportError::System { what: "waiting for a fence", source: errno.into() });
                 }

@@ -314,6 +314,10 @@ impl Migrant for LoopbackContext {
         }
     }
 
+    fn has_left(&self) -> bool {
+        self.is_away.load(Ordering::Acquire)
+    }
+
     fn arrive(&self, patiently: bool) -> Result<bool, TransportError> {
         let is_other = self.channel().generation != self.vm.generation();
         if self.vm.is_unplugged() || (patiently && !is_other) {
