@@ -3,11 +3,11 @@
 # ci/e2e-qemu-migrate to source. The guest renders all the time, and does not know.
 
 # A daemon whose vGPU has the front gpu.
-#   serve_gpu NAME
+#   serve_gpu NAME [VRAM]
 serve_gpu() {
     # shellcheck disable=SC2086 # words
     daemon_start_as "$1" ${CAMPANILE_SERVE:-} --control "$scratch/$1.control" \
-        --vgpu "name=gpu,socket=$scratch/$1.sock,vram=128M" ||
+        --vgpu "name=gpu,socket=$scratch/$1.sock,vram=${2:-128M}" ||
         { fail "the daemon $1 starts" "$(cat "$scratch/$1.log")"; return 1; }
 }
 
@@ -93,6 +93,43 @@ replug() {
     done
     finish_replug m0
     kernel_is_content
+}
+
+# The vGPU does not fit into the daemon that is to have it, and the VM stays.
+replug_too_small() {
+    local claim="where the GPU does not fit into the other daemon, it is given back where it was" mark
+    serve_gpu a && serve_gpu b 64M && begin_replug a || return
+    mark=$(wc -l <"$frames")
+    if "$campanile" migrate --control "$scratch/a.control" --vgpu gpu --target-control "$scratch/b.control" \
+        --qmp-source "$scratch/m0.qmp" --file "$scratch/away" >"$scratch/steps" 2>&1; then
+        fail "$claim" "it moved: $(cat "$scratch/steps")"
+        return
+    fi
+    replugged "$claim" m0 "$mark" && finish_replug m0
+}
+
+# Both daemons die while the vGPU lies in its file: the one that it has left, and the one that is to have it.
+replug_deaths() {
+    local claim="a vGPU in its file outlives the daemon that it has left, and the one that is to have it" mark
+    local socket="{\"server\":false,\"addr\":{\"type\":\"unix\",\"data\":{\"path\":\"$scratch/b.sock\"}}}"
+    local device='"driver":"vhost-user-test-device-pci","id":"gpu0","bus":"rp0","chardev":"gpu0-socket"'
+    serve_gpu a && serve_gpu b && begin_replug a || return
+    mark=$(wc -l <"$frames")
+    "$campanile" ctl --control "$scratch/a.control" detach --vgpu gpu "$scratch/away" >"$scratch/steps" 2>&1 ||
+        { fail "$claim" "$(cat "$scratch/steps")"; return; }
+    daemon_stop a KILL
+    qmp_ask m0 device_del '{"id":"gpu0"}' || { fail "$claim" "$answer"; return; }
+    until_holds 60 "qmp_ask m0 chardev-remove '{\"id\":\"gpu0-socket\"}'" || { fail "$claim" "$answer"; return; }
+    attach_away && daemon_stop b KILL && serve_gpu b && attach_away || { fail "$claim" "$(cat "$scratch/steps")"; return; }
+    qmp_ask m0 chardev-add "{\"id\":\"gpu0-socket\",\"backend\":{\"type\":\"socket\",\"data\":$socket}}" &&
+        qmp_ask m0 device_add "{$device,\"virtio-id\":16,\"num_vqs\":2,\"config_size\":16,\"vq_size\":256}" ||
+        { fail "$claim" "$answer"; return; }
+    replugged "$claim" m0 "$mark" && finish_replug m0
+}
+
+# The next VM of the daemon b begins as the vGPU in the file.
+attach_away() {
+    "$campanile" ctl --control "$scratch/b.control" attach --vgpu gpu "$scratch/away" >"$scratch/steps" 2>&1
 }
 
 # Programs begin as the device goes: it is theirs, or there is none for the moment.

@@ -86,15 +86,14 @@ impl Teller {
     }
 }
 
-impl Side<'_> {
-    fn socket(&self) -> anyhow::Result<PathBuf> {
-        let status = client::ask(self.control, &Verb::Status)?;
-        let vgpus = status["vgpus"].as_array();
-        let ours = vgpus.and_then(|all| all.iter().find(|of| of["name"] == *self.vgpu));
-        let socket = ours.and_then(|of| of["socket"].as_str()).map(PathBuf::from);
-        socket.with_context(|| format!("{}: there is no vGPU {}", self.control.display(), self.vgpu))
-    }
+fn status(control: &Path, vgpu: &str) -> anyhow::Result<Value> {
+    let status = client::ask(control, &Verb::Status)?;
+    let vgpus = status["vgpus"].as_array();
+    let ours = vgpus.and_then(|all| all.iter().find(|of| of["name"] == *vgpu));
+    ours.cloned().with_context(|| format!("{}: there is no vGPU {vgpu}", control.display()))
+}
 
+impl Side<'_> {
     fn counter(&self, name: &str) -> anyhow::Result<u64> {
         let metrics = client::ask(self.control, &Verb::Metrics)?;
         let vgpus = metrics["vgpus"].as_array();
@@ -117,26 +116,41 @@ impl Side<'_> {
         }
     }
 
-    /// Begins as the file, and has the device plugged in.
-    fn plug(&mut self, arguments: &ReplugArguments, file: &Path) -> anyhow::Result<()> {
-        let socket = self.socket()?;
-        let attach = Verb::Attach { vgpu: self.vgpu.to_owned(), file: Some(file.to_owned()) };
-        let begun = Instant::now();
-        // The daemon may not have seen yet that the VMM has hung up.
-        while let Err(error) = client::ask(self.control, &attach) {
-            anyhow::ensure!(begun.elapsed() < UNPLUG, error);
-            std::thread::sleep(LOOK);
+    /// Gives the device back to the VM that has not moved; says what came of it.
+    fn again(&mut self, arguments: &ReplugArguments, file: &Path) -> String {
+        match self.plug(arguments, file) {
+            Ok(()) => "the device is plugged in again at the source".to_owned(),
+            Err(why) => format!("and at the source: {why:#}; the vGPU is in {}", file.display()),
         }
+    }
+
+    /// Begins as the file, and has the device plugged in. What fails leaves the monitor as it was.
+    fn plug(&mut self, arguments: &ReplugArguments, file: &Path) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let status = loop {
+            let status = status(self.control, self.vgpu)?;
+            // The daemon may not have seen yet that the VMM has hung up.
+            if status["vm_connected"] == false {
+                break status;
+            }
+            anyhow::ensure!(begun.elapsed() < UNPLUG, "{}: a VM is connected", self.control.display());
+            std::thread::sleep(LOOK);
+        };
+        let attach = Verb::Attach { vgpu: self.vgpu.to_owned(), file: Some(file.to_owned()) };
+        client::ask(self.control, &attach)?;
         let backend = json!({ "type": "socket", "data": { "server": false,
-            "addr": { "type": "unix", "data": { "path": socket } } } });
+            "addr": { "type": "unix", "data": { "path": status["socket"] } } } });
         self.monitor.run("chardev-add", &json!({ "id": arguments.chardev, "backend": backend }))?;
-        self.monitor.run(
+        let added = self.monitor.run(
             "device_add",
             &json!({ "driver": "vhost-user-test-device-pci", "id": arguments.device, "bus": arguments.bus,
                      "chardev": arguments.chardev, "virtio-id": 16, "num_vqs": 2, "config_size": 16,
                      "vq_size": 256 }),
-        )?;
-        Ok(())
+        );
+        added.map(drop).map_err(|why| {
+            let _gone = self.monitor.run("chardev-remove", &json!({ "id": arguments.chardev }));
+            why.into()
+        })
     }
 }
 
@@ -171,6 +185,10 @@ pub fn replug(control: &Path, vgpu: &str, as_vgpu: &str, arguments: &ReplugArgum
     let target_control = arguments.target_control.as_deref().unwrap_or(control);
     let mut source = Side { control, vgpu, monitor: Monitor::connect(monitor)? };
     let target = arguments.qmp_target.as_deref().map(Monitor::connect).transpose()?;
+    if (target_control, as_vgpu) != (control, vgpu) {
+        let is_free = status(target_control, as_vgpu)?["vm_connected"] == false;
+        anyhow::ensure!(is_free, "{}: a VM is connected to {as_vgpu}", target_control.display());
+    }
     let mut teller = Teller { begun: Instant::now(), since: Instant::now() };
     let detach = Verb::Detach { vgpu: vgpu.to_owned(), file: file.clone(), limit: arguments.limit };
     let gone = client::ask(control, &detach).context("detach")?;
@@ -204,21 +222,19 @@ pub fn replug(control: &Path, vgpu: &str, as_vgpu: &str, arguments: &ReplugArgum
                 teller.done(&format!("3 migrate, QEMU says {} ms", of["downtime"]));
                 Side { control: target_control, vgpu: as_vgpu, monitor }
             }
-            Err(error) => {
-                let back = source.plug(arguments, &file);
-                let what = match back {
-                    Ok(()) => "the device is plugged in again at the source".to_owned(),
-                    Err(why) => format!("and at the source: {why:#}; the vGPU is in {}", file.display()),
-                };
-                return Err(error.context(format!("migrate: {what}")));
-            }
+            Err(error) => return Err(error.context(format!("migrate: {}", source.again(arguments, &file)))),
         },
         _ => Side { control: target_control, vgpu: as_vgpu, monitor: source.monitor },
     };
     let before = [target.counter("returned")?, target.counter("stayed_away")?];
-    let plugged = target.plug(arguments, &file);
-    plugged
-        .with_context(|| format!("attach: the vGPU is in {}, and programs wait for it", file.display()))?;
+    if let Err(error) = target.plug(arguments, &file) {
+        let what = if arguments.qmp_target.is_some() {
+            format!("the vGPU is in {}, and programs wait for it", file.display())
+        } else {
+            Side { control, vgpu, ..target }.again(arguments, &file)
+        };
+        return Err(error.context(format!("attach: {what}")));
+    }
     teller.done("4 attach, 5 plug");
     let begun = Instant::now();
     loop {

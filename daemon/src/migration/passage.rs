@@ -153,12 +153,10 @@ impl Passage {
     /// The next session begins as the device that was taken away, in this file.
     ///
     /// # Errors
-    /// There is no such file.
+    /// There is no such file, or it does not fit this vGPU.
     pub fn begin_as(&self, file: &Path) -> Result<(), MigrationError> {
-        let there = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        if !there {
-            return Err(MigrationError::State(format!("{}: there is no such file", file.display())));
-        }
+        read::examine(file, &self.arriving)
+            .map_err(|why| MigrationError::State(format!("{}: {why}", file.display())))?;
         *locked(&self.restore) = Some(Beginning { file: file.to_owned(), is_detached: true });
         Ok(())
     }

@@ -40,6 +40,37 @@ pub struct Contents {
     pub packed_bytes: u64,
 }
 
+/// The frames of a file.
+struct Frames {
+    file: BufReader<File>,
+    sequence: u64,
+}
+
+impl Frames {
+    fn open(path: &Path) -> Result<Self, MigrationError> {
+        let file = File::open(path).map_err(|source| wrong(path, source))?;
+        Ok(Self { file: BufReader::with_capacity(1 << 20, file), sequence: 0 })
+    }
+
+    fn next(&mut self, body: &mut Vec<u8>) -> Result<Kind, MigrationError> {
+        let kind = frame::read_next(&mut self.file, self.sequence, body)?;
+        self.sequence += 1;
+        kind.ok_or(MigrationError::Corrupt("it ends before it is whole"))
+    }
+
+    /// What its source said of itself: the first frame.
+    fn hello(&mut self) -> Result<Hello, MigrationError> {
+        let mut body = Vec::new();
+        match self.next(&mut body)? {
+            Kind::Message => match Message::decode(&body)? {
+                Message::Hello(hello) => Ok(hello),
+                other => Err(MigrationError::Protocol(format!("{other:?} at its beginning"))),
+            },
+            Kind::Pages | Kind::State => Err(MigrationError::protocol("pages at its beginning")),
+        }
+    }
+}
+
 /// Reads all of a file. `begin` looks at what its source says before anything else is read, and `each` takes every record.
 ///
 /// # Errors
@@ -49,21 +80,8 @@ fn walk(
     begin: impl FnOnce(&Hello) -> Result<(), MigrationError>,
     mut each: impl FnMut(&Record<'_>) -> Result<(), MigrationError>,
 ) -> Result<Contents, MigrationError> {
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(|source| wrong(path, source))?);
-    let mut body = Vec::new();
-    let mut sequence = 0;
-    let mut next = |body: &mut Vec<u8>| {
-        let kind = frame::read_next(&mut file, sequence, body)?;
-        sequence += 1;
-        kind.ok_or(MigrationError::Corrupt("it ends before it is whole"))
-    };
-    let hello = match next(&mut body)? {
-        Kind::Message => match Message::decode(&body)? {
-            Message::Hello(hello) => hello,
-            other => return Err(MigrationError::Protocol(format!("{other:?} at its beginning"))),
-        },
-        Kind::Pages | Kind::State => return Err(MigrationError::protocol("pages at its beginning")),
-    };
+    let mut frames = Frames::open(path)?;
+    let hello = frames.hello()?;
     begin(&hello)?;
     let mut contents = Contents {
         hello,
@@ -74,8 +92,9 @@ fn walk(
         zero_pages: [0; 2],
         packed_bytes: 0,
     };
+    let mut body = Vec::new();
     loop {
-        match next(&mut body)? {
+        match frames.next(&mut body)? {
             Kind::Pages => {
                 let record = Record::decode(&body)?;
                 each(&record)?;
@@ -94,7 +113,7 @@ fn walk(
             },
         }
     }
-    if frame::read_next(&mut file, 0, &mut body).map_or(true, |more| more.is_some()) {
+    if frame::read_next(&mut frames.file, 0, &mut body).map_or(true, |more| more.is_some()) {
         return Err(MigrationError::Corrupt("there is more behind its end"));
     }
     Ok(contents)
@@ -125,6 +144,15 @@ impl Contents {
 /// It cannot be read, or is not whole.
 pub fn inspect(path: &Path) -> Result<Contents, MigrationError> {
     walk(path, |_| Ok(()), |_| Ok(()))
+}
+
+/// Whether a vGPU may begin as this file, as far as what its source said of itself tells. The rest is read when it does.
+///
+/// # Errors
+/// It cannot be read, is no such file, or does not fit.
+pub fn examine(path: &Path, vgpu: &Arriving) -> Result<(), MigrationError> {
+    let hello = Frames::open(path)?.hello()?;
+    vgpu.examine(&hello).map(|_| ()).map_err(MigrationError::Refused)
 }
 
 /// Reads a file for a vGPU: everything is checked as if it came over a line. `bundle` is what it must be of, where that is
