@@ -165,6 +165,7 @@ impl Host {
             known.push(desk::Vgpu {
                 name: vgpu.name.clone(),
                 socket: vgpu.socket.clone(),
+                detaches: vgpu.front == FrontOptions::Gpu,
                 vram_bytes: vgpu.vram_bytes,
                 account,
                 notify: Arc::clone(&notify),

@@ -43,6 +43,8 @@ pub struct Vgpu {
     pub name: String,
     /// Its socket.
     pub socket: PathBuf,
+    /// Whether it is unplugged to move: the VMM moves no device with its front.
+    pub detaches: bool,
     /// Bytes of video memory.
     pub vram_bytes: u64,
     /// What its guests may have, and have.
@@ -179,6 +181,11 @@ impl Desk {
     /// All guest processes let go of it, and all of it lies in a file.
     fn detach(&self, vgpu: &str, file: &Path, limit: Duration) -> Result<Value, DeskError> {
         let of = self.vgpu(vgpu)?;
+        if !of.detaches {
+            let why = "its front is fs, which the VMM migrates; guests do not let go of it";
+            let source = OrderError::Refused(why.to_owned());
+            return Err(DeskError::Order { name: vgpu.to_owned(), source });
+        }
         let asked =
             of.orders.ask(Order::Leave(limit.min(LONGEST_LEAVE)), limit.min(LONGEST_LEAVE) + PATIENCE);
         let gone = asked.map_err(|source| DeskError::Order { name: vgpu.to_owned(), source })?;

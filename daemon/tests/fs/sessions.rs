@@ -1,5 +1,7 @@
 //! Sessions: what a process does with the file, and what becomes of it.
 
+use campanile_daemon::operator::client;
+use campanile_daemon::operator::verb::Verb;
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::BlobMemory;
 use campanile_guest_driver::transport::error::Refusal;
@@ -99,6 +101,22 @@ fn guests_compute_in_pages_of_their_own() {
         }
         workers.iter().for_each(Worker::check);
     }
+}
+
+/// Guests of this front do not let go of a device: they would be lost.
+#[test]
+fn a_vgpu_that_its_vmm_migrates_is_not_taken_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let (control, file) = (folder.path().join("control"), folder.path().join("away"));
+    let daemon = Daemon::with_specs(&["vram=64M,front=fs"], &["--control", control.to_str().unwrap()]);
+    let vm = daemon.vm_with(0, &options());
+    let mut worker = Worker::new(&vm, 256 << 10);
+    let detach = Verb::Detach { vgpu: "v0".to_owned(), file: file.clone(), limit: 0 };
+    let refused = client::ask(&control, &detach).unwrap_err().to_string();
+    assert!(refused.contains("v0") && refused.contains("its front is fs"), "{refused}");
+    assert!(!file.exists());
+    worker.work(1);
+    worker.check();
 }
 
 #[test]
