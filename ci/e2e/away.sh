@@ -111,8 +111,6 @@ replug_too_small() {
 # Both daemons die while the vGPU lies in its file: the one that it has left, and the one that is to have it.
 replug_deaths() {
     local claim="a vGPU in its file outlives the daemon that it has left, and the one that is to have it" mark
-    local socket="{\"server\":false,\"addr\":{\"type\":\"unix\",\"data\":{\"path\":\"$scratch/b.sock\"}}}"
-    local device='"driver":"vhost-user-test-device-pci","id":"gpu0","bus":"rp0","chardev":"gpu0-socket"'
     serve_gpu a && serve_gpu b && begin_replug a || return
     mark=$(wc -l <"$frames")
     "$campanile" ctl --control "$scratch/a.control" detach --vgpu gpu "$scratch/away" >"$scratch/steps" 2>&1 ||
@@ -121,15 +119,21 @@ replug_deaths() {
     qmp_ask m0 device_del '{"id":"gpu0"}' || { fail "$claim" "$answer"; return; }
     until_holds 60 "qmp_ask m0 chardev-remove '{\"id\":\"gpu0-socket\"}'" || { fail "$claim" "$answer"; return; }
     attach_away && daemon_stop b KILL && serve_gpu b && attach_away || { fail "$claim" "$(cat "$scratch/steps")"; return; }
-    qmp_ask m0 chardev-add "{\"id\":\"gpu0-socket\",\"backend\":{\"type\":\"socket\",\"data\":$socket}}" &&
-        qmp_ask m0 device_add "{$device,\"virtio-id\":16,\"num_vqs\":2,\"config_size\":16,\"vq_size\":256}" ||
-        { fail "$claim" "$answer"; return; }
+    plug_b || { fail "$claim" "$answer"; return; }
     replugged "$claim" m0 "$mark" && finish_replug m0
 }
 
 # The next VM of the daemon b begins as the vGPU in the file.
 attach_away() {
     "$campanile" ctl --control "$scratch/b.control" attach --vgpu gpu "$scratch/away" >"$scratch/steps" 2>&1
+}
+
+# Plugs the device of the daemon b into m0 by hand.
+plug_b() {
+    local socket="{\"server\":false,\"addr\":{\"type\":\"unix\",\"data\":{\"path\":\"$scratch/b.sock\"}}}"
+    local device='"driver":"vhost-user-test-device-pci","id":"gpu0","bus":"rp0","chardev":"gpu0-socket"'
+    qmp_ask m0 chardev-add "{\"id\":\"gpu0-socket\",\"backend\":{\"type\":\"socket\",\"data\":$socket}}" &&
+        qmp_ask m0 device_add "{$device,\"virtio-id\":16,\"num_vqs\":2,\"config_size\":16,\"vq_size\":256}"
 }
 
 # Programs begin as the device goes: it is theirs, or there is none for the moment.
@@ -153,11 +157,11 @@ replug_begins() {
 }
 
 # A machine with a GPU, and a program that uses it.
-#   begin_steady CLAIM
+#   begin_steady CLAIM [look]
 begin_steady() {
     serve_gpu a && vm_start_replug m0 a
     vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return 1; }
-    guest m0 20 'rm -f done begun; (steady done begun; echo "ended $?") >steady 2>&1 </dev/null & until [ -e begun ]; do usleep 20000; done' ||
+    guest m0 20 "rm -f done begun; (steady done begun ${2:-}; echo \"ended \$?\") >steady 2>&1 </dev/null & until [ -e begun ]; do usleep 20000; done" ||
         { fail "$1" "$output"; return 1; }
 }
 
@@ -180,12 +184,32 @@ replug_loses() {
     kernel_is_content
 }
 
-# Nobody has told the daemon.
+# Nobody has told the daemon, nor a program that makes system calls, nor one that looks at memory alone.
 unplugged() {
-    local claim="a program whose GPU is unplugged without a word loses the device, and nothing else"
-    begin_steady "$claim" || return
-    qmp_ask m0 device_del '{"id":"gpu0"}' || { fail "$claim" "$answer"; return; }
-    steady_is_lost "$claim"
+    local how claim
+    for how in '' look; do
+        claim="a program whose GPU is unplugged without a word loses the device, and nothing else${how:+, where it only looks at memory}"
+        begin_steady "$claim" $how || return
+        qmp_ask m0 device_del '{"id":"gpu0"}' || { fail "$claim" "$answer"; return; }
+        steady_is_lost "$claim"
+        vm_kill m0
+        daemon_stop a
+    done
+}
+
+# QEMU cannot plug the device in there: the port has another name. It stays in its file until a guest has it.
+replug_misnamed() {
+    local claim="where the other QEMU cannot plug the GPU in, it stays in its file" mark
+    serve_gpu a && serve_gpu b && begin_replug a || return
+    mark=$(wc -l <"$frames")
+    if "$campanile" migrate --control "$scratch/a.control" --vgpu gpu --target-control "$scratch/b.control" --bus rp7 \
+        --qmp-source "$scratch/m0.qmp" --file "$scratch/away" >"$scratch/steps" 2>&1; then
+        fail "$claim" "it moved: $(cat "$scratch/steps")"
+        return
+    fi
+    [ -s "$scratch/away" ] || { fail "$claim" "the file is gone; $(cat "$scratch/steps")"; return; }
+    attach_away && plug_b || { fail "$claim" "$answer $(cat "$scratch/steps")"; return; }
+    replugged "$claim" m0 "$mark" && finish_replug m0
 }
 
 # The VM moves with it, to another QEMU and another daemon, and back.

@@ -188,10 +188,11 @@ fn put_aside(
     Ok(blobs)
 }
 
-/// Opens the device that comes instead of the one that was left at `begun`.
+/// Opens the device that comes instead of the one that was just left. It is waited for since `begun`.
 fn next(migrant: &dyn Migrant, begun: Instant) -> Result<(), DriverError> {
+    let left = Instant::now();
     while begun.elapsed() < ABSENCE {
-        if migrant.arrive(begun.elapsed() < UNPLUG)? {
+        if migrant.arrive(left.elapsed() < UNPLUG)? {
             return Ok(());
         }
         std::thread::sleep(LOOK);
@@ -206,10 +207,10 @@ pub(crate) fn leave(transport: &dyn Transport) -> bool {
     migrant.is_some()
 }
 
-/// Waits for the device that comes, where the process has left one.
-pub(crate) fn arrive(transport: &dyn Transport) -> Result<(), DriverError> {
+/// Waits for the device that comes, where the process has left one: since `begun`.
+pub(crate) fn arrive(transport: &dyn Transport, begun: Instant) -> Result<(), DriverError> {
     match transport.migrant().filter(|migrant| migrant.has_left()) {
-        Some(migrant) => next(migrant, Instant::now()),
+        Some(migrant) => next(migrant, begun),
         None => Ok(()),
     }
 }

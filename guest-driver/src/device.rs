@@ -38,7 +38,7 @@ const FIRST_VA: u64 = 0x100_0000;
 /// Where they end.
 const END_VA: u64 = 1 << 38;
 /// Looks at a word between two looks at whether the daemon is there.
-const LOOKS: u32 = 4096;
+const LOOKS: u32 = 256;
 
 /// What all objects of a device share.
 #[derive(Debug)]
@@ -78,8 +78,9 @@ impl Device {
     }
 
     fn open_over(transport: Arc<dyn Transport>, protocol_version: u32) -> Result<Self, DriverError> {
+        let begun = Instant::now();
         loop {
-            absence::arrive(&*transport)?;
+            absence::arrive(&*transport, begun)?;
             match Self::open_on(Arc::clone(&transport), protocol_version) {
                 Err(DriverError::Refused { status: Status::Leaving, .. }) if absence::leave(&*transport) => {}
                 opened => return opened,
@@ -105,7 +106,9 @@ impl Device {
             page_va: PAGE_VA,
         };
         if let Err(refused) = control.call("CREATE_DEVICE", message::CREATE_DEVICE, &[create.as_bytes()]) {
-            control.transport().destroy_blob(blob)?;
+            if let Err(error) = control.transport().destroy_blob(blob) {
+                log::debug!("freeing a device page: {error}");
+            }
             return Err(refused);
         }
         let space = Mutex::new(BTreeMap::from([(FIRST_VA, END_VA - FIRST_VA)]));

@@ -113,7 +113,8 @@ impl Drop for KernelQueue {
         while !self.pending.is_empty() && !self.context.is_suspended() {
             if let Err(error) = self.finish_oldest(None) {
                 log::debug!("a buffer at the end of its queue: {error}");
-                if !self.context.shared().control.transport().is_connected() {
+                // Nothing more is answered.
+                if matches!(error, DriverError::Transport(_)) {
                     break;
                 }
             }

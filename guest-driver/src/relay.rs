@@ -89,7 +89,9 @@ impl Completion for Relay {
             Current::Away => true,
             Current::Submission(submission) => {
                 let is_done = submission.is_done();
-                if is_done && before.is_some() && self.gate.is_here() == before {
+                // One that has failed is done, too.
+                let is_over = is_done && submission.wait(Some(Duration::ZERO)).is_ok();
+                if is_over && before.is_some() && self.gate.is_here() == before {
                     self.set(Current::Done);
                 }
                 is_done

@@ -49,6 +49,7 @@ static void fill(uint32_t value) {
 static void check(uint32_t value) {
     for (uint32_t word = 0; word < BYTES / 4; word++) {
         if (words[word] != value) {
+            must(campanile_device_check(device, NULL), "the device");
             fprintf(stderr, "word %" PRIu32 " is %" PRIx32 " instead of %" PRIx32 "\n", word, words[word], value);
             exit(1);
         }

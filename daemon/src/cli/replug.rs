@@ -93,14 +93,16 @@ fn status(control: &Path, vgpu: &str) -> anyhow::Result<Value> {
     ours.cloned().with_context(|| format!("{}: there is no vGPU {vgpu}", control.display()))
 }
 
-impl Side<'_> {
-    fn counter(&self, name: &str) -> anyhow::Result<u64> {
-        let metrics = client::ask(self.control, &Verb::Metrics)?;
-        let vgpus = metrics["vgpus"].as_array();
-        let ours = vgpus.and_then(|all| all.iter().find(|of| of["name"] == *self.vgpu));
-        Ok(ours.and_then(|of| of["counters"][name].as_u64()).unwrap_or(0))
-    }
+/// How many programs have come back to a vGPU so far, and how many have not, and were ended.
+fn returns(control: &Path, vgpu: &str) -> anyhow::Result<[u64; 2]> {
+    let metrics = client::ask(control, &Verb::Metrics)?;
+    let vgpus = metrics["vgpus"].as_array();
+    let ours = vgpus.and_then(|all| all.iter().find(|of| of["name"] == *vgpu));
+    let counter = |name: &str| ours.and_then(|of| of["counters"][name].as_u64()).unwrap_or(0);
+    Ok([counter("returned"), counter("stayed_away")])
+}
 
+impl Side<'_> {
     fn unplug(&mut self, arguments: &ReplugArguments) -> Result<(), QmpError> {
         self.monitor.forget_events();
         self.monitor.run("device_del", &json!({ "id": arguments.device }))?;
@@ -124,7 +126,7 @@ impl Side<'_> {
         }
     }
 
-    /// Begins as the file, and has the device plugged in. What fails leaves the monitor as it was.
+    /// Begins as the file, and has the device plugged in. What fails leaves monitor, daemon and file as they were.
     fn plug(&mut self, arguments: &ReplugArguments, file: &Path) -> anyhow::Result<()> {
         let begun = Instant::now();
         let status = loop {
@@ -138,8 +140,17 @@ impl Side<'_> {
         };
         let attach = Verb::Attach { vgpu: self.vgpu.to_owned(), file: Some(file.to_owned()) };
         client::ask(self.control, &attach)?;
+        self.add(arguments, &status["socket"]).map_err(|why| {
+            // Nobody else is to begin as it.
+            let _forgotten =
+                client::ask(self.control, &Verb::Attach { vgpu: self.vgpu.to_owned(), file: None });
+            why.into()
+        })
+    }
+
+    fn add(&mut self, arguments: &ReplugArguments, socket: &Value) -> Result<(), QmpError> {
         let backend = json!({ "type": "socket", "data": { "server": false,
-            "addr": { "type": "unix", "data": { "path": status["socket"] } } } });
+            "addr": { "type": "unix", "data": { "path": socket } } } });
         self.monitor.run("chardev-add", &json!({ "id": arguments.chardev, "backend": backend }))?;
         let added = self.monitor.run(
             "device_add",
@@ -147,10 +158,10 @@ impl Side<'_> {
                      "chardev": arguments.chardev, "virtio-id": 16, "num_vqs": 2, "config_size": 16,
                      "vq_size": 256 }),
         );
-        added.map(drop).map_err(|why| {
+        if added.is_err() {
             let _gone = self.monitor.run("chardev-remove", &json!({ "id": arguments.chardev }));
-            why.into()
-        })
+        }
+        added.map(drop)
     }
 }
 
@@ -189,6 +200,7 @@ pub fn replug(control: &Path, vgpu: &str, as_vgpu: &str, arguments: &ReplugArgum
         let is_free = status(target_control, as_vgpu)?["vm_connected"] == false;
         anyhow::ensure!(is_free, "{}: a VM is connected to {as_vgpu}", target_control.display());
     }
+    let before = returns(target_control, as_vgpu)?;
     let mut teller = Teller { begun: Instant::now(), since: Instant::now() };
     let detach = Verb::Detach { vgpu: vgpu.to_owned(), file: file.clone(), limit: arguments.limit };
     let gone = client::ask(control, &detach).context("detach")?;
@@ -226,7 +238,6 @@ pub fn replug(control: &Path, vgpu: &str, as_vgpu: &str, arguments: &ReplugArgum
         },
         _ => Side { control: target_control, vgpu: as_vgpu, monitor: source.monitor },
     };
-    let before = [target.counter("returned")?, target.counter("stayed_away")?];
     if let Err(error) = target.plug(arguments, &file) {
         let what = if arguments.qmp_target.is_some() {
             format!("the vGPU is in {}, and programs wait for it", file.display())
@@ -238,7 +249,7 @@ pub fn replug(control: &Path, vgpu: &str, as_vgpu: &str, arguments: &ReplugArgum
     teller.done("4 attach, 5 plug");
     let begun = Instant::now();
     loop {
-        let after = [target.counter("returned")?, target.counter("stayed_away")?];
+        let after = returns(target_control, as_vgpu)?;
         let [returned, ended] = [after[0] - before[0].min(after[0]), after[1] - before[1].min(after[1])];
         if returned + ended >= parked {
             teller.done(&format!("6 return, {returned} programs"));

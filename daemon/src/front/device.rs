@@ -94,6 +94,7 @@ impl<F: Front> Device for FrontDevice<F> {
     }
 
     fn command(&mut self, queue: u16, request: &[u8], ticket: Ticket, answers: &mut Answers) {
+        self.vgpu.take_file();
         self.front.command(&mut self.vgpu, queue, request, ticket, answers);
         self.answer_due(answers);
     }

@@ -9,6 +9,7 @@ use super::vgpu::Vgpu;
 use super::waiting::Command;
 use crate::migration::error::MigrationError;
 use crate::migration::passage::Passage;
+use crate::migration::passage::Right;
 use crate::migration::passage::Snapshot;
 use crate::migration::passage::adopt;
 use crate::migration::source::departure::Thaw;
@@ -40,8 +41,7 @@ impl<F: Front> FrontDevice<F> {
             adopt(&mut vgpu.session, &vgpu.config, memories).map_err(io::Error::other)?;
             device.take_over(&state).map_err(io::Error::other)?;
             if let Some(file) = detached {
-                // Whoever removes it has the device: nobody else begins as it.
-                std::fs::remove_file(&file)?;
+                device.vgpu.right = Some(Right::File(Arc::clone(&passage), file));
                 // The rings are new, and so are the guest's names for everything.
                 device.vgpu.waiting.clear();
                 device.vgpu.session.thaw();
@@ -130,9 +130,18 @@ impl<C: Command> Vgpu<C> {
         }
     }
 
-    /// The guest has reset the device: what of it was elsewhere is nobody's.
+    /// The guest speaks to a device that was taken away before: from here on it is nobody else's.
+    pub(super) fn take_file(&mut self) {
+        let right = self.right.take_if(|right| matches!(right, Right::File(..)));
+        if let Some(Err(why)) = right.map(Right::start) {
+            log::error!("{}: it may be elsewhere: {why}", self.config.name);
+            self.session.lose_everything(&why.to_string());
+        }
+    }
+
+    /// The guest has reset the device: what of it was elsewhere is nobody's. A driver does that when it begins, too.
     pub(super) fn begin_anew(&mut self) {
-        self.right = None;
+        self.right.take_if(|right| !matches!(right, Right::File(..)));
         self.standstill = None;
         let Some(passage) = &self.passage else { return };
         passage.departure.detach();

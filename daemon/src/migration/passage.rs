@@ -37,6 +37,8 @@ pub enum Right {
     Claim(Claim),
     /// Of a side file.
     SideFile(SideFiles, BundleId),
+    /// Of the file of a device that was taken away.
+    File(Arc<Passage>, PathBuf),
 }
 
 impl Right {
@@ -48,12 +50,19 @@ impl Right {
         match self {
             Self::Claim(claim) => claim.start(),
             Self::SideFile(files, bundle) => files.take(bundle),
+            // Whoever removes it has the device: nobody else begins as it.
+            Self::File(passage, file) => {
+                let removed = std::fs::remove_file(&file);
+                removed.map_err(|why| MigrationError::State(format!("{}: {why}", file.display())))?;
+                passage.forget_beginning();
+                Ok(())
+            }
         }
     }
 }
 
 /// What a session begins as.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Beginning {
     file: PathBuf,
     /// It is what one device was before it was taken away from its VM: nobody else is to begin as it.
@@ -155,18 +164,31 @@ impl Passage {
     /// # Errors
     /// There is no such file, or it does not fit this vGPU.
     pub fn begin_as(&self, file: &Path) -> Result<(), MigrationError> {
+        if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            return Err(MigrationError::State(format!("{}: there is no such file", file.display())));
+        }
         read::examine(file, &self.arriving)
             .map_err(|why| MigrationError::State(format!("{}: {why}", file.display())))?;
         *locked(&self.restore) = Some(Beginning { file: file.to_owned(), is_detached: true });
         Ok(())
     }
 
-    /// The snapshot that the next session begins as, once.
+    /// The next session begins as none. Whether it would have begun as a device that was taken away.
+    pub fn forget_beginning(&self) -> bool {
+        locked(&self.restore).take_if(|beginning| beginning.is_detached).is_some()
+    }
+
+    /// The snapshot that the next session begins as: once, or, as a device that was taken away, until a guest speaks to it.
     ///
     /// # Errors
     /// It cannot be read, or does not fit.
     pub fn take_snapshot(&self) -> Result<Option<Snapshot>, MigrationError> {
-        let Some(Beginning { file, is_detached }) = locked(&self.restore).take() else { return Ok(None) };
+        let mut restore = locked(&self.restore);
+        let Some(Beginning { file, is_detached }) = restore.clone() else { return Ok(None) };
+        if !is_detached {
+            *restore = None;
+        }
+        drop(restore);
         let (contents, stage) = read::load(&file, &self.arriving, None)?;
         let none = || MigrationError::State(format!("{}: there is no state in it", file.display()));
         let state = state::decode(&contents.state.ok_or_else(none)?);

@@ -143,7 +143,12 @@ impl Desk {
                 taken.map_err(|source| migration(vgpu, &source))
             }
             Verb::Detach { vgpu, file, limit } => self.detach(vgpu, file, Duration::from_millis(*limit)),
-            Verb::Attach { vgpu, file: None } => self.order(vgpu, Order::Stay),
+            Verb::Attach { vgpu, file: None } => {
+                if self.vgpu(vgpu)?.passage.forget_beginning() {
+                    return Ok(json!({ "file": null }));
+                }
+                self.order(vgpu, Order::Stay)
+            }
             Verb::Attach { vgpu, file: Some(file) } => {
                 let of = self.vgpu(vgpu)?;
                 if of.orders.has_session() {

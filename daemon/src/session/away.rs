@@ -148,20 +148,17 @@ impl Session {
     /// A context is closed: true where its process only goes away.
     pub(super) fn leaves_process(&mut self, own: u32) -> bool {
         let away = self.processes.get_mut(&own).and_then(|process| process.away.as_mut());
-        let is_away = away.map(|away| away.is_gone = true).is_some();
-        // Before it has its token it cannot come back.
-        is_away && !self.stop_parking(own)
+        away.map(|away| away.is_gone = true).is_some()
     }
 
-    /// A process that is about to park does not, if it is about to.
-    pub(super) fn stop_parking(&mut self, own: u32) -> bool {
-        let Some(index) = self.away.parking.iter().position(|parking| parking.origin.context == own) else {
-            return false;
-        };
-        let parking = self.away.parking.swap_remove(index);
-        self.give_up_names(own);
-        self.answer(parking.origin, Err(Status::DeviceLost.into()));
-        true
+    /// A process that is about to park has not its token yet, and ends: it cannot come back.
+    pub(super) fn stop_parking(&mut self, own: u32) {
+        let its: Vec<Parking> =
+            self.away.parking.extract_if(.., |parking| parking.origin.context == own).collect();
+        for parking in its {
+            self.give_up_names(own);
+            self.answer(parking.origin, Err(Status::DeviceLost.into()));
+        }
     }
 
     /// Whether a process has parked its device, or is about to.

@@ -132,6 +132,7 @@ impl Session {
             self.journal.line(Level::Warn, format_args!("process {own} has not parked its device: lost"));
             self.stop_parking(*own);
             self.give_up_names(*own);
+            self.drop_kept(*own);
             if let Some(process) = self.processes.get_mut(own) {
                 process.away = None;
             }

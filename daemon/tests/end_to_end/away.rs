@@ -68,7 +68,6 @@ impl Hosts {
         });
         host.ask(&["attach", "--vgpu", "v0", self.file().to_str().unwrap()]);
         vm.plug(host.daemon.socket(0)).unwrap();
-        assert!(!self.file().exists(), "who takes the file has the device");
     }
 }
 
@@ -319,6 +318,32 @@ fn pages_of_the_guest_go_along() {
         program.target = std::mem::replace(&mut more, program.target);
     }
     program.round(20);
+}
+
+#[test]
+fn who_is_too_late_loses_the_device_keeps_what_it_sees_and_ends() {
+    let hosts = Hosts::new(1);
+    let vm = hosts.host(0).daemon.vm(0);
+    let mut program = Program::open(&vm);
+    program.source.write(0, &[7; 8]).unwrap();
+    let fence = program.device.create_fence(FenceKind::Default, 0).unwrap();
+    let mut commands = CommandBuffer::new();
+    commands.wait(fence.va(), 7).unwrap();
+    for _ in 0..3 {
+        program.kernel_queue.submit(&commands).unwrap();
+    }
+    assert_eq!(hosts.detach(0, "0"), (0, 1));
+    until("its loss", || matches!(program.device.check(), Err(DriverError::DeviceLost(_))));
+    vm.unplug().unwrap();
+    let mut seen = [0; 8];
+    program.source.read(0, &mut seen).unwrap();
+    assert_eq!(seen, [7; 8]);
+    // Its end does not wait for what nobody answers.
+    drop((program, fence));
+    hosts.plug(&vm, 0);
+    assert!(hosts.file().exists(), "nobody has spoken to it yet");
+    Program::open(&vm).round(1);
+    assert!(!hosts.file().exists(), "who speaks to it has it");
 }
 
 /// A VM without a window: the device page itself is the guest's.

@@ -23,6 +23,12 @@ pub(super) fn address(info: *mut libc::siginfo_t) -> usize {
     unsafe { info.si_addr() }.addr()
 }
 
+/// Why it could not be touched.
+pub(super) fn code(info: *mut libc::siginfo_t) -> libc::c_int {
+    // SAFETY: the kernel gives a handler with SA_SIGINFO the description of its signal.
+    unsafe { (*info).si_code }
+}
+
 /// Does what may change errno, which what was interrupted sees as it was.
 pub(super) fn keeping_errno<T>(what: impl FnOnce() -> T) -> T {
     // SAFETY: the address of this thread's own word.

@@ -55,8 +55,8 @@ impl Places {
         loop {
             let free = part.slots.iter().find(|(_, end)| end.load(Ordering::Relaxed) == 0);
             if let Some((start, end)) = free {
-                start.store(range.start, Ordering::Relaxed);
-                // PAIRS WITH the acquire of `find`.
+                // PAIRS WITH the acquires of `find`: whoever sees this start sees the slot free before it.
+                start.store(range.start, Ordering::Release);
                 return end.store(range.end, Ordering::Release);
             }
             part = part.more.get_or_init(|| Box::new(Self::new()));
@@ -71,11 +71,13 @@ impl Places {
     }
 
     fn find(&self, address: usize) -> Option<Range<usize>> {
+        // A slot that changes meanwhile is none: its two words would be of two ranges.
         let range = |(start, end): &(AtomicUsize, AtomicUsize)| {
-            let end = end.load(Ordering::Acquire);
-            start.load(Ordering::Relaxed)..end
+            let before = end.load(Ordering::Acquire);
+            let start = start.load(Ordering::Acquire);
+            (end.load(Ordering::Acquire) == before).then_some(start..before)
         };
-        self.slots().map(range).find(|range| range.contains(&address))
+        self.slots().filter_map(range).find(|range| range.contains(&address))
     }
 }
 
@@ -91,7 +93,9 @@ fn put_zeros(range: &Range<usize>) -> bool {
 }
 
 extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let place = PLACES.find(fault::address(info));
+    // Not a page that broke.
+    let is_gone = fault::code(info) == libc::BUS_ADRERR;
+    let place = PLACES.find(fault::address(info)).filter(|_| is_gone);
     if !place.is_some_and(|range| fault::keeping_errno(|| put_zeros(&range))) {
         SIGNAL.hand_on(info, context);
     }

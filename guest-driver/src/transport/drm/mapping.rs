@@ -20,7 +20,7 @@ use crate::transport::shared_memory::SharedMemory;
 #[derive(Debug)]
 struct Mapping {
     region: Arc<MmapRegion>,
-    _watched: Watched,
+    watched: Option<Watched>,
 }
 
 /// Maps `size` bytes of a node's file at `offset` for reading and writing.
@@ -42,13 +42,15 @@ pub(super) fn map(node: BorrowedFd<'_>, offset: u64, size: u64) -> Result<Shared
     let piece = Piece { region: Arc::clone(&region), region_offset: 0, length: size };
     let start = address.expose_provenance();
     let watched = Watched::over(start..start + length);
-    let _watched = watched
+    let watched = watched
         .map_err(|source| TransportError::System { what: "a handler of SIGBUS", source: source.into() })?;
-    Ok(SharedMemory::new(vec![piece], Some(Arc::new(Mapping { region, _watched }))))
+    Ok(SharedMemory::new(vec![piece], Some(Arc::new(Mapping { region, watched: Some(watched) }))))
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // The addresses may be somebody else's as soon as they are free.
+        drop(self.watched.take());
         // SAFETY: the range is one whole mapping of this module. `SharedMemory` lends its bytes for its own
         // lifetime only, and drops this together with its pieces, so no reference into it is left.
         let unmapped = unsafe { rustix::mm::munmap(self.region.as_ptr().cast(), self.region.size()) };

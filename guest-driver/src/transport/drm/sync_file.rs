@@ -46,8 +46,8 @@ impl SyncFile {
             let mut files = [PollFd::new(file, PollFlags::IN)];
             match poll(&mut files, Some(&Timespec::try_from(left).unwrap_or_default())) {
                 Ok(ready) if ready > 0 => return Ok(true),
-                Ok(_) if timeout.is_some_and(|timeout| begun.elapsed() >= timeout) => return Ok(false),
                 Ok(_) if self.node.is_gone() => return Err(TransportError::Disconnected),
+                Ok(_) if timeout.is_some_and(|timeout| begun.elapsed() >= timeout) => return Ok(false),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => {
                     return Err(TransportError::System { what: "waiting for a fence", source: errno.into() });
