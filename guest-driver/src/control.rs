@@ -246,6 +246,8 @@ impl Call {
             if begun.elapsed() >= limit {
                 return None;
             }
+            // Who is to answer may wait for this CPU.
+            std::thread::yield_now();
         }
     }
 

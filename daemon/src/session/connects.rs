@@ -63,6 +63,10 @@ impl Session {
                 let at = doorbell.at;
                 let line = &self.engines[at.index()].line;
                 line.has_room(origin.context).or(Status::Busy)?;
+                // It wakes while its doorbell is connected.
+                if let Some(process) = self.engines[at.index()].process() {
+                    process.poke();
+                }
                 let origin = self.park(origin);
                 let connect = WaitingConnect { origin, doorbell: message.handle };
                 self.engines[at.index()].line.push(origin.context, connect);

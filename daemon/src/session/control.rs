@@ -71,6 +71,7 @@ impl Session {
 
     /// Ends a guest process, and what it has.
     pub(super) fn end_process(&mut self, context: u32) {
+        self.stop_parking(context);
         self.end_device(context);
         if let Some(mut process) = self.processes.remove(&context) {
             for timeline in process.timelines.values_mut() {
@@ -147,8 +148,7 @@ impl Session {
         self.poke_engines();
     }
 
-    /// Wakes the engines whose doorbells were connected: after the guest has its answer, since on a machine with few
-    /// CPUs an engine that wakes takes the one that this thread runs on.
+    /// Wakes the engines whose doorbells were connected.
     pub(super) fn poke_engines(&mut self) {
         for at in self.addresses() {
             if std::mem::take(&mut self.to_poke[at.index()])
