@@ -208,7 +208,8 @@ replug_misnamed() {
         return
     fi
     [ -s "$scratch/away" ] || { fail "$claim" "the file is gone; $(cat "$scratch/steps")"; return; }
-    attach_away && plug_b || { fail "$claim" "$answer $(cat "$scratch/steps")"; return; }
+    # The daemon sees a moment later that QEMU has hung up.
+    until_holds 20 attach_away && plug_b || { fail "$claim" "$answer $(cat "$scratch/steps")"; return; }
     replugged "$claim" m0 "$mark" && finish_replug m0
 }
 
