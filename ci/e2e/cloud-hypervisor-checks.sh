@@ -235,13 +235,15 @@ second_move() {
     mkdir -p "$scratch/sides"
     serve a --state-dir "$scratch/sides" && begin words=1024 "${ballast[$front]}" || return
     moves "a machine moves whose guest acknowledges nothing of the host's" m0 m1 "unix:$scratch/mig1.sock" "$live" || return
-    local said
-    if said=$(moves "and again over a unix socket" m1 m2 "unix:$scratch/mig2.sock"); then
+    # It fails, and that is no failure of ours. Not in a subshell, whose machines nobody could end.
+    local before=$failures
+    if moves "and again over a unix socket" m1 m2 "unix:$scratch/mig2.sock" >"$scratch/said"; then
         pass "and again over a unix socket: cloud-hypervisor's issue 8918 is gone"
         return
     fi
+    failures=$before
     claim_frames "and stays where it is when cloud-hypervisor refuses to move it over a unix socket again (its issue 8918)" 40 ||
-        { printf '%s\n' "$said"; return; }
+        { cat "$scratch/said"; return; }
     vm_kill m2
     moves "but goes on locally" m1 m3 "unix:$scratch/mig3.sock" ,local=on
 }
