@@ -71,6 +71,12 @@ impl Hosts {
     }
 }
 
+/// Waits until a count has risen by more than `by`.
+fn more(of: &AtomicU64, by: u64) {
+    let before = of.load(Ordering::Relaxed);
+    until("more rounds", || of.load(Ordering::Relaxed) > before + by);
+}
+
 /// A program with a bit of everything.
 struct Program {
     device: Device,
@@ -136,12 +142,7 @@ fn programs_see_a_pause_where_their_device_is_taken_away_and_comes_back_here_or_
                 }
             });
         }
-        let go_on = || {
-            let before = rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
-            until("more rounds of both", || {
-                rounds.iter().zip(before).all(|(rounds, before)| rounds.load(Ordering::Relaxed) > before + 4)
-            });
-        };
+        let go_on = || rounds.iter().for_each(|rounds| more(rounds, 4));
         go_on();
         for to in [0, 1, 1, 0] {
             let from =
@@ -195,8 +196,7 @@ fn nobody_is_lost_who_begins_or_ends_as_the_device_goes() {
             });
         }
         for _ in 0..10 {
-            let before = rounds.load(Ordering::Relaxed);
-            until("more programs", || rounds.load(Ordering::Relaxed) > before + 2);
+            more(&rounds, 2);
             assert_eq!(hosts.detach(0, "20000").1, 0, "nobody is lost");
             hosts.replug(&vm, 0);
         }
@@ -231,14 +231,10 @@ fn a_program_whose_messages_have_all_slots_of_its_page_comes_back() {
                     }
                 });
             }
-            let go_on = || {
-                let before = rounds.load(Ordering::Relaxed);
-                until("more messages", || rounds.load(Ordering::Relaxed) > before + 4);
-            };
-            go_on();
+            more(&rounds, 4);
             assert_eq!(hosts.detach(0, "20000"), (1, 0));
             hosts.replug(&vm, 0);
-            go_on();
+            more(&rounds, 4);
             drop(end);
         });
         assert_eq!(hosts.host(0).counter(0, "stayed_away"), 0);
