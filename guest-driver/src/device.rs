@@ -37,7 +37,7 @@ const PAGE_VA: u64 = 0x10_0000;
 const FIRST_VA: u64 = 0x100_0000;
 /// Where they end.
 const END_VA: u64 = 1 << 38;
-/// Looks at a word between two looks at whether the daemon is there.
+/// Looks at a word between two looks at whether the daemon is there, at which others get the CPU.
 const LOOKS: u32 = 256;
 
 /// What all objects of a device share.

@@ -140,12 +140,14 @@ impl Side<'_> {
         };
         let attach = Verb::Attach { vgpu: self.vgpu.to_owned(), file: Some(file.to_owned()) };
         client::ask(self.control, &attach)?;
-        self.add(arguments, &status["socket"]).map_err(|why| {
-            // Nobody else is to begin as it.
-            let _forgotten =
-                client::ask(self.control, &Verb::Attach { vgpu: self.vgpu.to_owned(), file: None });
-            why.into()
-        })
+        let Err(why) = self.add(arguments, &status["socket"]) else { return Ok(()) };
+        // Nobody else is to begin as it.
+        let forget = Verb::Attach { vgpu: self.vgpu.to_owned(), file: None };
+        match client::ask(self.control, &forget) {
+            Ok(_) => Err(why.into()),
+            Err(also) => Err(anyhow::Error::new(why)
+                .context(format!("{} still begins as the file: {also}", self.control.display()))),
+        }
     }
 
     fn add(&mut self, arguments: &ReplugArguments, socket: &Value) -> Result<(), QmpError> {
@@ -159,6 +161,7 @@ impl Side<'_> {
                      "vq_size": 256 }),
         );
         if added.is_err() {
+            // What was refused is said; where this is, too, the next attempt says so.
             let _gone = self.monitor.run("chardev-remove", &json!({ "id": arguments.chardev }));
         }
         added.map(drop)

@@ -182,8 +182,8 @@ pub enum Verb {
         #[serde(default = "default_limit")]
         limit: u64,
     },
-    /// Begin as what a detach has written, when a VM connects next; or, without a file, call off a detach of a vGPU that
-    /// was not unplugged.
+    /// Begin as what a detach has written, when a VM connects next; or, without a file, call off such a beginning, or else the
+    /// detach of a vGPU that was not unplugged.
     Attach {
         /// The vGPU.
         #[arg(long, value_name = "NAME")]

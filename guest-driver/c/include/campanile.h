@@ -576,7 +576,7 @@ enum campanile_result campanile_device_get_info(const struct campanile_device *d
 
 /**
  * `CAMPANILE_OK` while the device works, `CAMPANILE_DEVICE_LOST` when it is in error. `status` may be NULL; there
- * goes the word of the device page: 1 active, 2 its engine was lost, 3 the driver failed under a kernel, 4 it was
+ * goes the word of the device page: 0 it was unplugged, 1 active, 2 its engine was lost, 3 the driver failed under a kernel, 4 it was
  * ended, 6 a bad packet or ring entry, 7 an address that is not mapped. Does not block.
  */
 enum campanile_result campanile_device_check(const struct campanile_device *device,

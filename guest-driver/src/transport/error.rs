@@ -82,7 +82,7 @@ pub enum TransportError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The daemon hung up, or this side did.
+    /// The daemon hung up, or this side did, or the device was unplugged.
     #[error("the device is gone, or its daemon; open the device again")]
     Disconnected,
     /// The device was reset under this context.
