@@ -51,6 +51,8 @@ pub(super) fn launch(
     let (ours, theirs) = Channel::pair()?;
     let mut child = Command::new(&program.path)
         .arg("engine")
+        // Else glibc counts CPUs, by opening a file, when some thread is the ninth to allocate: sealed engines may not.
+        .env("MALLOC_ARENA_MAX", "8")
         .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(theirs.into_socket()))
         .stdout(Stdio::null())
