@@ -116,6 +116,8 @@ pub struct EngineSlot {
     pub rebuilding: BTreeSet<(u64, u64)>,
     /// Kernels that it compiles.
     pub compiling: BTreeMap<(u64, u64), PendingKernel>,
+    /// Kernels that its process is to forget, and may know yet.
+    pub forgetting: BTreeSet<(u64, u64)>,
 }
 
 impl EngineSlot {
@@ -144,6 +146,7 @@ impl EngineSlot {
             is_successor: false,
             rebuilding: BTreeSet::new(),
             compiling: BTreeMap::new(),
+            forgetting: BTreeSet::new(),
         })
     }
 
@@ -177,6 +180,11 @@ impl EngineSlot {
     /// Whose buffer the hardware queue runs, or will run first.
     pub fn head(&self) -> Option<u32> {
         self.in_flight.front().map(|flight| flight.entry)
+    }
+
+    /// Whether its process has kernels to compile or to forget.
+    pub fn owes_kernels(&self) -> bool {
+        !self.compiling.is_empty() || !self.rebuilding.is_empty() || !self.forgetting.is_empty()
     }
 
     /// Whether work can be given to it.
@@ -218,6 +226,7 @@ impl EngineSlot {
         self.segments_outstanding.clear();
         self.outbox = Outbox::default();
         self.rebuilding.clear();
+        self.forgetting.clear();
         self.is_successor = false;
         (self.is_held, self.is_stopped) = (false, false);
         self.liveness.forget();
@@ -233,6 +242,7 @@ impl EngineSlot {
         self.outbox = Outbox::default();
         self.segments_outstanding.clear();
         self.rebuilding.clear();
+        self.forgetting.clear();
         self.is_successor = true;
         (self.is_held, self.is_stopped) = (false, false);
         self.stirred = Instant::now();
@@ -262,6 +272,7 @@ impl EngineSlot {
         };
         self.is_successor = true;
         self.outbox = Outbox::default();
+        self.forgetting.clear();
         Ok(())
     }
 
@@ -287,6 +298,7 @@ impl EngineSlot {
         self.outbox = Outbox::default();
         self.segments_outstanding.clear();
         self.rebuilding.clear();
+        self.forgetting.clear();
         self.liveness.forget();
         Ok(true)
     }

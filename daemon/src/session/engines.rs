@@ -217,6 +217,7 @@ impl Session {
                 self.kernel_created(at, kernel, workgroup, binding_count, constant_bytes);
             }
             Response::KernelRefused { kernel, reason } => self.kernel_refused(at, kernel, reason),
+            Response::KernelDestroyed { kernel } => self.kernel_forgotten(at, kernel),
         }
     }
 

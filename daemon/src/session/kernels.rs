@@ -46,6 +46,8 @@ pub struct KernelSource {
     pub entry: Option<String>,
     /// Text or words.
     pub bytes: Arc<[u8]>,
+    /// Whether engines were asked to forget it; then the next process of one is not told of it.
+    pub is_ending: bool,
 }
 
 /// A kernel that an engine compiles; the engine of another physical adapter may compile it too.
@@ -81,14 +83,19 @@ impl Session {
         };
         (self.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
         let device = self.device_mut(origin.context)?;
-        let kept = KernelSource { language: head.language, entry: entry.clone(), bytes: source.into() };
+        let kept = KernelSource {
+            language: head.language,
+            entry: entry.clone(),
+            bytes: source.into(),
+            is_ending: false,
+        };
         let handle = device.kernels.insert(kept).ok_or(Status::OutOfResources)?;
         let kernel = Self::kernel_name(device.root.0, handle);
         self.kernel_bytes += source.len();
         let origin = if origin.item.is_some() { origin } else { self.park(origin) };
         for at in &engines {
             let slot = &mut self.engines[at.index()];
-            if slot.compiling.is_empty() && slot.rebuilding.is_empty() {
+            if !slot.owes_kernels() {
                 slot.stirred = Instant::now();
             }
             if slot.is_running() {
@@ -185,7 +192,7 @@ impl Session {
         self.drop_kernel(pending.origin.context, pending.handle);
         self.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
         for other in self.compilers().filter(|other| *other != at) {
-            self.post(other, Request::DestroyKernel { kernel }, &[]);
+            self.forget_on(other, kernel);
         }
     }
 
@@ -212,20 +219,47 @@ impl Session {
         self.kernel_bytes -= bytes;
     }
 
-    /// DESTROY_KERNEL. A buffer that names it later faults.
+    /// DESTROY_KERNEL: answered when no engine knows it any more. A buffer that is rung after that and names it faults.
     pub(super) fn destroy_kernel(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.device_mut(origin.context)?;
-        let root = device.root.0;
+        let device = self.device(origin.context)?;
         device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
-        let kernel = Self::kernel_name(root, message.handle);
+        let (kernel, runs) = (Self::kernel_name(device.root.0, message.handle), device.is_active());
         (!self.is_compiling(kernel)).or(Status::Busy)?;
-        self.forget_kernel(kernel);
+        let source = self.device_mut(origin.context)?.kernels.get_mut(message.handle);
+        if source.is_some_and(|source| !std::mem::replace(&mut source.is_ending, true)) {
+            self.forget_kernel(kernel);
+        }
+        let knows =
+            |at: &EngineAddress| self.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle));
+        if let Some(at) = self.compilers().find(knows).filter(|_| runs) {
+            return Ok(self.wait_for_engine(origin, at, message::DESTROY_KERNEL, message.as_bytes()));
+        }
         self.drop_kernel(origin.context, message.handle);
         Ok(Handled::done())
     }
 
+    /// An engine knows a kernel no more.
+    pub(super) fn kernel_forgotten(&mut self, at: EngineAddress, kernel: KernelName) {
+        let slot = &mut self.engines[at.index()];
+        slot.stirred = Instant::now();
+        if slot.forgetting.remove(&(kernel.root, kernel.handle)) {
+            self.retry_waiting(at);
+        }
+    }
+
     fn forget_kernel(&mut self, kernel: KernelName) {
         for at in self.compilers() {
+            self.forget_on(at, kernel);
+        }
+    }
+
+    fn forget_on(&mut self, at: EngineAddress, kernel: KernelName) {
+        let slot = &mut self.engines[at.index()];
+        if slot.hears() {
+            if !slot.owes_kernels() {
+                slot.stirred = Instant::now();
+            }
+            slot.forgetting.insert((kernel.root, kernel.handle));
             self.post(at, Request::DestroyKernel { kernel }, &[]);
         }
     }

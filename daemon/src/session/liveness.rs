@@ -36,8 +36,7 @@ impl Session {
         let slot = &self.engines[at.index()];
         let Some(process) = slot.process().filter(|_| slot.hears()) else { return false };
         !slot.has_begun()
-            || !slot.compiling.is_empty()
-            || !slot.rebuilding.is_empty()
+            || slot.owes_kernels()
             || !process.is_asleep()
             || !slot.in_flight.is_empty()
             || process.watch_acknowledged() < process.watch_sequence()
@@ -69,9 +68,8 @@ impl Session {
             }
             return;
         }
-        let compiles = !slot.compiling.is_empty() || !slot.rebuilding.is_empty();
-        if compiles && slot.stirred.elapsed() >= compile_timeout {
-            return self.compile_is_overdue(at);
+        if slot.owes_kernels() && slot.stirred.elapsed() >= compile_timeout {
+            return self.kernels_are_overdue(at);
         }
         let Some(timeout) = timeout else { return };
         let has_work = !slot.in_flight.is_empty();
@@ -92,13 +90,17 @@ impl Session {
         }
     }
 
-    /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset.
-    fn compile_is_overdue(&mut self, at: EngineAddress) {
+    /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset. One that is
+    /// not forgotten is nobody's fault.
+    fn kernels_are_overdue(&mut self, at: EngineAddress) {
         let limit = self.config.policy.compile_timeout;
-        let compiling = &self.engines[at.index()].compiling;
-        let owner = compiling.values().min_by_key(|kernel| kernel.number).map(|kernel| kernel.origin.context);
+        let slot = &self.engines[at.index()];
+        let owner =
+            slot.compiling.values().min_by_key(|kernel| kernel.number).map(|kernel| kernel.origin.context);
+        let compiles = owner.is_some() || !slot.rebuilding.is_empty();
         self.refuse_compiling(at, &format!("it did not compile within {limit:?}"));
-        let text = format!("a kernel did not compile within {limit:?}");
+        let what = if compiles { "a kernel did not compile" } else { "it did not forget a kernel" };
+        let text = format!("{what} within {limit:?}");
         let report = self.recover_engine(at, Reason::EngineTimeout, &text, None);
         if let Some(owner) = owner {
             self.note_offence(owner, report);

@@ -170,6 +170,7 @@ impl Session {
                 device
                     .kernels
                     .iter()
+                    .filter(|(_, source)| !source.is_ending)
                     .map(move |(handle, source)| (Self::kernel_name(root, handle), source.clone()))
             })
             .collect();

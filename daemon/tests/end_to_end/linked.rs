@@ -12,8 +12,10 @@ use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use campanile_protocol::capset::MAX_ENGINES;
+use campanile_protocol::control::message;
 use campanile_protocol::control::message::CREATE_CONTEXT;
 use campanile_protocol::control::message::CreateContext;
+use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::Created;
 use campanile_protocol::control::status::Status;
 use rustix::process::Signal;
@@ -22,7 +24,9 @@ use serde_json::Value;
 use crate::native_fences::process;
 use crate::native_fences::refused;
 use crate::operator::Operated;
+use crate::processes::engine;
 use crate::processes::signal;
+use crate::raw::RawCall;
 use crate::raw::RawGuest;
 use crate::support::Daemon;
 use crate::support::NEVER;
@@ -183,6 +187,24 @@ fn a_kernel_that_is_refused_is_refused_once_and_one_that_is_destroyed_is_gone_fr
         "a buffer that names it faults"
     );
     assert!(words(&data).iter().all(|word| *word == 1));
+}
+
+#[test]
+fn the_end_of_a_kernel_is_answered_when_its_engines_have_heard_of_it() {
+    for ending in [Signal::CONT, Signal::KILL] {
+        let operated = Operated::with(1, &[]);
+        let guest = RawGuest::open(&operated.daemon.vm(0));
+        let kernel = Named { handle: guest.kernel(COUNT) };
+        let process = engine(&operated.daemon);
+        signal(process, Signal::STOP);
+        let ended = [1, 2].map(|slot| guest.send(slot, message::DESTROY_KERNEL, &kernel));
+        guest.round_trip();
+        assert!(ended.iter().all(|call| !call.is_done()), "{ending:?}: a ring could overtake the message");
+        signal(process, ending);
+        let outcomes = ended.map(RawCall::finish);
+        assert_eq!(outcomes, [Ok(Vec::new()), Err(Status::InvalidHandle)], "{ending:?}");
+        assert_eq!(guest.name(message::DESTROY_KERNEL, guest.kernel(COUNT)), Ok(()), "{ending:?}");
+    }
 }
 
 #[test]

@@ -11,11 +11,16 @@ use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::message::Submit;
+use campanile_protocol::control::status::Status;
+use rustix::process::Signal;
 
+use crate::linked::COUNT;
 use crate::lm_state::device;
 use crate::lm_state::saved_device;
 use crate::moving::Moving;
 use crate::moving::Shape;
+use crate::processes::signal;
+use crate::raw::RawGuest;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::RETRY;
 use crate::raw_queue::RawQueue;
@@ -61,6 +66,27 @@ fn lm_45_lm_53_messages_that_wait_are_answered_after_it() {
     submitted.finish().unwrap();
     until("the paging fence", || paging_fence() >= paging.fence);
     assert_eq!(guest.map(&gone, 0), Ok(()), "its address is free");
+}
+
+#[test]
+fn lm_45_a_kernel_that_is_destroyed_as_its_vgpu_moves_or_stands_still_is_gone_after_it() {
+    let moving = Moving::start(&Shape::default());
+    let guest = RawGuest::open(&moving.vm());
+    let kernels = [0, 1].map(|_| Named { handle: guest.kernel(COUNT) });
+    for (kernel, moves) in kernels.iter().zip([true, false]) {
+        moving.engines().into_iter().for_each(|engine| signal(engine, Signal::STOP));
+        let ended = guest.send(1, message::DESTROY_KERNEL, kernel);
+        guest.round_trip();
+        assert!(!ended.is_done(), "its engine has not heard of it");
+        if moves {
+            assert_eq!(saved_device(&moving.migrate()).kernels.living().count(), 2);
+        } else {
+            moving.freeze();
+            moving.thaw();
+        }
+        assert_eq!(ended.finish(), Ok(Vec::new()));
+        assert_eq!(guest.name(message::DESTROY_KERNEL, kernel.handle), Err(Status::InvalidHandle));
+    }
 }
 
 #[test]

@@ -21,7 +21,9 @@ use campanile_protocol::control::frame::MAGIC;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateContext;
 use campanile_protocol::control::message::CreateDevice;
+use campanile_protocol::control::message::CreateKernel;
 use campanile_protocol::control::message::CreateQueue;
+use campanile_protocol::control::message::LANGUAGE_WGSL;
 use campanile_protocol::control::message::MAP_WRITABLE;
 use campanile_protocol::control::message::MapMemory;
 use campanile_protocol::control::message::Named;
@@ -29,6 +31,7 @@ use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::message::UnmapMemory;
 use campanile_protocol::control::message::WaitFence;
 use campanile_protocol::control::reply::Created;
+use campanile_protocol::control::reply::KernelCreated;
 use campanile_protocol::control::reply::Paging;
 use campanile_protocol::control::reply::QueueCreated;
 use campanile_protocol::control::reply::ResponseHeader;
@@ -164,6 +167,15 @@ impl<T: Transport> RawGuest<T> {
         self.page_resource
     }
 
+    /// A kernel in WGSL.
+    pub(crate) fn kernel(&self, text: &str) -> Handle {
+        let source_bytes = u32::try_from(text.len()).unwrap();
+        let head = CreateKernel { language: LANGUAGE_WGSL, entry_bytes: 0, source_bytes, reserved: 0 };
+        let answer =
+            self.call(message::CREATE_KERNEL, &*[head.as_bytes(), text.as_bytes()].concat()).unwrap();
+        KernelCreated::read_from_bytes(&answer).unwrap().kernel
+    }
+
     /// A word of the device page.
     pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
         self.page.word(offset).unwrap()
@@ -198,7 +210,11 @@ impl<T: Transport> RawGuest<T> {
     }
 
     /// Sends a message, and waits for its answer and its work.
-    pub(crate) fn call(&self, opcode: u32, body: &(impl IntoBytes + Immutable)) -> Result<Vec<u8>, Status> {
+    pub(crate) fn call(
+        &self,
+        opcode: u32,
+        body: &(impl IntoBytes + Immutable + ?Sized),
+    ) -> Result<Vec<u8>, Status> {
         let _slot = self.calling.lock().unwrap_or_else(PoisonError::into_inner);
         let (submission, sequence) = self.submit(0, opcode, body.as_bytes());
         submission.wait(Some(NEVER)).unwrap();

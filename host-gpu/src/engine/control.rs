@@ -122,7 +122,7 @@ impl Control {
             }
             Request::DestroyKernel { kernel } => {
                 self.command(Command::RemoveKernel(kernel));
-                None
+                Some(Response::KernelDestroyed { kernel })
             }
         }
     }

@@ -156,4 +156,9 @@ pub enum Response {
         /// Why, for the guest programmer.
         reason: String,
     },
+    /// The kernel is gone: whatever is rung from now on and names it faults.
+    KernelDestroyed {
+        /// The kernel.
+        kernel: KernelName,
+    },
 }

@@ -33,7 +33,7 @@ pub const DESTROY_DOORBELL: u32 = 12;
 pub const NOTIFY: u32 = 13;
 /// [`CreateKernel`], then the entry point's name, then the source → [`super::reply::KernelCreated`].
 pub const CREATE_KERNEL: u32 = 14;
-/// [`Named`].
+/// [`Named`]; answered when no engine knows it any more: whatever is rung after that and names it faults.
 pub const DESTROY_KERNEL: u32 = 15;
 /// [`Submit`] → [`super::reply::Submitted`]: ordinary (kernel-mode) submission.
 pub const SUBMIT: u32 = 16;

@@ -84,7 +84,12 @@ impl Builder<'_> {
             bytes += source.bytes.0.len();
             let kept = Arc::from(source.bytes.0.as_slice());
             ensure(bytes <= MAX_KERNEL_BYTES, || "more sources than are kept".to_owned())?;
-            Ok(KernelSource { language: source.language, entry: source.entry.clone(), bytes: kept })
+            Ok(KernelSource {
+                language: source.language,
+                entry: source.entry.clone(),
+                bytes: kept,
+                is_ending: false,
+            })
         })?;
         self.kernel_bytes = bytes;
         Ok(())
