@@ -1,15 +1,16 @@
-//! From the control thread to the execution thread.
+//! From the control thread, and the one that compiles twins, to the execution thread.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use campanile_protocol::page_table::SegmentId;
 
+use crate::event::Event;
 use crate::kernel::name::KernelName;
 use crate::memory::mapping::Mapping;
-
-use crate::vulkan::pipeline::Pipeline;
+use crate::node::lane::Compiled;
 
 /// What the control thread asks of the execution thread.
 #[derive(Debug)]
@@ -18,10 +19,33 @@ pub enum Command {
     AddSegment(SegmentId, Arc<Mapping>),
     /// A segment is gone.
     RemoveSegment(SegmentId),
-    /// A kernel is compiled.
-    AddKernel(KernelName, Box<Pipeline>),
+    /// A kernel is compiled, for the first lane of its node.
+    AddKernel(KernelName, Box<Compiled>),
+    /// The same for the second lane.
+    AddTwin(KernelName, Box<Compiled>),
     /// A kernel is gone.
     RemoveKernel(KernelName),
+}
+
+/// The sending end of commands, for any thread.
+#[derive(Debug, Clone)]
+pub struct CommandSender {
+    /// The commands.
+    pub sender: mpsc::Sender<Command>,
+    /// Raised after each.
+    pub pending: Arc<AtomicBool>,
+    /// Wakes the execution thread.
+    pub wake: Arc<Event>,
+}
+
+impl CommandSender {
+    /// Asks for this, some time.
+    pub fn send(&self, command: Command) {
+        // The receiver lives as long as the process.
+        let _sent = self.sender.send(command);
+        self.pending.store(true, Ordering::Release);
+        self.wake.signal();
+    }
 }
 
 /// The receiving end of commands, with the flag that says that some are there.

@@ -3,8 +3,6 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use campanile_protocol::control::message::LANGUAGE_SPIRV;
@@ -17,18 +15,20 @@ use super::channel::Channel;
 use super::channel::ChannelError;
 use super::channel::Received;
 use super::commands::Command;
+use super::commands::CommandSender;
 use super::message::MAX_RUNS;
 use super::message::Request;
 use super::message::Response;
 use super::message::RunRecord;
+use super::twins::Twins;
 use crate::dirty::protect::Guard;
-use crate::event::Event;
 use crate::kernel::program::Kernel;
 use crate::kernel::sanitizer::Sanitizer;
 use crate::kernel::source::Language;
 use crate::kernel::source::Source;
 use crate::memory::mapping::Mapping;
 use crate::memory::view::FileRange;
+use crate::node::lane::Compiled;
 use crate::vulkan::pipeline::Compiler as PipelineCompiler;
 use crate::vulkan::pipeline::Pipeline;
 
@@ -38,6 +38,8 @@ pub struct Compiler {
     pub sanitizer: Sanitizer,
     /// Makes pipelines.
     pub pipelines: PipelineCompiler,
+    /// Makes them once more where the node has a second lane.
+    pub twins: Option<Twins>,
 }
 
 /// The control thread's state.
@@ -45,13 +47,11 @@ pub struct Control {
     /// To the daemon.
     pub channel: Channel,
     /// To the execution thread.
-    pub commands: mpsc::Sender<Command>,
-    /// Raised after each command.
-    pub pending: Arc<AtomicBool>,
-    /// Wakes the execution thread.
-    pub wake: Event,
+    pub commands: CommandSender,
     /// On the compute node.
     pub compiler: Option<Compiler>,
+    /// How many were compiled.
+    pub kernels: u64,
     /// Told when it may begin.
     pub begin: mpsc::Sender<()>,
     /// Protects what is mapped, where stores are noted by the kernel. Lives as long as the process.
@@ -60,7 +60,7 @@ pub struct Control {
 
 impl Control {
     /// Serves until the daemon closes the channel.
-    pub fn run(self) -> ChannelError {
+    pub fn run(mut self) -> ChannelError {
         loop {
             let received = match self.channel.receive::<Request>(true) {
                 Ok(Some(received)) => received,
@@ -76,14 +76,7 @@ impl Control {
         }
     }
 
-    fn command(&self, command: Command) {
-        // The receiver lives as long as the process.
-        let _sent = self.commands.send(command);
-        self.pending.store(true, Ordering::Release);
-        self.wake.signal();
-    }
-
-    fn serve(&self, received: Received<Request>) -> Option<Response> {
+    fn serve(&mut self, received: Received<Request>) -> Option<Response> {
         match received.message {
             Request::Begin => {
                 // Nobody waits for it a second time.
@@ -96,32 +89,41 @@ impl Control {
                     Ok(mapping) => {
                         // Before anybody stores there.
                         let address = self.protect(&mapping);
-                        self.command(Command::AddSegment(SegmentId(segment), Arc::new(mapping)));
+                        self.commands.send(Command::AddSegment(SegmentId(segment), Arc::new(mapping)));
                         Response::SegmentAdded { segment, address }
                     }
                     Err(reason) => Response::SegmentRefused { segment, reason },
                 })
             }
             Request::RemoveSegment { segment } => {
-                self.command(Command::RemoveSegment(SegmentId(segment)));
+                self.commands.send(Command::RemoveSegment(SegmentId(segment)));
                 None
             }
             Request::CreateKernel { kernel, language, entry } => {
                 Some(match self.compile(language, entry, received.bytes) {
                     Ok((program, pipeline)) => {
-                        self.command(Command::AddKernel(kernel, Box::new(pipeline)));
-                        Response::KernelCreated {
+                        self.kernels += 1;
+                        let serial = self.kernels;
+                        let created = Response::KernelCreated {
                             kernel,
                             workgroup: program.workgroup,
                             binding_count: u32::try_from(program.bindings.len()).unwrap_or(u32::MAX),
                             constant_bytes: program.constants,
+                        };
+                        self.commands
+                            .send(Command::AddKernel(kernel, Box::new(Compiled { serial, pipeline })));
+                        if let Some(twins) =
+                            self.compiler.as_ref().and_then(|compiler| compiler.twins.as_ref())
+                        {
+                            twins.make(kernel, serial, program);
                         }
+                        created
                     }
                     Err(reason) => Response::KernelRefused { kernel, reason },
                 })
             }
             Request::DestroyKernel { kernel } => {
-                self.command(Command::RemoveKernel(kernel));
+                self.commands.send(Command::RemoveKernel(kernel));
                 Some(Response::KernelDestroyed { kernel })
             }
         }

@@ -257,6 +257,11 @@ impl Execution {
                         compute.add_kernel(id, *kernel);
                     }
                 }
+                Command::AddTwin(id, kernel) => {
+                    if let Node::Compute(compute) = &mut self.machine.node {
+                        compute.add_twin(id, *kernel);
+                    }
+                }
                 Command::RemoveKernel(id) => {
                     if let Node::Compute(compute) = &mut self.machine.node {
                         compute.remove_kernel(id);

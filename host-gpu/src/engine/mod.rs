@@ -4,6 +4,7 @@
 //!   daemon                         engine process (`campanile engine`)
 //!   ──────                         ───────────────────────────────────
 //!   channel (socket) ────────────▶ control thread: segments, kernels ──┐ commands
+//!                                  twins thread: kernels once more ────┤
 //!   shared block ────────────────▶ execution thread ◀──────────────────┘
 //!     doorbell slots, tables         watch ▶ collect rings ▶ fetch ▶ run buffer ▶ fence
 //!     HW queue                       idle ▶ spin ▶ F1 or nap on the wake eventfd
@@ -11,8 +12,8 @@
 //!   grant eventfd (supervisor) ◀──   wants, or gives back, the node
 //! ```
 //!
-//! The execution thread makes no system call while it has work. It owns all state; the control thread only
-//! sends it commands.
+//! The execution thread makes no system call while it has work. It owns all state; the others only
+//! send it commands.
 
 pub mod address;
 pub mod channel;
@@ -36,6 +37,7 @@ pub mod signals;
 pub mod start;
 mod steps;
 pub mod suspension;
+pub mod twins;
 pub mod user_queue;
 mod waiting;
 pub mod watch;

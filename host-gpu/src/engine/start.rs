@@ -15,6 +15,7 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::channel::Channel;
 use super::channel::ChannelError;
+use super::commands::CommandSender;
 use super::commands::Commands;
 use super::control::Compiler;
 use super::control::Control;
@@ -32,9 +33,9 @@ use super::sandbox::process::drop_capabilities;
 use super::sandbox::process::harden_process;
 use super::sandbox::system_calls::restrict_system_calls;
 use super::signals::Signals;
+use super::twins::Twins;
 use crate::dirty::method::Method;
 use crate::dirty::protect::Guard;
-use crate::event::Event;
 use crate::kernel::sanitizer::Sanitizer;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::MapError;
@@ -99,9 +100,7 @@ pub fn main(socket: OwnedFd) -> StartError {
 struct Ready {
     start: Start,
     execution: Execution,
-    commands: mpsc::Sender<super::commands::Command>,
-    pending: Arc<AtomicBool>,
-    wake: Event,
+    commands: CommandSender,
     compiler: Option<Compiler>,
     device: String,
     workload: Workload,
@@ -152,10 +151,15 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
         drop_capabilities()?;
         restrict_files(start.node)?;
     }
+    let (sender, receiver) = mpsc::channel();
+    let pending = Arc::new(AtomicBool::new(false));
+    let wake = Arc::new(events.wake.try_clone()?);
+    let sender = CommandSender { sender, pending: Arc::clone(&pending), wake };
+    let commands = Commands { receiver, pending };
     let (node, compiler, device, workload) = match start.node {
         NodeKind::Copy => (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies),
         NodeKind::Compute => {
-            let (node, compiler, info) = open_compute(&start, &shared)?;
+            let (node, compiler, info) = open_compute(&start, &shared, &sender)?;
             let workload =
                 if info.kind == Kind::Cpu { Workload::KernelsOnCpu } else { Workload::KernelsOnGpu };
             (node, Some(compiler), info.to_string(), workload)
@@ -165,10 +169,6 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
         // What the device writes by itself, nobody would see.
         return Err(StartError::Tracking(std::io::ErrorKind::Unsupported.into()));
     }
-    let (sender, receiver) = mpsc::channel();
-    let pending = Arc::new(AtomicBool::new(false));
-    let wake = events.wake.try_clone()?;
-    let commands = Commands { receiver, pending: Arc::clone(&pending) };
     let choice: Choice =
         start.policy.parse().map_err(|error: NoSuchPolicy| StartError::Node(error.to_string()))?;
     let policy = choice.make();
@@ -182,39 +182,53 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let execution =
         Execution::new(Machine { shared, tables, segments, node, signals }, policy, commands, events, spin);
     let (commands, vram) = (sender, vram_address);
-    Ok(Ready { start, execution, commands, pending, wake, compiler, device, workload, guard, vram })
+    Ok(Ready { start, execution, commands, compiler, device, workload, guard, vram })
 }
 
 /// How much nicer a driver's threads are than the thread that gives them work: on a CPU driver they take all cores, and
 /// whoever wakes up to say what comes next should not have to wait for them.
 const DRIVER_NICE: i32 = 5;
 
-fn open_compute(start: &Start, shared: &Arc<Mapping>) -> Result<(Node, Compiler, Info), StartError> {
+fn open_compute(
+    start: &Start,
+    shared: &Arc<Mapping>,
+    commands: &CommandSender,
+) -> Result<(Node, Compiler, Info), StartError> {
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
     let options = Options { name: start.vulkan_device.clone(), ..Options::default() };
-    let driver = thread::scope(|scope| {
-        let opened = scope.spawn(|| -> Result<Driver, StartError> {
+    let slice = Duration::from_micros(start.slice_microseconds);
+    let (driver, twin) = thread::scope(|scope| {
+        let opened = scope.spawn(|| -> Result<(Driver, Option<Driver>), StartError> {
             rustix::process::nice(DRIVER_NICE).map_err(|e| refused(&e))?;
             let mut driver = Driver::open(&options).map_err(|e| refused(&e))?;
             driver.self_test().map_err(|e| refused(&e))?;
-            Ok(driver)
+            let twin = has_two_lanes(driver.info(), slice).then(|| driver.twin()).transpose();
+            Ok((driver, twin.map_err(|e| refused(&e))?))
         });
         opened.join().map_err(|_panic| StartError::Node("the driver panicked".to_owned()))?
     })?;
     let info = driver.info().clone();
     let sanitizer = Sanitizer::start().map_err(|e| refused(&e))?;
-    let compiler = Compiler { sanitizer, pipelines: driver.compiler() };
-    let slice = Duration::from_micros(start.slice_microseconds);
-    Ok((Node::Compute(Box::new(ComputeNode::new(driver, Arc::clone(shared), slice))), compiler, info))
+    let pipelines = driver.compiler();
+    let twins = twin.as_ref().map(|twin| Twins::start(twin.compiler(), commands.clone())).transpose()?;
+    let compiler = Compiler { sanitizer, pipelines, twins };
+    let node = ComputeNode::new(driver, twin, Arc::clone(shared), slice);
+    Ok((Node::Compute(Box::new(node)), compiler, info))
+}
+
+/// Whether slices are to run in two lanes: where there are slices, and each takes all CPUs.
+fn has_two_lanes(info: &Info, slice: Duration) -> bool {
+    // PAIRS WITH daemon/src/cli/serve.rs: kernels run on the thread of their queue.
+    let is_on_one_cpu = std::env::var_os("LP_NUM_THREADS").is_some_and(|threads| threads == "0");
+    info.kind == Kind::Cpu && !slice.is_zero() && !is_on_one_cpu
 }
 
 impl Ready {
     fn go(self, channel: Channel) -> Result<StartError, StartError> {
-        let Self { start, execution, commands, pending, wake, compiler, device, workload, guard, vram } =
-            self;
+        let Self { start, execution, commands, compiler, device, workload, guard, vram } = self;
         let (begin, begin_rx) = mpsc::channel();
         let notes = guard.as_ref().map(Guard::number);
-        let control = Control { channel, commands, pending, wake, compiler, begin, guard };
+        let control = Control { channel, commands, compiler, kernels: 0, begin, guard };
         // Threads start before the filter forbids it, and nothing of a guest is read before the filter is there.
         let (outcome_tx, outcome_rx) = mpsc::channel();
         let builder = thread::Builder::new().name("control".to_owned());

@@ -1,7 +1,7 @@
 //! The compute node: kernels on Vulkan, slice by slice.
 
 use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,6 +12,14 @@ use campanile_protocol::engine::scheduling;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
+use super::flight::Ended;
+use super::flight::Flight;
+use super::flight::Running;
+use super::lane::Compiled;
+use super::lane::Lane;
+use super::lane::LaneError;
+use super::lane::Order;
+use super::lane::Resolved;
 use super::pace::Pace;
 use super::packet::Grid;
 use super::packet::Launch;
@@ -20,36 +28,22 @@ use super::space::Space;
 use super::space::Stop;
 use crate::kernel::name::KernelName;
 use crate::kernel::program::BufferAccess;
-use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
-use crate::memory::page_table::reader::Run;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::driver::IN_FLIGHT;
 use crate::vulkan::driver::Ticket;
 use crate::vulkan::error::VulkanError;
-use crate::vulkan::import::HostRange;
-use crate::vulkan::import::Import;
-use crate::vulkan::pipeline::Pipeline;
-use crate::vulkan::request::Bound;
 use crate::vulkan::request::DispatchError;
 use crate::vulkan::request::Slice;
-
-/// The part of a slice that is left when the next one is started.
-const LEAD_PART: u32 = 4;
-/// What is left at the least: this thread must wake up and start it meanwhile, on CPUs that may be busy. Short slices
-/// are started without waiting.
-const LEAD: Duration = Duration::from_micros(500);
 
 /// State of the compute node, owned by the execution thread.
 #[derive(Debug)]
 pub struct ComputeNode {
+    /// One or two; the first has every kernel.
+    lanes: Vec<Lane>,
     kernels: HashMap<KernelName, Kernel>,
-    imports: HashMap<SegmentId, Import>,
-    in_flight: VecDeque<Running>,
-    /// When the last of what was in flight was seen done.
-    done_at: Option<Instant>,
-    driver: Driver,
+    flight: Flight<(usize, Ticket)>,
     /// It has failed once: whatever is asked of it now fails too, whoever asks.
     is_lost: bool,
     shared: Arc<Mapping>,
@@ -57,19 +51,11 @@ pub struct ComputeNode {
     slice: Duration,
 }
 
+/// A kernel, in one lane or both.
 #[derive(Debug)]
 struct Kernel {
-    pipeline: Pipeline,
+    serial: u64,
     pace: Pace,
-}
-
-/// A slice in flight.
-#[derive(Debug)]
-struct Running {
-    ticket: Ticket,
-    kernel: KernelName,
-    groups: u64,
-    started: Instant,
 }
 
 /// How far a dispatch is.
@@ -81,18 +67,12 @@ pub struct Part {
     pub grid: [u32; 3],
 }
 
-/// What a dispatch binds, resolved.
-struct Resolved {
-    binding: u32,
-    run: Run,
-}
-
 impl ComputeNode {
-    /// A node without kernels, which notes in the shared block what it runs, and cuts dispatches into slices of about
-    /// this length; zero for not at all.
-    pub fn new(driver: Driver, shared: Arc<Mapping>, slice: Duration) -> Self {
-        let (kernels, imports, in_flight) = (HashMap::new(), HashMap::new(), VecDeque::new());
-        Self { kernels, imports, in_flight, done_at: None, driver, is_lost: false, shared, slice }
+    /// A node without kernels, which notes in the shared block what it runs, and cuts dispatches into slices of about this
+    /// length; zero for not at all. Slices take turns on a twin of the driver's device, where there is one.
+    pub fn new(driver: Driver, twin: Option<Driver>, shared: Arc<Mapping>, slice: Duration) -> Self {
+        let lanes = iter::once(driver).chain(twin).map(Lane::new).collect();
+        Self { lanes, kernels: HashMap::new(), flight: Flight::default(), is_lost: false, shared, slice }
     }
 
     /// Whether the driver has failed: another process has to take its place.
@@ -110,18 +90,35 @@ impl ComputeNode {
     }
 
     /// Adds a kernel that is compiled and warm.
-    pub fn add_kernel(&mut self, name: KernelName, pipeline: Pipeline) {
-        self.kernels.insert(name, Kernel { pipeline, pace: Pace::default() });
+    pub fn add_kernel(&mut self, name: KernelName, compiled: Compiled) {
+        // Whatever had that name before.
+        self.remove_kernel(name);
+        let Compiled { serial, pipeline } = compiled;
+        if let Some(first) = self.lanes.first_mut() {
+            first.add_kernel(name, pipeline);
+            self.kernels.insert(name, Kernel { serial, pace: Pace::default() });
+        }
+    }
+
+    /// Adds the same for the second lane, if that kernel is still there.
+    pub fn add_twin(&mut self, name: KernelName, compiled: Compiled) {
+        let Compiled { serial, pipeline } = compiled;
+        if let (Some(kernel), Some(second)) = (self.kernels.get(&name), self.lanes.get_mut(1))
+            && kernel.serial == serial
+        {
+            second.add_kernel(name, pipeline);
+        }
     }
 
     /// Forgets a kernel.
     pub fn remove_kernel(&mut self, name: KernelName) {
         self.kernels.remove(&name);
+        self.lanes.iter_mut().for_each(|lane| lane.remove_kernel(name));
     }
 
-    /// Forgets what the driver made of a segment.
+    /// Forgets what the devices made of a segment.
     pub fn forget_segment(&mut self, id: SegmentId) {
-        self.imports.remove(&id);
+        self.lanes.iter_mut().for_each(|lane| lane.forget_segment(id));
     }
 
     /// Starts the kernel of the packet at byte `at` of its buffer, slice by slice, from where `part` says, and notes there
@@ -152,14 +149,16 @@ impl ComputeNode {
         let kernel = KernelName { root: space.root, handle: launch.kernel.0 };
         let resolved = self.resolve(space, kernel, launch)?;
         self.note(launch.kernel.0, at);
+        let order = Order { kernel, resolved: &resolved, constants: &launch.constants };
         let mut slice = match slices::next(grid, part.done, self.limit(kernel)) {
             Some(slice) => slice,
             None if part.done > 0 => return Ok(true),
             // Nothing to do, or too much to count: the driver says which.
             None => Slice::whole(grid),
         };
+        let mut lane = self.lane_behind(kernel)?;
         loop {
-            self.start(kernel, &resolved, &launch.constants, &slice)?;
+            self.start(space, lane, &order, &slice)?;
             part.done += slice.count();
             if total.is_none_or(|total| part.done >= total) {
                 return Ok(true);
@@ -167,10 +166,12 @@ impl ComputeNode {
             if matches!(launch.grid, Grid::Indirect(_)) {
                 part.grid = grid;
             }
-            // Two slices of unknown cost could be much more than one may take.
-            let is_known = self.kernels.get(&kernel).is_some_and(|kernel| kernel.pace.is_known());
-            self.make_room(if is_known { IN_FLIGHT } else { 1 }, !is_known)?;
-            self.hold_back().map_err(Stop::fault)?;
+            if self.kernels.get(&kernel).is_some_and(|kernel| kernel.pace.is_known()) {
+                self.await_turn().map_err(Stop::fault)?;
+            } else {
+                // Two slices of unknown cost could be much more than one may take.
+                self.make_room(1, true)?;
+            }
             if should_pause() {
                 return Ok(false);
             }
@@ -178,7 +179,25 @@ impl ComputeNode {
                 Some(next) => slice = next,
                 None => return Ok(true),
             }
+            // What is in flight now is of this dispatch, and needs no order.
+            lane = self.lane_beside(lane, kernel);
         }
+    }
+
+    /// The lane for what must not begin before the end of what is in flight: the same one.
+    fn lane_behind(&mut self, kernel: KernelName) -> Result<usize, Stop> {
+        let busy = self.flight.oldest().map_or(0, |oldest| oldest.ticket.0);
+        if self.lanes.get(busy).is_some_and(|lane| lane.has_kernel(kernel)) {
+            return Ok(busy);
+        }
+        self.make_room(1, true)?;
+        Ok(0)
+    }
+
+    /// The lane after this one that has the kernel.
+    fn lane_beside(&self, lane: usize, kernel: KernelName) -> usize {
+        let next = (lane + 1) % self.lanes.len().max(1);
+        if self.lanes.get(next).is_some_and(|lane| lane.has_kernel(kernel)) { next } else { lane }
     }
 
     /// Groups that a slice of this kernel may have.
@@ -189,18 +208,18 @@ impl ComputeNode {
         self.kernels.get(&kernel).map_or(1, |kernel| kernel.pace.groups(self.slice))
     }
 
-    /// Finds what the packet binds, and makes it known to the driver.
+    /// Finds what the packet binds.
     fn resolve(
         &mut self,
         space: &Space<'_>,
         name: KernelName,
         launch: &Launch,
     ) -> Result<Vec<Resolved>, Stop> {
-        let kernel = self.kernels.get(&name).ok_or(Stop::Fault(Fault::UnknownKernel, name.handle))?;
+        let declared = self.lanes.first().and_then(|lane| lane.bindings(name));
+        let declared = declared.ok_or(Stop::Fault(Fault::UnknownKernel, name.handle))?;
         let mut resolved = Vec::with_capacity(launch.bindings.len());
         for binding in &launch.bindings {
-            let mut declared = kernel.pipeline.bindings().iter();
-            let declared = declared.find(|declared| declared.binding == binding.slot);
+            let declared = declared.iter().find(|declared| declared.binding == binding.slot);
             let intent = match declared.map(|declared| declared.access) {
                 Some(BufferAccess::Read) => Intent::Read,
                 Some(BufferAccess::ReadWrite) => Intent::Write,
@@ -209,40 +228,36 @@ impl ComputeNode {
             let runs = space.runs(binding.va, binding.length, intent)?;
             // A binding lies in one allocation, and an allocation in one piece.
             let [run] = runs[..] else { return Err(Stop::Fault(Fault::Bindings, binding.va)) };
-            import(&mut self.imports, &self.driver, space, run, binding.va)?;
-            resolved.push(Resolved { binding: binding.slot, run });
+            resolved.push(Resolved { binding: binding.slot, run, va: binding.va });
         }
         Ok(resolved)
     }
 
-    /// Hands a slice to the driver, which has room for it.
+    /// Hands a slice to a lane, which has room for it.
     fn start(
         &mut self,
-        name: KernelName,
-        resolved: &[Resolved],
-        constants: &[u8],
+        space: &Space<'_>,
+        index: usize,
+        order: &Order<'_>,
         slice: &Slice,
     ) -> Result<(), Stop> {
-        let kernel = self.kernels.get(&name).ok_or(Stop::Fault(Fault::UnknownKernel, name.handle))?;
-        let mut bounds = Vec::with_capacity(resolved.len());
-        for Resolved { binding, run } in resolved {
-            let memory = self.imports.get(&run.segment).ok_or(Stop::fault(Fault::Driver))?;
-            bounds.push(Bound { binding: *binding, memory, offset: run.offset, length: run.length });
-        }
+        let lane = self.lanes.get_mut(index).ok_or(Stop::fault(Fault::Driver))?;
+        order.resolved.iter().try_for_each(|resolved| lane.import(space, resolved))?;
         let started = Instant::now();
-        let ticket = self.driver.dispatch(&kernel.pipeline, &bounds, constants, slice).map_err(|error| {
+        let ticket = lane.start(order, slice).map_err(|error| {
             log::debug!("a dispatch was refused: {error}");
-            let is_driver = matches!(error, DispatchError::Vulkan(_));
+            let is_driver = matches!(error, LaneError::Refused(DispatchError::Vulkan(_)));
             self.is_lost |= is_driver;
             Stop::fault(if is_driver { Fault::Driver } else { Fault::Bindings })
         })?;
-        self.in_flight.push_back(Running { ticket, kernel: name, groups: slice.count(), started });
+        let (ticket, groups) = ((index, ticket), slice.count());
+        self.flight.push(Running { ticket, kernel: order.kernel, groups, started });
         Ok(())
     }
 
     /// Waits until less than `most` is in flight.
     fn make_room(&mut self, most: usize, spin: bool) -> Result<(), Stop> {
-        while self.in_flight.len() >= most {
+        while self.flight.len() >= most {
             self.finish_oldest(spin).map_err(Stop::fault)?;
         }
         Ok(())
@@ -251,45 +266,57 @@ impl ComputeNode {
     /// Waits for the oldest slice: by looking first where the next one waits for this, else asleep, since a CPU driver
     /// wants the core.
     fn finish_oldest(&mut self, spin: bool) -> Result<(), Fault> {
-        let Some(Running { ticket, kernel, groups, started }) = self.in_flight.pop_front() else {
-            return Ok(());
-        };
-        let waited = if spin { self.driver.wait(ticket) } else { self.driver.sleep(ticket) };
+        let Some(oldest) = self.flight.oldest() else { return Ok(()) };
+        let (lane, ticket) = oldest.ticket;
+        let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
+        let waited = if spin { driver.wait(ticket) } else { driver.sleep(ticket) };
         waited.map_err(|error| self.lose(&error))?;
-        let now = Instant::now();
-        // It began when the one before it was done.
-        let began = self.done_at.map_or(started, |done| done.max(started));
-        self.done_at = Some(now);
-        if groups > 0
-            && !self.slice.is_zero()
-            && let Some(kernel) = self.kernels.get_mut(&kernel)
-        {
-            let took = now.saturating_duration_since(began);
-            kernel.pace.observe(groups, took, self.slice);
-            let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            for (place, more) in [(scheduling::SLICES, 1), (scheduling::SLICE_NANOSECONDS, took)] {
-                if let Some(word) = self.shared.word(place) {
-                    // Nobody else stores there.
-                    word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-                }
-            }
+        if let Some(ended) = self.flight.end(Instant::now()) {
+            self.learn(&ended);
         }
         Ok(())
     }
 
-    /// Waits until the only slice in flight is nearly done. The next one need not be there sooner, and what is more urgent
-    /// would have to wait for both.
-    fn hold_back(&mut self) -> Result<(), Fault> {
-        let [running] = self.in_flight.make_contiguous() else { return Ok(()) };
-        let Some(kernel) = self.kernels.get(&running.kernel) else { return Ok(()) };
-        let likely = kernel.pace.likely(running.groups);
-        let began = self.done_at.map_or(running.started, |done| done.max(running.started));
-        let wait = likely.saturating_sub((likely / LEAD_PART).max(LEAD)).saturating_sub(began.elapsed());
-        if wait.is_zero() {
-            return Ok(());
+    /// Learns from what slices took.
+    fn learn(&mut self, ended: &Ended) {
+        let Ended { kernel, slices, groups, took } = *ended;
+        if groups == 0 || self.slice.is_zero() {
+            return;
         }
-        let waited = self.driver.sleep_for(&running.ticket, wait);
-        waited.map(|_| ()).map_err(|error| self.lose(&error))
+        let Some(kernel) = self.kernels.get_mut(&kernel) else { return };
+        let each = u32::try_from(slices).unwrap_or(u32::MAX);
+        kernel.pace.observe(groups / slices, took / each, self.slice);
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        for (place, more) in [(scheduling::SLICES, slices), (scheduling::SLICE_NANOSECONDS, took)] {
+            if let Some(word) = self.shared.word(place) {
+                // Nobody else stores there.
+                word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Waits until there is room for a slice, and the last in flight is nearly done: the next one need not be there
+    /// sooner, and what is more urgent would have to wait for both.
+    fn await_turn(&mut self) -> Result<(), Fault> {
+        if self.flight.len() >= IN_FLIGHT && !self.flight.may_pass() {
+            self.finish_oldest(false)?;
+        }
+        if let Some(nap) = self.flight.nap(Instant::now(), |slice| likely(&self.kernels, slice)) {
+            std::thread::sleep(nap);
+        }
+        while let Some(oldest) = self.flight.oldest() {
+            let ((lane, ticket), likely) = (oldest.ticket, likely(&self.kernels, oldest));
+            let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
+            let is_done = driver.is_done(&ticket).map_err(|error| self.lose(&error))?;
+            let is_last = self.flight.len() < IN_FLIGHT;
+            match (is_done, is_last) {
+                (true, false) => self.flight.pass(likely),
+                (false, true) => break,
+                // Too early, or too late: nothing is in flight any more.
+                (false, false) | (true, true) => self.finish_oldest(false)?,
+            }
+        }
+        Ok(())
     }
 
     /// The driver has failed.
@@ -302,9 +329,9 @@ impl ComputeNode {
     /// Waits until all that was started is done and its stores are visible.
     pub fn finish(&mut self) -> Result<(), Fault> {
         let mut outcome = Ok(());
-        while !self.in_flight.is_empty() {
+        while !self.flight.is_empty() {
             outcome = outcome.and(self.finish_oldest(true));
-            if self.in_flight.is_empty() {
+            if self.flight.is_empty() {
                 self.note(0, 0);
             }
         }
@@ -312,29 +339,14 @@ impl ComputeNode {
     }
 }
 
+/// How long a slice may well take.
+fn likely<T>(kernels: &HashMap<KernelName, Kernel>, slice: &Running<T>) -> Duration {
+    kernels.get(&slice.kernel).map_or(Duration::ZERO, |kernel| kernel.pace.likely(slice.groups))
+}
+
 fn read_grid(space: &Space<'_>, address: u64) -> Result<[u32; 3], Stop> {
     let mut bytes = [0; 12];
     space.read(address, &mut bytes)?;
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     Ok([word(0), word(4), word(8)])
-}
-
-/// Makes the segment of `run` known to the driver, where it is not.
-fn import(
-    imports: &mut HashMap<SegmentId, Import>,
-    driver: &Driver,
-    space: &Space<'_>,
-    run: Run,
-    address: u64,
-) -> Result<(), Stop> {
-    if imports.contains_key(&run.segment) {
-        return Ok(());
-    }
-    let mapping = space.segments.get(run.segment).ok_or(Stop::Fault(Fault::PageFault, address))?;
-    let import = driver.import(&HostRange::whole(mapping, Access::ReadWrite)).map_err(|error| {
-        log::error!("the driver cannot use segment {}: {error}", run.segment.0);
-        Stop::Fault(Fault::Driver, address)
-    })?;
-    imports.insert(run.segment, import);
-    Ok(())
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   Buffer (bytes copied once) ──decode──▶ Packet ──run──▶ copy · fill · fence      (every node)
 //!                                                   └─────▶ dispatch               (compute node, Vulkan)
+//!   a dispatch:  slices ▶ lanes (devices that take turns) ▶ flight (when the next one is due) ▶ pace (what groups cost)
 //!   a run ends:  Done · Blocked (fence not there yet) · Paused (told to stop at a boundary) · Fault
 //! ```
 //!
@@ -12,6 +13,8 @@
 pub mod buffer;
 pub mod clock;
 pub mod compute;
+pub mod flight;
+pub mod lane;
 pub mod pace;
 pub mod packet;
 pub mod signal;

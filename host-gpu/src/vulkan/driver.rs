@@ -100,14 +100,22 @@ impl Driver {
     pub fn open(options: &Options) -> Result<Self, VulkanError> {
         let instance = Instance::open()?;
         let candidate = choose(instance.candidates()?, options)?;
-        let gpu = Gpu::open(instance, &candidate)?;
+        let gpu = Gpu::open(Arc::new(instance), &candidate)?;
+        Self::of(gpu, candidate.info, options.spin)
+    }
+
+    /// Another device of the same kind, with a queue of its own: what one runs, the other need not wait for.
+    pub fn twin(&self) -> Result<Self, VulkanError> {
+        Self::of(self.gpu.twin()?, self.info.clone(), self.spin)
+    }
+
+    fn of(gpu: Arc<Gpu>, info: Info, spin: Duration) -> Result<Self, VulkanError> {
         let layout = Layout::new(&gpu)?;
         let timeline = Arc::new(Timeline::new(&gpu)?);
         let slots = (0..IN_FLIGHT).map(|_| Slot::new(&layout, &timeline)).collect::<Result<_, _>>()?;
-        let compiler = Compiler::new(&gpu, &layout, candidate.info.import)?;
-        let grids = Grids::new(&gpu, candidate.info.import)?;
+        let compiler = Compiler::new(&gpu, &layout, info.import)?;
+        let grids = Grids::new(&gpu, info.import)?;
         let places = Vec::with_capacity(GRID_BINDING as usize + 1);
-        let (info, spin) = (candidate.info, options.spin);
         Ok(Self { info, spin, compiler, slots, timeline, submitted: 0, grids, places, gpu })
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_host_gpu::kernel::name::KernelName;
+use campanile_host_gpu::kernel::program::Kernel;
 use campanile_host_gpu::kernel::sanitizer::sanitize;
 use campanile_host_gpu::kernel::source::Source;
 use campanile_host_gpu::memory::mapping::Access;
@@ -16,6 +17,7 @@ use campanile_host_gpu::node::buffer::Buffer;
 use campanile_host_gpu::node::buffer::Node;
 use campanile_host_gpu::node::buffer::Step;
 use campanile_host_gpu::node::compute::ComputeNode;
+use campanile_host_gpu::node::lane::Compiled;
 use campanile_host_gpu::node::signal::Signal;
 use campanile_host_gpu::node::space::Space;
 use campanile_host_gpu::vulkan::driver::Driver;
@@ -68,18 +70,22 @@ impl Scene {
         Self { tables, root, segments, memory, shared }
     }
 
-    /// A compute node with kernels 1, 2, …, whose slices are to take `slice`.
+    /// A compute node with kernels 1, 2, …, whose slices are to take `slice`; in two lanes where there are slices.
     pub(crate) fn node(&self, driver: Driver, kernels: &[&str], slice: Duration) -> Node {
-        let pipelines: Vec<_> = kernels
-            .iter()
-            .map(|text| {
-                driver.pipeline(&sanitize(&Source::wgsl(text)).expect("a kernel")).expect("a pipeline")
-            })
-            .collect();
-        let mut node = ComputeNode::new(driver, Arc::clone(&self.shared), slice);
-        for (handle, pipeline) in (1..).zip(pipelines) {
-            node.add_kernel(KernelName { root: self.root.0, handle }, pipeline);
+        let twin = (!slice.is_zero()).then(|| driver.twin().expect("a twin"));
+        let kernels = kernels.iter().map(|text| sanitize(&Source::wgsl(text)).expect("a kernel"));
+        let compiled = |driver: &Driver, serial: u64, kernel: &Kernel| {
+            let pipeline = driver.pipeline(kernel).expect("a pipeline");
+            (KernelName { root: self.root.0, handle: serial }, Compiled { serial, pipeline })
+        };
+        let (mut firsts, mut seconds) = (Vec::new(), Vec::new());
+        for (serial, kernel) in (1..).zip(kernels) {
+            firsts.push(compiled(&driver, serial, &kernel));
+            seconds.extend(twin.as_ref().map(|twin| compiled(twin, serial, &kernel)));
         }
+        let mut node = ComputeNode::new(driver, twin, Arc::clone(&self.shared), slice);
+        firsts.into_iter().for_each(|(name, compiled)| node.add_kernel(name, compiled));
+        seconds.into_iter().for_each(|(name, compiled)| node.add_twin(name, compiled));
         Node::Compute(Box::new(node))
     }
 

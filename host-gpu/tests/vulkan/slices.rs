@@ -214,3 +214,37 @@ fn a_dispatch_of_a_known_kernel_that_is_short_is_one_slice() {
         assert!(asked[0] > 0);
     });
 }
+
+/// Each stores what depends on what the one before it stored last.
+const FORTH: &str = "
+@group(0) @binding(0) var<storage, read_write> cells: array<u32, 128>;
+@compute @workgroup_size(1) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    cells[64u + id.x] = cells[63u - id.x] * 3u + id.x;
+}";
+const BACK: &str = "
+@group(0) @binding(0) var<storage, read_write> cells: array<u32, 128>;
+@compute @workgroup_size(1) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    cells[id.x] = cells[127u - id.x] * 5u + 1u;
+}";
+
+#[test]
+fn dispatches_in_two_lanes_see_what_those_before_them_stored() {
+    const CELLS: u32 = 64;
+    const ROUNDS: usize = 20;
+    with_driver(|driver: Driver| {
+        let scene = Scene::new();
+        let mut node = scene.node(driver, &[FORTH, BACK], SHORTEST);
+        let pair = [1, 2].map(|kernel| dispatch(kernel, [CELLS, 1, 1], 0, u64::from(CELLS) * 8));
+        let mut buffer = scene.buffer(&pair.concat().repeat(ROUNDS));
+        assert_eq!(scene.run(&mut buffer, &mut node, &mut || false), Step::Done);
+        let (mut low, mut high) = (vec![0u32; CELLS as usize], vec![0u32; CELLS as usize]);
+        for _ in 0..ROUNDS {
+            let forth = low.iter().rev().zip(0u32..).map(|(cell, at)| cell.wrapping_mul(3).wrapping_add(at));
+            high = forth.collect();
+            low = high.iter().rev().map(|cell| cell.wrapping_mul(5).wrapping_add(1)).collect();
+        }
+        for (at, wanted) in (0u64..).zip(low.into_iter().chain(high)) {
+            assert_eq!(word(&scene.memory, at), wanted, "word {at}");
+        }
+    });
+}

@@ -25,17 +25,32 @@ pub(in crate::vulkan) struct Gpu {
     pub(in crate::vulkan) limits: Limits,
     /// Submission needs external synchronisation.
     queue: Mutex<vk::Queue>,
+    physical: vk::PhysicalDevice,
     // Last: destroyed after the device.
-    _instance: Instance,
+    instance: Arc<Instance>,
 }
 
 impl Gpu {
     /// Opens `candidate`, which comes from `instance` and misses nothing.
     pub(in crate::vulkan) fn open(
-        instance: Instance,
+        instance: Arc<Instance>,
         candidate: &Candidate,
     ) -> Result<Arc<Self>, VulkanError> {
-        let family = candidate.family;
+        let Candidate { device, family, limits, .. } = candidate;
+        Self::create(instance, *device, *family, *limits)
+    }
+
+    /// The same device opened once more, with a queue of its own.
+    pub(in crate::vulkan) fn twin(&self) -> Result<Arc<Self>, VulkanError> {
+        Self::create(Arc::clone(&self.instance), self.physical, self.family, self.limits)
+    }
+
+    fn create(
+        instance: Arc<Instance>,
+        physical: vk::PhysicalDevice,
+        family: u32,
+        limits: Limits,
+    ) -> Result<Arc<Self>, VulkanError> {
         let queues =
             [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
         let extensions = EXTENSIONS.map(std::ffi::CStr::as_ptr);
@@ -53,20 +68,21 @@ impl Gpu {
             .push_next(&mut v12)
             .push_next(&mut v13);
         // SAFETY: the physical device is the instance's, offers all that `info` enables, and `info` outlives the call.
-        let device = unsafe { instance.raw.create_device(candidate.device, &info, None) };
+        let device = unsafe { instance.raw.create_device(physical, &info, None) };
         let device = device.map_err(failed("vkCreateDevice"))?;
         // SAFETY: the device was just created with one queue of this family.
         let queue = unsafe { device.get_device_queue(family, 0) };
         // SAFETY: the physical device is the instance's.
-        let memory_types = unsafe { instance.raw.get_physical_device_memory_properties(candidate.device) };
+        let memory_types = unsafe { instance.raw.get_physical_device_memory_properties(physical) };
         Ok(Arc::new(Self {
             host_memory: ext::external_memory_host::Device::new(&instance.raw, &device),
             memory_types,
             family,
-            limits: candidate.limits,
+            limits,
             queue: Mutex::new(queue),
             device,
-            _instance: instance,
+            physical,
+            instance,
         }))
     }
 

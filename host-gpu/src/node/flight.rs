@@ -1,0 +1,226 @@
+//! Slices in flight, and when whoever starts them should come back.
+//!
+//! ```text
+//!   driver     ├── slice 1 ──┼── slice 2 ──┼── slice 3 ──┼─
+//!   engine    start 2 ╵·········start 3 ╵·········start 4 ╵         asleep by the clock between
+//!                                       └ a part of slice 2 is left, and slice 1 is done: nobody saw when
+//! ```
+//!
+//! Who waits for the end of a slice is woken by the driver in the moment in which that should start the next one, and on
+//! a CPU driver takes its core. So most ends are not waited for: a slice *passes* when it is found done later. One in
+//! [`SEEN_EVERY`] is waited for, and what took since the last end that was seen is what those slices took, together.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::kernel::name::KernelName;
+
+/// Of so many slices, the end of one is waited for.
+const SEEN_EVERY: u64 = 8;
+/// The part of a slice that is left when the next one is started.
+const LEAD_PART: u32 = 4;
+/// What is left at the least: this thread must wake up and start it meanwhile, on CPUs that may be busy.
+const LEAD: Duration = Duration::from_micros(500);
+/// A sleep may last longer than asked for by as much.
+const SHORTEST_NAP: Duration = Duration::from_micros(100);
+
+/// A slice in flight; `T` is the driver's name for it.
+#[derive(Debug)]
+pub struct Running<T> {
+    /// Its name.
+    pub ticket: T,
+    /// What runs.
+    pub kernel: KernelName,
+    /// How many groups of it; zero for what is not to be measured.
+    pub groups: u64,
+    /// When the driver was given it.
+    pub started: Instant,
+}
+
+/// Slices that have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// What ran.
+    pub kernel: KernelName,
+    /// How many slices.
+    pub slices: u64,
+    /// Groups of all of them.
+    pub groups: u64,
+    /// How long all of them took.
+    pub took: Duration,
+}
+
+/// What is in flight, oldest first.
+#[derive(Debug)]
+pub struct Flight<T> {
+    running: VecDeque<Running<T>>,
+    /// When the one before the oldest ended: seen, or as was likely.
+    end: Option<Instant>,
+    /// Since when no end was seen, and the slices and groups that passed.
+    unseen: Option<(Instant, u64, u64)>,
+}
+
+impl<T> Default for Flight<T> {
+    fn default() -> Self {
+        Self { running: VecDeque::new(), end: None, unseen: None }
+    }
+}
+
+impl<T> Flight<T> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// The oldest.
+    pub fn oldest(&self) -> Option<&Running<T>> {
+        self.running.front()
+    }
+
+    /// The driver was given a slice.
+    pub fn push(&mut self, slice: Running<T>) {
+        self.running.push_back(slice);
+    }
+
+    /// When the oldest began: with the end of the one before it, or when the driver was given it.
+    fn began(&self) -> Option<Instant> {
+        let started = self.running.front()?.started;
+        Some(self.end.map_or(started, |end| end.max(started)))
+    }
+
+    /// Whether nobody need wait for the end of the oldest.
+    pub fn may_pass(&self) -> bool {
+        let is_late = self.unseen.is_some_and(|(_, slices, _)| slices + 1 >= SEEN_EVERY);
+        let mut kernels = self.running.iter().map(|slice| slice.kernel);
+        let first = kernels.next();
+        !is_late && kernels.all(|kernel| Some(kernel) == first)
+    }
+
+    /// How long it is at `now` until the newest is nearly done, if each takes as long as is `likely`; none where that is not
+    /// worth a sleep.
+    pub fn nap(&self, now: Instant, likely: impl Fn(&Running<T>) -> Duration) -> Option<Duration> {
+        let all = self.running.iter().map(&likely).sum::<Duration>();
+        let newest = likely(self.running.back()?);
+        // It is not for later than a part of it, lest the one before it be still there.
+        let lead = (newest / LEAD_PART).max(LEAD).min(newest - newest / LEAD_PART);
+        let then = self.began()? + all.saturating_sub(lead);
+        Some(then.saturating_duration_since(now)).filter(|nap| *nap >= SHORTEST_NAP)
+    }
+
+    /// The oldest was found done, and is likely to have ended `likely` after it began.
+    pub fn pass(&mut self, likely: Duration) {
+        let Some(began) = self.began() else { return };
+        let Some(slice) = self.running.pop_front() else { return };
+        let (since, slices, groups) = self.unseen.unwrap_or((began, 0, 0));
+        self.unseen = Some((since, slices + 1, groups.saturating_add(slice.groups)));
+        self.end = Some(began + likely);
+    }
+
+    /// The oldest was seen to end `now`. What ran since the last end that was seen.
+    pub fn end(&mut self, now: Instant) -> Option<Ended> {
+        let began = self.began()?;
+        let Running { kernel, groups, .. } = self.running.pop_front()?;
+        let (since, slices, before) = self.unseen.take().unwrap_or((began, 0, 0));
+        self.end = Some(now);
+        let took = now.saturating_duration_since(since);
+        Some(Ended { kernel, slices: slices + 1, groups: groups.saturating_add(before), took })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use proptest::prop_assert;
+    use proptest::prop_assert_eq;
+    use proptest::proptest;
+
+    use super::Ended;
+    use super::Flight;
+    use super::Running;
+    use super::SEEN_EVERY;
+    use crate::kernel::name::KernelName;
+
+    const KERNEL: KernelName = KernelName { root: 1, handle: 1 };
+    const SLICE: Duration = Duration::from_millis(2);
+
+    fn slice(kernel: KernelName, started: Instant) -> Running<()> {
+        Running { ticket: (), kernel, groups: 10, started }
+    }
+
+    /// How long whoever starts slices sleeps with one in flight, and with two, each likely to take `likely`.
+    fn naps(likely: Duration) -> [Option<Duration>; 2] {
+        let (begun, mut flight) = (Instant::now(), Flight::default());
+        [(); 2].map(|()| {
+            flight.push(slice(KERNEL, begun));
+            flight.nap(begun, |_| likely)
+        })
+    }
+
+    #[test]
+    fn the_next_slice_is_started_when_a_part_of_the_last_one_is_left() {
+        assert_eq!(naps(4 * SLICE), [Some(3 * SLICE), Some(7 * SLICE)]);
+        assert_eq!(naps(SLICE), [Some(SLICE * 3 / 4), Some(SLICE * 7 / 4)]);
+        // Half a millisecond would be all of it: the one before it would still be there.
+        assert_eq!(naps(SLICE / 4), [Some(SLICE / 16), Some(SLICE * 5 / 16)]);
+    }
+
+    #[test]
+    fn nobody_sleeps_for_less_than_a_sleep_may_be_wrong_by() {
+        assert_eq!(naps(SLICE / 40), [None, None]);
+        assert_eq!(Flight::<()>::default().nap(Instant::now(), |_| SLICE), None);
+    }
+
+    #[test]
+    fn nothing_ends_that_is_not_in_flight() {
+        assert_eq!(Flight::<()>::default().end(Instant::now()), None);
+    }
+
+    #[test]
+    fn the_end_of_another_kernels_slice_is_waited_for() {
+        let (now, mut flight) = (Instant::now(), Flight::default());
+        flight.push(slice(KERNEL, now));
+        assert!(flight.may_pass());
+        flight.push(slice(KernelName { handle: 2, ..KERNEL }, now));
+        assert!(!flight.may_pass());
+    }
+
+    proptest! {
+        #[test]
+        fn what_slices_took_is_learned_whether_their_ends_were_seen_or_not(
+            guesses in proptest::collection::vec(0u64..5_000, 1..100),
+        ) {
+            let (mut now, mut flight) = (Instant::now(), Flight::default());
+            let begun = now;
+            let (mut slices, mut took, mut passed) = (0, Duration::ZERO, 0);
+            flight.push(slice(KERNEL, now));
+            for guess in guesses {
+                flight.push(slice(KERNEL, now));
+                now += SLICE;
+                if flight.may_pass() {
+                    flight.pass(Duration::from_micros(guess));
+                    passed += 1;
+                    prop_assert!(passed < SEEN_EVERY);
+                } else {
+                    let ended = flight.end(now).unwrap();
+                    let Ended { kernel, .. } = ended;
+                    prop_assert_eq!(kernel, KERNEL);
+                    prop_assert_eq!(ended.groups, 10 * ended.slices);
+                    (slices, took, passed) = (slices + ended.slices, took + ended.took, 0);
+                }
+            }
+            now += SLICE;
+            let last = flight.end(now).unwrap();
+            prop_assert!(flight.is_empty());
+            prop_assert_eq!(took + last.took, now - begun, "no time is left out, and none is counted twice");
+            prop_assert_eq!(SLICE * u32::try_from(slices + last.slices).unwrap(), now - begun);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! A device of the driver, with what it made of segments and kernels.
+//!
+//! A queue of a CPU driver runs one dispatch at a time, each on all CPUs: who of them is done first has to wait for the
+//! others, and all of them for the next to be begun. Two queues share those CPUs, and there is always something to go on
+//! with. So a node has two lanes there, and slices take turns; a device that is none of the CPU has one.
+
+use std::collections::HashMap;
+
+use campanile_protocol::packet::Fault;
+use campanile_protocol::page_table::SegmentId;
+
+use super::space::Space;
+use super::space::Stop;
+use crate::kernel::name::KernelName;
+use crate::kernel::program::Binding;
+use crate::memory::mapping::Access;
+use crate::memory::page_table::reader::Run;
+use crate::vulkan::driver::Driver;
+use crate::vulkan::driver::Ticket;
+use crate::vulkan::import::HostRange;
+use crate::vulkan::import::Import;
+use crate::vulkan::pipeline::Pipeline;
+use crate::vulkan::request::Bound;
+use crate::vulkan::request::DispatchError;
+use crate::vulkan::request::Slice;
+
+/// What a dispatch binds, resolved.
+#[derive(Debug, Clone, Copy)]
+pub struct Resolved {
+    /// The binding number.
+    pub binding: u32,
+    /// Where it lies.
+    pub run: Run,
+    /// Its address, should it be at fault.
+    pub va: u64,
+}
+
+/// A slice, as it is to be started.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    /// What runs.
+    pub kernel: KernelName,
+    /// What it binds.
+    pub resolved: &'a [Resolved],
+    /// The bytes of its constants.
+    pub constants: &'a [u8],
+}
+
+/// A kernel for one lane.
+#[derive(Debug)]
+pub struct Compiled {
+    /// Which of all kernels that this engine was given: names are used again.
+    pub serial: u64,
+    /// What runs.
+    pub pipeline: Pipeline,
+}
+
+/// One device.
+#[derive(Debug)]
+pub struct Lane {
+    driver: Driver,
+    imports: HashMap<SegmentId, Import>,
+    pipelines: HashMap<KernelName, Pipeline>,
+}
+
+impl Lane {
+    /// A device that has been given nothing.
+    pub fn new(driver: Driver) -> Self {
+        Self { driver, imports: HashMap::new(), pipelines: HashMap::new() }
+    }
+
+    /// The device.
+    pub fn driver(&mut self) -> &mut Driver {
+        &mut self.driver
+    }
+
+    /// Takes a kernel that its device has compiled.
+    pub fn add_kernel(&mut self, name: KernelName, pipeline: Pipeline) {
+        self.pipelines.insert(name, pipeline);
+    }
+
+    /// Forgets a kernel.
+    pub fn remove_kernel(&mut self, name: KernelName) {
+        self.pipelines.remove(&name);
+    }
+
+    /// Whether it can run a kernel.
+    pub fn has_kernel(&self, name: KernelName) -> bool {
+        self.pipelines.contains_key(&name)
+    }
+
+    /// The buffers that a kernel binds.
+    pub fn bindings(&self, name: KernelName) -> Option<&[Binding]> {
+        self.pipelines.get(&name).map(Pipeline::bindings)
+    }
+
+    /// Forgets what the device made of a segment.
+    pub fn forget_segment(&mut self, id: SegmentId) {
+        self.imports.remove(&id);
+    }
+
+    /// Makes the segment of what is bound known to the device, where it is not.
+    pub fn import(&mut self, space: &Space<'_>, resolved: &Resolved) -> Result<(), Stop> {
+        let Resolved { run: Run { segment, .. }, va, .. } = *resolved;
+        if self.imports.contains_key(&segment) {
+            return Ok(());
+        }
+        let mapping = space.segments.get(segment).ok_or(Stop::Fault(Fault::PageFault, va))?;
+        let import = self.driver.import(&HostRange::whole(mapping, Access::ReadWrite)).map_err(|error| {
+            log::error!("the driver cannot use segment {}: {error}", segment.0);
+            Stop::Fault(Fault::Driver, va)
+        })?;
+        self.imports.insert(segment, import);
+        Ok(())
+    }
+
+    /// Hands a slice to the device, which has room for it and knows what it binds.
+    pub fn start(&mut self, order: &Order<'_>, slice: &Slice) -> Result<Ticket, LaneError> {
+        let Order { kernel, resolved, constants } = order;
+        let pipeline = self.pipelines.get(kernel).ok_or(LaneError::Unknown)?;
+        let mut bounds = Vec::with_capacity(resolved.len());
+        for Resolved { binding, run, .. } in *resolved {
+            let memory = self.imports.get(&run.segment).ok_or(LaneError::Unknown)?;
+            bounds.push(Bound { binding: *binding, memory, offset: run.offset, length: run.length });
+        }
+        Ok(self.driver.dispatch(pipeline, &bounds, constants, slice)?)
+    }
+}
+
+/// Why a slice was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaneError {
+    /// It was not told of the kernel or a segment.
+    #[error("a kernel or a segment that the device was not told of")]
+    Unknown,
+    /// The device refused.
+    #[error(transparent)]
+    Refused(#[from] DispatchError),
+}
