@@ -176,8 +176,9 @@ impl Session {
         if !ends && opcode != message::CREATE_DEVICE {
             self.active_device(origin.context)?;
         }
-        // What runs while it is away would be gone when it comes back.
-        if self.is_going(origin.context) {
+        // What runs while it is away would be gone when it comes back. A kernel whose end was asked for before may end.
+        let ended_before = opcode == message::DESTROY_KERNEL && origin.item.is_some();
+        if self.is_going(origin.context) && !ended_before {
             return Err(Status::Busy.into());
         }
         match opcode {

@@ -39,7 +39,7 @@ use crate::recovery::recent::Recent;
 use crate::supervisor::alarm::Alarm;
 use crate::supervisor::turns::EngineId;
 
-/// A message that waits for an engine to start; it is handled anew then.
+/// A message that waits for an engine: to start, or to forget a kernel. It is handled anew then.
 #[derive(Debug)]
 pub struct WaitingMessage {
     /// Where its answer goes.
@@ -116,7 +116,7 @@ pub struct EngineSlot {
     pub rebuilding: BTreeSet<(u64, u64)>,
     /// Kernels that it compiles.
     pub compiling: BTreeMap<(u64, u64), PendingKernel>,
-    /// Kernels that its process is to forget, and may know yet.
+    /// Kernels that its process is to forget and may know yet, whose ends somebody waits for.
     pub forgetting: BTreeSet<(u64, u64)>,
 }
 

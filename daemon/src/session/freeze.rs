@@ -230,10 +230,14 @@ impl Session {
             if self.engines[at.index()].waiting.is_empty() {
                 continue;
             }
-            if let Err(refused) = self.ensure_engine(at) {
-                let waiting = std::mem::take(&mut self.engines[at.index()].waiting);
-                for message in waiting {
-                    self.answer(message.origin, Err(refused.clone()));
+            match self.ensure_engine(at) {
+                // What they waited for may have come while everything was to stand still.
+                Ok(_) => self.retry_waiting(at),
+                Err(refused) => {
+                    let waiting = std::mem::take(&mut self.engines[at.index()].waiting);
+                    for message in waiting {
+                        self.answer(message.origin, Err(refused.clone()));
+                    }
                 }
             }
         }

@@ -27,6 +27,7 @@ use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use super::control::Checked;
+use super::engine_slot::WaitingMessage;
 use super::objects::Device;
 use super::reply::Handled;
 use super::reply::Origin;
@@ -192,7 +193,7 @@ impl Session {
         self.drop_kernel(pending.origin.context, pending.handle);
         self.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
         for other in self.compilers().filter(|other| *other != at) {
-            self.forget_on(other, kernel);
+            self.post(other, Request::DestroyKernel { kernel }, &[]);
         }
     }
 
@@ -222,13 +223,28 @@ impl Session {
     /// DESTROY_KERNEL: answered when no engine knows it any more. A buffer that is rung after that and names it faults.
     pub(super) fn destroy_kernel(&mut self, origin: Origin, message: &Named) -> Outcome {
         let device = self.device(origin.context)?;
-        device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
-        let (kernel, runs) = (Self::kernel_name(device.root.0, message.handle), device.is_active());
+        let source = device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
+        let (is_asked, kernel) = (source.is_ending, Self::kernel_name(device.root.0, message.handle));
+        // Only the message that asked may come again, from where it waited.
+        (!is_asked || origin.item.is_some()).or(Status::InvalidHandle)?;
         (!self.is_compiling(kernel)).or(Status::Busy)?;
-        let source = self.device_mut(origin.context)?.kernels.get_mut(message.handle);
-        if source.is_some_and(|source| !std::mem::replace(&mut source.is_ending, true)) {
+        if !is_asked {
+            if let Some(source) = self.device_mut(origin.context)?.kernels.get_mut(message.handle) {
+                source.is_ending = true;
+            }
+            for at in self.compilers() {
+                let slot = &mut self.engines[at.index()];
+                if slot.hears() {
+                    if !slot.owes_kernels() {
+                        slot.stirred = Instant::now();
+                    }
+                    slot.forgetting.insert((kernel.root, kernel.handle));
+                }
+            }
             self.forget_kernel(kernel);
         }
+        // What is in error runs nothing any more.
+        let runs = self.device(origin.context)?.is_active();
         let knows =
             |at: &EngineAddress| self.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle));
         if let Some(at) = self.compilers().find(knows).filter(|_| runs) {
@@ -242,24 +258,22 @@ impl Session {
     pub(super) fn kernel_forgotten(&mut self, at: EngineAddress, kernel: KernelName) {
         let slot = &mut self.engines[at.index()];
         slot.stirred = Instant::now();
-        if slot.forgetting.remove(&(kernel.root, kernel.handle)) {
-            self.retry_waiting(at);
+        slot.forgetting.remove(&(kernel.root, kernel.handle));
+        let processes = &self.processes;
+        let waits = |message: &mut WaitingMessage| {
+            let device = processes.get(&message.origin.context).and_then(|process| process.device.as_ref());
+            message.opcode == message::DESTROY_KERNEL
+                && message.body == Named { handle: Handle(kernel.handle) }.as_bytes()
+                && device.is_some_and(|device| device.root.0 == kernel.root)
+        };
+        let ended: Vec<WaitingMessage> = slot.waiting.extract_if(.., waits).collect();
+        for WaitingMessage { origin, opcode, body } in ended {
+            self.handle(origin, opcode, &body);
         }
     }
 
     fn forget_kernel(&mut self, kernel: KernelName) {
         for at in self.compilers() {
-            self.forget_on(at, kernel);
-        }
-    }
-
-    fn forget_on(&mut self, at: EngineAddress, kernel: KernelName) {
-        let slot = &mut self.engines[at.index()];
-        if slot.hears() {
-            if !slot.owes_kernels() {
-                slot.stirred = Instant::now();
-            }
-            slot.forgetting.insert((kernel.root, kernel.handle));
             self.post(at, Request::DestroyKernel { kernel }, &[]);
         }
     }

@@ -90,17 +90,18 @@ impl Session {
         }
     }
 
-    /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset. One that is
-    /// not forgotten is nobody's fault.
+    /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset. For one that is not
+    /// forgotten nobody pays.
     fn kernels_are_overdue(&mut self, at: EngineAddress) {
         let limit = self.config.policy.compile_timeout;
         let slot = &self.engines[at.index()];
-        let owner =
-            slot.compiling.values().min_by_key(|kernel| kernel.number).map(|kernel| kernel.origin.context);
-        let compiles = owner.is_some() || !slot.rebuilding.is_empty();
+        if slot.compiling.is_empty() && slot.rebuilding.is_empty() {
+            return self.engine_timeout(at, &format!("it did not forget a kernel within {limit:?}"), None);
+        }
+        let first = slot.compiling.values().min_by_key(|kernel| kernel.number);
+        let owner = first.map(|kernel| kernel.origin.context);
         self.refuse_compiling(at, &format!("it did not compile within {limit:?}"));
-        let what = if compiles { "a kernel did not compile" } else { "it did not forget a kernel" };
-        let text = format!("{what} within {limit:?}");
+        let text = format!("a kernel did not compile within {limit:?}");
         let report = self.recover_engine(at, Reason::EngineTimeout, &text, None);
         if let Some(owner) = owner {
             self.note_offence(owner, report);

@@ -64,7 +64,7 @@ impl Session {
         }
     }
 
-    /// Answers what waits for an engine to start, or to compile.
+    /// Answers what waits for an engine to start, to compile, or to forget a kernel.
     fn refuse_waiting_messages(&mut self, context: u32) {
         let mut origins = self.take_connects_of(context);
         for slot in &mut self.engines {

@@ -19,6 +19,7 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::kernel::name::KernelName;
+use campanile_protocol::control::message;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_HUNG;
 use campanile_protocol::page_table::SegmentId;
@@ -26,6 +27,7 @@ use log::Level;
 
 use super::case::Case;
 use super::counters::count;
+use super::engine_slot::WaitingMessage;
 use super::reply::Refused;
 use super::state::Session;
 use crate::recovery::group::DependentGroup;
@@ -77,10 +79,14 @@ impl Session {
     fn give_up_engine(&mut self, at: EngineAddress, reason: &str) {
         self.stop_engine(at);
         let slot = &mut self.engines[at.index()];
-        let waiting = std::mem::take(&mut slot.waiting);
         let text = format!("the {at} engine is lost: {reason}");
-        for origin in waiting.into_iter().map(|message| message.origin) {
-            self.answer(origin, Err(Refused { status: Status::NotSupported, text: text.clone() }));
+        for WaitingMessage { origin, opcode, body } in std::mem::take(&mut slot.waiting) {
+            if opcode == message::DESTROY_KERNEL {
+                // Who is not there knows no kernel.
+                self.handle(origin, opcode, &body);
+            } else {
+                self.answer(origin, Err(Refused { status: Status::NotSupported, text: text.clone() }));
+            }
         }
         self.run_pending();
     }

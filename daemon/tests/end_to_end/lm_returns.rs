@@ -12,14 +12,13 @@ use campanile_protocol::control::message;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::status::Status;
-use rustix::process::Signal;
 
 use crate::linked::COUNT;
 use crate::lm_state::device;
 use crate::lm_state::saved_device;
 use crate::moving::Moving;
 use crate::moving::Shape;
-use crate::processes::signal;
+use crate::processes::Stopped;
 use crate::raw::RawGuest;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::RETRY;
@@ -74,7 +73,7 @@ fn lm_45_a_kernel_that_is_destroyed_as_its_vgpu_moves_or_stands_still_is_gone_af
     let guest = RawGuest::open(&moving.vm());
     let kernels = [0, 1].map(|_| Named { handle: guest.kernel(COUNT) });
     for (kernel, moves) in kernels.iter().zip([true, false]) {
-        moving.engines().into_iter().for_each(|engine| signal(engine, Signal::STOP));
+        let stopped: Vec<Stopped> = moving.engines().into_iter().map(Stopped::new).collect();
         let ended = guest.send(1, message::DESTROY_KERNEL, kernel);
         guest.round_trip();
         assert!(!ended.is_done(), "its engine has not heard of it");
@@ -84,6 +83,7 @@ fn lm_45_a_kernel_that_is_destroyed_as_its_vgpu_moves_or_stands_still_is_gone_af
             moving.freeze();
             moving.thaw();
         }
+        drop(stopped);
         assert_eq!(ended.finish(), Ok(Vec::new()));
         assert_eq!(guest.name(message::DESTROY_KERNEL, kernel.handle), Err(Status::InvalidHandle));
     }

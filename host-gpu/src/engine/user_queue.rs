@@ -283,11 +283,12 @@ impl UserQueue {
         }
         let Machine { shared, tables, segments, node, signals } = machine;
         let space = process.space(tables, segments);
-        if self.owes_look
-            && self.running.is_none()
-            && let Err(stop) = self.read_write_pointer(&space)
-        {
-            return self.stop(shared, stop);
+        if self.owes_look && self.running.is_none() {
+            return match self.read_write_pointer(&space) {
+                // What it found was rung just now perhaps, after commands that come before it.
+                Ok(()) => Outcome::More,
+                Err(stop) => self.stop(shared, stop),
+            };
         }
         if self.takes_over {
             return self.take_over(machine, process);

@@ -39,8 +39,8 @@
 //! | `fence_table.rs`, `native_fences.rs` | fences: handles, types, values, who has them open, who waits (LM-53) | saved |
 //! | | MonitoredValue, reports of signalled fences | rebuilt from the waiters; all waiters are looked at |
 //! | `kernels.rs` | sources, each once; who waits for a compilation | saved |
-//! | | compiled kernels | compiled again before anything runs |
-//! | `engine_slot.rs` | fence ids (LM-54), buffers taken, resets that count, messages that wait for a start | saved |
+//! | | compiled kernels, also those that are to end | compiled again before anything runs |
+//! | `engine_slot.rs` | fence ids (LM-54), buffers taken, resets that count, messages that wait for it | saved |
 //! | | process, doorbell slots, hardware queue, turns | ended, disconnected, empty, given anew |
 //! | `timeline.rs` | timelines: open work, fences | saved; fences by the front's names for them |
 //! | `vidmm/allocations.rs` | number, size, place, priority (LM-45) | saved |
