@@ -21,6 +21,9 @@ use rustix::event::EventfdFlags;
 
 /// Where in the page the peer counts its wake-ups.
 const WOKEN: u64 = 64;
+/// What a peer is woken with that stores its word, and one that wakes the next.
+const STORE: u64 = 1;
+const PASS_ON: u64 = 2;
 /// Ends the game.
 const OVER: u64 = u64::MAX;
 /// Looks between two looks at the clock.
@@ -67,8 +70,8 @@ fn write_event(event: &OwnedFd, count: u64) -> io::Result<()> {
 }
 
 impl Peer {
-    /// Starts one.
-    pub fn start() -> anyhow::Result<Self> {
+    /// Starts one, which can wake the `next`.
+    pub fn start(next: Option<&Self>) -> anyhow::Result<Self> {
         let file = create_memfd("campanile-ping-pong", PAGE_SIZE)?;
         let there = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let back = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
@@ -79,7 +82,8 @@ impl Peer {
             .stdout(Stdio::null())
             .spawn()
             .context("starting the ping-pong peer")?;
-        ours.send(&(), &[], &[file.as_fd(), there.as_fd(), back.as_fd()], true)?;
+        let next = next.map_or(there.as_fd(), |next| next.there.as_fd());
+        ours.send(&(), &[], &[file.as_fd(), there.as_fd(), back.as_fd(), next], true)?;
         let page = Mapping::new(file, 0, PAGE_SIZE, Access::ReadWrite)?;
         Ok(Self { child, page, there, back })
     }
@@ -112,13 +116,29 @@ impl Peer {
         Ok(samples)
     }
 
-    /// One wake-up of the peer, which sleeps on its eventfd: until the word that it stores is seen here, polling.
-    /// After [`Self::eventfd`].
-    pub fn wake(&self, round: u64) -> anyhow::Result<Duration> {
-        let word = self.page.word(WOKEN).context("the shared page has no second line")?;
+    /// No ping-pong: it is there to be woken.
+    pub fn be_woken(&self) -> anyhow::Result<()> {
+        self.cache_line(0)?;
+        self.eventfd(0)?;
+        Ok(())
+    }
+
+    /// One wake-up of the peer, which sleeps on its eventfd: until the word that it stores is seen here, polling. The word
+    /// counts its wake-ups, to `count` with this one. After [`Self::eventfd`].
+    pub fn wake(&self, count: u64) -> anyhow::Result<Duration> {
+        self.wake_with(STORE, self, count)
+    }
+
+    /// Two wake-ups in a row: this peer is woken, and wakes `next`, which it was started with.
+    pub fn wake_through(&self, next: &Self, count: u64) -> anyhow::Result<Duration> {
+        self.wake_with(PASS_ON, next, count)
+    }
+
+    fn wake_with(&self, what: u64, last: &Self, count: u64) -> anyhow::Result<Duration> {
+        let word = last.page.word(WOKEN).context("the shared page has no second line")?;
         let begun = Instant::now();
-        write_event(&self.there, 1)?;
-        wait_for(word, round)?;
+        write_event(&self.there, what)?;
+        wait_for(word, count)?;
         Ok(begun.elapsed())
     }
 }
@@ -135,8 +155,8 @@ impl Drop for Peer {
 pub fn play(socket: OwnedFd) -> anyhow::Result<()> {
     let channel = Channel::from_socket(socket);
     let received = channel.receive::<()>(true)?.context("no game")?;
-    let [file, there, back]: [OwnedFd; 3] =
-        received.descriptors.try_into().map_err(|_| anyhow::anyhow!("a game needs three descriptors"))?;
+    let [file, there, back, next]: [OwnedFd; 4] =
+        received.descriptors.try_into().map_err(|_| anyhow::anyhow!("a game needs four descriptors"))?;
     let page = Mapping::new(file.into(), 0, PAGE_SIZE, Access::ReadWrite)?;
     let word = word(&page)?;
     let mut round = 0;
@@ -149,7 +169,9 @@ pub fn play(socket: OwnedFd) -> anyhow::Result<()> {
     }
     let woken = page.word(WOKEN).context("the shared page has no second line")?;
     loop {
-        let count = read_event(&there)?;
-        woken.store(woken.load(Ordering::Relaxed) + count, Ordering::Release);
+        match read_event(&there)? {
+            PASS_ON => write_event(&next, STORE)?,
+            _ => woken.store(woken.load(Ordering::Relaxed) + 1, Ordering::Release),
+        }
     }
 }

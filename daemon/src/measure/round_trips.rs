@@ -130,11 +130,18 @@ fn kernel_round_trips(device: &Device, rounds: u64) -> anyhow::Result<Vec<Durati
     Ok(samples)
 }
 
-/// Wake-ups of a sleeping engine, and of a bare process, in turn: both have slept for as long, and both are waited
-/// for by the same thread, which polls.
-fn wake_ups(queue: &mut UserQueue, peer: &Peer, rounds: u64) -> anyhow::Result<(Percentiles, Percentiles)> {
+/// What wakes up, and how long that takes.
+struct WakeUps {
+    engine: Percentiles,
+    bare: Percentiles,
+    two_bare: Percentiles,
+}
+
+/// Wake-ups of a sleeping engine, of a bare process, and of two of them in a row, in turn: all have slept for as long, and
+/// are waited for by the same thread, which polls.
+fn wake_ups(queue: &mut UserQueue, peer: &Peer, next: &Peer, rounds: u64) -> anyhow::Result<WakeUps> {
     let empty = CommandBuffer::new();
-    let (mut engine, mut bare) = (Vec::new(), Vec::new());
+    let (mut engine, mut bare, mut two_bare) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=rounds {
         std::thread::sleep(SLEEP);
         let waiting = Instant::now();
@@ -147,8 +154,11 @@ fn wake_ups(queue: &mut UserQueue, peer: &Peer, rounds: u64) -> anyhow::Result<(
         engine.push(begun.elapsed());
         std::thread::sleep(SLEEP);
         bare.push(peer.wake(round)?);
+        std::thread::sleep(SLEEP);
+        two_bare.push(peer.wake_through(next, round)?);
     }
-    Ok((Percentiles::of(engine), Percentiles::of(bare)))
+    let [engine, bare, two_bare] = [engine, bare, two_bare].map(Percentiles::of);
+    Ok(WakeUps { engine, bare, two_bare })
 }
 
 fn dispatch_round_trips(device: &Device, rounds: u64) -> anyhow::Result<Vec<Duration>> {
@@ -172,15 +182,17 @@ pub fn measure(socket: &Path, pid: u32, effort: Effort) -> anyhow::Result<Figure
     let device = open_guest(socket)?;
     let empty = CommandBuffer::new();
 
-    let peer = Peer::start()?;
+    let next = Peer::start(None)?;
+    next.be_woken()?;
+    let peer = Peer::start(Some(&next))?;
     let pingpong_ns = Percentiles::of(peer.cache_line(effort.polled)?);
     let mut queue = user_queue(&device, Node::Copy)?;
     queue.connect()?;
     let um_rtt_ns = Percentiles::of(user_round_trips(&mut queue, &empty, effort.polled)?);
 
     let eventfd_rtt_ns = Percentiles::of(peer.eventfd(effort.blocking)?);
-    let (f1_wake_ns, bare_wake_ns) = wake_ups(&mut queue, &peer, effort.wake_ups)?;
-    drop(peer);
+    let woken = wake_ups(&mut queue, &peer, &next, effort.wake_ups)?;
+    drop((peer, next));
     let km_rtt_ns = Percentiles::of(kernel_round_trips(&device, effort.blocking)?);
 
     let (commands_before, reconnects_before) = (device.control_commands(), queue.reconnects());
@@ -210,8 +222,9 @@ pub fn measure(socket: &Path, pid: u32, effort: Effort) -> anyhow::Result<Figure
         pingpong_ns,
         um_rtt_ns,
         km_rtt_ns,
-        f1_wake_ns,
-        bare_wake_ns,
+        f1_wake_ns: woken.engine,
+        bare_wake_ns: woken.bare,
+        two_bare_wakes_ns: woken.two_bare,
         eventfd_rtt_ns,
         um_per_s: effort.submissions.saturating_mul(1_000_000_000) / nanoseconds,
         um_submissions: effort.submissions,
