@@ -202,25 +202,35 @@ fn open_compute(
             rustix::process::nice(DRIVER_NICE).map_err(|e| refused(&e))?;
             let mut driver = Driver::open(&options).map_err(|e| refused(&e))?;
             driver.self_test().map_err(|e| refused(&e))?;
-            let twin = has_two_lanes(driver.info(), slice).then(|| driver.twin()).transpose();
-            Ok((driver, twin.map_err(|e| refused(&e))?))
+            let twin = if has_two_lanes(driver.info(), slice) { open_twin(&driver) } else { None };
+            Ok((driver, twin))
         });
         opened.join().map_err(|_panic| StartError::Node("the driver panicked".to_owned()))?
     })?;
     let info = driver.info().clone();
     let sanitizer = Sanitizer::start().map_err(|e| refused(&e))?;
     let pipelines = driver.compiler();
-    let twins = twin.as_ref().map(|twin| Twins::start(twin.compiler(), commands.clone())).transpose()?;
-    let compiler = Compiler { sanitizer, pipelines, twins };
     let node = ComputeNode::new(driver, twin, Arc::clone(shared), slice);
+    let twins = node.second_compiler().map(|(compiler, door)| Twins::start(compiler, door, commands.clone()));
+    let compiler = Compiler { sanitizer, pipelines, twins: twins.transpose()? };
     Ok((Node::Compute(Box::new(node)), compiler, info))
 }
 
-/// Whether slices are to run in two lanes: where there are slices, and each takes all CPUs.
+/// Whether slices are to run in two lanes: where there are slices, and each takes several CPUs.
 fn has_two_lanes(info: &Info, slice: Duration) -> bool {
     // PAIRS WITH daemon/src/cli/serve.rs: kernels run on the thread of their queue.
-    let is_on_one_cpu = std::env::var_os("LP_NUM_THREADS").is_some_and(|threads| threads == "0");
+    let is_on_one_cpu = std::env::var_os("LP_NUM_THREADS").is_some_and(|threads| threads == "0")
+        || thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
     info.kind == Kind::Cpu && !slice.is_zero() && !is_on_one_cpu
+}
+
+/// A second device for the second lane; a node goes on with one where it cannot be had.
+fn open_twin(driver: &Driver) -> Option<Driver> {
+    let opened = driver.twin().and_then(|mut twin| {
+        twin.first_dispatch()?;
+        Ok(twin)
+    });
+    opened.inspect_err(|error| log::warn!("slices run in one lane: {error}")).ok()
 }
 
 impl Ready {

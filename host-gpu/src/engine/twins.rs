@@ -6,9 +6,11 @@
 //! ```
 //!
 //! A kernel whose name was given to another one meanwhile is known by its serial number. One that finds no room in the
-//! line, or that the driver refuses this time, stays in one lane: its slices cost a little more.
+//! line, or that the driver refuses this time, stays in one lane: its slices cost a little more. A driver may compile on
+//! the thread of its queue, so the door of the lane is closed meanwhile, and slices of others stay in the first.
 
 use std::io;
+use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::thread;
 
@@ -17,6 +19,7 @@ use super::commands::CommandSender;
 use crate::kernel::name::KernelName;
 use crate::kernel::program::Kernel;
 use crate::node::lane::Compiled;
+use crate::node::lane::Door;
 use crate::vulkan::pipeline::Compiler;
 
 /// Kernels in line, at the most.
@@ -36,11 +39,14 @@ pub struct Twins {
 
 impl Twins {
     /// Starts the thread.
-    pub fn start(compiler: Compiler, commands: CommandSender) -> io::Result<Self> {
+    pub fn start(compiler: Compiler, door: Door, commands: CommandSender) -> io::Result<Self> {
         let (line, wanted) = mpsc::sync_channel::<Wanted>(LINE);
         thread::Builder::new().name("twins".to_owned()).spawn(move || {
             for Wanted { name, serial, kernel } in wanted {
-                match compiler.pipeline(&kernel) {
+                let closed = door.lock().unwrap_or_else(PoisonError::into_inner);
+                let compiled = compiler.pipeline(&kernel);
+                drop(closed);
+                match compiled {
                     Ok(pipeline) => {
                         commands.send(Command::AddTwin(name, Box::new(Compiled { serial, pipeline })));
                     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::iter;
 use std::sync::Arc;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
@@ -16,6 +17,7 @@ use super::flight::Ended;
 use super::flight::Flight;
 use super::flight::Running;
 use super::lane::Compiled;
+use super::lane::Door;
 use super::lane::Lane;
 use super::lane::LaneError;
 use super::lane::Order;
@@ -34,14 +36,20 @@ use crate::vulkan::driver::Driver;
 use crate::vulkan::driver::IN_FLIGHT;
 use crate::vulkan::driver::Ticket;
 use crate::vulkan::error::VulkanError;
+use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::request::DispatchError;
 use crate::vulkan::request::Slice;
+
+/// A slice that takes so many times as long as was likely is believed by itself, whatever those before it took.
+const DEAR: u32 = 3;
 
 /// State of the compute node, owned by the execution thread.
 #[derive(Debug)]
 pub struct ComputeNode {
     /// One or two; the first has every kernel.
     lanes: Vec<Lane>,
+    /// The second lane's.
+    door: Door,
     kernels: HashMap<KernelName, Kernel>,
     flight: Flight<(usize, Ticket)>,
     /// It has failed once: whatever is asked of it now fails too, whoever asks.
@@ -58,6 +66,13 @@ struct Kernel {
     pace: Pace,
 }
 
+/// A lane that a slice may be started in; by default the first.
+#[derive(Debug, Default)]
+struct Entered<'a> {
+    lane: usize,
+    _door: Option<MutexGuard<'a, ()>>,
+}
+
 /// How far a dispatch is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Part {
@@ -72,7 +87,13 @@ impl ComputeNode {
     /// length; zero for not at all. Slices take turns on a twin of the driver's device, where there is one.
     pub fn new(driver: Driver, twin: Option<Driver>, shared: Arc<Mapping>, slice: Duration) -> Self {
         let lanes = iter::once(driver).chain(twin).map(Lane::new).collect();
-        Self { lanes, kernels: HashMap::new(), flight: Flight::default(), is_lost: false, shared, slice }
+        let (kernels, flight, door) = (HashMap::new(), Flight::default(), Door::default());
+        Self { lanes, door, kernels, flight, is_lost: false, shared, slice }
+    }
+
+    /// What makes kernels for the second lane, where there is one, and the door to close meanwhile.
+    pub fn second_compiler(&self) -> Option<(Compiler, Door)> {
+        Some((self.lanes.get(1)?.compiler(), Arc::clone(&self.door)))
     }
 
     /// Whether the driver has failed: another process has to take its place.
@@ -156,9 +177,12 @@ impl ComputeNode {
             // Nothing to do, or too much to count: the driver says which.
             None => Slice::whole(grid),
         };
-        let mut lane = self.lane_behind(kernel)?;
+        let door = Arc::clone(&self.door);
+        let mut entered = self.enter_behind(kernel, &door)?;
         loop {
+            let lane = entered.lane;
             self.start(space, lane, &order, &slice)?;
+            drop(entered);
             part.done += slice.count();
             if total.is_none_or(|total| part.done >= total) {
                 return Ok(true);
@@ -180,24 +204,25 @@ impl ComputeNode {
                 None => return Ok(true),
             }
             // What is in flight now is of this dispatch, and needs no order.
-            lane = self.lane_beside(lane, kernel);
+            entered = self.enter((lane + 1) % self.lanes.len().max(1), kernel, &door).unwrap_or_default();
         }
     }
 
-    /// The lane for what must not begin before the end of what is in flight: the same one.
-    fn lane_behind(&mut self, kernel: KernelName) -> Result<usize, Stop> {
+    /// Enters the lane for what must not begin before the end of what is in flight: the same one.
+    fn enter_behind<'a>(&mut self, kernel: KernelName, door: &'a Door) -> Result<Entered<'a>, Stop> {
         let busy = self.flight.oldest().map_or(0, |oldest| oldest.ticket.0);
-        if self.lanes.get(busy).is_some_and(|lane| lane.has_kernel(kernel)) {
-            return Ok(busy);
+        if let Some(entered) = self.enter(busy, kernel, door) {
+            return Ok(entered);
         }
         self.make_room(1, true)?;
-        Ok(0)
+        Ok(Entered::default())
     }
 
-    /// The lane after this one that has the kernel.
-    fn lane_beside(&self, lane: usize, kernel: KernelName) -> usize {
-        let next = (lane + 1) % self.lanes.len().max(1);
-        if self.lanes.get(next).is_some_and(|lane| lane.has_kernel(kernel)) { next } else { lane }
+    /// Enters this lane, if it has the kernel, and nobody compiles there.
+    fn enter<'a>(&self, lane: usize, kernel: KernelName, door: &'a Door) -> Option<Entered<'a>> {
+        self.lanes.get(lane).filter(|lane| lane.has_kernel(kernel))?;
+        let door = if lane == 0 { None } else { Some(door.try_lock().ok()?) };
+        Some(Entered { lane, _door: door })
     }
 
     /// Groups that a slice of this kernel may have.
@@ -251,7 +276,11 @@ impl ComputeNode {
             Stop::fault(if is_driver { Fault::Driver } else { Fault::Bindings })
         })?;
         let (ticket, groups) = ((index, ticket), slice.count());
-        self.flight.push(Running { ticket, kernel: order.kernel, groups, started });
+        let likely =
+            self.kernels.get(&order.kernel).map_or(Duration::ZERO, |kernel| kernel.pace.likely(groups));
+        // A group may cost more than a slice should. Nobody sleeps for longer without a look.
+        let likely = likely.min(self.slice);
+        self.flight.push(Running { ticket, kernel: order.kernel, groups, started, likely });
         Ok(())
     }
 
@@ -272,20 +301,28 @@ impl ComputeNode {
         let waited = if spin { driver.wait(ticket) } else { driver.sleep(ticket) };
         waited.map_err(|error| self.lose(&error))?;
         if let Some(ended) = self.flight.end(Instant::now()) {
-            self.learn(&ended);
+            self.learn(&ended, false);
         }
         Ok(())
     }
 
-    /// Learns from what slices took.
-    fn learn(&mut self, ended: &Ended) {
-        let Ended { kernel, slices, groups, took } = *ended;
+    /// Learns from what slices took; at the most, where `was_late` and the last was done before that was seen.
+    fn learn(&mut self, ended: &Ended, was_late: bool) {
+        let Ended { kernel, slices, groups, took, last } = *ended;
         if groups == 0 || self.slice.is_zero() {
             return;
         }
-        let Some(kernel) = self.kernels.get_mut(&kernel) else { return };
-        let each = u32::try_from(slices).unwrap_or(u32::MAX);
-        kernel.pace.observe(groups / slices, took / each, self.slice);
+        let Some(Kernel { pace, .. }) = self.kernels.get_mut(&kernel) else { return };
+        let (last_groups, likely, last_took) = last;
+        if slices > 1 && !was_late && last_took > likely * DEAR {
+            // The others did what was likely.
+            pace.observe(last_groups, last_took, self.slice);
+        } else {
+            let (groups, took) = (groups / slices, took / u32::try_from(slices).unwrap_or(u32::MAX));
+            if !was_late || took < pace.likely(groups) {
+                pace.observe(groups, took, self.slice);
+            }
+        }
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         for (place, more) in [(scheduling::SLICES, slices), (scheduling::SLICE_NANOSECONDS, took)] {
             if let Some(word) = self.shared.word(place) {
@@ -301,28 +338,35 @@ impl ComputeNode {
         if self.flight.len() >= IN_FLIGHT && !self.flight.may_pass() {
             self.finish_oldest(false)?;
         }
-        if let Some(nap) = self.flight.nap(Instant::now(), |slice| likely(&self.kernels, slice)) {
+        if let Some(nap) = self.flight.nap(Instant::now()) {
             std::thread::sleep(nap);
         }
         while let Some(oldest) = self.flight.oldest() {
-            let ((lane, ticket), likely) = (oldest.ticket, likely(&self.kernels, oldest));
+            let (lane, ticket) = oldest.ticket;
             let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
-            let is_done = driver.is_done(&ticket).map_err(|error| self.lose(&error))?;
+            let is_done = driver.retire_if_done(&ticket).map_err(|error| self.lose(&error))?;
             let is_last = self.flight.len() < IN_FLIGHT;
             match (is_done, is_last) {
-                (true, false) => self.flight.pass(likely),
+                (true, false) => self.flight.pass(Instant::now()),
                 (false, true) => break,
-                // Too early, or too late: nothing is in flight any more.
-                (false, false) | (true, true) => self.finish_oldest(false)?,
+                // Too early.
+                (false, false) => self.finish_oldest(false)?,
+                // Too late: nothing is in flight any more.
+                (true, true) => {
+                    if let Some(ended) = self.flight.end(Instant::now()) {
+                        self.learn(&ended, true);
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    /// The driver has failed.
+    /// The driver has failed, and says no more of what is in flight.
     fn lose(&mut self, error: &VulkanError) -> Fault {
         log::debug!("the driver failed: {error}");
         self.is_lost = true;
+        self.flight.abandon();
         Fault::Driver
     }
 
@@ -331,17 +375,10 @@ impl ComputeNode {
         let mut outcome = Ok(());
         while !self.flight.is_empty() {
             outcome = outcome.and(self.finish_oldest(true));
-            if self.flight.is_empty() {
-                self.note(0, 0);
-            }
         }
+        self.note(0, 0);
         outcome
     }
-}
-
-/// How long a slice may well take.
-fn likely<T>(kernels: &HashMap<KernelName, Kernel>, slice: &Running<T>) -> Duration {
-    kernels.get(&slice.kernel).map_or(Duration::ZERO, |kernel| kernel.pace.likely(slice.groups))
 }
 
 fn read_grid(space: &Space<'_>, address: u64) -> Result<[u32; 3], Stop> {

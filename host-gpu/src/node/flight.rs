@@ -36,6 +36,8 @@ pub struct Running<T> {
     pub groups: u64,
     /// When the driver was given it.
     pub started: Instant,
+    /// How long it is likely to take.
+    pub likely: Duration,
 }
 
 /// Slices that have ended.
@@ -49,6 +51,8 @@ pub struct Ended {
     pub groups: u64,
     /// How long all of them took.
     pub took: Duration,
+    /// Groups of the last, how long it was likely to take, and how long it took if those before it did as was likely.
+    pub last: (u64, Duration, Duration),
 }
 
 /// What is in flight, oldest first.
@@ -102,34 +106,41 @@ impl<T> Flight<T> {
         !is_late && kernels.all(|kernel| Some(kernel) == first)
     }
 
-    /// How long it is at `now` until the newest is nearly done, if each takes as long as is `likely`; none where that is not
+    /// How long it is at `now` until the newest is nearly done, if each takes as long as is likely; none where that is not
     /// worth a sleep.
-    pub fn nap(&self, now: Instant, likely: impl Fn(&Running<T>) -> Duration) -> Option<Duration> {
-        let all = self.running.iter().map(&likely).sum::<Duration>();
-        let newest = likely(self.running.back()?);
+    pub fn nap(&self, now: Instant) -> Option<Duration> {
+        let all = self.running.iter().map(|slice| slice.likely).sum::<Duration>();
+        let newest = self.running.back()?.likely;
         // It is not for later than a part of it, lest the one before it be still there.
         let lead = (newest / LEAD_PART).max(LEAD).min(newest - newest / LEAD_PART);
         let then = self.began()? + all.saturating_sub(lead);
         Some(then.saturating_duration_since(now)).filter(|nap| *nap >= SHORTEST_NAP)
     }
 
-    /// The oldest was found done, and is likely to have ended `likely` after it began.
-    pub fn pass(&mut self, likely: Duration) {
+    /// The oldest was found done `now`, and is likely to have ended when that was likely.
+    pub fn pass(&mut self, now: Instant) {
         let Some(began) = self.began() else { return };
         let Some(slice) = self.running.pop_front() else { return };
         let (since, slices, groups) = self.unseen.unwrap_or((began, 0, 0));
         self.unseen = Some((since, slices + 1, groups.saturating_add(slice.groups)));
-        self.end = Some(began + likely);
+        self.end = Some(now.min(began + slice.likely));
+    }
+
+    /// The driver has failed: nothing is in flight any more.
+    pub fn abandon(&mut self) {
+        self.running.clear();
+        (self.end, self.unseen) = (None, None);
     }
 
     /// The oldest was seen to end `now`. What ran since the last end that was seen.
     pub fn end(&mut self, now: Instant) -> Option<Ended> {
         let began = self.began()?;
-        let Running { kernel, groups, .. } = self.running.pop_front()?;
+        let Running { kernel, groups, likely, .. } = self.running.pop_front()?;
         let (since, slices, before) = self.unseen.take().unwrap_or((began, 0, 0));
         self.end = Some(now);
         let took = now.saturating_duration_since(since);
-        Some(Ended { kernel, slices: slices + 1, groups: groups.saturating_add(before), took })
+        let last = (groups, likely, now.saturating_duration_since(began));
+        Some(Ended { kernel, slices: slices + 1, groups: groups.saturating_add(before), took, last })
     }
 }
 
@@ -151,16 +162,16 @@ mod tests {
     const KERNEL: KernelName = KernelName { root: 1, handle: 1 };
     const SLICE: Duration = Duration::from_millis(2);
 
-    fn slice(kernel: KernelName, started: Instant) -> Running<()> {
-        Running { ticket: (), kernel, groups: 10, started }
+    fn slice(kernel: KernelName, started: Instant, likely: Duration) -> Running<()> {
+        Running { ticket: (), kernel, groups: 10, started, likely }
     }
 
     /// How long whoever starts slices sleeps with one in flight, and with two, each likely to take `likely`.
     fn naps(likely: Duration) -> [Option<Duration>; 2] {
         let (begun, mut flight) = (Instant::now(), Flight::default());
         [(); 2].map(|()| {
-            flight.push(slice(KERNEL, begun));
-            flight.nap(begun, |_| likely)
+            flight.push(slice(KERNEL, begun, likely));
+            flight.nap(begun)
         })
     }
 
@@ -175,7 +186,7 @@ mod tests {
     #[test]
     fn nobody_sleeps_for_less_than_a_sleep_may_be_wrong_by() {
         assert_eq!(naps(SLICE / 40), [None, None]);
-        assert_eq!(Flight::<()>::default().nap(Instant::now(), |_| SLICE), None);
+        assert_eq!(Flight::<()>::default().nap(Instant::now()), None);
     }
 
     #[test]
@@ -186,10 +197,42 @@ mod tests {
     #[test]
     fn the_end_of_another_kernels_slice_is_waited_for() {
         let (now, mut flight) = (Instant::now(), Flight::default());
-        flight.push(slice(KERNEL, now));
+        flight.push(slice(KERNEL, now, SLICE));
         assert!(flight.may_pass());
-        flight.push(slice(KernelName { handle: 2, ..KERNEL }, now));
+        flight.push(slice(KernelName { handle: 2, ..KERNEL }, now, SLICE));
         assert!(!flight.may_pass());
+    }
+
+    #[test]
+    fn a_slice_that_passed_has_ended_by_now_however_long_it_was_likely_to_take() {
+        let (now, mut flight) = (Instant::now(), Flight::default());
+        flight.push(slice(KERNEL, now, SLICE * 1000));
+        flight.push(slice(KERNEL, now, SLICE));
+        flight.pass(now + SLICE);
+        assert_eq!(flight.nap(now + SLICE), Some(SLICE * 3 / 4), "the second is there from then on");
+    }
+
+    #[test]
+    fn one_slice_that_is_dear_shows_beside_those_that_passed() {
+        let (mut now, mut flight) = (Instant::now(), Flight::default());
+        flight.push(slice(KERNEL, now, SLICE));
+        for _ in 1..SEEN_EVERY {
+            flight.push(slice(KERNEL, now, SLICE));
+            now += SLICE;
+            flight.pass(now);
+        }
+        let Ended { slices, took, last, .. } = flight.end(now + SLICE * 50).unwrap();
+        assert_eq!((slices, took), (SEEN_EVERY, SLICE * 57));
+        assert_eq!(last, (10, SLICE, SLICE * 50));
+    }
+
+    #[test]
+    fn nothing_is_in_flight_once_the_driver_has_failed() {
+        let (now, mut flight) = (Instant::now(), Flight::default());
+        flight.push(slice(KERNEL, now, SLICE));
+        flight.abandon();
+        assert!(flight.is_empty());
+        assert_eq!(flight.end(now), None);
     }
 
     proptest! {
@@ -200,12 +243,12 @@ mod tests {
             let (mut now, mut flight) = (Instant::now(), Flight::default());
             let begun = now;
             let (mut slices, mut took, mut passed) = (0, Duration::ZERO, 0);
-            flight.push(slice(KERNEL, now));
+            flight.push(slice(KERNEL, now, SLICE));
             for guess in guesses {
-                flight.push(slice(KERNEL, now));
+                flight.push(slice(KERNEL, now, Duration::from_micros(guess)));
                 now += SLICE;
                 if flight.may_pass() {
-                    flight.pass(Duration::from_micros(guess));
+                    flight.pass(now);
                     passed += 1;
                     prop_assert!(passed < SEEN_EVERY);
                 } else {

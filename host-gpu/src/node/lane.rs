@@ -5,6 +5,8 @@
 //! with. So a node has two lanes there, and slices take turns; a device that is none of the CPU has one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
 
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
@@ -19,6 +21,7 @@ use crate::vulkan::driver::Driver;
 use crate::vulkan::driver::Ticket;
 use crate::vulkan::import::HostRange;
 use crate::vulkan::import::Import;
+use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::pipeline::Pipeline;
 use crate::vulkan::request::Bound;
 use crate::vulkan::request::DispatchError;
@@ -46,6 +49,9 @@ pub struct Order<'a> {
     pub constants: &'a [u8],
 }
 
+/// Held by whoever uses the queue of the second lane: who starts a slice, or compiles.
+pub type Door = Arc<Mutex<()>>;
+
 /// A kernel for one lane.
 #[derive(Debug)]
 pub struct Compiled {
@@ -72,6 +78,11 @@ impl Lane {
     /// The device.
     pub fn driver(&mut self) -> &mut Driver {
         &mut self.driver
+    }
+
+    /// What compiles for it.
+    pub fn compiler(&self) -> Compiler {
+        self.driver.compiler()
     }
 
     /// Takes a kernel that its device has compiled.

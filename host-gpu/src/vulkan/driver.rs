@@ -192,6 +192,15 @@ impl Driver {
         Ok(ticket.value == 0 || self.timeline.reached()? >= ticket.value)
     }
 
+    /// As [`Self::is_done`], and lets go of what it used.
+    pub fn retire_if_done(&mut self, ticket: &Ticket) -> Result<bool, VulkanError> {
+        let is_done = self.is_done(ticket)?;
+        if is_done {
+            self.retire()?;
+        }
+        Ok(is_done)
+    }
+
     /// Waits until the dispatch is done: looks for a while, then sleeps. For ever, if the kernel never ends.
     pub fn wait(&mut self, ticket: Ticket) -> Result<(), VulkanError> {
         if !self.look_for(&ticket)? {

@@ -97,6 +97,11 @@ impl Driver {
         let round_trip = bench.round_trip()?;
         Ok(SelfTest { elapsed: start.elapsed(), round_trip })
     }
+
+    /// The short form, for the twin of a driver that has passed: whatever its device opens at its first dispatch is open.
+    pub fn first_dispatch(&mut self) -> Result<(), VulkanError> {
+        Bench::new(self)?.leftovers()
+    }
 }
 
 /// A driver with memory to test on: two pages, the second for results.
