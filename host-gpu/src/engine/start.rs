@@ -48,6 +48,7 @@ use crate::node::compute::ComputeNode;
 use crate::scheduling::choice::Choice;
 use crate::scheduling::choice::NoSuchPolicy;
 use crate::vulkan::driver::Driver;
+use crate::vulkan::error::VulkanError;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
 use crate::vulkan::options::Options;
@@ -201,9 +202,11 @@ fn open_compute(
         let opened = scope.spawn(|| -> Result<(Driver, Option<Driver>), StartError> {
             rustix::process::nice(DRIVER_NICE).map_err(|e| refused(&e))?;
             let mut driver = Driver::open(&options).map_err(|e| refused(&e))?;
+            let twin = has_two_lanes(driver.info(), slice).then(|| driver.twin());
+            // Meanwhile, on another CPU. What compiles inherits how nice this thread is.
+            let twin = scope.spawn(move || twin.map(open_twin));
             driver.self_test().map_err(|e| refused(&e))?;
-            let twin = if has_two_lanes(driver.info(), slice) { open_twin(&driver) } else { None };
-            Ok((driver, twin))
+            Ok((driver, twin.join().ok().flatten().flatten()))
         });
         opened.join().map_err(|_panic| StartError::Node("the driver panicked".to_owned()))?
     })?;
@@ -224,9 +227,9 @@ fn has_two_lanes(info: &Info, slice: Duration) -> bool {
     info.kind == Kind::Cpu && !slice.is_zero() && !is_on_one_cpu
 }
 
-/// A second device for the second lane; a node goes on with one where it cannot be had.
-fn open_twin(driver: &Driver) -> Option<Driver> {
-    let opened = driver.twin().and_then(|mut twin| {
+/// Makes the second device ready to be sealed; a node goes on with one lane where it cannot be had.
+fn open_twin(twin: Result<Driver, VulkanError>) -> Option<Driver> {
+    let opened = twin.and_then(|mut twin| {
         twin.first_dispatch()?;
         Ok(twin)
     });
