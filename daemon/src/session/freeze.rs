@@ -224,22 +224,16 @@ impl Session {
         true
     }
 
-    /// Starts engines that messages wait for, and that have nothing yet.
+    /// Starts engines that messages wait for, and that have nothing yet. What an engine or a message waited for may have come
+    /// while everything was to stand still.
     fn start_for_waiting(&mut self) {
         for at in self.addresses() {
-            if self.engines[at.index()].waiting.is_empty() {
-                continue;
+            if !self.engines[at.index()].waiting.is_empty()
+                && let Err(refused) = self.ensure_engine(at)
+            {
+                self.refuse_waiting_for(at, &refused);
             }
-            match self.ensure_engine(at) {
-                // What they waited for may have come while everything was to stand still.
-                Ok(_) => self.retry_waiting(at),
-                Err(refused) => {
-                    let waiting = std::mem::take(&mut self.engines[at.index()].waiting);
-                    for message in waiting {
-                        self.answer(message.origin, Err(refused.clone()));
-                    }
-                }
-            }
+            self.retry_waiting(at);
         }
     }
 

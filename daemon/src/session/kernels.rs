@@ -225,8 +225,8 @@ impl Session {
         let device = self.device(origin.context)?;
         let source = device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
         let (is_asked, kernel) = (source.is_ending, Self::kernel_name(device.root.0, message.handle));
-        // Only the message that asked may come again, from where it waited.
-        (!is_asked || origin.item.is_some()).or(Status::InvalidHandle)?;
+        // Only the message that asked may come again, from where it waited; one that was refused, as its device was lost.
+        (!is_asked || origin.item.is_some() || !device.is_active()).or(Status::InvalidHandle)?;
         (!self.is_compiling(kernel)).or(Status::Busy)?;
         if !is_asked {
             if let Some(source) = self.device_mut(origin.context)?.kernels.get_mut(message.handle) {

@@ -90,8 +90,8 @@ impl Session {
         }
     }
 
-    /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset. For one that is not
-    /// forgotten nobody pays.
+    /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset. One that is not
+    /// forgotten is like any hang.
     fn kernels_are_overdue(&mut self, at: EngineAddress) {
         let limit = self.config.policy.compile_timeout;
         let slot = &self.engines[at.index()];

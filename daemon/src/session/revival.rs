@@ -78,17 +78,21 @@ impl Session {
     /// An engine that never came up: there is nothing to recover.
     fn give_up_engine(&mut self, at: EngineAddress, reason: &str) {
         self.stop_engine(at);
-        let slot = &mut self.engines[at.index()];
         let text = format!("the {at} engine is lost: {reason}");
-        for WaitingMessage { origin, opcode, body } in std::mem::take(&mut slot.waiting) {
+        self.refuse_waiting_for(at, &Refused { status: Status::NotSupported, text });
+        self.run_pending();
+    }
+
+    /// Answers what waits for an engine that does not come.
+    pub(super) fn refuse_waiting_for(&mut self, at: EngineAddress, refused: &Refused) {
+        for WaitingMessage { origin, opcode, body } in std::mem::take(&mut self.engines[at.index()].waiting) {
             if opcode == message::DESTROY_KERNEL {
                 // Who is not there knows no kernel.
                 self.handle(origin, opcode, &body);
             } else {
-                self.answer(origin, Err(Refused { status: Status::NotSupported, text: text.clone() }));
+                self.answer(origin, Err(refused.clone()));
             }
         }
-        self.run_pending();
     }
 
     /// Replaces the process of a running engine; why not, where that cannot be.

@@ -278,8 +278,6 @@ impl ComputeNode {
         let (ticket, groups) = ((index, ticket), slice.count());
         let likely =
             self.kernels.get(&order.kernel).map_or(Duration::ZERO, |kernel| kernel.pace.likely(groups));
-        // A group may cost more than a slice should. Nobody sleeps for longer without a look.
-        let likely = likely.min(self.slice);
         self.flight.push(Running { ticket, kernel: order.kernel, groups, started, likely });
         Ok(())
     }
@@ -338,8 +336,12 @@ impl ComputeNode {
         if self.flight.len() >= IN_FLIGHT && !self.flight.may_pass() {
             self.finish_oldest(false)?;
         }
-        if let Some(nap) = self.flight.nap(Instant::now()) {
-            std::thread::sleep(nap);
+        while let Some(nap) = self.flight.nap(Instant::now()) {
+            // What is likely may be wrong: whoever sleeps for longer than a slice looks now and then.
+            std::thread::sleep(nap.min(self.slice));
+            if self.newest_is_done()? {
+                break;
+            }
         }
         while let Some(oldest) = self.flight.oldest() {
             let (lane, ticket) = oldest.ticket;
@@ -362,6 +364,12 @@ impl ComputeNode {
         Ok(())
     }
 
+    fn newest_is_done(&mut self) -> Result<bool, Fault> {
+        let Some((lane, ticket)) = self.flight.newest().map(|slice| slice.ticket) else { return Ok(true) };
+        let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
+        driver.is_done(&ticket).map_err(|error| self.lose(&error))
+    }
+
     /// The driver has failed, and says no more of what is in flight.
     fn lose(&mut self, error: &VulkanError) -> Fault {
         log::debug!("the driver failed: {error}");
@@ -377,7 +385,8 @@ impl ComputeNode {
             outcome = outcome.and(self.finish_oldest(true));
         }
         self.note(0, 0);
-        outcome
+        // Nobody knows what a driver that has failed still stores.
+        if self.is_lost { Err(Fault::Driver) } else { outcome }
     }
 }
 

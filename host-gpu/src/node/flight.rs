@@ -87,6 +87,11 @@ impl<T> Flight<T> {
         self.running.front()
     }
 
+    /// The newest.
+    pub fn newest(&self) -> Option<&Running<T>> {
+        self.running.back()
+    }
+
     /// The driver was given a slice.
     pub fn push(&mut self, slice: Running<T>) {
         self.running.push_back(slice);
