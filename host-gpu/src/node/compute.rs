@@ -337,8 +337,8 @@ impl ComputeNode {
             self.finish_oldest(false)?;
         }
         while let Some(nap) = self.flight.nap(Instant::now()) {
-            // What is likely may be wrong: whoever sleeps for longer than a slice looks now and then.
-            std::thread::sleep(nap.min(self.slice));
+            // What is likely may be wrong: who sleeps for longer than two slices should take looks now and then.
+            std::thread::sleep(nap.min(2 * self.slice));
             if self.newest_is_done()? {
                 break;
             }
