@@ -330,9 +330,15 @@ impl ComputeNode {
         }
     }
 
-    /// Waits until there is room for a slice, and the last in flight is nearly done: the next one need not be there
-    /// sooner, and what is more urgent would have to wait for both.
+    /// Waits until there is room for a slice. In one lane also until the last in flight is nearly done: the next one need
+    /// not be there sooner, and what is more urgent would have to wait for both. In two lanes it runs beside that one.
     fn await_turn(&mut self) -> Result<(), Fault> {
+        if self.lanes.len() > 1 {
+            while self.flight.len() >= IN_FLIGHT {
+                self.finish_oldest(false)?;
+            }
+            return Ok(());
+        }
         if self.flight.len() >= IN_FLIGHT && !self.flight.may_pass() {
             self.finish_oldest(false)?;
         }

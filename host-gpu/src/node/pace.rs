@@ -8,7 +8,9 @@
 //! ```
 //!
 //! A slice that takes twice as long as its groups should have is believed at once, since what a group costs may depend
-//! on the data; all else is averaged, since a host that is busy makes measurements jump.
+//! on the data. All else is looked at in pairs of slices, since the end of one that is seen late makes the next one look
+//! short: two pairs in a row that were cheaper are believed, what was dearer is averaged. A host that is busy makes slices
+//! slow, and never fast; were slices cut short for that, they would cost the more, and the host be busier still.
 
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ const FIRST: u64 = 16;
 const GROWTH: u64 = 4;
 /// The part of a slice's length below which a measurement is mostly overhead.
 const MEASURABLE: u64 = 8;
-/// The part of the average that the last measurement is.
+/// The part of the average that the last pair is, where it was dearer.
 const WEIGHT: u64 = 4;
 /// The part by which the fastest of late rises towards one that was slower.
 const FORGET: u64 = 16;
@@ -32,11 +34,15 @@ pub struct Pace {
     floor: u64,
     /// Groups.
     ceiling: u64,
+    /// The last slice: groups and picoseconds.
+    last: (u64, u64),
+    /// Picoseconds a group of the last two slices.
+    last_pair: u64,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { cost: None, floor: 0, ceiling: FIRST }
+        Self { cost: None, floor: 0, ceiling: FIRST, last: (0, 0), last_pair: 0 }
     }
 }
 
@@ -77,8 +83,17 @@ impl Pace {
             Some(_) if measured > self.floor => self.floor + (measured - self.floor) / FORGET,
             _ => measured,
         };
+        let (groups_before, took_before) = std::mem::replace(&mut self.last, (groups, took));
+        let pair = took.saturating_add(took_before) / groups.saturating_add(groups_before);
+        let seen = pair.max(std::mem::replace(&mut self.last_pair, pair));
         self.cost = Some(match self.cost {
-            Some(cost) if took <= target || measured / 2 <= cost => cost - cost / WEIGHT + measured / WEIGHT,
+            Some(cost) if took <= target || measured / 2 <= cost => {
+                if seen < cost {
+                    seen
+                } else {
+                    cost + (seen - cost) / WEIGHT
+                }
+            }
             _ => measured,
         });
     }
@@ -139,6 +154,18 @@ mod tests {
         }
 
         #[test]
+        fn a_slice_whose_end_was_seen_late_makes_the_next_no_longer(late in 0u64..2_000_000) {
+            let mut pace = Pace::default();
+            run(&mut pace, 10_000_000, 1000);
+            let before = pace.groups(TARGET);
+            let exact = before * 1000;
+            for took in [exact, exact + late, exact.saturating_sub(late), exact, exact] {
+                pace.observe(before, Duration::from_nanos(took), TARGET);
+                prop_assert!(pace.groups(TARGET) <= before + before / 10, "{} groups", pace.groups(TARGET));
+            }
+        }
+
+        #[test]
         fn a_slice_has_a_group_whatever_was_measured(
             seen in proptest::collection::vec((0u64..1 << 50, 0u64..1 << 50), 0..50),
         ) {
@@ -155,6 +182,21 @@ mod tests {
         let slices = run(&mut Pace::default(), 1 << 20, 1);
         assert_eq!(slices[..4], [FIRST, 4 * FIRST, 16 * FIRST, 64 * FIRST]);
         assert!(slices.len() <= 10, "{slices:?}");
+    }
+
+    #[test]
+    fn a_machine_that_was_busy_for_a_slice_has_short_slices_for_three() {
+        let mut pace = Pace::default();
+        run(&mut pace, 10_000_000, 1000);
+        let before = pace.groups(TARGET);
+        pace.observe(before, TARGET * 5, TARGET);
+        let short = pace.groups(TARGET);
+        assert!(short <= before / 4, "{short} groups: it may have been the kernel");
+        for _ in 0..3 {
+            pace.observe(short, Duration::from_nanos(OVERHEAD + short * 1000), TARGET);
+        }
+        let after = pace.groups(TARGET);
+        assert!(after >= before * 3 / 4, "{after} groups after {before}");
     }
 
     #[test]
