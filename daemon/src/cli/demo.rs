@@ -39,6 +39,8 @@ use crate::measure::round_trips::Effort;
 use crate::measure::scheduling;
 use crate::measure::scheduling::scene;
 use crate::measure::slicing;
+use crate::measure::wake_ups;
+use crate::measure::wake_ups::WakeUps;
 use crate::recovery::policy::DebugMode;
 
 /// What the demo did, for `--json`.
@@ -123,12 +125,18 @@ fn render(
 struct BenchReport {
     #[serde(flatten)]
     figures: Figures,
+    /// With the guest on a CPU of its own; absent where there is one CPU.
+    wake_ups_apart: Option<WakeUps>,
     doorbells: DoorbellFigures,
 }
 
 impl Display for BenchReport {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}{}", self.figures, self.doorbells)
+        write!(formatter, "{}", self.figures)?;
+        if let Some(apart) = &self.wake_ups_apart {
+            write!(formatter, "with the guest on a CPU of its own:\n{apart}")?;
+        }
+        write!(formatter, "{}", self.doorbells)
     }
 }
 
@@ -174,12 +182,14 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
     let BenchArguments { measure, figure } = arguments;
     match figure {
         Figure::RoundTrips => {
-            let daemon = DaemonProcess::start(&measure.engine.to_arguments())?;
-            let figures = round_trips::measure(&daemon.socket(), daemon.pid(), effort(measure))?;
+            let (settings, effort) = (measure.engine.to_arguments(), effort(measure));
+            let daemon = DaemonProcess::start(&settings)?;
+            let figures = round_trips::measure(&daemon.socket(), daemon.pid(), effort)?;
             drop(daemon);
+            let wake_ups_apart = wake_ups::measure_apart(&settings, effort.wake_ups)?;
             let settings = doorbell_settings(&measure.engine)?;
-            let doorbells = doorbells::measure(&settings, effort(measure).doorbells)?;
-            show(&BenchReport { figures, doorbells }, measure.json)
+            let doorbells = doorbells::measure(&settings, effort.doorbells)?;
+            show(&BenchReport { figures, wake_ups_apart, doorbells }, measure.json)
         }
         Figure::Tdr => {
             // More hangs than limits allow, and no longer than it takes.

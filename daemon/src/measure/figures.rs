@@ -6,6 +6,8 @@ use campanile_guest::percentiles::Percentiles;
 use campanile_guest::percentiles::ratio;
 use serde::Serialize;
 
+use super::wake_ups::WakeUps;
+
 /// All figures of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
@@ -17,13 +19,9 @@ pub struct Figures {
     pub km_rtt_ns: Percentiles,
     /// Two processes, two eventfds, both blocking.
     pub eventfd_rtt_ns: Percentiles,
-    /// An engine asleep (F1): first ring to progress fence, with the reconnect.
-    pub f1_wake_ns: Percentiles,
-    /// A process asleep on an eventfd: signal to the word that it stores; measured in turn with the one above.
-    pub bare_wake_ns: Percentiles,
-    /// Two such processes, of which the first signals to the second: what an engine, which the daemon has to wake, cannot
-    /// be faster than.
-    pub two_bare_wakes_ns: Percentiles,
+    /// On whatever CPUs the kernel chooses.
+    #[serde(flatten)]
+    pub wake_ups: WakeUps,
     /// Empty buffers a second through one user-mode queue, pipelined.
     pub um_per_s: u64,
     /// User-mode submissions for the next two figures.
@@ -52,11 +50,7 @@ impl fmt::Display for Figures {
         writeln!(f, "kernel-mode round trip     {}   {km:.1} x eventfd", self.km_rtt_ns)?;
         let faster = ratio(self.km_rtt_ns.p50, self.um_rtt_ns.p50);
         writeln!(f, "user mode is faster by     {faster:.0} x")?;
-        writeln!(f, "bare wake-up               {}", self.bare_wake_ns)?;
-        let two = ratio(self.two_bare_wakes_ns.p50, self.bare_wake_ns.p50);
-        writeln!(f, "two of them in a row       {}   {two:.1} x bare", self.two_bare_wakes_ns)?;
-        let wake = ratio(self.f1_wake_ns.p50, self.bare_wake_ns.p50);
-        writeln!(f, "wake-up of an engine       {}   {wake:.1} x bare", self.f1_wake_ns)?;
+        write!(f, "{}", self.wake_ups)?;
         if let Some(dispatch) = self.um_dispatch_ns {
             writeln!(f, "smallest dispatch          {dispatch}")?;
         }

@@ -18,3 +18,4 @@ pub mod recovery;
 pub mod round_trips;
 pub mod scheduling;
 pub mod slicing;
+pub mod wake_ups;

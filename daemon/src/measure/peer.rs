@@ -116,11 +116,12 @@ impl Peer {
         Ok(samples)
     }
 
-    /// No ping-pong: it is there to be woken.
-    pub fn be_woken(&self) -> anyhow::Result<()> {
-        self.cache_line(0)?;
-        self.eventfd(0)?;
-        Ok(())
+    /// Starts one for no ping-pong: it is there to be woken.
+    pub fn sleeping(next: Option<&Self>) -> anyhow::Result<Self> {
+        let peer = Self::start(next)?;
+        peer.cache_line(0)?;
+        peer.eventfd(0)?;
+        Ok(peer)
     }
 
     /// One wake-up of the peer, which sleeps on its eventfd: until the word that it stores is seen here, polling. The word

@@ -21,19 +21,17 @@ use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use campanile_protocol::capset::NODE_COMPUTE;
 use campanile_protocol::capset::NODE_FLAG_AVAILABLE;
-use campanile_protocol::queue::doorbell::DoorbellStatus;
 
 use super::cpu_time;
 use super::doorbells;
 use super::figures::Figures;
 use super::peer::Peer;
+use super::wake_ups;
 
 /// Submissions under way while pipelining: fewer than the ring has entries.
 const WINDOW: usize = 128;
 
-/// How long an engine, and a bare process, has nothing to do before it is woken: longer than an engine polls.
-const SLEEP: Duration = Duration::from_millis(6);
-/// How long an engine may take to fall asleep, and a daemon to listen.
+/// How long a daemon may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How much is measured.
@@ -43,7 +41,8 @@ pub struct Effort {
     blocking: u64,
     submissions: u64,
     dispatches: u64,
-    wake_ups: u64,
+    /// Of an engine, and of bare processes.
+    pub wake_ups: u64,
     idle: Option<Duration>,
     /// Of the figures about many doorbells and few.
     pub doorbells: doorbells::Effort,
@@ -98,7 +97,8 @@ pub fn can_compute(device: &Device) -> bool {
     device.capset().nodes[NODE_COMPUTE as usize].flags & NODE_FLAG_AVAILABLE != 0
 }
 
-fn user_queue(device: &Device, node: Node) -> anyhow::Result<UserQueue> {
+/// A user-mode queue of a context of its own.
+pub fn user_queue(device: &Device, node: Node) -> anyhow::Result<UserQueue> {
     Ok(device.create_context(node)?.create_user_queue(&QueueOptions::default())?)
 }
 
@@ -130,37 +130,6 @@ fn kernel_round_trips(device: &Device, rounds: u64) -> anyhow::Result<Vec<Durati
     Ok(samples)
 }
 
-/// What wakes up, and how long that takes.
-struct WakeUps {
-    engine: Percentiles,
-    bare: Percentiles,
-    two_bare: Percentiles,
-}
-
-/// Wake-ups of a sleeping engine, of a bare process, and of two of them in a row, in turn: all have slept for as long, and
-/// are waited for by the same thread, which polls.
-fn wake_ups(queue: &mut UserQueue, peer: &Peer, next: &Peer, rounds: u64) -> anyhow::Result<WakeUps> {
-    let empty = CommandBuffer::new();
-    let (mut engine, mut bare, mut two_bare) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 1..=rounds {
-        std::thread::sleep(SLEEP);
-        let waiting = Instant::now();
-        while queue.status() != Some(DoorbellStatus::DisconnectedRetry) {
-            anyhow::ensure!(waiting.elapsed() < PATIENCE, "the engine does not go to sleep");
-            std::thread::sleep(SLEEP);
-        }
-        let begun = Instant::now();
-        queue.submit(&empty)?.spin()?;
-        engine.push(begun.elapsed());
-        std::thread::sleep(SLEEP);
-        bare.push(peer.wake(round)?);
-        std::thread::sleep(SLEEP);
-        two_bare.push(peer.wake_through(next, round)?);
-    }
-    let [engine, bare, two_bare] = [engine, bare, two_bare].map(Percentiles::of);
-    Ok(WakeUps { engine, bare, two_bare })
-}
-
 fn dispatch_round_trips(device: &Device, rounds: u64) -> anyhow::Result<Vec<Duration>> {
     let kernel = device.create_kernel(&KernelSource::wgsl(
         "@group(0) @binding(0) var<storage, read_write> data: array<u32>;
@@ -182,8 +151,7 @@ pub fn measure(socket: &Path, pid: u32, effort: Effort) -> anyhow::Result<Figure
     let device = open_guest(socket)?;
     let empty = CommandBuffer::new();
 
-    let next = Peer::start(None)?;
-    next.be_woken()?;
+    let next = Peer::sleeping(None)?;
     let peer = Peer::start(Some(&next))?;
     let pingpong_ns = Percentiles::of(peer.cache_line(effort.polled)?);
     let mut queue = user_queue(&device, Node::Copy)?;
@@ -191,7 +159,7 @@ pub fn measure(socket: &Path, pid: u32, effort: Effort) -> anyhow::Result<Figure
     let um_rtt_ns = Percentiles::of(user_round_trips(&mut queue, &empty, effort.polled)?);
 
     let eventfd_rtt_ns = Percentiles::of(peer.eventfd(effort.blocking)?);
-    let woken = wake_ups(&mut queue, &peer, &next, effort.wake_ups)?;
+    let wake_ups = wake_ups::measure(&mut queue, &peer, &next, effort.wake_ups)?;
     drop((peer, next));
     let km_rtt_ns = Percentiles::of(kernel_round_trips(&device, effort.blocking)?);
 
@@ -222,9 +190,7 @@ pub fn measure(socket: &Path, pid: u32, effort: Effort) -> anyhow::Result<Figure
         pingpong_ns,
         um_rtt_ns,
         km_rtt_ns,
-        f1_wake_ns: woken.engine,
-        bare_wake_ns: woken.bare,
-        two_bare_wakes_ns: woken.two_bare,
+        wake_ups,
         eventfd_rtt_ns,
         um_per_s: effort.submissions.saturating_mul(1_000_000_000) / nanoseconds,
         um_submissions: effort.submissions,
