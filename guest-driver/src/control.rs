@@ -27,7 +27,7 @@ use crate::transport::shared_memory::SharedMemory;
 use crate::transport::submission::Submission;
 
 /// How long a message that is answered at once is polled for before its sender sleeps: longer than a CPU of a host takes
-/// to leave its halt for the daemon (measured: up to 0.1 ms), and far shorter than anybody notices.
+/// to leave its halt for the daemon (measured: 0.1 ms in the median), and far shorter than anybody notices.
 const SPIN: Duration = Duration::from_micros(500);
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 64;

@@ -126,6 +126,7 @@ struct BenchReport {
     #[serde(flatten)]
     figures: Figures,
     /// With the guest on a CPU of its own; absent where there is one CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
     wake_ups_apart: Option<WakeUps>,
     doorbells: DoorbellFigures,
 }
@@ -221,9 +222,9 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
                 }
             });
             let effort = if measure.quick {
-                slicing::Effort { rounds: 4, pairs: 3, short: 40 }
+                slicing::Effort { rounds: 4, pairs: 9, short: 40 }
             } else {
-                slicing::Effort { rounds: 10, pairs: 5, short: 200 }
+                slicing::Effort { rounds: 10, pairs: 15, short: 200 }
             };
             show(&slicing::measure(&profiles, effort)?, measure.json)
         }

@@ -1,7 +1,7 @@
 //! Wake-ups: of an engine in F1, beside those of bare processes.
 //!
 //! ```text
-//!   bare          guest ──eventfd──▶ process                                       the least that waking anybody takes
+//!   bare          guest ──eventfd──▶ process                                       what waking one process takes
 //!   two in a row  guest ──eventfd──▶ process ──eventfd──▶ process                  … and waking an engine
 //!   engine        guest ──virtqueue─▶ vGPU thread ──eventfd──▶ engine ──▶ fence
 //! ```
@@ -57,7 +57,7 @@ impl fmt::Display for WakeUps {
     }
 }
 
-/// On whatever CPUs the kernel chooses: `peer` is woken, and wakes `next`.
+/// From wherever this thread may run: `peer` is woken, and wakes `next`.
 pub fn measure(queue: &mut UserQueue, peer: &Peer, next: &Peer, rounds: u64) -> anyhow::Result<WakeUps> {
     let empty = CommandBuffer::new();
     let (mut engine, mut bare, mut two_bare) = (Vec::new(), Vec::new(), Vec::new());
@@ -105,10 +105,11 @@ struct Places {
 impl Places {
     fn find() -> anyhow::Result<Option<Self>> {
         let before = sched_getaffinity(None).context("asking for the CPUs of this process")?;
-        let Some(first) = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)) else { return Ok(None) };
+        // The first has most of a machine's interrupts.
+        let Some(last) = (0..CpuSet::MAX_CPU).rev().find(|cpu| before.is_set(*cpu)) else { return Ok(None) };
         let (mut guest, mut others) = (CpuSet::new(), before);
-        guest.set(first);
-        others.unset(first);
+        guest.set(last);
+        others.unset(last);
         Ok((others.count() > 0).then_some(Self { before, guest, others }))
     }
 

@@ -158,7 +158,7 @@ impl ComputeNode {
             Grid::Indirect(_) if part.done > 0 => part.grid,
             Grid::Indirect(address) => {
                 self.finish().map_err(Stop::fault)?;
-                read_grid(space, address)?
+                space.read_grid(address)?
             }
         };
         let total = slices::count(grid);
@@ -191,7 +191,7 @@ impl ComputeNode {
                 part.grid = grid;
             }
             if self.kernels.get(&kernel).is_some_and(|kernel| kernel.pace.is_known()) {
-                self.await_turn().map_err(Stop::fault)?;
+                self.await_turn(kernel).map_err(Stop::fault)?;
             } else {
                 // Two slices of unknown cost could be much more than one may take.
                 self.make_room(1, true)?;
@@ -332,8 +332,8 @@ impl ComputeNode {
 
     /// Waits until there is room for a slice. In one lane also until the last in flight is nearly done: the next one need
     /// not be there sooner, and what is more urgent would have to wait for both. In two lanes it runs beside that one.
-    fn await_turn(&mut self) -> Result<(), Fault> {
-        if self.lanes.len() > 1 {
+    fn await_turn(&mut self, kernel: KernelName) -> Result<(), Fault> {
+        if self.lanes.get(1).is_some_and(|second| second.has_kernel(kernel)) {
             while self.flight.len() >= IN_FLIGHT {
                 self.finish_oldest(false)?;
             }
@@ -394,11 +394,4 @@ impl ComputeNode {
         // Nobody knows what a driver that has failed still stores.
         if self.is_lost { Err(Fault::Driver) } else { outcome }
     }
-}
-
-fn read_grid(space: &Space<'_>, address: u64) -> Result<[u32; 3], Stop> {
-    let mut bytes = [0; 12];
-    space.read(address, &mut bytes)?;
-    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    Ok([word(0), word(4), word(8)])
 }

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A slice that takes twice as long as its groups should have is believed at once, since what a group costs may depend
-//! on the data. All else is looked at in pairs of slices, since the end of one that is seen late makes the next one look
-//! short: two pairs in a row that were cheaper are believed, what was dearer is averaged. A host that is busy makes slices
+//! on the data. All else is looked at in pairs of slices of about one size, since the end of one that is seen late makes the
+//! next one look short: two pairs in a row that were cheaper are believed, what was dearer is averaged. A host that is busy makes slices
 //! slow, and never fast; were slices cut short for that, they would cost the more, and the host be busier still.
 
 use std::time::Duration;
@@ -83,7 +83,9 @@ impl Pace {
             Some(_) if measured > self.floor => self.floor + (measured - self.floor) / FORGET,
             _ => measured,
         };
-        let (groups_before, took_before) = std::mem::replace(&mut self.last, (groups, took));
+        let last = std::mem::replace(&mut self.last, (groups, took));
+        let is_alike = (groups / 2..=groups.saturating_mul(2)).contains(&last.0);
+        let (groups_before, took_before) = if is_alike { last } else { (0, 0) };
         let pair = took.saturating_add(took_before) / groups.saturating_add(groups_before);
         let seen = pair.max(std::mem::replace(&mut self.last_pair, pair));
         self.cost = Some(match self.cost {
@@ -161,8 +163,20 @@ mod tests {
             let exact = before * 1000;
             for took in [exact, exact + late, exact.saturating_sub(late), exact, exact] {
                 pace.observe(before, Duration::from_nanos(took), TARGET);
-                prop_assert!(pace.groups(TARGET) <= before + before / 10, "{} groups", pace.groups(TARGET));
+                prop_assert!(pace.groups(TARGET) <= before + before / 25, "{} groups", pace.groups(TARGET));
             }
+        }
+
+        #[test]
+        fn pre_05_a_few_groups_that_are_dear_are_believed_beside_many_that_were_cheap(
+            groups in 1u64..100,
+            took in 1_000_000u64..2_000_000,
+        ) {
+            let mut pace = Pace::default();
+            run(&mut pace, 100_000_000, 2);
+            pace.observe(groups, Duration::from_nanos(took), TARGET);
+            let length = pace.groups(TARGET) * took / groups;
+            prop_assert!(length <= 5 * 2_000_000, "{} ns", length);
         }
 
         #[test]

@@ -112,6 +112,14 @@ impl Space<'_> {
         self.place(address, 8, intent)
     }
 
+    /// The grid of an indirect dispatch: three words.
+    pub fn read_grid(&self, address: u64) -> Result<[u32; 3], Stop> {
+        let mut bytes = [0; 12];
+        self.read(address, &mut bytes)?;
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Ok([word(0), word(4), word(8)])
+    }
+
     /// Copies `into.len()` bytes out of the space.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Stop> {
         let mut at = 0;
