@@ -208,6 +208,8 @@ impl UserQueue {
 
     /// Submits packets that lie in GPU memory already.
     pub fn submit_at(&mut self, buffer_va: u64, length: u32) -> Result<FencePoint, DriverError> {
+        // The doorbell of a device in error says so too, a moment later.
+        self.context.shared().check()?;
         self.wait_for_room()?;
         let value = self.value + 1;
         let page = self.context.shared().control.page().clone();

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use campanile_guest::percentiles::Percentiles;
+use campanile_guest::percentiles::median;
 use campanile_guest_driver::buffer::Buffer;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
@@ -195,11 +196,6 @@ impl Side {
         self.queue.submit(&self.stores)?.wait(Some(LIMIT))?;
         Ok(begun.elapsed())
     }
-}
-
-fn median(mut quotients: Vec<f64>) -> f64 {
-    quotients.sort_unstable_by(f64::total_cmp);
-    quotients.get(quotients.len() / 2).copied().unwrap_or_default()
 }
 
 /// Queries of a plane of 4 GiB.

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use campanile_guest::percentiles::Percentiles;
+use campanile_guest::percentiles::median;
 use campanile_guest::percentiles::ratio;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::context::Context;
@@ -18,12 +19,15 @@ use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use campanile_protocol::device_page::MAX_QUEUES;
+use campanile_protocol::queue::doorbell::DoorbellStatus;
 use serde::Serialize;
 
 use super::daemon::DaemonProcess;
 use super::round_trips::open_guest;
 use super::round_trips::user_round_trips;
 
+/// Turns of one queue alone and among many: machines change while they are measured.
+const TURNS: u64 = 10;
 /// Guest processes of the storm.
 const STORM_PROCESSES: usize = 4;
 /// Queues of each.
@@ -60,7 +64,7 @@ pub struct ManyQueues {
     pub alone_ns: Percentiles,
     /// User-mode round trip with all of them connected.
     pub among_ns: Percentiles,
-    /// Median with many through median alone.
+    /// Median of the turns' quotients of the two medians.
     pub ratio: f64,
 }
 
@@ -108,28 +112,32 @@ fn small_queue(context: &Context) -> anyhow::Result<UserQueue> {
     Ok(context.create_user_queue(&options)?)
 }
 
+/// Round trips, after some of which nothing is kept: what is touched first is slow.
+fn few_and_more(queue: &mut UserQueue, rounds: u64) -> anyhow::Result<Vec<Duration>> {
+    let empty = CommandBuffer::new();
+    user_round_trips(queue, &empty, rounds / 10)?;
+    user_round_trips(queue, &empty, rounds)
+}
+
 fn many_queues(socket: &Path, rounds: u64) -> anyhow::Result<ManyQueues> {
     let device = open_guest(socket)?;
     let context = device.create_context(Node::Copy)?;
-    let empty = CommandBuffer::new();
     let mut active = small_queue(&context)?;
     active.connect()?;
-    // What is touched first is slow: not a figure of either.
-    user_round_trips(&mut active, &empty, rounds / 10)?;
-    let alone_ns = Percentiles::of(user_round_trips(&mut active, &empty, rounds)?);
-    let mut idle = Vec::new();
-    for _ in 1..MAX_QUEUES {
-        let mut queue = small_queue(&context)?;
-        queue.connect()?;
-        idle.push(queue);
+    let (mut alone, mut among, mut quotients) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        let lonely = few_and_more(&mut active, rounds / TURNS)?;
+        let mut idle = (1..MAX_QUEUES).map(|_| small_queue(&context)).collect::<anyhow::Result<Vec<_>>>()?;
+        idle.iter_mut().try_for_each(UserQueue::connect)?;
+        let crowded = few_and_more(&mut active, rounds / TURNS)?;
+        let is_connected = |queue: &UserQueue| queue.status() == Some(DoorbellStatus::Connected);
+        anyhow::ensure!(idle.iter().all(is_connected), "a queue lost its doorbell: the engine slept");
+        let [one, other] = [&lonely, &crowded].map(|samples| Percentiles::of(samples.clone()).p50);
+        quotients.push(ratio(other, one));
+        alone.extend(lonely);
+        among.extend(crowded);
     }
-    user_round_trips(&mut active, &empty, rounds / 10)?;
-    let among_ns = Percentiles::of(user_round_trips(&mut active, &empty, rounds)?);
-    let connected = idle.iter().filter(|queue| {
-        queue.status() == Some(campanile_protocol::queue::doorbell::DoorbellStatus::Connected)
-    });
-    anyhow::ensure!(connected.count() == idle.len(), "a queue lost its doorbell: the engine slept");
-    let ratio = ratio(among_ns.p50, alone_ns.p50);
+    let ([alone_ns, among_ns], ratio) = ([alone, among].map(Percentiles::of), median(quotients));
     Ok(ManyQueues { queues: MAX_QUEUES, alone_ns, among_ns, ratio })
 }
 

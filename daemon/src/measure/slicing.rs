@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_guest::percentiles::Percentiles;
+use campanile_guest::percentiles::median;
 use campanile_guest::percentiles::ratio;
 use campanile_guest_driver::buffer::Buffer;
 use campanile_guest_driver::commands::CommandBuffer;
@@ -190,11 +191,6 @@ struct Quotients {
     long: Vec<f64>,
     one: Vec<f64>,
     short: Vec<f64>,
-}
-
-fn median(mut quotients: Vec<f64>) -> f64 {
-    quotients.sort_unstable_by(f64::total_cmp);
-    quotients.get(quotients.len() / 2).copied().unwrap_or_default()
 }
 
 /// Both sides, in the order in which they go first in this round or pair.

@@ -32,6 +32,12 @@ impl fmt::Display for Percentiles {
     }
 }
 
+/// The middle one of some quotients; zero of none.
+pub fn median(mut quotients: Vec<f64>) -> f64 {
+    quotients.sort_unstable_by(f64::total_cmp);
+    quotients.get(quotients.len() / 2).copied().unwrap_or_default()
+}
+
 /// One over the other.
 pub fn ratio(one: u64, other: u64) -> f64 {
     let as_float = |value: u64| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
