@@ -9,8 +9,8 @@
 //!
 //! A slice that takes twice as long as its groups should have is believed at once, since what a group costs may depend
 //! on the data. All else is looked at in pairs of slices of about one size, since the end of one that is seen late makes the
-//! next one look short: two pairs in a row that were cheaper are believed, what was dearer is averaged. A host that is busy makes slices
-//! slow, and never fast; were slices cut short for that, they would cost the more, and the host be busier still.
+//! next one look short: two pairs in a row that were cheaper are believed, what was dearer is averaged. A host that is busy
+//! makes slices slow, and never fast; were slices cut short for that, they would cost the more, and the host be busier still.
 
 use std::time::Duration;
 
