@@ -11,6 +11,7 @@
 //! ```
 
 pub mod adapter;
+pub mod cpu_slice;
 pub mod dirty;
 pub mod engine;
 pub mod event;

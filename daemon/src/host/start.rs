@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use campanile_host_gpu::cpu_slice;
 use campanile_host_gpu::scheduling::parameters::Settings;
 
 use super::error::HostError;
@@ -143,6 +144,8 @@ impl Host {
             let its_passage = Arc::clone(&passage);
             let front = vgpu.front.clone();
             let factory = move || {
+                // Each connection is served by the thread that calls this, and by those that it starts.
+                cpu_slice::shorten();
                 let (config, counters) = (Arc::clone(&config), Arc::clone(&session_counters));
                 let passage = Arc::clone(&its_passage);
                 Ok(match &front {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::process::GrantHandle;
+use campanile_host_gpu::cpu_slice;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::event::Event;
 use campanile_host_gpu::scheduling::choice::Choice;
@@ -86,9 +87,10 @@ impl Supervisor {
     pub fn start(policy: Choice, normal_share: u32) -> io::Result<Self> {
         let shared = Arc::new(Shared { event: Event::new()?, members: Mutex::new(Members::default()) });
         let its = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("supervisor".to_owned())
-            .spawn(move || run(&its, Turns::new(policy, normal_share)))?;
+        let thread = thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
+            cpu_slice::shorten();
+            run(&its, Turns::new(policy, normal_share));
+        })?;
         Ok(Self { shared, thread: Some(thread) })
     }
 

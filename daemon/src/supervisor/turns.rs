@@ -206,7 +206,7 @@ impl Turns {
         for (&engine, member) in &mut self.engines {
             let Some(turns) = self.nodes.get_mut(&member.node) else { continue };
             let entity = EntityId(engine.0);
-            let is_awake = matches!(phase(engine), Phase::Want | Phase::Granted | Phase::Revoking);
+            let is_awake = !matches!(phase(engine), Phase::Idle | Phase::Parked);
             let urgency = if is_awake { urgency(engine) } else { member.urgency };
             if urgency != member.urgency {
                 member.urgency = urgency;

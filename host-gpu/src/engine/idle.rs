@@ -17,6 +17,14 @@ use crate::memory::mapping::Mapping;
 const LOOKS_PER_CLOCK: u32 = 64;
 /// How long a nap lasts while a wait is open that nobody will announce the end of.
 const NAP: Duration = Duration::from_millis(1);
+/// How long an engine keeps a node that others want, while its guest may be about to ring again.
+pub const LINGER: Duration = Duration::from_micros(20);
+/// Who yields the CPU, and has it back only after so long, shares it with somebody who computes.
+const LOST: Duration = Duration::from_micros(500);
+/// For how long that is believed.
+const CROWDED: Duration = Duration::from_secs(1);
+/// Between two looks on a crowded CPU: a thread that wakes up has it at once, one that has yielded waits for its turn.
+const CROWDED_NAP: Duration = Duration::from_micros(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -44,12 +52,28 @@ pub struct Idle {
     spin: Duration,
     phase: Phase,
     looks: u32,
+    crowd: Crowd,
+}
+
+/// Whether the CPU of an engine is crowded: when that was last seen.
+#[derive(Debug, Clone, Copy, Default)]
+struct Crowd(Option<Instant>);
+
+impl Crowd {
+    fn is_there(self, now: Instant) -> bool {
+        self.0.is_some_and(|seen| now.saturating_duration_since(seen) < CROWDED)
+    }
+
+    /// The CPU was yielded at `then`, and is back `now`.
+    fn note(&mut self, then: Instant, now: Instant) {
+        self.0 = (now.saturating_duration_since(then) >= LOST).then_some(now);
+    }
 }
 
 impl Idle {
     /// An engine that spins for `spin` before it sleeps.
     pub fn new(spin: Duration) -> Self {
-        Self { spin, phase: Phase::Working, looks: 0 }
+        Self { spin, phase: Phase::Working, looks: 0, crowd: Crowd::default() }
     }
 
     /// Whether there has been no work for at least `limit`.
@@ -96,9 +120,16 @@ impl Idle {
                     return;
                 }
                 self.looks = 0;
-                if since.elapsed() < self.spin {
-                    // Where CPUs are short, whoever the engine waits for needs this one.
-                    std::thread::yield_now();
+                let now = Instant::now();
+                let lasted = now.saturating_duration_since(since);
+                if lasted < self.spin {
+                    if !self.crowd.is_there(now) {
+                        // Where CPUs are short, whoever the engine waits for needs this one.
+                        std::thread::yield_now();
+                        self.crowd.note(now, Instant::now());
+                    } else if lasted >= LINGER {
+                        self.nap(shared, &events.wake, Some(CROWDED_NAP), has_work);
+                    }
                     return;
                 }
                 if quiet.waits {
@@ -160,5 +191,29 @@ impl Idle {
             wake.wait(limit);
             word.store(power::ACTIVE, Ordering::Release);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use super::CROWDED;
+    use super::Crowd;
+    use super::LOST;
+
+    #[test]
+    fn a_cpu_is_crowded_for_a_while_once_it_came_back_late() {
+        let (mut crowd, now) = (Crowd::default(), Instant::now());
+        assert!(!crowd.is_there(now));
+        crowd.note(now, now + LOST / 2);
+        assert!(!crowd.is_there(now + LOST / 2), "somebody had something short to do");
+        let back = now + LOST;
+        crowd.note(now, back);
+        assert!(crowd.is_there(back) && crowd.is_there(back + CROWDED - Duration::from_nanos(1)));
+        assert!(!crowd.is_there(back + CROWDED), "then it is tried again");
+        crowd.note(back + CROWDED, back + CROWDED);
+        assert!(!crowd.is_there(back + CROWDED), "and is free");
     }
 }

@@ -34,6 +34,7 @@ use super::sandbox::process::harden_process;
 use super::sandbox::system_calls::restrict_system_calls;
 use super::signals::Signals;
 use super::twins::Twins;
+use crate::cpu_slice;
 use crate::dirty::method::Method;
 use crate::dirty::protect::Guard;
 use crate::kernel::sanitizer::Sanitizer;
@@ -85,6 +86,7 @@ pub enum StartError {
 /// Runs an engine over the channel `socket`; returns only when it cannot start.
 pub fn main(socket: OwnedFd) -> StartError {
     let channel = Channel::from_socket(socket);
+    cpu_slice::shorten();
     match prepare(&channel) {
         Ok(ready) => match ready.go(channel) {
             Ok(never) => never,
@@ -186,8 +188,8 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     Ok(Ready { start, execution, commands, compiler, device, workload, guard, vram })
 }
 
-/// How much nicer a driver's threads are than the thread that gives them work: on a CPU driver they take all cores, and
-/// whoever wakes up to say what comes next should not have to wait for them.
+/// How much nicer a driver's threads are than the thread that gives them work, whose CPU slices are shorter, too: on a CPU
+/// driver they take all cores, and whoever wakes up to say what comes next should not have to wait for them.
 const DRIVER_NICE: i32 = 5;
 
 fn open_compute(
@@ -201,6 +203,7 @@ fn open_compute(
     let (driver, twin) = thread::scope(|scope| {
         let opened = scope.spawn(|| -> Result<(Driver, Option<Driver>), StartError> {
             rustix::process::nice(DRIVER_NICE).map_err(|e| refused(&e))?;
+            cpu_slice::restore();
             let mut driver = Driver::open(&options).map_err(|e| refused(&e))?;
             let twin = has_two_lanes(driver.info(), slice).then(|| driver.twin());
             // Meanwhile, on another CPU. What compiles inherits how nice this thread is.

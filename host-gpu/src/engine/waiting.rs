@@ -9,11 +9,9 @@ use campanile_protocol::engine::scheduling::PREEMPT_REQUEST;
 use campanile_protocol::handshake::grant;
 
 use super::execution::Execution;
+use super::idle::LINGER;
 use super::idle::Quiet;
 use super::watch::load;
-
-/// How long an engine keeps a node that others want, while its guest may be about to ring again.
-const LINGER: Duration = Duration::from_micros(20);
 
 /// How often an engine that waits for its turn looks for rings that could be more urgent.
 const URGENT_LOOK: Duration = Duration::from_micros(200);
@@ -53,11 +51,11 @@ impl Execution {
         self.idle = idle;
     }
 
-    /// Whether an engine without work gives its node back: at once where it is asked to, and after a moment where others
-    /// want it.
+    /// Whether an engine without work gives its node back, or its place among those who want it: at once where it was asked
+    /// to yield, and after a moment where others want the node.
     fn should_release(&self, phase: grant::Phase) -> bool {
         match phase {
-            grant::Phase::Revoking => true,
+            grant::Phase::Revoking | grant::Phase::Yielded => true,
             grant::Phase::Granted => {
                 load(&self.machine.shared, scheduling::CONTENDED) != 0 && self.idle.has_lasted(LINGER)
             }

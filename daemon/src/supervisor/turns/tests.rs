@@ -217,6 +217,24 @@ fn pre_65_mcdm_12_realtime_work_is_waited_for_by_nobody_and_only_where_it_was_gr
 }
 
 #[test]
+fn pre_65_an_engine_whose_urgent_work_came_while_it_stopped_has_the_node_back_at_once() {
+    let granted = Share { highest_band: Band::Realtime, ..Share::default() };
+    let mut world =
+        World::with_shares(&[(A, NodeKind::Compute, Share::default()), (B, NodeKind::Compute, granted)]);
+    world.set(A, Phase::Want);
+    world.set(B, Phase::Want);
+    world.urgencies.insert(B, Urgency { band: 1, level: 0 });
+    assert_eq!(world.decide(0), [Operation::Give(A)]);
+    assert_eq!(world.decide(100), [Operation::Revoke(A)]);
+    world.set(A, Phase::Yielded);
+    assert_eq!(world.decide(101), [Operation::Give(B)]);
+    assert_eq!(world.decide(201), [Operation::Revoke(B)], "A's turn");
+    world.urgencies.insert(B, REALTIME);
+    world.set(B, Phase::Yielded);
+    assert_eq!(world.decide(202), [Operation::Give(B)]);
+}
+
+#[test]
 fn pre_69_an_urgency_that_is_over_gives_the_node_back_to_its_turn() {
     let granted = Share { highest_band: Band::Realtime, ..Share::default() };
     let mut world =

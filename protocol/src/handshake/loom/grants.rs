@@ -80,6 +80,47 @@ fn loom_twin_that_gives_without_reclaiming_runs_two() {
     sleeper_against_reclaim(false);
 }
 
+/// An engine yields, and is given the node again before it has looked.
+fn yielder_given_again(waits_for_yield: bool) {
+    loom::model(move || {
+        let word = Arc::new(Strong::new(0));
+        let node = Arc::new(loom::cell::UnsafeCell::new(0u64));
+        assert_eq!(grant::take_turn(&*word), grant::Turn::Ask);
+        assert!(grant::give(&*word));
+        assert!(grant::revoke(&*word));
+        let engine = thread::spawn({
+            let (word, node) = (Arc::clone(&word), Arc::clone(&node));
+            move || {
+                assert_eq!(grant::take_turn(&*word), grant::Turn::Stop);
+                node.with_mut(|_| ());
+                assert!(grant::yield_turn(&*word));
+                match grant::take_turn(&*word) {
+                    grant::Turn::Run => node.with_mut(|_| ()),
+                    turn => assert_eq!(turn, grant::Turn::Wait, "the supervisor need not be asked"),
+                }
+            }
+        });
+        let yielded = grant::Grant::from_word(word.load(Ordering::Acquire)).phase == grant::Phase::Yielded;
+        if yielded || !waits_for_yield {
+            // Somebody else, who is done before this one is given the node again.
+            node.with_mut(|_| ());
+        }
+        assert!(grant::give(&*word) || !yielded);
+        engine.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_an_engine_that_has_yielded_need_not_ask_and_runs_only_when_given_the_node() {
+    yielder_given_again(true);
+}
+
+#[test]
+#[should_panic]
+fn loom_twin_that_runs_somebody_else_before_the_yield_runs_two() {
+    yielder_given_again(false);
+}
+
 #[test]
 fn loom_one_engine_at_a_time_runs_on_a_node() {
     two_engines_one_node(true);
