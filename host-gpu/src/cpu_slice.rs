@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Work goes from a ring through several threads that each run for some microseconds, and CPUs may be busy with guests, or with
-//! kernels on a CPU driver. So those threads ask for short slices, and a driver's own do not. A thread's share of the CPUs does
-//! not depend on it.
+//! kernels on a CPU driver. So those threads ask for short slices; compilers and a driver's own threads do not. A thread's
+//! share of the CPUs does not depend on it.
 
 #![allow(unsafe_code)]
 

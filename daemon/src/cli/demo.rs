@@ -244,7 +244,8 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
         Figure::Sched => {
             let profiles = [Profile::Default, Profile::Latency].map(|profile| {
                 let engine = EngineArguments { profile, ..measure.engine.clone() };
-                scheduling::Settings { profile: profile.to_string(), arguments: engine.to_arguments() }
+                let (slice, arguments) = (engine.slice(), engine.to_arguments());
+                scheduling::Settings { profile: profile.to_string(), slice, arguments }
             });
             let effort = if measure.quick {
                 scheduling::Effort { rounds: 1, windows: 3, submissions: 100 }

@@ -22,6 +22,7 @@ use campanile_protocol::engine::block::PROGRESS;
 use campanile_protocol::engine::block::context_report;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::scheduling::CONTENDED;
+use campanile_protocol::engine::scheduling::HURRIED;
 use campanile_protocol::engine::scheduling::URGENCY;
 use campanile_protocol::engine::scheduling::Urgency;
 use campanile_protocol::handshake::grant;
@@ -230,6 +231,7 @@ fn run(shared: &Shared, mut turns: Turns) {
 fn apply(members: &Members, operation: Operation) -> bool {
     let (Operation::Give(engine)
     | Operation::Revoke(engine)
+    | Operation::Hurry(engine)
     | Operation::Reclaim(engine)
     | Operation::Contend(engine, _)
     | Operation::Hung(engine)) = operation;
@@ -239,6 +241,12 @@ fn apply(members: &Members, operation: Operation) -> bool {
     let done = match operation {
         Operation::Give(_) => grant::give(word),
         Operation::Revoke(_) => grant::revoke(word),
+        Operation::Hurry(_) => {
+            if let Some(word) = shared.word(HURRIED) {
+                word.fetch_add(1, Ordering::Release);
+            }
+            return true;
+        }
         // Let it sleep: it asks when it has work.
         Operation::Reclaim(_) => return grant::reclaim(word),
         Operation::Hung(_) => {

@@ -3,7 +3,7 @@
 //! ```text
 //!   grant words, urgencies ──▶ Turns ──▶ Policy of the node ──▶ who should have it, until when
 //!                                │                                       │
-//!                                └── time held is charged                └──▶ Give · Revoke · Reclaim · Hung · Contend
+//!                                └── time held is charged                └──▶ Give · Revoke · Hurry · Reclaim · Hung · Contend
 //! ```
 //!
 //! The policy says who should have a node; this turns it into steps of the grant word, times who has it, and says who
@@ -37,6 +37,8 @@ pub enum Operation {
     Give(EngineId),
     /// Raise to REVOKING.
     Revoke(EngineId),
+    /// Say that this is for realtime work.
+    Hurry(EngineId),
     /// Take the node from an engine that sleeps; then decide again.
     Reclaim(EngineId),
     /// It did not yield in time.
@@ -282,10 +284,21 @@ impl NodeTurns {
         operations: &mut Vec<Operation>,
     ) -> Option<Duration> {
         self.charge(holding.engine, now);
+        if let Some(holding) = &mut self.holding {
+            // It slept when it was last asked to yield, and so was not.
+            holding.revoked = None;
+        }
         let entity = EntityId(holding.engine.0);
         let decision = self.policy.decide(Some(Current { entity, since: holding.since }), now);
         if decision.next == Some(entity) {
             return decision.until;
+        }
+        let is_realtime = |entity: EntityId| {
+            let engine = EngineId(entity.0);
+            engines.get(&engine).is_some_and(|member| member.parameters(engine).band == Band::Realtime)
+        };
+        if decision.next.is_some_and(is_realtime) && !is_realtime(entity) {
+            operations.push(Operation::Hurry(holding.engine));
         }
         operations.push(Operation::Revoke(holding.engine));
         if let Some(holding) = &mut self.holding {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::scheduling;
+use campanile_protocol::engine::scheduling::HURRIED;
 use campanile_protocol::engine::scheduling::PREEMPT_REPORT;
 use campanile_protocol::engine::scheduling::PREEMPT_REQUEST;
 use campanile_protocol::engine::scheduling::Urgency;
@@ -52,6 +53,8 @@ pub struct Execution {
     pub(super) asker: Asker,
     pub(super) preempted: u64,
     pub(super) urgency: Urgency,
+    /// How often others were in a hurry, as far as was seen.
+    pub(super) hurried: u64,
     /// What [`Self::collect`] found, kept so that no loop allocates.
     pub(super) rung: Vec<(u16, Option<u64>)>,
     pub(super) blocked: Vec<u16>,
@@ -85,6 +88,7 @@ impl Execution {
             asker: Asker::default(),
             preempted: 0,
             urgency: Urgency::default(),
+            hurried: 0,
             rung: Vec::new(),
             blocked: Vec::new(),
             generation: 0,
@@ -101,6 +105,7 @@ impl Execution {
         self.kernel_queue = KernelQueue::new(&self.machine.shared);
         self.log = Log::new(&self.machine.shared);
         self.preempted = load(&self.machine.shared, PREEMPT_REPORT);
+        self.hurried = load(&self.machine.shared, HURRIED);
         self.run_list.begin(&self.machine.shared, clock::monotonic());
         loop {
             self.catch_up();
@@ -115,6 +120,7 @@ impl Execution {
             if self.commands.pending.swap(false, Ordering::Acquire) {
                 self.drain_commands();
             }
+            let is_new = self.show_urgency();
             let Some(turn) = self.machine.shared.word(block::GRANT).map(grant::take_turn) else { continue };
             // Copies end by themselves, so what an engine that wakes owes to others can wait for the first of them:
             // each of these wakes a thread that may take this CPU.
@@ -122,7 +128,10 @@ impl Execution {
             if !comes_first {
                 self.pay_event();
             }
-            self.show_urgency(turn);
+            // Who asks signals by itself; who runs alone is not decided about.
+            if is_new && (turn == Turn::Wait || load(&self.machine.shared, scheduling::CONTENDED) != 0) {
+                self.events.grant.signal();
+            }
             match turn {
                 Turn::Run => {
                     self.idle.work(&self.machine.shared);
@@ -154,20 +163,18 @@ impl Execution {
         }
     }
 
-    /// Says how urgent the work is, before the supervisor is asked or looks again: it decides by that.
-    fn show_urgency(&mut self, turn: Turn) {
+    /// Says how urgent the work is, before the grant word says that there is some: the supervisor decides by that. Whether
+    /// it is another urgency than before.
+    fn show_urgency(&mut self) -> bool {
         let urgency = self.run_list.urgency();
         if urgency == self.urgency {
-            return;
+            return false;
         }
         self.urgency = urgency;
         if let Some(word) = self.machine.shared.word(scheduling::URGENCY) {
             word.store(urgency.word(), Ordering::Release);
         }
-        // Who asks signals by itself; who runs alone is not decided about.
-        if turn == Turn::Wait || load(&self.machine.shared, scheduling::CONTENDED) != 0 {
-            self.events.grant.signal();
-        }
+        true
     }
 
     /// Acts on what the daemon changed: commands, tables, page-table generation.

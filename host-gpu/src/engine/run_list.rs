@@ -22,6 +22,7 @@ use super::properties;
 use super::watch::read;
 use crate::memory::bits;
 use crate::memory::mapping::Mapping;
+use crate::scheduling::parameters::Band;
 use crate::scheduling::parameters::MAX_LEVEL;
 use crate::scheduling::policy::Current;
 use crate::scheduling::policy::EntityId;
@@ -238,6 +239,11 @@ impl RunList {
         self.urgencies.highest()
     }
 
+    /// Whether realtime work is there beside other work.
+    pub fn is_hurried(&self) -> bool {
+        (1..self.ready.len()).contains(&self.urgencies.realtime())
+    }
+
     /// How urgent work of a context would be.
     pub fn urgency_of(&self, context: u32) -> Urgency {
         properties::urgency(&self.properties(context))
@@ -363,8 +369,46 @@ impl Urgencies {
         }
     }
 
+    /// How many are realtime, of any level.
+    fn realtime(&self) -> usize {
+        let first = Band::Realtime as usize * LEVELS;
+        if self.highest < first { 0 } else { self.counts[first..].iter().map(|count| *count as usize).sum() }
+    }
+
     fn highest(&self) -> Urgency {
         let number = |value: usize| u8::try_from(value).unwrap_or(0);
         Urgency { band: number(self.highest / LEVELS), level: number(self.highest % LEVELS) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use campanile_protocol::engine::scheduling::ContextProperties;
+
+    use super::RunList;
+    use crate::engine::properties;
+    use crate::scheduling::choice::Choice;
+    use crate::scheduling::parameters::Band;
+
+    const NORMAL: u32 = 0;
+    const URGENT: u32 = 1;
+
+    #[test]
+    fn realtime_work_beside_other_work_is_in_a_hurry_and_alone_it_is_not() {
+        let mut list = RunList::new(Choice::default().make());
+        for (context, band) in [(NORMAL, Band::Normal), (URGENT, Band::Realtime)] {
+            let known = ContextProperties { generation: 1, band: band as u8, ..properties::UNKNOWN };
+            list.know(context, known, Duration::ZERO);
+        }
+        assert!(!list.is_hurried(), "no work");
+        list.queue_ready(URGENT, 1);
+        assert!(!list.is_hurried(), "nothing is in its way");
+        list.queue_ready(NORMAL, 0);
+        assert!(list.is_hurried());
+        assert_eq!(list.next(Duration::ZERO).unwrap().context, URGENT);
+        list.settle(URGENT, Duration::ZERO);
+        assert!(!list.is_hurried(), "it is done");
     }
 }

@@ -86,7 +86,8 @@ pub enum StartError {
 /// Runs an engine over the channel `socket`; returns only when it cannot start.
 pub fn main(socket: OwnedFd) -> StartError {
     let channel = Channel::from_socket(socket);
-    cpu_slice::shorten();
+    // Whoever started this has short ones, and here are compilers and a driver.
+    cpu_slice::restore();
     match prepare(&channel) {
         Ok(ready) => match ready.go(channel) {
             Ok(never) => never,
@@ -203,7 +204,6 @@ fn open_compute(
     let (driver, twin) = thread::scope(|scope| {
         let opened = scope.spawn(|| -> Result<(Driver, Option<Driver>), StartError> {
             rustix::process::nice(DRIVER_NICE).map_err(|e| refused(&e))?;
-            cpu_slice::restore();
             let mut driver = Driver::open(&options).map_err(|e| refused(&e))?;
             let twin = has_two_lanes(driver.info(), slice).then(|| driver.twin());
             // Meanwhile, on another CPU. What compiles inherits how nice this thread is.
@@ -260,6 +260,8 @@ impl Ready {
             // The daemon is gone, and with it whoever could use a result.
             std::process::exit(0);
         })?;
+        // This thread's only, which has no more to start.
+        cpu_slice::shorten();
         let sealed = if start.sandbox {
             restrict_system_calls(workload, notes).map_err(StartError::from)
         } else {

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::progress::Work;
+use campanile_protocol::engine::scheduling::HURRIED;
 use campanile_protocol::engine::scheduling::PREEMPT_REQUEST;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::handshake::power;
@@ -36,6 +38,7 @@ impl Execution {
     /// One buffer, or what is run of it until others must be asked, of the context whose turn it is.
     pub(super) fn step(&mut self) {
         let begin = clock::monotonic();
+        self.look_for_hurry();
         let Some(turn) = self.run_list.next(begin) else { return };
         self.show_context(turn.context);
         if std::mem::take(&mut self.peeks_are_stale) {
@@ -75,6 +78,17 @@ impl Execution {
         let properties = self.run_list.properties(turn.context);
         self.log.ran(&self.machine.shared, turn.context, &properties, (begin, end), !is_over);
         self.end_if_lost();
+    }
+
+    /// Has slices be shorter where realtime work came since the last look, to this engine or to another one of its node.
+    fn look_for_hurry(&mut self) {
+        let hurried = load(&self.machine.shared, HURRIED);
+        let others = std::mem::replace(&mut self.hurried, hurried) != hurried;
+        if let Node::Compute(compute) = &mut self.machine.node
+            && (others || self.run_list.is_hurried())
+        {
+            compute.hurry.note(Instant::now());
+        }
     }
 
     /// Says whose state is on the engine from here on, before its work starts.

@@ -27,10 +27,7 @@ impl Execution {
 
     /// Nothing to run: spin for a while, then sleep.
     pub(super) fn rest(&mut self) {
-        if let Some(word) = self.machine.shared.word(block::GRANT)
-            && self.should_release(grant::Grant::from_word(word.load(Ordering::Relaxed)).phase)
-            && grant::release(word)
-        {
+        if self.should_release() && self.machine.shared.word(block::GRANT).is_some_and(grant::release) {
             self.events.grant.signal();
         }
         let quiet = Quiet {
@@ -42,6 +39,7 @@ impl Execution {
         let mut idle = self.idle;
         idle.rest(&self.machine.shared, &self.events, quiet, || {
             self.is_stale()
+                || self.should_release()
                 || if self.kernel_blocked {
                     self.kernel_queue.is_in_the_way(&self.machine.shared)
                 } else {
@@ -51,11 +49,11 @@ impl Execution {
         self.idle = idle;
     }
 
-    /// Whether an engine without work gives its node back, or its place among those who want it: at once where it was asked
-    /// to yield, and after a moment where others want the node.
-    fn should_release(&self, phase: grant::Phase) -> bool {
-        match phase {
-            grant::Phase::Revoking | grant::Phase::Yielded => true,
+    /// Whether an engine without work gives up its place among those who want its node, or the node: at once where it was
+    /// asked to yield, and after a moment where others want it.
+    fn should_release(&self) -> bool {
+        match grant::Grant::from_word(load(&self.machine.shared, block::GRANT)).phase {
+            grant::Phase::Want | grant::Phase::Revoking | grant::Phase::Yielded => true,
             grant::Phase::Granted => {
                 load(&self.machine.shared, scheduling::CONTENDED) != 0 && self.idle.has_lasted(LINGER)
             }

@@ -16,6 +16,7 @@ use campanile_protocol::page_table::SegmentId;
 use super::flight::Ended;
 use super::flight::Flight;
 use super::flight::Running;
+use super::hurry::Hurry;
 use super::lane::Compiled;
 use super::lane::Door;
 use super::lane::Lane;
@@ -57,6 +58,8 @@ pub struct ComputeNode {
     shared: Arc<Mapping>,
     /// How long a slice is to take; zero where dispatches run in one piece.
     slice: Duration,
+    /// Whether slices are to take less for now.
+    pub hurry: Hurry,
 }
 
 /// A kernel, in one lane or both.
@@ -88,7 +91,7 @@ impl ComputeNode {
     pub fn new(driver: Driver, twin: Option<Driver>, shared: Arc<Mapping>, slice: Duration) -> Self {
         let lanes = iter::once(driver).chain(twin).map(Lane::new).collect();
         let (kernels, flight, door) = (HashMap::new(), Flight::default(), Door::default());
-        Self { lanes, door, kernels, flight, is_lost: false, shared, slice }
+        Self { lanes, door, kernels, flight, is_lost: false, shared, slice, hurry: Hurry::default() }
     }
 
     /// What makes kernels for the second lane, where there is one, and the door to close meanwhile.
@@ -225,12 +228,16 @@ impl ComputeNode {
         Some(Entered { lane, _door: door })
     }
 
+    fn slice_now(&self) -> Duration {
+        self.hurry.slice(self.slice, Instant::now())
+    }
+
     /// Groups that a slice of this kernel may have.
     fn limit(&self, kernel: KernelName) -> u64 {
-        if self.slice.is_zero() {
-            return u64::MAX;
+        match self.slice_now() {
+            Duration::ZERO => u64::MAX,
+            slice => self.kernels.get(&kernel).map_or(1, |kernel| kernel.pace.groups(slice)),
         }
-        self.kernels.get(&kernel).map_or(1, |kernel| kernel.pace.groups(self.slice))
     }
 
     /// Finds what the packet binds.
@@ -307,18 +314,19 @@ impl ComputeNode {
     /// Learns from what slices took; at the most, where `was_late` and the last was done before that was seen.
     fn learn(&mut self, ended: &Ended, was_late: bool) {
         let Ended { kernel, slices, groups, took, last } = *ended;
-        if groups == 0 || self.slice.is_zero() {
+        let target = self.slice_now();
+        if groups == 0 || target.is_zero() {
             return;
         }
         let Some(Kernel { pace, .. }) = self.kernels.get_mut(&kernel) else { return };
         let (last_groups, likely, last_took) = last;
         if slices > 1 && !was_late && last_took > likely * DEAR {
             // The others did what was likely.
-            pace.observe(last_groups, last_took, self.slice);
+            pace.observe(last_groups, last_took, target);
         } else {
             let (groups, took) = (groups / slices, took / u32::try_from(slices).unwrap_or(u32::MAX));
             if !was_late || took < pace.likely(groups) {
-                pace.observe(groups, took, self.slice);
+                pace.observe(groups, took, target);
             }
         }
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -345,7 +353,9 @@ impl ComputeNode {
         while let Some(nap) = self.flight.nap(Instant::now()) {
             // What is likely may be wrong: who sleeps for longer than two slices should take looks now and then.
             std::thread::sleep(nap.min(2 * self.slice));
-            if self.newest_is_done()? {
+            let Some((lane, ticket)) = self.flight.newest().map(|slice| slice.ticket) else { break };
+            let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
+            if driver.is_done(&ticket).map_err(|error| self.lose(&error))? {
                 break;
             }
         }
@@ -368,12 +378,6 @@ impl ComputeNode {
             }
         }
         Ok(())
-    }
-
-    fn newest_is_done(&mut self) -> Result<bool, Fault> {
-        let Some((lane, ticket)) = self.flight.newest().map(|slice| slice.ticket) else { return Ok(true) };
-        let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
-        driver.is_done(&ticket).map_err(|error| self.lose(&error))
     }
 
     /// The driver has failed, and says no more of what is in flight.

@@ -14,6 +14,7 @@ pub mod buffer;
 pub mod clock;
 pub mod compute;
 pub mod flight;
+pub mod hurry;
 pub mod lane;
 pub mod pace;
 pub mod packet;

@@ -253,7 +253,7 @@ mod tests {
             (NOTIFIED, 1),
             (FOUND_BY_LOOK, 1),
             (URGENCY, 1),
-            (CONTENDED, 1),
+            (CONTENDED, 2),
             (PREEMPT_REQUEST, 1),
             (PREEMPT_REPORT, 2),
             (SLICES, 2),

@@ -25,6 +25,7 @@ use campanile_host_gpu::node::clock;
 use campanile_host_gpu::vulkan::driver::IN_FLIGHT;
 use serde::Serialize;
 
+use super::Settings;
 use super::guest::Busy;
 use super::guest::LIMIT;
 use super::guest::Load;
@@ -109,7 +110,7 @@ pub struct LatencyFigures {
     pub slice_ns: u64,
     /// Slices in flight, at the most.
     pub in_flight: usize,
-    /// Slices in flight, at the length that they had, and 200 µs.
+    /// Slices in flight, at the length of the profile, and 200 µs.
     pub bound_ns: u64,
 }
 
@@ -279,17 +280,17 @@ pub fn measure(
 }
 
 /// What the samples of some rounds come to.
-pub fn figures(profile: &str, in_the_way: InTheWay, samples: Samples) -> LatencyFigures {
+pub fn figures(settings: &Settings, in_the_way: InTheWay, samples: Samples) -> LatencyFigures {
+    let in_flight = settings.slice * u32::try_from(IN_FLIGHT).unwrap_or(u32::MAX);
     let slice = samples.slices_time / u32::try_from(samples.slices).unwrap_or(u32::MAX).max(1);
-    let slices = slice * u32::try_from(IN_FLIGHT).unwrap_or(u32::MAX);
     LatencyFigures {
-        profile: profile.to_owned(),
+        profile: settings.profile.clone(),
         in_the_way,
         user_ns: Latency::of(samples.user),
         kernel_ns: Latency::of(samples.kernel),
         bare_wake_ns: Latency::of(samples.bare),
         slice_ns: clock::nanoseconds(slice),
         in_flight: IN_FLIGHT,
-        bound_ns: clock::nanoseconds(slices + OVERHEAD),
+        bound_ns: clock::nanoseconds(in_flight + OVERHEAD),
     }
 }

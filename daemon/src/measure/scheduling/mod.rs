@@ -39,6 +39,8 @@ pub struct Effort {
 pub struct Settings {
     /// Its name.
     pub profile: String,
+    /// How long its slices are to take.
+    pub slice: Duration,
     /// Their arguments.
     pub arguments: Vec<OsString>,
 }
@@ -62,7 +64,7 @@ impl fmt::Display for SchedulingFigures {
         self.latencies.iter().try_for_each(|figures| figures.fmt(f))?;
         writeln!(
             f,
-            "\nbound: slices in flight at the length that they had, and 200 us. What slices cost: campanile bench slicing"
+            "\nbound: slices in flight at the profile's length, and 200 us. What slices cost: campanile bench slicing"
         )
     }
 }
@@ -109,7 +111,7 @@ pub fn measure(profiles: &[Settings], effort: Effort) -> anyhow::Result<Scheduli
     let shares = CASES.iter().zip(windows).map(|(case, windows)| shares::figures(case, windows)).collect();
     let latencies = profiles.iter().zip(samples).flat_map(|(settings, samples)| {
         let each = ways.into_iter().zip(samples);
-        each.map(|(way, samples)| latency::figures(&settings.profile, way, samples))
+        each.map(|(way, samples)| latency::figures(settings, way, samples))
     });
     Ok(SchedulingFigures { shares, latencies: latencies.collect() })
 }

@@ -59,7 +59,7 @@ impl World {
                 Operation::Give(engine) => self.set(engine, Phase::Granted),
                 Operation::Revoke(engine) => self.set(engine, Phase::Revoking),
                 Operation::Reclaim(engine) => self.set(engine, Phase::Idle),
-                Operation::Hung(_) | Operation::Contend(..) => {}
+                Operation::Hurry(_) | Operation::Hung(_) | Operation::Contend(..) => {}
             }
         }
         (operations, until)
@@ -69,14 +69,14 @@ impl World {
         self.decide_at(Duration::from_millis(now)).0
     }
 
-    /// Runs for `end`: whoever is asked to yield does so `late` later, and wants again. Time that each had.
+    /// Runs for `end`: whoever is asked to yield does so `late` later, and has more work. Time that each had.
     fn run(&mut self, end: Duration, late: Duration) -> BTreeMap<EngineId, Duration> {
         let mut now = Duration::ZERO;
         let mut had: BTreeMap<EngineId, Duration> = BTreeMap::new();
         let mut yields: Option<(EngineId, Duration)> = None;
         while now < end {
             if let Some((engine, _)) = yields.take_if(|(_, at)| *at <= now) {
-                self.set(engine, Phase::Want);
+                self.set(engine, Phase::Yielded);
             }
             let (operations, until) = self.decide_at(now);
             for operation in operations {
@@ -211,7 +211,7 @@ fn pre_65_mcdm_12_realtime_work_is_waited_for_by_nobody_and_only_where_it_was_gr
         assert_eq!(world.decide(0), [Operation::Give(A)]);
         world.urgencies.insert(B, REALTIME);
         world.set(B, Phase::Want);
-        let at_once = world.decide(1) == [Operation::Revoke(A)];
+        let at_once = world.decide(1) == [Operation::Hurry(A), Operation::Revoke(A)];
         assert_eq!(at_once, is_at_once);
     }
 }
