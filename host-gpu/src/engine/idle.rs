@@ -19,8 +19,10 @@ const LOOKS_PER_CLOCK: u32 = 64;
 const NAP: Duration = Duration::from_millis(1);
 /// How long an engine keeps a node that others want, while its guest may be about to ring again.
 pub const LINGER: Duration = Duration::from_micros(20);
-/// Who yields the CPU, and has it back only after so long, shares it with somebody who computes.
+/// Who yields the CPU, and has it back only after so long, has lost it: to somebody who computes, or a hypervisor took it.
 const LOST: Duration = Duration::from_micros(500);
+/// So many times in a row, it is somebody who computes.
+const TIMES: u32 = 2;
 /// For how long that is believed.
 const CROWDED: Duration = Duration::from_secs(1);
 /// Between two looks on a crowded CPU: a thread that wakes up has it at once, one that has yielded waits for its turn.
@@ -55,18 +57,25 @@ pub struct Idle {
     crowd: Crowd,
 }
 
-/// Whether the CPU of an engine is crowded: when that was last seen.
+/// Whether the CPU of an engine is crowded.
 #[derive(Debug, Clone, Copy, Default)]
-struct Crowd(Option<Instant>);
+struct Crowd {
+    /// How often it was lost in a row.
+    times: u32,
+    /// When that was last seen to be a crowd.
+    seen: Option<Instant>,
+}
 
 impl Crowd {
     fn is_there(self, now: Instant) -> bool {
-        self.0.is_some_and(|seen| now.saturating_duration_since(seen) < CROWDED)
+        self.seen.is_some_and(|seen| now.saturating_duration_since(seen) < CROWDED)
     }
 
     /// The CPU was yielded at `then`, and is back `now`.
     fn note(&mut self, then: Instant, now: Instant) {
-        self.0 = (now.saturating_duration_since(then) >= LOST).then_some(now);
+        let is_lost = now.saturating_duration_since(then) >= LOST;
+        self.times = if is_lost { self.times.saturating_add(1) } else { 0 };
+        self.seen = (self.times >= TIMES).then_some(now);
     }
 }
 
@@ -204,16 +213,21 @@ mod tests {
     use super::LOST;
 
     #[test]
-    fn a_cpu_is_crowded_for_a_while_once_it_came_back_late() {
+    fn a_cpu_is_crowded_for_a_while_once_it_came_back_late_twice() {
         let (mut crowd, now) = (Crowd::default(), Instant::now());
         assert!(!crowd.is_there(now));
-        crowd.note(now, now + LOST / 2);
-        assert!(!crowd.is_there(now + LOST / 2), "somebody had something short to do");
-        let back = now + LOST;
-        crowd.note(now, back);
+        crowd.note(now, now + LOST);
+        crowd.note(now, now);
+        crowd.note(now, now + LOST);
+        assert!(!crowd.is_there(now + LOST), "a hypervisor had something to do, twice");
+        let back = now + 2 * LOST;
+        crowd.note(now + LOST, back);
         assert!(crowd.is_there(back) && crowd.is_there(back + CROWDED - Duration::from_nanos(1)));
-        assert!(!crowd.is_there(back + CROWDED), "then it is tried again");
-        crowd.note(back + CROWDED, back + CROWDED);
-        assert!(!crowd.is_there(back + CROWDED), "and is free");
+        let later = back + CROWDED;
+        assert!(!crowd.is_there(later), "then it is tried again");
+        crowd.note(later, later + LOST);
+        assert!(crowd.is_there(later + LOST), "and is as it was");
+        crowd.note(later, later);
+        assert!(!crowd.is_there(later), "or is free");
     }
 }
