@@ -67,6 +67,8 @@ pub(crate) struct FakeDevice {
     pub(crate) mapped: Arc<(Mutex<bool>, Condvar)>,
     pub(crate) map_results: Arc<Mutex<Vec<bool>>>,
     event_idx: AtomicBool,
+    /// Held while a chain is taken and answered: a ring that was stopped is not touched any more.
+    works: Mutex<()>,
     pub(crate) state: Mutex<State>,
     /// What cuts the connection.
     pub(crate) cut: Mutex<Option<vhost_user_backend::ShutdownHandle>>,
@@ -108,6 +110,7 @@ impl FakeDevice {
             mapped: Arc::default(),
             map_results: Arc::default(),
             event_idx: AtomicBool::new(false),
+            works: Mutex::default(),
             state: Mutex::default(),
             cut: Mutex::default(),
             regions: AtomicUsize::new(0),
@@ -168,6 +171,10 @@ impl FakeDevice {
     fn drain(&self, vring: &VringRwLock<Memory>) {
         let Some(memory) = self.memory.lock().unwrap().clone() else { return };
         loop {
+            let _works = self.works.lock().unwrap();
+            if !vring.get_ref().get_queue().ready() {
+                return;
+            }
             let memory = memory.memory();
             let chain = vring.get_mut().get_queue_mut().pop_descriptor_chain(memory);
             let Some(chain) = chain else { return };
@@ -211,6 +218,12 @@ impl VhostUserBackend for FakeDevice {
 
     fn reset_device(&self) {
         *self.state.lock().unwrap() = State::default();
+    }
+
+    fn stop_vring(&self, _queue: u32) -> std::io::Result<()> {
+        // It is said to be stopped already: what was taken from it is answered before its place is told.
+        drop(self.works.lock().unwrap());
+        Ok(())
     }
 
     fn set_event_idx(&self, enabled: bool) {
