@@ -228,10 +228,10 @@ fn pre_65_an_engine_whose_urgent_work_came_while_it_stopped_has_the_node_back_at
     assert_eq!(world.decide(100), [Operation::Revoke(A)]);
     world.set(A, Phase::Yielded);
     assert_eq!(world.decide(101), [Operation::Give(B)]);
-    assert_eq!(world.decide(201), [Operation::Revoke(B)], "A's turn");
+    assert_eq!(world.decide(301), [Operation::Revoke(B)], "A's turn");
     world.urgencies.insert(B, REALTIME);
     world.set(B, Phase::Yielded);
-    assert_eq!(world.decide(202), [Operation::Give(B)]);
+    assert_eq!(world.decide(302), [Operation::Give(B)]);
 }
 
 #[test]
