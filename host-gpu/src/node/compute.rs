@@ -228,13 +228,9 @@ impl ComputeNode {
         Some(Entered { lane, _door: door })
     }
 
-    fn slice_now(&self) -> Duration {
-        self.hurry.slice(self.slice, Instant::now())
-    }
-
     /// Groups that a slice of this kernel may have.
     fn limit(&self, kernel: KernelName) -> u64 {
-        match self.slice_now() {
+        match self.hurry.slice(self.slice, Instant::now()) {
             Duration::ZERO => u64::MAX,
             slice => self.kernels.get(&kernel).map_or(1, |kernel| kernel.pace.groups(slice)),
         }
@@ -314,7 +310,7 @@ impl ComputeNode {
     /// Learns from what slices took; at the most, where `was_late` and the last was done before that was seen.
     fn learn(&mut self, ended: &Ended, was_late: bool) {
         let Ended { kernel, slices, groups, took, last } = *ended;
-        let target = self.slice_now();
+        let target = self.hurry.slice(self.slice, Instant::now());
         if groups == 0 || target.is_zero() {
             return;
         }

@@ -86,11 +86,6 @@ const CASES: [Case; 3] = {
     ]
 };
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
-}
-
 /// Measures: shares with the first profile, waits with each.
 pub fn measure(profiles: &[Settings], effort: Effort) -> anyhow::Result<SchedulingFigures> {
     let mut windows = CASES.map(|_| shares::Windows::default());

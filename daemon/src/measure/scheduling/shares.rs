@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::fmt;
 use std::time::Duration;
 
+use campanile_guest::percentiles::median;
 use serde::Serialize;
 
 use super::guest::Busy;
 use super::guest::Load;
 use super::guest::compute_engine;
-use super::median;
 use crate::measure::daemon::DaemonProcess;
 use crate::measure::round_trips::open_guest;
 
