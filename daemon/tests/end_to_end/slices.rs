@@ -1,6 +1,7 @@
 //! Long dispatches, which make room between two slices.
 
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use campanile_guest_driver::buffer::Buffer;
@@ -165,6 +166,38 @@ fn engines_of_the_latency_profile_have_a_driver_without_threads_and_compute_the_
     }
     point.wait(Some(NEVER)).unwrap();
     long.check();
+}
+
+/// How nice a thread is.
+fn nice(thread: &Path) -> i64 {
+    let stat = fs::read_to_string(thread.join("stat")).unwrap();
+    stat.rsplit(')').next().unwrap().split_whitespace().nth(16).unwrap().parse().unwrap()
+}
+
+#[test]
+fn threads_that_run_kernels_are_nicer_than_those_that_say_what_comes_next() {
+    let daemon = Daemon::with(&[]);
+    let (_vm, device) = daemon.device();
+    let _context = device.create_context(Node::Compute).unwrap();
+    let threads = |pid: u32| -> Vec<(String, i64)> {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
+        tasks.map(|task| (fs::read_to_string(task.join("comm")).unwrap(), nice(&task))).collect()
+    };
+    let of_the_driver =
+        |threads: &Vec<(String, i64)>| threads.iter().any(|(name, _)| name.starts_with("llvmpipe"));
+    let all =
+        engines(&daemon).into_iter().map(threads).find(of_the_driver).expect("an engine with the driver");
+    let own = nice(Path::new("/proc/self"));
+    for (name, nice) in &all {
+        assert!(!name.starts_with("llvmpipe") || *nice == own + 5, "{name} {nice}");
+    }
+    // Those that bear the program's name: its first thread, those of the queues, and the driver's that run kernels.
+    let (program, _) = all.first().unwrap();
+    let [gives, runs] =
+        [own, own + 5].map(|nice| all.iter().filter(|thread| **thread == (program.clone(), nice)).count());
+    let queues = if std::thread::available_parallelism().unwrap().get() == 1 { 0 } else { 2 };
+    assert_eq!(gives, 1 + queues, "{all:?}");
+    assert!(runs > 0, "{all:?}");
 }
 
 #[test]

@@ -49,7 +49,6 @@ use crate::node::compute::ComputeNode;
 use crate::scheduling::choice::Choice;
 use crate::scheduling::choice::NoSuchPolicy;
 use crate::vulkan::driver::Driver;
-use crate::vulkan::error::VulkanError;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
 use crate::vulkan::options::Options;
@@ -189,8 +188,8 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     Ok(Ready { start, execution, commands, compiler, device, workload, guard, vram })
 }
 
-/// How much nicer a driver's threads are than the thread that gives them work, whose CPU slices are shorter, too: on a CPU
-/// driver they take all cores, and whoever wakes up to say what comes next should not have to wait for them.
+/// How much nicer the threads that run kernels are than those that give them work, whose CPU slices are shorter, too: on a
+/// CPU driver they take all cores, and whoever wakes up to say what comes next should not have to wait for them.
 const DRIVER_NICE: i32 = 5;
 
 fn open_compute(
@@ -201,18 +200,18 @@ fn open_compute(
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
     let options = Options { name: start.vulkan_device.clone(), ..Options::default() };
     let slice = Duration::from_micros(start.slice_microseconds);
-    let (driver, twin) = thread::scope(|scope| {
-        let opened = scope.spawn(|| -> Result<(Driver, Option<Driver>), StartError> {
-            rustix::process::nice(DRIVER_NICE).map_err(|e| refused(&e))?;
-            let mut driver = Driver::open(&options).map_err(|e| refused(&e))?;
-            let twin = has_two_lanes(driver.info(), slice).then(|| driver.twin());
-            // Meanwhile, on another CPU. What compiles inherits how nice this thread is.
-            let twin = scope.spawn(move || twin.map(open_twin));
+    let driver = elsewhere(|| nicely(|| Driver::open(&options).map_err(|e| refused(&e))))?;
+    let (mut driver, twin) = open_lanes(driver, slice)?;
+    let test = || {
+        thread::scope(|scope| {
+            // Meanwhile, on another CPU.
+            let twin = scope.spawn(|| twin.and_then(open_twin));
             driver.self_test().map_err(|e| refused(&e))?;
-            Ok((driver, twin.join().ok().flatten().flatten()))
-        });
-        opened.join().map_err(|_panic| StartError::Node("the driver panicked".to_owned()))?
-    })?;
+            Ok((driver, twin.join().ok().flatten()))
+        })
+    };
+    // What compiles is as nice as what runs.
+    let (driver, twin) = elsewhere(|| nicely(test))?;
     let info = driver.info().clone();
     let sanitizer = Sanitizer::start().map_err(|e| refused(&e))?;
     let pipelines = driver.compiler();
@@ -220,6 +219,40 @@ fn open_compute(
     let twins = node.second_compiler().map(|(compiler, door)| Twins::start(compiler, door, commands.clone()));
     let compiler = Compiler { sanitizer, pipelines, twins: twins.transpose()? };
     Ok((Node::Compute(Box::new(node)), compiler, info))
+}
+
+/// The driver, or two devices of it in its place where slices are to run in two lanes. The threads that run kernels are
+/// there already, and all devices have them in common; those of the two devices' queues, which tell them what comes next,
+/// start here, and are to have a CPU at once.
+fn open_lanes(driver: Driver, slice: Duration) -> Result<(Driver, Option<Driver>), StartError> {
+    if !has_two_lanes(driver.info(), slice) {
+        return Ok((driver, None));
+    }
+    let twins = elsewhere(|| {
+        cpu_slice::shorten();
+        Ok(driver.twin().and_then(|first| Ok((first, driver.twin()?))))
+    })?;
+    Ok(match twins {
+        Ok((first, second)) => (first, Some(second)),
+        Err(error) => {
+            log::warn!("{ONE_LANE}: {error}");
+            (driver, None)
+        }
+    })
+}
+
+const ONE_LANE: &str = "slices run in one lane";
+
+/// Makes the calling thread nicer, for good, and those that it starts.
+fn nicely<T>(work: impl FnOnce() -> Result<T, StartError>) -> Result<T, StartError> {
+    rustix::process::nice(DRIVER_NICE).map_err(|error| StartError::System(error.into()))?;
+    work()
+}
+
+/// On a thread of its own, since how nice it is, and how long its CPU slices are, goes to those that it starts.
+fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T, StartError> + Send) -> Result<T, StartError> {
+    let panicked = || StartError::Node("the driver panicked".to_owned());
+    thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|_panic| Err(panicked())))
 }
 
 /// Whether slices are to run in two lanes: where there are slices, and each takes several CPUs.
@@ -231,12 +264,9 @@ fn has_two_lanes(info: &Info, slice: Duration) -> bool {
 }
 
 /// Makes the second device ready to be sealed; a node goes on with one lane where it cannot be had.
-fn open_twin(twin: Result<Driver, VulkanError>) -> Option<Driver> {
-    let opened = twin.and_then(|mut twin| {
-        twin.first_dispatch()?;
-        Ok(twin)
-    });
-    opened.inspect_err(|error| log::warn!("slices run in one lane: {error}")).ok()
+fn open_twin(mut twin: Driver) -> Option<Driver> {
+    let opened = twin.first_dispatch();
+    opened.inspect_err(|error| log::warn!("{ONE_LANE}: {error}")).is_ok().then_some(twin)
 }
 
 impl Ready {

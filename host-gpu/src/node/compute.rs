@@ -48,25 +48,38 @@ const DEAR: u32 = 3;
 #[derive(Debug)]
 pub struct ComputeNode {
     /// One or two; the first has every kernel.
-    lanes: Vec<Lane>,
+    pub(super) lanes: Vec<Lane>,
     /// The second lane's.
-    door: Door,
-    kernels: HashMap<KernelName, Kernel>,
-    flight: Flight<(usize, Ticket)>,
+    pub(super) door: Door,
+    pub(super) kernels: HashMap<KernelName, Kernel>,
+    pub(super) flight: Flight<Started>,
     /// It has failed once: whatever is asked of it now fails too, whoever asks.
-    is_lost: bool,
+    pub(super) is_lost: bool,
     shared: Arc<Mapping>,
     /// How long a slice is to take; zero where dispatches run in one piece.
-    slice: Duration,
+    pub(super) slice: Duration,
     /// Whether slices are to take less for now.
     pub hurry: Hurry,
 }
 
 /// A kernel, in one lane or both.
 #[derive(Debug)]
-struct Kernel {
+pub(super) struct Kernel {
     serial: u64,
-    pace: Pace,
+    pub(super) pace: Pace,
+}
+
+/// A slice that a lane was given.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Started {
+    /// The lane.
+    pub(super) lane: usize,
+    /// Its driver's name for it, or for all that were submitted with it.
+    pub(super) ticket: Ticket,
+    /// Which it is of how many that were submitted together; none where it is alone.
+    pub(super) batch: Option<(usize, usize)>,
+    /// What is to be run.
+    pub(super) slice: Slice,
 }
 
 /// A lane that a slice may be started in; by default the first.
@@ -202,23 +215,31 @@ impl ComputeNode {
             if should_pause() {
                 return Ok(false);
             }
+            if let Some(ended) = self.run_ahead(space, &order, grid, part, should_pause)? {
+                return Ok(ended);
+            }
             match slices::next(grid, part.done, self.limit(kernel)) {
                 Some(next) => slice = next,
                 None => return Ok(true),
             }
             // What is in flight now is of this dispatch, and needs no order.
-            entered = self.enter((lane + 1) % self.lanes.len().max(1), kernel, &door).unwrap_or_default();
+            entered = self.enter(self.next_lane(), kernel, &door).unwrap_or_default();
         }
     }
 
     /// Enters the lane for what must not begin before the end of what is in flight: the same one.
     fn enter_behind<'a>(&mut self, kernel: KernelName, door: &'a Door) -> Result<Entered<'a>, Stop> {
-        let busy = self.flight.oldest().map_or(0, |oldest| oldest.ticket.0);
+        let busy = self.flight.oldest().map_or(0, |oldest| oldest.ticket.lane);
         if let Some(entered) = self.enter(busy, kernel, door) {
             return Ok(entered);
         }
         self.make_room(1, true)?;
         Ok(Entered::default())
+    }
+
+    /// The lane after that of the newest slice.
+    pub(super) fn next_lane(&self) -> usize {
+        self.flight.newest().map_or(0, |newest| newest.ticket.lane + 1) % self.lanes.len().max(1)
     }
 
     /// Enters this lane, if it has the kernel, and nobody compiles there.
@@ -229,7 +250,7 @@ impl ComputeNode {
     }
 
     /// Groups that a slice of this kernel may have.
-    fn limit(&self, kernel: KernelName) -> u64 {
+    pub(super) fn limit(&self, kernel: KernelName) -> u64 {
         match self.hurry.slice(self.slice, Instant::now()) {
             Duration::ZERO => u64::MAX,
             slice => self.kernels.get(&kernel).map_or(1, |kernel| kernel.pace.groups(slice)),
@@ -261,28 +282,43 @@ impl ComputeNode {
         Ok(resolved)
     }
 
-    /// Hands a slice to a lane, which has room for it.
-    fn start(
+    /// Has a lane run a slice; it has room for it.
+    pub(super) fn start(
         &mut self,
         space: &Space<'_>,
-        index: usize,
+        lane: usize,
         order: &Order<'_>,
         slice: &Slice,
     ) -> Result<(), Stop> {
-        let lane = self.lanes.get_mut(index).ok_or(Stop::fault(Fault::Driver))?;
-        order.resolved.iter().try_for_each(|resolved| lane.import(space, resolved))?;
         let started = Instant::now();
-        let ticket = lane.start(order, slice).map_err(|error| {
+        let ticket = self.hand_over(space, lane, order, std::slice::from_ref(slice))?;
+        self.push(order.kernel, Started { lane, ticket, batch: None, slice: *slice }, started);
+        Ok(())
+    }
+
+    /// Hands slices to a lane, which has room for them.
+    pub(super) fn hand_over(
+        &mut self,
+        space: &Space<'_>,
+        lane: usize,
+        order: &Order<'_>,
+        slices: &[Slice],
+    ) -> Result<Ticket, Stop> {
+        let lane = self.lanes.get_mut(lane).ok_or(Stop::fault(Fault::Driver))?;
+        order.resolved.iter().try_for_each(|resolved| lane.import(space, resolved))?;
+        lane.start(order, slices).map_err(|error| {
             log::debug!("a dispatch was refused: {error}");
             let is_driver = matches!(error, LaneError::Refused(DispatchError::Vulkan(_)));
             self.is_lost |= is_driver;
             Stop::fault(if is_driver { Fault::Driver } else { Fault::Bindings })
-        })?;
-        let (ticket, groups) = ((index, ticket), slice.count());
-        let likely =
-            self.kernels.get(&order.kernel).map_or(Duration::ZERO, |kernel| kernel.pace.likely(groups));
-        self.flight.push(Running { ticket, kernel: order.kernel, groups, started, likely });
-        Ok(())
+        })
+    }
+
+    /// A slice is in flight.
+    pub(super) fn push(&mut self, kernel: KernelName, slice: Started, started: Instant) {
+        let groups = slice.slice.count();
+        let likely = self.kernels.get(&kernel).map_or(Duration::ZERO, |kernel| kernel.pace.likely(groups));
+        self.flight.push(Running { ticket: slice, kernel, groups, started, likely });
     }
 
     /// Waits until less than `most` is in flight.
@@ -295,9 +331,9 @@ impl ComputeNode {
 
     /// Waits for the oldest slice: by looking first where the next one waits for this, else asleep, since a CPU driver
     /// wants the core.
-    fn finish_oldest(&mut self, spin: bool) -> Result<(), Fault> {
+    pub(super) fn finish_oldest(&mut self, spin: bool) -> Result<(), Fault> {
         let Some(oldest) = self.flight.oldest() else { return Ok(()) };
-        let (lane, ticket) = oldest.ticket;
+        let Started { lane, ticket, .. } = oldest.ticket;
         let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
         let waited = if spin { driver.wait(ticket) } else { driver.sleep(ticket) };
         waited.map_err(|error| self.lose(&error))?;
@@ -308,7 +344,7 @@ impl ComputeNode {
     }
 
     /// Learns from what slices took; at the most, where `was_late` and the last was done before that was seen.
-    fn learn(&mut self, ended: &Ended, was_late: bool) {
+    pub(super) fn learn(&mut self, ended: &Ended, was_late: bool) {
         let Ended { kernel, slices, groups, took, last } = *ended;
         let target = self.hurry.slice(self.slice, Instant::now());
         if groups == 0 || target.is_zero() {
@@ -334,50 +370,8 @@ impl ComputeNode {
         }
     }
 
-    /// Waits until there is room for a slice. In one lane also until the last in flight is nearly done: the next one need
-    /// not be there sooner, and what is more urgent would have to wait for both. In two lanes it runs beside that one.
-    fn await_turn(&mut self, kernel: KernelName) -> Result<(), Fault> {
-        if self.lanes.get(1).is_some_and(|second| second.has_kernel(kernel)) {
-            while self.flight.len() >= IN_FLIGHT {
-                self.finish_oldest(false)?;
-            }
-            return Ok(());
-        }
-        if self.flight.len() >= IN_FLIGHT && !self.flight.may_pass() {
-            self.finish_oldest(false)?;
-        }
-        while let Some(nap) = self.flight.nap(Instant::now()) {
-            // What is likely may be wrong: who sleeps for longer than two slices should take looks now and then.
-            std::thread::sleep(nap.min(2 * self.slice));
-            let Some((lane, ticket)) = self.flight.newest().map(|slice| slice.ticket) else { break };
-            let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
-            if driver.is_done(&ticket).map_err(|error| self.lose(&error))? {
-                break;
-            }
-        }
-        while let Some(oldest) = self.flight.oldest() {
-            let (lane, ticket) = oldest.ticket;
-            let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
-            let is_done = driver.retire_if_done(&ticket).map_err(|error| self.lose(&error))?;
-            let is_last = self.flight.len() < IN_FLIGHT;
-            match (is_done, is_last) {
-                (true, false) => self.flight.pass(Instant::now()),
-                (false, true) => break,
-                // Too early.
-                (false, false) => self.finish_oldest(false)?,
-                // Too late: nothing is in flight any more.
-                (true, true) => {
-                    if let Some(ended) = self.flight.end(Instant::now()) {
-                        self.learn(&ended, true);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// The driver has failed, and says no more of what is in flight.
-    fn lose(&mut self, error: &VulkanError) -> Fault {
+    pub(super) fn lose(&mut self, error: &VulkanError) -> Fault {
         log::debug!("the driver failed: {error}");
         self.is_lost = true;
         self.flight.abandon();

@@ -64,11 +64,13 @@ pub struct Flight<T> {
     end: Option<Instant>,
     /// Since when no end was seen, and the slices and groups that passed.
     unseen: Option<(Instant, u64, u64)>,
+    /// When the oldest was last seen to go on.
+    went_on: Option<Instant>,
 }
 
 impl<T> Default for Flight<T> {
     fn default() -> Self {
-        Self { running: VecDeque::new(), end: None, unseen: None }
+        Self { running: VecDeque::new(), end: None, unseen: None, went_on: None }
     }
 }
 
@@ -112,11 +114,11 @@ impl<T> Flight<T> {
         !is_late && kernels.all(|kernel| Some(kernel) == first)
     }
 
-    /// How long it is at `now` until the newest is nearly done, if each takes as long as is likely; none where that is not
-    /// worth a sleep.
-    pub fn nap(&self, now: Instant) -> Option<Duration> {
-        let all = self.running.iter().map(|slice| slice.likely).sum::<Duration>();
-        let newest = self.running.back()?.likely;
+    /// How long it is at `now` until the newest of the oldest `count` is nearly done, if each takes as long as is likely;
+    /// none where that is not worth a sleep.
+    pub fn nap(&self, count: usize, now: Instant) -> Option<Duration> {
+        let all = self.running.iter().take(count).map(|slice| slice.likely).sum::<Duration>();
+        let newest = self.running.iter().take(count).next_back()?.likely;
         // It is not for later than a part of it, lest the one before it be still there.
         let lead = (newest / LEAD_PART).max(LEAD).min(newest - newest / LEAD_PART);
         let then = self.began()? + all.saturating_sub(lead);
@@ -129,13 +131,37 @@ impl<T> Flight<T> {
         let Some(slice) = self.running.pop_front() else { return };
         let (since, slices, groups) = self.unseen.unwrap_or((began, 0, 0));
         self.unseen = Some((since, slices + 1, groups.saturating_add(slice.groups)));
-        self.end = Some(now.min(began + slice.likely));
+        let likely = began + slice.likely;
+        self.end = Some(now.min(self.went_on.take().map_or(likely, |went_on| went_on.max(likely))));
+    }
+
+    /// The oldest was found not to be done `now`.
+    pub fn go_on(&mut self, now: Instant) {
+        self.went_on = Some(now);
+    }
+
+    /// Whether the oldest takes so many `times` as long as was likely, and as `least` is.
+    pub fn is_late(&self, times: u32, least: Duration, now: Instant) -> bool {
+        let late = self.oldest().zip(self.began());
+        late.is_some_and(|(oldest, began)| {
+            now.saturating_duration_since(began) > times * oldest.likely.max(least)
+        })
+    }
+
+    /// All, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Running<T>> {
+        self.running.iter()
+    }
+
+    /// Nothing is in flight any more. All that was, oldest first.
+    pub fn take(&mut self) -> VecDeque<Running<T>> {
+        (self.end, self.unseen, self.went_on) = (None, None, None);
+        std::mem::take(&mut self.running)
     }
 
     /// The driver has failed: nothing is in flight any more.
     pub fn abandon(&mut self) {
-        self.running.clear();
-        (self.end, self.unseen) = (None, None);
+        self.take();
     }
 
     /// The oldest was seen to end `now`. What ran since the last end that was seen.
@@ -143,7 +169,7 @@ impl<T> Flight<T> {
         let began = self.began()?;
         let Running { kernel, groups, likely, .. } = self.running.pop_front()?;
         let (since, slices, before) = self.unseen.take().unwrap_or((began, 0, 0));
-        self.end = Some(now);
+        (self.end, self.went_on) = (Some(now), None);
         let took = now.saturating_duration_since(since);
         let last = (groups, likely, now.saturating_duration_since(began));
         Some(Ended { kernel, slices: slices + 1, groups: groups.saturating_add(before), took, last })
@@ -177,7 +203,7 @@ mod tests {
         let (begun, mut flight) = (Instant::now(), Flight::default());
         [(); 2].map(|()| {
             flight.push(slice(KERNEL, begun, likely));
-            flight.nap(begun)
+            flight.nap(usize::MAX, begun)
         })
     }
 
@@ -192,7 +218,64 @@ mod tests {
     #[test]
     fn nobody_sleeps_for_less_than_a_sleep_may_be_wrong_by() {
         assert_eq!(naps(SLICE / 40), [None, None]);
-        assert_eq!(Flight::<()>::default().nap(Instant::now()), None);
+        assert_eq!(Flight::<()>::default().nap(2, Instant::now()), None);
+    }
+
+    #[test]
+    fn who_looks_at_the_oldest_sleeps_until_the_one_after_it_is_nearly_done() {
+        let (now, mut flight) = (Instant::now(), Flight::default());
+        for _ in 0..9 {
+            flight.push(slice(KERNEL, now, SLICE));
+        }
+        assert_eq!(flight.nap(2, now), Some(SLICE * 7 / 4));
+        flight.pass(now + SLICE * 7 / 4);
+        assert_eq!(flight.nap(2, now + SLICE * 7 / 4), Some(SLICE), "by when the first should have ended");
+    }
+
+    #[test]
+    fn a_slice_that_was_seen_to_go_on_has_not_ended_before() {
+        let (now, mut flight) = (Instant::now(), Flight::default());
+        for _ in 0..3 {
+            flight.push(slice(KERNEL, now, SLICE));
+        }
+        flight.go_on(now + 3 * SLICE);
+        flight.pass(now + 4 * SLICE);
+        assert_eq!(
+            flight.nap(1, now + 3 * SLICE),
+            Some(SLICE * 3 / 4),
+            "the next began when it was last seen"
+        );
+        flight.pass(now + 4 * SLICE);
+        assert_eq!(
+            flight.nap(1, now + 4 * SLICE),
+            Some(SLICE * 3 / 4),
+            "one that was not seen ended when likely"
+        );
+    }
+
+    #[test]
+    fn a_slice_is_late_after_some_times_what_was_likely_and_never_before_the_least() {
+        let (now, mut flight) = (Instant::now(), Flight::default());
+        let after = Duration::from_nanos(1);
+        assert!(!flight.is_late(3, SLICE, now));
+        flight.push(slice(KERNEL, now, SLICE));
+        assert!(!flight.is_late(3, SLICE / 2, now + 3 * SLICE));
+        assert!(flight.is_late(3, SLICE / 2, now + 3 * SLICE + after));
+        assert!(!flight.is_late(3, SLICE * 2, now + 6 * SLICE));
+        assert!(flight.is_late(3, SLICE * 2, now + 6 * SLICE + after));
+    }
+
+    #[test]
+    fn what_is_taken_is_in_flight_no_more() {
+        let (now, mut flight) = (Instant::now(), Flight::default());
+        for _ in 0..3 {
+            flight.push(slice(KERNEL, now, SLICE));
+        }
+        flight.pass(now);
+        assert_eq!(flight.take().len(), 2);
+        flight.push(slice(KERNEL, now + SLICE * 9, SLICE));
+        let ended = flight.end(now + SLICE * 10).unwrap();
+        assert_eq!((ended.slices, ended.took), (1, SLICE), "nothing of before is counted");
     }
 
     #[test]
@@ -215,7 +298,7 @@ mod tests {
         flight.push(slice(KERNEL, now, SLICE * 1000));
         flight.push(slice(KERNEL, now, SLICE));
         flight.pass(now + SLICE);
-        assert_eq!(flight.nap(now + SLICE), Some(SLICE * 3 / 4), "the second is there from then on");
+        assert_eq!(flight.nap(2, now + SLICE), Some(SLICE * 3 / 4), "the second is there from then on");
     }
 
     #[test]

@@ -19,10 +19,14 @@ impl Hurry {
         self.0 = Some(now);
     }
 
+    /// Whether it has, of late.
+    pub fn is_there(self, now: Instant) -> bool {
+        self.0.is_some_and(|noted| now.saturating_duration_since(noted) < LASTS)
+    }
+
     /// How long a slice that begins `now` is to take, if otherwise `whole`.
     pub fn slice(self, whole: Duration, now: Instant) -> Duration {
-        let is_there = self.0.is_some_and(|noted| now.saturating_duration_since(noted) < LASTS);
-        if is_there { whole / PARTS } else { whole }
+        if self.is_there(now) { whole / PARTS } else { whole }
     }
 }
 

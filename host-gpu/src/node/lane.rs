@@ -125,8 +125,13 @@ impl Lane {
         Ok(())
     }
 
-    /// Hands a slice to the device, which has room for it and knows what it binds.
-    pub fn start(&mut self, order: &Order<'_>, slice: &Slice) -> Result<Ticket, LaneError> {
+    /// Whether slices that were started together can be called off.
+    pub fn can_call_off(&self) -> bool {
+        self.driver.can_call_off()
+    }
+
+    /// Hands a slice, or several together, to the device, which has room for them and knows what they bind.
+    pub fn start(&mut self, order: &Order<'_>, slices: &[Slice]) -> Result<Ticket, LaneError> {
         let Order { kernel, resolved, constants } = order;
         let pipeline = self.pipelines.get(kernel).ok_or(LaneError::Unknown)?;
         let mut bounds = Vec::with_capacity(resolved.len());
@@ -134,7 +139,10 @@ impl Lane {
             let memory = self.imports.get(&run.segment).ok_or(LaneError::Unknown)?;
             bounds.push(Bound { binding: *binding, memory, offset: run.offset, length: run.length });
         }
-        Ok(self.driver.dispatch(pipeline, &bounds, constants, slice)?)
+        Ok(match slices {
+            [slice] => self.driver.dispatch(pipeline, &bounds, constants, slice)?,
+            slices => self.driver.dispatch_batch(pipeline, &bounds, constants, slices)?,
+        })
     }
 }
 

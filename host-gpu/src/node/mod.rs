@@ -4,12 +4,14 @@
 //!   Buffer (bytes copied once) ──decode──▶ Packet ──run──▶ copy · fill · fence      (every node)
 //!                                                   └─────▶ dispatch               (compute node, Vulkan)
 //!   a dispatch:  slices ▶ lanes (devices that take turns) ▶ flight (when the next one is due) ▶ pace (what groups cost)
+//!                  └ ahead (many at once, as long as nobody else waits)
 //!   a run ends:  Done · Blocked (fence not there yet) · Paused (told to stop at a boundary) · Fault
 //! ```
 //!
 //! A buffer keeps its place, so one that was paused or blocked goes on where it stopped: between two packets, two chunks
 //! of a copy or fill, or two slices of a dispatch (PRE-16). Every address is resolved when its packet, or its chunk, runs.
 
+mod ahead;
 pub mod buffer;
 pub mod clock;
 pub mod compute;
@@ -22,3 +24,4 @@ pub mod signal;
 pub mod slices;
 pub mod space;
 pub mod transfer;
+mod turn;

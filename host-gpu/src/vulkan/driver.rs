@@ -11,6 +11,9 @@ use crate::kernel::program::Kernel;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
 use crate::vulkan::error::VulkanError;
+use crate::vulkan::gates::BATCH;
+use crate::vulkan::gates::Fate;
+use crate::vulkan::gates::Gates;
 use crate::vulkan::import::HostRange;
 use crate::vulkan::import::Import;
 use crate::vulkan::info::ImportMethod;
@@ -21,6 +24,7 @@ use crate::vulkan::options::Options;
 use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::pipeline::Pipeline;
 use crate::vulkan::pipeline::anonymous;
+use crate::vulkan::raw::commands::Part;
 use crate::vulkan::raw::commands::Place;
 use crate::vulkan::raw::commands::Slot;
 use crate::vulkan::raw::commands::Work;
@@ -55,6 +59,8 @@ pub struct Driver {
     timeline: Arc<Timeline>,
     submitted: u64,
     grids: Grids,
+    /// Where submissions can be called off.
+    gates: Option<Gates>,
     /// Kept to be filled again, never read across calls.
     places: Vec<Place>,
     gpu: Arc<Gpu>,
@@ -115,8 +121,9 @@ impl Driver {
         let slots = (0..IN_FLIGHT).map(|_| Slot::new(&layout, &timeline)).collect::<Result<_, _>>()?;
         let compiler = Compiler::new(&gpu, &layout, info.import)?;
         let grids = Grids::new(&gpu, info.import)?;
+        let gates = Gates::new(&gpu)?;
         let places = Vec::with_capacity(GRID_BINDING as usize + 1);
-        Ok(Self { info, spin, compiler, slots, timeline, submitted: 0, grids, places, gpu })
+        Ok(Self { info, spin, compiler, slots, timeline, submitted: 0, grids, gates, places, gpu })
     }
 
     /// What was opened.
@@ -157,18 +164,76 @@ impl Driver {
         constants: &[u8],
         slice: &Slice,
     ) -> Result<Ticket, DispatchError> {
+        self.submit(pipeline, bounds, constants, std::slice::from_ref(slice))
+    }
+
+    /// Whether several slices can be submitted together, and called off.
+    pub fn can_call_off(&self) -> bool {
+        self.gates.is_some()
+    }
+
+    /// Starts slices of one grid, each after the one before it: one to [`BATCH`], none of them empty. Until a slice begins it
+    /// can be called off.
+    ///
+    /// # Errors
+    /// As [`Self::dispatch`], and where there are more, or the device cannot call them off.
+    pub fn dispatch_batch(
+        &mut self,
+        pipeline: &Pipeline,
+        bounds: &[Bound<'_>],
+        constants: &[u8],
+        slices: &[Slice],
+    ) -> Result<Ticket, DispatchError> {
+        if !self.can_call_off() || slices.len() > BATCH {
+            return Err(DispatchError::Batch {
+                given: slices.len(),
+                most: if self.can_call_off() { BATCH } else { 0 },
+            });
+        }
+        self.submit(pipeline, bounds, constants, slices)
+    }
+
+    /// Calls off whatever of a batch has not begun. Its ticket is done when what has begun is.
+    pub fn call_off(&self, ticket: &Ticket) {
+        if let Some((gates, slot)) = self.gates.as_ref().zip(self.slot_of(ticket)) {
+            gates.close(slot);
+        }
+    }
+
+    /// What the device made of slice `index` of a batch.
+    pub fn fate(&self, ticket: &Ticket, index: usize) -> Fate {
+        let gates = self.gates.as_ref().zip(self.slot_of(ticket));
+        gates.map_or(Fate::Begun, |(gates, slot)| gates.fate(slot, index))
+    }
+
+    /// The slot of a submission, as long as no later one has it.
+    fn slot_of(&self, ticket: &Ticket) -> Option<usize> {
+        let count = self.slots.len() as u64;
+        let is_there = ticket.value > 0 && ticket.value + count > self.submitted;
+        usize::try_from(ticket.value % count).ok().filter(|_| is_there)
+    }
+
+    fn submit(
+        &mut self,
+        pipeline: &Pipeline,
+        bounds: &[Bound<'_>],
+        constants: &[u8],
+        slices: &[Slice],
+    ) -> Result<Ticket, DispatchError> {
         if !pipeline.is_of(&self.gpu) {
             return Err(DispatchError::Foreign);
         }
-        request::check_slice(&self.gpu.limits, slice)?;
+        for slice in slices {
+            request::check_slice(&self.gpu.limits, slice)?;
+        }
         if u32::try_from(constants.len()) != Ok(pipeline.constants()) {
             let (given, wanted) = (constants.len(), pipeline.constants());
             return Err(DispatchError::Constants { given, wanted });
         }
         request::place(&self.gpu, pipeline, bounds, &mut self.places)?;
-        if slice.count() == 0 {
+        let Some(grid) = slices.iter().find(|slice| slice.count() > 0).map(|slice| slice.grid) else {
             return Ok(Ticket { value: 0 });
-        }
+        };
 
         let value = self.submitted + 1;
         let reached = self.timeline.reached()?;
@@ -178,10 +243,13 @@ impl Driver {
         let slot = free.ok_or(DispatchError::Busy)?;
         slot.retire(reached);
         if pipeline.uses_num_workgroups() {
-            self.places.push(self.grids.tell(index, slice.grid)?);
+            self.places.push(self.grids.tell(index, grid)?);
         }
-        let Slice { base, groups, .. } = *slice;
-        let work = Work { program: pipeline.program(), places: &self.places, constants, base, groups };
+        let parts: Vec<Part> =
+            slices.iter().map(|&Slice { base, groups, .. }| Part { base, groups }).collect();
+        let conditions = self.gates.as_ref().filter(|_| parts.len() > 1).map(|gates| gates.open(index));
+        let (program, conditions) = (pipeline.program(), conditions.as_ref());
+        let work = Work { program, places: &self.places, constants, parts: &parts, conditions };
         slot.run(&work, value)?;
         self.submitted = value;
         Ok(Ticket { value })

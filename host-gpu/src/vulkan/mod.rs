@@ -28,6 +28,7 @@
 
 pub mod driver;
 pub mod error;
+pub mod gates;
 pub mod import;
 pub mod info;
 pub mod options;

@@ -51,6 +51,14 @@ impl Slice {
 /// Why a dispatch was refused, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DispatchError {
+    /// More slices were given at once than can be.
+    #[error("{given} slices at once, the device takes {most}")]
+    Batch {
+        /// How many.
+        given: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// Base and groups leave the grid, or what the device can count.
     #[error("{base} + {groups} workgroups in dimension {dimension}, there are {limit}")]
     TooManyGroups {

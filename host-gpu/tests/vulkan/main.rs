@@ -1,5 +1,6 @@
 //! The Vulkan driver, on whatever device `VK_DRIVER_FILES` or `.cache/vulkan/env` names.
 
+mod batches;
 mod bench;
 mod flight;
 mod grid;

@@ -1,6 +1,7 @@
 //! Dispatches that are put aside between two slices, and go on.
 
 use std::time::Duration;
+use std::time::Instant;
 
 use campanile_host_gpu::node::buffer::Buffer;
 use campanile_host_gpu::node::buffer::Node;
@@ -114,6 +115,79 @@ fn pre_16_pre_25_the_slice_that_runs_finishes_and_the_next_does_not_start() {
         // It goes on here too.
         assert_eq!(scene.run(&mut buffer, &mut node, &mut || false), Step::Done);
         check_counts(&scene, SLICED, GROUPS);
+    });
+}
+
+/// Tens of milliseconds a group, which adds one to a word of its own.
+const SLOW: &str = "
+@group(0) @binding(0) var<storage, read_write> cells: array<u32>;
+@compute @workgroup_size(1) fn main(@builtin(workgroup_id) group: vec3<u32>) {
+    var x = group.x;
+    for (var i = 0u; i < 10000000u; i++) { x = x * 1664525u + 1013904223u; }
+    cells[group.x] += 1u;
+    cells[128u + group.x] = x;
+}";
+
+#[test]
+fn pre_16_pre_25_slices_begin_without_the_engine_until_it_is_told_to_stop() {
+    with_driver(|driver: Driver| {
+        let scene = Scene::new();
+        // A group is a slice, and none of them takes too long for that.
+        let slice = Duration::from_millis(50);
+        let mut node = scene.node(driver, &[SLOW], slice);
+        let groups = 40;
+        let mut first = scene.buffer(&dispatch(1, [1; 3], GRID_AT, LENGTH));
+        assert_eq!(scene.run(&mut first, &mut node, &mut || false), Step::Done);
+        let mut buffer = scene.buffer(&dispatch(1, [groups, 1, 1], SLICED, LENGTH));
+        let count = |group: u32| word(&scene.memory, SLICED / 4 + u64::from(group));
+        let mut asked = 0;
+        let step = scene.run(&mut buffer, &mut node, &mut || {
+            asked += 1;
+            // Nobody has started any since the first time, but as many as the lanes take.
+            if asked == 2 {
+                let begun = Instant::now();
+                while count(12) == 0 {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "nobody starts them");
+                    std::thread::yield_now();
+                }
+            }
+            asked == 2
+        });
+        assert_eq!((step, asked), (Step::Paused, 2));
+        let done = buffer.save().done_in_packet;
+        assert!((13..u64::from(groups)).contains(&done), "{done} groups");
+        let counts: Vec<u32> = (0..groups).map(count).collect();
+        let expected: Vec<u32> = (0..u64::from(groups)).map(|group| u32::from(group < done)).collect();
+        assert_eq!(counts, expected, "those that are done ran once, and no other");
+        // It goes on, and those run.
+        assert_eq!(scene.run(&mut buffer, &mut node, &mut || false), Step::Done);
+        assert!((0..groups).all(|group| count(group) == 1));
+    });
+}
+
+#[test]
+fn pre_40_a_dispatch_that_is_stopped_wherever_slices_are_gives_the_same_bits() {
+    with_driver(|driver: Driver| {
+        let scene = Scene::new();
+        let mut node = warm(&scene, driver);
+        for stop in 1..60 {
+            for at in 0..GROUPS * 4 {
+                set_word(&scene.memory, SLICED / 4 + at, 0);
+            }
+            let mut buffer = scene.buffer(&dispatch(1, GRID, SLICED, LENGTH));
+            let mut asked = 0;
+            let mut stops = 0;
+            while scene.run(&mut buffer, &mut node, &mut || {
+                asked += 1;
+                asked % stop == 0
+            }) == Step::Paused
+            {
+                stops += 1;
+                check_counts(&scene, SLICED, buffer.save().done_in_packet);
+            }
+            assert!(stops > 0 || stop > 2, "it is asked more than twice");
+            check_counts(&scene, SLICED, GROUPS);
+        }
     });
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use ash::ext;
 use ash::vk;
 
 use crate::kernel::program::GRID_BINDING;
@@ -15,6 +16,8 @@ use crate::vulkan::raw::program::Layout;
 use crate::vulkan::raw::program::Program;
 
 const BINDINGS: usize = GRID_BINDING as usize + 1;
+/// Bytes of a word.
+const WORD: u64 = 8;
 
 /// A buffer range at a binding number.
 #[derive(Clone)]
@@ -25,14 +28,30 @@ pub(in crate::vulkan) struct Place {
     pub(in crate::vulkan) length: u64,
 }
 
+/// A box of workgroups: the first, and how many, in x, y, z.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::vulkan) struct Part {
+    pub(in crate::vulkan) base: [u32; 3],
+    pub(in crate::vulkan) groups: [u32; 3],
+}
+
+/// Words of a buffer, 8 bytes each, by which the parts of a work are called off: before a part begins, its word from
+/// `from` is copied to its word from `to`, and it is skipped where the lower half of that is zero.
+#[derive(Clone)]
+pub(in crate::vulkan) struct Conditions {
+    pub(in crate::vulkan) buffer: Arc<Buffer>,
+    pub(in crate::vulkan) from: u64,
+    pub(in crate::vulkan) to: u64,
+}
+
 /// One dispatch, checked: every binding of the program is in `places`, at most 17, ranges inside their buffers
-/// and within the device's limits, base and groups too.
+/// and within the device's limits, parts too, and what holds their conditions.
 pub(in crate::vulkan) struct Work<'a> {
     pub(in crate::vulkan) program: &'a Arc<Program>,
     pub(in crate::vulkan) places: &'a [Place],
     pub(in crate::vulkan) constants: &'a [u8],
-    pub(in crate::vulkan) base: [u32; 3],
-    pub(in crate::vulkan) groups: [u32; 3],
+    pub(in crate::vulkan) parts: &'a [Part],
+    pub(in crate::vulkan) conditions: Option<&'a Conditions>,
 }
 
 /// What pending work uses.
@@ -122,6 +141,7 @@ impl Slot {
         self.bind(work.places);
         self.record(work)?;
         self.bound.extend(work.places.iter().map(|place| Arc::clone(&place.buffer)));
+        self.bound.extend(work.conditions.iter().map(|conditions| Arc::clone(&conditions.buffer)));
         self.pending = Some(Pending { value, _program: Arc::clone(work.program) });
         // SAFETY: recorded just now and not pending, `settle` saw to that; what it uses is held until `value`.
         let submitted = unsafe { self.gpu.submit(self.commands, &self.timeline, value) };
@@ -190,9 +210,20 @@ impl Slot {
                 device.cmd_push_constants(commands, layout, vk::ShaderStageFlags::COMPUTE, 0, work.constants)
             };
         }
-        let ([x, y, z], [width, height, depth]) = (work.base, work.groups);
-        // SAFETY: recording; within the device's limits by `Work`'s contract; the pipeline has DISPATCH_BASE.
-        unsafe { device.cmd_dispatch_base(commands, x, y, z, width, height, depth) };
+        for (index, part) in (0..).zip(work.parts) {
+            let skipping = self.gpu.conditions.as_ref().zip(work.conditions);
+            if let Some((skipping, conditions)) = skipping {
+                self.begin_condition(skipping, conditions, index);
+            }
+            let ([x, y, z], [width, height, depth]) = (part.base, part.groups);
+            // SAFETY: recording; within the device's limits by `Work`'s contract; the pipeline has DISPATCH_BASE.
+            unsafe { device.cmd_dispatch_base(commands, x, y, z, width, height, depth) };
+            if let Some((skipping, _)) = skipping {
+                let end = skipping.fp().cmd_end_conditional_rendering_ext;
+                // SAFETY: recording; it was begun just now.
+                unsafe { end(commands) };
+            }
+        }
         // What this kernel wrote is seen by the host.
         self.barrier(
             (vk::PipelineStageFlags::COMPUTE_SHADER, vk::AccessFlags::SHADER_WRITE),
@@ -200,6 +231,30 @@ impl Slot {
         );
         // SAFETY: recording, outside any render pass.
         unsafe { device.end_command_buffer(commands) }.map_err(failed("vkEndCommandBuffer"))
+    }
+
+    /// Has what is recorded next skipped where the word of part `index` is zero by then, and that noted.
+    fn begin_condition(
+        &self,
+        skipping: &ext::conditional_rendering::Device,
+        conditions: &Conditions,
+        index: u64,
+    ) {
+        let Conditions { buffer, from, to } = conditions;
+        let (from, to) = (from + index * WORD, to + index * WORD);
+        let copies = [vk::BufferCopy::default().src_offset(from).dst_offset(to).size(WORD)];
+        // SAFETY: recording; both words are in the buffer by `Work`'s contract, which says that it may be copied.
+        unsafe { self.gpu.device.cmd_copy_buffer(self.commands, buffer.raw, buffer.raw, &copies) };
+        self.barrier(
+            (vk::PipelineStageFlags::TRANSFER, vk::AccessFlags::TRANSFER_WRITE),
+            (
+                vk::PipelineStageFlags::CONDITIONAL_RENDERING_EXT | vk::PipelineStageFlags::HOST,
+                vk::AccessFlags::CONDITIONAL_RENDERING_READ_EXT | vk::AccessFlags::HOST_READ,
+            ),
+        );
+        let begin = vk::ConditionalRenderingBeginInfoEXT::default().buffer(buffer.raw).offset(to);
+        // SAFETY: recording, outside any other condition; the word is in the buffer, which may hold conditions.
+        unsafe { (skipping.fp().cmd_begin_conditional_rendering_ext)(self.commands, &raw const begin) };
     }
 
     fn barrier(

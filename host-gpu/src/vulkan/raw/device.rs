@@ -12,6 +12,7 @@ use ash::vk;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
 use crate::vulkan::info::Limits;
+use crate::vulkan::raw::instance::CONDITIONS;
 use crate::vulkan::raw::instance::Candidate;
 use crate::vulkan::raw::instance::EXTENSIONS;
 use crate::vulkan::raw::instance::Instance;
@@ -20,6 +21,8 @@ use crate::vulkan::raw::instance::Instance;
 pub(in crate::vulkan) struct Gpu {
     pub(super) device: ash::Device,
     pub(super) host_memory: ext::external_memory_host::Device,
+    /// Where dispatches can be skipped.
+    pub(in crate::vulkan) conditions: Option<ext::conditional_rendering::Device>,
     pub(super) memory_types: vk::PhysicalDeviceMemoryProperties,
     pub(super) family: u32,
     pub(in crate::vulkan) limits: Limits,
@@ -36,13 +39,14 @@ impl Gpu {
         instance: Arc<Instance>,
         candidate: &Candidate,
     ) -> Result<Arc<Self>, VulkanError> {
-        let Candidate { device, family, limits, .. } = candidate;
-        Self::create(instance, *device, *family, *limits)
+        let Candidate { device, family, limits, has_conditions, .. } = candidate;
+        Self::create(instance, *device, *family, *limits, *has_conditions)
     }
 
     /// The same device opened once more, with a queue of its own.
     pub(in crate::vulkan) fn twin(&self) -> Result<Arc<Self>, VulkanError> {
-        Self::create(Arc::clone(&self.instance), self.physical, self.family, self.limits)
+        let has_conditions = self.conditions.is_some();
+        Self::create(Arc::clone(&self.instance), self.physical, self.family, self.limits, has_conditions)
     }
 
     fn create(
@@ -50,23 +54,30 @@ impl Gpu {
         physical: vk::PhysicalDevice,
         family: u32,
         limits: Limits,
+        has_conditions: bool,
     ) -> Result<Arc<Self>, VulkanError> {
         let queues =
             [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
-        let extensions = EXTENSIONS.map(std::ffi::CStr::as_ptr);
+        let optional = has_conditions.then_some(CONDITIONS);
+        let extensions: Vec<_> = EXTENSIONS.into_iter().chain(optional).map(std::ffi::CStr::as_ptr).collect();
         // Never bufferDeviceAddress: on a CPU device it would hand out pointers into this process.
         let base = vk::PhysicalDeviceFeatures::default().robust_buffer_access(true);
         let mut robustness = vk::PhysicalDeviceRobustness2FeaturesEXT::default().robust_buffer_access2(true);
         let mut v12 = vk::PhysicalDeviceVulkan12Features::default().timeline_semaphore(true);
         let mut v13 =
             vk::PhysicalDeviceVulkan13Features::default().shader_zero_initialize_workgroup_memory(true);
-        let info = vk::DeviceCreateInfo::default()
+        let mut conditions =
+            vk::PhysicalDeviceConditionalRenderingFeaturesEXT::default().conditional_rendering(true);
+        let mut info = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
             .enabled_extension_names(&extensions)
             .enabled_features(&base)
             .push_next(&mut robustness)
             .push_next(&mut v12)
             .push_next(&mut v13);
+        if has_conditions {
+            info = info.push_next(&mut conditions);
+        }
         // SAFETY: the physical device is the instance's, offers all that `info` enables, and `info` outlives the call.
         let device = unsafe { instance.raw.create_device(physical, &info, None) };
         let device = device.map_err(failed("vkCreateDevice"))?;
@@ -76,6 +87,8 @@ impl Gpu {
         let memory_types = unsafe { instance.raw.get_physical_device_memory_properties(physical) };
         Ok(Arc::new(Self {
             host_memory: ext::external_memory_host::Device::new(&instance.raw, &device),
+            conditions: has_conditions
+                .then(|| ext::conditional_rendering::Device::new(&instance.raw, &device)),
             memory_types,
             family,
             limits,

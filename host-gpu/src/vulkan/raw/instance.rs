@@ -21,6 +21,9 @@ const BINDING_LENGTH_CAP: u64 = 1 << 30;
 /// What every device must have.
 pub(super) const EXTENSIONS: [&CStr; 2] = [ext::external_memory_host::NAME, ext::robustness2::NAME];
 
+/// By this, what has been submitted can be called off. Not every device has it.
+pub(super) const CONDITIONS: &CStr = ext::conditional_rendering::NAME;
+
 /// A connection to the loader.
 pub(in crate::vulkan) struct Instance {
     pub(super) raw: ash::Instance,
@@ -36,6 +39,9 @@ pub(in crate::vulkan) struct Candidate {
     pub(in crate::vulkan) missing: Vec<String>,
     pub(super) device: vk::PhysicalDevice,
     pub(super) family: u32,
+    /// Whether it can skip dispatches on a condition in memory that is looked at when they begin: no more than a CPU driver
+    /// is known to look then.
+    pub(super) has_conditions: bool,
 }
 
 impl Instance {
@@ -96,22 +102,38 @@ impl Instance {
         demand(constants >= CONSTANTS_LIMIT, format!("{CONSTANTS_LIMIT} bytes of push constants"));
         demand(size.max_buffer_size >= 2 * BINDING_LENGTH_CAP, "buffers of 2 GiB".to_owned());
 
+        let info = describe(&base, &driver);
+        let has_conditions = info.kind == Kind::Cpu && self.has_conditions(device)?;
         Ok(Candidate {
-            info: describe(&base, &driver),
+            info,
             limits: limits(&base.limits, &host),
             missing,
             device,
             family: family.unwrap_or(0),
+            has_conditions,
         })
+    }
+
+    fn extensions(&self, device: vk::PhysicalDevice) -> Result<Vec<vk::ExtensionProperties>, VulkanError> {
+        // SAFETY: the handle is the instance's.
+        let offered = unsafe { self.raw.enumerate_device_extension_properties(device) };
+        offered.map_err(failed("vkEnumerateDeviceExtensionProperties"))
+    }
+
+    fn has_conditions(&self, device: vk::PhysicalDevice) -> Result<bool, VulkanError> {
+        let mut conditions = vk::PhysicalDeviceConditionalRenderingFeaturesEXT::default();
+        let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut conditions);
+        // SAFETY: the handle is the instance's. A structure that the device does not know stays as it is: false.
+        unsafe { self.raw.get_physical_device_features2(device, &mut features) };
+        let is_named = |e: &vk::ExtensionProperties| e.extension_name_as_c_str() == Ok(CONDITIONS);
+        Ok(conditions.conditional_rendering == vk::TRUE && self.extensions(device)?.iter().any(is_named))
     }
 
     fn missing_features(&self, device: vk::PhysicalDevice, version: u32) -> Result<Vec<String>, VulkanError> {
         if version < vk::API_VERSION_1_3 {
             return Ok(vec!["Vulkan 1.3".to_owned()]);
         }
-        // SAFETY: the handle is the instance's.
-        let offered = unsafe { self.raw.enumerate_device_extension_properties(device) };
-        let offered = offered.map_err(failed("vkEnumerateDeviceExtensionProperties"))?;
+        let offered = self.extensions(device)?;
         let has = |name: &CStr| offered.iter().any(|e| e.extension_name_as_c_str() == Ok(name));
         let absent = EXTENSIONS.into_iter().filter(|name| !has(name));
         let mut missing: Vec<String> = absent.map(|name| name.to_string_lossy().into_owned()).collect();

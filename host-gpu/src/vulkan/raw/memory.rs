@@ -83,7 +83,7 @@ impl Drop for Memory {
     }
 }
 
-/// A storage buffer over part of a [`Memory`].
+/// A buffer over part of a [`Memory`].
 pub(in crate::vulkan) struct Buffer {
     memory: Arc<Memory>,
     pub(super) raw: vk::Buffer,
@@ -91,17 +91,32 @@ pub(in crate::vulkan) struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer over the bytes `offset .. offset + length` of `memory`.
+    /// A storage buffer over the bytes `offset .. offset + length` of `memory`.
     pub(in crate::vulkan) fn new(
         memory: &Arc<Memory>,
         offset: u64,
         length: u64,
     ) -> Result<Self, VulkanError> {
+        Self::create(memory, offset, length, vk::BufferUsageFlags::STORAGE_BUFFER)
+    }
+
+    /// A buffer over all of `memory`, to copy words in it, and have dispatches skipped by them.
+    pub(in crate::vulkan) fn of_conditions(memory: &Arc<Memory>) -> Result<Self, VulkanError> {
+        let copies = vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
+        Self::create(memory, 0, memory.length, copies | vk::BufferUsageFlags::CONDITIONAL_RENDERING_EXT)
+    }
+
+    fn create(
+        memory: &Arc<Memory>,
+        offset: u64,
+        length: u64,
+        usage: vk::BufferUsageFlags,
+    ) -> Result<Self, VulkanError> {
         let device = &memory.gpu.device;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(HOST_POINTER);
         let info = vk::BufferCreateInfo::default()
             .size(length)
-            .usage(vk::BufferUsageFlags::STORAGE_BUFFER)
+            .usage(usage)
             .sharing_mode(vk::SharingMode::EXCLUSIVE)
             .push_next(&mut external);
         // SAFETY: `info` outlives the call.

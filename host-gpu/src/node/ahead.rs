@@ -1,0 +1,233 @@
+//! Slices that are handed over ahead of their turn, and called off when others must be asked.
+//!
+//! ```text
+//!   lane 0   ├─ 0 ─┼─ 2 ─┼─ 4 ─┼─ 6 ─┼ …     one submission each: the driver starts the next slice by itself
+//!   lane 1   ├─ 1 ──┼─ 3 ─┼─ 5 ─┼─ 7 ─┼ …
+//!   engine      ╵     ╵     ╵     ╵          looks before a slice ends whether it should pause
+//!                           └ it should: gates close, 3 and 4 end, 5 and all after it never begin
+//! ```
+//!
+//! What one slice costs beside its groups is mostly that an engine has to wake up for it, on a CPU on which kernels run, and
+//! to wake up the driver. It need not, as long as nobody else wants the node. A lane may be ahead of the other one by more
+//! than a slice when all is called off; then what is missing between is run, so that what is done stays one number.
+//!
+//! While urgent work comes, slices are started one by one: they are shorter then, and who starts them looks more often.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_protocol::packet::Fault;
+
+use super::compute::ComputeNode;
+use super::compute::Part;
+use super::compute::Started;
+use super::flight::Running;
+use super::lane::Order;
+use super::slices;
+use super::space::Space;
+use super::space::Stop;
+use crate::kernel::name::KernelName;
+use crate::vulkan::driver::IN_FLIGHT;
+use crate::vulkan::gates::BATCH;
+use crate::vulkan::gates::Fate;
+use crate::vulkan::request::Slice;
+
+/// Fewer slices than this are started one by one.
+const WORTH: u64 = 3;
+/// Slices in both lanes.
+const MOST: usize = 2 * BATCH;
+/// A slice that takes so many times as long as was likely calls off those after it: they were cut too long.
+const TOO_LONG: u32 = 3;
+/// Nothing shorter is too long.
+const NEVER_TOO_LONG: Duration = Duration::from_millis(1);
+/// How long to sleep where a slice takes longer than was likely.
+const AGAIN: Duration = Duration::from_micros(100);
+
+/// What a look at the oldest slice found.
+enum Look {
+    Ended,
+    TakesTooLong,
+}
+
+impl ComputeNode {
+    /// Whether slices of this kernel may be handed over ahead of their turn.
+    pub(super) fn may_run_ahead(&self, kernel: KernelName) -> bool {
+        let is_known = self.kernels.get(&kernel).is_some_and(|kernel| kernel.pace.is_known());
+        let two_lanes = self.lanes.len() == 2;
+        let can = |lane: &super::lane::Lane| lane.can_call_off() && lane.has_kernel(kernel);
+        is_known && two_lanes && self.lanes.iter().all(can) && !self.hurry.is_there(Instant::now())
+    }
+
+    /// Goes on from `part` until all is started and no more is in flight than could be otherwise (true), or until
+    /// `should_pause` (false); or until slices had better be started one by one (none), and then no more than one is in
+    /// flight. No more may be when this is called, either.
+    pub(super) fn run_ahead(
+        &mut self,
+        space: &Space<'_>,
+        order: &Order<'_>,
+        grid: [u32; 3],
+        part: &mut Part,
+        should_pause: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<bool>, Stop> {
+        let total = slices::count(grid).unwrap_or(u64::MAX);
+        while self.may_run_ahead(order.kernel) && self.deal(space, order, grid, part)? {
+            while self.flight.len() > IN_FLIGHT {
+                match self.look().map_err(Stop::fault)? {
+                    Look::Ended if should_pause() => {
+                        self.call_off(space, order, part)?;
+                        return Ok(Some(false));
+                    }
+                    Look::Ended => {}
+                    Look::TakesTooLong => {
+                        self.call_off(space, order, part)?;
+                        return Ok(None);
+                    }
+                }
+            }
+            if part.done >= total {
+                return Ok(Some(true));
+            }
+            // Each lane has its last one: this end is waited for, and what all took is learned.
+            self.finish_oldest(false).map_err(Stop::fault)?;
+            if should_pause() {
+                return Ok(Some(false));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Hands the next slices to the lanes, by turns. False where that is not worth it, or the second lane is busy.
+    fn deal(
+        &mut self,
+        space: &Space<'_>,
+        order: &Order<'_>,
+        grid: [u32; 3],
+        part: &mut Part,
+    ) -> Result<bool, Stop> {
+        let limit = self.limit(order.kernel);
+        let left = slices::count(grid).unwrap_or(0).saturating_sub(part.done);
+        let count = left.div_ceil(limit.max(1));
+        let door = Arc::clone(&self.door);
+        let Ok(_entered) = door.try_lock() else { return Ok(false) };
+        if count < WORTH {
+            return Ok(false);
+        }
+        // The last ones are all alike: a short one at the end would leave a lane without work.
+        let limit = if count <= MOST as u64 { left.div_ceil(count) } else { limit };
+        let mut done = part.done;
+        let next = std::iter::from_fn(|| {
+            let slice = slices::next(grid, done, limit)?;
+            done += slice.count();
+            Some(slice)
+        });
+        let dealt: Vec<Slice> = next.take(MOST).collect();
+        let first = self.next_lane();
+        let mut tickets = [None; 2];
+        for (offset, ticket) in tickets.iter_mut().enumerate() {
+            let lane = (first + offset) % 2;
+            let batch: Vec<Slice> = dealt.iter().skip(offset).step_by(2).copied().collect();
+            let handed = self.hand_over(space, lane, order, &batch);
+            // Where the second is refused, nobody would look after the first.
+            self.is_lost |= handed.is_err() && offset > 0;
+            *ticket = Some((lane, handed?, batch.len()));
+        }
+        let started = Instant::now();
+        for (index, slice) in dealt.iter().enumerate() {
+            let Some((lane, ticket, of)) = tickets[index % 2] else { continue };
+            let place = Started { lane, ticket, batch: (of > 1).then_some((index / 2, of)), slice: *slice };
+            self.push(order.kernel, place, started);
+        }
+        part.done = done;
+        Ok(true)
+    }
+
+    /// Sleeps until the oldest slice should be done, and a little later nothing but the next one; looks until it is.
+    fn look(&mut self) -> Result<Look, Fault> {
+        if let Some(nap) = self.flight.nap(2, Instant::now()) {
+            thread::sleep(nap.min(2 * self.slice));
+        }
+        loop {
+            let Some(oldest) = self.flight.oldest().map(|oldest| oldest.ticket) else {
+                return Ok(Look::Ended);
+            };
+            let has_ended = self.has_ended(&oldest)?;
+            let now = Instant::now();
+            if has_ended {
+                self.flight.pass(now);
+                return Ok(Look::Ended);
+            }
+            self.flight.go_on(now);
+            if self.flight.is_late(TOO_LONG, NEVER_TOO_LONG.max(self.slice), now) {
+                return Ok(Look::TakesTooLong);
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+
+    /// Whether a slice is done: the next one of its lane was begun, or called off, or there is none.
+    fn has_ended(&mut self, slice: &Started) -> Result<bool, Fault> {
+        let driver = self.lanes.get_mut(slice.lane).ok_or(Fault::Driver)?.driver();
+        if let Some((index, of)) = slice.batch
+            && index + 1 < of
+            && driver.fate(&slice.ticket, index + 1) != Fate::Waits
+        {
+            return Ok(true);
+        }
+        driver.is_done(&slice.ticket).map_err(|error| self.lose(&error))
+    }
+
+    /// Calls off what has not begun, waits for what has, and takes the former from what was done.
+    fn call_off(&mut self, space: &Space<'_>, order: &Order<'_>, part: &mut Part) -> Result<(), Stop> {
+        for Running { ticket: slice, .. } in self.flight.iter() {
+            if let Some(lane) = self.lanes.get_mut(slice.lane) {
+                lane.driver().call_off(&slice.ticket);
+            }
+        }
+        // What is left of the oldest's submission is the oldest.
+        let oldest = self.flight.oldest().map(|oldest| oldest.ticket);
+        if oldest.is_some_and(|oldest| self.has_begun(&oldest)) {
+            self.finish_oldest(false).map_err(Stop::fault)?;
+        }
+        let rest: Vec<(Started, u64)> =
+            self.flight.take().into_iter().map(|slice| (slice.ticket, slice.groups)).collect();
+        for (slice, _) in &rest {
+            let driver = self.lanes.get_mut(slice.lane).ok_or(Stop::fault(Fault::Driver))?.driver();
+            driver.sleep(slice.ticket).map_err(|error| Stop::fault(self.lose(&error)))?;
+        }
+        let begun: Vec<bool> = rest.iter().map(|(slice, _)| self.has_begun(slice)).collect();
+        let (kept, missing) = gaps(&begun);
+        part.done = part.done.saturating_sub(rest.iter().skip(kept).map(|(_, groups)| groups).sum());
+        for (slice, _) in missing.into_iter().filter_map(|index| rest.get(index)) {
+            self.start(space, 0, order, &slice.slice)?;
+            self.finish_oldest(false).map_err(Stop::fault)?;
+        }
+        Ok(())
+    }
+
+    fn has_begun(&mut self, slice: &Started) -> bool {
+        let Some(lane) = self.lanes.get_mut(slice.lane) else { return true };
+        slice.batch.is_none_or(|(index, _)| lane.driver().fate(&slice.ticket, index) == Fate::Begun)
+    }
+}
+
+/// Of slices in order, some of which have begun: how many are not dropped, and which of those are missing.
+fn gaps(begun: &[bool]) -> (usize, Vec<usize>) {
+    let kept = begun.iter().rposition(|begun| *begun).map_or(0, |last| last + 1);
+    let missing = begun.iter().take(kept).enumerate().filter(|(_, begun)| !**begun);
+    (kept, missing.map(|(index, _)| index).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gaps;
+
+    #[test]
+    fn what_a_lane_is_ahead_by_is_kept_and_what_is_missing_before_it_is_run() {
+        assert_eq!(gaps(&[]), (0, vec![]));
+        assert_eq!(gaps(&[false, false]), (0, vec![]));
+        assert_eq!(gaps(&[true, true, false, false]), (2, vec![]));
+        assert_eq!(gaps(&[true, false, true, false, true, false, false]), (5, vec![1, 3]));
+    }
+}
