@@ -8,8 +8,8 @@
 //! ```
 //!
 //! What one slice costs beside its groups is mostly that an engine has to wake up for it, on a CPU on which kernels run, and
-//! to wake up the driver. It need not, as long as nobody else wants the node. A lane may be ahead of the other one by more
-//! than a slice when all is called off; then what is missing between is run, so that what is done stays one number.
+//! to wake up the driver. It need not, as long as nobody else wants the node. A lane may be ahead of the other one by
+//! some slices when all is called off; then what is missing between is run, so that what is done stays one number.
 //!
 //! While urgent work comes, slices are started one by one: they are shorter then, and who starts them looks more often.
 
@@ -24,6 +24,7 @@ use super::compute::ComputeNode;
 use super::compute::Part;
 use super::compute::Started;
 use super::flight::Running;
+use super::lane::Lane;
 use super::lane::Order;
 use super::slices;
 use super::space::Space;
@@ -38,16 +39,23 @@ use crate::vulkan::request::Slice;
 const WORTH: u64 = 3;
 /// Slices in both lanes.
 const MOST: usize = 2 * BATCH;
-/// A slice that takes so many times as long as was likely calls off those after it: they were cut too long.
-const TOO_LONG: u32 = 3;
-/// Nothing shorter is too long.
-const NEVER_TOO_LONG: Duration = Duration::from_millis(1);
+/// Two slices in a row that take so many times as long as was likely call off those after them: they were cut too long.
+const LATE: u32 = 3;
+/// One that takes so many times as long does. A host that is busy for a moment is not that late.
+const TOO_LATE: u32 = 12;
+/// What counts as likely at the least, when it is about being late.
+const NEVER_LATE: Duration = Duration::from_millis(1);
+/// By how many slices one lane may be ahead of the other before the rest is called off: half of them would have to be run
+/// by themselves, should somebody else want the node.
+const AHEAD: usize = 5;
 /// How long to sleep where a slice takes longer than was likely.
 const AGAIN: Duration = Duration::from_micros(100);
 
 /// What a look at the oldest slice found.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Ended,
+    EndedLate,
     TakesTooLong,
 }
 
@@ -56,7 +64,7 @@ impl ComputeNode {
     pub(super) fn may_run_ahead(&self, kernel: KernelName) -> bool {
         let is_known = self.kernels.get(&kernel).is_some_and(|kernel| kernel.pace.is_known());
         let two_lanes = self.lanes.len() == 2;
-        let can = |lane: &super::lane::Lane| lane.can_call_off() && lane.has_kernel(kernel);
+        let can = |lane: &Lane| lane.can_call_off() && lane.has_kernel(kernel);
         is_known && two_lanes && self.lanes.iter().all(can) && !self.hurry.is_there(Instant::now())
     }
 
@@ -73,17 +81,16 @@ impl ComputeNode {
     ) -> Result<Option<bool>, Stop> {
         let total = slices::count(grid).unwrap_or(u64::MAX);
         while self.may_run_ahead(order.kernel) && self.deal(space, order, grid, part)? {
+            let mut last = Look::Ended;
             while self.flight.len() > IN_FLIGHT {
-                match self.look().map_err(Stop::fault)? {
-                    Look::Ended if should_pause() => {
-                        self.call_off(space, order, part)?;
-                        return Ok(Some(false));
-                    }
-                    Look::Ended => {}
-                    Look::TakesTooLong => {
-                        self.call_off(space, order, part)?;
-                        return Ok(None);
-                    }
+                last = self.look(last).map_err(Stop::fault)?;
+                if last == Look::TakesTooLong {
+                    self.call_off(space, order, part, should_pause)?;
+                    return Ok(should_pause().then_some(false));
+                }
+                if should_pause() {
+                    self.call_off(space, order, part, should_pause)?;
+                    return Ok(Some(false));
                 }
             }
             if part.done >= total {
@@ -108,7 +115,7 @@ impl ComputeNode {
     ) -> Result<bool, Stop> {
         let limit = self.limit(order.kernel);
         let left = slices::count(grid).unwrap_or(0).saturating_sub(part.done);
-        let count = left.div_ceil(limit.max(1));
+        let count = left.div_ceil(limit);
         let door = Arc::clone(&self.door);
         let Ok(_entered) = door.try_lock() else { return Ok(false) };
         if count < WORTH {
@@ -123,6 +130,9 @@ impl ComputeNode {
             Some(slice)
         });
         let dealt: Vec<Slice> = next.take(MOST).collect();
+        for lane in &mut self.lanes {
+            order.resolved.iter().try_for_each(|resolved| lane.import(space, resolved))?;
+        }
         let first = self.next_lane();
         let mut tickets = [None; 2];
         for (offset, ticket) in tickets.iter_mut().enumerate() {
@@ -144,22 +154,32 @@ impl ComputeNode {
     }
 
     /// Sleeps until the oldest slice should be done, and a little later nothing but the next one; looks until it is.
-    fn look(&mut self) -> Result<Look, Fault> {
-        if let Some(nap) = self.flight.nap(2, Instant::now()) {
-            thread::sleep(nap.min(2 * self.slice));
-        }
+    fn look(&mut self, last: Look) -> Result<Look, Fault> {
+        let least = NEVER_LATE.max(self.slice);
+        let too_late = if last == Look::Ended { TOO_LATE } else { LATE };
+        let mut has_slept = false;
         loop {
             let Some(oldest) = self.flight.oldest().map(|oldest| oldest.ticket) else {
                 return Ok(Look::Ended);
             };
             let has_ended = self.has_ended(&oldest)?;
             let now = Instant::now();
+            if !has_ended
+                && !std::mem::replace(&mut has_slept, true)
+                && let Some(nap) = self.flight.nap(2, now)
+            {
+                thread::sleep(nap.min(2 * self.slice));
+                continue;
+            }
             if has_ended {
+                let was_late = self.flight.is_late(LATE, least, now);
                 self.flight.pass(now);
-                return Ok(Look::Ended);
+                return Ok(if was_late { Look::EndedLate } else { Look::Ended });
             }
             self.flight.go_on(now);
-            if self.flight.is_late(TOO_LONG, NEVER_TOO_LONG.max(self.slice), now) {
+            let far = self.flight.iter().nth(AHEAD).map(|slice| slice.ticket);
+            let is_behind = far.is_some_and(|far| far.batch.is_some() && self.has_begun(&far));
+            if is_behind || self.flight.is_late(too_late, least, now) {
                 return Ok(Look::TakesTooLong);
             }
             thread::sleep(AGAIN);
@@ -178,8 +198,20 @@ impl ComputeNode {
         driver.is_done(&slice.ticket).map_err(|error| self.lose(&error))
     }
 
-    /// Calls off what has not begun, waits for what has, and takes the former from what was done.
-    fn call_off(&mut self, space: &Space<'_>, order: &Order<'_>, part: &mut Part) -> Result<(), Stop> {
+    /// Calls off what has not begun, waits for what has, and takes the former from what was done. What is missing before
+    /// something that has begun is run, and `should_pause` asked after each slice of it, whatever it says.
+    fn call_off(
+        &mut self,
+        space: &Space<'_>,
+        order: &Order<'_>,
+        part: &mut Part,
+        should_pause: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Stop> {
+        while let Some(oldest) = self.flight.oldest().map(|oldest| oldest.ticket)
+            && self.has_ended(&oldest).map_err(Stop::fault)?
+        {
+            self.flight.pass(Instant::now());
+        }
         for Running { ticket: slice, .. } in self.flight.iter() {
             if let Some(lane) = self.lanes.get_mut(slice.lane) {
                 lane.driver().call_off(&slice.ticket);
@@ -199,9 +231,19 @@ impl ComputeNode {
         let begun: Vec<bool> = rest.iter().map(|(slice, _)| self.has_begun(slice)).collect();
         let (kept, missing) = gaps(&begun);
         part.done = part.done.saturating_sub(rest.iter().skip(kept).map(|(_, groups)| groups).sum());
-        for (slice, _) in missing.into_iter().filter_map(|index| rest.get(index)) {
-            self.start(space, 0, order, &slice.slice)?;
-            self.finish_oldest(false).map_err(Stop::fault)?;
+        for (missing, groups) in missing.into_iter().filter_map(|index| rest.get(index)) {
+            let mut at = missing.slice.first();
+            let end = at + groups;
+            // Cut anew, by what has been learned of these groups.
+            while at < end
+                && let Some(slice) =
+                    slices::next(missing.slice.grid, at, self.limit(order.kernel).min(end - at))
+            {
+                self.start(space, 0, order, &slice)?;
+                self.finish_oldest(false).map_err(Stop::fault)?;
+                should_pause();
+                at += slice.count();
+            }
         }
         Ok(())
     }

@@ -159,8 +159,8 @@ impl ComputeNode {
     }
 
     /// Starts the kernel of the packet at byte `at` of its buffer, slice by slice, from where `part` says, and notes there
-    /// how far it came. Its stores are visible after [`Self::finish`]. False where `should_pause`, which is asked before
-    /// each slice but the first, had it stop before the end (PRE-16).
+    /// how far it came. Its stores are visible after [`Self::finish`]. False where `should_pause`, which is asked between
+    /// slices, had it stop before the end (PRE-16).
     pub fn launch(
         &mut self,
         space: &Space<'_>,

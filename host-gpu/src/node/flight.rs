@@ -6,10 +6,10 @@
 //!                                       └ a part of slice 2 is left, and slice 1 is done: nobody saw when
 //! ```
 //!
-//! So it is in a node of one lane. Who waits for the end of a slice is woken by the driver in the moment in which that
+//! So it is in a node of one lane, and where slices are handed over ahead of their turn. Who waits for the end of a slice is woken by the driver in the moment in which that
 //! should start the next one, and on a CPU driver takes its core. So most ends are not waited for: a slice *passes* when it
 //! is found done later. One in [`SEEN_EVERY`] is waited for, and what took since the last end that was seen is what those
-//! slices took, together. In two lanes every end is waited for: the CPUs have the other slice to do meanwhile.
+//! slices took, together. Where two lanes get slices one by one every end is waited for: the CPUs have the other one to do.
 
 use std::collections::VecDeque;
 use std::time::Duration;

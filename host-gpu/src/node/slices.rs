@@ -70,6 +70,7 @@ mod tests {
                 let limit = limits.next().unwrap();
                 let slice = next(grid, done, limit).unwrap();
                 prop_assert!(slice.count() >= 1 && slice.count() <= limit.max(1));
+                prop_assert_eq!(slice.first(), done);
                 let [x, y, z] = slice.base;
                 for (k, j, i) in (0..slice.groups[2])
                     .flat_map(|k| (0..slice.groups[1]).map(move |j| (k, j)))

@@ -24,7 +24,7 @@ use crate::vulkan::options::Options;
 use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::pipeline::Pipeline;
 use crate::vulkan::pipeline::anonymous;
-use crate::vulkan::raw::commands::Part;
+use crate::vulkan::raw::commands::Groups;
 use crate::vulkan::raw::commands::Place;
 use crate::vulkan::raw::commands::Slot;
 use crate::vulkan::raw::commands::Work;
@@ -121,7 +121,10 @@ impl Driver {
         let slots = (0..IN_FLIGHT).map(|_| Slot::new(&layout, &timeline)).collect::<Result<_, _>>()?;
         let compiler = Compiler::new(&gpu, &layout, info.import)?;
         let grids = Grids::new(&gpu, info.import)?;
-        let gates = Gates::new(&gpu)?;
+        let gates = Gates::new(&gpu).unwrap_or_else(|error| {
+            log::warn!("slices are submitted one by one: {error}");
+            None
+        });
         let places = Vec::with_capacity(GRID_BINDING as usize + 1);
         Ok(Self { info, spin, compiler, slots, timeline, submitted: 0, grids, gates, places, gpu })
     }
@@ -172,8 +175,8 @@ impl Driver {
         self.gates.is_some()
     }
 
-    /// Starts slices of one grid, each after the one before it: one to [`BATCH`], none of them empty. Until a slice begins it
-    /// can be called off.
+    /// Starts slices of one grid, one to [`BATCH`], none of them empty. Until a slice begins it can be called off. That each
+    /// begins after the end of the one before it is not Vulkan's promise but a CPU driver's way, and only those are given any.
     ///
     /// # Errors
     /// As [`Self::dispatch`], and where there are more, or the device cannot call them off.
@@ -184,11 +187,9 @@ impl Driver {
         constants: &[u8],
         slices: &[Slice],
     ) -> Result<Ticket, DispatchError> {
-        if !self.can_call_off() || slices.len() > BATCH {
-            return Err(DispatchError::Batch {
-                given: slices.len(),
-                most: if self.can_call_off() { BATCH } else { 0 },
-            });
+        let most = if self.can_call_off() { BATCH } else { 0 };
+        if slices.len() > most {
+            return Err(DispatchError::Batch { given: slices.len(), most });
         }
         self.submit(pipeline, bounds, constants, slices)
     }
@@ -245,8 +246,8 @@ impl Driver {
         if pipeline.uses_num_workgroups() {
             self.places.push(self.grids.tell(index, grid)?);
         }
-        let parts: Vec<Part> =
-            slices.iter().map(|&Slice { base, groups, .. }| Part { base, groups }).collect();
+        let parts: Vec<Groups> =
+            slices.iter().map(|&Slice { base, groups, .. }| Groups { base, groups }).collect();
         let conditions = self.gates.as_ref().filter(|_| parts.len() > 1).map(|gates| gates.open(index));
         let (program, conditions) = (pipeline.program(), conditions.as_ref());
         let work = Work { program, places: &self.places, constants, parts: &parts, conditions };

@@ -18,6 +18,7 @@ use crate::vulkan::driver::IN_FLIGHT;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::pipeline::anonymous;
 use crate::vulkan::raw::commands::Conditions;
+use crate::vulkan::raw::commands::WORD;
 use crate::vulkan::raw::device::Gpu;
 use crate::vulkan::raw::memory::Buffer;
 use crate::vulkan::raw::memory::Memory;
@@ -25,7 +26,6 @@ use crate::vulkan::raw::memory::Memory;
 /// Slices that may be submitted together, at the most.
 pub const BATCH: usize = 8;
 
-const WORD: u64 = 8;
 /// Bytes of the gates of one submission, and of its notes.
 const WORDS: u64 = BATCH as u64 * WORD;
 

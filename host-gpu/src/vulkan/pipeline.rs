@@ -18,7 +18,7 @@ use crate::vulkan::import::HostRange;
 use crate::vulkan::import::Import;
 use crate::vulkan::info::ImportMethod;
 use crate::vulkan::info::Limits;
-use crate::vulkan::raw::commands::Part;
+use crate::vulkan::raw::commands::Groups;
 use crate::vulkan::raw::commands::Place;
 use crate::vulkan::raw::commands::Slot;
 use crate::vulkan::raw::commands::Work;
@@ -118,7 +118,7 @@ impl Compiler {
         let bindings = kernel.bindings.iter().map(|binding| binding.binding).chain(grid);
         let places: Vec<Place> = bindings.filter_map(at).collect();
         let constants = vec![0; usize::try_from(kernel.constants).unwrap_or_default()];
-        let parts = &[Part { base: [0; 3], groups: [0; 3] }];
+        let parts = &[Groups { base: [0; 3], groups: [0; 3] }];
         let work =
             Work { program: &program, places: &places, constants: &constants, parts, conditions: None };
         // A panic under the lock cannot leave the slot half used: `Slot::run` settles first.

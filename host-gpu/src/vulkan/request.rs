@@ -42,6 +42,12 @@ impl Slice {
         Self { grid, base: [0; 3], groups: grid }
     }
 
+    /// How many workgroups of the grid come before it, counted in x, then y, then z.
+    pub fn first(&self) -> u64 {
+        let ([x, y, z], [width, height, _]) = (self.base.map(u64::from), self.grid.map(u64::from));
+        (z * height + y) * width + x
+    }
+
     /// How many workgroups it has.
     pub fn count(&self) -> u64 {
         self.groups.iter().fold(1, |count, side| count.saturating_mul(u64::from(*side)))

@@ -106,9 +106,11 @@ fn pre_16_pre_25_the_slice_that_runs_finishes_and_the_next_does_not_start() {
         let mut asked = 0;
         let step = scene.run(&mut buffer, &mut node, &mut || {
             asked += 1;
-            asked == 5
+            asked >= 5
         });
-        assert_eq!((step, asked), (Step::Paused, 5));
+        assert_eq!(step, Step::Paused);
+        // What a lane was ahead by is asked about, too.
+        assert!(asked >= 5);
         let done = buffer.save().done_in_packet;
         assert!((5..GROUPS).contains(&done), "{done} groups in 5 slices");
         check_counts(&scene, SLICED, done);
@@ -123,7 +125,7 @@ const SLOW: &str = "
 @group(0) @binding(0) var<storage, read_write> cells: array<u32>;
 @compute @workgroup_size(1) fn main(@builtin(workgroup_id) group: vec3<u32>) {
     var x = group.x;
-    for (var i = 0u; i < 10000000u; i++) { x = x * 1664525u + 1013904223u; }
+    for (var i = 0u; i < 20000000u; i++) { x = x * 1664525u + 1013904223u; }
     cells[group.x] += 1u;
     cells[128u + group.x] = x;
 }";
@@ -132,10 +134,10 @@ const SLOW: &str = "
 fn pre_16_pre_25_slices_begin_without_the_engine_until_it_is_told_to_stop() {
     with_driver(|driver: Driver| {
         let scene = Scene::new();
-        // A group is a slice, and none of them takes too long for that.
-        let slice = Duration::from_millis(50);
+        // A group is a slice, or two are, and none of them takes too long for that.
+        let slice = Duration::from_millis(100);
         let mut node = scene.node(driver, &[SLOW], slice);
-        let groups = 40;
+        let groups = 30;
         let mut first = scene.buffer(&dispatch(1, [1; 3], GRID_AT, LENGTH));
         assert_eq!(scene.run(&mut first, &mut node, &mut || false), Step::Done);
         let mut buffer = scene.buffer(&dispatch(1, [groups, 1, 1], SLICED, LENGTH));
@@ -151,9 +153,9 @@ fn pre_16_pre_25_slices_begin_without_the_engine_until_it_is_told_to_stop() {
                     std::thread::yield_now();
                 }
             }
-            asked == 2
+            asked >= 2
         });
-        assert_eq!((step, asked), (Step::Paused, 2));
+        assert_eq!(step, Step::Paused);
         let done = buffer.save().done_in_packet;
         assert!((13..u64::from(groups)).contains(&done), "{done} groups");
         let counts: Vec<u32> = (0..groups).map(count).collect();
@@ -162,6 +164,43 @@ fn pre_16_pre_25_slices_begin_without_the_engine_until_it_is_told_to_stop() {
         // It goes on, and those run.
         assert_eq!(scene.run(&mut buffer, &mut node, &mut || false), Step::Done);
         assert!((0..groups).all(|group| count(group) == 1));
+    });
+}
+
+/// Every second group takes tens of milliseconds, and of slices of one group a lane has all of these.
+const UNEVEN: &str = "
+@group(0) @binding(0) var<storage, read_write> cells: array<u32>;
+@compute @workgroup_size(1) fn main(@builtin(workgroup_id) group: vec3<u32>) {
+    var x = group.x;
+    let turns = select(100u, 10000000u, group.x % 2u == 0u);
+    for (var i = 0u; i < turns; i++) { x = x * 1664525u + 1013904223u; }
+    cells[group.x] += 1u;
+    cells[128u + group.x] = x;
+}";
+
+#[test]
+fn pre_40_what_a_lane_is_behind_by_when_it_is_stopped_runs_once() {
+    with_driver(|driver: Driver| {
+        let scene = Scene::new();
+        let mut node = scene.node(driver, &[UNEVEN], SHORTEST);
+        let mut first = scene.buffer(&dispatch(1, [1; 3], GRID_AT, LENGTH));
+        assert_eq!(scene.run(&mut first, &mut node, &mut || false), Step::Done);
+        let groups = 60;
+        let mut buffer = scene.buffer(&dispatch(1, [groups, 1, 1], SLICED, LENGTH));
+        let counts = || -> Vec<u32> {
+            (0..groups).map(|group| word(&scene.memory, SLICED / 4 + u64::from(group))).collect()
+        };
+        let mut asked = 0;
+        while scene.run(&mut buffer, &mut node, &mut || {
+            asked += 1;
+            asked % 3 == 0
+        }) == Step::Paused
+        {
+            let done = buffer.save().done_in_packet;
+            let expected: Vec<u32> = (0..u64::from(groups)).map(|group| u32::from(group < done)).collect();
+            assert_eq!(counts(), expected);
+        }
+        assert!(counts().iter().all(|count| *count == 1));
     });
 }
 

@@ -16,8 +16,8 @@ use crate::vulkan::raw::program::Layout;
 use crate::vulkan::raw::program::Program;
 
 const BINDINGS: usize = GRID_BINDING as usize + 1;
-/// Bytes of a word.
-const WORD: u64 = 8;
+/// Bytes of a word of [`Conditions`].
+pub(in crate::vulkan) const WORD: u64 = 8;
 
 /// A buffer range at a binding number.
 #[derive(Clone)]
@@ -28,16 +28,15 @@ pub(in crate::vulkan) struct Place {
     pub(in crate::vulkan) length: u64,
 }
 
-/// A box of workgroups: the first, and how many, in x, y, z.
+/// Workgroups: the first, and how many, in x, y, z.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::vulkan) struct Part {
+pub(in crate::vulkan) struct Groups {
     pub(in crate::vulkan) base: [u32; 3],
     pub(in crate::vulkan) groups: [u32; 3],
 }
 
 /// Words of a buffer, 8 bytes each, by which the parts of a work are called off: before a part begins, its word from
 /// `from` is copied to its word from `to`, and it is skipped where the lower half of that is zero.
-#[derive(Clone)]
 pub(in crate::vulkan) struct Conditions {
     pub(in crate::vulkan) buffer: Arc<Buffer>,
     pub(in crate::vulkan) from: u64,
@@ -50,7 +49,7 @@ pub(in crate::vulkan) struct Work<'a> {
     pub(in crate::vulkan) program: &'a Arc<Program>,
     pub(in crate::vulkan) places: &'a [Place],
     pub(in crate::vulkan) constants: &'a [u8],
-    pub(in crate::vulkan) parts: &'a [Part],
+    pub(in crate::vulkan) parts: &'a [Groups],
     pub(in crate::vulkan) conditions: Option<&'a Conditions>,
 }
 
