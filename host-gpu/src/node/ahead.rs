@@ -153,7 +153,8 @@ impl ComputeNode {
         Ok(true)
     }
 
-    /// Sleeps until the oldest slice should be done, and a little later nothing but the next one; looks until it is.
+    /// Looks whether the oldest slice has ended; if not, sleeps until it should have, and the one after it nearly, and looks
+    /// until it has.
     fn look(&mut self, last: Look) -> Result<Look, Fault> {
         let least = NEVER_LATE.max(self.slice);
         let too_late = if last == Look::Ended { TOO_LATE } else { LATE };
@@ -164,17 +165,16 @@ impl ComputeNode {
             };
             let has_ended = self.has_ended(&oldest)?;
             let now = Instant::now();
-            if !has_ended
-                && !std::mem::replace(&mut has_slept, true)
-                && let Some(nap) = self.flight.nap(2, now)
-            {
-                thread::sleep(nap.min(2 * self.slice));
-                continue;
-            }
             if has_ended {
                 let was_late = self.flight.is_late(LATE, least, now);
                 self.flight.pass(now);
                 return Ok(if was_late { Look::EndedLate } else { Look::Ended });
+            }
+            if !std::mem::replace(&mut has_slept, true)
+                && let Some(nap) = self.flight.nap(2, now)
+            {
+                thread::sleep(nap.min(2 * self.slice));
+                continue;
             }
             self.flight.go_on(now);
             let far = self.flight.iter().nth(AHEAD).map(|slice| slice.ticket);
