@@ -210,7 +210,7 @@ fn open_compute(
             Ok((driver, twin.join().ok().flatten()))
         })
     };
-    // What compiles is as nice as what runs.
+    // What a driver compiles on the thread that asks for it is as nice as what runs.
     let (driver, twin) = elsewhere(|| nicely(test))?;
     let info = driver.info().clone();
     let sanitizer = Sanitizer::start().map_err(|e| refused(&e))?;

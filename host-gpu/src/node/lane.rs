@@ -139,10 +139,7 @@ impl Lane {
             let memory = self.imports.get(&run.segment).ok_or(LaneError::Unknown)?;
             bounds.push(Bound { binding: *binding, memory, offset: run.offset, length: run.length });
         }
-        Ok(match slices {
-            [slice] => self.driver.dispatch(pipeline, &bounds, constants, slice)?,
-            slices => self.driver.dispatch_batch(pipeline, &bounds, constants, slices)?,
-        })
+        Ok(self.driver.dispatch_batch(pipeline, &bounds, constants, slices)?)
     }
 }
 

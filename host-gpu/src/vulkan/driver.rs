@@ -167,7 +167,7 @@ impl Driver {
         constants: &[u8],
         slice: &Slice,
     ) -> Result<Ticket, DispatchError> {
-        self.submit(pipeline, bounds, constants, std::slice::from_ref(slice))
+        self.dispatch_batch(pipeline, bounds, constants, std::slice::from_ref(slice))
     }
 
     /// Whether several slices can be submitted together, and called off.
@@ -179,7 +179,7 @@ impl Driver {
     /// begins after the end of the one before it is not Vulkan's promise but a CPU driver's way, and only those are given any.
     ///
     /// # Errors
-    /// As [`Self::dispatch`], and where there are more, or the device cannot call them off.
+    /// As [`Self::dispatch`], and where there are more; or more than one, and the device cannot call them off.
     pub fn dispatch_batch(
         &mut self,
         pipeline: &Pipeline,
@@ -187,40 +187,10 @@ impl Driver {
         constants: &[u8],
         slices: &[Slice],
     ) -> Result<Ticket, DispatchError> {
-        let most = if self.can_call_off() { BATCH } else { 0 };
+        let most = if self.can_call_off() { BATCH } else { 1 };
         if slices.len() > most {
             return Err(DispatchError::Batch { given: slices.len(), most });
         }
-        self.submit(pipeline, bounds, constants, slices)
-    }
-
-    /// Calls off whatever of a batch has not begun. Its ticket is done when what has begun is.
-    pub fn call_off(&self, ticket: &Ticket) {
-        if let Some((gates, slot)) = self.gates.as_ref().zip(self.slot_of(ticket)) {
-            gates.close(slot);
-        }
-    }
-
-    /// What the device made of slice `index` of a batch.
-    pub fn fate(&self, ticket: &Ticket, index: usize) -> Fate {
-        let gates = self.gates.as_ref().zip(self.slot_of(ticket));
-        gates.map_or(Fate::Begun, |(gates, slot)| gates.fate(slot, index))
-    }
-
-    /// The slot of a submission, as long as no later one has it.
-    fn slot_of(&self, ticket: &Ticket) -> Option<usize> {
-        let count = self.slots.len() as u64;
-        let is_there = ticket.value > 0 && ticket.value + count > self.submitted;
-        usize::try_from(ticket.value % count).ok().filter(|_| is_there)
-    }
-
-    fn submit(
-        &mut self,
-        pipeline: &Pipeline,
-        bounds: &[Bound<'_>],
-        constants: &[u8],
-        slices: &[Slice],
-    ) -> Result<Ticket, DispatchError> {
         if !pipeline.is_of(&self.gpu) {
             return Err(DispatchError::Foreign);
         }
@@ -254,6 +224,26 @@ impl Driver {
         slot.run(&work, value)?;
         self.submitted = value;
         Ok(Ticket { value })
+    }
+
+    /// Calls off whatever of a batch has not begun. Its ticket is done when what has begun is.
+    pub fn call_off(&self, ticket: &Ticket) {
+        if let Some((gates, slot)) = self.gates.as_ref().zip(self.slot_of(ticket)) {
+            gates.close(slot);
+        }
+    }
+
+    /// What the device made of slice `index` of a batch.
+    pub fn fate(&self, ticket: &Ticket, index: usize) -> Fate {
+        let gates = self.gates.as_ref().zip(self.slot_of(ticket));
+        gates.map_or(Fate::Begun, |(gates, slot)| gates.fate(slot, index))
+    }
+
+    /// The slot of a submission, as long as no later one has it.
+    fn slot_of(&self, ticket: &Ticket) -> Option<usize> {
+        let count = self.slots.len() as u64;
+        let is_there = ticket.value > 0 && ticket.value + count > self.submitted;
+        usize::try_from(ticket.value % count).ok().filter(|_| is_there)
     }
 
     /// Whether the dispatch is done and what it wrote can be seen. Never sleeps.
