@@ -13,6 +13,7 @@ use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::fences;
 use campanile_protocol::engine::progress::Progress;
+use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::power;
 use rustix::process::Pid;
@@ -144,6 +145,21 @@ impl Drop for Stopped {
         // The daemon may have ended it meanwhile.
         let _gone = try_signal(self.pid, Signal::CONT);
     }
+}
+
+/// Ends a daemon's only engine as a crash does, while it runs nothing: of what it runs, its process is to blame, and a
+/// buffer that waits is run whenever it is looked at. Gives the process that is no more.
+pub(crate) fn kill_at_rest(daemon: &Daemon) -> u32 {
+    let (pid, view) = (engine(daemon), EngineView::of(daemon));
+    until("an engine that runs nothing", || {
+        let _stopped = Stopped::new(pid);
+        let rests = view.progress().work == Work::Nothing;
+        if rests {
+            kill(pid);
+        }
+        rests
+    });
+    pid
 }
 
 /// The shared block of an engine, as the daemon has it open.

@@ -26,7 +26,7 @@ use crate::operator::Operated;
 use crate::processes::EngineView;
 use crate::processes::Stopped;
 use crate::processes::engine;
-use crate::processes::kill;
+use crate::processes::kill_at_rest;
 use crate::processes::lose_engine;
 use crate::raw_queue::ABORT;
 use crate::raw_queue::CONNECTED;
@@ -151,8 +151,7 @@ fn an_engine_that_dies_while_nothing_runs_costs_nobody_anything() {
     }
     // Not connected: its ring must reach nobody, before and after.
     queues[2].submit(&CommandBuffer::new());
-    let dead = engine(&daemon);
-    kill(dead);
+    let dead = kill_at_rest(&daemon);
     for queue in &mut queues[..2] {
         queue.run(&CommandBuffer::new());
         assert_eq!(
@@ -264,10 +263,10 @@ fn tdr_19_an_engine_that_is_reset_too_often_is_lost() {
     assert_eq!(queue.connect(), Ok(CONNECTED));
     for _ in 0..5 {
         queue.run(&CommandBuffer::new());
-        kill(engine(&daemon));
+        kill_at_rest(&daemon);
     }
     queue.run(&CommandBuffer::new());
-    kill(engine(&daemon));
+    kill_at_rest(&daemon);
     until("ABORT", || queue.status() == ABORT);
     assert_eq!(guest.device_status(), DEVICE_RESET);
 }

@@ -26,7 +26,6 @@ use vhost::vhost_user::message::VhostUserMMap;
 use vhost::vhost_user::message::VhostUserMMapFlags;
 use vhost::vhost_user::message::VhostUserShMemConfig;
 use vhost_user_backend::VhostUserBackend;
-use vhost_user_backend::VringRwLock;
 use vhost_user_backend::VringT;
 use vhost_user_backend::bitmap::BitmapMmapRegion;
 use virtio_queue::DescriptorChain;
@@ -46,12 +45,13 @@ use vmm_sys_util::event::EventNotifier;
 use zerocopy::IntoBytes;
 
 use crate::fake_state::Transfer;
+use crate::vring::Vring;
 
 /// Bytes of the window, and of video memory.
 pub(crate) const WINDOW: u64 = 1 << 24;
 
 type Bitmapped = GuestMemoryMmap<BitmapMmapRegion>;
-type Memory = GuestMemoryAtomic<Bitmapped>;
+pub(crate) type Memory = GuestMemoryAtomic<Bitmapped>;
 pub(crate) type Chain = DescriptorChain<GuestMemoryLoadGuard<Bitmapped>>;
 
 /// Everything that a test can ask the device.
@@ -168,7 +168,7 @@ impl FakeDevice {
         self.backend.lock().unwrap().is_none()
     }
 
-    fn drain(&self, vring: &VringRwLock<Memory>) {
+    fn drain(&self, vring: &Vring) {
         let Some(memory) = self.memory.lock().unwrap().clone() else { return };
         loop {
             let _works = self.works.lock().unwrap();
@@ -191,7 +191,7 @@ impl FakeDevice {
 
 impl VhostUserBackend for FakeDevice {
     type Bitmap = BitmapMmapRegion;
-    type Vring = VringRwLock<Memory>;
+    type Vring = Vring;
 
     fn num_queues(&self) -> usize {
         2
@@ -253,13 +253,7 @@ impl VhostUserBackend for FakeDevice {
         vmm_sys_util::event::new_event_consumer_and_notifier(EventFlag::CLOEXEC).ok()
     }
 
-    fn handle_event(
-        &self,
-        event: u16,
-        _: EventSet,
-        vrings: &[VringRwLock<Memory>],
-        _: usize,
-    ) -> std::io::Result<()> {
+    fn handle_event(&self, event: u16, _: EventSet, vrings: &[Vring], _: usize) -> std::io::Result<()> {
         let vring = &vrings[usize::from(event)];
         if !self.event_idx.load(Ordering::Relaxed) {
             self.drain(vring);

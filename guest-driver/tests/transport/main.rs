@@ -10,6 +10,7 @@ mod hostile;
 mod latency;
 mod migration;
 mod queue;
+mod vring;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -87,10 +87,11 @@ impl MemoryTable {
         std::iter::once(ram).chain(aperture).chain(maps).collect()
     }
 
-    /// First guest-physical address above everything.
+    /// First guest-physical address above everything that is there, or may come: the device may map more of the window
+    /// at any time, and must find a log that is long enough for it.
     pub(super) fn end(&self) -> u64 {
-        let end = |region: &Region| region.address + region.mapping.size() as u64;
-        self.wanted().iter().map(end).max().unwrap_or_default()
+        let ends = self.wanted().into_iter().map(|region| region.address + region.mapping.size() as u64);
+        ends.chain(self.window.as_ref().map(|window| window.end())).max().unwrap_or_default()
     }
 
     /// Guest-physical address of RAM's first byte.

@@ -233,7 +233,7 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// Bytes of a log for all memory that the device knows.
+    /// First guest-physical address above all memory that the device knows, or may get.
     pub(crate) fn log_end(&self) -> u64 {
         self.main().table.end()
     }

@@ -172,6 +172,11 @@ impl Maps {
         self.maps().clear();
     }
 
+    /// First guest-physical address above the window.
+    pub(crate) fn end(&self) -> u64 {
+        WINDOW_BASE + self.size
+    }
+
     /// What is mapped, as (guest-physical address, map), for the memory table.
     pub(crate) fn regions(&self) -> Vec<(u64, Map)> {
         self.maps().iter().map(|(offset, map)| (WINDOW_BASE + offset, map.clone())).collect()
