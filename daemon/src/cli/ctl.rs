@@ -67,7 +67,7 @@ fn lines(result: &Value) -> String {
 
 fn status(result: &Value) -> String {
     let mut vgpus = Table::new(&["VGPU", "VM", "ALLOWED", "MEMORY", "ALLOCATED", "SOCKET"]);
-    let mut engines = Table::new(&["VGPU", "NODE", "ENGINE", "PID", "DOORBELLS", "IN FLIGHT"]);
+    let mut engines = Table::new(&["VGPU", "NODE", "ENGINE", "PID", "SPARE", "DOORBELLS", "IN FLIGHT"]);
     let mut processes = Table::new(&["VGPU", "PROCESS", "DEVICE", "QUEUES", "KERNELS", "MAPPED"]);
     for vgpu in list(&result["vgpus"]) {
         let name = word(&vgpu["name"]);
@@ -84,7 +84,7 @@ fn status(result: &Value) -> String {
         };
         vgpus.row([name.clone(), vm, allowed, memory, allocated, word(&vgpu["socket"])]);
         for engine in list(&vgpu["session"]["engines"]) {
-            let fields = ["state", "pid", "doorbells_in_use", "buffers_in_flight"];
+            let fields = ["state", "pid", "spare", "doorbells_in_use", "buffers_in_flight"];
             let place = match engine["engine"].as_u64() {
                 None | Some(0) => word(&engine["node"]),
                 Some(ordinal) => format!("{}@{ordinal}", word(&engine["node"])),
@@ -147,15 +147,15 @@ mod tests {
     fn a_status_shows_every_vgpu_engine_and_process() {
         let text = status(&json!({ "vgpus": [
             { "name": "a", "socket": "/run/a", "vram_bytes": 64 << 20, "vm_connected": true, "session": {
-                "engines": [{ "node": "copy", "state": "asleep", "pid": 7, "doorbells_in_use": 1,
-                              "buffers_in_flight": 0 },
+                "engines": [{ "node": "copy", "state": "asleep", "pid": 7, "spare": "ready",
+                              "doorbells_in_use": 1, "buffers_in_flight": 0 },
                             { "node": "copy", "engine": 1, "state": "off", "doorbells_in_use": 0,
                               "buffers_in_flight": 0 }],
                 "processes": [{ "context": 3, "device": "lost: hung", "queues": 2, "kernels": 1,
                                 "mapped_bytes": 8192 }] } },
             { "name": "b", "socket": "/run/b", "vram_bytes": 32 << 20, "vm_connected": false },
         ] }));
-        for part in ["connected", "64 MiB", "/run/b", "asleep", "lost: hung", "8 KiB", "copy@1"] {
+        for part in ["connected", "64 MiB", "/run/b", "asleep", "ready", "lost: hung", "8 KiB", "copy@1"] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::adapter::successor::Spare;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_name;
 use campanile_host_gpu::engine::message::NodeKind;
@@ -40,6 +41,8 @@ struct EngineDescription {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
+    /// The process that takes its place when it is reset.
+    spare: &'static str,
     /// Those that are connected, in either model, polled or notified.
     doorbells_in_use: usize,
     buffers_in_flight: usize,
@@ -90,12 +93,18 @@ fn describe_engine(
         Some(process) if process.is_asleep() => "asleep",
         Some(_) => "running",
     };
+    let spare = match slot.process().map_or(Spare::Missing, EngineProcess::spare) {
+        Spare::Missing => "none",
+        Spare::Starting => "starting",
+        Spare::Ready => "ready",
+    };
     let (slices, slices_time) = slot.process().map(EngineProcess::slices).unwrap_or_default();
     EngineDescription {
         node: node_name(at.node),
         engine: at.engine,
         state,
         pid: slot.process().filter(|_| slot.hears()).map(|process| process.pid()),
+        spare,
         doorbells_in_use,
         buffers_in_flight: slot.in_flight.len(),
         last_submitted_fence: slot.fences.submitted(),

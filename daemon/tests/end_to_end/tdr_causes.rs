@@ -243,6 +243,10 @@ fn a_hang_while_another_reset_goes_on_is_one_more_reset() {
     assert_eq!(resets, 4);
 }
 
+fn state_of_spare(operated: &Operated) -> String {
+    operated.ask(&["status"])["vgpus"][0]["session"]["engines"][0]["spare"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn a_spare_takes_the_place_of_an_engine_and_one_that_died_is_not_missed() {
     let operated = Operated::with(1, &["--spares", "on", "--tdr-timeout", "200", "--tdr-debug", "3"]);
@@ -253,8 +257,10 @@ fn a_spare_takes_the_place_of_an_engine_and_one_that_died_is_not_missed() {
         until("an engine and its spare", || engines(&operated.daemon).len() == 2);
         let running = pid(&operated, 0);
         let spare = engines(&operated.daemon).into_iter().find(|pid| *pid != running).unwrap();
+        until("a spare that waits", || state_of_spare(&operated) == "ready");
         if round == 2 {
             signal(spare, Signal::KILL);
+            until("its end", || state_of_spare(&operated) == "none");
         }
         let loss = hang_and(&Device::open(vm.open("hangs").unwrap()).unwrap(), || ());
         assert_eq!(loss.status, DEVICE_HUNG);

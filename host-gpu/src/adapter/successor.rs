@@ -1,12 +1,17 @@
 //! The next process of an engine that was reset.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::process::Child;
 
 use campanile_protocol::engine::block;
 use campanile_protocol::handshake::grant::Grant;
 use campanile_protocol::handshake::grant::Phase;
 use campanile_protocol::handshake::power;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
 
 use super::process::EngineProcess;
 use super::program::Memory;
@@ -17,7 +22,29 @@ use super::tracking::Tracking;
 use crate::engine::channel::Channel;
 use crate::engine::message::Start;
 
+/// How far the process is that is to take another's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spare {
+    /// There is none, or it has ended.
+    Missing,
+    /// It opens its driver, which takes CPUs.
+    Starting,
+    /// It waits.
+    Ready,
+}
+
 impl EngineProcess {
+    /// How far the spare is. It is not listened to before it is taken, so what it has said is still there.
+    pub fn spare(&self) -> Spare {
+        let Some((_, channel)) = &self.spare else { return Spare::Missing };
+        let mut ends = [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)];
+        match poll(&mut ends, Some(&Timespec::default())) {
+            Ok(0) | Err(_) => Spare::Starting,
+            Ok(_) if ends[0].revents().contains(PollFlags::HUP) => Spare::Missing,
+            Ok(_) => Spare::Ready,
+        }
+    }
+
     /// Starts the process that will take this one's place when it is reset, so that its driver is open by then.
     ///
     /// # Errors

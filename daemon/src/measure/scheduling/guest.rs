@@ -46,6 +46,8 @@ const FIRST_GROUPS: u32 = 1000;
 const MOST_GROUPS: u32 = 65_535;
 /// A dispatch that took so long says how long others take.
 const LONG_ENOUGH: Duration = Duration::from_millis(100);
+/// How often a daemon is asked for what it does not say by itself.
+const LOOK: Duration = Duration::from_millis(10);
 /// How long anything may take.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
@@ -207,4 +209,21 @@ pub fn compute_engine(daemon: &DaemonProcess, vgpu: usize) -> anyhow::Result<Eng
         slices: count("slices")?,
         slices_time: Duration::from_nanos(count("slices_ns")?),
     })
+}
+
+/// Waits until every spare is there that the daemon's engines are to have: one that starts takes the CPUs that all have in
+/// common on a CPU driver, a quarter of a second long.
+pub fn wait_for_spares(daemon: &DaemonProcess) -> anyhow::Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    let control: &Path = &daemon.control();
+    loop {
+        let status = client::ask(control, &Verb::Status)?;
+        let vgpus = status["vgpus"].as_array().into_iter().flatten();
+        let mut engines = vgpus.filter_map(|vgpu| vgpu["session"]["engines"].as_array()).flatten();
+        if !engines.any(|engine| engine["spare"] == "starting") {
+            return Ok(());
+        }
+        anyhow::ensure!(Instant::now() < deadline, "an engine's spare did not start within {LIMIT:?}");
+        thread::sleep(LOOK);
+    }
 }

@@ -31,6 +31,7 @@ use super::guest::LIMIT;
 use super::guest::Load;
 use super::guest::Work;
 use super::guest::compute_engine;
+use super::guest::wait_for_spares;
 use crate::measure::daemon::DaemonProcess;
 use crate::measure::round_trips::attach;
 use crate::measure::round_trips::open_guest;
@@ -250,6 +251,7 @@ pub fn measure(
     }
     let mut urgent = Urgent::start(open("urgent")?)?;
     let sleeper = Sleeper::start()?;
+    wait_for_spares(&daemon)?;
     // The first of each finds engines that start, and ways that nobody has gone.
     for _ in 0..3 {
         urgent.ring()?;
