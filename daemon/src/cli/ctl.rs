@@ -149,7 +149,7 @@ mod tests {
             { "name": "a", "socket": "/run/a", "vram_bytes": 64 << 20, "vm_connected": true, "session": {
                 "engines": [{ "node": "copy", "state": "asleep", "pid": 7, "spare": "ready",
                               "doorbells_in_use": 1, "buffers_in_flight": 0 },
-                            { "node": "copy", "engine": 1, "state": "off", "doorbells_in_use": 0,
+                            { "node": "copy", "engine": 1, "state": "off", "spare": "none", "doorbells_in_use": 0,
                               "buffers_in_flight": 0 }],
                 "processes": [{ "context": 3, "device": "lost: hung", "queues": 2, "kernels": 1,
                                 "mapped_bytes": 8192 }] } },

@@ -102,6 +102,8 @@ fn the_operator_sees_who_uses_which_vgpu() {
     let copy = &used["session"]["engines"][1];
     assert_eq!((&copy["node"], &copy["state"]), (&"copy".into(), &"running".into()));
     assert_eq!((&copy["pid"], &copy["doorbells_in_use"]), (&engine(&operated.daemon).into(), &1.into()));
+    // Tests ask for none.
+    assert_eq!(copy["spare"], "none");
     let process = &used["session"]["processes"][0];
     assert_eq!((&process["device"], &process["queues"]), (&"active".into(), &1.into()));
     let text = String::from_utf8(operated.run(&["status"]).stdout).unwrap();

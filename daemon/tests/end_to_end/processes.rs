@@ -147,18 +147,24 @@ impl Drop for Stopped {
     }
 }
 
-/// Ends a daemon's only engine as a crash does, while it runs nothing: of what it runs, its process is to blame, and a
-/// buffer that waits is run whenever it is looked at. Gives the process that is no more.
-pub(crate) fn kill_at_rest(daemon: &Daemon) -> u32 {
-    let (pid, view) = (engine(daemon), EngineView::of(daemon));
-    until("an engine that runs nothing", || {
-        let _stopped = Stopped::new(pid);
-        let rests = view.progress().work == Work::Nothing;
-        if rests {
-            kill(pid);
+/// Stops an engine while it runs nothing: of what it runs, its process is to blame. Work still counts as running for a
+/// moment after its fence, and a kernel-mode buffer that waits whenever it is looked at.
+pub(crate) fn stop_at_rest(pid: u32, view: &EngineView) -> Stopped {
+    let rests = || view.progress().work == Work::Nothing;
+    loop {
+        until("an engine that runs nothing", rests);
+        let stopped = Stopped::new(pid);
+        if rests() {
+            return stopped;
         }
-        rests
-    });
+    }
+}
+
+/// Ends a daemon's only engine as a crash does that is nobody's fault. Gives the process that is no more.
+pub(crate) fn kill_at_rest(daemon: &Daemon) -> u32 {
+    let pid = engine(daemon);
+    let _stopped = stop_at_rest(pid, &EngineView::of(daemon));
+    kill(pid);
     pid
 }
 

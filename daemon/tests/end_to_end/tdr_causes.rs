@@ -20,6 +20,7 @@ use crate::processes::engine;
 use crate::processes::engines;
 use crate::processes::is_there;
 use crate::processes::signal;
+use crate::processes::stop_at_rest;
 use crate::processes::try_signal;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::RawQueue;
@@ -71,7 +72,7 @@ fn tdr_27_an_idle_engine_that_is_stopped_is_found_when_work_comes_and_costs_nobo
     assert_eq!(queue.connect(), Ok(CONNECTED));
     queue.run(&CommandBuffer::new());
     let idle = engine(&daemon);
-    let stopped = Stopped::new(idle);
+    let stopped = stop_at_rest(idle, &EngineView::of(&daemon));
     queue.run(&CommandBuffer::new());
     assert_eq!((guest.device_status(), queue.fence(), queue.status()), (DEVICE_ACTIVE, 2, CONNECTED));
     until("its end", || !is_there(idle));

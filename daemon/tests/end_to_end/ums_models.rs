@@ -27,9 +27,9 @@ use campanile_protocol::queue::doorbell::DoorbellModel;
 
 use crate::inside::Inside;
 use crate::processes::EngineView;
-use crate::processes::Stopped;
 use crate::processes::engine;
 use crate::processes::kill;
+use crate::processes::stop_at_rest;
 use crate::raw::RawGuest;
 use crate::raw_queue::ABORT;
 use crate::raw_queue::CONNECTED;
@@ -233,7 +233,7 @@ fn ums_101_an_engine_that_died_is_replaced_with_its_doorbells_connected_in_both_
             queue.run(&CommandBuffer::new());
         }
         let dead = engine(&daemon);
-        let stopped = Stopped::new(dead);
+        let stopped = stop_at_rest(dead, &EngineView::of(&daemon));
         for queue in &mut all {
             assert_eq!(queue.submit(&CommandBuffer::new()), CONNECTED);
         }

@@ -11,7 +11,6 @@ use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::Suspended;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
-use campanile_protocol::engine::progress::Work;
 use campanile_protocol::handle::Handle;
 use zerocopy::FromBytes;
 
@@ -19,6 +18,7 @@ use crate::processes::EngineView;
 use crate::processes::Stopped;
 use crate::processes::engine;
 use crate::processes::engines;
+use crate::processes::stop_at_rest;
 use crate::raw::RawCall;
 use crate::raw::RawGuest;
 use crate::raw_queue::CONNECTED;
@@ -233,8 +233,8 @@ fn ums_112_tdr_25_an_engine_that_does_not_suspend_in_time_is_reset_and_nobody_is
     assert_eq!(queue.connect(), Ok(CONNECTED));
     queue.run(&CommandBuffer::new());
     let slow = engine(&daemon);
-    let _stopped = Stopped::new(slow);
-    assert_eq!(EngineView::of(&daemon).progress().work, Work::Nothing, "only the suspend finds it");
+    // Only the suspend finds it.
+    let _stopped = stop_at_rest(slow, &EngineView::of(&daemon));
     assert_eq!(suspended(suspend(&guest, 1, context)), 1, "nothing of the context is left where nothing is");
     assert_ne!(engine(&daemon), slow);
     assert_eq!(queue.submit(&CommandBuffer::new()), CONNECTED);
@@ -277,8 +277,9 @@ fn ums_121_tdr_23_tdr_24_an_engine_that_reports_that_it_hangs_is_reset_before_an
     assert_eq!(queue.connect(), Ok(CONNECTED));
     queue.run(&CommandBuffer::new());
     let hung = engine(&daemon);
-    let _stopped = Stopped::new(hung);
-    EngineView::of(&daemon).report_hung();
+    let view = EngineView::of(&daemon);
+    let _stopped = stop_at_rest(hung, &view);
+    view.report_hung();
     // Has the daemon look at the reports.
     assert_eq!(suspended(suspend(&guest, 1, context)), 1);
     assert!(!engines(&daemon).contains(&hung));

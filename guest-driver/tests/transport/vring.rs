@@ -1,9 +1,9 @@
-//! The library's ring, with what its restarts and its logging need beside a worker that runs.
+//! The library's ring, for devices whose worker runs while the log is switched, and whose rings move to others.
 //!
 //! SET_VRING_ADDR comes while a ring runs, too, when the log is switched on or off. The library then reads the used
-//! index and writes it back: an entry that its worker adds in between is taken back. A kick that epoll has told of may
-//! have been taken before the ring was started anew, and ends the library's worker. What is asked of a ring that was
-//! stopped would be written into one that another device has by now.
+//! index and writes it back: an entry that its worker adds in between is taken back. A kick that is not there any more
+//! when it is read would end the library's worker. What is asked of a ring that was stopped would be written into one
+//! that another device has by now.
 
 use std::fs::File;
 use std::io::ErrorKind;

@@ -29,7 +29,7 @@ pub enum Spare {
     Missing,
     /// It opens its driver, which takes CPUs.
     Starting,
-    /// It waits.
+    /// It has said that it is open, or that it cannot be, and waits.
     Ready,
 }
 
@@ -79,8 +79,9 @@ impl EngineProcess {
     /// The spare, which says that it has come up once it is listened to; none where there is none, or where it has died
     /// meanwhile.
     fn take_spare(&mut self) -> Option<(Child, Channel)> {
+        let is_there = self.spare() != Spare::Missing;
         let (mut child, channel) = self.spare.take()?;
-        if matches!(child.try_wait(), Ok(None)) {
+        if is_there && matches!(child.try_wait(), Ok(None)) {
             return Some((child, channel));
         }
         end(child);

@@ -19,6 +19,7 @@ use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
+use serde_json::Value;
 
 use crate::measure::daemon::DaemonProcess;
 use crate::operator::client;
@@ -116,9 +117,10 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Begins on a device, whose node is free so far, or as good as free.
-    pub fn start(device: Device, load: Load) -> anyhow::Result<Self> {
+    /// Begins on a device of a vGPU of `daemon`, whose node is free so far, or as good as free.
+    pub fn start(daemon: &DaemonProcess, device: Device, load: Load) -> anyhow::Result<Self> {
         let work = Work::new(&device)?;
+        wait_for_spares(daemon)?;
         let mut queue = device.create_context(Node::Compute)?.create_user_queue(&QueueOptions::default())?;
         let commands = match load.each {
             Some(time) => work.long(&mut queue, time)?,
@@ -211,16 +213,19 @@ pub fn compute_engine(daemon: &DaemonProcess, vgpu: usize) -> anyhow::Result<Eng
     })
 }
 
-/// Waits until every spare is there that the daemon's engines are to have: one that starts takes the CPUs that all have in
-/// common on a CPU driver, a quarter of a second long.
+/// Waits until no spare of the engines that have come up is starting: one that does takes the CPUs that all have in common
+/// on a CPU driver, a quarter of a second long.
 pub fn wait_for_spares(daemon: &DaemonProcess) -> anyhow::Result<()> {
     let deadline = Instant::now() + LIMIT;
     let control: &Path = &daemon.control();
+    let is_starting = |vgpu: &Value| match vgpu["session"]["engines"].as_array() {
+        Some(engines) => engines.iter().any(|engine| engine["spare"] == "starting"),
+        // Too busy to say.
+        None => vgpu["vm_connected"] == true,
+    };
     loop {
         let status = client::ask(control, &Verb::Status)?;
-        let vgpus = status["vgpus"].as_array().into_iter().flatten();
-        let mut engines = vgpus.filter_map(|vgpu| vgpu["session"]["engines"].as_array()).flatten();
-        if !engines.any(|engine| engine["spare"] == "starting") {
+        if !status["vgpus"].as_array().into_iter().flatten().any(is_starting) {
             return Ok(());
         }
         anyhow::ensure!(Instant::now() < deadline, "an engine's spare did not start within {LIMIT:?}");

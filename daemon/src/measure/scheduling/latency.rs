@@ -244,10 +244,10 @@ pub fn measure(
     let open = |name: &str| anyhow::Ok(Device::open(vm.open(name)?)?);
     let mut busy = Vec::new();
     if matches!(in_the_way, InTheWay::OtherVgpu | InTheWay::Both) {
-        busy.push((0, Busy::start(open_guest(&daemon.socket_of(0))?, load)?));
+        busy.push((0, Busy::start(&daemon, open_guest(&daemon.socket_of(0))?, load)?));
     }
     if matches!(in_the_way, InTheWay::SameVgpu | InTheWay::Both) {
-        busy.push((1, Busy::start(open("busy")?, load)?));
+        busy.push((1, Busy::start(&daemon, open("busy")?, load)?));
     }
     let mut urgent = Urgent::start(open("urgent")?)?;
     let sleeper = Sleeper::start()?;

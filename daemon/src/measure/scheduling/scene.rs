@@ -52,7 +52,7 @@ pub fn record(settings: &[OsString]) -> anyhow::Result<Value> {
     let mut copy = CommandBuffer::new();
     copy.fill(target.va(), COPY_BYTES, 7)?;
 
-    let busy = [Busy::start(open(0, "busy")?, load)?, Busy::start(open(1, "busy")?, load)?];
+    let busy = [Busy::start(&daemon, open(0, "busy")?, load)?, Busy::start(&daemon, open(1, "busy")?, load)?];
     busy.iter().try_for_each(Busy::wait_until_it_runs)?;
     for _ in 0..SUBMISSIONS {
         thread::sleep(PAUSE);

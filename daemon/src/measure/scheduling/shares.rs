@@ -107,7 +107,7 @@ pub fn measure(
     found: &mut Windows,
 ) -> anyhow::Result<()> {
     let daemon = DaemonProcess::with_vgpus(&case.vgpus, settings)?;
-    let start = |index: usize| Busy::start(open_guest(&daemon.socket_of(index))?, case.loads[index]);
+    let start = |index: usize| Busy::start(&daemon, open_guest(&daemon.socket_of(index))?, case.loads[index]);
     // The first has all of the node for a moment; how long the dispatches of the second take was found out beside that.
     let second = start(1)?;
     let first = start(0)?;

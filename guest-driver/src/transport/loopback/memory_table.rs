@@ -134,3 +134,24 @@ impl FrontEnd {
         if main.table.live && main.table.window.is_some() { self.send_memory(main) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use campanile_protocol::PAGE_SIZE;
+
+    use super::super::guest_ram::GuestRam;
+    use super::super::window::Maps;
+    use super::super::window::WINDOW_BASE;
+    use super::MemoryTable;
+
+    #[test]
+    fn a_log_is_long_enough_for_what_the_device_may_yet_map() {
+        let ram = GuestRam::new(16 * PAGE_SIZE, PAGE_SIZE).unwrap();
+        let mut table = MemoryTable::new(Arc::clone(&ram), ram.file(), None);
+        assert_eq!(table.end(), 17 * PAGE_SIZE);
+        table.add_window(Maps::new(4 * PAGE_SIZE));
+        assert_eq!(table.end(), WINDOW_BASE + 4 * PAGE_SIZE);
+    }
+}

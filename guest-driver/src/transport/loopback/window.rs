@@ -174,7 +174,7 @@ impl Maps {
 
     /// First guest-physical address above the window.
     pub(crate) fn end(&self) -> u64 {
-        WINDOW_BASE + self.size
+        WINDOW_BASE.saturating_add(self.size)
     }
 
     /// What is mapped, as (guest-physical address, map), for the memory table.
