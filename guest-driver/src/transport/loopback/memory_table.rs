@@ -91,7 +91,7 @@ impl MemoryTable {
     /// at any time, and must find a log that is long enough for it.
     pub(super) fn end(&self) -> u64 {
         let ends = self.wanted().into_iter().map(|region| region.address + region.mapping.size() as u64);
-        ends.chain(self.window.as_ref().map(|window| window.end())).max().unwrap_or_default()
+        ends.chain(self.window.as_ref().and_then(|window| window.end())).max().unwrap_or_default()
     }
 
     /// Guest-physical address of RAM's first byte.
@@ -150,6 +150,8 @@ mod tests {
     fn a_log_is_long_enough_for_what_the_device_may_yet_map() {
         let ram = GuestRam::new(16 * PAGE_SIZE, PAGE_SIZE).unwrap();
         let mut table = MemoryTable::new(Arc::clone(&ram), ram.file(), None);
+        assert_eq!(table.end(), 17 * PAGE_SIZE);
+        table.add_window(Maps::new(0));
         assert_eq!(table.end(), 17 * PAGE_SIZE);
         table.add_window(Maps::new(4 * PAGE_SIZE));
         assert_eq!(table.end(), WINDOW_BASE + 4 * PAGE_SIZE);

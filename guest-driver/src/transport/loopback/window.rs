@@ -172,9 +172,9 @@ impl Maps {
         self.maps().clear();
     }
 
-    /// First guest-physical address above the window.
-    pub(crate) fn end(&self) -> u64 {
-        WINDOW_BASE.saturating_add(self.size)
+    /// First guest-physical address above the window, where there is one.
+    pub(crate) fn end(&self) -> Option<u64> {
+        (self.size > 0).then(|| WINDOW_BASE.saturating_add(self.size))
     }
 
     /// What is mapped, as (guest-physical address, map), for the memory table.
