@@ -39,6 +39,8 @@ use crate::measure::round_trips::Effort;
 use crate::measure::scheduling;
 use crate::measure::scheduling::scene;
 use crate::measure::slicing;
+use crate::measure::stolen::Watch;
+use crate::measure::stolen::Witnessed;
 use crate::measure::wake_ups;
 use crate::measure::wake_ups::WakeUps;
 use crate::recovery::policy::DebugMode;
@@ -181,6 +183,7 @@ impl Display for MigrationReport {
 /// Measures alone.
 pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
     let BenchArguments { measure, figure } = arguments;
+    let watch = Watch::begin();
     match figure {
         Figure::RoundTrips => {
             let (settings, effort) = (measure.engine.to_arguments(), effort(measure));
@@ -190,7 +193,7 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             let wake_ups_apart = wake_ups::measure_apart(&settings, effort.wake_ups)?;
             let settings = doorbell_settings(&measure.engine)?;
             let doorbells = doorbells::measure(&settings, effort.doorbells)?;
-            show(&BenchReport { figures, wake_ups_apart, doorbells }, measure.json)
+            show(&BenchReport { figures, wake_ups_apart, doorbells }, &watch, measure.json)
         }
         Figure::Tdr => {
             // More hangs than limits allow, and no longer than it takes.
@@ -205,11 +208,11 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             let settings = engine.to_arguments();
             let without_spares = EngineArguments { spares: Spares::Off, ..engine.clone() }.to_arguments();
             let figures = recovery::measure(&settings, &without_spares, engine.tdr_timeout, effort)?;
-            show(&figures, measure.json)
+            show(&figures, &watch, measure.json)
         }
         Figure::Mem => {
             let effort = memory::Effort { rounds: if measure.quick { 5 } else { 20 } };
-            show(&memory::measure(&measure.engine.to_arguments(), effort)?, measure.json)
+            show(&memory::measure(&measure.engine.to_arguments(), effort)?, &watch, measure.json)
         }
         Figure::Slicing => {
             let profiles = [Profile::Default, Profile::Latency].map(|profile| {
@@ -226,7 +229,7 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             } else {
                 slicing::Effort { rounds: 10, pairs: 15, short: 200 }
             };
-            show(&slicing::measure(&profiles, effort)?, measure.json)
+            show(&slicing::measure(&profiles, effort)?, &watch, measure.json)
         }
         Figure::Dirty => {
             let start = |method: Method, bytes: u64| dirty_subject(&measure.engine, method, bytes);
@@ -239,7 +242,7 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             } else {
                 dirty::Effort { pairs: 100, round_trips: 200_000, queries: 30 }
             };
-            show(&dirty::measure(&start, &methods, effort)?, measure.json)
+            show(&dirty::measure(&start, &methods, effort)?, &watch, measure.json)
         }
         Figure::Sched => {
             let profiles = [Profile::Default, Profile::Latency].map(|profile| {
@@ -252,7 +255,7 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             } else {
                 scheduling::Effort { rounds: 5, windows: 5, submissions: 200 }
             };
-            show(&scheduling::measure(&profiles, effort)?, measure.json)
+            show(&scheduling::measure(&profiles, effort)?, &watch, measure.json)
         }
         Figure::Migrate => {
             let mib = 1 << 20;
@@ -271,14 +274,15 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
                 std::fs::write(file, migration_picture::draw(&title, &last.live))
                     .with_context(|| format!("writing {}", file.display()))?;
             }
-            show(&report, measure.json)
+            show(&report, &watch, measure.json)
         }
     }
 }
 
-fn show(figures: &(impl Serialize + Display), json: bool) -> anyhow::Result<()> {
+fn show(figures: &(impl Serialize + Display), watch: &Watch, json: bool) -> anyhow::Result<()> {
+    let figures = Witnessed::new(figures, watch);
     if json {
-        println!("{}", serde_json::to_string_pretty(figures)?);
+        println!("{}", serde_json::to_string_pretty(&figures)?);
     } else {
         print!("{figures}");
     }

@@ -45,7 +45,43 @@ pub fn of_process(pid: u32) -> anyhow::Result<Duration> {
     Ok(time(ticks(pid)?.0))
 }
 
+/// What all CPUs of this machine have had so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    /// Idle or not.
+    pub all: Duration,
+    /// Of that, what this machine's host gave to others although there was something to run; zero where it does not say.
+    pub stolen: Duration,
+}
+
+/// Fields 1 to 8 of the first line of /proc/stat; the last of them is stolen, and guests are in the first two.
+pub fn machine() -> anyhow::Result<Machine> {
+    let stat = fs::read_to_string("/proc/stat").context("/proc/stat")?;
+    parse(&stat).context("no stolen time in /proc/stat")
+}
+
+fn parse(stat: &str) -> Option<Machine> {
+    let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+    let ticks = fields.map(|field| field.parse().ok()).collect::<Option<Vec<u64>>>()?;
+    Some(Machine { all: time(ticks.iter().sum()), stolen: time(*ticks.get(7)?) })
+}
+
 fn time(ticks: u64) -> Duration {
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Duration::from_millis(ticks * 1000 / per_second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Machine;
+    use super::parse;
+    use super::time;
+
+    #[test]
+    fn what_was_stolen_is_the_eighth_field_of_all_cpus() {
+        let machine = parse("cpu  10 20 30 400 5 0 6 70 3 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
+        assert_eq!(machine, Some(Machine { all: time(541), stolen: time(70) }));
+        assert_eq!(parse("cpu  10 20 30 400\n"), None);
+        assert_eq!(parse("intr 1"), None);
+    }
 }

@@ -18,4 +18,5 @@ pub mod recovery;
 pub mod round_trips;
 pub mod scheduling;
 pub mod slicing;
+pub mod stolen;
 pub mod wake_ups;

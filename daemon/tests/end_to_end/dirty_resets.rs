@@ -17,8 +17,8 @@ use crate::dirty::methods;
 use crate::dirty::run;
 use crate::operator::Operated;
 use crate::processes::engines_of;
-use crate::processes::kill;
 use crate::raw_queue::fill;
+use crate::signals::kill_at_rest;
 use crate::support::NEVER;
 use crate::support::until;
 use crate::tdr_support::hang;
@@ -88,7 +88,7 @@ fn dirty_50_dirty_56_an_engine_that_dies_by_itself_has_written_all_that_it_could
         let local = device.create_local_buffer(MIB).unwrap();
         let [mut vram, _] = watched.readers(0);
         run(&mut queue, &fill(local.va(), MIB, 3));
-        engines_of(&watched.host.vgpus[0].orders).into_iter().for_each(kill);
+        engines_of(&watched.host.vgpus[0].orders).into_iter().for_each(kill_at_rest);
         run(&mut queue, &fill(local.va(), 64, 4));
         vram.catches_up();
         let is_all = vram.tracker.pages_written() == vram.tracker.length() / PAGE;

@@ -15,7 +15,7 @@ use campanile_protocol::control::message::Submit;
 use campanile_protocol::device_page;
 
 use crate::native_fences::process;
-use crate::processes::kill_at_rest;
+use crate::processes::kill_engine_at_rest;
 use crate::raw_queue::copy_guest;
 use crate::raw_queue::wait_for;
 use crate::support::Daemon;
@@ -146,7 +146,7 @@ fn a_buffer_that_was_handed_back_outlives_its_engine() {
     other.run(1);
     other.run(2);
     guest.set(0, 5);
-    kill_at_rest(&daemon);
+    kill_engine_at_rest(&daemon);
     other.run(3);
     fence.0.signal(1).unwrap();
     guest.queue.wait(ticket, Some(NEVER)).unwrap();

@@ -24,11 +24,11 @@ use serde_json::Value;
 use crate::native_fences::process;
 use crate::native_fences::refused;
 use crate::operator::Operated;
-use crate::processes::Stopped;
 use crate::processes::engine;
-use crate::processes::kill;
-use crate::processes::signal;
 use crate::raw::RawGuest;
+use crate::signals::Stopped;
+use crate::signals::kill;
+use crate::signals::signal;
 use crate::support::Daemon;
 use crate::support::NEVER;
 

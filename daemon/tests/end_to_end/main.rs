@@ -35,6 +35,7 @@ mod residency;
 mod ring_shapes;
 mod save_area_ends;
 mod save_areas;
+mod signals;
 mod slices;
 mod spy;
 mod support;
@@ -62,6 +63,8 @@ mod ums_submission;
 mod ums_suspend;
 
 use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;
+
+use support::until;
 
 /// Virtual CPUs stop anywhere, but not with the allocator's lock.
 #[global_allocator]

@@ -17,11 +17,11 @@ use crate::native_fences::number;
 use crate::native_fences::process;
 use crate::native_fences::signaller;
 use crate::processes::EngineView;
-use crate::processes::Stopped;
 use crate::processes::engine;
-use crate::processes::kill_at_rest;
+use crate::processes::kill_engine_at_rest;
 use crate::raw::RawCall;
 use crate::raw::RawGuest;
+use crate::signals::Stopped;
 use crate::support::Daemon;
 use crate::support::until;
 
@@ -223,7 +223,7 @@ fn ums_135_a_wait_ends_when_its_engine_died_with_the_interrupt() {
     let view = EngineView::of(&daemon);
     // The value is there, and who stored it did not live to say so.
     view.set_fence_value(&daemon, number(shared.global()), 1);
-    kill_at_rest(&daemon);
+    kill_engine_at_rest(&daemon);
     assert_eq!(call.finish(), Ok(Vec::new()));
 }
 

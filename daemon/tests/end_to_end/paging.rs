@@ -26,7 +26,7 @@ use campanile_protocol::queue::ring::RingEntry;
 use zerocopy::IntoBytes;
 
 use crate::operator::Operated;
-use crate::processes::kill_at_rest;
+use crate::processes::kill_engine_at_rest;
 use crate::raw::RawCall;
 use crate::raw::RawGuest;
 use crate::raw::RawMemory;
@@ -140,7 +140,7 @@ fn tdr_58_paging_operations_keep_their_fences_and_their_order_over_a_reset() {
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let between = Between::begin(&guest, context);
-    let pid = kill_at_rest(&daemon);
+    let pid = kill_engine_at_rest(&daemon);
     until("another engine", || crate::processes::engines(&daemon).iter().any(|engine| *engine != pid));
     assert!(guest.load(PAGING_FENCE) < between.fences[0]);
     between.end();

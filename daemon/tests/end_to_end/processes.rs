@@ -1,7 +1,6 @@
-//! The daemon's processes from outside: stopped and killed, and the shared block of an engine looked into.
+//! The daemon's processes from outside: found and lost, and the shared block of an engine looked into.
 
 use std::fs;
-use std::fs::File;
 use std::sync::atomic::Ordering;
 
 use campanile_daemon::orders::Order;
@@ -13,16 +12,19 @@ use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::fences;
 use campanile_protocol::engine::progress::Progress;
-use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::power;
 use rustix::process::Pid;
 use rustix::process::Resource;
 use rustix::process::Rlimit;
 use rustix::process::Signal;
-use rustix::process::kill_process;
 use rustix::process::prlimit;
 
+use crate::signals::BLOCK;
+use crate::signals::kill_at_rest;
+use crate::signals::memfds;
+use crate::signals::stat;
+use crate::signals::try_signal;
 use crate::support::Daemon;
 use crate::support::NEVER;
 use crate::support::until;
@@ -55,21 +57,6 @@ pub(crate) fn engine(daemon: &Daemon) -> u32 {
     there[0]
 }
 
-/// Sends a signal to a process that may be gone.
-pub(crate) fn try_signal(pid: u32, signal: Signal) -> rustix::io::Result<()> {
-    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal)
-}
-
-/// Sends a signal.
-pub(crate) fn signal(pid: u32, signal: Signal) {
-    try_signal(pid, signal).unwrap();
-}
-
-/// Ends a process as a crash does.
-pub(crate) fn kill(pid: u32) {
-    signal(pid, Signal::KILL);
-}
-
 /// Ends a daemon's engines, but for `spared`, until one is no longer replaced.
 pub(crate) fn lose_engine(daemon: &Daemon, spared: &[u32], is_lost: impl Fn() -> bool) {
     until("an engine that is lost", || {
@@ -83,9 +70,9 @@ pub(crate) fn lose_engine(daemon: &Daemon, spared: &[u32], is_lost: impl Fn() ->
 
 /// Whether a process is there, and neither killed nor ended.
 pub(crate) fn is_there(pid: u32) -> bool {
-    let stat = fields(&format!("/proc/{pid}/stat"));
+    let its_stat = stat(&format!("/proc/{pid}/stat"));
     // State and flags: zombie, dead, or on its way.
-    let goes_on = stat.is_some_and(|stat| {
+    let goes_on = its_stat.is_some_and(|stat| {
         !matches!(stat[0].as_str(), "Z" | "X") && stat[6].parse::<u32>().unwrap() & PF_EXITING == 0
     });
     goes_on && !is_killed(pid)
@@ -104,12 +91,6 @@ fn is_killed(pid: u32) -> bool {
     pending.into_iter().any(|mask| mask & (1 << (Signal::KILL.as_raw() - 1)) != 0)
 }
 
-/// What stands behind the name in a stat file.
-fn fields(path: &str) -> Option<Vec<String>> {
-    let text = fs::read_to_string(path).ok()?;
-    Some(text.rsplit_once(") ")?.1.split(' ').map(str::to_owned).collect())
-}
-
 /// Lets a process have the memory that it has, and no more.
 pub(crate) fn allow_no_more_memory(pid: u32) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -119,52 +100,10 @@ pub(crate) fn allow_no_more_memory(pid: u32) {
     prlimit(Pid::from_raw(i32::try_from(pid).unwrap()), Resource::Data, limit).unwrap();
 }
 
-/// A process that does not run until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Stopped {
-    pid: u32,
-}
-
-impl Stopped {
-    /// Stops a process; returns when every thread of it stands still.
-    pub(crate) fn new(pid: u32) -> Self {
-        signal(pid, Signal::STOP);
-        until("a process that stands still", || {
-            let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-            tasks.flatten().all(|task| {
-                let stat = fields(&task.path().join("stat").to_string_lossy());
-                stat.is_some_and(|stat| stat[0] == "T")
-            })
-        });
-        Self { pid }
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        // The daemon may have ended it meanwhile.
-        let _gone = try_signal(self.pid, Signal::CONT);
-    }
-}
-
-/// Stops an engine while it runs nothing: of what it runs, its process is to blame. Work still counts as running for a
-/// moment after its fence, and a kernel-mode buffer that waits whenever it is looked at.
-pub(crate) fn stop_at_rest(pid: u32, view: &EngineView) -> Stopped {
-    let rests = || view.progress().work == Work::Nothing;
-    loop {
-        until("an engine that runs nothing", rests);
-        let stopped = Stopped::new(pid);
-        if rests() {
-            return stopped;
-        }
-    }
-}
-
 /// Ends a daemon's only engine as a crash does that is nobody's fault. Gives the process that is no more.
-pub(crate) fn kill_at_rest(daemon: &Daemon) -> u32 {
+pub(crate) fn kill_engine_at_rest(daemon: &Daemon) -> u32 {
     let pid = engine(daemon);
-    let _stopped = stop_at_rest(pid, &EngineView::of(daemon));
-    kill(pid);
+    kill_at_rest(pid);
     pid
 }
 
@@ -184,24 +123,9 @@ impl EngineView {
 
     /// Of all engines.
     pub(crate) fn all(daemon: &Daemon) -> Vec<Self> {
-        let mut inodes = Vec::new();
-        let mut views = Vec::new();
-        for entry in fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap() {
-            let path = entry.unwrap().path();
-            let Ok(target) = fs::read_link(&path) else { continue };
-            if !target.to_string_lossy().contains("campanile-engine-block") {
-                continue;
-            }
-            let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
-            if inodes.contains(&inode) {
-                continue;
-            }
-            inodes.push(inode);
-            let file = File::options().read(true).write(true).open(&path).unwrap();
-            views
-                .push(Self { shared: Mapping::new(file, 0, block::BLOCK_BYTES, Access::ReadWrite).unwrap() });
-        }
-        views
+        let blocks = memfds(daemon.pid(), BLOCK).into_iter();
+        let map = |(_, file)| Mapping::new(file, 0, block::BLOCK_BYTES, Access::ReadWrite).unwrap();
+        blocks.map(|block| Self { shared: map(block) }).collect()
     }
 
     fn load(&self, offset: u64) -> u64 {
@@ -310,23 +234,10 @@ impl EngineView {
 
     /// Stores the value of a native fence as an engine does, and tells nobody.
     pub(crate) fn set_fence_value(&self, daemon: &Daemon, index: u32, value: u64) {
-        let mut done = Vec::new();
-        for entry in fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap() {
-            let path = entry.unwrap().path();
-            let Ok(target) = fs::read_link(&path) else { continue };
-            if !target.to_string_lossy().contains("campanile-fences") {
-                continue;
-            }
-            let file = File::options().read(true).write(true).open(&path).unwrap();
-            let inode = std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap());
-            if done.contains(&inode) {
-                continue;
-            }
-            done.push(inode);
-            let at = u64::from(index) * PAGE_SIZE;
-            let page = Mapping::new(file, at, PAGE_SIZE, Access::ReadWrite).unwrap();
-            page.word(0).unwrap().store(value, Ordering::Release);
-        }
-        assert_eq!(done.len(), 1, "one VM, one file of fences");
+        let mut files = memfds(daemon.pid(), "campanile-fences");
+        assert_eq!(files.len(), 1, "one VM, one file of fences");
+        let at = u64::from(index) * PAGE_SIZE;
+        let page = Mapping::new(files.remove(0).1, at, PAGE_SIZE, Access::ReadWrite).unwrap();
+        page.word(0).unwrap().store(value, Ordering::Release);
     }
 }

@@ -24,14 +24,14 @@ use campanile_protocol::engine::progress::Work;
 
 use crate::operator::Operated;
 use crate::processes::EngineView;
-use crate::processes::Stopped;
 use crate::processes::engine;
-use crate::processes::kill_at_rest;
+use crate::processes::kill_engine_at_rest;
 use crate::processes::lose_engine;
 use crate::raw_queue::ABORT;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::RawQueue;
 use crate::raw_queue::copy_guest;
+use crate::signals::Stopped;
 use crate::support::Daemon;
 use crate::support::NEVER;
 use crate::support::until;
@@ -151,7 +151,7 @@ fn an_engine_that_dies_while_nothing_runs_costs_nobody_anything() {
     }
     // Not connected: its ring must reach nobody, before and after.
     queues[2].submit(&CommandBuffer::new());
-    let dead = kill_at_rest(&daemon);
+    let dead = kill_engine_at_rest(&daemon);
     for queue in &mut queues[..2] {
         queue.run(&CommandBuffer::new());
         assert_eq!(
@@ -263,10 +263,10 @@ fn tdr_19_an_engine_that_is_reset_too_often_is_lost() {
     assert_eq!(queue.connect(), Ok(CONNECTED));
     for _ in 0..5 {
         queue.run(&CommandBuffer::new());
-        kill_at_rest(&daemon);
+        kill_engine_at_rest(&daemon);
     }
     queue.run(&CommandBuffer::new());
-    kill_at_rest(&daemon);
+    kill_engine_at_rest(&daemon);
     until("ABORT", || queue.status() == ABORT);
     assert_eq!(guest.device_status(), DEVICE_RESET);
 }

@@ -18,11 +18,11 @@ use serde_json::Value;
 
 use crate::operator::Operated;
 use crate::processes::engines;
-use crate::processes::kill;
 use crate::raw_queue::ABORT;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::RawQueue;
 use crate::raw_queue::copy_guest;
+use crate::signals::kill_at_rest;
 use crate::support::Ends;
 use crate::support::until;
 use crate::tdr_resilience::Load;
@@ -53,7 +53,7 @@ fn kill_once(operated: &Operated, vm: &Arc<LoopbackVm>, spared: &[u32]) {
     let resets = || operated.counter(0, "engines_reset") + operated.counter(0, "adapters_reset");
     let before = resets();
     let own = engines(&operated.daemon).into_iter().find(|pid| !spared.contains(pid)).unwrap();
-    kill(own);
+    kill_at_rest(own);
     until("a reset", || resets() > before);
     if guest.device_status() == DEVICE_ACTIVE {
         queue.run(&CommandBuffer::new());

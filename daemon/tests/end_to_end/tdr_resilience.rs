@@ -22,10 +22,10 @@ use rustix::process::Signal;
 
 use crate::operator::Operated;
 use crate::processes::engines;
-use crate::processes::signal;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::RawQueue;
 use crate::raw_queue::copy_guest;
+use crate::signals::signal;
 use crate::support::Ends;
 use crate::support::NEVER;
 use crate::support::until;

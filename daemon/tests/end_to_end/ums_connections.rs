@@ -14,7 +14,6 @@ use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::queue::ring;
 
 use crate::processes::EngineView;
-use crate::processes::Stopped;
 use crate::processes::engine;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::RETRY;
@@ -22,6 +21,7 @@ use crate::raw_queue::RawQueue;
 use crate::raw_queue::copy;
 use crate::raw_queue::copy_guest;
 use crate::raw_queue::fill;
+use crate::signals::Stopped;
 use crate::support::Daemon;
 use crate::support::Ends;
 use crate::support::NEVER;

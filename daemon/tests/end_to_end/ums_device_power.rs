@@ -12,7 +12,6 @@ use campanile_protocol::device_page::DEVICE_ACTIVE;
 
 use crate::operator::Operated;
 use crate::processes::EngineView;
-use crate::processes::Stopped;
 use crate::processes::engine;
 use crate::processes::engines;
 use crate::raw_queue::CONNECTED;
@@ -20,6 +19,7 @@ use crate::raw_queue::RETRY;
 use crate::raw_queue::RawQueue;
 use crate::raw_queue::copy_guest;
 use crate::raw_queue::fill;
+use crate::signals::Stopped;
 use crate::support::NEVER;
 use crate::support::until;
 

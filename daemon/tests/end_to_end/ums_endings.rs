@@ -22,7 +22,6 @@ use campanile_protocol::device_page::DEVICE_RESET;
 use campanile_protocol::device_page::DEVICE_STOPPED;
 
 use crate::processes::EngineView;
-use crate::processes::Stopped;
 use crate::processes::engine;
 use crate::processes::engines;
 use crate::processes::is_there;
@@ -35,6 +34,7 @@ use crate::raw_queue::RawRing;
 use crate::raw_queue::copy_guest;
 use crate::raw_queue::fill;
 use crate::raw_queue::wait_for;
+use crate::signals::Stopped;
 use crate::support::Daemon;
 use crate::support::NEVER;
 use crate::support::until;

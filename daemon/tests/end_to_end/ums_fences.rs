@@ -13,7 +13,6 @@ use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::queue::ring::RingEntry;
 
 use crate::processes::EngineView;
-use crate::processes::Stopped;
 use crate::raw_queue::ABORT;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::ENTRIES;
@@ -21,6 +20,7 @@ use crate::raw_queue::RawQueue;
 use crate::raw_queue::RawRing;
 use crate::raw_queue::copy_guest;
 use crate::raw_queue::wait_for;
+use crate::signals::Stopped;
 use crate::support::Daemon;
 use crate::support::Ends;
 use crate::support::until;

@@ -13,11 +13,11 @@ use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::queue::doorbell::GLOBAL_HIDDEN;
 use campanile_protocol::queue::doorbell::global_queue;
 
-use crate::processes::Stopped;
 use crate::processes::engine;
 use crate::raw::RawGuest;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::copy_guest;
+use crate::signals::Stopped;
 use crate::support::Daemon;
 use crate::support::NEVER;
 use crate::support::until;

@@ -28,8 +28,6 @@ use campanile_protocol::queue::doorbell::DoorbellModel;
 use crate::inside::Inside;
 use crate::processes::EngineView;
 use crate::processes::engine;
-use crate::processes::kill;
-use crate::processes::stop_at_rest;
 use crate::raw::RawGuest;
 use crate::raw_queue::ABORT;
 use crate::raw_queue::CONNECTED;
@@ -38,6 +36,8 @@ use crate::raw_queue::RETRY;
 use crate::raw_queue::RawQueue;
 use crate::raw_queue::copy_guest;
 use crate::raw_queue::fill;
+use crate::signals::kill;
+use crate::signals::stop_at_rest;
 use crate::support::Daemon;
 use crate::support::Ends;
 use crate::support::NEVER;
@@ -233,7 +233,7 @@ fn ums_101_an_engine_that_died_is_replaced_with_its_doorbells_connected_in_both_
             queue.run(&CommandBuffer::new());
         }
         let dead = engine(&daemon);
-        let stopped = stop_at_rest(dead, &EngineView::of(&daemon));
+        let stopped = stop_at_rest(dead);
         for queue in &mut all {
             assert_eq!(queue.submit(&CommandBuffer::new()), CONNECTED);
         }

@@ -22,7 +22,6 @@ use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::handle::Handle;
 
 use crate::processes::EngineView;
-use crate::processes::Stopped;
 use crate::raw::RawGuest;
 use crate::raw_queue::BOTH_MEMORIES;
 use crate::raw_queue::CONNECTED;
@@ -33,6 +32,7 @@ use crate::raw_queue::copy;
 use crate::raw_queue::copy_guest;
 use crate::raw_queue::fill;
 use crate::raw_queue::wait_for;
+use crate::signals::Stopped;
 use crate::support::Daemon;
 use crate::support::NEVER;
 

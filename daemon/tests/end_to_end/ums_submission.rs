@@ -21,7 +21,6 @@ use campanile_protocol::queue::ring;
 use campanile_protocol::queue::ring::RingEntry;
 use zerocopy::FromBytes;
 
-use crate::processes::Stopped;
 use crate::processes::engine;
 use crate::raw_queue::ABORT;
 use crate::raw_queue::CONNECTED;
@@ -31,6 +30,7 @@ use crate::raw_queue::RETRY;
 use crate::raw_queue::RawQueue;
 use crate::raw_queue::copy;
 use crate::raw_queue::copy_guest;
+use crate::signals::Stopped;
 use crate::spy::open_overheard;
 use crate::support::Daemon;
 use crate::support::Ends;

@@ -15,10 +15,8 @@ use campanile_protocol::handle::Handle;
 use zerocopy::FromBytes;
 
 use crate::processes::EngineView;
-use crate::processes::Stopped;
 use crate::processes::engine;
 use crate::processes::engines;
-use crate::processes::stop_at_rest;
 use crate::raw::RawCall;
 use crate::raw::RawGuest;
 use crate::raw_queue::CONNECTED;
@@ -26,6 +24,8 @@ use crate::raw_queue::RETRY;
 use crate::raw_queue::RawQueue;
 use crate::raw_queue::copy_guest;
 use crate::raw_queue::fill;
+use crate::signals::Stopped;
+use crate::signals::stop_at_rest;
 use crate::support::Daemon;
 use crate::support::NEVER;
 use crate::support::until;
@@ -234,7 +234,7 @@ fn ums_112_tdr_25_an_engine_that_does_not_suspend_in_time_is_reset_and_nobody_is
     queue.run(&CommandBuffer::new());
     let slow = engine(&daemon);
     // Only the suspend finds it.
-    let _stopped = stop_at_rest(slow, &EngineView::of(&daemon));
+    let _stopped = stop_at_rest(slow);
     assert_eq!(suspended(suspend(&guest, 1, context)), 1, "nothing of the context is left where nothing is");
     assert_ne!(engine(&daemon), slow);
     assert_eq!(queue.submit(&CommandBuffer::new()), CONNECTED);
@@ -278,7 +278,7 @@ fn ums_121_tdr_23_tdr_24_an_engine_that_reports_that_it_hangs_is_reset_before_an
     queue.run(&CommandBuffer::new());
     let hung = engine(&daemon);
     let view = EngineView::of(&daemon);
-    let _stopped = stop_at_rest(hung, &view);
+    let _stopped = stop_at_rest(hung);
     view.report_hung();
     // Has the daemon look at the reports.
     assert_eq!(suspended(suspend(&guest, 1, context)), 1);

@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering;
 use campanile_protocol::control::message;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_RESET;
-use rustix::process::Signal;
 
 use crate::bystander::Bystander;
 use crate::daemon::until;
 use crate::packets::fill;
 use crate::packets::wait;
 use crate::processes::lose_engine;
-use crate::processes::signal;
 use crate::ring::Ring;
 use crate::scene::Scene;
+use crate::signals::kill_at_rest;
+use crate::signals::stop_at_rest;
 
 #[test]
 fn an_engine_that_is_killed_is_replaced_and_its_devices_go_on() {
@@ -23,7 +23,7 @@ fn an_engine_that_is_killed_is_replaced_and_its_devices_go_on() {
     let ring = Ring::new(&attacker);
     let word = 64 << 10;
     ring.run_first(&attacker, &wait(ring.va + word, 1));
-    signal(scene.daemon.engine(0), Signal::KILL);
+    kill_at_rest(scene.daemon.engine(0));
     scene.unharmed();
     ring.memory.word(word).unwrap().store(1, Ordering::Release);
     ring.reached(&attacker, 1);
@@ -67,7 +67,7 @@ fn an_engine_that_stands_still_with_its_node_is_replaced_for_who_waits() {
         ring.memory.word(mark).unwrap().load(Ordering::Acquire) == 7 << 32 | 7
     });
     let engine = scene.daemon.engine(0);
-    signal(engine, Signal::STOP);
+    let _stopped = stop_at_rest(engine);
     scene.other_vm.compute();
     // It ran nobody's work: it waited for a word.
     scene.unharmed();

@@ -18,7 +18,6 @@ use campanile_protocol::virtio_gpu::blob::MemEntry;
 use campanile_protocol::virtio_gpu::command;
 use campanile_protocol::virtio_gpu::response::ERR_OUT_OF_MEMORY;
 use campanile_protocol::virtio_gpu::response::OK_NODATA;
-use rustix::process::Signal;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
@@ -32,9 +31,9 @@ use crate::daemon::until;
 use crate::packets::fill;
 use crate::packets::wait;
 use crate::processes::lose_engine;
-use crate::processes::signal;
 use crate::ring::Ring;
 use crate::scene::Scene;
+use crate::signals::Stopped;
 use crate::wire;
 use crate::wire::FIRST_ID;
 
@@ -239,7 +238,7 @@ fn memory_given_back_to_an_engine_that_does_not_look_is_bounded() {
     attacker.create_context();
     let resource = attacker.context.create_blob(BlobMemory::Vram, 4096).unwrap().resource_id();
     let engine = scene.daemon.engine(0);
-    signal(engine, Signal::STOP);
+    let stopped = Stopped::new(engine);
     let map = MapMemory { resource, flags: MAP_WRITABLE, offset: 0, va: DATA_VA, size: 4096 };
     let unmap = UnmapMemory { va: DATA_VA, size: 4096 };
     let rounds = until_refused(20_000, |_| {
@@ -251,7 +250,7 @@ fn memory_given_back_to_an_engine_that_does_not_look_is_bounded() {
     });
     assert!(rounds > 1000, "{rounds}");
     scene.other_vm.compute();
-    signal(engine, Signal::CONT);
+    drop(stopped);
     until("the engine lets go", || attacker.status(message::MAP_MEMORY, map.as_bytes()) == Status::Ok);
     assert_eq!(attacker.unmap(DATA_VA, 4096), Status::Ok);
     assert!(attacker.is_active());

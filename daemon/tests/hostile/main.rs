@@ -25,5 +25,9 @@ mod processes;
 mod ring;
 mod rings;
 mod scene;
+#[path = "../end_to_end/signals.rs"]
+mod signals;
 mod suspends;
 mod wire;
+
+use daemon::until;

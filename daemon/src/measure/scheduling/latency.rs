@@ -76,21 +76,28 @@ pub struct Latency {
     pub percentiles: Percentiles,
     /// The longest.
     pub max: u64,
+    /// 99th percentile of the median round: what it is when something else disturbs the machine in fewer than half of them.
+    pub round_p99: u64,
     /// How many.
     pub samples: usize,
 }
 
 impl Latency {
-    fn of(samples: Vec<Duration>) -> Self {
+    fn of(rounds: Vec<Vec<Duration>>) -> Self {
+        let p99s =
+            rounds.iter().map(|round| Duration::from_nanos(Percentiles::of(round.clone()).p99)).collect();
+        let samples = rounds.concat();
         let max = samples.iter().max().map_or(0, |max| clock::nanoseconds(*max));
-        Self { samples: samples.len(), max, percentiles: Percentiles::of(samples) }
+        let round_p99 = Percentiles::of(p99s).p50;
+        Self { samples: samples.len(), max, round_p99, percentiles: Percentiles::of(samples) }
     }
 }
 
 impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [p50, p99, max] = [self.percentiles.p50, self.percentiles.p99, self.max].map(|ns| ns / 1000);
-        write!(f, "{p50:>8} {p99:>8} {max:>8}")
+        let Self { percentiles: Percentiles { p50, p99 }, max, round_p99, .. } = *self;
+        let [p50, p99, max, round_p99] = [p50, p99, max, round_p99].map(|ns| ns / 1000);
+        write!(f, "{p50:>8} {p99:>8} {max:>8} {round_p99:>9}")
     }
 }
 
@@ -132,9 +139,9 @@ impl fmt::Display for LatencyFigures {
     }
 }
 
-/// Samples of some rounds.
+/// Samples of one round.
 #[derive(Debug, Default)]
-pub struct Samples {
+pub struct Round {
     user: Vec<Duration>,
     kernel: Vec<Duration>,
     bare: Vec<Duration>,
@@ -231,12 +238,7 @@ impl Drop for Sleeper {
 }
 
 /// One round, with a daemon of its own: both ways and a bare wake-up in turn.
-pub fn measure(
-    settings: &[OsString],
-    in_the_way: InTheWay,
-    count: u64,
-    samples: &mut Samples,
-) -> anyhow::Result<()> {
+pub fn measure(settings: &[OsString], in_the_way: InTheWay, count: u64) -> anyhow::Result<Round> {
     let daemon = DaemonProcess::with_vgpus(&["", "bands=realtime"], settings)?;
     let load = Load { each: Some(LONG), at_a_time: 2 };
     // A vGPU is one VM, and two of its processes share its connection.
@@ -266,33 +268,59 @@ pub fn measure(
         number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         thread::sleep(Duration::from_micros(PAUSE[0] + (number >> 33) % PAUSE[1]));
     };
+    let mut round = Round::default();
     for _ in 0..count {
         pause();
-        samples.user.push(urgent.ring()?);
+        round.user.push(urgent.ring()?);
         pause();
-        samples.kernel.push(urgent.submit()?);
+        round.kernel.push(urgent.submit()?);
         pause();
-        samples.bare.push(sleeper.wake()?);
+        round.bare.push(sleeper.wake()?);
     }
     for (after, before) in slices()?.into_iter().zip(before) {
-        samples.slices += after.slices - before.slices;
-        samples.slices_time += after.slices_time - before.slices_time;
+        round.slices += after.slices - before.slices;
+        round.slices_time += after.slices_time - before.slices_time;
     }
-    busy.into_iter().try_for_each(|(_, busy)| busy.stop())
+    busy.into_iter().try_for_each(|(_, busy)| busy.stop())?;
+    Ok(round)
 }
 
-/// What the samples of some rounds come to.
-pub fn figures(settings: &Settings, in_the_way: InTheWay, samples: Samples) -> LatencyFigures {
+/// What some rounds come to.
+pub fn figures(settings: &Settings, in_the_way: InTheWay, rounds: &[Round]) -> LatencyFigures {
     let in_flight = settings.slice * u32::try_from(IN_FLIGHT).unwrap_or(u32::MAX);
-    let slice = samples.slices_time / u32::try_from(samples.slices).unwrap_or(u32::MAX).max(1);
+    let slices: u64 = rounds.iter().map(|round| round.slices).sum();
+    let slices_time: Duration = rounds.iter().map(|round| round.slices_time).sum();
+    let slice = slices_time / u32::try_from(slices).unwrap_or(u32::MAX).max(1);
+    let each = |of: fn(&Round) -> &Vec<Duration>| {
+        Latency::of(rounds.iter().map(|round| of(round).clone()).collect())
+    };
     LatencyFigures {
         profile: settings.profile.clone(),
         in_the_way,
-        user_ns: Latency::of(samples.user),
-        kernel_ns: Latency::of(samples.kernel),
-        bare_wake_ns: Latency::of(samples.bare),
+        user_ns: each(|round| &round.user),
+        kernel_ns: each(|round| &round.kernel),
+        bare_wake_ns: each(|round| &round.bare),
         slice_ns: clock::nanoseconds(slice),
         in_flight: IN_FLIGHT,
         bound_ns: clock::nanoseconds(in_flight + OVERHEAD),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Latency;
+
+    #[test]
+    fn a_disturbed_round_does_not_change_the_median_one() {
+        let round = |slowest: u64| -> Vec<_> {
+            (1..=100).map(|ms| Duration::from_millis(if ms < 99 { ms } else { slowest })).collect()
+        };
+        let latency = Latency::of(vec![round(500), round(99), round(99)]);
+        assert_eq!((latency.samples, latency.max), (300, 500_000_000));
+        assert_eq!((latency.round_p99, latency.percentiles.p99), (99_000_000, 99_000_000));
+        // Two of three are more than can be left out.
+        assert_eq!(Latency::of(vec![round(500), round(500), round(99)]).round_p99, 500_000_000);
     }
 }

@@ -60,11 +60,15 @@ impl fmt::Display for SchedulingFigures {
         writeln!(f, "{guests:<34} {of:<12}   due  median  furthest from its due  windows")?;
         self.shares.iter().try_for_each(|figures| figures.fmt(f))?;
         let (what, way) = ("in the way", "ring to packet");
-        writeln!(f, "\nprofile   {what:<14} {way:<13}   p50 us   p99 us   max us    bound  samples")?;
+        writeln!(
+            f,
+            "\nprofile   {what:<14} {way:<13}   p50 us   p99 us   max us round p99    bound  samples"
+        )?;
         self.latencies.iter().try_for_each(|figures| figures.fmt(f))?;
         writeln!(
             f,
-            "\nbound: slices in flight at the profile's length, and 200 us. What slices cost: campanile bench slicing"
+            "\nround p99: of the median round. bound: slices in flight at the profile's length, and 200 us\n\
+             What slices cost: campanile bench slicing"
         )
     }
 }
@@ -90,23 +94,23 @@ const CASES: [Case; 3] = {
 pub fn measure(profiles: &[Settings], effort: Effort) -> anyhow::Result<SchedulingFigures> {
     let mut windows = CASES.map(|_| shares::Windows::default());
     let ways = [InTheWay::Nobody, InTheWay::OtherVgpu, InTheWay::SameVgpu, InTheWay::Both];
-    let mut samples: Vec<[latency::Samples; 4]> = profiles.iter().map(|_| Default::default()).collect();
+    let mut rounds: Vec<[Vec<latency::Round>; 4]> = profiles.iter().map(|_| Default::default()).collect();
     for _ in 0..effort.rounds {
         if let Some(settings) = profiles.first() {
             for (case, windows) in CASES.iter().zip(&mut windows) {
                 shares::measure(case, &settings.arguments, effort.windows, windows)?;
             }
         }
-        for (settings, samples) in profiles.iter().zip(&mut samples) {
-            for (way, samples) in ways.into_iter().zip(samples) {
-                latency::measure(&settings.arguments, way, effort.submissions, samples)?;
+        for (settings, rounds) in profiles.iter().zip(&mut rounds) {
+            for (way, rounds) in ways.into_iter().zip(rounds) {
+                rounds.push(latency::measure(&settings.arguments, way, effort.submissions)?);
             }
         }
     }
     let shares = CASES.iter().zip(windows).map(|(case, windows)| shares::figures(case, windows)).collect();
-    let latencies = profiles.iter().zip(samples).flat_map(|(settings, samples)| {
-        let each = ways.into_iter().zip(samples);
-        each.map(|(way, samples)| latency::figures(settings, way, samples))
+    let latencies = profiles.iter().zip(rounds).flat_map(|(settings, rounds)| {
+        let each = ways.into_iter().zip(rounds);
+        each.map(|(way, rounds)| latency::figures(settings, way, &rounds))
     });
     Ok(SchedulingFigures { shares, latencies: latencies.collect() })
 }
