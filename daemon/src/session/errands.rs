@@ -53,6 +53,8 @@ struct EngineDescription {
     /// Slices of dispatches, and the time that they took; the engine's own word.
     slices: u64,
     slices_ns: u64,
+    /// What the newest of them was to take.
+    slice_target_ns: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -98,7 +100,7 @@ fn describe_engine(
         Spare::Starting => "starting",
         Spare::Ready => "ready",
     };
-    let (slices, slices_time) = slot.process().map(EngineProcess::slices).unwrap_or_default();
+    let slices = slot.process().map(EngineProcess::slices).unwrap_or_default();
     EngineDescription {
         node: node_name(at.node),
         engine: at.engine,
@@ -110,8 +112,9 @@ fn describe_engine(
         last_submitted_fence: slot.fences.submitted(),
         last_completed_fence: slot.fences.completed(),
         held_ns: nanoseconds(held),
-        slices,
-        slices_ns: nanoseconds(slices_time),
+        slices: slices.done,
+        slices_ns: nanoseconds(slices.took),
+        slice_target_ns: nanoseconds(slices.target),
     }
 }
 

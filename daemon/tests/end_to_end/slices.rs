@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use campanile_guest_driver::buffer::Buffer;
 use campanile_guest_driver::commands::CommandBuffer;
@@ -17,6 +20,7 @@ use campanile_guest_driver::user_queue::QueueOptions;
 use crate::operator::Operated;
 use crate::processes::engines;
 use crate::support::Daemon;
+use crate::support::Ends;
 use crate::support::NEVER;
 use crate::support::until;
 
@@ -198,6 +202,46 @@ fn threads_that_run_kernels_are_nicer_than_those_that_say_what_comes_next() {
     let queues = if std::thread::available_parallelism().unwrap().get() == 1 { 0 } else { 2 };
     assert_eq!(gives, 1 + queues, "{all:?}");
     assert!(runs > 0, "{all:?}");
+}
+
+/// What the newest slice of the first vGPU was to take.
+fn slice_target(operated: &Operated) -> Duration {
+    let engine = &operated.ask(&["status"])["vgpus"][0]["session"]["engines"][0];
+    Duration::from_nanos(engine["slice_target_ns"].as_u64().unwrap_or_default())
+}
+
+#[test]
+fn slices_are_half_as_long_while_realtime_work_comes_and_whole_again_afterwards() {
+    const WHOLE: Duration = Duration::from_millis(2);
+    let operated = Operated::with_shares(&["bands=realtime", "bands=realtime"], &[]);
+    let (vm, other_vm) = (operated.daemon.vm(0), operated.daemon.vm(1));
+    let patient = Device::open(vm.open("patient").unwrap()).unwrap();
+    let long = Long::new(&patient);
+    let context = patient.create_context(Node::Compute).unwrap();
+    let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
+    let commands = long.commands(false);
+    let is_over = AtomicBool::new(false);
+    // Of another VM, whose engine asks for the node, and of the same one, whose engine sees it by itself.
+    let urgent = [&other_vm, &vm].map(|vm| Device::open(vm.open("urgent").unwrap()).unwrap());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                queue.submit(&commands).unwrap().wait(Some(NEVER)).unwrap();
+            }
+        });
+        let _ends = Ends(&is_over);
+        for urgent in urgent {
+            until("a whole slice", || slice_target(&operated) == WHOLE);
+            let context = urgent.create_context(Node::Compute).unwrap();
+            context.set_scheduling(&Properties { band: Band::Realtime(0), ..Properties::default() }).unwrap();
+            let mut its_queue = context.create_user_queue(&QueueOptions::default()).unwrap();
+            until("a slice that is half as long", || {
+                its_queue.submit(&CommandBuffer::new()).unwrap().wait(Some(NEVER)).unwrap();
+                slice_target(&operated) == WHOLE / 2
+            });
+        }
+        until("a whole slice again", || slice_target(&operated) == WHOLE);
+    });
 }
 
 #[test]

@@ -133,11 +133,26 @@ impl EngineProcess {
         self.contexts.generation(context)
     }
 
-    /// Slices of dispatches that were seen done, and the time that they took, by the engine's own word.
-    pub fn slices(&self) -> (u64, Duration) {
-        let time = Duration::from_nanos(self.load(scheduling::SLICE_NANOSECONDS));
-        (self.load(scheduling::SLICES), time)
+    /// Slices of dispatches so far.
+    pub fn slices(&self) -> Slices {
+        let time = |place: u64| Duration::from_nanos(self.load(place));
+        Slices {
+            done: self.load(scheduling::SLICES),
+            took: time(scheduling::SLICE_NANOSECONDS),
+            target: time(scheduling::SLICE_TARGET),
+        }
     }
+}
+
+/// Slices of dispatches, by the engine's own word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Slices {
+    /// How many were seen done.
+    pub done: u64,
+    /// The time that they took.
+    pub took: Duration,
+    /// What the newest was to take: less than the profile says while realtime work comes.
+    pub target: Duration,
 }
 
 fn write(shared: &Mapping, place: u64, bytes: &[u8]) {

@@ -13,6 +13,7 @@ use campanile_protocol::engine::scheduling;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
+use super::clock;
 use super::flight::Ended;
 use super::flight::Flight;
 use super::flight::Running;
@@ -361,13 +362,15 @@ impl ComputeNode {
                 pace.observe(groups, took, target);
             }
         }
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        for (place, more) in [(scheduling::SLICES, slices), (scheduling::SLICE_NANOSECONDS, took)] {
+        // Nobody else stores there.
+        let store = |place: u64, value: &dyn Fn(u64) -> u64| {
             if let Some(word) = self.shared.word(place) {
-                // Nobody else stores there.
-                word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+                word.store(value(word.load(Ordering::Relaxed)), Ordering::Relaxed);
             }
-        }
+        };
+        store(scheduling::SLICES, &|count| count.wrapping_add(slices));
+        store(scheduling::SLICE_NANOSECONDS, &|time| time.wrapping_add(clock::nanoseconds(took)));
+        store(scheduling::SLICE_TARGET, &|_| clock::nanoseconds(target));
     }
 
     /// The driver has failed, and says no more of what is in flight.

@@ -11,7 +11,7 @@
 //! | [`BANDS`] | daemon | engine | before the watch sequence rises |
 //! | [`used`] | engine | daemon | none: a count |
 //! | log entries, [`LOG_COUNT`] | engine | daemon | entry first |
-//! | [`SLICES`] and the word behind it | engine | daemon | none: counts, for metrics |
+//! | [`SLICES`] and the two words behind it | engine | daemon | none: counts, and what the newest say, for metrics |
 //!
 //! An engine that ends loses what it had not reported; the next process begins with the same properties.
 
@@ -38,6 +38,8 @@ pub const PREEMPT_LAST_COMPLETED: u64 = PREEMPT_REPORT + 8;
 pub const SLICES: u64 = 0xf80;
 /// Nanoseconds that they took, each from when it could begin.
 pub const SLICE_NANOSECONDS: u64 = SLICES + 8;
+/// Nanoseconds that the newest of them was to take.
+pub const SLICE_TARGET: u64 = SLICES + 16;
 
 /// One bit a context: its properties have changed.
 pub const RESCHEDULED: u64 = super::fences::END.next_multiple_of(64);
