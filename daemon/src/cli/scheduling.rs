@@ -7,6 +7,7 @@ use campanile_host_gpu::scheduling::parameters::Settings;
 use clap::Args;
 
 use crate::host::options::Scheduling;
+use crate::supervisor::awake::CpuLatency;
 
 /// Who runs next, between vGPUs and inside of each.
 #[derive(Debug, Clone, Args)]
@@ -18,21 +19,27 @@ pub struct SchedulingArguments {
     #[arg(long, value_name = "PERCENT", default_value_t = Settings::DEFAULT_NORMAL_SHARE,
           value_parser = clap::value_parser!(u32).range(0..=i64::from(Settings::MAX_NORMAL_SHARE)))]
     pub normal_share: u32,
+    /// How long the host's CPUs may take to wake up while realtime work comes: microseconds, 0 for those that do not sleep at
+    /// all, off, or auto: 10, and 0 where the host is a VM itself. Needs root.
+    #[arg(long, value_name = "US", default_value_t = CpuLatency::default())]
+    pub cpu_latency: CpuLatency,
 }
 
 impl SchedulingArguments {
     /// The settings.
     pub fn scheduling(&self) -> Scheduling {
-        Scheduling { policy: self.scheduler, normal_share: self.normal_share }
+        Scheduling { policy: self.scheduler, normal_share: self.normal_share, cpu_latency: self.cpu_latency }
     }
 
     /// The same settings as arguments of `campanile serve`.
-    pub fn to_arguments(&self) -> [OsString; 4] {
+    pub fn to_arguments(&self) -> [OsString; 6] {
         [
             "--scheduler".into(),
             self.scheduler.to_string().into(),
             "--normal-share".into(),
             self.normal_share.to_string().into(),
+            "--cpu-latency".into(),
+            self.cpu_latency.to_string().into(),
         ]
     }
 }

@@ -19,6 +19,7 @@ use crate::migration::channel::address::Peer;
 use crate::migration::settings::Settings as MigrationSettings;
 use crate::recovery::policy::Policy;
 use crate::session::freeze::FREEZE_LIMIT;
+use crate::supervisor::awake::CpuLatency;
 use crate::supervisor::share::Share;
 use crate::vidmm::quota::Quota;
 
@@ -86,11 +87,17 @@ pub struct Scheduling {
     pub policy: Choice,
     /// Percent that NORMAL gets while FOCUS has work (PRE-68).
     pub normal_share: u32,
+    /// How long CPUs may take to wake up while realtime work comes.
+    pub cpu_latency: CpuLatency,
 }
 
 impl Default for Scheduling {
     fn default() -> Self {
-        Self { policy: Choice::default(), normal_share: Settings::DEFAULT_NORMAL_SHARE }
+        Self {
+            policy: Choice::default(),
+            normal_share: Settings::DEFAULT_NORMAL_SHARE,
+            cpu_latency: CpuLatency::Off,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use campanile_host_gpu::cpu_slice;
+use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
 
 use super::error::HostError;
@@ -30,6 +31,7 @@ use crate::session::config::Compute;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
 use crate::session::dirty::TrackerBoard;
+use crate::supervisor::awake::Awake;
 use crate::supervisor::thread::Supervisor;
 use crate::vhost::counters::Counters as ShellCounters;
 use crate::vhost::device::Device;
@@ -72,8 +74,10 @@ impl Host {
     /// Starts serving every vGPU.
     pub fn start(options: HostOptions) -> Result<Self, HostError> {
         check(&options)?;
-        let Scheduling { policy, normal_share } = options.scheduling;
-        let supervisor = Arc::new(Supervisor::start(policy, normal_share)?);
+        let Scheduling { policy, normal_share, cpu_latency } = options.scheduling;
+        let has_realtime = options.vgpus.iter().any(|vgpu| vgpu.share.highest_band == Band::Realtime);
+        let awake = if has_realtime { Awake::open(cpu_latency) } else { Awake::off() };
+        let supervisor = Arc::new(Supervisor::start(policy, normal_share, awake)?);
         let (compute, computes_on_gpu) =
             probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
         match &compute {

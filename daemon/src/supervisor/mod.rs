@@ -4,12 +4,14 @@
 //!   engines ── grant eventfd ──▶ supervisor ── turns (pure) ──▶ GRANTED / REVOKING ──▶ wake eventfd ──▶ engine
 //!                                    ├── no yield in time ──▶ alarm ──▶ the vGPU's thread resets the engine
 //!      progress word ── watchdog (pure) ──┘
+//!      realtime word ── awake ──▶ no CPU sleeps while realtime work comes
 //! ```
 //!
 //! One thread owns every decision between vGPUs; what goes on inside a vGPU (which context, which queue) is
 //! its own thread's, so that a vGPU alone on a node never waits for a decision (design §10.2).
 
 pub mod alarm;
+pub mod awake;
 pub mod share;
 pub mod suspends;
 pub mod thread;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -16,13 +17,16 @@ use campanile_host_gpu::adapter::process::GrantHandle;
 use campanile_host_gpu::cpu_slice;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::event::Event;
+use campanile_host_gpu::node::clock;
 use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_protocol::engine::block::GRANT;
 use campanile_protocol::engine::block::PROGRESS;
 use campanile_protocol::engine::block::context_report;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::scheduling::CONTENDED;
 use campanile_protocol::engine::scheduling::HURRIED;
+use campanile_protocol::engine::scheduling::REALTIME;
 use campanile_protocol::engine::scheduling::URGENCY;
 use campanile_protocol::engine::scheduling::Urgency;
 use campanile_protocol::handshake::grant;
@@ -31,6 +35,7 @@ use campanile_protocol::handshake::grant::Phase;
 
 use super::alarm::Alarm;
 use super::alarm::Hang;
+use super::awake::Awake;
 use super::share::Share;
 use super::suspends::Expected;
 use super::suspends::Suspends;
@@ -81,16 +86,20 @@ impl Shared {
 }
 
 impl Supervisor {
-    /// Starts the thread, which gives turns by `policy`; NORMAL gets `normal_share` percent while FOCUS has work (PRE-68).
+    /// Starts the thread, which gives turns by `policy`; NORMAL gets `normal_share` percent while FOCUS has work (PRE-68), and
+    /// CPUs stay `awake` while realtime work comes.
     ///
     /// # Errors
     /// No thread or eventfd could be had.
-    pub fn start(policy: Choice, normal_share: u32) -> io::Result<Self> {
+    pub fn start<F>(policy: Choice, normal_share: u32, awake: Awake<F>) -> io::Result<Self>
+    where
+        F: Write + Send + 'static,
+    {
         let shared = Arc::new(Shared { event: Event::new()?, members: Mutex::new(Members::default()) });
         let its = Arc::clone(&shared);
         let thread = thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
             cpu_slice::shorten();
-            run(&its, Turns::new(policy, normal_share));
+            run(&its, Turns::new(policy, normal_share), awake);
         })?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -152,7 +161,7 @@ impl Drop for Supervisor {
     }
 }
 
-fn run(shared: &Shared, mut turns: Turns) {
+fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
     let mut watchdog = Watchdog::default();
     let mut suspends = Suspends::default();
     let begun = Instant::now();
@@ -218,12 +227,21 @@ fn run(shared: &Shared, mut turns: Turns) {
             let progress = member.handle.shared.word(PROGRESS).map_or(0, |word| word.load(Ordering::Acquire));
             member.alarm.raise(Hang::NotSuspended, Progress::from_word(progress));
         }
+        let rested = if awake.is_on() {
+            // Whoever has realtime work without the operator's leave is not heard.
+            let heard =
+                members.engines.iter().filter(|(_, member)| member.share.highest_band == Band::Realtime);
+            let last = heard.map(|(&engine, _)| load(engine, REALTIME)).max().unwrap_or_default();
+            awake.look(Duration::from_nanos(last), clock::monotonic()).map(|left| now + left)
+        } else {
+            None
+        };
         for (engine, held) in turns.held() {
             if let Some(member) = members.engines.get_mut(&engine) {
                 member.held = held;
             }
         }
-        again = next.into_iter().chain(look).min();
+        again = next.into_iter().chain(look).chain(rested).min();
     }
 }
 
@@ -263,4 +281,82 @@ fn apply(members: &Members, operation: Operation) -> bool {
     };
     member.handle.wake.signal();
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use campanile_host_gpu::adapter::process::GrantHandle;
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::event::Event;
+    use campanile_host_gpu::memory::mapping::Access;
+    use campanile_host_gpu::memory::mapping::Mapping;
+    use campanile_host_gpu::memory::vram::create_memfd;
+    use campanile_host_gpu::node::clock;
+    use campanile_host_gpu::scheduling::choice::Choice;
+    use campanile_host_gpu::scheduling::parameters::Band;
+    use campanile_protocol::engine::block::BLOCK_BYTES;
+    use campanile_protocol::engine::block::GRANT;
+    use campanile_protocol::engine::scheduling::REALTIME;
+    use campanile_protocol::handshake::grant;
+
+    use super::Supervisor;
+    use crate::supervisor::alarm::Alarm;
+    use crate::supervisor::awake::Awake;
+    use crate::supervisor::share::Share;
+
+    /// The shared block of an engine without a process, which wants its node.
+    fn add(supervisor: &Supervisor, highest_band: Band, realtime: Duration) -> GrantHandle {
+        let file: File = create_memfd("block", BLOCK_BYTES).unwrap();
+        let shared = Arc::new(Mapping::new(file, 0, BLOCK_BYTES, Access::ReadWrite).unwrap());
+        shared.word(REALTIME).unwrap().store(clock::nanoseconds(realtime), Ordering::Release);
+        let _asks = grant::take_turn(shared.word(GRANT).unwrap());
+        let handle = GrantHandle { shared, wake: Arc::new(Event::new().unwrap()) };
+        let share = Share { highest_band, ..Share::default() };
+        let (at, alarm) = (EngineAddress::new(0, NodeKind::Compute), Arc::new(Alarm::new().unwrap()));
+        supervisor.add(at, handle.clone(), alarm, None, share);
+        handle
+    }
+
+    #[test]
+    fn cpus_stay_awake_for_engines_that_may_have_realtime_work_until_none_has_come_for_a_while() {
+        let (mut asked, asks) = std::io::pipe().unwrap();
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::over(asks, 7)).unwrap();
+        let mut next = || {
+            let mut bytes = [0; 4];
+            asked.read_exact(&mut bytes).unwrap();
+            u32::from_ne_bytes(bytes)
+        };
+        let engine = add(&supervisor, Band::Realtime, clock::monotonic());
+        assert_eq!(next(), 7);
+        assert!(next() > 7, "nothing has come since");
+        engine
+            .shared
+            .word(REALTIME)
+            .unwrap()
+            .store(clock::nanoseconds(clock::monotonic()), Ordering::Release);
+        supervisor.grant_event().signal();
+        assert_eq!(next(), 7);
+    }
+
+    #[test]
+    fn what_an_engine_says_whose_vgpu_may_have_no_realtime_work_is_not_heard() {
+        let (mut asked, asks) = std::io::pipe().unwrap();
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::over(asks, 7)).unwrap();
+        let first = add(&supervisor, Band::Focus, clock::monotonic());
+        first.wake.wait(None);
+        // That one has its turn, so the supervisor has looked once more when the next one's node is decided about.
+        supervisor.remove(crate::supervisor::turns::EngineId(1));
+        add(&supervisor, Band::Normal, Duration::ZERO).wake.wait(None);
+        drop(supervisor);
+        let mut bytes = Vec::new();
+        asked.read_to_end(&mut bytes).unwrap();
+        assert!(bytes.is_empty(), "{bytes:?}");
+    }
 }

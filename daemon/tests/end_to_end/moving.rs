@@ -28,6 +28,7 @@ use campanile_daemon::session::config::Config;
 use campanile_daemon::session::counters::Counters;
 use campanile_daemon::session::saved::SavedSession;
 use campanile_daemon::session::state::Session;
+use campanile_daemon::supervisor::awake::Awake;
 use campanile_daemon::supervisor::share::Share;
 use campanile_daemon::supervisor::thread::Supervisor;
 use campanile_daemon::vhost::answers::Answers;
@@ -273,7 +274,7 @@ impl Moving {
             vulkan_device: None,
             program: Program { path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")), environment: vulkan() },
             compute: Compute::Available("whatever there is".to_owned()),
-            supervisor: Arc::new(Supervisor::start(Choice::default(), 10).unwrap()),
+            supervisor: Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap()),
             orders: Arc::new(Orders::new().unwrap()),
             scheduler: Choice::default(),
             bands: Settings::default(),

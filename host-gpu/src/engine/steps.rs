@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use std::time::Instant;
 
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::scheduling::HURRIED;
 use campanile_protocol::engine::scheduling::PREEMPT_REQUEST;
+use campanile_protocol::engine::scheduling::REALTIME;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::handshake::power;
 
@@ -19,6 +21,10 @@ use super::watch::load;
 use crate::memory::bits;
 use crate::node::buffer::Node;
 use crate::node::clock;
+use crate::scheduling::parameters::Band;
+
+/// Realtime work after so long without is news to the supervisor, which looks again by itself as long as it comes more often.
+const NEWS: Duration = Duration::from_millis(500);
 
 impl Execution {
     /// Has the run list know whose kernel-mode buffer is next.
@@ -73,6 +79,7 @@ impl Execution {
         self.peeks = peeks;
         let end = clock::monotonic();
         self.run_list.ran(turn.context, begin, end);
+        self.show_realtime(turn.context, end);
         self.list_kernel();
         let is_over = self.run_list.settle(turn.context, end);
         let properties = self.run_list.properties(turn.context);
@@ -88,6 +95,20 @@ impl Execution {
             && (others || self.run_list.is_hurried())
         {
             compute.hurry.note(Instant::now());
+        }
+    }
+
+    /// Says that realtime work had the engine, and has the supervisor know where that is news: more is likely to come.
+    fn show_realtime(&self, context: u32, end: Duration) {
+        if self.run_list.urgency_of(context).band != Band::Realtime as u8 {
+            return;
+        }
+        let Some(word) = self.machine.shared.word(REALTIME) else { return };
+        // Nobody else stores there.
+        let last = Duration::from_nanos(word.load(Ordering::Relaxed));
+        word.store(clock::nanoseconds(end), Ordering::Release);
+        if end.saturating_sub(last) >= NEWS {
+            self.events.grant.signal();
         }
     }
 

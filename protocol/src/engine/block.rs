@@ -252,7 +252,7 @@ mod tests {
             (USED_PROCESSES, 3),
             (NOTIFIED, 1),
             (FOUND_BY_LOOK, 1),
-            (URGENCY, 1),
+            (URGENCY, 2),
             (CONTENDED, 2),
             (PREEMPT_REQUEST, 1),
             (PREEMPT_REPORT, 2),

@@ -3,6 +3,7 @@
 //! | word | written by | read by | order |
 //! |---|---|---|---|
 //! | [`URGENCY`] | engine | supervisor | before the grant word goes to WANT, and before the supervisor is signalled |
+//! | [`REALTIME`] behind it | engine | supervisor | before the supervisor is signalled, where it is news |
 //! | [`CONTENDED`], [`HURRIED`] behind it | supervisor | engine | none: hints; a miss costs a wait until the next decision, or longer slices |
 //! | [`PREEMPT_REQUEST`] | daemon | engine | after the submissions that it is about; none follows before the report |
 //! | [`PREEMPT_REPORT`] | engine | daemon | after the results of all that it put back, and the word behind it |
@@ -24,6 +25,8 @@ use super::block::MAX_CONTEXTS;
 
 /// The most urgent of what the engine could run now ([`Urgency`]).
 pub const URGENCY: u64 = 0xe80;
+/// When realtime work last had the engine: nanoseconds of the monotonic clock, zero for never.
+pub const REALTIME: u64 = URGENCY + 8;
 /// Not zero: others want the node, so an engine without work gives it back at once instead of sleeping with it.
 pub const CONTENDED: u64 = 0xec0;
 /// How often the engine was asked to yield for realtime work.

@@ -19,6 +19,7 @@ use campanile_daemon::recovery::reports::Reports;
 use campanile_daemon::recovery::standing::Standing;
 use campanile_daemon::session::config::Compute;
 use campanile_daemon::session::config::Config;
+use campanile_daemon::supervisor::awake::Awake;
 use campanile_daemon::supervisor::share::Share;
 use campanile_daemon::supervisor::thread::Supervisor;
 use campanile_daemon::vhost::memory::GuestRam;
@@ -46,7 +47,9 @@ pub(crate) const APERTURE: u64 = 1 << 20;
 /// What is the same for all: a thread that nobody gives work to.
 fn supervisor() -> Arc<Supervisor> {
     static SUPERVISOR: OnceLock<Arc<Supervisor>> = OnceLock::new();
-    Arc::clone(SUPERVISOR.get_or_init(|| Arc::new(Supervisor::start(Choice::default(), 10).unwrap())))
+    Arc::clone(
+        SUPERVISOR.get_or_init(|| Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap())),
+    )
 }
 
 /// A vGPU of that many bytes, whose engines cannot be started.
