@@ -19,9 +19,9 @@ pub struct SchedulingArguments {
     #[arg(long, value_name = "PERCENT", default_value_t = Settings::DEFAULT_NORMAL_SHARE,
           value_parser = clap::value_parser!(u32).range(0..=i64::from(Settings::MAX_NORMAL_SHARE)))]
     pub normal_share: u32,
-    /// How long the host's CPUs may take to wake up while realtime work comes: microseconds, 0 for those that do not sleep at
-    /// all, off, or auto: 10, and 0 where the host is a VM itself. Needs root.
-    #[arg(long, value_name = "US", default_value_t = CpuLatency::default())]
+    /// How long the host's CPUs may take to wake up while realtime work of a vGPU with bands=realtime comes: auto, off, or
+    /// microseconds; at 0 idle CPUs poll. auto is 0 where they are run by haltpoll, as in VMs, else 10. Needs root.
+    #[arg(long, value_name = "auto|off|MICROSECONDS", default_value_t = CpuLatency::default())]
     pub cpu_latency: CpuLatency,
 }
 

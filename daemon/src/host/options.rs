@@ -92,6 +92,7 @@ pub struct Scheduling {
 }
 
 impl Default for Scheduling {
+    /// Nothing is asked of the machine's CPUs: whoever starts a host by itself says so, as `campanile serve` does.
     fn default() -> Self {
         Self {
             policy: Choice::default(),

@@ -32,6 +32,7 @@ use crate::session::config::Config;
 use crate::session::counters::Counters;
 use crate::session::dirty::TrackerBoard;
 use crate::supervisor::awake::Awake;
+use crate::supervisor::awake::CpuLatency;
 use crate::supervisor::thread::Supervisor;
 use crate::vhost::counters::Counters as ShellCounters;
 use crate::vhost::device::Device;
@@ -76,7 +77,10 @@ impl Host {
         check(&options)?;
         let Scheduling { policy, normal_share, cpu_latency } = options.scheduling;
         let has_realtime = options.vgpus.iter().any(|vgpu| vgpu.share.highest_band == Band::Realtime);
-        let awake = if has_realtime { Awake::open(cpu_latency) } else { Awake::off() };
+        if !has_realtime && matches!(cpu_latency, CpuLatency::Micros(_)) {
+            log::warn!("--cpu-latency: no vGPU has bands=realtime, so nothing is asked of the CPUs");
+        }
+        let awake = if has_realtime { Awake::open(cpu_latency)? } else { Awake::off() };
         let supervisor = Arc::new(Supervisor::start(policy, normal_share, awake)?);
         let (compute, computes_on_gpu) =
             probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;

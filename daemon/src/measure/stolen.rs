@@ -33,7 +33,7 @@ impl Watch {
 pub struct Witnessed<F> {
     #[serde(flatten)]
     figures: F,
-    /// Percent of the time of all CPUs.
+    /// Percent of the time of all CPUs; 0 on a machine that is no VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     stolen_percent: Option<f64>,
 }

@@ -7,7 +7,7 @@
 //!
 //! Several threads wake up between ring and first packet, and a CPU that sleeps takes its time: 0.1 ms from a deep state, and
 //! milliseconds where this machine is a VM and its host lets others run meanwhile. The kernel forgets what was asked when the file is
-//! closed, however this process ends.
+//! closed, however this process ends. A dispatch that runs counts as long as it goes on.
 
 use std::fmt;
 use std::fs;
@@ -17,43 +17,29 @@ use std::io::Write;
 use std::str::FromStr;
 use std::time::Duration;
 
+use campanile_protocol::engine::scheduling::REALTIME_LASTS;
+
 /// The kernel's file: 32 bits, µs.
 const FILE: &str = "/dev/cpu_dma_latency";
-/// How CPUs of this machine sleep.
+/// How CPUs of this machine sleep; where nothing does it in more than one way, limits are not heard.
 const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 /// That of VMs, in which a CPU that sleeps is its host's to give to others.
 const OF_VMS: &str = "haltpoll";
-/// Lets CPUs halt, and no more than that.
+/// Lets CPUs halt, and no more than that, µs.
 const HALTED: u32 = 10;
-/// No limit, as the kernel itself says it.
+/// No limit, µs, as the kernel itself says it.
 const UNLIMITED: u32 = 2_000_000_000;
-/// For how long after realtime work more of it is likely to come.
-const LASTS: Duration = Duration::from_secs(1);
 
 /// How long CPUs may take to wake up while realtime work comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CpuLatency {
-    /// 10 µs; in a VM they do not sleep at all.
+    /// 10 µs; 0 where the idle driver is haltpoll, that of VMs.
     #[default]
     Auto,
     /// As long as they like.
     Off,
-    /// µs; at 0 they do not sleep at all.
+    /// µs; at 0 they poll.
     Micros(u32),
-}
-
-impl CpuLatency {
-    /// The limit, µs; none where there is none.
-    fn limit(self) -> Option<u32> {
-        match self {
-            Self::Auto => {
-                let is_vm = fs::read_to_string(IDLE_DRIVER).is_ok_and(|driver| driver.trim() == OF_VMS);
-                Some(if is_vm { 0 } else { HALTED })
-            }
-            Self::Off => None,
-            Self::Micros(limit) => Some(limit),
-        }
-    }
 }
 
 impl fmt::Display for CpuLatency {
@@ -79,32 +65,47 @@ impl FromStr for CpuLatency {
     }
 }
 
-/// What was asked of the kernel.
+/// What is asked of the kernel.
 #[derive(Debug)]
 pub struct Awake<F = File> {
     /// The file, and what to ask of it; none where nothing is asked.
     asks: Option<(F, u32)>,
     is_asked: bool,
+    /// When realtime work last ran, of the monotonic clock; zero for never.
+    last: Duration,
 }
 
 impl Awake {
     /// Nothing is ever asked.
     pub const fn off() -> Self {
-        Self { asks: None, is_asked: false }
+        Self { asks: None, is_asked: false, last: Duration::ZERO }
     }
 
-    /// Opens the kernel's file, which is root's; where that cannot be had, the log says so, and nothing is asked.
-    pub fn open(latency: CpuLatency) -> Self {
-        let Some(limit) = latency.limit() else { return Self::off() };
+    /// Opens the kernel's file, which is root's. The log says what is asked, and why nothing is.
+    ///
+    /// # Errors
+    /// The operator has named a limit, and the file cannot be had.
+    pub fn open(latency: CpuLatency) -> io::Result<Self> {
+        let driver = fs::read_to_string(IDLE_DRIVER).unwrap_or_default();
+        let limit = match (latency, driver.trim()) {
+            (CpuLatency::Off, _) => return Ok(Self::off()),
+            (CpuLatency::Micros(limit), _) => limit,
+            (CpuLatency::Auto, OF_VMS) => 0,
+            (CpuLatency::Auto, _) => HALTED,
+        };
         match File::options().write(true).open(FILE) {
             Ok(file) => {
-                log::info!("while realtime work comes, CPUs take at most {limit} us to wake up");
-                Self::over(file, limit)
+                log::info!("while realtime work comes, CPUs are to take at most {limit} us to wake up");
+                if matches!(driver.trim(), "" | "none") {
+                    log::info!("this machine has no idle driver that heeds that: {IDLE_DRIVER}");
+                }
+                Ok(Self::over(file, limit))
             }
-            Err(error) => {
+            Err(error) if latency == CpuLatency::Auto => {
                 log::info!("realtime work may wait for CPUs that sleep: {FILE}: {error}");
-                Self::off()
+                Ok(Self::off())
             }
+            Err(error) => Err(io::Error::new(error.kind(), format!("--cpu-latency: {FILE}: {error}"))),
         }
     }
 }
@@ -112,30 +113,30 @@ impl Awake {
 impl<F: Write> Awake<F> {
     /// Asks `file` for `limit`, µs.
     pub const fn over(file: F, limit: u32) -> Self {
-        Self { asks: Some((file, limit)), is_asked: false }
+        Self { asks: Some((file, limit)), is_asked: false, last: Duration::ZERO }
     }
 
-    /// Whether anything is ever asked.
-    pub const fn is_on(&self) -> bool {
-        self.asks.is_some()
-    }
-
-    /// Asks for what is due `now`, when realtime work last ran at `last`; both of the monotonic clock. After what time to look
-    /// again, if at all.
+    /// Asks for what is due `now`, when engines say that realtime work last ran at `last`; both of the monotonic clock. After what
+    /// time to look again, if at all.
+    ///
+    /// What an engine said stays said, so that nobody has CPUs wake up more than once a second by taking it back; nobody has run
+    /// work later than now.
     pub fn look(&mut self, last: Duration, now: Duration) -> Option<Duration> {
-        // Nobody has run work later than now, whatever an engine says.
-        let left = (last.min(now) + LASTS).saturating_sub(now);
-        let is_due = !left.is_zero();
-        if is_due != self.is_asked
-            && let Some((file, limit)) = &mut self.asks
-        {
+        let (file, limit) = self.asks.as_mut()?;
+        if last <= now {
+            self.last = self.last.max(last);
+        }
+        let left = (self.last + REALTIME_LASTS).saturating_sub(now);
+        let is_due = !self.last.is_zero() && !left.is_zero();
+        if is_due != self.is_asked {
             self.is_asked = is_due;
             if let Err(error) = ask(file, if is_due { *limit } else { UNLIMITED }) {
                 log::warn!("{FILE}: {error}; realtime work may wait for CPUs that sleep");
                 self.asks = None;
+                return None;
             }
         }
-        (self.is_on() && is_due).then_some(left)
+        is_due.then_some(left)
     }
 }
 
@@ -151,7 +152,7 @@ mod tests {
 
     use super::Awake;
     use super::CpuLatency;
-    use super::LASTS;
+    use super::REALTIME_LASTS;
     use super::UNLIMITED;
 
     const MOMENT: Duration = Duration::from_nanos(1);
@@ -162,20 +163,33 @@ mod tests {
         let mut awake = Awake::over(&mut asked, 3);
         let (begin, later) = (Duration::from_secs(100), Duration::from_millis(100_700));
         assert_eq!(awake.look(Duration::ZERO, begin), None, "none ran so far");
-        assert_eq!(awake.look(begin, begin), Some(LASTS));
-        assert_eq!(awake.look(begin, later), Some(begin + LASTS - later));
-        assert_eq!(awake.look(later, begin + LASTS), Some(later - begin), "more of it has run");
-        assert_eq!(awake.look(later, later + LASTS - MOMENT), Some(MOMENT));
-        assert_eq!(awake.look(later, later + LASTS), None);
-        assert_eq!(awake.look(later, later + LASTS * 2), None);
+        assert_eq!(awake.look(begin, begin), Some(REALTIME_LASTS));
+        assert_eq!(awake.look(begin, later), Some(begin + REALTIME_LASTS - later));
+        assert_eq!(awake.look(later, begin + REALTIME_LASTS), Some(later - begin), "more of it has run");
+        assert_eq!(awake.look(later, later + REALTIME_LASTS - MOMENT), Some(MOMENT));
+        assert_eq!(awake.look(later, later + REALTIME_LASTS), None);
+        assert_eq!(awake.look(later, later + REALTIME_LASTS * 2), None);
         assert_eq!(asked, [3u32, UNLIMITED].map(u32::to_ne_bytes).concat(), "each is asked for once");
     }
 
     #[test]
-    fn an_engine_that_speaks_of_the_future_is_believed_for_the_present() {
+    fn realtime_work_is_not_taken_back_by_an_engine_that_denies_it_or_is_gone() {
+        let mut asked = Vec::new();
+        let mut awake = Awake::over(&mut asked, 3);
+        let (begin, later) = (Duration::from_secs(100), Duration::from_millis(100_700));
+        assert_eq!(awake.look(begin, begin), Some(REALTIME_LASTS));
+        assert_eq!(awake.look(Duration::ZERO, later), Some(begin + REALTIME_LASTS - later));
+        assert_eq!(asked, 3u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn realtime_work_that_is_said_to_have_run_in_the_future_did_not_run() {
         let mut awake = Awake::over(io::sink(), 0);
-        let now = Duration::from_secs(5);
-        assert_eq!(awake.look(Duration::MAX, now), Some(LASTS));
+        let now = Duration::from_millis(500);
+        for last in [Duration::MAX, now + MOMENT, Duration::ZERO] {
+            assert_eq!(awake.look(last, now), None);
+        }
+        assert_eq!(awake.look(now, now), Some(REALTIME_LASTS));
     }
 
     #[test]
@@ -194,8 +208,7 @@ mod tests {
         let mut awake = Awake::over(Refuses(0), 0);
         let now = Duration::from_secs(5);
         assert_eq!(awake.look(now, now), None);
-        assert!(!awake.is_on());
-        assert_eq!(awake.look(now + LASTS, now + LASTS), None);
+        assert_eq!(awake.look(now + MOMENT, now + MOMENT), None);
     }
 
     #[test]

@@ -227,21 +227,17 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
             let progress = member.handle.shared.word(PROGRESS).map_or(0, |word| word.load(Ordering::Acquire));
             member.alarm.raise(Hang::NotSuspended, Progress::from_word(progress));
         }
-        let rested = if awake.is_on() {
-            // Whoever has realtime work without the operator's leave is not heard.
-            let heard =
-                members.engines.iter().filter(|(_, member)| member.share.highest_band == Band::Realtime);
-            let last = heard.map(|(&engine, _)| load(engine, REALTIME)).max().unwrap_or_default();
-            awake.look(Duration::from_nanos(last), clock::monotonic()).map(|left| now + left)
-        } else {
-            None
-        };
+        // Whoever has realtime work without the operator's leave is not heard.
+        let heard = members.engines.iter().filter(|(_, member)| member.share.highest_band == Band::Realtime);
+        let last = heard.map(|(&engine, _)| load(engine, REALTIME)).max().unwrap_or_default();
         for (engine, held) in turns.held() {
             if let Some(member) = members.engines.get_mut(&engine) {
                 member.held = held;
             }
         }
-        again = next.into_iter().chain(look).chain(rested).min();
+        drop(members);
+        let left = awake.look(Duration::from_nanos(last), clock::monotonic());
+        again = next.into_iter().chain(look).chain(left.map(|left| begun.elapsed() + left)).min();
     }
 }
 
@@ -288,8 +284,9 @@ mod tests {
     use std::fs::File;
     use std::io::Read;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering;
-    use std::time::Duration;
+    use std::thread;
 
     use campanile_host_gpu::adapter::process::GrantHandle;
     use campanile_host_gpu::engine::address::EngineAddress;
@@ -306,54 +303,66 @@ mod tests {
     use campanile_protocol::engine::scheduling::REALTIME;
     use campanile_protocol::handshake::grant;
 
+    use super::EngineId;
     use super::Supervisor;
     use crate::supervisor::alarm::Alarm;
     use crate::supervisor::awake::Awake;
     use crate::supervisor::share::Share;
 
     /// The shared block of an engine without a process, which wants its node.
-    fn add(supervisor: &Supervisor, highest_band: Band, realtime: Duration) -> GrantHandle {
+    fn add(supervisor: &Supervisor, highest_band: Band) -> (EngineId, GrantHandle) {
         let file: File = create_memfd("block", BLOCK_BYTES).unwrap();
         let shared = Arc::new(Mapping::new(file, 0, BLOCK_BYTES, Access::ReadWrite).unwrap());
-        shared.word(REALTIME).unwrap().store(clock::nanoseconds(realtime), Ordering::Release);
-        let _asks = grant::take_turn(shared.word(GRANT).unwrap());
         let handle = GrantHandle { shared, wake: Arc::new(Event::new().unwrap()) };
+        run_realtime_work(&handle);
+        let _asks = grant::take_turn(handle.shared.word(GRANT).unwrap());
         let share = Share { highest_band, ..Share::default() };
         let (at, alarm) = (EngineAddress::new(0, NodeKind::Compute), Arc::new(Alarm::new().unwrap()));
-        supervisor.add(at, handle.clone(), alarm, None, share);
-        handle
+        (supervisor.add(at, handle.clone(), alarm, None, share), handle)
+    }
+
+    fn run_realtime_work(engine: &GrantHandle) {
+        let word = engine.shared.word(REALTIME).unwrap();
+        word.store(clock::nanoseconds(clock::monotonic()), Ordering::Release);
     }
 
     #[test]
     fn cpus_stay_awake_for_engines_that_may_have_realtime_work_until_none_has_come_for_a_while() {
         let (mut asked, asks) = std::io::pipe().unwrap();
         let supervisor = Supervisor::start(Choice::default(), 10, Awake::over(asks, 7)).unwrap();
-        let mut next = || {
-            let mut bytes = [0; 4];
-            asked.read_exact(&mut bytes).unwrap();
-            u32::from_ne_bytes(bytes)
-        };
-        let engine = add(&supervisor, Band::Realtime, clock::monotonic());
-        assert_eq!(next(), 7);
-        assert!(next() > 7, "nothing has come since");
-        engine
-            .shared
-            .word(REALTIME)
-            .unwrap()
-            .store(clock::nanoseconds(clock::monotonic()), Ordering::Release);
-        supervisor.grant_event().signal();
-        assert_eq!(next(), 7);
+        let (_, engine) = add(&supervisor, Band::Realtime);
+        for _ in 0..2 {
+            let is_enough = AtomicBool::new(false);
+            let mut next = || {
+                let mut bytes = [0; 4];
+                asked.read_exact(&mut bytes).unwrap();
+                u32::from_ne_bytes(bytes)
+            };
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_enough.load(Ordering::Acquire) {
+                        run_realtime_work(&engine);
+                        supervisor.grant_event().signal();
+                        thread::yield_now();
+                    }
+                });
+                assert_eq!(next(), 7);
+                is_enough.store(true, Ordering::Release);
+            });
+            assert!(next() > 7, "none has come since, and nobody has said so");
+        }
     }
 
     #[test]
     fn what_an_engine_says_whose_vgpu_may_have_no_realtime_work_is_not_heard() {
         let (mut asked, asks) = std::io::pipe().unwrap();
         let supervisor = Supervisor::start(Choice::default(), 10, Awake::over(asks, 7)).unwrap();
-        let first = add(&supervisor, Band::Focus, clock::monotonic());
-        first.wake.wait(None);
-        // That one has its turn, so the supervisor has looked once more when the next one's node is decided about.
-        supervisor.remove(crate::supervisor::turns::EngineId(1));
-        add(&supervisor, Band::Normal, Duration::ZERO).wake.wait(None);
+        let (first, handle) = add(&supervisor, Band::Focus);
+        handle.wake.wait(None);
+        // That one has its turn. Once the next has it, what the first said has been looked at.
+        supervisor.remove(first);
+        let (_, next) = add(&supervisor, Band::Normal);
+        next.wake.wait(None);
         drop(supervisor);
         let mut bytes = Vec::new();
         asked.read_to_end(&mut bytes).unwrap();

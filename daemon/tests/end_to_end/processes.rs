@@ -12,6 +12,7 @@ use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::fences;
 use campanile_protocol::engine::progress::Progress;
+use campanile_protocol::engine::scheduling;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::power;
 use rustix::process::Pid;
@@ -162,6 +163,11 @@ impl EngineView {
     /// What it runs.
     pub(crate) fn progress(&self) -> Progress {
         Progress::from_word(self.load(block::PROGRESS))
+    }
+
+    /// When realtime work last had the engine; zero for never.
+    pub(crate) fn realtime(&self) -> u64 {
+        self.load(scheduling::REALTIME)
     }
 
     /// The power word.

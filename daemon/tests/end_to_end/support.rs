@@ -108,6 +108,10 @@ impl Daemon {
         if !arguments.contains(&"--spares") {
             command.args(["--spares", "off"]);
         }
+        // It is the whole machine's, where other tests run.
+        if !arguments.contains(&"--cpu-latency") {
+            command.args(["--cpu-latency", "off"]);
+        }
         let child = command.args(arguments).stdin(Stdio::null()).spawn().unwrap();
         let daemon = Self { child, folder };
         let begun = Instant::now();

@@ -10,6 +10,7 @@ use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::scheduling::HURRIED;
 use campanile_protocol::engine::scheduling::PREEMPT_REQUEST;
 use campanile_protocol::engine::scheduling::REALTIME;
+use campanile_protocol::engine::scheduling::REALTIME_LASTS;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::handshake::power;
 
@@ -22,9 +23,6 @@ use crate::memory::bits;
 use crate::node::buffer::Node;
 use crate::node::clock;
 use crate::scheduling::parameters::Band;
-
-/// Realtime work after so long without is news to the supervisor, which looks again by itself as long as it comes more often.
-const NEWS: Duration = Duration::from_millis(500);
 
 impl Execution {
     /// Has the run list know whose kernel-mode buffer is next.
@@ -60,8 +58,15 @@ impl Execution {
             Next::Queue(queue) => Some(queue),
             Next::Kernel => None,
         };
+        let is_realtime = self.run_list.urgency_of(turn.context).band == Band::Realtime as u8;
+        let word = shared.word(REALTIME).filter(|_| is_realtime);
+        // Nobody else stores there.
+        let realtime = word.map(|word| (word, Duration::from_nanos(word.load(Ordering::Relaxed))));
         let mut should_pause = || {
             progress::step(&shared);
+            if let Some((word, _)) = realtime {
+                word.store(clock::nanoseconds(clock::monotonic()), Ordering::Release);
+            }
             let turn_is_over = || turn.until.is_some_and(|until| clock::monotonic() >= until);
             grant::Grant::from_word(load(&shared, block::GRANT)).phase == grant::Phase::Revoking
                 || load(&shared, block::WATCH_SEQUENCE) != sequence
@@ -79,7 +84,13 @@ impl Execution {
         self.peeks = peeks;
         let end = clock::monotonic();
         self.run_list.ran(turn.context, begin, end);
-        self.show_realtime(turn.context, end);
+        if let Some((word, before)) = realtime {
+            word.store(clock::nanoseconds(end), Ordering::Release);
+            // The supervisor looks by itself as long as more comes sooner. Only now: what it does is for the next one.
+            if begin.saturating_sub(before) >= REALTIME_LASTS / 2 {
+                self.events.grant.signal();
+            }
+        }
         self.list_kernel();
         let is_over = self.run_list.settle(turn.context, end);
         let properties = self.run_list.properties(turn.context);
@@ -95,20 +106,6 @@ impl Execution {
             && (others || self.run_list.is_hurried())
         {
             compute.hurry.note(Instant::now());
-        }
-    }
-
-    /// Says that realtime work had the engine, and has the supervisor know where that is news: more is likely to come.
-    fn show_realtime(&self, context: u32, end: Duration) {
-        if self.run_list.urgency_of(context).band != Band::Realtime as u8 {
-            return;
-        }
-        let Some(word) = self.machine.shared.word(REALTIME) else { return };
-        // Nobody else stores there.
-        let last = Duration::from_nanos(word.load(Ordering::Relaxed));
-        word.store(clock::nanoseconds(end), Ordering::Release);
-        if end.saturating_sub(last) >= NEWS {
-            self.events.grant.signal();
         }
     }
 

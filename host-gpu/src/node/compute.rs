@@ -363,14 +363,16 @@ impl ComputeNode {
             }
         }
         // Nobody else stores there.
-        let store = |place: u64, value: &dyn Fn(u64) -> u64| {
+        for (place, more) in
+            [(scheduling::SLICES, slices), (scheduling::SLICE_NANOSECONDS, clock::nanoseconds(took))]
+        {
             if let Some(word) = self.shared.word(place) {
-                word.store(value(word.load(Ordering::Relaxed)), Ordering::Relaxed);
+                word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
             }
-        };
-        store(scheduling::SLICES, &|count| count.wrapping_add(slices));
-        store(scheduling::SLICE_NANOSECONDS, &|time| time.wrapping_add(clock::nanoseconds(took)));
-        store(scheduling::SLICE_TARGET, &|_| clock::nanoseconds(target));
+        }
+        if let Some(word) = self.shared.word(scheduling::SLICE_TARGET) {
+            word.store(clock::nanoseconds(target), Ordering::Relaxed);
+        }
     }
 
     /// The driver has failed, and says no more of what is in flight.

@@ -16,6 +16,8 @@
 //!
 //! An engine that ends loses what it had not reported; the next process begins with the same properties.
 
+use core::time::Duration;
+
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::IntoBytes;
@@ -27,6 +29,9 @@ use super::block::MAX_CONTEXTS;
 pub const URGENCY: u64 = 0xe80;
 /// When realtime work last had the engine: nanoseconds of the monotonic clock, zero for never.
 pub const REALTIME: u64 = URGENCY + 8;
+/// How long more of it is likely to come after that. The engine signals the supervisor where there was none for half as long;
+/// otherwise the supervisor looks by itself.
+pub const REALTIME_LASTS: Duration = Duration::from_secs(1);
 /// Not zero: others want the node, so an engine without work gives it back at once instead of sleeping with it.
 pub const CONTENDED: u64 = 0xec0;
 /// How often the engine was asked to yield for realtime work.
