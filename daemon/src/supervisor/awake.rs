@@ -116,16 +116,17 @@ impl<F: Write> Awake<F> {
         Self { asks: Some((file, limit)), is_asked: false, last: Duration::ZERO }
     }
 
-    /// Asks for what is due `now`, when engines say that realtime work last ran at `last`; both of the monotonic clock. After what
-    /// time to look again, if at all.
-    ///
-    /// What an engine said stays said, so that nobody has CPUs wake up more than once a second by taking it back; nobody has run
-    /// work later than now.
-    pub fn look(&mut self, last: Duration, now: Duration) -> Option<Duration> {
-        let (file, limit) = self.asks.as_mut()?;
+    /// An engine says that realtime work last ran at `last`, which was read before `now`; both of the monotonic clock. What was said
+    /// stays said, so that nobody has CPUs wake up more than once a second by taking it back; nobody has run work later than now.
+    pub fn hear(&mut self, last: Duration, now: Duration) {
         if last <= now {
             self.last = self.last.max(last);
         }
+    }
+
+    /// Asks for what is due `now`. After what time to look again, if at all.
+    pub fn look(&mut self, now: Duration) -> Option<Duration> {
+        let (file, limit) = self.asks.as_mut()?;
         let left = (self.last + REALTIME_LASTS).saturating_sub(now);
         let is_due = !self.last.is_zero() && !left.is_zero();
         if is_due != self.is_asked {
@@ -157,18 +158,27 @@ mod tests {
 
     const MOMENT: Duration = Duration::from_nanos(1);
 
+    fn look(awake: &mut Awake<impl Write>, last: Duration, now: Duration) -> Option<Duration> {
+        awake.hear(last, now);
+        awake.look(now)
+    }
+
     #[test]
     fn cpus_stay_awake_until_a_second_after_the_last_realtime_work() {
         let mut asked = Vec::new();
         let mut awake = Awake::over(&mut asked, 3);
         let (begin, later) = (Duration::from_secs(100), Duration::from_millis(100_700));
-        assert_eq!(awake.look(Duration::ZERO, begin), None, "none ran so far");
-        assert_eq!(awake.look(begin, begin), Some(REALTIME_LASTS));
-        assert_eq!(awake.look(begin, later), Some(begin + REALTIME_LASTS - later));
-        assert_eq!(awake.look(later, begin + REALTIME_LASTS), Some(later - begin), "more of it has run");
-        assert_eq!(awake.look(later, later + REALTIME_LASTS - MOMENT), Some(MOMENT));
-        assert_eq!(awake.look(later, later + REALTIME_LASTS), None);
-        assert_eq!(awake.look(later, later + REALTIME_LASTS * 2), None);
+        assert_eq!(look(&mut awake, Duration::ZERO, begin), None, "none ran so far");
+        assert_eq!(look(&mut awake, begin, begin), Some(REALTIME_LASTS));
+        assert_eq!(look(&mut awake, begin, later), Some(begin + REALTIME_LASTS - later));
+        assert_eq!(
+            look(&mut awake, later, begin + REALTIME_LASTS),
+            Some(later - begin),
+            "more of it has run"
+        );
+        assert_eq!(look(&mut awake, later, later + REALTIME_LASTS - MOMENT), Some(MOMENT));
+        assert_eq!(look(&mut awake, later, later + REALTIME_LASTS), None);
+        assert_eq!(look(&mut awake, later, later + REALTIME_LASTS * 2), None);
         assert_eq!(asked, [3u32, UNLIMITED].map(u32::to_ne_bytes).concat(), "each is asked for once");
     }
 
@@ -177,8 +187,8 @@ mod tests {
         let mut asked = Vec::new();
         let mut awake = Awake::over(&mut asked, 3);
         let (begin, later) = (Duration::from_secs(100), Duration::from_millis(100_700));
-        assert_eq!(awake.look(begin, begin), Some(REALTIME_LASTS));
-        assert_eq!(awake.look(Duration::ZERO, later), Some(begin + REALTIME_LASTS - later));
+        assert_eq!(look(&mut awake, begin, begin), Some(REALTIME_LASTS));
+        assert_eq!(look(&mut awake, Duration::ZERO, later), Some(begin + REALTIME_LASTS - later));
         assert_eq!(asked, 3u32.to_ne_bytes());
     }
 
@@ -187,9 +197,11 @@ mod tests {
         let mut awake = Awake::over(io::sink(), 0);
         let now = Duration::from_millis(500);
         for last in [Duration::MAX, now + MOMENT, Duration::ZERO] {
-            assert_eq!(awake.look(last, now), None);
+            assert_eq!(look(&mut awake, last, now), None);
         }
-        assert_eq!(awake.look(now, now), Some(REALTIME_LASTS));
+        // Nor does it hide what another engine says.
+        awake.hear(now, now);
+        assert_eq!(look(&mut awake, Duration::MAX, now), Some(REALTIME_LASTS));
     }
 
     #[test]
@@ -207,8 +219,8 @@ mod tests {
         }
         let mut awake = Awake::over(Refuses(0), 0);
         let now = Duration::from_secs(5);
-        assert_eq!(awake.look(now, now), None);
-        assert_eq!(awake.look(now + MOMENT, now + MOMENT), None);
+        assert_eq!(look(&mut awake, now, now), None);
+        assert_eq!(look(&mut awake, now + MOMENT, now + MOMENT), None);
     }
 
     #[test]

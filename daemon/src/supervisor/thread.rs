@@ -229,14 +229,17 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
         }
         // Whoever has realtime work without the operator's leave is not heard.
         let heard = members.engines.iter().filter(|(_, member)| member.share.highest_band == Band::Realtime);
-        let last = heard.map(|(&engine, _)| load(engine, REALTIME)).max().unwrap_or_default();
+        for (&engine, _) in heard {
+            let last = Duration::from_nanos(load(engine, REALTIME));
+            awake.hear(last, clock::monotonic());
+        }
         for (engine, held) in turns.held() {
             if let Some(member) = members.engines.get_mut(&engine) {
                 member.held = held;
             }
         }
         drop(members);
-        let left = awake.look(Duration::from_nanos(last), clock::monotonic());
+        let left = awake.look(clock::monotonic());
         again = next.into_iter().chain(look).chain(left.map(|left| begun.elapsed() + left)).min();
     }
 }
