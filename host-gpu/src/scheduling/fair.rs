@@ -4,8 +4,9 @@
 //! comes next. Groups get no share of their own; their members do, so a process cannot be starved by another's number of
 //! contexts, nor gain from spreading its own.
 //!
-//! Debts and credits are bounded: who sleeps falls behind the clock by [`CREDIT`] at most, who could not be stopped
-//! gets ahead by [`DEBT`] at most.
+//! Debts and credits are bounded. Who could not be stopped gets ahead of the clock by [`DEBT`] at most. Who sleeps falls behind
+//! it by [`CREDIT`]; but who was behind when it left the line, since others overran their turns, still is when it comes
+//! back, by [`OWED`] at most, less the time it was away: to run dry for a moment is no reason to lose a turn.
 
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ pub type Fair = Rota<VirtualTime>;
 
 /// What who sleeps saves up: engine time of its own that it may have at once.
 pub const CREDIT: Duration = Duration::from_millis(2);
+/// Most that is owed to who was behind when it left the line: a turn of somebody else, and the slices under way at its end.
+/// More would give who never used its turns up one long turn.
+pub const OWED: Duration = Duration::from_millis(10);
 /// Most engine time that is held against somebody: longer than what an engine that cannot stop may take before it is
 /// reset is not forgiven.
 pub const DEBT: Duration = Duration::from_secs(2);
@@ -61,9 +65,13 @@ impl Order for VirtualTime {
         self.clock(tier).saturating_sub(virtual_time(CREDIT.as_nanos(), DEFAULT_WEIGHT))
     }
 
-    fn enters(&mut self, member: &mut Member) -> i128 {
-        let credit = virtual_time(CREDIT.as_nanos(), member.weight);
-        member.key.max(self.clock(member.tier).saturating_sub(credit))
+    fn enters(&mut self, member: &mut Member, absent: u64) -> i128 {
+        let own = |time: u128| virtual_time(time, member.weight);
+        let clock = self.clock(member.tier);
+        // Who leaves and comes back at once was not away, though others may have left meanwhile, and moved the clock.
+        let owed = if absent == 0 { clock.saturating_sub(member.key) } else { member.absence.owed };
+        let left = owed.min(own(OWED.as_nanos())).saturating_sub(own(u128::from(absent)));
+        member.key.max(clock.saturating_sub(left.max(own(CREDIT.as_nanos()))))
     }
 
     fn ran(&mut self, member: &mut Member, key: i128, time: u64) -> i128 {

@@ -56,7 +56,7 @@ impl Order for Rounds {
         self.clock(tier)
     }
 
-    fn enters(&mut self, member: &mut Member) -> i128 {
+    fn enters(&mut self, member: &mut Member, _absent: u64) -> i128 {
         let current = round(self.clock(member.tier));
         if round(member.key) < current {
             member.spent = 0;

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::fair::CREDIT;
+use campanile_host_gpu::scheduling::fair::OWED;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Parameters;
 
@@ -116,6 +119,147 @@ fn sleeping_is_not_saved_up() {
         machine.add(1, in_band(1, Band::Normal), Load::bursts(ms(3000), ms(5000)));
         machine.run(ms(5500));
         assert!((machine.share(0, ms(5000), ms(5500)) - 0.5).abs() < 0.02);
+    });
+}
+
+#[test]
+fn mcdm_10_who_runs_dry_for_a_moment_loses_no_more_than_that_moment() {
+    with_each(|choice| {
+        if choice.name() != "fair" {
+            return;
+        }
+        let mut machine = Machine::new(choice);
+        // A guest that refills its queue a little late, beside one that takes 4 ms to stop.
+        machine.add(0, in_band(0, Band::Normal), Load::bursts(ms(6), us(50)));
+        machine.add(1, in_band(1, Band::Normal), Load::busy(ms(4)));
+        machine.run(ms(4000));
+        for (from, to) in windows(ms(100), machine.now) {
+            let share = machine.share(0, from, to);
+            assert!(share > 0.475, "{share:.4} from {from:?}");
+        }
+    });
+}
+
+/// Somebody (0) has overrun, for which others (from 1 on) waited for 14 ms; now it can be stopped. For `fair`.
+fn overrun(choice: Choice, others: u64) -> Option<Machine> {
+    if choice.name() != "fair" {
+        return None;
+    }
+    let mut machine = Machine::new(choice);
+    machine.add(0, in_band(0, Band::Normal), Load::busy(ms(15)));
+    machine.run(ms(1));
+    for entity in 1..=others {
+        machine.add(entity, in_band(entity, Band::Normal), Load::busy(us(10)));
+    }
+    machine.run(ms(14));
+    machine.load(0, Load::busy(us(10)));
+    Some(machine)
+}
+
+#[test]
+fn what_is_owed_to_who_sleeps_is_bounded_and_lasts_no_longer_than_it_would_take() {
+    with_each(|choice| {
+        for (nap, left) in [(us(50), OWED - us(50)), (ms(6), OWED - ms(6)), (ms(9), CREDIT), (ms(50), CREDIT)]
+        {
+            let Some(mut machine) = overrun(choice, 1) else { return };
+            machine.nap(1);
+            machine.run(nap);
+            machine.wake(1);
+            let from = machine.now;
+            machine.run(ms(20));
+            let first = machine.first_run(1, from);
+            // Who runs has its grace, for which it pays.
+            assert!(first.abs_diff(left) <= us(600), "{first:?} after {nap:?}");
+        }
+    });
+}
+
+#[test]
+fn what_is_owed_is_not_lost_by_being_scheduled_otherwise() {
+    let quantum = |parameters: &mut Parameters| parameters.quantum = ms(3);
+    let focus = |parameters: &mut Parameters| parameters.band = Band::Focus;
+    let normal = |parameters: &mut Parameters| parameters.band = Band::Normal;
+    let changes: [&[fn(&mut Parameters)]; 2] = [&[quantum], &[focus, normal]];
+    with_each(|choice| {
+        for (changes, naps) in changes.iter().flat_map(|changes| [(*changes, true), (*changes, false)]) {
+            let Some(mut machine) = overrun(choice, 1) else { return };
+            if naps {
+                machine.nap(1);
+                machine.run(us(20));
+            }
+            for change in changes {
+                machine.change(1, change);
+            }
+            if naps {
+                machine.run(us(20));
+                machine.wake(1);
+            }
+            let from = machine.now;
+            machine.run(ms(20));
+            let first = machine.first_run(1, from);
+            assert!(first.abs_diff(OWED) <= us(600), "{first:?}, naps {naps}");
+        }
+    });
+}
+
+#[test]
+fn what_is_owed_is_not_lost_by_others_that_leave_and_come_back_at_once() {
+    with_each(|choice| {
+        let Some(mut machine) = overrun(choice, 2) else { return };
+        machine.nap(1);
+        machine.nap(2);
+        machine.wake(1);
+        machine.wake(2);
+        let from = machine.now;
+        machine.run(ms(20));
+        let had = [0, 1, 2].map(|entity| machine.had(entity, from, machine.now));
+        assert!(had[0] < ms(1) && had[1].abs_diff(had[2]) <= ms(2) + us(50), "{had:?}");
+    });
+}
+
+#[test]
+fn sleeping_is_not_saved_up_whatever_the_weights() {
+    // Others that weigh less move the clock far while somebody sleeps: it was owed nothing when it went.
+    with_each(|choice| {
+        if choice.name() != "fair" {
+            return;
+        }
+        let mut machine = Machine::new(choice);
+        for (entity, weight) in [(0, 300), (1, 100)] {
+            let parameters = Parameters { weight, ..in_band(entity, Band::Normal) };
+            machine.add(entity, parameters, Load::busy(us(10)));
+        }
+        machine.run(ms(1000));
+        for _ in 0..20 {
+            machine.nap(0);
+            machine.run(ms(10));
+            machine.wake(0);
+            let from = machine.now;
+            machine.run(ms(40));
+            // What is due to it, but for one credit and a turn.
+            let share = machine.share(1, from, machine.now);
+            assert!(share > 0.17, "{share}");
+        }
+    });
+}
+
+#[test]
+fn who_used_little_of_its_turns_for_long_does_not_keep_the_engine_for_long() {
+    with_each(|choice| {
+        if choice.name() != "fair" {
+            return;
+        }
+        let mut machine = Machine::new(choice);
+        // It waits for almost 4 ms each time, and never has work for more than 0.1 ms: it is owed more and more.
+        machine.add(0, in_band(0, Band::Normal), Load::bursts(us(100), us(50)));
+        machine.add(1, in_band(1, Band::Normal), Load::busy(ms(4)));
+        machine.run(ms(2000));
+        assert!(machine.share(0, ms(0), ms(2000)) < 0.05);
+        machine.load(0, Load::busy(us(10)));
+        machine.run(ms(1000));
+        let longest = machine.runs.iter().filter(|run| run.entity == 0).map(|run| run.to - run.from).max();
+        assert!(longest.is_some_and(|longest| longest < OWED + ms(5)), "{longest:?}");
+        assert!((machine.share(0, ms(2000), ms(3000)) - 0.5).abs() < 0.03);
     });
 }
 

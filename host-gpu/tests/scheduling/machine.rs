@@ -115,6 +115,12 @@ impl Machine {
         self.policy.change(EntityId(entity), actor.parameters, self.now);
     }
 
+    /// Somebody's work is of another kind from now on.
+    pub(crate) fn load(&mut self, entity: u64, load: Load) {
+        let actor = self.actors.get_mut(&entity).expect("an entity of this machine");
+        (actor.load, actor.left) = (load, load.burst.unwrap_or(Duration::MAX));
+    }
+
     /// Somebody is gone.
     pub(crate) fn leave(&mut self, entity: u64) {
         self.policy.remove(EntityId(entity));
@@ -228,6 +234,12 @@ impl Machine {
     pub(crate) fn had(&self, entity: u64, from: Duration, to: Duration) -> Duration {
         let runs = self.runs.iter().filter(|run| run.entity == entity);
         runs.map(|run| run.to.min(to).saturating_sub(run.from.max(from))).sum()
+    }
+
+    /// How long an entity's first run from `from` on takes.
+    pub(crate) fn first_run(&self, entity: u64, from: Duration) -> Duration {
+        let mut runs = self.runs.iter().filter(|run| run.entity == entity && run.from >= from);
+        runs.next().map(|run| run.to - run.from).expect("it ran")
     }
 
     /// Its share of that time.

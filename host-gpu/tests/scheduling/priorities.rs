@@ -78,6 +78,30 @@ fn pre_64_waiting_for_a_higher_priority_is_not_saved_up() {
 }
 
 #[test]
+fn pre_64_waiting_for_a_higher_priority_is_not_owed_by_others() {
+    with_each(|choice| {
+        for naps in [true, false] {
+            let mut machine = Machine::new(choice);
+            machine.add(0, with_priority(0, 0), Load::busy(us(10)));
+            machine.add(1, with_priority(0, 5), Load::busy(us(10)));
+            machine.add(2, with_priority(1, 0), Load::busy(us(10)));
+            machine.run(ms(2000));
+            let from = machine.now;
+            if naps {
+                machine.nap(0);
+                machine.nap(1);
+                machine.wake(0);
+            } else {
+                machine.change(0, |parameters| parameters.priority = 6);
+            }
+            machine.run(ms(50));
+            let first = machine.first_run(0, from);
+            assert!(first < ms(4) + us(50), "{first:?}, naps {naps}");
+        }
+    });
+}
+
+#[test]
 fn pre_66_the_quantum_of_who_runs_is_what_mates_wait_for() {
     with_each(|choice| {
         for quantum in [us(500), ms(2), ms(7)] {

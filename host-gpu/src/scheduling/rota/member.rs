@@ -75,6 +75,26 @@ pub enum Standing {
     Resting(u64),
 }
 
+/// How an entity left a tier.
+#[derive(Debug, Clone, Copy)]
+pub struct Past {
+    /// The tier.
+    pub tier: Tier,
+    /// Its key then.
+    pub key: i128,
+    /// Its last absence from that tier's line.
+    pub absence: Absence,
+}
+
+/// Time out of the line.
+#[derive(Debug, Clone, Copy)]
+pub struct Absence {
+    /// Since when (nanoseconds).
+    pub since: u64,
+    /// How far its key was behind the tier's clock, once it had left.
+    pub owed: i128,
+}
+
 /// An entity. Times are nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Member {
@@ -96,14 +116,16 @@ pub struct Member {
     pub grace_lower: u64,
     /// Its key; in line, that in its queue of the line.
     pub key: i128,
-    /// The keys that it left with in tiers of other bands, by band: who comes back owes what it owed.
-    pub past: [Option<(Tier, i128)>; Band::ALL.len()],
+    /// How it left tiers of other bands, by band: who comes back owes what it owed.
+    pub past: [Option<Past>; Band::ALL.len()],
     /// Engine time since its key last went a whole quantum on; for orders that count quanta.
     pub spent: u64,
     /// Where it stands.
     pub standing: Standing,
     /// Since when it has been in line, if it is.
     pub since: u64,
+    /// Its last time out of the line: this one, if it is not in it.
+    pub absence: Absence,
     /// When it came into its tier.
     pub moved: u64,
     /// Its cap's bucket.
@@ -128,6 +150,7 @@ impl Member {
             spent: 0,
             standing: Standing::Asleep,
             since: now,
+            absence: Absence { since: now, owed: 0 },
             moved: now,
             bucket: Bucket::new(cap, now),
         }

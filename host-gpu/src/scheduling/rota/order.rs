@@ -22,8 +22,9 @@ pub trait Order: Debug + Default + Send + 'static {
     /// Lowest key that a queue of a tier begins with when it takes its group's place in line.
     fn floor(&self, tier: Tier) -> i128;
 
-    /// The key of a member that gets into line; it may have its old one, unless sleeping would be saved up.
-    fn enters(&mut self, member: &mut Member) -> i128;
+    /// The key of a member that gets into line after `absent` nanoseconds out of it; it may have its old one, unless
+    /// sleeping would be saved up.
+    fn enters(&mut self, member: &mut Member, absent: u64) -> i128;
 
     /// The key of a member of this key (not that in `member`) that had the engine for `time` nanoseconds.
     fn ran(&mut self, member: &mut Member, key: i128, time: u64) -> i128;

@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::bucket::Bucket;
 use super::line::Line;
 use super::line::Place;
+use super::member::Absence;
 use super::member::Member;
+use super::member::Past;
 use super::member::Standing;
 use super::member::Tier;
 use super::member::nanoseconds;
@@ -117,7 +119,7 @@ impl<O: Order> Rota<O> {
                 return;
             }
         }
-        let key = self.order.enters(member);
+        let key = self.order.enters(member, self.now.saturating_sub(member.absence.since));
         member.standing = Standing::InLine;
         member.since = self.now;
         member.key = self.line.insert(place(member), entity, key, self.now);
@@ -133,8 +135,15 @@ impl<O: Order> Rota<O> {
             }
             Standing::InLine => {
                 let floor = self.order.floor(member.tier);
+                let has_waited_for_its_own = self.line.first_above(place(member)).is_some();
                 member.key = self.line.remove(place(member), entity, member.key, floor);
+                if has_waited_for_its_own {
+                    // Nobody else kept it from running (PRE-64).
+                    member.key = member.key.max(floor);
+                }
                 self.first_changed(member.tier);
+                let owed = self.order.clock(member.tier).saturating_sub(member.key);
+                member.absence = Absence { since: self.now, owed };
                 if !self.line.has(member.tier) {
                     self.patience.sleeps(member.tier);
                 }
@@ -162,16 +171,18 @@ impl<O: Order> Rota<O> {
         }
         new.past = old.past;
         if new.tier == old.tier {
-            new.key = self.order.bound(new, old.key);
+            (new.key, new.absence) = (self.order.bound(new, old.key), old.absence);
             return;
         }
-        new.past[old.tier.band() as usize] = Some((old.tier, old.key));
-        let past = new.past[new.tier.band() as usize].take();
-        new.key = match past {
-            Some((tier, key)) if tier == new.tier => self.order.bound(new, key),
-            _ if new.tier.band() == old.tier.band() => self.start(new, ahead),
-            _ => self.start(new, 0),
-        };
+        new.past[old.tier.band() as usize] =
+            Some(Past { tier: old.tier, key: old.key, absence: old.absence });
+        match new.past[new.tier.band() as usize].take() {
+            Some(past) if past.tier == new.tier => {
+                (new.key, new.absence) = (self.order.bound(new, past.key), past.absence);
+            }
+            _ if new.tier.band() == old.tier.band() => new.key = self.start(new, ahead),
+            _ => new.key = self.start(new, 0),
+        }
     }
 
     /// The key that somebody begins with in its tier: that of the clock, or what its group owes.
@@ -191,8 +202,8 @@ impl<O: Order> Rota<O> {
     /// Somebody leaves its group.
     fn part(&mut self, member: &Member, leaves_debts: bool) {
         if leaves_debts {
-            let keys = member.past.iter().flatten().copied().chain([(member.tier, member.key)]);
-            for (tier, key) in keys {
+            let past = member.past.iter().flatten().map(|past| (past.tier, past.key));
+            for (tier, key) in past.chain([(member.tier, member.key)]) {
                 self.leave_debt(tier, member.group, key);
             }
         }
