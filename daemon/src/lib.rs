@@ -9,6 +9,7 @@
 //! ```
 
 pub mod cli;
+pub mod confine;
 pub mod doorbell;
 pub mod front;
 pub mod host;

@@ -1,7 +1,9 @@
-//! What an engine process cannot do, seen from outside and tried from inside.
+//! What an engine process, and the daemon itself, cannot do, seen from outside and tried from inside.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing test stops here")]
 
 #[path = "sandbox/attempts.rs"]
 mod attempts;
+#[path = "sandbox/daemon.rs"]
+mod daemon;
 #[path = "sandbox/outside.rs"]
 mod outside;

@@ -23,6 +23,7 @@ use super::scheduling::SchedulingArguments;
 use super::simulate::SimArguments;
 use super::size::parse_size;
 use super::vgpu::parse_vgpu;
+use crate::confine::identity::UserSpec;
 use crate::doorbell::modes::DoorbellModes;
 use crate::host::options::VgpuOptions;
 use crate::host::tracking::TrackingChoice;
@@ -94,6 +95,12 @@ pub struct ServeArguments {
     /// Socket on which `campanile ctl` reaches the daemon; only this user can.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Account to serve as, once what only root can open is open: NAME or UID, and where wanted :GROUP or :GID.
+    #[arg(long, value_name = "USER")]
+    pub user: Option<UserSpec>,
+    /// Let the daemon itself keep its privileges (for debugging, and for kernels without landlock or seccomp).
+    #[arg(long, conflicts_with = "user")]
+    pub no_confinement: bool,
     /// Migration.
     #[command(flatten)]
     pub migration: MigrationArguments,

@@ -98,9 +98,39 @@ fn status(result: &Value) -> String {
             processes.row(std::iter::once(name.clone()).chain(fields).chain([mapped]));
         }
     }
-    let tables = [vgpus, engines, processes];
+    let tables = [confinement(&result["daemon"]), vgpus, engines, processes];
     let filled: Vec<String> = tables.iter().filter(|table| !table.is_empty()).map(Table::to_string).collect();
     filled.join("\n")
+}
+
+/// What confines the daemon itself: a row for its threads of each name.
+fn confinement(daemon: &Value) -> Table {
+    let mut table =
+        Table::new(&["DAEMON", "CONFINED", "USER", "NEW PRIVILEGES", "CAPABILITIES", "SECCOMP", "DUMPABLE"]);
+    let yes_or_no = |value: &Value, yes: &'static str, no: &'static str| match value.as_bool() {
+        Some(is) => if is { yes } else { no }.to_owned(),
+        None => "-".to_owned(),
+    };
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for thread in list(&daemon["threads"]) {
+        let row = vec![
+            format!("{} {}", word(&daemon["pid"]), word(&thread["name"])),
+            yes_or_no(&daemon["confined"], "yes", "no"),
+            format!("{}:{}", word(&thread["uid"]), word(&thread["gid"])),
+            yes_or_no(&thread["no_new_privs"], "never", "possible"),
+            match word(&thread["capabilities"]) {
+                none if none.chars().all(|digit| digit == '0') => "none".to_owned(),
+                some => some,
+            },
+            yes_or_no(&thread["seccomp"], "filter", "off"),
+            yes_or_no(&daemon["dumpable"], "yes", "no"),
+        ];
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    rows.into_iter().for_each(|row| table.row(row));
+    table
 }
 
 fn metrics(result: &Value) -> String {
@@ -145,7 +175,13 @@ mod tests {
 
     #[test]
     fn a_status_shows_every_vgpu_engine_and_process() {
-        let text = status(&json!({ "vgpus": [
+        let thread = |name: &str, capabilities: &str| {
+            json!({ "name": name, "uid": 7, "gid": 8, "no_new_privs": true, "capabilities": capabilities,
+                    "seccomp": name == "control" })
+        };
+        let daemon = json!({ "pid": 42, "confined": true, "dumpable": false, "no_new_privs": true,
+            "threads": [thread("control", "0000000000000000"), thread("main", "00000000000000c0"), thread("main", "00000000000000c0")] });
+        let text = status(&json!({ "daemon": daemon, "vgpus": [
             { "name": "a", "socket": "/run/a", "vram_bytes": 64 << 20, "vm_connected": true, "session": {
                 "engines": [{ "node": "copy", "state": "asleep", "pid": 7, "spare": "ready",
                               "doorbells_in_use": 1, "buffers_in_flight": 0 },
@@ -157,6 +193,12 @@ mod tests {
         ] }));
         for part in ["connected", "64 MiB", "/run/b", "asleep", "ready", "lost: hung", "8 KiB", "copy@1"] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        for row in [
+            "42 control  yes       7:8   never           none              filter   no\n",
+            "42 main     yes       7:8   never           00000000000000c0  off      no\n",
+        ] {
+            assert_eq!(text.matches(row).count(), 1, "{row} is not once in\n{text}");
         }
     }
 

@@ -17,9 +17,14 @@ use super::args::EngineArguments;
 use super::args::Profile;
 use super::args::ServeArguments;
 use super::args::Spares;
+use crate::confine::Confinement;
+use crate::confine::identity::Identity;
+use crate::confine::privileges;
 use crate::host::options::HostOptions;
 use crate::host::options::VgpuOptions;
+use crate::host::options::check;
 use crate::host::start::Host;
+use crate::host::start::open_awake;
 use crate::migration::settings::Settings;
 
 /// What engine processes are started from: this executable.
@@ -70,10 +75,11 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         control: None,
         migration: Settings::default(),
         migrate_listen: None,
+        confinement: Confinement::Off,
     })
 }
 
-fn start_host(arguments: ServeArguments) -> anyhow::Result<Host> {
+fn serve_options(arguments: ServeArguments) -> anyhow::Result<HostOptions> {
     let mut vgpus = arguments.vgpu;
     if let (Some(socket), Some(vram_bytes)) = (arguments.socket, arguments.vram) {
         vgpus.push(VgpuOptions::new("vgpu0".to_owned(), socket, vram_bytes));
@@ -82,14 +88,15 @@ fn start_host(arguments: ServeArguments) -> anyhow::Result<Host> {
     let (vram_total, control) = (arguments.vram_total, arguments.control);
     let migration = arguments.migration.settings(options.state_dir.as_deref())?;
     let migrate_listen = arguments.migration.migrate_listen;
-    Ok(Host::start(HostOptions { vram_total, control, migration, migrate_listen, ..options })?)
+    let confinement = if arguments.no_confinement { Confinement::Off } else { Confinement::On };
+    Ok(HostOptions { vram_total, control, migration, migrate_listen, confinement, ..options })
 }
 
 /// Serves within the calling program, as the command line `campanile serve …` says. Its engine processes are
-/// the calling program again, with the single argument `engine`.
+/// the calling program again, with the single argument `engine`. The program keeps its user and its privileges.
 pub fn start(command_line: impl IntoIterator<Item = OsString>) -> anyhow::Result<Host> {
     match Arguments::try_parse_from(command_line)?.command {
-        Command::Serve(arguments) => start_host(arguments),
+        Command::Serve(arguments) => Ok(Host::start(serve_options(arguments)?)?),
         _ => anyhow::bail!("the command line does not say serve"),
     }
 }
@@ -97,7 +104,14 @@ pub fn start(command_line: impl IntoIterator<Item = OsString>) -> anyhow::Result
 /// Serves until SIGTERM or SIGINT.
 pub fn run(arguments: ServeArguments) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;
-    let host = start_host(arguments)?;
+    let identity = arguments.user.as_ref().map(Identity::find).transpose()?;
+    let options = serve_options(arguments)?;
+    check(&options)?;
+    let awake = open_awake(&options)?;
+    if options.confinement == Confinement::On {
+        privileges::confine_process(identity.as_ref())?;
+    }
+    let host = Host::start_with(options, awake)?;
     let signal = signals.forever().next();
     log::info!("ending on signal {}", signal.unwrap_or_default());
     drop(host);

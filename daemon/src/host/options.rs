@@ -13,6 +13,7 @@ use campanile_protocol::capset::MAX_ENGINES;
 
 use super::error::HostError;
 use super::tracking::TrackingChoice;
+use crate::confine::Confinement;
 use crate::doorbell::modes::DoorbellModes;
 use crate::front::fs::state::FsOptions;
 use crate::migration::channel::address::Peer;
@@ -150,6 +151,8 @@ pub struct HostOptions {
     pub migration: MigrationSettings,
     /// Where others bring theirs.
     pub migrate_listen: Option<Peer>,
+    /// Whether the daemon's own threads are confined.
+    pub confinement: Confinement,
 }
 
 impl HostOptions {
@@ -178,6 +181,7 @@ impl HostOptions {
             control: None,
             migration: MigrationSettings::default(),
             migrate_listen: None,
+            confinement: Confinement::Off,
         }
     }
 }
@@ -196,7 +200,7 @@ pub const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 ///
 /// # Errors
 /// What is wrong, in the operator's words.
-pub(super) fn check(options: &HostOptions) -> Result<(), HostError> {
+pub fn check(options: &HostOptions) -> Result<(), HostError> {
     let wrong = |text: String| Err(HostError::Options(text));
     if options.vgpus.is_empty() {
         return wrong("no vGPU: give --socket and --vram, or --vgpu name=…,socket=…,vram=…".to_owned());

@@ -71,16 +71,30 @@ pub struct Host {
     pub compute: Compute,
 }
 
+/// What keeps CPUs awake for vGPUs with realtime work, if there are any.
+///
+/// # Errors
+/// The operator has named a limit, and the kernel's file cannot be had.
+pub fn open_awake(options: &HostOptions) -> Result<Awake, HostError> {
+    let has_realtime = options.vgpus.iter().any(|vgpu| vgpu.share.highest_band == Band::Realtime);
+    let cpu_latency = options.scheduling.cpu_latency;
+    if !has_realtime && matches!(cpu_latency, CpuLatency::Micros(_)) {
+        log::warn!("--cpu-latency: no vGPU has bands=realtime, so nothing is asked of the CPUs");
+    }
+    Ok(if has_realtime { Awake::open(cpu_latency)? } else { Awake::off() })
+}
+
 impl Host {
     /// Starts serving every vGPU.
     pub fn start(options: HostOptions) -> Result<Self, HostError> {
+        let awake = open_awake(&options)?;
+        Self::start_with(options, awake)
+    }
+
+    /// As [`Self::start`], with the file that keeps CPUs awake, which a process that gives up root's rights opens before.
+    pub fn start_with(options: HostOptions, awake: Awake) -> Result<Self, HostError> {
         check(&options)?;
-        let Scheduling { policy, normal_share, cpu_latency } = options.scheduling;
-        let has_realtime = options.vgpus.iter().any(|vgpu| vgpu.share.highest_band == Band::Realtime);
-        if !has_realtime && matches!(cpu_latency, CpuLatency::Micros(_)) {
-            log::warn!("--cpu-latency: no vGPU has bands=realtime, so nothing is asked of the CPUs");
-        }
-        let awake = if has_realtime { Awake::open(cpu_latency)? } else { Awake::off() };
+        let Scheduling { policy, normal_share, cpu_latency: _ } = options.scheduling;
         let supervisor = Arc::new(Supervisor::start(policy, normal_share, awake)?);
         let (compute, computes_on_gpu) =
             probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
@@ -191,7 +205,7 @@ impl Host {
             vgpus.push(Vgpu { name, counters, shell_counters, notify, orders, trackers, socket });
         }
         let arrivals = open_door(&options, &passages)?;
-        let desk = Desk::new(known, arrivals.clone());
+        let desk = Desk::new(known, arrivals.clone(), options.confinement);
         let control = options.control.as_deref().map(|path| ControlSocket::spawn(path, desk));
         let control = control.transpose().map_err(|error| HostError::Control(error.into()))?;
         if let Some(control) = &control {

@@ -1,5 +1,6 @@
 //! What is done for the operator.
 
+use std::io;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use serde_json::json;
 use super::verb::NotifyMode;
 use super::verb::PowerName;
 use super::verb::Verb;
+use crate::confine;
+use crate::confine::Confinement;
 use crate::doorbell::switch::NotifySwitch;
 use crate::migration::error::MigrationError;
 use crate::migration::passage::Passage;
@@ -82,6 +85,9 @@ pub enum DeskError {
         /// Why.
         source: OrderError,
     },
+    /// The daemon cannot tell how it is confined.
+    #[error("reading what confines the daemon from /proc: {0}")]
+    Status(#[source] io::Error),
 }
 
 /// Every vGPU, for the operator.
@@ -89,12 +95,13 @@ pub enum DeskError {
 pub struct Desk {
     vgpus: Vec<Vgpu>,
     arrivals: Option<Arc<Arrivals>>,
+    confinement: Confinement,
 }
 
 impl Desk {
-    /// Over these vGPUs, and what other daemons bring.
-    pub fn new(vgpus: Vec<Vgpu>, arrivals: Option<Arc<Arrivals>>) -> Self {
-        Self { vgpus, arrivals }
+    /// Over these vGPUs, and what other daemons bring, of a daemon that is confined so.
+    pub fn new(vgpus: Vec<Vgpu>, arrivals: Option<Arc<Arrivals>>, confinement: Confinement) -> Self {
+        Self { vgpus, arrivals, confinement }
     }
 
     /// Carries a command out.
@@ -103,9 +110,12 @@ impl Desk {
     /// There is no such vGPU, or it refuses.
     pub fn serve(&self, verb: &Verb) -> Result<Value, DeskError> {
         match verb {
-            Verb::Status | Verb::Vram => {
-                Ok(json!({ "vgpus": self.vgpus.iter().map(describe).collect::<Vec<_>>() }))
+            Verb::Status => {
+                let daemon = confine::status::describe(self.confinement).map_err(DeskError::Status)?;
+                let vgpus: Vec<_> = self.vgpus.iter().map(describe).collect();
+                Ok(json!({ "daemon": daemon, "vgpus": vgpus }))
             }
+            Verb::Vram => Ok(json!({ "vgpus": self.vgpus.iter().map(describe).collect::<Vec<_>>() })),
             Verb::Metrics => Ok(json!({ "vgpus": self.vgpus.iter().map(measure).collect::<Vec<_>>() })),
             Verb::Timeline { vgpu, last, svg: _ } => {
                 let wanted = match vgpu {

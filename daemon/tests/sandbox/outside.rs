@@ -17,9 +17,9 @@ use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 
-const NEVER: Duration = Duration::from_secs(60);
+pub(crate) const NEVER: Duration = Duration::from_secs(60);
 
-struct Daemon(Child);
+pub(crate) struct Daemon(pub(crate) Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
@@ -28,7 +28,7 @@ impl Drop for Daemon {
     }
 }
 
-fn start(socket: &Path, arguments: &[&str]) -> Daemon {
+pub(crate) fn start(socket: &Path, arguments: &[&str]) -> Daemon {
     let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
     // A spare seals itself before it is told to begin, and not before it is there.
     command.args(["serve", "--vram", "64M", "--spares", "off", "--socket"]).arg(socket).args(arguments);
@@ -48,7 +48,7 @@ fn connect(socket: &Path) -> Arc<LoopbackVm> {
 }
 
 /// The lines of a `status` file, by name.
-fn status(path: &Path) -> impl Fn(&str) -> String + use<> {
+pub(crate) fn status(path: &Path) -> impl Fn(&str) -> String + use<> {
     let text = fs::read_to_string(path.join("status")).unwrap();
     move |name| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -56,7 +56,7 @@ fn status(path: &Path) -> impl Fn(&str) -> String + use<> {
     }
 }
 
-fn engines_of(daemon: &Daemon) -> Vec<PathBuf> {
+pub(crate) fn engines_of(daemon: &Daemon) -> Vec<PathBuf> {
     let parent = daemon.0.id().to_string();
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     let is_engine = |process: &Path| {
@@ -67,7 +67,7 @@ fn engines_of(daemon: &Daemon) -> Vec<PathBuf> {
     processes.filter(|process| is_engine(process)).collect()
 }
 
-fn run_copies(socket: &Path, check: impl FnOnce()) {
+pub(crate) fn run_copies(socket: &Path, check: impl FnOnce()) {
     let vm = connect(socket);
     let device = Device::open(vm.open("test").unwrap()).unwrap();
     let buffer = device.create_buffer(4096).unwrap();
