@@ -54,6 +54,10 @@ pub struct Control {
     pub kernels: u64,
     /// Told when it may begin.
     pub begin: mpsc::Sender<()>,
+    /// The serial of the last request to add or remove a segment.
+    pub segments: u64,
+    /// That from which on it may begin, once it was told.
+    pub begins_at: Option<u64>,
     /// Protects what is mapped, where stores are noted by the kernel. Lives as long as the process.
     pub guard: Option<Guard>,
 }
@@ -68,6 +72,7 @@ impl Control {
                 Err(error) => return error,
             };
             let response = self.serve(received);
+            self.begin_if_due();
             if let Some(response) = response
                 && let Err(error) = self.channel.send(&response, &[], &[], true)
             {
@@ -78,25 +83,27 @@ impl Control {
 
     fn serve(&mut self, received: Received<Request>) -> Option<Response> {
         match received.message {
-            Request::Begin => {
-                // Nobody waits for it a second time.
-                let _unheard = self.begin.send(());
+            Request::Begin { segments } => {
+                self.begins_at = Some(segments);
                 None
             }
-            Request::AddSegment { segment, runs } => {
+            Request::AddSegment { segment, serial, runs } => {
                 let files: Vec<File> = received.descriptors.into_iter().map(File::from).collect();
                 Some(match add_segment(files, runs) {
                     Ok(mapping) => {
                         // Before anybody stores there.
                         let address = self.protect(&mapping);
-                        self.commands.send(Command::AddSegment(SegmentId(segment), Arc::new(mapping)));
-                        Response::SegmentAdded { segment, address }
+                        let id = SegmentId(segment);
+                        self.segments = serial;
+                        self.commands.send(Command::AddSegment(serial, id, Arc::new(mapping)));
+                        Response::SegmentAdded { segment, serial, address }
                     }
                     Err(reason) => Response::SegmentRefused { segment, reason },
                 })
             }
-            Request::RemoveSegment { segment } => {
-                self.commands.send(Command::RemoveSegment(SegmentId(segment)));
+            Request::RemoveSegment { segment, serial } => {
+                self.segments = serial;
+                self.commands.send(Command::RemoveSegment(serial, SegmentId(segment)));
                 None
             }
             Request::CreateKernel { kernel, language, entry } => {
@@ -126,6 +133,14 @@ impl Control {
                 self.commands.send(Command::RemoveKernel(kernel));
                 Some(Response::KernelDestroyed { kernel })
             }
+        }
+    }
+
+    /// Starts the execution thread, which takes the segments that it was sent before it looks at anything else.
+    fn begin_if_due(&mut self) {
+        if self.begins_at.take_if(|serial| *serial <= self.segments).is_some() {
+            // It is not waited for a second time.
+            let _unheard = self.begin.send(());
         }
     }
 

@@ -23,6 +23,7 @@ use super::run_list::RunList;
 use super::watch::Peeks;
 use super::watch::Watch;
 use super::watch::load;
+use super::watch::store;
 use crate::event::Event;
 use crate::node::buffer::Node;
 use crate::node::clock;
@@ -250,11 +251,16 @@ impl Execution {
     }
 
     fn drain_commands(&mut self) {
+        let mut taken = None;
         while let Ok(command) = self.commands.receiver.try_recv() {
             match command {
-                Command::AddSegment(id, mapping) => self.machine.segments.insert(id, mapping),
-                Command::RemoveSegment(id) => {
+                Command::AddSegment(serial, id, mapping) => {
+                    self.machine.segments.insert(id, mapping);
+                    taken = Some(serial);
+                }
+                Command::RemoveSegment(serial, id) => {
                     self.machine.segments.remove(id);
+                    taken = Some(serial);
                     if let Node::Compute(compute) = &mut self.machine.node {
                         compute.forget_segment(id);
                     }
@@ -275,6 +281,11 @@ impl Execution {
                     }
                 }
             }
+        }
+        if let Some(serial) = taken {
+            // PAIRS WITH adapter/segments.rs `segments_acknowledged`: all that is resolved from here on, is so with these.
+            store(&self.machine.shared, block::SEGMENT_ACK, serial);
+            self.owes_event = true;
         }
     }
 
