@@ -38,3 +38,31 @@ impl EngineProcess {
         self.store(block::SEGMENT_ACK, self.segments_announced);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use campanile_protocol::engine::block;
+
+    use crate::adapter::process::EngineProcess;
+    use crate::engine::message::NodeKind;
+
+    #[test]
+    fn an_engine_is_believed_no_more_than_it_was_told_and_one_that_is_lost_holds_nothing() {
+        let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();
+        assert_eq!([engine.next_segment_serial(), engine.next_segment_serial()], [1, 2]);
+        assert_eq!((engine.segments_announced(), engine.segments_acknowledged()), (2, u64::MAX));
+        engine.lost = false;
+        assert_eq!(engine.segments_acknowledged(), 0);
+        engine.store(block::SEGMENT_ACK, 1);
+        assert_eq!(engine.segments_acknowledged(), 1);
+        engine.store(block::SEGMENT_ACK, u64::MAX);
+        assert_eq!(engine.segments_acknowledged(), 2);
+        // What the last process was told and had not done is not waited for in vain.
+        engine.store(block::SEGMENT_ACK, 1);
+        engine.forget_announcements();
+        assert_eq!(engine.segments_acknowledged(), 2);
+        engine.next_segment_serial();
+        assert_eq!(engine.segments_acknowledged(), 2);
+        engine.lost = true;
+    }
+}

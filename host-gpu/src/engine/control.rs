@@ -191,3 +191,67 @@ fn add_segment(mut files: Vec<File>, runs: u64) -> Result<Mapping, String> {
     }
     Mapping::of_ranges(&ranges).map_err(|e| e.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc;
+    use std::sync::mpsc::TryRecvError;
+    use std::thread;
+
+    use super::Channel;
+    use super::CommandSender;
+    use super::Control;
+    use super::Request;
+    use super::Response;
+    use crate::event::Event;
+    use crate::kernel::name::KernelName;
+
+    /// Sends what is answered: after it, whatever was sent before has been served.
+    fn round_trip(daemon: &Channel) {
+        let kernel = KernelName { root: 1, handle: 1 };
+        let request = Request::CreateKernel { kernel, language: 0, entry: None };
+        daemon.send(&request, &[], &[], true).unwrap();
+        let answer = daemon.receive::<Response>(true).unwrap().unwrap().message;
+        assert!(matches!(answer, Response::KernelRefused { .. }), "{answer:?}");
+    }
+
+    #[test]
+    fn tdr_57_an_engine_begins_only_with_the_segments_that_it_was_told_of_before() {
+        let (daemon, channel) = Channel::pair().unwrap();
+        let (sender, _commands) = mpsc::channel();
+        let (pending, wake) = (Arc::new(AtomicBool::new(false)), Arc::new(Event::new().unwrap()));
+        let commands = CommandSender { sender, pending, wake };
+        let (begin, begun) = mpsc::channel();
+        let control = Control {
+            channel,
+            commands,
+            compiler: None,
+            kernels: 0,
+            begin,
+            segments: 0,
+            begins_at: None,
+            guard: None,
+        };
+        thread::scope(|scope| {
+            scope.spawn(move || control.run());
+            let remove = |serial| {
+                daemon.send(&Request::RemoveSegment { segment: 1, serial }, &[], &[], true).unwrap();
+                round_trip(&daemon);
+            };
+            remove(1);
+            // The channel had no room for two of three requests before this one.
+            daemon.send(&Request::Begin { segments: 3 }, &[], &[], true).unwrap();
+            round_trip(&daemon);
+            assert_eq!(begun.try_recv(), Err(TryRecvError::Empty));
+            remove(2);
+            assert_eq!(begun.try_recv(), Err(TryRecvError::Empty));
+            remove(3);
+            assert_eq!(begun.try_recv(), Ok(()));
+            remove(4);
+            assert_eq!(begun.try_recv(), Err(TryRecvError::Empty), "once");
+            drop(daemon);
+        });
+    }
+}
