@@ -280,9 +280,10 @@ all_checks() {
     serve_all ||
         { fail "the daemon starts" "$(cat "$scratch/daemon.log")"; return; }
     [[ ${only[0]:-} == fs_* ]] || first_result || return
-    # The last two start other daemons, of other vGPUs.
+    # The last three start other daemons, of other vGPUs.
     local check checks=(driver readme unprivileged info conformance c_example mandelbrot two_processes trespass no_messages bench killed_process reset
-        two_machines power hang killed_qemu other_version "${fs_checks[@]}" bad_input without_window)
+        two_machines power hang killed_qemu other_version "${fs_checks[@]}" bad_input without_window
+        repeated_selftests)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do "$check"; done
 }

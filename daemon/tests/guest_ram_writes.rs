@@ -151,8 +151,9 @@ impl Bench {
         ];
         let mut list = create_memfd("list", size_of_val(&runs) as u64).unwrap();
         list.write_all(runs.as_bytes()).unwrap();
-        self.engine.announce_segment(SEGMENT, 2 * half);
-        let request = Request::AddSegment { segment: SEGMENT.0, runs: 2 };
+        let serial = self.engine.next_segment_serial();
+        self.engine.announce_segment(SEGMENT, serial, 2 * half);
+        let request = Request::AddSegment { segment: SEGMENT.0, serial, runs: 2 };
         self.engine.request(&request, &[], &[list.as_fd(), self.ram.as_fd()]).unwrap();
         until(
             "the segment",

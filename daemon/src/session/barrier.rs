@@ -1,7 +1,7 @@
 //! What every engine must have let go of before memory may be used anew.
 
+use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::MAX_PLACES;
-use campanile_protocol::page_table::SegmentId;
 
 use super::engine_slot::EngineSlot;
 
@@ -10,7 +10,7 @@ use super::engine_slot::EngineSlot;
 pub struct Barrier {
     watch: [u64; MAX_PLACES],
     tables: [u64; MAX_PLACES],
-    segment: Option<SegmentId>,
+    segments: [u64; MAX_PLACES],
 }
 
 impl Barrier {
@@ -26,16 +26,22 @@ impl Barrier {
         barrier
     }
 
-    /// Waits until every engine has mapped `segment`.
-    pub const fn segment(segment: SegmentId) -> Self {
-        Self { watch: [0; MAX_PLACES], tables: [0; MAX_PLACES], segment: Some(segment) }
+    /// Waits until every engine works with the segments that it was told of so far, and the daemon knows where it has them.
+    pub fn announced(engines: &[EngineSlot]) -> Self {
+        let mut barrier = Self::default();
+        for (serial, engine) in barrier.segments.iter_mut().zip(engines) {
+            *serial = engine.process().map_or(0, EngineProcess::segments_announced);
+        }
+        barrier
     }
 
     /// Whether every engine has come past it. An engine that is gone, or was started anew, holds nothing.
     pub fn is_passed(&self, engines: &[EngineSlot]) -> bool {
         engines.iter().enumerate().all(|(index, engine)| {
             let Some(process) = engine.process() else { return true };
-            let mapped = self.segment.is_none_or(|segment| !engine.segments_outstanding.contains(&segment));
+            let serial = self.segments[index].min(process.segments_announced());
+            let mapped = process.segments_acknowledged() >= serial
+                && engine.segments_outstanding.range(..=serial).next().is_none();
             let watched = process.watch_acknowledged() >= self.watch[index].min(process.watch_sequence());
             let tables =
                 process.page_tables_acknowledged() >= self.tables[index].min(process.page_table_generation());

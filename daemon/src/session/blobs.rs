@@ -95,8 +95,9 @@ impl Session {
         let allocation = self.allocations.create_guest(id, size);
         let (is_vram, mappable, shown, name) = (false, false, Shown::No, None);
         self.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name });
-        self.announce_segment_to_all(id);
-        self.after(Barrier::segment(id), Action::Answer(token));
+        self.introduce_segment(allocation);
+        let barrier = Barrier::announced(&self.engines);
+        self.after(barrier, Action::Answer(token));
         Ok(())
     }
 

@@ -56,7 +56,10 @@ impl Session {
         let allocations = self.named(origin.context, &resources)?;
         let root = self.device(origin.context)?.root;
         let listed: BTreeSet<AllocationId> = allocations.iter().copied().collect();
-        let is_missing = |id: &AllocationId| !matches!(self.allocations.spot(*id), Spot::Segment(..));
+        let is_missing = |id: &AllocationId| {
+            !matches!(self.allocations.spot(*id), Spot::Segment(..))
+                && self.allocations.guest_segment(*id).is_none()
+        };
         let missing: Vec<AllocationId> = listed.iter().copied().filter(is_missing).collect();
         // What the CPU sees, and guest RAM, is where it is.
         let is_local = |id: &&AllocationId| {

@@ -51,7 +51,9 @@ impl Session {
         if !inside || !message.page_offset.is_multiple_of(PAGE_SIZE) {
             return Err(Refusal::Parameter);
         }
-        let there = matches!(self.allocations.locate(page, self.residency.epoch), Spot::Segment(..));
+        let spot = self.allocations.locate(page, self.residency.epoch);
+        // Guest RAM is there for the daemon, whether engines know it already or not.
+        let there = matches!(spot, Spot::Segment(..)) || self.allocations.guest_segment(page).is_some();
         if !there && !self.allocations.bring_back(page, self.residency.epoch) {
             return Err(Refusal::OutOfMemory);
         }

@@ -180,8 +180,9 @@ impl Session {
         let device = self.device(context)?;
         let (mapping, _) = device.find_mapping(va, bytes).ok_or(Status::InvalidAddress)?;
         (mapping.allocation == allocation && (mapping.writable || !writable)).or(Status::InvalidAddress)?;
-        // UMS-38: MAKE_RESIDENT first.
-        let is_there = matches!(self.allocations.spot(allocation), Spot::Segment(..));
+        // UMS-38: MAKE_RESIDENT first. Guest RAM never leaves, and what engines do not know of it yet they wait for.
+        let is_there = matches!(self.allocations.spot(allocation), Spot::Segment(..))
+            || self.allocations.guest_segment(allocation).is_some();
         (is_there && !device.paging.waits_for(va, bytes)).or(Status::NotResident)?;
         Ok(allocation)
     }

@@ -93,8 +93,8 @@ pub struct EngineSlot {
     pub fences: Fences,
     /// Kernel-mode buffers taken, ever.
     pub taken: u64,
-    /// Segments that it was told of and has not mapped yet.
-    pub segments_outstanding: BTreeSet<SegmentId>,
+    /// Segments that it was told of and has not mapped yet, by the serials of the requests.
+    pub segments_outstanding: BTreeMap<u64, SegmentId>,
     /// Requests that it has not read yet.
     pub outbox: Outbox,
     /// Messages that wait for it.
@@ -134,7 +134,7 @@ impl EngineSlot {
             in_flight: VecDeque::new(),
             fences: Fences::default(),
             taken: 0,
-            segments_outstanding: BTreeSet::new(),
+            segments_outstanding: BTreeMap::new(),
             outbox: Outbox::default(),
             waiting: Vec::new(),
             resets: Recent::default(),
@@ -169,6 +169,11 @@ impl EngineSlot {
             Life::Off => None,
             Life::Starting(process) | Life::Running(process) | Life::Parked(process) => Some(process),
         }
+    }
+
+    /// The serial of the next request to add or remove a segment, where there is a process that can be told.
+    pub fn segment_serial(&mut self) -> Option<u64> {
+        if self.hears() { self.process_mut().map(EngineProcess::next_segment_serial) } else { None }
     }
 
     /// Whether the hardware queue takes another buffer (MCDM-24): not while it gives back what it has.

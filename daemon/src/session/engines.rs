@@ -201,8 +201,8 @@ impl Session {
                 self.journal.line(Level::Error, format_args!("{at} engine refused to start: {reason}"));
                 self.lose_engine(at, &reason);
             }
-            Response::SegmentAdded { segment, .. } => {
-                slot.segments_outstanding.remove(&SegmentId(segment));
+            Response::SegmentAdded { serial, .. } => {
+                slot.segments_outstanding.remove(&serial);
                 self.retry_waiting(at);
                 self.run_pending();
             }

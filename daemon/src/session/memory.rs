@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::page_table::writer::TableError;
 use campanile_protocol::control::message::MAP_WRITABLE;
@@ -14,12 +13,14 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use campanile_protocol::page_table::SegmentId;
 
+use super::barrier::Barrier;
 use super::budgets::list;
 use super::control::Checked;
 use super::objects::GpuMapping;
 use super::objects::MAX_MAPPINGS;
 use super::page::GuestPage;
 use super::paging::Change;
+use super::pending::Action;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
@@ -47,6 +48,38 @@ impl Session {
         }
     }
 
+    /// Tells every engine to map the segment of an allocation that is guest RAM. Page tables show it as on the move until all
+    /// of them have it: a guest need not wait before it maps the blob and submits work, and an engine whose page tables are
+    /// newer than its segments would find no memory there, or that of the segment that had the number before.
+    pub(super) fn introduce_segment(&mut self, allocation: AllocationId) {
+        let Some(segment) = self.allocations.guest_segment(allocation) else { return };
+        self.announce_segment_to_all(segment);
+        self.show_when_announced(allocation);
+    }
+
+    /// As far as it goes for engines that were told of the segment: see [`Self::introduce_segment`].
+    pub(super) fn show_when_announced(&mut self, allocation: AllocationId) {
+        if let Some(allocation) = self.allocations.get_mut(allocation) {
+            allocation.is_moving = true;
+        }
+        self.remap(allocation);
+        // Held until then: the number is not given to another segment while it is under way to an engine.
+        self.allocations.retain(allocation);
+        let barrier = Barrier::announced(&self.engines);
+        self.after(barrier, Action::ShowSegment(allocation));
+    }
+
+    /// Every engine has the segment of an allocation.
+    pub(super) fn segment_is_there(&mut self, allocation: AllocationId) {
+        if let Some(allocation) = self.allocations.get_mut(allocation) {
+            allocation.is_moving = false;
+        }
+        self.remap(allocation);
+        self.poke_all();
+        self.residency.look_again();
+        self.release_allocation(allocation);
+    }
+
     /// Drops a reference to an allocation, and what hung on the last one.
     pub(super) fn release_allocation(&mut self, allocation: AllocationId) {
         match self.allocations.release(allocation) {
@@ -55,7 +88,7 @@ impl Session {
             Freed::Segment(segment) => {
                 self.sweep_segment(segment);
                 self.segments.remove(segment);
-                self.post_to_all(&Request::RemoveSegment { segment: segment.0 });
+                self.renounce_segment(segment);
                 self.due.extend(self.retired.remove(&segment.0).map(|token| (token, Ok(()))));
             }
         }

@@ -27,8 +27,8 @@ pub const MAX_WAITING_SOURCES: usize = 4 << 20;
 /// One request.
 #[derive(Debug)]
 enum Outgoing {
-    /// AddSegment; the segment is looked up when it is sent.
-    Segment(SegmentId),
+    /// AddSegment with this serial; the segment is looked up when it is sent, and is still there.
+    Segment(u64, SegmentId),
     /// Any other, with the bytes behind it.
     Plain(Request, Vec<u8>),
 }
@@ -64,7 +64,7 @@ impl Outbox {
         while let Some(outgoing) = self.waiting.front() {
             let sent = match outgoing {
                 Outgoing::Plain(request, bytes) => process.request(request, bytes, &[]),
-                Outgoing::Segment(id) => send_segment(process, *id, segments),
+                Outgoing::Segment(serial, id) => send_segment(process, *serial, *id, segments),
             };
             match sent {
                 Ok(()) => {}
@@ -79,14 +79,18 @@ impl Outbox {
     }
 }
 
-fn send_segment(process: &EngineProcess, id: SegmentId, segments: &Segments) -> Result<(), AdapterError> {
-    // Gone already: its RemoveSegment follows, and nothing comes of it.
+fn send_segment(
+    process: &EngineProcess,
+    serial: u64,
+    id: SegmentId,
+    segments: &Segments,
+) -> Result<(), AdapterError> {
     let Some(segment) = segments.get(id) else { return Ok(()) };
     let list: File = segment.list().map_err(ChannelError::from)?;
     let descriptors: Vec<BorrowedFd<'_>> =
         std::iter::once(list.as_fd()).chain(segment.files().iter().map(AsFd::as_fd)).collect();
-    process.announce_segment(id, segment.length());
-    let request = Request::AddSegment { segment: id.0, runs: segment.run_count() };
+    process.announce_segment(id, serial, segment.length());
+    let request = Request::AddSegment { segment: id.0, serial, runs: segment.run_count() };
     process.request(&request, &[], &descriptors)
 }
 
@@ -100,20 +104,28 @@ impl Session {
         }
     }
 
-    /// Asks every engine.
-    pub(super) fn post_to_all(&mut self, request: &Request) {
-        for at in self.addresses() {
-            self.post(at, request.clone(), &[]);
-        }
-    }
-
     /// Tells an engine to map a segment.
     pub(super) fn announce_segment(&mut self, at: EngineAddress, id: SegmentId) {
         let slot = &mut self.engines[at.index()];
-        if slot.hears() {
-            slot.segments_outstanding.insert(id);
-            slot.outbox.push(Outgoing::Segment(id));
+        if let Some(serial) = slot.segment_serial() {
+            slot.segments_outstanding.insert(serial, id);
+            slot.outbox.push(Outgoing::Segment(serial, id));
             self.flush_outbox(at);
+        }
+    }
+
+    /// Tells every engine to forget a segment, which is gone. Its number may be that of another from here on: what was not
+    /// sent of this one never is.
+    pub(super) fn renounce_segment(&mut self, id: SegmentId) {
+        for at in self.addresses() {
+            let slot = &mut self.engines[at.index()];
+            slot.segments_outstanding.retain(|_, of| *of != id);
+            slot.outbox
+                .waiting
+                .retain(|outgoing| !matches!(outgoing, Outgoing::Segment(_, of) if *of == id));
+            if let Some(serial) = slot.segment_serial() {
+                self.post(at, Request::RemoveSegment { segment: id.0, serial }, &[]);
+            }
         }
     }
 

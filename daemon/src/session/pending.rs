@@ -54,6 +54,8 @@ pub enum Action {
         /// Where it goes.
         target: Place,
     },
+    /// Show guest RAM where it is mapped: engines have its segment.
+    ShowSegment(AllocationId),
     /// Answer a control message with OK.
     Reply {
         /// Where its answer goes.
@@ -125,6 +127,7 @@ impl Session {
             Action::FreeAreas(areas) => self.areas_are_free(areas),
             Action::DestroyRoot(root) => self.tables.destroy_root(root),
             Action::PagingFence { context, root, value } => self.paging_is_done(context, root, value),
+            Action::ShowSegment(allocation) => self.segment_is_there(allocation),
             Action::Relocate { allocation, target } => self.finish_relocation(allocation, target),
             Action::Move { allocation, target, resource, token } => {
                 self.finish_move(allocation, target, resource, token)

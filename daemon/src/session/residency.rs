@@ -238,7 +238,7 @@ impl Session {
         self.area_is_there(want.allocation);
     }
 
-    fn poke_all(&self) {
+    pub(super) fn poke_all(&self) {
         for process in self.engines.iter().filter_map(|slot| slot.process()) {
             process.poke();
         }

@@ -134,7 +134,6 @@ impl Session {
 
     /// Puts new pages behind old blobs. Engines have them when the barrier is passed.
     fn put_pages(&mut self, pages: &[PagesAgain]) -> Barrier {
-        let mut last = None;
         for PagesAgain { name, resource, .. } in pages {
             let Some(KeptBlob { blob: kept, .. }) = self.away.kept.remove(name) else { continue };
             let Some(blob) = self.blobs.get_mut(resource) else { continue };
@@ -146,11 +145,10 @@ impl Session {
                     allocation.backing = backing;
                 }
             }
-            last = self.allocations.guest_segment(kept.allocation);
-            self.remap(kept.allocation);
+            self.show_when_announced(kept.allocation);
             self.release_allocation(again);
         }
-        last.map_or_else(Barrier::default, Barrier::segment)
+        Barrier::announced(&self.engines)
     }
 
     /// A process has come back, and engines know all of its pages: it runs.

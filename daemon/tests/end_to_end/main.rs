@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod address_spaces;
+mod announcements;
 mod awake;
 mod away;
 #[path = "../fuzz/targets/change.rs"]

@@ -24,6 +24,7 @@ pub mod program;
 pub mod reports;
 pub mod residency;
 pub mod scheduling;
+pub mod segments;
 pub mod successor;
 pub mod suspends;
 pub mod teardown;

@@ -51,6 +51,8 @@ pub struct EngineProcess {
     pub(super) wake: Arc<Event>,
     pub(super) sequence: u64,
     pub(super) generation: u64,
+    /// Serial of the last request to add or remove a segment.
+    pub(super) segments_announced: u64,
     pub(super) submitted: u64,
     pub(super) completed: u64,
     pub(super) progress: u64,
@@ -124,6 +126,7 @@ impl EngineProcess {
             wake: Arc::new(wake),
             sequence: 0,
             generation: 0,
+            segments_announced: 0,
             submitted: 0,
             completed: 0,
             progress: 0,
@@ -191,8 +194,8 @@ impl EngineProcess {
                     Err(error) => return Err(io::Error::other(error).into()),
                 }
             }
-            Some(Response::SegmentAdded { segment, address }) => {
-                self.tracking.view().segment_is_mapped(SegmentId(*segment), *address);
+            Some(Response::SegmentAdded { segment, serial, address }) => {
+                self.tracking.view().segment_is_mapped(SegmentId(*segment), *serial, *address);
             }
             _ => {}
         }
@@ -205,7 +208,8 @@ impl EngineProcess {
     /// The channel is full, so it is still to be told; or it is gone.
     pub fn pay_begin(&self) -> Result<(), AdapterError> {
         if self.owes_begin.get() && !self.lost {
-            self.channel.send(&Request::Begin, &[], &[], false)?;
+            let begin = Request::Begin { segments: self.segments_announced };
+            self.channel.send(&begin, &[], &[], false)?;
             self.owes_begin.set(false);
         }
         Ok(())
@@ -222,7 +226,7 @@ impl EngineProcess {
             return Err(AdapterError::Lost);
         }
         self.channel.send(request, bytes, descriptors, false)?;
-        if let Request::RemoveSegment { segment } = request {
+        if let Request::RemoveSegment { segment, .. } = request {
             self.tracking.view().remove_segment(SegmentId(*segment));
         }
         Ok(())

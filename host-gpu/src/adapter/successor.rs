@@ -107,6 +107,7 @@ impl EngineProcess {
         self.report_preemption();
         self.store(block::LAUNCHED, 0);
         self.store(block::LAST_CONTEXT, 0);
+        self.forget_announcements();
         self.begin_tracking(start, memory)?;
         let (child, channel) = match self.take_spare() {
             Some(spare) => spare,

@@ -182,12 +182,12 @@ impl EngineProcess {
         self.tracking.method
     }
 
-    /// It is about to be told to map a segment of guest RAM of `length` bytes.
-    pub fn announce_segment(&self, id: SegmentId, length: u64) {
+    /// It is about to be told, by the request with this serial, to map a segment of guest RAM of `length` bytes.
+    pub fn announce_segment(&self, id: SegmentId, serial: u64, length: u64) {
         if let Some(planes) = self.tracking.planes.as_ref().filter(|_| !self.lost) {
             planes.forget_segment(id.0);
         }
-        self.tracking.view.announce_segment(id, length);
+        self.tracking.view.announce_segment(id, serial, length);
     }
 
     /// Whether somebody asks what it writes to guest RAM.

@@ -33,6 +33,7 @@ pub enum How {
 
 #[derive(Debug, Clone, Copy)]
 struct Segment {
+    serial: u64,
     length: u64,
     /// None while it is not known, or where the kernel would not protect it: then all of it counts as written.
     address: Option<u64>,
@@ -62,14 +63,15 @@ impl EngineView {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It was told to map a segment of guest RAM of `length` bytes.
-    pub fn announce_segment(&self, id: SegmentId, length: u64) {
-        self.segments().insert(id, Segment { length, address: None });
+    /// It was told, by the request with this serial, to map a segment of guest RAM of `length` bytes.
+    pub fn announce_segment(&self, id: SegmentId, serial: u64, length: u64) {
+        self.segments().insert(id, Segment { serial, length, address: None });
     }
 
-    /// It has mapped it at `address`, protected; without one, unprotected.
-    pub fn segment_is_mapped(&self, id: SegmentId, address: Option<u64>) {
-        if let Some(segment) = self.segments().get_mut(&id) {
+    /// It has mapped what that request named at `address`, protected; without one, unprotected. An answer that comes when
+    /// the number belongs to another segment says nothing of that.
+    pub fn segment_is_mapped(&self, id: SegmentId, serial: u64, address: Option<u64>) {
+        if let Some(segment) = self.segments().get_mut(&id).filter(|segment| segment.serial == serial) {
             segment.address = address;
         }
     }

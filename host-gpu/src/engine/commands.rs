@@ -15,10 +15,10 @@ use crate::node::lane::Compiled;
 /// What the control thread asks of the execution thread.
 #[derive(Debug)]
 pub enum Command {
-    /// A segment is mapped.
-    AddSegment(SegmentId, Arc<Mapping>),
-    /// A segment is gone.
-    RemoveSegment(SegmentId),
+    /// A segment is mapped. The first word is the serial of its request, which is acknowledged once buffers reach it.
+    AddSegment(u64, SegmentId, Arc<Mapping>),
+    /// A segment is gone; likewise.
+    RemoveSegment(u64, SegmentId),
     /// A kernel is compiled, for the first lane of its node.
     AddKernel(KernelName, Box<Compiled>),
     /// The same for the second lane.

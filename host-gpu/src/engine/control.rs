@@ -54,6 +54,10 @@ pub struct Control {
     pub kernels: u64,
     /// Told when it may begin.
     pub begin: mpsc::Sender<()>,
+    /// The serial of the last request to add or remove a segment.
+    pub segments: u64,
+    /// That from which on it may begin, once it was told.
+    pub begins_at: Option<u64>,
     /// Protects what is mapped, where stores are noted by the kernel. Lives as long as the process.
     pub guard: Option<Guard>,
 }
@@ -68,6 +72,7 @@ impl Control {
                 Err(error) => return error,
             };
             let response = self.serve(received);
+            self.begin_if_due();
             if let Some(response) = response
                 && let Err(error) = self.channel.send(&response, &[], &[], true)
             {
@@ -78,25 +83,27 @@ impl Control {
 
     fn serve(&mut self, received: Received<Request>) -> Option<Response> {
         match received.message {
-            Request::Begin => {
-                // Nobody waits for it a second time.
-                let _unheard = self.begin.send(());
+            Request::Begin { segments } => {
+                self.begins_at = Some(segments);
                 None
             }
-            Request::AddSegment { segment, runs } => {
+            Request::AddSegment { segment, serial, runs } => {
                 let files: Vec<File> = received.descriptors.into_iter().map(File::from).collect();
                 Some(match add_segment(files, runs) {
                     Ok(mapping) => {
                         // Before anybody stores there.
                         let address = self.protect(&mapping);
-                        self.commands.send(Command::AddSegment(SegmentId(segment), Arc::new(mapping)));
-                        Response::SegmentAdded { segment, address }
+                        let id = SegmentId(segment);
+                        self.segments = serial;
+                        self.commands.send(Command::AddSegment(serial, id, Arc::new(mapping)));
+                        Response::SegmentAdded { segment, serial, address }
                     }
                     Err(reason) => Response::SegmentRefused { segment, reason },
                 })
             }
-            Request::RemoveSegment { segment } => {
-                self.commands.send(Command::RemoveSegment(SegmentId(segment)));
+            Request::RemoveSegment { segment, serial } => {
+                self.segments = serial;
+                self.commands.send(Command::RemoveSegment(serial, SegmentId(segment)));
                 None
             }
             Request::CreateKernel { kernel, language, entry } => {
@@ -126,6 +133,14 @@ impl Control {
                 self.commands.send(Command::RemoveKernel(kernel));
                 Some(Response::KernelDestroyed { kernel })
             }
+        }
+    }
+
+    /// Starts the execution thread, which takes the segments that it was sent before it looks at anything else.
+    fn begin_if_due(&mut self) {
+        if self.begins_at.take_if(|serial| *serial <= self.segments).is_some() {
+            // It is not waited for a second time.
+            let _unheard = self.begin.send(());
         }
     }
 
@@ -175,4 +190,68 @@ fn add_segment(mut files: Vec<File>, runs: u64) -> Result<Mapping, String> {
         ranges.push(FileRange { file, offset: run.offset, length: run.length });
     }
     Mapping::of_ranges(&ranges).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc;
+    use std::sync::mpsc::TryRecvError;
+    use std::thread;
+
+    use super::Channel;
+    use super::CommandSender;
+    use super::Control;
+    use super::Request;
+    use super::Response;
+    use crate::event::Event;
+    use crate::kernel::name::KernelName;
+
+    /// Sends what is answered: after it, whatever was sent before has been served.
+    fn round_trip(daemon: &Channel) {
+        let kernel = KernelName { root: 1, handle: 1 };
+        let request = Request::CreateKernel { kernel, language: 0, entry: None };
+        daemon.send(&request, &[], &[], true).unwrap();
+        let answer = daemon.receive::<Response>(true).unwrap().unwrap().message;
+        assert!(matches!(answer, Response::KernelRefused { .. }), "{answer:?}");
+    }
+
+    #[test]
+    fn tdr_57_an_engine_begins_only_with_the_segments_that_it_was_told_of_before() {
+        let (daemon, channel) = Channel::pair().unwrap();
+        let (sender, _commands) = mpsc::channel();
+        let (pending, wake) = (Arc::new(AtomicBool::new(false)), Arc::new(Event::new().unwrap()));
+        let commands = CommandSender { sender, pending, wake };
+        let (begin, begun) = mpsc::channel();
+        let control = Control {
+            channel,
+            commands,
+            compiler: None,
+            kernels: 0,
+            begin,
+            segments: 0,
+            begins_at: None,
+            guard: None,
+        };
+        thread::scope(|scope| {
+            scope.spawn(move || control.run());
+            let remove = |serial| {
+                daemon.send(&Request::RemoveSegment { segment: 1, serial }, &[], &[], true).unwrap();
+                round_trip(&daemon);
+            };
+            remove(1);
+            // The channel had no room for two of three requests before this one.
+            daemon.send(&Request::Begin { segments: 3 }, &[], &[], true).unwrap();
+            round_trip(&daemon);
+            assert_eq!(begun.try_recv(), Err(TryRecvError::Empty));
+            remove(2);
+            assert_eq!(begun.try_recv(), Err(TryRecvError::Empty));
+            remove(3);
+            assert_eq!(begun.try_recv(), Ok(()));
+            remove(4);
+            assert_eq!(begun.try_recv(), Err(TryRecvError::Empty), "once");
+            drop(daemon);
+        });
+    }
 }

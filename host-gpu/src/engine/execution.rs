@@ -23,6 +23,7 @@ use super::run_list::RunList;
 use super::watch::Peeks;
 use super::watch::Watch;
 use super::watch::load;
+use super::watch::store;
 use crate::event::Event;
 use crate::node::buffer::Node;
 use crate::node::clock;
@@ -250,11 +251,16 @@ impl Execution {
     }
 
     fn drain_commands(&mut self) {
+        let mut taken = None;
         while let Ok(command) = self.commands.receiver.try_recv() {
             match command {
-                Command::AddSegment(id, mapping) => self.machine.segments.insert(id, mapping),
-                Command::RemoveSegment(id) => {
+                Command::AddSegment(serial, id, mapping) => {
+                    self.machine.segments.insert(id, mapping);
+                    taken = Some(serial);
+                }
+                Command::RemoveSegment(serial, id) => {
                     self.machine.segments.remove(id);
+                    taken = Some(serial);
                     if let Node::Compute(compute) = &mut self.machine.node {
                         compute.forget_segment(id);
                     }
@@ -275,6 +281,11 @@ impl Execution {
                     }
                 }
             }
+        }
+        if let Some(serial) = taken {
+            // PAIRS WITH adapter/segments.rs `segments_acknowledged`: all that is resolved from here on, is so with these.
+            store(&self.machine.shared, block::SEGMENT_ACK, serial);
+            self.owes_event = true;
         }
     }
 
@@ -324,5 +335,83 @@ impl Execution {
         }
         self.list_kernel();
         !self.run_list.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use campanile_protocol::PAGE_SIZE;
+    use campanile_protocol::engine::block;
+    use campanile_protocol::page_table::SegmentId;
+
+    use super::Command;
+    use super::Commands;
+    use super::Events;
+    use super::Execution;
+    use super::Machine;
+    use super::Node;
+    use super::load;
+    use crate::engine::commands::CommandSender;
+    use crate::engine::signals::Signals;
+    use crate::event::Event;
+    use crate::memory::mapping::Access;
+    use crate::memory::mapping::Mapping;
+    use crate::memory::segment::Segments;
+    use crate::memory::vram::create_memfd;
+    use crate::scheduling::choice::Choice;
+
+    fn mapping(bytes: u64) -> Mapping {
+        Mapping::new(create_memfd("test", bytes).unwrap(), 0, bytes, Access::ReadWrite).unwrap()
+    }
+
+    /// An execution thread that goes on when it is told to, and the way to it.
+    fn stepped() -> (Execution, CommandSender) {
+        let shared = Arc::new(mapping(block::BLOCK_BYTES));
+        let event = || Event::new().unwrap();
+        let events = Events { event: event(), grant: event(), wake: event() };
+        let (sender, receiver) = mpsc::channel();
+        let pending = Arc::new(AtomicBool::new(false));
+        let wake = Arc::new(events.wake.try_clone().unwrap());
+        let sender = CommandSender { sender, pending: Arc::clone(&pending), wake };
+        let signals = Signals::new(Arc::clone(&shared), events.event.try_clone().unwrap());
+        let (tables, segments) = (mapping(PAGE_SIZE), Segments::default());
+        let machine = Machine { shared, tables, segments, node: Node::Copy, signals };
+        let commands = Commands { receiver, pending };
+        let policy = Choice::default().make();
+        (Execution::new(machine, policy, commands, events, Duration::ZERO), sender)
+    }
+
+    #[test]
+    fn a_segment_is_acknowledged_when_the_execution_thread_has_it_and_not_when_it_was_sent() {
+        let (mut execution, sender) = stepped();
+        let acknowledged = |execution: &Execution| load(&execution.machine.shared, block::SEGMENT_ACK);
+        let (id, first, second) = (SegmentId(1), Arc::new(mapping(PAGE_SIZE)), Arc::new(mapping(PAGE_SIZE)));
+        let has = |execution: &Execution, mapping: &Arc<Mapping>| {
+            execution.machine.segments.get(id).is_some_and(|it| Arc::ptr_eq(it, mapping))
+        };
+        execution.catch_up();
+        execution.pay_event();
+        execution.events.event.drain();
+        sender.send(Command::AddSegment(5, id, Arc::clone(&first)));
+        assert_eq!((acknowledged(&execution), has(&execution, &first)), (0, false), "it is held here");
+        execution.catch_up();
+        assert_eq!((acknowledged(&execution), has(&execution, &first)), (5, true));
+        execution.pay_event();
+        assert!(execution.events.event.drain(), "the daemon is told");
+        // Its number is given to another one: the acknowledgement of that comes with that.
+        sender.send(Command::RemoveSegment(6, id));
+        sender.send(Command::AddSegment(7, id, Arc::clone(&second)));
+        assert_eq!((acknowledged(&execution), has(&execution, &first)), (5, true), "and here");
+        execution.catch_up();
+        assert_eq!((acknowledged(&execution), has(&execution, &second)), (7, true));
+        sender.send(Command::RemoveSegment(8, id));
+        execution.catch_up();
+        assert_eq!(acknowledged(&execution), 8);
+        assert!(execution.machine.segments.get(id).is_none());
     }
 }

@@ -75,13 +75,19 @@ pub const MAX_RUNS: u64 = 16 * 1024;
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
     /// It may touch what is shared: its writes are tracked, and no engine is there any more whose place it takes. Answers
-    /// [`Response::Started`].
-    Begin,
+    /// [`Response::Started`]. It runs nothing before it has carried out the requests that add or remove segments up to this
+    /// serial: page tables and work of the engine before it may name them.
+    Begin {
+        /// Serial of the last of them, or 0.
+        segments: u64,
+    },
     /// Maps runs of files as one segment. Descriptors: a file with the list of [`RunRecord`]s, then the files
     /// that they name.
     AddSegment {
-        /// Its number.
+        /// Its number, which an earlier segment may have had.
         segment: u16,
+        /// Counts what this process is told of segments, from one on: greater than that of every request before it.
+        serial: u64,
         /// Records in the list.
         runs: u64,
     },
@@ -89,6 +95,8 @@ pub enum Request {
     RemoveSegment {
         /// Its number.
         segment: u16,
+        /// See [`Request::AddSegment`].
+        serial: u64,
     },
     /// Compiles a kernel; the source is behind the message.
     CreateKernel {
@@ -124,10 +132,13 @@ pub enum Response {
         /// Why, and what helps.
         reason: String,
     },
-    /// The segment is mapped.
+    /// The segment is mapped. Buffers reach it once the acknowledgement in the shared block
+    /// ([`campanile_protocol::engine::block::SEGMENT_ACK`]) has come to this serial, too.
     SegmentAdded {
         /// Its number.
         segment: u16,
+        /// That of the request: the number may belong to another segment by now.
+        serial: u64,
         /// Where it is mapped, if what is stored there is noted.
         address: Option<u64>,
     },

@@ -274,7 +274,8 @@ impl Ready {
         let Self { start, execution, commands, compiler, device, workload, guard, vram } = self;
         let (begin, begin_rx) = mpsc::channel();
         let notes = guard.as_ref().map(Guard::number);
-        let control = Control { channel, commands, compiler, kernels: 0, begin, guard };
+        let (segments, begins_at) = (0, None);
+        let control = Control { channel, commands, compiler, kernels: 0, begin, segments, begins_at, guard };
         // Threads start before the filter forbids it, and nothing of a guest is read before the filter is there.
         let (outcome_tx, outcome_rx) = mpsc::channel();
         let builder = thread::Builder::new().name("control".to_owned());

@@ -17,6 +17,10 @@ pub const POWER: u64 = 0x100;
 pub const PAGE_TABLE_GENERATION: u64 = 0x140;
 /// The generation that the engine works with: it holds nothing resolved from an older one; engine.
 pub const PAGE_TABLE_ACK: u64 = 0x180;
+/// Serial of the last request to add or remove a segment that the execution thread has carried out, in the order in which
+/// they came. Page tables name a segment only from then on, so that whatever is resolved through them is resolved with
+/// the segments that they mean; engine, and the daemon while no process runs. In the line of [`PAGE_TABLE_ACK`].
+pub const SEGMENT_ACK: u64 = PAGE_TABLE_ACK + 8;
 /// Kernel-mode buffers handed over, ever; daemon.
 pub const HW_QUEUE_SUBMITTED: u64 = 0x1c0;
 /// Kernel-mode buffers done, ever; engine.
@@ -240,7 +244,7 @@ mod tests {
             (WATCH_ACK, 1),
             (POWER, 1),
             (PAGE_TABLE_GENERATION, 1),
-            (PAGE_TABLE_ACK, 1),
+            (PAGE_TABLE_ACK, 2),
             (HW_QUEUE_SUBMITTED, 1),
             (HW_QUEUE_COMPLETED, 1),
             (PROGRESS, 3),
