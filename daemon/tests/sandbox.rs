@@ -7,3 +7,5 @@ mod attempts;
 mod daemon;
 #[path = "sandbox/outside.rs"]
 mod outside;
+#[path = "sandbox/roles.rs"]
+mod roles;

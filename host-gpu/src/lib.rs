@@ -18,5 +18,6 @@ pub mod event;
 pub mod kernel;
 pub mod memory;
 pub mod node;
+pub mod outside;
 pub mod scheduling;
 pub mod vulkan;

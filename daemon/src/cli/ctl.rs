@@ -98,7 +98,11 @@ fn status(result: &Value) -> String {
             processes.row(std::iter::once(name.clone()).chain(fields).chain([mapped]));
         }
     }
-    let tables = [confinement(&result["daemon"]), vgpus, engines, processes];
+    let mut roles = Table::new(&["ROLE", "FILES"]);
+    for role in list(&result["daemon"]["roles"]) {
+        roles.row(["role", "files"].map(|field| word(&role[field])));
+    }
+    let tables = [confinement(&result["daemon"]), roles, vgpus, engines, processes];
     let filled: Vec<String> = tables.iter().filter(|table| !table.is_empty()).map(Table::to_string).collect();
     filled.join("\n")
 }

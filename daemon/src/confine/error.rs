@@ -28,6 +28,21 @@ pub enum ConfineError {
         /// Threads of this process.
         threads: usize,
     },
+    /// The kernel cannot restrict files.
+    #[error(
+        "this kernel has no Landlock (Linux 5.13, built in and named in its `lsm=` list), so threads of guests would see \
+         every file of this user; `--no-confinement` runs them nevertheless"
+    )]
+    NoLandlock,
+    /// Landlock refused the rules.
+    #[error("Landlock: {0}; `--no-confinement` runs without it")]
+    Landlock(#[from] landlock::RulesetError),
+    /// A thread panicked while it began a role.
+    #[error("the thread that begins the role {role} panicked")]
+    Panic {
+        /// Which role.
+        role: &'static str,
+    },
 }
 
 impl ConfineError {

@@ -9,14 +9,24 @@
 //!     │       uid, gid and groups of --user; with that, every capability
 //!     │       no_new_privs, no core dumps, not dumpable
 //!     │
-//!     └──── Host::start: sockets, threads, engines
+//!     ├──── host_gpu::outside ── thread "engines": no domain, as engines would inherit it
+//!     │
+//!     └──── Confiner::within(role), for each of roles::Role:
+//!             a thread gives up capabilities and takes a Landlock domain ─▶ starts the role's threads, which inherit both
 //! ```
+//!
+//! The threads of a process share its memory, so a role that is taken over has what all others have in memory: this is a
+//! second line. What it withstands is code that can be made to open, execute or send something and no more. [`roles`] says
+//! what each role needs, as data, since each is to be a process of its own.
 //!
 //! [`status`] asks the kernel what is in force, thread by thread; it is what `campanile ctl status` shows.
 
+pub mod confiner;
 pub mod error;
+pub mod files;
 pub mod identity;
 pub mod privileges;
+pub mod roles;
 pub mod status;
 
 /// Whether the daemon confines itself.

@@ -69,6 +69,15 @@ fn become_user(identity: &Identity) -> Result<(), ConfineError> {
     Ok(())
 }
 
+/// Leaves the calling thread those of `kept` that it has, and nothing to inherit beyond them.
+pub(super) fn keep_capabilities(kept: CapabilitySet) -> Result<(), ConfineError> {
+    let failed = || ConfineError::of("giving up capabilities");
+    let has = rustix::thread::capabilities(None).map_err(failed())?.permitted;
+    let sets =
+        CapabilitySets { effective: has & kept, permitted: has & kept, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets).map_err(failed())
+}
+
 fn give_up_capabilities() -> Result<(), ConfineError> {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };

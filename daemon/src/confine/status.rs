@@ -1,5 +1,6 @@
 //! What is in force, as the kernel says it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
@@ -8,6 +9,9 @@ use serde_json::Value;
 use serde_json::json;
 
 use super::Confinement;
+use super::confiner::Confiner;
+use super::files::Enforced;
+use super::roles::Role;
 
 /// What the kernel says of one thread.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,7 +45,7 @@ impl Thread {
 ///
 /// # Errors
 /// `/proc` cannot be read.
-pub fn describe(confinement: Confinement) -> io::Result<Value> {
+pub fn describe(confiner: &Confiner) -> io::Result<Value> {
     let mut threads = Vec::new();
     for task in fs::read_dir("/proc/self/task")? {
         match fs::read_to_string(task?.path().join("status")) {
@@ -52,14 +56,26 @@ pub fn describe(confinement: Confinement) -> io::Result<Value> {
         }
     }
     let dumpable = rustix::process::dumpable_behavior()? == DumpableBehavior::Dumpable;
-    Ok(summary(confinement, dumpable, &threads))
+    Ok(summary(confiner.confinement(), dumpable, &threads, &confiner.files()))
 }
 
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-fn summary(confinement: Confinement, dumpable: bool, threads: &[Thread]) -> Value {
+fn summary(
+    confinement: Confinement,
+    dumpable: bool,
+    threads: &[Thread],
+    files: &BTreeMap<Role, Enforced>,
+) -> Value {
+    let roles = Role::ALL.into_iter().filter_map(|role| {
+        let enforced = match files.get(&role)? {
+            Enforced::Fully => "landlock",
+            Enforced::Partly => "landlock, in part",
+        };
+        Some(json!({ "role": role.name(), "files": enforced }))
+    });
     let rows = threads.iter().map(|thread| {
         json!({
             "name": thread.name,
@@ -75,15 +91,21 @@ fn summary(confinement: Confinement, dumpable: bool, threads: &[Thread]) -> Valu
         "confined": confinement == Confinement::On,
         "dumpable": dumpable,
         "no_new_privs": threads.iter().all(|thread| thread.no_new_privs),
+        "roles": roles.collect::<Vec<_>>(),
         "threads": rows.collect::<Vec<_>>(),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::json;
 
     use super::Confinement;
+    use super::Confiner;
+    use super::Enforced;
+    use super::Role;
     use super::Thread;
     use super::summary;
 
@@ -109,13 +131,21 @@ mod tests {
         let threads = |second: &str| {
             [STATUS, second].map(|text| Thread::parse(text)).into_iter().flatten().collect::<Vec<_>>()
         };
-        let all = summary(Confinement::On, false, &threads(STATUS));
+        let files = BTreeMap::from([(Role::Front, Enforced::Partly), (Role::Schedule, Enforced::Fully)]);
+        let all = summary(Confinement::On, false, &threads(STATUS), &files);
+        let roles = json!([{ "role": "schedule", "files": "landlock" },
+                           { "role": "front", "files": "landlock, in part" }]);
+        assert_eq!(all["roles"], roles);
         assert_eq!(
             (&all["no_new_privs"], &all["confined"], &all["dumpable"]),
             (&json!(true), &json!(true), &json!(false))
         );
-        let one =
-            summary(Confinement::Off, true, &threads(&STATUS.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0")));
+        let one = summary(
+            Confinement::Off,
+            true,
+            &threads(&STATUS.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0")),
+            &BTreeMap::new(),
+        );
         assert_eq!(
             (&one["no_new_privs"], &one["confined"], &one["dumpable"]),
             (&json!(false), &json!(false), &json!(true))
@@ -126,7 +156,7 @@ mod tests {
 
     #[test]
     fn this_process_is_as_the_kernel_says() {
-        let said = super::describe(Confinement::Off).unwrap();
+        let said = super::describe(&Confiner::default()).unwrap();
         let threads = said["threads"].as_array().unwrap();
         assert!(!threads.is_empty());
         assert!(threads.iter().all(|thread| thread["uid"] == rustix::process::geteuid().as_raw()));

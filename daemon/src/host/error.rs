@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::confine::error::ConfineError;
 use crate::migration::error::MigrationError;
 
 /// Why a daemon did not come up.
@@ -35,6 +36,9 @@ pub enum HostError {
     /// Nothing can come here from other daemons, or go there.
     #[error("migration")]
     Migration(#[from] MigrationError),
+    /// The daemon's threads cannot be confined.
+    #[error("confining the daemon")]
+    Confine(#[from] ConfineError),
     /// The daemon itself could not be set up.
     #[error("starting the daemon")]
     System(#[from] io::Error),

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use super::error::HostError;
 use super::options::HostOptions;
 use super::options::VgpuOptions;
+use crate::confine::confiner::Confiner;
+use crate::confine::roles::Reach;
+use crate::confine::roles::Role;
 use crate::migration::channel::connect::Door;
 use crate::migration::error::MigrationError;
 use crate::migration::file::side::SideFiles;
@@ -33,11 +36,14 @@ pub(super) fn make_passage(
 pub(super) fn open_door(
     options: &HostOptions,
     passages: &[Arc<Passage>],
+    confiner: &Confiner,
+    reach: &Reach,
 ) -> Result<Option<Arc<Arrivals>>, HostError> {
     let Some(at) = &options.migrate_listen else { return Ok(None) };
     let door = Door::open(at, options.migration.identity.as_ref())?;
     let vgpus = passages.iter().map(|passage| Arc::clone(&passage.arriving)).collect();
-    let arrivals = Arc::new(Arrivals::serve(door, vgpus, options.migration.patience)?);
+    let serve = || Arrivals::serve(door, vgpus, options.migration.patience);
+    let arrivals = Arc::new(confiner.within(Role::Arrivals, reach, serve)??);
     if let Some(address) = arrivals.address() {
         log::info!("migrations to here: {address}");
     }

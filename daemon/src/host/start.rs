@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use campanile_host_gpu::cpu_slice;
+use campanile_host_gpu::outside;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
 
@@ -15,9 +16,15 @@ use super::options::check_live_migration;
 use super::passages::make_passage;
 use super::passages::open_door;
 use super::probe::probe_compute;
+use crate::confine::Confinement;
+use crate::confine::confiner::Confiner;
+use crate::confine::roles::Reach;
+use crate::confine::roles::Role;
+use crate::confine::roles::Setting;
 use crate::doorbell::switch::NotifySwitch;
 use crate::front::fs::state::FsDevice;
 use crate::front::gpu::device::GpuDevice;
+use crate::migration::channel::address::Peer;
 use crate::migration::target::arrivals::Arrivals;
 use crate::operator::desk;
 use crate::operator::desk::Desk;
@@ -36,6 +43,8 @@ use crate::supervisor::awake::CpuLatency;
 use crate::supervisor::thread::Supervisor;
 use crate::vhost::counters::Counters as ShellCounters;
 use crate::vhost::device::Device;
+use crate::vhost::listener::Listener;
+use crate::vhost::listener::SocketError;
 use crate::vhost::socket::VgpuSocket;
 use crate::vidmm::quota::Account;
 use crate::vidmm::quota::Pool;
@@ -95,7 +104,15 @@ impl Host {
     pub fn start_with(options: HostOptions, awake: Awake) -> Result<Self, HostError> {
         check(&options)?;
         let Scheduling { policy, normal_share, cpu_latency: _ } = options.scheduling;
-        let supervisor = Arc::new(Supervisor::start(policy, normal_share, awake)?);
+        let confiner = Arc::new(Confiner::new(options.confinement));
+        if options.confinement == Confinement::On {
+            outside::start()?;
+        }
+        let peer_port = options.migration.peer.as_ref().and_then(Peer::port);
+        let setting = Setting { state_dir: options.state_dir.as_ref(), peer_port };
+        let reach = |role| Reach::of(role, setting);
+        let schedule = move || Supervisor::start(policy, normal_share, awake);
+        let supervisor = Arc::new(confiner.within(Role::Schedule, &reach(Role::Schedule), schedule)??);
         let (compute, computes_on_gpu) =
             probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
         match &compute {
@@ -179,8 +196,12 @@ impl Host {
                     }
                 })
             };
-            let socket = VgpuSocket::spawn(&vgpu.socket, factory, Arc::clone(&shell_counters))
-                .map_err(|error| HostError::Vgpu { name: vgpu.name.clone(), source: error.into() })?;
+            let failed =
+                |error: SocketError| HostError::Vgpu { name: vgpu.name.clone(), source: error.into() };
+            let listener = Listener::bind(&vgpu.socket).map_err(failed)?;
+            let its_counters = Arc::clone(&shell_counters);
+            let serve = move || VgpuSocket::serve(listener, factory, its_counters);
+            let socket = confiner.within(Role::Front, &reach(Role::Front), serve)?.map_err(failed)?;
             log::info!(
                 "vGPU {}: {} MiB, serving {}",
                 vgpu.name,
@@ -204,10 +225,17 @@ impl Host {
             let name = vgpu.name.clone();
             vgpus.push(Vgpu { name, counters, shell_counters, notify, orders, trackers, socket });
         }
-        let arrivals = open_door(&options, &passages)?;
-        let desk = Desk::new(known, arrivals.clone(), options.confinement);
-        let control = options.control.as_deref().map(|path| ControlSocket::spawn(path, desk));
-        let control = control.transpose().map_err(|error| HostError::Control(error.into()))?;
+        let arrivals = open_door(&options, &passages, &confiner, &reach(Role::Arrivals))?;
+        let desk = Desk::new(known, arrivals.clone(), Arc::clone(&confiner));
+        let failed = |error: SocketError| HostError::Control(error.into());
+        let control = match options.control.as_deref() {
+            Some(path) => {
+                let listener = Listener::bind_private(path).map_err(failed)?;
+                let serve = move || ControlSocket::serve(listener, desk);
+                Some(confiner.within(Role::Operator, &reach(Role::Operator), serve)?.map_err(failed)?)
+            }
+            None => None,
+        };
         if let Some(control) = &control {
             log::info!("control socket: {}", control.path().display());
         }

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::OnceLock;
 
 use campanile_host_gpu::dirty::tracker::Tracker;
+use campanile_host_gpu::outside;
 
 use super::brownout::pass::locked;
 use super::bundle::stage::Staged;
@@ -52,7 +53,8 @@ impl Right {
             Self::SideFile(files, bundle) => files.take(bundle),
             // Whoever removes it has the device: nobody else begins as it.
             Self::File(passage, file) => {
-                let removed = std::fs::remove_file(&file);
+                let named = file.clone();
+                let removed = outside::run(move || std::fs::remove_file(named)).and_then(|removed| removed);
                 removed.map_err(|why| MigrationError::State(format!("{}: {why}", file.display())))?;
                 passage.forget_beginning();
                 Ok(())

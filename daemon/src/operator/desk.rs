@@ -16,8 +16,8 @@ use serde_json::json;
 use super::verb::NotifyMode;
 use super::verb::PowerName;
 use super::verb::Verb;
-use crate::confine;
-use crate::confine::Confinement;
+use crate::confine::confiner::Confiner;
+use crate::confine::status;
 use crate::doorbell::switch::NotifySwitch;
 use crate::migration::error::MigrationError;
 use crate::migration::passage::Passage;
@@ -95,13 +95,13 @@ pub enum DeskError {
 pub struct Desk {
     vgpus: Vec<Vgpu>,
     arrivals: Option<Arc<Arrivals>>,
-    confinement: Confinement,
+    confiner: Arc<Confiner>,
 }
 
 impl Desk {
     /// Over these vGPUs, and what other daemons bring, of a daemon that is confined so.
-    pub fn new(vgpus: Vec<Vgpu>, arrivals: Option<Arc<Arrivals>>, confinement: Confinement) -> Self {
-        Self { vgpus, arrivals, confinement }
+    pub fn new(vgpus: Vec<Vgpu>, arrivals: Option<Arc<Arrivals>>, confiner: Arc<Confiner>) -> Self {
+        Self { vgpus, arrivals, confiner }
     }
 
     /// Carries a command out.
@@ -111,7 +111,7 @@ impl Desk {
     pub fn serve(&self, verb: &Verb) -> Result<Value, DeskError> {
         match verb {
             Verb::Status => {
-                let daemon = confine::status::describe(self.confinement).map_err(DeskError::Status)?;
+                let daemon = status::describe(&self.confiner).map_err(DeskError::Status)?;
                 let vgpus: Vec<_> = self.vgpus.iter().map(describe).collect();
                 Ok(json!({ "daemon": daemon, "vgpus": vgpus }))
             }

@@ -57,8 +57,16 @@ impl ControlSocket {
     /// # Errors
     /// The name is taken, or a thread or descriptor cannot be had.
     pub fn spawn(path: &Path, desk: Desk) -> Result<Self, SocketError> {
-        let no_thread = |source| SocketError::Thread { path: path.into(), source };
-        let listener = Listener::bind_private(path)?;
+        Self::serve(Listener::bind_private(path)?, desk)
+    }
+
+    /// As [`Self::spawn`], on a socket that is there.
+    ///
+    /// # Errors
+    /// A thread or descriptor cannot be had.
+    pub fn serve(listener: Listener, desk: Desk) -> Result<Self, SocketError> {
+        let path = listener.path().to_owned();
+        let no_thread = |source| SocketError::Thread { path: path.clone(), source };
         let bell = Event::new().map_err(no_thread)?;
         let its_bell = bell.try_clone().map_err(no_thread)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -67,7 +75,7 @@ impl ControlSocket {
             .name("control".to_owned())
             .spawn(move || accept(&listener, &Arc::new(desk), &its_bell, &its_stop))
             .map_err(no_thread)?;
-        Ok(Self { path: path.into(), stop, bell, thread: Some(thread) })
+        Ok(Self { path, stop, bell, thread: Some(thread) })
     }
 
     /// Where it listens.

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::path::PathBuf;
 
+use campanile_host_gpu::outside;
 use rustix::fs::Mode;
 use rustix::fs::fchmod;
 use rustix::io::Errno;
@@ -115,10 +116,17 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let ours = |file: &fs::Metadata| (file.dev(), file.ino()) == self.file;
-        if fs::symlink_metadata(&self.path).is_ok_and(|file| ours(&file))
-            && let Err(error) = fs::remove_file(&self.path)
-        {
+        let (path, made) = (self.path.clone(), self.file);
+        // The thread that served it may remove nothing.
+        let removed = outside::run(move || {
+            let ours = |file: &fs::Metadata| (file.dev(), file.ino()) == made;
+            if fs::symlink_metadata(&path).is_ok_and(|file| ours(&file)) {
+                fs::remove_file(&path)
+            } else {
+                Ok(())
+            }
+        });
+        if let Err(error) = removed.and_then(|removed| removed) {
             log::warn!("{}: cannot be removed: {error}", self.path.display());
         }
     }

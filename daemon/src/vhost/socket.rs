@@ -60,8 +60,20 @@ impl VgpuSocket {
         factory: F,
         counters: Arc<Counters>,
     ) -> Result<Self, SocketError> {
-        let no_thread = |source| SocketError::Thread { path: path.into(), source };
-        let listener = Listener::bind(path)?;
+        Self::serve(Listener::bind(path)?, factory, counters)
+    }
+
+    /// As [`Self::spawn`], on a socket that is there.
+    ///
+    /// # Errors
+    /// A thread or descriptor cannot be had.
+    pub fn serve<F: Factory + 'static>(
+        listener: Listener,
+        factory: F,
+        counters: Arc<Counters>,
+    ) -> Result<Self, SocketError> {
+        let path = listener.path().to_owned();
+        let no_thread = |source| SocketError::Thread { path: path.clone(), source };
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = eventfd(0, flags).map_err(|errno| no_thread(errno.into()))?;
         let stop = Arc::new(Stop { asked: AtomicBool::new(false), bell, current: Mutex::default() });
@@ -77,7 +89,7 @@ impl VgpuSocket {
             .name("vgpu-socket".into())
             .spawn(move || server.run())
             .map_err(no_thread)?;
-        Ok(Self { path: path.into(), stop, thread: Some(thread) })
+        Ok(Self { path, stop, thread: Some(thread) })
     }
 
     /// Where it listens.

@@ -103,6 +103,25 @@ fn the_daemon_gains_no_privilege_and_leaves_no_core_and_says_so() {
         for name in ["campanile", "supervisor", "vgpu-socket", "vgpu-queues", "control"] {
             assert!(names.contains(&name), "no {name} in {names:?}");
         }
+        let roles = said["roles"].as_array().unwrap().iter().map(|role| {
+            assert!(role["files"].as_str().unwrap().starts_with("landlock"), "{role}");
+            role["role"].as_str().unwrap()
+        });
+        assert_eq!(roles.collect::<Vec<_>>(), ["schedule", "front", "operator"]);
+        for thread in scene.threads() {
+            let status = status(&thread);
+            let left = match status("Name").as_str() {
+                "campanile" | "engines" => continue,
+                // CAP_KILL, CAP_DAC_OVERRIDE.
+                name if name.starts_with("vgpu-") => 1 << 5,
+                name if name.starts_with("control") => 1 << 1,
+                _ => 0,
+            };
+            for set in ["CapEff", "CapPrm"] {
+                let has = u64::from_str_radix(&status(set), 16).unwrap();
+                assert_eq!(has & !left, 0, "{set} of {}", status("Name"));
+            }
+        }
         let text = scene.ctl(&["status"]);
         assert!(text.contains("CONFINED") && text.contains("never"), "{text}");
     });
@@ -116,6 +135,7 @@ fn a_daemon_that_is_not_confined_says_so() {
         for (what, is) in [("confined", false), ("no_new_privs", false), ("dumpable", true)] {
             assert_eq!(said[what], is, "{what} of {said}");
         }
+        assert_eq!(said["roles"], Value::Array(Vec::new()));
         assert_eq!(status(&scene.proc())("NoNewPrivs"), "0");
     });
 }

@@ -13,6 +13,7 @@ use crate::dirty::tracker::Tracker;
 use crate::engine::channel::Channel;
 use crate::engine::message::Start;
 use crate::event::Event;
+use crate::outside;
 
 /// How to start engine processes.
 #[derive(Debug, Clone)]
@@ -49,17 +50,18 @@ pub(super) fn launch(
     wake: &Event,
 ) -> io::Result<(Child, Channel)> {
     let (ours, theirs) = Channel::pair()?;
-    let mut child = Command::new(&program.path)
+    let mut command = Command::new(&program.path);
+    command
         .arg("engine")
         // Else glibc counts CPUs, by opening a file, when some thread is the ninth to allocate: sealed engines may not.
         .env("MALLOC_ARENA_MAX", "8")
         .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(theirs.into_socket()))
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(|error| {
-            io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
-        })?;
+        .stdout(Stdio::null());
+    // An engine would inherit what confines this thread, and end with it.
+    let mut child = outside::run(move || command.spawn())?.map_err(|error| {
+        io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
+    })?;
     let mut descriptors = vec![
         block.as_fd(),
         memory.vram.as_fd(),

@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
+use crate::outside;
+
 /// `struct page_region` of linux/fs.h.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
@@ -55,7 +57,8 @@ impl Pagemap {
     /// # Errors
     /// There is no such process, or it is none that the caller may look into.
     pub fn of_process(pid: u32) -> io::Result<Self> {
-        Ok(Self { file: File::open(format!("/proc/{pid}/pagemap"))? })
+        // A thread with a Landlock domain may look into no process outside of it.
+        Ok(Self { file: outside::run(move || File::open(format!("/proc/{pid}/pagemap")))?? })
     }
 
     /// Of the calling process.

@@ -4,9 +4,7 @@
 //! What is remembered is the hash of the very bytes that were sent: of a page that changed between the look at its bits
 //! and the copy, and then changed back, the other side has something else, and that shows in the next comparison.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
+use rustix::rand::GetRandomFlags;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use super::basis::Pages;
@@ -27,7 +25,10 @@ impl Hasher {
     /// With a new secret.
     pub(super) fn new() -> std::io::Result<Self> {
         let mut secret = [0; SECRET_BYTES];
-        File::open("/dev/urandom")?.read_exact_at(&mut secret, 0)?;
+        let mut filled = 0;
+        while filled < secret.len() {
+            filled += rustix::rand::getrandom(&mut secret[filled..], GetRandomFlags::empty())?;
+        }
         Ok(Self { secret })
     }
 

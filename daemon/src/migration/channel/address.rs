@@ -37,6 +37,16 @@ impl FromStr for Peer {
     }
 }
 
+impl Peer {
+    /// Its TCP port; none of a Unix socket.
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Tcp(address) | Self::Tls(address) => address.rsplit_once(':')?.1.parse().ok(),
+        }
+    }
+}
+
 impl From<Peer> for String {
     fn from(peer: Peer) -> Self {
         peer.to_string()
