@@ -1,9 +1,14 @@
 //! Reading such a file.
 
 use std::fs::File;
+use std::io;
 use std::io::BufReader;
 use std::path::Path;
 
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
+use rustix::fs::open;
+use rustix::io::Errno;
 use serde::Serialize;
 
 use super::write::wrong;
@@ -40,6 +45,18 @@ pub struct Contents {
     pub packed_bytes: u64,
 }
 
+/// Opens a file to read it. A FIFO or device is refused, and not waited for.
+fn open_regular(path: &Path, links: bool) -> io::Result<File> {
+    let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
+    let follow = if links { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | follow;
+    let file = File::from(open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::LOOP if !links => invalid("it is a symlink, which is not followed"),
+        _ => errno.into(),
+    })?);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(invalid("it is not a regular file")) }
+}
+
 /// The frames of a file.
 struct Frames {
     file: BufReader<File>,
@@ -47,8 +64,9 @@ struct Frames {
 }
 
 impl Frames {
-    fn open(path: &Path) -> Result<Self, MigrationError> {
-        let file = File::open(path).map_err(|source| wrong(path, source))?;
+    /// Where not `links`, the last part of `path` must be no symlink.
+    fn open(path: &Path, links: bool) -> Result<Self, MigrationError> {
+        let file = open_regular(path, links).map_err(|source| wrong(path, source))?;
         Ok(Self { file: BufReader::with_capacity(1 << 20, file), sequence: 0 })
     }
 
@@ -77,10 +95,11 @@ impl Frames {
 /// It cannot be read, is not whole, or somebody refuses it.
 fn walk(
     path: &Path,
+    links: bool,
     begin: impl FnOnce(&Hello) -> Result<(), MigrationError>,
     mut each: impl FnMut(&Record<'_>) -> Result<(), MigrationError>,
 ) -> Result<Contents, MigrationError> {
-    let mut frames = Frames::open(path)?;
+    let mut frames = Frames::open(path, links)?;
     let hello = frames.hello()?;
     begin(&hello)?;
     let mut contents = Contents {
@@ -143,7 +162,7 @@ impl Contents {
 /// # Errors
 /// It cannot be read, or is not whole.
 pub fn inspect(path: &Path) -> Result<Contents, MigrationError> {
-    walk(path, |_| Ok(()), |_| Ok(()))
+    walk(path, true, |_| Ok(()), |_| Ok(()))
 }
 
 /// Whether a vGPU may begin as this file, as far as what its source said of itself tells. The rest is read when it does.
@@ -151,7 +170,7 @@ pub fn inspect(path: &Path) -> Result<Contents, MigrationError> {
 /// # Errors
 /// It cannot be read, is no such file, or does not fit.
 pub fn examine(path: &Path, vgpu: &Arriving) -> Result<(), MigrationError> {
-    let hello = Frames::open(path)?.hello()?;
+    let hello = Frames::open(path, true)?.hello()?;
     vgpu.examine(&hello).map(|_| ()).map_err(MigrationError::Refused)
 }
 
@@ -173,7 +192,8 @@ pub fn load(
         }
         vgpu.examine(hello).map(|_| ()).map_err(MigrationError::Refused)
     };
-    let contents = walk(path, begin, |record| stage.apply(record, &mut unpacker))?;
+    // A side file lies under a name of ours; a snapshot under one that the operator gave.
+    let contents = walk(path, bundle.is_none(), begin, |record| stage.apply(record, &mut unpacker))?;
     stage.seal(contents.records, contents.bytes)?;
     Ok((contents, stage))
 }
