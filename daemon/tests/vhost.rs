@@ -5,6 +5,8 @@
 mod bench;
 #[path = "vhost/chains.rs"]
 mod chains;
+#[path = "vhost/descriptors.rs"]
+mod descriptors;
 #[path = "vhost/device.rs"]
 mod device;
 #[path = "vhost/dirty_log.rs"]

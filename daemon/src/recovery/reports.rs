@@ -15,6 +15,8 @@ use serde_json::Value;
 
 /// Reports kept in a folder; the oldest goes when there is one more.
 const MAX_KEPT: usize = 256;
+/// Digits of the number in a report's name.
+const DIGITS: usize = 12;
 /// Bytes of the longest report.
 const MAX_BYTES: usize = 64 << 10;
 /// Reports of one vGPU that may be written in one go.
@@ -37,6 +39,9 @@ impl ReportFolder {
         let path = state.join("reports");
         // What guests do is nobody's affair but the operator's.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        if fs::symlink_metadata(&path)?.is_symlink() {
+            return Err(io::Error::other("the folder for reports is a symlink, which is not followed"));
+        }
         fs::read_dir(&path)?;
         Ok(Self { path })
     }
@@ -58,10 +63,11 @@ impl ReportFolder {
 
     /// Writes one, under another name first, so that whoever looks sees all of it or nothing.
     fn write(&self, number: u64, text: &[u8]) -> io::Result<()> {
-        let name = format!("{number:012}.json");
-        let draft = self.path.join(format!(".{name}"));
-        fs::File::create(&draft).and_then(|mut file| file.write_all(text))?;
-        fs::rename(&draft, self.path.join(&name))?;
+        let name = format!("{number:0DIGITS$}.json");
+        // A random name and O_EXCL: no link that lies in the folder is ever written through.
+        let mut draft = tempfile::Builder::new().prefix(".report.").tempfile_in(&self.path)?;
+        draft.write_all(text)?;
+        draft.persist(self.path.join(&name)).map_err(|error| error.error)?;
         let mut names = self.names();
         names.retain(|name| number_of(name).is_some());
         names.sort();
@@ -73,8 +79,10 @@ impl ReportFolder {
     }
 }
 
+/// The number of a report, by its name. Longer numbers than those of reports are none: after the highest of all there
+/// would be no next.
 fn number_of(name: &str) -> Option<u64> {
-    name.strip_suffix(".json")?.parse().ok()
+    name.strip_suffix(".json").filter(|digits| digits.len() == DIGITS)?.parse().ok()
 }
 
 #[derive(Debug)]
@@ -161,6 +169,8 @@ impl Clerk {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
     use std::time::Duration;
     use std::time::Instant;
 
@@ -196,6 +206,40 @@ mod tests {
         now += Duration::from_secs(3600);
         assert!(clerk.file(&reports, 1, &json!("x".repeat(MAX_BYTES)), now).is_err());
         assert_eq!(Reports::new(Some(folder)).number(), written + u64::from(BURST) + 1);
+    }
+
+    #[test]
+    fn a_symlink_in_the_folder_is_not_written_through() {
+        let state = tempfile::tempdir().unwrap();
+        let reports = Reports::new(Some(ReportFolder::open(state.path()).unwrap()));
+        let (folder, victim) = (state.path().join("reports"), state.path().join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        // The draft as it was called when its name could be guessed, and the report itself.
+        for name in [".000000000001.json", "000000000001.json"] {
+            symlink(&victim, folder.join(name)).unwrap();
+        }
+        let filed = Clerk::default().file(&reports, 1, &json!({ "n": 1 }), Instant::now()).unwrap();
+        assert_eq!(filed, Filed::Written);
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        let report = folder.join("000000000001.json");
+        assert!(fs::symlink_metadata(&report).unwrap().is_file());
+        assert!(fs::read_to_string(report).unwrap().contains("\"n\": 1"));
+    }
+
+    #[test]
+    fn a_folder_that_is_a_symlink_is_refused() {
+        let (state, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        symlink(elsewhere.path(), state.path().join("reports")).unwrap();
+        assert!(ReportFolder::open(state.path()).is_err());
+    }
+
+    #[test]
+    fn a_file_with_the_highest_number_leaves_numbers_for_reports() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = ReportFolder::open(state.path()).unwrap();
+        fs::write(folder.path().join("000000000007.json"), "{}").unwrap();
+        fs::write(folder.path().join(format!("{}.json", u64::MAX)), "{}").unwrap();
+        assert_eq!(Reports::new(Some(folder)).number(), 8);
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(super) enum Refusal {
     NoKick(u16),
     #[error("queue {queue}: the kick descriptor cannot be waited for")]
     BadKick { queue: u16, source: io::Error },
+    #[error("queue {queue}: its {what} descriptor: {source}")]
+    NoEventfd { queue: u16, what: &'static str, source: io::Error },
     #[error("feature bits {0:#x} were not offered")]
     Features(u64),
     #[error("protocol feature bits {0:#x} were not offered")]

@@ -24,6 +24,7 @@ use vhost::vhost_user::message::VhostUserVringAddrFlags;
 use vhost::vhost_user::message::VhostUserVringState;
 
 use super::call::Call;
+use super::call::check_eventfd;
 use super::features;
 use super::log::LogPages;
 use super::memory::Claim;
@@ -35,6 +36,13 @@ use super::worker::Token;
 
 /// Where the front-end's own mapping of a region is, asked for by postcopy alone.
 type RegionBase = u64;
+
+/// The eventfd in which a queue is to be signalled, if one was given.
+fn received(index: u8, what: &'static str, fd: Option<File>) -> std::result::Result<Option<Call>, Refusal> {
+    let queue = u16::from(index);
+    let call = fd.map(|fd| Call::new(fd.into())).transpose();
+    call.map_err(|source| Refusal::NoEventfd { queue, what, source })
+}
 
 impl VhostUserBackendReqHandler for Session {
     fn set_owner(&self) -> Result<()> {
@@ -130,6 +138,7 @@ impl VhostUserBackendReqHandler for Session {
         let queue = u16::from(index);
         self.may_start(queue)?;
         let kick = OwnedFd::from(fd.ok_or(Refusal::NoKick(queue))?);
+        check_eventfd(&kick).map_err(|source| Refusal::NoEventfd { queue, what: "kick", source })?;
         // Edge-triggered, so that the worker need not read it: each write of the guest wakes it up once.
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&*self.shared.epoll, &kick, Token::Ring(index).data(), edges)
@@ -142,14 +151,14 @@ impl VhostUserBackendReqHandler for Session {
     }
 
     fn set_vring_call(&self, index: u8, fd: Option<File>) -> Result<()> {
-        let call = fd.map(Call::new).transpose().map_err(Error::ReqHandlerError)?;
-        self.ring(u32::from(index))?.lock().set_call(call);
+        let ring = self.ring(u32::from(index))?;
+        ring.lock().set_call(received(index, "call", fd)?);
         Ok(())
     }
 
     fn set_vring_err(&self, index: u8, fd: Option<File>) -> Result<()> {
-        let error = fd.map(Call::new).transpose().map_err(Error::ReqHandlerError)?;
-        self.ring(u32::from(index))?.lock().set_error(error);
+        let ring = self.ring(u32::from(index))?;
+        ring.lock().set_error(received(index, "error", fd)?);
         Ok(())
     }
 

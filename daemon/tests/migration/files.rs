@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use campanile_daemon::migration::brownout::pass::Sent;
 use campanile_daemon::migration::file::read;
 use campanile_daemon::migration::file::side::SideFiles;
+use campanile_daemon::migration::file::write::Draft;
 use campanile_daemon::migration::id::BundleId;
 use campanile_daemon::migration::memory::Memory;
 use campanile_daemon::migration::settings::Settings;
@@ -13,6 +17,9 @@ use campanile_daemon::migration::source::departure::Thaw;
 use proptest::prelude::ProptestConfig;
 use proptest::prelude::any;
 use proptest::proptest;
+use rustix::fs::CWD;
+use rustix::fs::Mode;
+use rustix::fs::mkfifoat;
 use tempfile::TempDir;
 
 use crate::pair::IMMUTABLE;
@@ -93,6 +100,73 @@ fn a_disk_that_is_full_leaves_nothing_behind_and_the_guest_goes_on() {
     assert!(source.departure.finish().is_err());
     assert_eq!(source.departure.thaw(), Thaw::Run);
     assert!(source.memories.iter().all(|memory| !memory.is_moving()));
+}
+
+/// A file of another user, which only this daemon may write.
+const PRECIOUS: &[u8] = b"precious";
+
+#[test]
+fn a_symlink_in_the_place_of_a_draft_is_not_written_through() {
+    let folder = TempDir::new().unwrap();
+    let victim = folder.path().join("victim");
+    fs::write(&victim, PRECIOUS).unwrap();
+    // The name that a draft had when it could be guessed, and the name that the file will have.
+    let guessed = format!(".snapshot.{}.part", std::process::id());
+    for name in [guessed.as_str(), "snapshot"] {
+        symlink(&victim, folder.path().join(name)).unwrap();
+    }
+    let path = folder.path().join("snapshot");
+    let mut draft = Draft::new(&path).unwrap();
+    draft.state(&[7; 100]).unwrap();
+    draft.finish(&Sent::default()).unwrap();
+    assert_eq!(fs::read(&victim).unwrap(), PRECIOUS);
+    let written = fs::symlink_metadata(&path).unwrap();
+    assert!(written.is_file() && written.len() > 100, "the file has taken the symlink's name: {written:?}");
+    assert_eq!(written.permissions().mode() & 0o777, 0o600);
+    fs::remove_file(folder.path().join(guessed)).unwrap();
+    let mut left: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["snapshot", "victim"]);
+}
+
+#[test]
+fn a_draft_that_is_given_up_leaves_nothing_behind() {
+    let folder = TempDir::new().unwrap();
+    let mut draft = Draft::new(&folder.path().join("snapshot")).unwrap();
+    draft.state(&[7; 100]).unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    drop(draft);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_side_file_that_is_a_symlink_or_no_file_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let (_source, bundle) = saved(folder.path(), None);
+    let path = SideFiles::open(folder.path(), false).unwrap().path(bundle);
+    let elsewhere = folder.path().join("elsewhere");
+    fs::rename(&path, &elsewhere).unwrap();
+    symlink(&elsewhere, &path).unwrap();
+    let refused = read::load(&path, &arriving(NAME), Some(bundle)).unwrap_err().to_string();
+    assert!(refused.contains(path.to_str().unwrap()) && refused.contains("symlink"), "{refused}");
+    // A snapshot that the operator names may lie behind one.
+    assert!(read::load(&path, &arriving(NAME), None).is_ok());
+    // Opening a FIFO without a writer would wait for ever.
+    fs::remove_file(&path).unwrap();
+    mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+    for bundle in [Some(bundle), None] {
+        let refused = read::load(&path, &arriving(NAME), bundle).unwrap_err().to_string();
+        assert!(refused.contains("not a regular file"), "{refused}");
+    }
+}
+
+#[test]
+fn a_folder_of_side_files_that_is_a_symlink_is_refused() {
+    let (folder, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    symlink(elsewhere.path(), folder.path().join("bundles")).unwrap();
+    let refused = SideFiles::open(folder.path(), false).unwrap_err().to_string();
+    assert!(refused.contains("bundles"), "{refused}");
 }
 
 proptest! {

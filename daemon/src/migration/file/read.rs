@@ -1,10 +1,15 @@
 //! Reading such a file.
 
 use std::fs::File;
+use std::io;
 use std::io::BufReader;
 use std::path::Path;
 
 use campanile_host_gpu::outside;
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
+use rustix::fs::open;
+use rustix::io::Errno;
 use serde::Serialize;
 
 use super::write::wrong;
@@ -41,6 +46,18 @@ pub struct Contents {
     pub packed_bytes: u64,
 }
 
+/// Opens a file to read it. A FIFO or device is refused, and not waited for.
+fn open_regular(path: &Path, links: bool) -> io::Result<File> {
+    let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
+    let follow = if links { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | follow;
+    let file = File::from(open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::LOOP if !links => invalid("it is a symlink, which is not followed"),
+        _ => errno.into(),
+    })?);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(invalid("it is not a regular file")) }
+}
+
 /// The frames of a file.
 struct Frames {
     file: BufReader<File>,
@@ -48,10 +65,11 @@ struct Frames {
 }
 
 impl Frames {
-    fn open(path: &Path) -> Result<Self, MigrationError> {
-        // The operator names it, and the thread of a VM, which reads it, can open next to nothing.
+    /// Where not `links`, the last part of `path` must be no symlink.
+    fn open(path: &Path, links: bool) -> Result<Self, MigrationError> {
+        // The thread of a VM, which reads the file, may open next to nothing itself.
         let named = path.to_owned();
-        let opened = outside::run(move || File::open(named)).and_then(|opened| opened);
+        let opened = outside::run(move || open_regular(&named, links)).and_then(|opened| opened);
         let file = opened.map_err(|source| wrong(path, source))?;
         Ok(Self { file: BufReader::with_capacity(1 << 20, file), sequence: 0 })
     }
@@ -81,10 +99,11 @@ impl Frames {
 /// It cannot be read, is not whole, or somebody refuses it.
 fn walk(
     path: &Path,
+    links: bool,
     begin: impl FnOnce(&Hello) -> Result<(), MigrationError>,
     mut each: impl FnMut(&Record<'_>) -> Result<(), MigrationError>,
 ) -> Result<Contents, MigrationError> {
-    let mut frames = Frames::open(path)?;
+    let mut frames = Frames::open(path, links)?;
     let hello = frames.hello()?;
     begin(&hello)?;
     let mut contents = Contents {
@@ -147,7 +166,7 @@ impl Contents {
 /// # Errors
 /// It cannot be read, or is not whole.
 pub fn inspect(path: &Path) -> Result<Contents, MigrationError> {
-    walk(path, |_| Ok(()), |_| Ok(()))
+    walk(path, true, |_| Ok(()), |_| Ok(()))
 }
 
 /// Whether a vGPU may begin as this file, as far as what its source said of itself tells. The rest is read when it does.
@@ -155,7 +174,7 @@ pub fn inspect(path: &Path) -> Result<Contents, MigrationError> {
 /// # Errors
 /// It cannot be read, is no such file, or does not fit.
 pub fn examine(path: &Path, vgpu: &Arriving) -> Result<(), MigrationError> {
-    let hello = Frames::open(path)?.hello()?;
+    let hello = Frames::open(path, true)?.hello()?;
     vgpu.examine(&hello).map(|_| ()).map_err(MigrationError::Refused)
 }
 
@@ -177,7 +196,8 @@ pub fn load(
         }
         vgpu.examine(hello).map(|_| ()).map_err(MigrationError::Refused)
     };
-    let contents = walk(path, begin, |record| stage.apply(record, &mut unpacker))?;
+    // A side file lies under a name of ours; a snapshot under one that the operator gave.
+    let contents = walk(path, bundle.is_none(), begin, |record| stage.apply(record, &mut unpacker))?;
     stage.seal(contents.records, contents.bytes)?;
     Ok((contents, stage))
 }

@@ -24,11 +24,14 @@ impl SideFiles {
     /// a VMM can take snapshots and go on, and who runs is for the VMM to see to.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be made, or is a symlink.
     pub fn open(state: &Path, keep: bool) -> Result<Self, MigrationError> {
         let folder = state.join("bundles");
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(|source| wrong(&folder, source))?;
+        if fs::symlink_metadata(&folder).map_err(|source| wrong(&folder, source))?.is_symlink() {
+            return Err(wrong(&folder, io::Error::other("it is a symlink, which is not followed")));
+        }
         Ok(Self { folder, keep })
     }
 

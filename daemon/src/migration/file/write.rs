@@ -1,13 +1,13 @@
 //! Writing such a file.
 
-use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::BufWriter;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
+
+use tempfile::NamedTempFile;
 
 use crate::migration::brownout::pass::Sent;
 use crate::migration::brownout::pass::Sink;
@@ -20,8 +20,7 @@ use crate::migration::error::MigrationError;
 /// A file that is being written. Dropping it leaves nothing behind.
 #[derive(Debug)]
 pub struct Draft {
-    file: Option<BufWriter<File>>,
-    draft: PathBuf,
+    file: Option<BufWriter<NamedTempFile>>,
     path: PathBuf,
     sequence: u64,
 }
@@ -35,13 +34,13 @@ impl Draft {
         let name = path
             .file_name()
             .ok_or_else(|| MigrationError::State(format!("{}: this is no name of a file", path.display())))?;
-        let mut draft_name = std::ffi::OsString::from(".");
-        draft_name.push(name);
-        draft_name.push(format!(".{}.part", std::process::id()));
-        let draft = path.with_file_name(draft_name);
-        let open = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
-        let file = open.map_err(|source| wrong(&draft, source))?;
-        Ok(Self { file: Some(BufWriter::new(file)), draft, path: path.to_owned(), sequence: 0 })
+        let mut prefix = std::ffi::OsString::from(".");
+        prefix.push(name);
+        prefix.push(".");
+        // Under a random name, with O_EXCL and mode 0600: no link that lies in the folder is ever written through.
+        let made = tempfile::Builder::new().prefix(&prefix).suffix(".part").tempfile_in(folder_of(path));
+        let file = made.map_err(|source| wrong(path, source))?;
+        Ok(Self { file: Some(BufWriter::new(file)), path: path.to_owned(), sequence: 0 })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), MigrationError> {
@@ -81,24 +80,21 @@ impl Draft {
         let written = || MigrationError::State("it is written".to_owned());
         let file = self.file.take().ok_or_else(written)?;
         let file = file.into_inner().map_err(|error| wrong(&self.path, error.into_error()))?;
-        file.sync_all().map_err(|source| wrong(&self.path, source))?;
-        fs::rename(&self.draft, &self.path).map_err(|source| wrong(&self.path, source))?;
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or_else(|| Path::new("."));
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|source| wrong(&self.path, source))
+        file.as_file().sync_all().map_err(|source| wrong(&self.path, source))?;
+        file.persist(&self.path).map_err(|error| wrong(&self.path, error.error))?;
+        let synced = File::open(folder_of(&self.path)).and_then(|folder| folder.sync_all());
+        synced.map_err(|source| wrong(&self.path, source))
     }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or_else(|| Path::new("."))
 }
 
 /// What went wrong with which file.
 pub(super) fn wrong(path: &Path, source: io::Error) -> MigrationError {
     MigrationError::File { path: path.display().to_string(), source }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // Gone already where it has its name.
-        let _renamed = fs::remove_file(&self.draft);
-    }
 }
 
 impl Sink for Draft {
