@@ -120,3 +120,54 @@ impl Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use campanile_host_gpu::dirty::method::Method;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::scheduling::choice::Choice;
+
+    use super::Config;
+    use crate::recovery::policy::Level;
+    use crate::recovery::policy::Policy;
+    use crate::session::testing::config;
+
+    #[test]
+    fn every_setting_of_an_engine_is_in_the_first_message_to_it() {
+        let policy: Choice = "strict-priority".parse().unwrap();
+        assert_ne!(policy, Choice::default());
+        let config = Config {
+            spin: Duration::from_micros(1234),
+            slice: Duration::from_micros(4321),
+            sandbox: false,
+            scheduler: policy,
+            vulkan_device: Some("a card".to_owned()),
+            tracking: Method::BoundRanges,
+            ..config()
+        };
+        for node in [NodeKind::Compute, NodeKind::Copy] {
+            let start = config.start_message(node, 8192);
+            assert_eq!((start.node, start.table_bytes), (node, 8192));
+            assert!(start.vram_bytes > config.vram_bytes, "save areas lie behind it");
+            assert_eq!((start.spin_microseconds, start.slice_microseconds), (1234, 4321));
+            assert_eq!((start.policy.as_str(), start.sandbox), ("strict-priority", false));
+            assert_eq!(start.vulkan_device.as_deref(), Some("a card"));
+            assert_eq!(start.tracking, Method::BoundRanges);
+        }
+        assert!(super::Config { sandbox: true, ..config }.start_message(NodeKind::Copy, 0).sandbox);
+    }
+
+    #[test]
+    fn tdr_13_tdr_16_each_node_has_its_own_timeout_and_none_at_level_0() {
+        let timeouts = [Duration::from_millis(3), Duration::from_millis(5)];
+        let config = Config { timeouts, ..config() };
+        assert_eq!(config.watched_timeout(NodeKind::Compute), Some(timeouts[0]));
+        assert_eq!(config.watched_timeout(NodeKind::Copy), Some(timeouts[1]));
+        let policy = Policy { level: Level::Off, ..Policy::default() };
+        let config = Config { policy, ..config };
+        assert_eq!(config.watched_timeout(NodeKind::Compute), None);
+        assert_eq!(config.watched_timeout(NodeKind::Copy), None);
+    }
+}

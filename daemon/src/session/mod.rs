@@ -67,6 +67,8 @@ pub mod state;
 pub mod submission;
 pub mod suspends;
 pub mod table;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod timeline;
 pub mod timer;
 pub mod wants;

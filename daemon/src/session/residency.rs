@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// Begins to move an allocation to another place in video memory.
-    fn start_relocation(&mut self, it: Relocation) {
+    pub(super) fn start_relocation(&mut self, it: Relocation) {
         // Where somebody else was faster it stays.
         let Ok(target) = self.allocations.begin_relocation(it.id, it.target) else { return };
         count(&self.counters.relocations);

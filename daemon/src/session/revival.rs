@@ -239,3 +239,89 @@ impl Session {
         slot.supervised = Some(self.config.supervisor.add(at, handle, alarm, timeout, self.config.share));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use campanile_host_gpu::adapter::process::EngineProcess;
+    use campanile_host_gpu::adapter::program::Program;
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::scheduling::parameters::Settings;
+    use serde_json::Value;
+
+    use super::Reason;
+    use super::Session;
+    use crate::recovery::fences::Fences;
+    use crate::recovery::reports::ReportFolder;
+    use crate::recovery::reports::Reports;
+    use crate::session::config::Config;
+    use crate::session::testing::bands_of;
+    use crate::session::testing::config;
+    use crate::session::testing::session;
+
+    const COPY: EngineAddress = EngineAddress::new(0, NodeKind::Copy);
+
+    /// A program that never answers, and ends when it is killed, stands for engines: only the daemon's side is looked at.
+    fn startable() -> Config {
+        let program = Program { path: PathBuf::from("/usr/bin/yes"), environment: Vec::new() };
+        Config { program, bands: Settings { normal_share: 37, ..Settings::default() }, ..config() }
+    }
+
+    /// The report of the reset of an engine whose fence ids go up to 7, where the session expects others.
+    fn reset_with(expected: Fences) -> (Session, Value) {
+        let folder = tempfile::tempdir().unwrap();
+        let reports = ReportFolder::open(folder.path()).unwrap();
+        let path = reports.path().to_owned();
+        let config = Arc::new(Config { reports: Arc::new(Reports::new(Some(reports))), ..startable() });
+        let mut session = session(&config);
+        let slot = &mut session.engines[COPY.index()];
+        slot.fences = Fences::after(7);
+        slot.begin(EngineProcess::unstarted(NodeKind::Copy).unwrap());
+        slot.came_up();
+        slot.fences = expected;
+        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        let mut files = std::fs::read_dir(path).unwrap();
+        let report = std::fs::read(files.next().unwrap().unwrap().path()).unwrap();
+        (session, serde_json::from_slice(&report).unwrap())
+    }
+
+    #[test]
+    fn tdr_41_tdr_42_tdr_83_a_reset_whose_last_aborted_id_cannot_be_becomes_one_of_the_adapter() {
+        let (session, report) = reset_with(Fences::after(7));
+        let count = |session: &Session| {
+            let counters = &session.counters;
+            [&counters.engines_reset, &counters.adapters_reset].map(|it| it.load(Ordering::Relaxed))
+        };
+        assert_eq!((count(&session), &report["last_aborted_fence"]), ([1, 0], &7.into()), "{report}");
+        for (last, range) in [(6, "6 to 6"), (8, "8 to 8")] {
+            let (session, report) = reset_with(Fences::after(last));
+            assert_eq!(count(&session), [0, 1], "{report}");
+            assert_eq!(report["reason_name"], Reason::PromotedToAdapter.name(), "{report}");
+            let what = report["what"].as_str().unwrap();
+            assert!(what.contains(&format!("fence 7 is outside {range}")), "{what}");
+            assert_eq!(report["last_aborted_fence"], Value::Null);
+        }
+    }
+
+    #[test]
+    fn pre_68_pre_69_every_process_of_an_engine_finds_the_bands_of_the_operator() {
+        let mut session = session(&Arc::new(startable()));
+        let bands = |session: &Session| bands_of(session.engines[COPY.index()].process().unwrap());
+        assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        assert_eq!(bands(&session).normal_share, 37, "the first");
+        let first = session.engines[COPY.index()].process().unwrap().pid();
+        session.engines[COPY.index()].came_up();
+        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        assert_ne!(session.engines[COPY.index()].process().unwrap().pid(), first);
+        assert_eq!(bands(&session).normal_share, 37, "its successor");
+        session.engines[COPY.index()].came_up();
+        session.recover_engine(COPY, Reason::InvalidFence, "a test", None);
+        assert!(session.engines[COPY.index()].process().is_none(), "the adapter is reset");
+        assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        assert_eq!(bands(&session).normal_share, 37, "after a reset of the adapter");
+    }
+}

@@ -290,6 +290,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering;
     use std::thread;
+    use std::time::Duration;
 
     use campanile_host_gpu::adapter::process::GrantHandle;
     use campanile_host_gpu::engine::address::EngineAddress;
@@ -303,20 +304,37 @@ mod tests {
     use campanile_host_gpu::scheduling::parameters::Band;
     use campanile_protocol::engine::block::BLOCK_BYTES;
     use campanile_protocol::engine::block::GRANT;
+    use campanile_protocol::engine::block::PROGRESS;
+    use campanile_protocol::engine::block::context_report;
+    use campanile_protocol::engine::progress::Progress;
+    use campanile_protocol::engine::progress::Work;
     use campanile_protocol::engine::scheduling::REALTIME;
     use campanile_protocol::handshake::grant;
+    use campanile_protocol::handshake::grant::Grant;
+    use campanile_protocol::handshake::grant::Phase;
+    use rustix::event::PollFd;
+    use rustix::event::PollFlags;
+    use rustix::event::Timespec;
+    use rustix::event::poll;
 
     use super::EngineId;
     use super::Supervisor;
     use crate::supervisor::alarm::Alarm;
+    use crate::supervisor::alarm::Hang;
+    use crate::supervisor::alarm::Sighting;
     use crate::supervisor::awake::Awake;
     use crate::supervisor::share::Share;
 
-    /// The shared block of an engine without a process, which wants its node.
-    fn add(supervisor: &Supervisor, highest_band: Band) -> (EngineId, GrantHandle) {
+    /// The shared block of an engine without a process.
+    fn block() -> GrantHandle {
         let file: File = create_memfd("block", BLOCK_BYTES).unwrap();
         let shared = Arc::new(Mapping::new(file, 0, BLOCK_BYTES, Access::ReadWrite).unwrap());
-        let handle = GrantHandle { shared, wake: Arc::new(Event::new().unwrap()) };
+        GrantHandle { shared, wake: Arc::new(Event::new().unwrap()) }
+    }
+
+    /// An engine without a process, which wants its node.
+    fn add(supervisor: &Supervisor, highest_band: Band) -> (EngineId, GrantHandle) {
+        let handle = block();
         run_realtime_work(&handle);
         let _asks = grant::take_turn(handle.shared.word(GRANT).unwrap());
         let share = Share { highest_band, ..Share::default() };
@@ -370,5 +388,97 @@ mod tests {
         let mut bytes = Vec::new();
         asked.read_to_end(&mut bytes).unwrap();
         assert!(bytes.is_empty(), "{bytes:?}");
+    }
+
+    /// An engine without a process that has its node, and stands still at `progress`.
+    struct Still {
+        id: EngineId,
+        handle: GrantHandle,
+        alarm: Arc<Alarm>,
+    }
+
+    impl Still {
+        fn start(
+            supervisor: &Supervisor,
+            physical: u8,
+            progress: Progress,
+            timeout: Option<Duration>,
+        ) -> Self {
+            let handle = block();
+            handle.shared.word(PROGRESS).unwrap().store(progress.word(), Ordering::Release);
+            let _asks = grant::take_turn(handle.shared.word(GRANT).unwrap());
+            let (at, alarm) = (EngineAddress::new(physical, NodeKind::Copy), Arc::new(Alarm::new().unwrap()));
+            let its = Arc::clone(&alarm);
+            let id = supervisor.add(at, handle.clone(), its, timeout, Share::default());
+            assert!(handle.wake.wait(Some(NEVER)), "it is given its node");
+            let engine = Self { id, handle, alarm };
+            assert_eq!(engine.phase(), Phase::Granted);
+            engine
+        }
+
+        fn phase(&self) -> Phase {
+            Grant::from_word(self.handle.shared.word(GRANT).unwrap().load(Ordering::Acquire)).phase
+        }
+
+        /// What the alarm says, once it is raised.
+        fn alarmed(&self) -> Sighting {
+            let limit = Timespec::try_from(NEVER).unwrap();
+            assert_eq!(poll(&mut [PollFd::new(&*self.alarm, PollFlags::IN)], Some(&limit)), Ok(1));
+            self.alarm.take().unwrap()
+        }
+    }
+
+    const NEVER: Duration = Duration::from_secs(60);
+    const TIMEOUT: Option<Duration> = Some(Duration::from_millis(100));
+
+    #[test]
+    fn tdr_11_tdr_12_who_gets_nowhere_is_asked_to_yield_and_has_the_timeout_from_then_on() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let stuck = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
+        // These are looked at as often, and stand still as long: none of them may be asked.
+        let unwatched = Still::start(&supervisor, 1, stuck, None);
+        let exempt = Still::start(&supervisor, 2, Progress { is_exempt: true, ..stuck }, TIMEOUT);
+        let idle = Still::start(&supervisor, 3, Progress { work: Work::Nothing, ..stuck }, TIMEOUT);
+        let engine = Still::start(&supervisor, 0, stuck, TIMEOUT);
+        let sighting = engine.alarmed();
+        assert_eq!(sighting.progress, stuck);
+        assert_eq!(engine.phase(), Phase::Revoking, "reported without having been asked");
+        assert!(engine.handle.wake.drain(), "it was woken when it was asked");
+        for (name, other) in [("unwatched", unwatched), ("exempt", exempt), ("idle", idle)] {
+            assert_eq!((other.phase(), other.alarm.take()), (Phase::Granted, None), "{name}");
+            assert!(!other.handle.wake.drain(), "{name}");
+        }
+    }
+
+    #[test]
+    fn tdr_11_tdr_38_who_yields_when_asked_is_not_reported() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let stuck = Progress { steps: 7, is_exempt: false, work: Work::UserQueue(3) };
+        let yields = Still::start(&supervisor, 1, stuck, Some(Duration::from_secs(1)));
+        assert!(yields.handle.wake.wait(Some(NEVER)), "it is asked");
+        assert_eq!(yields.phase(), Phase::Revoking);
+        let word = yields.handle.shared.word(PROGRESS).unwrap();
+        word.store(stuck.next(Work::Nothing, false).word(), Ordering::Release);
+        assert!(grant::yield_turn(yields.handle.shared.word(GRANT).unwrap()));
+        supervisor.grant_event().signal();
+        // What is asked later, and has as long, is reported.
+        let stays = Still::start(&supervisor, 0, stuck, Some(Duration::from_secs(1)));
+        assert_eq!(stays.alarmed().progress, stuck);
+        assert_eq!(yields.alarm.take(), None);
+    }
+
+    #[test]
+    fn ums_112_a_suspend_that_is_not_reported_in_time_is_a_hang_and_one_that_is_reported_is_none() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let idle = Progress { steps: 7, is_exempt: false, work: Work::Nothing };
+        let unwatched = Still::start(&supervisor, 2, idle, None);
+        let reports = Still::start(&supervisor, 1, idle, TIMEOUT);
+        let silent = Still::start(&supervisor, 0, idle, TIMEOUT);
+        reports.handle.shared.word(context_report(5)).unwrap().store(9, Ordering::Release);
+        for engine in [&unwatched, &reports, &silent] {
+            supervisor.expect_suspend(engine.id, 5, 9);
+        }
+        assert_eq!(silent.alarmed().hang, Hang::NotSuspended);
+        assert_eq!((unwatched.alarm.take(), reports.alarm.take()), (None, None));
     }
 }

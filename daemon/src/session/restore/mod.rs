@@ -21,3 +21,5 @@ mod objects;
 mod pages;
 mod processes;
 mod space;
+#[cfg(test)]
+mod tests;

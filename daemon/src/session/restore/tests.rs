@@ -1,0 +1,390 @@
+//! State that asks for more than this vGPU was given, or contradicts itself: one field at a time.
+
+use std::sync::Arc;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::memory::page_table::reader::Intent;
+use campanile_host_gpu::memory::page_table::reader::Miss;
+use campanile_host_gpu::memory::page_table::reader::resolve_one;
+use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_protocol::control::scheduling;
+
+use crate::session::config::Compute;
+use crate::session::config::Config;
+use crate::session::saved::SavedSession;
+use crate::session::saved::memory::SavedPlace;
+use crate::session::saved::process::SavedContext;
+use crate::session::saved::process::SavedDevice;
+use crate::session::saved::process::SavedDoorbell;
+use crate::session::saved::process::SavedQueue;
+use crate::session::saved::process::SavedScheduling;
+use crate::session::saved::row::SavedChange;
+use crate::session::saved::row::SavedOperation;
+use crate::session::state::Session;
+use crate::session::testing::bands_of;
+use crate::session::testing::config;
+use crate::session::testing::golden;
+use crate::session::testing::session;
+use crate::supervisor::share::Share;
+use crate::vidmm::allocations::AllocationId;
+use crate::vidmm::allocations::Spot;
+use crate::vidmm::compaction::Relocation;
+
+/// Why this state is refused on a vGPU that is configured so; none where it is taken.
+fn refusal(config: &Arc<Config>, state: &SavedSession) -> Option<String> {
+    let mut session = session(config);
+    let refused = session.restore(state).err().map(|error| error.to_string());
+    assert_eq!(session.is_fresh(), refused.is_some(), "nothing is half applied: {refused:?}");
+    refused
+}
+
+fn with_highest(highest_band: Band) -> Arc<Config> {
+    Arc::new(Config { share: Share { highest_band, ..Share::default() }, ..config() })
+}
+
+/// The device of one of the two guest processes of the golden state.
+fn device(state: &mut SavedSession, process: usize) -> &mut SavedDevice {
+    state.processes[process].device.as_mut().unwrap()
+}
+
+fn context(state: &mut SavedSession, process: usize) -> &mut SavedContext {
+    device(state, process).contexts.0[0].1.as_mut().unwrap()
+}
+
+fn queue(state: &mut SavedSession, index: usize) -> &mut SavedQueue {
+    device(state, 1).queues.0[index].1.as_mut().unwrap()
+}
+
+fn doorbell(state: &mut SavedSession, index: usize) -> &mut SavedDoorbell {
+    device(state, 1).doorbells.0[index].1.as_mut().unwrap()
+}
+
+fn scheduled(state: &mut SavedSession, change: impl FnOnce(&mut SavedScheduling)) {
+    let ms = 1_000_000;
+    let mut set =
+        SavedScheduling { band: 1, level: 0, priority: 0, quantum: 2 * ms, grace_same: ms, grace_lower: ms };
+    change(&mut set);
+    context(state, 1).scheduling = Some(set);
+}
+
+#[test]
+fn pre_65_lm_39_no_context_of_a_state_has_a_band_above_what_was_granted_here() {
+    let bands = [Band::Idle, Band::Normal, Band::Focus, Band::Realtime];
+    for highest in bands {
+        let config = with_highest(highest);
+        for (number, band) in (0..).zip(bands) {
+            let mut state = golden();
+            scheduled(&mut state, |set| set.band = number);
+            // The class says nothing here: IDLE fits everywhere.
+            (0..2).for_each(|process| device(&mut state, process).class = scheduling::CLASS_IDLE);
+            match refusal(&config, &state) {
+                None => assert!(band <= highest, "{band:?} where {highest:?} is the highest"),
+                Some(why) => {
+                    assert!(band > highest, "{band:?} where {highest:?} is the highest: {why}");
+                    assert!(why.contains("its band was not granted"), "{why}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pre_61_pre_65_no_process_of_a_state_has_a_class_above_what_was_granted_here() {
+    for (class, lowest) in [
+        (scheduling::CLASS_IDLE, Band::Idle),
+        (scheduling::CLASS_HIGH, Band::Normal),
+        (scheduling::CLASS_REALTIME, Band::Realtime),
+    ] {
+        for highest in [Band::Idle, Band::Normal, Band::Focus, Band::Realtime] {
+            let mut state = golden();
+            (0..2).for_each(|process| device(&mut state, process).class = scheduling::CLASS_IDLE);
+            device(&mut state, 0).class = class;
+            let why = refusal(&with_highest(highest), &state);
+            assert_eq!(why.is_none(), lowest <= highest, "class {class} where {highest:?} is the highest");
+            assert!(why.is_none_or(|why| why.contains("its class was not granted")));
+        }
+    }
+}
+
+type Change = (&'static str, fn(&mut SavedSession));
+
+/// Changes one thing at a time, each of which is refused by name.
+fn each_is_refused(changes: &[Change]) {
+    let config = Arc::new(config());
+    assert_eq!(refusal(&config, &golden()), None);
+    for (number, (reason, change)) in changes.iter().enumerate() {
+        let mut state = golden();
+        change(&mut state);
+        let why = refusal(&config, &state);
+        let why = why.unwrap_or_else(|| panic!("change {number} was taken, for which {reason:?} was due"));
+        assert!(why.contains(reason), "change {number}: {why:?}, and not {reason:?}");
+    }
+}
+
+#[test]
+fn lm_39_how_a_context_is_scheduled_stays_within_what_a_message_could_have_set() {
+    each_is_refused(&[
+        ("how it is scheduled", |state| scheduled(state, |set| set.band = 4)),
+        ("how it is scheduled", |state| scheduled(state, |set| set.level = 32)),
+        ("how it is scheduled", |state| scheduled(state, |set| set.priority = 8)),
+        ("how it is scheduled", |state| scheduled(state, |set| set.priority = -8)),
+        ("how it is scheduled", |state| scheduled(state, |set| set.quantum = 0)),
+        ("how it is scheduled", |state| scheduled(state, |set| set.quantum = u64::MAX)),
+        ("how it is scheduled", |state| scheduled(state, |set| set.grace_same = u64::MAX)),
+        ("how it is scheduled", |state| scheduled(state, |set| set.grace_lower = u64::MAX)),
+    ]);
+    let mut state = golden();
+    scheduled(&mut state, |set| (set.band, set.level, set.priority) = (3, 31, -7));
+    assert_eq!(refusal(&Arc::new(config()), &state), None);
+}
+
+#[test]
+fn lm_39_ids_counts_and_handles_that_cannot_be_are_refused_each_by_name() {
+    each_is_refused(&[
+        // Guest processes.
+        ("its number", |state| state.processes[0].context = 0),
+        ("its number", |state| state.processes[0].context = 7),
+        ("a resource that is attached", |state| state.processes[0].attached.push(99)),
+        ("timeline 1 is there twice", |state| {
+            let again = state.processes[0].timelines[0].clone();
+            state.processes[0].timelines.push(again);
+        }),
+        ("timeline 64", |state| state.processes[0].timelines[0].ring = 64),
+        ("its number", |state| state.processes[0].timelines[0].next = u64::MAX / 2),
+        ("its open work", |state| state.processes[1].timelines[1].open = vec![2]),
+        ("its open work", |state| state.processes[1].timelines[0].open = vec![2, 1]),
+        ("nothing ends work 1 of timeline 1", |state| state.processes[1].timelines[0].open = vec![1]),
+        ("the order of its fences", |state| state.processes[1].timelines[1].fences[0].0 = 2),
+        ("command 54 waits for two things", |state| state.processes[1].timelines[1].fences[0].1 = 54),
+        ("class 6", |state| device(state, 0).class = 6),
+        ("its device is in state 0", |state| device(state, 0).status = 0),
+        ("its device is in state", |state| device(state, 0).status = u64::MAX),
+        // Contexts and queues.
+        ("engine 2, which this vGPU does not have", |state| context(state, 0).engine = 2),
+        ("suspend fence", |state| context(state, 0).suspends = Some(u64::MAX / 4)),
+        ("its context", |state| queue(state, 0).context = 77),
+        ("its doorbell", |state| queue(state, 3).doorbell = Some(1 << 32)),
+        ("its fence value", |state| queue(state, 3).value = u64::MAX / 2),
+        ("a queue whose doorbell is not there", |state| device(state, 1).doorbells.0[2].1 = None),
+        // Doorbells.
+        ("its queue", |state| doorbell(state, 0).queue = 77),
+        ("its queue", |state| doorbell(state, 0).queue = (1 << 32) + 1),
+        ("its ring of 63 entries", |state| doorbell(state, 0).entries = 63),
+        ("its ring of 1 entries", |state| doorbell(state, 0).entries = 1),
+        ("its ring of", |state| doorbell(state, 0).entries = 1 << 31),
+        ("its ring of", |state| doorbell(state, 0).ring_va += 8),
+        ("its ring of", |state| doorbell(state, 0).control_va += 8),
+        ("its ring: no allocation 99", |state| doorbell(state, 0).ring = 99),
+        ("its ring control: no allocation 99", |state| doorbell(state, 0).control = 99),
+        ("a doorbell that ends for nobody", |state| doorbell(state, 0).is_draining = true),
+        ("how far it is, on an engine that is gone", |state| context(state, 1).suspends = None),
+        // Buffers.
+        ("the queue of a buffer", |state| context(state, 1).buffers[0].queue = 1 << 32),
+        ("the order of its buffers", |state| context(state, 1).buffers[1].order = 1),
+        ("the order of its buffers", |state| context(state, 1).buffers[3].order = 5),
+        ("a buffer of 24 bytes", |state| context(state, 1).buffers[0].va += 4),
+        ("a buffer of 28 bytes", |state| context(state, 1).buffers[0].length = 28),
+        ("a buffer of", |state| context(state, 1).buffers[0].length = 1 << 31),
+        ("a buffer of 24 bytes", |state| context(state, 1).buffers[3].fence_value = 5),
+        ("a buffer of 24 bytes", |state| context(state, 1).buffers[0].paging = 2),
+        ("work 1 of timeline 6, which is not open", |state| context(state, 1).buffers[0].ring = 6),
+        // Engines.
+        ("3 engines", |state| state.engines.push(Default::default())),
+        ("the fence ids of", |state| state.engines[1].submitted = 5),
+        ("the fence ids of", |state| {
+            (state.engines[1].submitted, state.engines[1].completed) = (u64::MAX / 2, u64::MAX / 2);
+        }),
+        ("the fence ids of", |state| state.engines[1].taken = u64::MAX / 2),
+        ("the order of its buffers", |state| state.engines[1].taken = 3),
+        // Native fences.
+        ("native fence 1", |state| device(state, 1).fences.0[0].1.as_mut().unwrap().0 = 1),
+        ("meets a mapping", |state| device(state, 1).fences.0[0].1.as_mut().unwrap().1 = 16_777_216),
+        ("a native fence that nobody has open", |state| {
+            let mut other = state.fences[0];
+            (other.0, other.1) = (1, other.1 ^ 1 << 40);
+            state.fences.push(other);
+        }),
+        // Messages.
+        ("a wait of another process", |state| device(state, 1).waits[0].0.0 = 1),
+        ("a wait for a queue that is none", |state| device(state, 1).waits[0].1 = 77),
+        ("a wait for a native fence that is not open", |state| device(state, 1).native_waits[0].1 = 77),
+        ("slot", |state| device(state, 1).waits[0].0.1 = u32::MAX),
+        ("the end of a doorbell", |state| state.drains[0].0 = 1),
+        ("the end of a doorbell", |state| state.drains[0].1 = 1 << 32),
+        ("the end of a doorbell", |state| state.drains[0].2.0 = 1),
+        ("refusal 99", |state| state.due.push((1000, 99))),
+        ("the end of segment 9", |state| state.retired.push((9, 1000))),
+        ("context 5, which is process 99", |state| state.names.push((5, 99))),
+    ]);
+}
+
+#[test]
+fn lm_39_memory_that_lies_outside_or_has_two_uses_is_refused_by_name() {
+    each_is_refused(&[
+        ("allocation 1: its size or priority", |state| state.allocations[0].1 = 0),
+        ("allocation 1: its size or priority", |state| state.allocations[0].1 += 1),
+        ("allocation 1: its size or priority", |state| state.allocations[0].3 = u32::MAX),
+        ("allocation 1: there twice", |state| state.allocations[1].0 = 1),
+        ("it lies outside of its memory", |state| state.allocations[0].2 = SavedPlace::Aperture(64 << 20)),
+        ("it lies outside of its memory", |state| state.allocations[0].2 = SavedPlace::Local(0)),
+        ("guest RAM segment 9", |state| state.allocations[7].2 = SavedPlace::Guest(9)),
+        ("guest RAM segment 2", |state| state.allocations[7].2 = SavedPlace::Guest(2)),
+        ("guest RAM segment 0", |state| state.segments[0].id = 0),
+        ("there twice", |state| state.segments[1].id = 1),
+        ("bytes at", |state| state.segments[0].pieces[0].0 += 1),
+        ("bytes at", |state| state.segments[0].pieces[0].1 += 1),
+        ("bytes at", |state| state.segments[0].pieces[0].0 = u64::MAX << 12),
+        ("no allocation 99", |state| state.blobs[0].1 = 99),
+        ("blob 2: there twice", |state| state.blobs[1].0 = 2),
+        ("blob 0: its kind", |state| state.blobs[0].0 = 0),
+        ("blob 2: its kind", |state| state.blobs[0].2 = false),
+        ("blob 2: its kind", |state| state.blobs[0].3 = false),
+        ("blob 8: its kind", |state| state.blobs[5].4 = true),
+        ("a mapping of", |state| device(state, 0).mappings[1].1 += 4096),
+        ("a mapping of", |state| device(state, 0).mappings[1].3 = 4096),
+        ("a mapping of", |state| device(state, 0).mappings[1].0 = 0),
+        ("a mapping of", |state| device(state, 0).mappings[1].2 = 99),
+        ("mappings that meet", |state| device(state, 0).mappings.swap(1, 2)),
+        ("its device page", |state| device(state, 0).page_allocation = 99),
+        ("its device page is not where it must be", |state| device(state, 0).page_va += 4096),
+        ("its device page is not where it must be", |state| device(state, 0).page_offset = 4096),
+        ("its device page is not where it must be", |state| device(state, 0).mappings[0].4 = false),
+        ("it holds allocation 99", |state| device(state, 0).holds.push((99, 1))),
+        ("it holds allocation 2 0 times", |state| device(state, 0).holds.push((2, 0))),
+        ("it holds allocation 2 twice", |state| device(state, 0).holds.extend([(2, 1), (2, 1)])),
+        ("its save area", |state| context(state, 1).area = Some(12)),
+        ("its save area", |state| context(state, 1).area = Some(9)),
+        ("a save area, and something else", |state| device(state, 1).holds.push((10, 1))),
+        ("the order of its paging operations", |state| device(state, 1).paging[0].0 = 2),
+        ("its paging operations", |state| device(state, 1).paging_issued = 2),
+        ("two mappings are to come", |state| {
+            let row = device(state, 1).mappings[12];
+            device(state, 1).paging[0].1.extend([SavedChange::Map(row), SavedChange::Map(row)]);
+        }),
+        ("a mapping is to come that nobody asked for", |state| {
+            let mut row = device(state, 1).mappings[12];
+            row.0 = 1 << 30 | 1 << 20;
+            device(state, 1).paging[0].1.push(SavedChange::Map(row));
+        }),
+        ("what is to make room", |state| {
+            device(state, 1).paging_issued = 2;
+            device(state, 1).paging.push(SavedOperation(2, vec![SavedChange::Evict(vec![99])]));
+        }),
+        ("source", |state| device(state, 0).kernels.0[0].1 = Some(9)),
+        ("its source", |state| state.sources[0].language = 99),
+        ("its source", |state| state.sources[0].bytes.0.clear()),
+    ]);
+}
+
+#[test]
+fn lm_39_a_context_of_a_node_that_cannot_be_used_here_is_refused() {
+    let config = Arc::new(Config { compute: Compute::Refused("no driver".to_owned()), ..config() });
+    let why = refusal(&config, &golden()).unwrap();
+    assert!(why.contains("there is no") && why.contains("compute"), "{why}");
+}
+
+#[test]
+fn pre_68_pre_69_an_engine_that_is_restored_has_the_bands_of_the_operator_before_it_starts() {
+    let bands = Settings { normal_share: 37, ..Settings::default() };
+    let config = Arc::new(Config { bands, ..config() });
+    let mut session = session(&config);
+    session.restore(&golden()).unwrap();
+    for node in [NodeKind::Compute, NodeKind::Copy] {
+        let at = EngineAddress::new(0, node);
+        let process = session.engines[at.index()].process().unwrap();
+        assert_eq!(bands_of(process).normal_share, 37, "{at}");
+    }
+}
+
+#[test]
+fn lm_54_fence_ids_of_a_restored_engine_go_on_where_they_were() {
+    let mut session = session(&Arc::new(config()));
+    session.restore(&golden()).unwrap();
+    let at = EngineAddress::new(0, NodeKind::Copy);
+    let slot = &mut session.engines[at.index()];
+    assert_eq!((slot.fences.submitted(), slot.fences.completed(), slot.taken), (4, 4, 4));
+    // The id that its process would give for a reset now.
+    assert_eq!(slot.process_mut().unwrap().reset_engine().unwrap(), 4);
+}
+
+const READ_ONLY: u64 = 16_809_984;
+const WRITABLE: u64 = 16_777_216;
+
+/// What an engine comes to at an address of the first process.
+fn look(session: &Session, va: u64, intent: Intent) -> Result<u64, Miss> {
+    let root = session.processes[&1].device.as_ref().unwrap().root;
+    resolve_one(session.tables.mapping(), root.0, va, 4096, intent).map(|run| run.offset)
+}
+
+/// A session with one mapping that allows no stores, and one that does, of memory that may move.
+fn with_read_only() -> (Session, [AllocationId; 2]) {
+    let mut state = golden();
+    // Neither is a blob that the guest sees in its window.
+    for (id, place) in [(7, 33 << 20), (2, 34 << 20)] {
+        state.blobs.retain(|blob| blob.1 != id);
+        let allocation = state.allocations.iter_mut().find(|it| it.0 == id).unwrap();
+        allocation.2 = SavedPlace::Local(place);
+    }
+    let known: Vec<u32> = state.blobs.iter().map(|blob| blob.0).collect();
+    state.processes[0].attached.retain(|resource| known.contains(resource));
+    let row = device(&mut state, 0).mappings.iter_mut().find(|row| row.0 == READ_ONLY).unwrap();
+    row.4 = false;
+    let mut session = session(&Arc::new(config()));
+    session.restore(&state).unwrap();
+    (session, [AllocationId(7), AllocationId(2)])
+}
+
+fn assert_access(session: &Session, when: &str) {
+    let reads = look(session, READ_ONLY, Intent::Read);
+    assert!(reads.is_ok(), "{when}: {reads:?}");
+    assert_eq!(look(session, READ_ONLY, Intent::Write), Err(Miss::Fault(READ_ONLY)), "{when}");
+    assert_eq!(look(session, WRITABLE, Intent::Write), look(session, WRITABLE, Intent::Read), "{when}");
+    assert!(look(session, WRITABLE, Intent::Write).is_ok(), "{when}");
+}
+
+#[test]
+fn lm_45_a_mapping_that_allows_no_stores_allows_none_after_a_restore_and_a_save() {
+    let (session, _) = with_read_only();
+    assert_access(&session, "restored");
+    let saved = session.save().unwrap();
+    let rows = &saved.processes[0].device.as_ref().unwrap().mappings;
+    let writable = |va| rows.iter().find(|row| row.0 == va).unwrap().4;
+    assert!(!writable(READ_ONLY) && writable(WRITABLE));
+}
+
+#[test]
+fn mcdm_54_a_mapping_that_allows_no_stores_allows_none_wherever_its_memory_went() {
+    let (mut session, ids) = with_read_only();
+    for id in ids {
+        // No engine runs: what waits for none happens at once.
+        session.start_eviction(id);
+        session.run_pending();
+        assert_eq!(session.allocations.spot(id), Spot::Evicted);
+    }
+    for va in [READ_ONLY, WRITABLE] {
+        assert_eq!(look(&session, va, Intent::Read), Err(Miss::Evicted(va)));
+    }
+    for id in ids {
+        assert!(session.allocations.bring_back(id, session.residency.epoch));
+        session.remap(id);
+    }
+    assert_access(&session, "evicted and brought back");
+    for (id, va) in ids.into_iter().zip([READ_ONLY, WRITABLE]) {
+        let before = look(&session, va, Intent::Read).unwrap();
+        let free = session.allocations.memory().local().iter().last().unwrap().0;
+        session.start_relocation(Relocation { id, target: free });
+        session.run_pending();
+        assert_ne!(look(&session, va, Intent::Read).unwrap(), before, "it has moved");
+    }
+    assert_access(&session, "moved within video memory");
+    session.purge_memory();
+    for id in ids {
+        assert_eq!(session.allocations.spot(id), Spot::Evicted);
+        assert!(session.allocations.bring_back(id, session.residency.epoch));
+        session.remap(id);
+    }
+    assert_access(&session, "after a reset of the adapter");
+}
