@@ -7,5 +7,7 @@ mod attempts;
 mod daemon;
 #[path = "sandbox/outside.rs"]
 mod outside;
+#[path = "sandbox/role_calls.rs"]
+mod role_calls;
 #[path = "sandbox/roles.rs"]
 mod roles;

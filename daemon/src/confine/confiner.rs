@@ -12,6 +12,7 @@ use super::files::Enforced;
 use super::privileges;
 use super::roles::Reach;
 use super::roles::Role;
+use super::system_calls;
 
 /// Confines the roles of one daemon, and remembers what the kernel enforces of it.
 #[derive(Debug, Default)]
@@ -54,6 +55,7 @@ impl Confiner {
             let confined = move || {
                 privileges::keep_capabilities(role.capabilities())?;
                 let enforced = files::restrict(reach)?;
+                system_calls::restrict(role, reach)?;
                 self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(role, enforced);
                 Ok(begin())
             };

@@ -37,6 +37,14 @@ pub enum ConfineError {
     /// Landlock refused the rules.
     #[error("Landlock: {0}; `--no-confinement` runs without it")]
     Landlock(#[from] landlock::RulesetError),
+    /// No filter can be made for this processor.
+    #[error("no system call filter for this processor: {0}; `--no-confinement` runs without it")]
+    Filter(#[from] seccompiler::BackendError),
+    /// The kernel refused the filter.
+    #[error(
+        "this kernel takes no seccomp filter (CONFIG_SECCOMP_FILTER): {0}; `--no-confinement` runs without it"
+    )]
+    Seccomp(#[from] seccompiler::Error),
     /// A thread panicked while it began a role.
     #[error("the thread that begins the role {role} panicked")]
     Panic {

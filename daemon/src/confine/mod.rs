@@ -9,10 +9,11 @@
 //!     │       uid, gid and groups of --user; with that, every capability
 //!     │       no_new_privs, no core dumps, not dumpable
 //!     │
-//!     ├──── host_gpu::outside ── thread "engines": no domain, as engines would inherit it
+//!     ├──── host_gpu::outside ── thread "engines": no domain, no filter: engines would inherit both
 //!     │
 //!     └──── Confiner::within(role), for each of roles::Role:
-//!             a thread gives up capabilities and takes a Landlock domain ─▶ starts the role's threads, which inherit both
+//!             a thread gives up capabilities, takes a Landlock domain and filters ─▶ starts the role's threads, which
+//!             inherit all three
 //! ```
 //!
 //! The threads of a process share its memory, so a role that is taken over has what all others have in memory: this is a
@@ -21,6 +22,7 @@
 //!
 //! [`status`] asks the kernel what is in force, thread by thread; it is what `campanile ctl status` shows.
 
+mod calls;
 pub mod confiner;
 pub mod error;
 pub mod files;
@@ -28,6 +30,7 @@ pub mod identity;
 pub mod privileges;
 pub mod roles;
 pub mod status;
+pub mod system_calls;
 
 /// Whether the daemon confines itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

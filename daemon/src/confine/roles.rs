@@ -55,6 +55,8 @@ pub struct Reach {
     pub reads: Vec<PathBuf>,
     /// TCP ports that it connects to.
     pub ports: Ports,
+    /// Whether it connects to anything.
+    pub has_peers: bool,
 }
 
 /// TCP ports, by number.
@@ -67,6 +69,18 @@ pub enum Ports {
     One(u16),
     /// Any: the operator says which.
     Any,
+}
+
+/// Where vGPUs go when their VMM migrates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Peering {
+    /// Nowhere, or into a file.
+    #[default]
+    None,
+    /// To a daemon on this host, over a Unix socket.
+    Local,
+    /// To a daemon that listens to this TCP port.
+    Port(u16),
 }
 
 /// What a name is looked up with.
@@ -88,8 +102,8 @@ const RESOLVER: &[&str] = &[
 pub struct Setting<'a> {
     /// Where reports and side files go.
     pub state_dir: Option<&'a PathBuf>,
-    /// The TCP port of the daemon to which vGPUs go when their VMM migrates.
-    pub peer_port: Option<u16>,
+    /// The daemon to which vGPUs go when their VMM migrates.
+    pub peering: Peering,
 }
 
 impl Reach {
@@ -98,15 +112,21 @@ impl Reach {
         match role {
             Role::Schedule | Role::Arrivals => Self::default(),
             Role::Front => {
-                let ports = setting.peer_port.map_or(Ports::None, Ports::One);
+                let ports = match setting.peering {
+                    Peering::None | Peering::Local => Ports::None,
+                    Peering::Port(port) => Ports::One(port),
+                };
                 let reads = if ports == Ports::None { &[] } else { RESOLVER };
                 Self {
                     folders: setting.state_dir.into_iter().cloned().collect(),
                     reads: reads.iter().map(PathBuf::from).collect(),
                     ports,
+                    has_peers: setting.peering != Peering::None,
                 }
             }
-            Role::Operator => Self { folders: vec!["/".into()], reads: Vec::new(), ports: Ports::Any },
+            Role::Operator => {
+                Self { folders: vec!["/".into()], reads: Vec::new(), ports: Ports::Any, has_peers: true }
+            }
         }
     }
 }
@@ -115,6 +135,7 @@ impl Reach {
 mod tests {
     use std::path::PathBuf;
 
+    use super::Peering;
     use super::Ports;
     use super::Reach;
     use super::Role;
@@ -122,10 +143,12 @@ mod tests {
 
     #[test]
     fn a_front_reaches_its_state_directory_and_the_peer_of_the_command_line_and_nothing_else() {
-        let none = Setting { state_dir: None, peer_port: None };
+        let none = Setting { state_dir: None, peering: Peering::None };
         assert_eq!(Reach::of(Role::Front, none), Reach::default());
+        let local = Reach::of(Role::Front, Setting { peering: Peering::Local, ..none });
+        assert_eq!(local, Reach { has_peers: true, ..Reach::default() });
         let state_dir = PathBuf::from("/var/lib/campanile");
-        let some = Setting { state_dir: Some(&state_dir), peer_port: Some(4711) };
+        let some = Setting { state_dir: Some(&state_dir), peering: Peering::Port(4711) };
         let reach = Reach::of(Role::Front, some);
         assert_eq!((&reach.folders, reach.ports), (&vec![state_dir.clone()], Ports::One(4711)));
         assert!(reach.reads.contains(&PathBuf::from("/etc/resolv.conf")));

@@ -18,6 +18,7 @@ use super::passages::open_door;
 use super::probe::probe_compute;
 use crate::confine::Confinement;
 use crate::confine::confiner::Confiner;
+use crate::confine::roles::Peering;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
 use crate::confine::roles::Setting;
@@ -108,8 +109,10 @@ impl Host {
         if options.confinement == Confinement::On {
             outside::start()?;
         }
-        let peer_port = options.migration.peer.as_ref().and_then(Peer::port);
-        let setting = Setting { state_dir: options.state_dir.as_ref(), peer_port };
+        let setting = Setting {
+            state_dir: options.state_dir.as_ref(),
+            peering: peering(options.migration.peer.as_ref()),
+        };
         let reach = |role| Reach::of(role, setting);
         let schedule = move || Supervisor::start(policy, normal_share, awake);
         let supervisor = Arc::new(confiner.within(Role::Schedule, &reach(Role::Schedule), schedule)??);
@@ -241,6 +244,11 @@ impl Host {
         }
         Ok(Self { control, vgpus, arrivals, compute })
     }
+}
+
+/// Where vGPUs go, in the words of confinement.
+fn peering(peer: Option<&Peer>) -> Peering {
+    peer.map_or(Peering::None, |peer| peer.port().map_or(Peering::Local, Peering::Port))
 }
 
 impl Vgpu {

@@ -121,6 +121,11 @@ fn the_daemon_gains_no_privilege_and_leaves_no_core_and_says_so() {
                 let has = u64::from_str_radix(&status(set), 16).unwrap();
                 assert_eq!(has & !left, 0, "{set} of {}", status("Name"));
             }
+            assert_eq!(status("Seccomp"), "2", "a filter of {}", status("Name"));
+        }
+        for thread in said["threads"].as_array().unwrap() {
+            let is_free = matches!(thread["name"].as_str(), Some("campanile" | "engines"));
+            assert_eq!(thread["seccomp"], !is_free, "{thread}");
         }
         let text = scene.ctl(&["status"]);
         assert!(text.contains("CONFINED") && text.contains("never"), "{text}");

@@ -1,4 +1,4 @@
-//! What threads of each role of the daemon cannot do, tried from inside.
+//! What threads of each role of the daemon can reach, tried from inside.
 
 use std::fs;
 use std::fs::File;
@@ -15,7 +15,9 @@ use std::thread;
 
 use campanile_daemon::confine::Confinement;
 use campanile_daemon::confine::confiner::Confiner;
+use campanile_daemon::confine::files;
 use campanile_daemon::confine::files::Enforced;
+use campanile_daemon::confine::roles::Peering;
 use campanile_daemon::confine::roles::Ports;
 use campanile_daemon::confine::roles::Reach;
 use campanile_daemon::confine::roles::Role;
@@ -24,8 +26,9 @@ use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_host_gpu::outside;
 use rustix::thread::CapabilitySet;
 
-const NO_STATE: Setting<'_> = Setting { state_dir: None, peer_port: None };
+const NO_STATE: Setting<'_> = Setting { state_dir: None, peering: Peering::None };
 
+/// With all that confines a role.
 fn attempt<T: Send>(
     role: Role,
     reach: &Reach,
@@ -34,8 +37,19 @@ fn attempt<T: Send>(
     Confiner::new(Confinement::On).within(role, reach, attempt).unwrap()
 }
 
+/// With the Landlock domain of this reach alone.
+fn in_domain<T: Send>(reach: &Reach, attempt: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let confined = || {
+            files::restrict(reach).unwrap();
+            attempt()
+        };
+        scope.spawn(confined).join().unwrap()
+    })
+}
+
 fn is_refused<T: Send>(role: Role, reach: &Reach, what: &str, wants: impl FnOnce() -> io::Result<T> + Send) {
-    match attempt(role, reach, wants) {
+    match in_domain(reach, wants) {
         Ok(_) => panic!("{what} as {role:?}"),
         Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{what} as {role:?}: {error}"),
     }
@@ -74,7 +88,7 @@ fn no_role_executes_a_program_or_listens_to_a_port() {
 fn a_front_connects_to_the_port_of_its_peer_and_no_other() {
     let [peer, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let [peer, other] = [peer, other].map(|listener| (listener.local_addr().unwrap(), listener));
-    let with_peer = Setting { peer_port: Some(peer.0.port()), ..NO_STATE };
+    let with_peer = Setting { peering: Peering::Port(peer.0.port()), ..NO_STATE };
     let reach_of_peer = Reach::of(Role::Front, with_peer);
     attempt(Role::Front, &reach_of_peer, || TcpStream::connect(peer.0)).unwrap();
     is_refused(Role::Front, &reach_of_peer, "connects to another", || TcpStream::connect(other.0));
@@ -139,6 +153,7 @@ fn threads_of_a_role_inherit_it_and_the_thread_that_begins_it_stays_free() {
 
 #[test]
 fn a_role_keeps_the_capabilities_that_it_needs_of_those_that_there_are() {
+    outside::start().unwrap();
     let has = rustix::thread::capabilities(None).unwrap().permitted;
     for (role, needs) in [
         (Role::Schedule, CapabilitySet::empty()),
@@ -146,7 +161,12 @@ fn a_role_keeps_the_capabilities_that_it_needs_of_those_that_there_are() {
         (Role::Operator, CapabilitySet::DAC_OVERRIDE),
         (Role::Arrivals, CapabilitySet::empty()),
     ] {
-        let left = attempt(role, &reach(role), || Ok(rustix::thread::capabilities(None)?)).unwrap();
+        // The role cannot ask itself.
+        let left = attempt(role, &reach(role), || {
+            let thread = rustix::thread::gettid();
+            outside::run(move || rustix::thread::capabilities(Some(thread)).map_err(io::Error::from))?
+        });
+        let left = left.unwrap();
         assert_eq!((left.effective, left.permitted), (has & needs, has & needs), "{role:?}");
         assert_eq!(left.inheritable, CapabilitySet::empty());
     }
