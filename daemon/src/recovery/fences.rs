@@ -5,6 +5,8 @@
 pub struct Fences {
     submitted: u64,
     completed: u64,
+    /// The last whose result came: it completed, or was handed back.
+    ended: u64,
 }
 
 /// An id that no engine can have meant (TDR-41, TDR-83).
@@ -20,9 +22,10 @@ pub struct InvalidFence {
 }
 
 impl Fences {
-    /// Of an engine that goes on elsewhere, with nothing under way (LM-54).
-    pub const fn after(last: u64) -> Self {
-        Self { submitted: last, completed: last }
+    /// Of an engine that goes on elsewhere, with nothing under way (LM-54): what was submitted after `completed` was
+    /// handed back.
+    pub const fn after(submitted: u64, completed: u64) -> Self {
+        Self { submitted, completed, ended: submitted }
     }
 
     /// The id of the next buffer.
@@ -41,15 +44,26 @@ impl Fences {
         self.completed
     }
 
-    /// A buffer has completed (TDR-53): they do so in order.
+    /// A buffer has completed (TDR-53): results come in order.
     ///
     /// # Errors
     /// It was not the next.
     pub fn complete(&mut self, id: u64) -> Result<(), InvalidFence> {
-        if id != self.completed + 1 || id > self.submitted {
+        self.hand_back(id)?;
+        self.completed = id;
+        Ok(())
+    }
+
+    /// A buffer was handed back, in its place among the results: it was preempted, suspended, or waits. It has not
+    /// completed (TDR-53), and is submitted again under another id.
+    ///
+    /// # Errors
+    /// It was not the next.
+    pub fn hand_back(&mut self, id: u64) -> Result<(), InvalidFence> {
+        if id != self.ended + 1 || id > self.submitted {
             return Err(InvalidFence { id, completed: self.completed, submitted: self.submitted });
         }
-        self.completed = id;
+        self.ended = id;
         Ok(())
     }
 
@@ -67,7 +81,7 @@ impl Fences {
 
     /// The adapter was reset: nothing submitted is left (TDR-55).
     pub fn adapter_reset(&mut self) {
-        self.completed = self.submitted;
+        (self.completed, self.ended) = (self.submitted, self.submitted);
     }
 }
 
@@ -94,6 +108,31 @@ mod tests {
     }
 
     #[test]
+    fn tdr_53_tdr_56_what_is_handed_back_ends_in_order_and_does_not_advance_the_last_completed_id() {
+        let mut fences = with_three();
+        assert!(fences.hand_back(1).is_err() && fences.hand_back(3).is_err(), "not the next");
+        assert_eq!(fences.hand_back(2), Ok(()));
+        assert_eq!((fences.completed(), fences.submitted()), (1, 3));
+        assert!(fences.complete(2).is_err(), "it has ended");
+        assert_eq!(fences.check(1), Ok(()), "a reset that aborts nothing says what completed last");
+        assert_eq!(fences.complete(3), Ok(()));
+        assert_eq!(fences.completed(), 3);
+        assert_eq!(fences.submit(), 4);
+        assert_eq!(fences.hand_back(4), Ok(()));
+        assert!(fences.hand_back(5).is_err(), "it was never submitted");
+        assert_eq!((fences.completed(), fences.submitted()), (3, 4));
+    }
+
+    #[test]
+    fn lm_54_fences_that_go_on_elsewhere_say_what_completed_and_end_after_what_was_submitted() {
+        let mut fences = Fences::after(9, 7);
+        assert_eq!((fences.completed(), fences.submitted()), (7, 9));
+        assert!(fences.complete(9).is_err(), "it was handed back");
+        assert_eq!((fences.submit(), fences.complete(10)), (10, Ok(())));
+        assert_eq!(fences.completed(), 10);
+    }
+
+    #[test]
     fn tdr_41_tdr_42_the_id_of_a_reset_lies_between_completed_and_submitted() {
         for (id, is_valid) in [(0, false), (1, true), (2, true), (3, true), (4, false)] {
             let outside = InvalidFence { id, completed: 1, submitted: 3 };
@@ -110,6 +149,7 @@ mod tests {
         }
         fences.adapter_reset();
         assert_eq!((fences.completed(), fences.submitted()), (3, 3));
+        assert_eq!((fences.submit(), fences.complete(4)), (4, Ok(())), "the next has the next id");
         assert!(fences.complete(3).is_err());
     }
 }

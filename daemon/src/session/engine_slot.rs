@@ -209,7 +209,7 @@ impl EngineSlot {
 
     /// Takes a process that was just started.
     pub fn begin(&mut self, mut process: EngineProcess) {
-        process.continue_fences(self.fences.completed());
+        process.continue_fences(self.fences.submitted(), self.fences.completed());
         self.stirred = Instant::now();
         self.life = Life::Starting(process);
     }

@@ -279,7 +279,7 @@ mod tests {
         let config = Arc::new(Config { reports: Arc::new(Reports::new(Some(reports))), ..startable() });
         let mut session = session(&config);
         let slot = &mut session.engines[COPY.index()];
-        slot.fences = Fences::after(7);
+        slot.fences = Fences::after(7, 7);
         slot.begin(EngineProcess::unstarted(NodeKind::Copy).unwrap());
         slot.came_up();
         slot.fences = expected;
@@ -291,14 +291,14 @@ mod tests {
 
     #[test]
     fn tdr_41_tdr_42_tdr_83_a_reset_whose_last_aborted_id_cannot_be_becomes_one_of_the_adapter() {
-        let (session, report) = reset_with(Fences::after(7));
+        let (session, report) = reset_with(Fences::after(7, 7));
         let count = |session: &Session| {
             let counters = &session.counters;
             [&counters.engines_reset, &counters.adapters_reset].map(|it| it.load(Ordering::Relaxed))
         };
         assert_eq!((count(&session), &report["last_aborted_fence"]), ([1, 0], &7.into()), "{report}");
         for (last, range) in [(6, "6 to 6"), (8, "8 to 8")] {
-            let (session, report) = reset_with(Fences::after(last));
+            let (session, report) = reset_with(Fences::after(last, last));
             assert_eq!(count(&session), [0, 1], "{report}");
             assert_eq!(report["reason_name"], Reason::PromotedToAdapter.name(), "{report}");
             let what = report["what"].as_str().unwrap();

@@ -16,12 +16,9 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
 use campanile_protocol::control::status::Status;
-use campanile_protocol::engine::hw_queue::HW_BLOCKED;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
-use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
 use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
 use campanile_protocol::engine::hw_queue::HW_SAVED;
-use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::handle::Handle;
@@ -292,7 +289,13 @@ impl Session {
         let slot = &mut self.engines[at.index()];
         let Some(flight) = slot.in_flight.pop_front() else { return };
         // TDR-83: never on with a fence that cannot be.
-        if let Err(error) = slot.fences.complete(result.fence_id) {
+        let is_handed_back = result.is_handed_back();
+        let ended = if is_handed_back {
+            slot.fences.hand_back(result.fence_id)
+        } else {
+            slot.fences.complete(result.fence_id)
+        };
+        if let Err(error) = ended {
             slot.in_flight.push_front(flight);
             let text = format!("it reported a buffer that it was not given: {error}");
             self.recover_engine(at, Reason::InvalidFence, &text, None);
@@ -305,7 +308,7 @@ impl Session {
             None => slot.run_list.forgotten(head, now),
         }
         if let Some((context, buffer)) = flight.owner {
-            if [HW_BLOCKED, HW_SUSPENDED, HW_PREEMPTED].contains(&result.fault) {
+            if is_handed_back {
                 self.buffer_handed_back(at, flight.suspends, context, buffer, &result);
                 self.fill_hw_queue(at);
                 return;

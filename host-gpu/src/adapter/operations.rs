@@ -151,8 +151,13 @@ impl Adapter for EngineProcess {
         let mut bytes = [0; size_of::<HwResult>()];
         self.shared.slice(place, bytes.len() as u64)?.copy_to(&mut bytes);
         self.completed += 1;
-        self.last_completed = self.fence_ids.pop_front().unwrap_or(self.last_completed);
-        HwResult::read_from_bytes(&bytes).ok()
+        let fence_id = self.fence_ids.pop_front();
+        let result = HwResult::read_from_bytes(&bytes).ok()?;
+        // TDR-53: by what is returned here, however the engine changes its word.
+        if !result.is_handed_back() {
+            self.last_completed = fence_id.unwrap_or(self.last_completed);
+        }
+        Some(result)
     }
 
     fn set_scheduling_properties(&mut self, context: u32, parameters: &Parameters) {

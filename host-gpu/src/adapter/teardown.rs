@@ -21,6 +21,7 @@ use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::packet::Fault;
+use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use super::error::AdapterError;
@@ -81,9 +82,9 @@ impl EngineProcess {
         *self.snapshot.insert(Snapshot { progress, completed })
     }
 
-    /// Fence ids go on after `last`, which is the last submitted and completed of the node.
-    pub fn continue_fences(&mut self, last: u64) {
-        (self.last_submitted, self.last_completed) = (last, last);
+    /// Fence ids go on after the last submitted of the node. What was submitted after the last completed was handed back.
+    pub fn continue_fences(&mut self, submitted: u64, completed: u64) {
+        (self.last_submitted, self.last_completed) = (submitted, completed);
     }
 
     /// Stops the process where it is, for a debugger; only a reset ends that.
@@ -133,15 +134,14 @@ impl EngineProcess {
         if snapshot.progress.work == Work::HwQueue && completed == snapshot.completed {
             return Ok(self.abort_oldest(completed));
         }
-        Ok(self.id_of(completed))
+        Ok(self.last_completed_of(completed))
     }
 
     /// Ends the oldest kernel-mode buffer with a fault; its id, or that of the last one done where there is none.
     fn abort_oldest(&self, completed: u64) -> u64 {
-        if completed >= self.submitted {
-            return self.id_of(completed);
-        }
-        let fence_id = self.id_of(completed + 1);
+        let Some(fence_id) = self.id_at(completed).filter(|_| completed < self.submitted) else {
+            return self.last_completed_of(completed);
+        };
         let result = HwResult { fence_id, fault: Fault::Driver as u32, ..HwResult::default() };
         let place = hw_queue::slot(completed) + hw_queue::RESULT;
         if let Some(slice) = self.shared.slice(place, size_of::<HwResult>() as u64) {
@@ -151,14 +151,24 @@ impl EngineProcess {
         fence_id
     }
 
-    /// The id of the `count`-th kernel-mode buffer, which is submitted and was not collected before the last one that
-    /// was: the engine is not asked.
-    fn id_of(&self, count: u64) -> u64 {
-        let index = usize::try_from(count - self.completed.min(count)).unwrap_or(0);
-        match index.checked_sub(1) {
-            None => self.last_completed,
-            Some(index) => self.fence_ids.get(index).copied().unwrap_or(self.last_submitted),
-        }
+    /// The id of the buffer in the slot after the `count`-th, where that was submitted and is not collected: the engine
+    /// is not asked.
+    fn id_at(&self, count: u64) -> Option<u64> {
+        let index = usize::try_from(count.checked_sub(self.completed)?).ok()?;
+        self.fence_ids.get(index).copied()
+    }
+
+    /// The id of the last of `count` kernel-mode buffers that completed: not one that was handed back (TDR-53).
+    fn last_completed_of(&self, count: u64) -> u64 {
+        let result = |at: u64| {
+            let mut bytes = [0; size_of::<HwResult>()];
+            let place = hw_queue::slot(at) + hw_queue::RESULT;
+            self.shared.slice(place, bytes.len() as u64)?.copy_to(&mut bytes);
+            HwResult::read_from_bytes(&bytes).ok()
+        };
+        let is_done = |at: &u64| result(*at).is_some_and(|result| !result.is_handed_back());
+        let last = (self.completed..count).rev().find(is_done);
+        last.and_then(|at| self.id_at(at)).unwrap_or(self.last_completed)
     }
 }
 
@@ -168,8 +178,27 @@ mod tests {
     use std::process::Command;
     use std::time::Duration;
 
+    use std::sync::atomic::Ordering;
+
+    use campanile_protocol::engine::block;
+    use campanile_protocol::engine::hw_queue;
+    use campanile_protocol::engine::hw_queue::HW_BLOCKED;
+    use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
+    use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
+    use campanile_protocol::engine::hw_queue::HwResult;
+    use campanile_protocol::engine::hw_queue::HwSubmission;
+    use campanile_protocol::engine::progress::Progress;
+    use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::packet::Fault;
+    use zerocopy::IntoBytes;
+
     use super::DDI_DELAY;
+    use super::EngineProcess;
     use super::reap;
+    use crate::adapter::Adapter;
+    use crate::adapter::scheduling::Preemption;
+    use crate::adapter::scheduling::PreemptionReport;
+    use crate::engine::message::NodeKind;
 
     #[test]
     fn tdr_15_a_process_that_does_not_end_is_waited_for_no_longer_than_the_delay() {
@@ -180,5 +209,126 @@ mod tests {
         child.kill().unwrap();
         reap(&mut child, Duration::from_secs(60)).unwrap();
         reap(&mut child, Duration::ZERO).unwrap();
+    }
+
+    /// A node without a process, whose engine the test is.
+    struct Bench {
+        engine: EngineProcess,
+        ended: u64,
+    }
+
+    impl Bench {
+        fn new(ids: &[u64]) -> Self {
+            let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();
+            engine.continue_fences(5, 5);
+            // Submissions are taken as those of a process that lives.
+            engine.lost = false;
+            let mut bench = Self { engine, ended: 0 };
+            ids.iter().for_each(|id| bench.submit(*id));
+            bench
+        }
+
+        fn submit(&mut self, fence_id: u64) {
+            let submission = HwSubmission { fence_id, ..HwSubmission::default() };
+            self.engine.submit_command(submission).unwrap();
+        }
+
+        /// The oldest buffer ends so.
+        fn end(&mut self, fault: u32) {
+            let result = HwResult { fault, ..HwResult::default() };
+            let place = hw_queue::slot(self.ended) + hw_queue::RESULT;
+            let bytes = result.as_bytes();
+            self.engine.shared.slice(place, bytes.len() as u64).unwrap().copy_from(bytes);
+            self.ended += 1;
+            self.store(block::HW_QUEUE_COMPLETED, self.ended);
+        }
+
+        fn store(&self, offset: u64, value: u64) {
+            self.engine.shared.word(offset).unwrap().store(value, Ordering::Release);
+        }
+
+        fn run(&self) {
+            let progress = Progress { steps: 1, is_exempt: false, work: Work::HwQueue };
+            self.store(block::PROGRESS, progress.word());
+        }
+
+        fn last_completed(&mut self) -> u64 {
+            while self.engine.completed_command().is_some() {}
+            self.engine.collect_debug_info().last_completed
+        }
+    }
+
+    #[test]
+    fn tdr_53_tdr_56_pre_21_what_is_handed_back_does_not_advance_the_last_completed_id() {
+        for fault in [HW_PREEMPTED, HW_SUSPENDED, HW_BLOCKED] {
+            let mut bench = Bench::new(&[6, 7]);
+            bench.end(0);
+            assert_eq!(bench.last_completed(), 6);
+            bench.end(fault);
+            assert_eq!(bench.last_completed(), 6, "{fault:#x}");
+            let report = PreemptionReport { fence_id: 1, last_completed: 6 };
+            assert_eq!(bench.engine.preempt_command(), Preemption::Reported(report));
+            bench.submit(8);
+            bench.end(Fault::Driver as u32);
+            assert_eq!(bench.last_completed(), 8, "a fault is an end");
+        }
+    }
+
+    #[test]
+    fn tdr_47_tdr_54_the_aborted_buffer_is_the_oldest_that_is_not_done() {
+        for collected in [false, true] {
+            let mut bench = Bench::new(&[6, 7]);
+            bench.end(0);
+            if collected {
+                assert_eq!(bench.last_completed(), 6);
+            }
+            bench.run();
+            assert_eq!(bench.engine.reset_engine().unwrap(), 7, "collected: {collected}");
+            assert_eq!(bench.last_completed(), 7);
+        }
+    }
+
+    #[test]
+    fn tdr_47_tdr_53_a_reset_that_aborts_nothing_returns_what_completed_last() {
+        // Nothing of the hardware queue ran; what ended is collected, or not yet.
+        for (faults, last) in [
+            (&[][..], 5),
+            (&[0], 6),
+            (&[HW_SUSPENDED], 5),
+            (&[0, HW_SUSPENDED], 6),
+            (&[HW_SUSPENDED, 0], 7),
+            (&[HW_SUSPENDED, HW_PREEMPTED], 5),
+        ] {
+            for collected in [false, true] {
+                let mut bench = Bench::new(&[6, 7]);
+                faults.iter().for_each(|fault| bench.end(*fault));
+                if collected {
+                    assert_eq!(bench.last_completed(), last);
+                }
+                assert_eq!(bench.engine.reset_engine().unwrap(), last, "{faults:x?}, collected: {collected}");
+            }
+        }
+    }
+
+    #[test]
+    fn tdr_48_a_queue_that_has_emptied_between_decision_and_reset_aborts_nothing() {
+        let mut bench = Bench::new(&[6]);
+        bench.run();
+        let snapshot = bench.engine.snapshot();
+        assert_eq!(snapshot.progress.work, Work::HwQueue);
+        bench.end(0);
+        assert_eq!(bench.engine.reset_engine().unwrap(), 6);
+        // It ended as the engine said.
+        assert_eq!(bench.engine.completed_command().map(|result| result.fault), Some(0));
+        assert!(bench.engine.completed_command().is_none());
+    }
+
+    #[test]
+    fn tdr_83_an_engine_that_claims_to_have_done_more_than_it_was_given_aborts_within_that() {
+        let mut bench = Bench::new(&[6, 7]);
+        bench.store(block::HW_QUEUE_COMPLETED, u64::MAX);
+        bench.run();
+        let aborted = bench.engine.reset_engine().unwrap();
+        assert!((5..=7).contains(&aborted), "{aborted}");
     }
 }

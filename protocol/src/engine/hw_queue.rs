@@ -87,3 +87,26 @@ pub const HW_SUSPENDED: u32 = u32::MAX - 1;
 /// In [`HwResult::fault`]: not done. It was in the hardware queue when the daemon asked to have it back
 /// ([`super::scheduling::PREEMPT_REQUEST`]).
 pub const HW_PREEMPTED: u32 = u32::MAX - 2;
+
+impl HwResult {
+    /// Whether the buffer is not done, and is the daemon's again: its fence id has ended and not completed (TDR-53).
+    pub const fn is_handed_back(&self) -> bool {
+        matches!(self.fault, HW_BLOCKED | HW_SUSPENDED | HW_PREEMPTED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HW_BLOCKED;
+    use super::HW_PREEMPTED;
+    use super::HW_SUSPENDED;
+    use super::HwResult;
+
+    #[test]
+    fn tdr_53_what_is_handed_back_has_not_completed_and_what_faults_has() {
+        let is_handed_back = |fault| HwResult { fault, ..HwResult::default() }.is_handed_back();
+        assert!([HW_BLOCKED, HW_SUSPENDED, HW_PREEMPTED].into_iter().all(is_handed_back));
+        let last = crate::packet::Fault::SaveArea as u32;
+        assert!(!(0..=last).chain([HW_PREEMPTED - 1]).any(is_handed_back));
+    }
+}

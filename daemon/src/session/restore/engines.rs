@@ -40,7 +40,7 @@ impl RestoredEngine {
         if self.block.is_none() {
             let made = EngineProcess::unstarted(self.at.node);
             let mut block = made.map_err(|error| format!("memory for the {} engine: {error}", self.at))?;
-            block.continue_fences(self.fences.completed());
+            block.continue_fences(self.fences.submitted(), self.fences.completed());
             // Before the first work (PRE-69).
             block.setup_priority_bands(bands);
             self.block = Some(block);
@@ -86,12 +86,12 @@ impl Builder<'_> {
         ensure(known <= places.clone().count(), || format!("{known} engines"))?;
         for at in places {
             let saved = self.saved.engines.get(at.index()).cloned().unwrap_or_default();
-            let fits = saved.submitted == saved.completed && saved.completed < u64::MAX / 2;
+            let fits = saved.completed <= saved.submitted && saved.submitted < u64::MAX / 2;
             ensure(fits && saved.taken < u64::MAX / 2, || format!("the fence ids of the {at} engine"))?;
             self.engines.push(RestoredEngine {
                 at,
                 block: None,
-                fences: Fences::after(saved.completed),
+                fences: Fences::after(saved.submitted, saved.completed),
                 taken: saved.taken,
                 resets: ages(&saved.resets),
                 connects: Vec::new(),

@@ -193,7 +193,7 @@ fn lm_39_ids_counts_and_handles_that_cannot_be_are_refused_each_by_name() {
         ("work 1 of timeline 6, which is not open", |state| context(state, 1).buffers[0].ring = 6),
         // Engines.
         ("3 engines", |state| state.engines.push(Default::default())),
-        ("the fence ids of", |state| state.engines[1].submitted = 5),
+        ("the fence ids of", |state| state.engines[1].submitted = 3),
         ("the fence ids of", |state| {
             (state.engines[1].submitted, state.engines[1].completed) = (u64::MAX / 2, u64::MAX / 2);
         }),
@@ -308,6 +308,19 @@ fn lm_54_fence_ids_of_a_restored_engine_go_on_where_they_were() {
     assert_eq!((slot.fences.submitted(), slot.fences.completed(), slot.taken), (4, 4, 4));
     // The id that its process would give for a reset now.
     assert_eq!(slot.process_mut().unwrap().reset_engine().unwrap(), 4);
+}
+
+#[test]
+fn lm_54_tdr_53_what_was_handed_back_before_a_move_has_not_completed_after_it() {
+    let mut state = golden();
+    state.engines[1].completed = 2;
+    let mut session = session(&Arc::new(config()));
+    session.restore(&state).unwrap();
+    let slot = &mut session.engines[EngineAddress::new(0, NodeKind::Copy).index()];
+    assert_eq!((slot.fences.submitted(), slot.fences.completed()), (4, 2));
+    assert_eq!(slot.process_mut().unwrap().reset_engine().unwrap(), 2);
+    let saved = session.save().unwrap();
+    assert_eq!((saved.engines[1].submitted, saved.engines[1].completed), (4, 2));
 }
 
 const READ_ONLY: u64 = 16_809_984;

@@ -12,7 +12,7 @@ use super::row::SavedOrigin;
 pub struct SavedEngine {
     /// Last submitted fence id (LM-54). All were completed or handed back.
     pub submitted: u64,
-    /// Last completed fence id.
+    /// Last completed fence id: not above the last submitted, and below it where the last ones were handed back.
     pub completed: u64,
     /// Kernel-mode buffers taken, ever.
     pub taken: u64,
