@@ -12,6 +12,7 @@
 
 pub mod adapter;
 pub mod cpu_slice;
+pub mod descriptors;
 pub mod dirty;
 pub mod engine;
 pub mod event;

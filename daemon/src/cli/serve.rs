@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::descriptors;
 use clap::Parser;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
@@ -103,6 +104,8 @@ pub fn start(command_line: impl IntoIterator<Item = OsString>) -> anyhow::Result
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(arguments: ServeArguments) -> anyhow::Result<()> {
+    // Also what a service manager or a shell left open.
+    descriptors::close_all_on_exec().context("keeping descriptors from engines (Linux 5.11 or newer)")?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;
     let identity = arguments.user.as_ref().map(Identity::find).transpose()?;
     let options = serve_options(arguments)?;

@@ -97,6 +97,8 @@ const STREAMS: &[c_long] = &[
 
 /// One VM: its event loop, its engines.
 const VM: &[c_long] = &[
+    // Descriptors that the VMM sends stay with the daemon.
+    libc::SYS_close_range,
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,

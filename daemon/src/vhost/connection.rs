@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::thread;
 
+use campanile_host_gpu::descriptors;
 use rustix::event::epoll;
 use thiserror::Error;
 use vhost::vhost_user::BackendReqHandler;
@@ -84,7 +85,12 @@ pub(super) fn serve(
 
     let mut handler = BackendReqHandler::from_stream(requests, session);
     let end = loop {
-        match handler.handle_request() {
+        let handled = handler.handle_request();
+        // The vhost crate receives descriptors that pass to other programs, and keeps the back channel's to itself.
+        if let Err(error) = descriptors::close_all_on_exec() {
+            break Err(ConnectionError::Host(error));
+        }
+        match handled {
             Ok(()) => {}
             Err(ProtocolError::Disconnected) => break Ok(()),
             Err(error) => break Err(ConnectionError::Request(error)),

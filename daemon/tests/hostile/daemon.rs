@@ -47,8 +47,14 @@ impl Daemon {
             command.env(variable, "/nonexistent");
         }
         command.env_remove("CAMPANILE_VULKAN_DRIVER").env("RUST_LOG", "info");
-        // These tests look at the processes that run; a spare would be one more.
-        command.args(["--spares", "off"]);
+        // Engines are to have what is named here, whatever this test was started with.
+        for variable in ["LD_LIBRARY_PATH", "CAMPANILE_VULKAN_LIBRARY_PATH", "RUST_BACKTRACE"] {
+            command.env_remove(variable);
+        }
+        // Most of these tests look at the processes that run; a spare would be one more.
+        if !arguments.contains(&"--spares") {
+            command.args(["--spares", "off"]);
+        }
         let child = command.args(arguments).stdin(Stdio::null()).stderr(log).spawn().unwrap();
         let daemon = Self { child, folder };
         until("the daemon listens", || (0..count).all(|index| daemon.socket(index).exists()));
@@ -91,6 +97,11 @@ impl Daemon {
             (of == parent && state != "Z").then_some(pid)
         });
         processes.collect()
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Open descriptors and mappings of the daemon process.

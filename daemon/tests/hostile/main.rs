@@ -11,6 +11,7 @@ mod chains;
 mod commands;
 mod counters;
 mod daemon;
+mod descriptors;
 mod doorbells;
 mod engines;
 mod floods;

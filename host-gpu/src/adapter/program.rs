@@ -1,5 +1,6 @@
 //! How engine processes are started.
 
+use std::env;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -9,18 +10,30 @@ use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use crate::descriptors;
 use crate::dirty::tracker::Tracker;
 use crate::engine::channel::Channel;
 use crate::engine::message::Start;
 use crate::event::Event;
 use crate::outside;
 
+/// The variables of the daemon that engines have, too: how the Vulkan loader finds drivers, and what is logged. Every other
+/// one stays with the daemon.
+pub const INHERITED: [&str; 6] = [
+    "LD_LIBRARY_PATH",
+    "RUST_BACKTRACE",
+    "RUST_LOG",
+    "VK_ADD_DRIVER_FILES",
+    "VK_DRIVER_FILES",
+    "VK_ICD_FILENAMES",
+];
+
 /// How to start engine processes.
 #[derive(Debug, Clone)]
 pub struct Program {
     /// The executable; it is called with the single argument `engine` and the channel as standard input.
     pub path: PathBuf,
-    /// Environment of the Vulkan loader.
+    /// Environment of the Vulkan loader, besides the variables of [`INHERITED`]; an entry here wins.
     pub environment: Vec<(String, String)>,
 }
 
@@ -39,7 +52,8 @@ pub struct Memory<'a> {
     pub tracker: Option<&'a Arc<Tracker>>,
 }
 
-/// Starts the process and sends it what it works on.
+/// Starts the process and sends it what it works on. The process has no other descriptor of the daemon, and of its
+/// environment what [`INHERITED`] names.
 pub(super) fn launch(
     program: &Program,
     start: &Start,
@@ -53,11 +67,14 @@ pub(super) fn launch(
     let mut command = Command::new(&program.path);
     command
         .arg("engine")
+        .env_clear()
+        .envs(INHERITED.into_iter().filter_map(|name| Some((name, env::var_os(name)?))))
         // Else glibc counts CPUs, by opening a file, when some thread is the ninth to allocate: sealed engines may not.
         .env("MALLOC_ARENA_MAX", "8")
         .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(theirs.into_socket()))
         .stdout(Stdio::null());
+    descriptors::inherit_nothing(&mut command);
     // An engine would inherit what confines this thread, and end with it.
     let mut child = outside::run(move || command.spawn())?.map_err(|error| {
         io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))

@@ -1,0 +1,66 @@
+//! Descriptors that do not reach another program.
+//!
+//! A descriptor that `recvmsg` installs without `MSG_CMSG_CLOEXEC` passes through `execve`. The vhost crate receives those
+//! of a VMM so: guest memory, kick and call eventfds, the back channel. [`close_all_on_exec`] marks them once a request has
+//! been handled; [`inherit_nothing`] does the same in the child between `fork` and `execve`, where no other thread can
+//! receive another one.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The first descriptor that is not a standard stream.
+const FIRST: libc::c_uint = 3;
+
+/// Sets close-on-exec on every descriptor of this process but 0, 1 and 2.
+///
+/// # Errors
+/// The kernel is older than Linux 5.11.
+pub fn close_all_on_exec() -> io::Result<()> {
+    // SAFETY: with this flag the call closes nothing and touches no memory: it sets one bit for each open descriptor.
+    let result =
+        unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has `command` start its program with descriptors 0, 1 and 2 only. Spawning fails as [`close_all_on_exec`] does.
+pub fn inherit_nothing(command: &mut Command) {
+    // SAFETY: between `fork` and `execve` the closure makes one system call and reads `errno`; it takes no lock and
+    // allocates nothing.
+    unsafe { command.pre_exec(close_all_on_exec) };
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failing test stops here")]
+
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::process::Stdio;
+
+    use rustix::io::FdFlags;
+    use rustix::io::fcntl_setfd;
+
+    use super::*;
+
+    #[test]
+    fn a_program_is_started_without_the_descriptors_of_its_parent() {
+        let file = File::open("/dev/null").unwrap();
+        // As `recvmsg` leaves it.
+        fcntl_setfd(&file, FdFlags::empty()).unwrap();
+        let mut command = Command::new("test");
+        command.arg("-e").arg(format!("/proc/self/fd/{}", file.as_raw_fd())).stdin(Stdio::null());
+        assert!(command.status().unwrap().success(), "a plain child has it");
+        inherit_nothing(&mut command);
+        assert_eq!(command.status().unwrap().code(), Some(1));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_still_reported() {
+        let mut command = Command::new("/nonexistent/program");
+        inherit_nothing(&mut command);
+        assert_eq!(command.spawn().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
