@@ -44,7 +44,7 @@ fn a_kernel_is_not_answered_for_by_one_of_a_device_that_has_ended() {
     let gone = RawGuest::open(&vm);
     gone.context(Node::Compute);
     // It takes much longer to compile than all that follows up to its answer.
-    let asked = gone.send(1, message::CREATE_KERNEL, &*create(&kernel(64, 1500)));
+    let asked = gone.send(1, message::CREATE_KERNEL, &*create(&kernel(64, 150)));
     gone.call(message::DESTROY_DEVICE, &()).unwrap();
     assert_eq!(asked.finish(), Err(Status::DeviceLost));
     // Engines pass barriers in order: when this is unmapped, the address space of the other is free for the next.
