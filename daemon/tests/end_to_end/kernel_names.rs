@@ -41,6 +41,7 @@ fn a_kernel_is_not_answered_for_by_one_of_a_device_that_has_ended() {
     let other = RawGuest::open(&vm);
     other.context(Node::Compute);
     other.kernel(&kernel(1, 0));
+    let memory = other.memory(BlobMemory::Vram, 4096);
     let gone = RawGuest::open(&vm);
     gone.context(Node::Compute);
     // It takes much longer to compile than all that follows up to its answer.
@@ -48,7 +49,6 @@ fn a_kernel_is_not_answered_for_by_one_of_a_device_that_has_ended() {
     gone.call(message::DESTROY_DEVICE, &()).unwrap();
     assert_eq!(asked.finish(), Err(Status::DeviceLost));
     // Engines pass barriers in order: when this is unmapped, the address space of the other is free for the next.
-    let memory = other.memory(BlobMemory::Vram, 4096);
     other.unmap(&memory);
     let next = RawGuest::open(&vm);
     next.context(Node::Compute);
