@@ -25,6 +25,7 @@ use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::RunRecord;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::event::Event;
+use campanile_host_gpu::kernel::name::KernelName;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::PAGE_SIZE;
@@ -34,11 +35,13 @@ use campanile_protocol::engine::block;
 use campanile_protocol::engine::block::ProcessEntry;
 use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::engine::fences::MAX_FENCES;
+use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::save_area::AreaKind;
 use campanile_protocol::engine::save_area::CONTEXT_AREA_BYTES;
 use campanile_protocol::engine::save_area::DEVICE_AREA_BYTES;
 use campanile_protocol::handshake::grant;
+use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::queue::ring;
 use campanile_protocol::queue::ring::RingEntry;
@@ -81,6 +84,7 @@ struct Bench {
     grant: Event,
     program: Program,
     start: Start,
+    entry: ProcessEntry,
     process: u32,
     submitted: u64,
 }
@@ -126,24 +130,29 @@ impl Bench {
         }
         let mut engine = EngineProcess::spawn(&program, &start, memory).unwrap();
         engine.log_guest_writes(true);
-        let process = engine
-            .create_process(ProcessEntry {
-                root: root.0,
-                page_va: PAGE_VA,
-                area_root: areas.0,
-                area_va: AREA_VA,
-                ..ProcessEntry::default()
-            })
-            .unwrap();
+        let entry = ProcessEntry {
+            root: root.0,
+            page_va: PAGE_VA,
+            area_root: areas.0,
+            area_va: AREA_VA,
+            ..ProcessEntry::default()
+        };
+        let process = engine.create_process(entry).unwrap();
         // Entry 0, which all of its work names.
         assert_eq!(engine.create_context(AREA_VA + DEVICE_AREA_BYTES).unwrap(), 0);
         let mut bench =
-            Self { engine, tracker, vram, ram, tables, fences, grant, program, start, process, submitted: 0 };
+            Self { engine, tracker, vram, ram, tables, fences, grant, program, start, entry, process, submitted: 0 };
         bench.come_up();
         bench
     }
 
     fn come_up(&mut self) {
+        let serial = self.engine.next_segment_serial();
+        self.announce(serial);
+    }
+
+    /// Tells the engine of its guest RAM, and waits until it has it.
+    fn announce(&mut self, serial: u64) {
         let half = RAM_PAGES / 2 * PAGE_SIZE;
         let runs = [
             RunRecord { file: 0, offset: 3 * half, length: half },
@@ -151,7 +160,6 @@ impl Bench {
         ];
         let mut list = create_memfd("list", size_of_val(&runs) as u64).unwrap();
         list.write_all(runs.as_bytes()).unwrap();
-        let serial = self.engine.next_segment_serial();
         self.engine.announce_segment(SEGMENT, serial, 2 * half);
         let request = Request::AddSegment { segment: SEGMENT.0, serial, runs: 2 };
         self.engine.request(&request, &[], &[list.as_fd(), self.ram.as_fd()]).unwrap();
@@ -162,6 +170,11 @@ impl Bench {
     }
 
     fn revive(&mut self) {
+        self.start_again();
+        self.come_up();
+    }
+
+    fn start_again(&mut self) {
         let memory = Memory {
             vram: &self.vram,
             tables: self.tables.file(),
@@ -170,11 +183,15 @@ impl Bench {
             tracker: Some(&self.tracker),
         };
         self.engine.revive(&self.program, &self.start, memory).unwrap();
-        self.come_up();
     }
 
     /// Runs packets, to their end.
     fn run(&mut self, commands: &CommandBuffer) {
+        self.submit(commands);
+        assert_eq!(self.result().fault, 0);
+    }
+
+    fn submit(&mut self, commands: &CommandBuffer) {
         self.vram.write_all_at(commands.bytes(), VRAM / 2).unwrap();
         self.submitted += 1;
         let submission = HwSubmission {
@@ -186,6 +203,10 @@ impl Bench {
             ..HwSubmission::default()
         };
         self.engine.submit_command(submission).unwrap();
+    }
+
+    /// Lets the engine run, to the end of a buffer.
+    fn result(&mut self) -> HwResult {
         let handle = self.engine.grant_handle();
         let word = handle.shared.word(block::GRANT).unwrap();
         until("a result", || {
@@ -193,7 +214,7 @@ impl Bench {
             handle.wake.signal();
             self.engine.stop_listening(Duration::from_millis(1))
         });
-        assert_eq!(self.engine.completed_command().unwrap().fault, 0);
+        self.engine.completed_command().unwrap()
     }
 
     fn fill(&mut self, page: u64, pages: u64) {
@@ -210,6 +231,55 @@ impl Bench {
         });
         pages
     }
+}
+
+#[test]
+fn a_buffer_of_a_process_that_has_ended_does_not_run_in_the_one_that_has_its_entry_then() {
+    let mut bench = Bench::new(Method::BoundRanges);
+    let mut commands = CommandBuffer::new();
+    commands.fill(RAM_VA, PAGE_SIZE, 7).unwrap();
+    // It waits for the node, which the engine is not given.
+    bench.submit(&commands);
+    let entry = bench.entry;
+    bench.engine.destroy_process(bench.process);
+    until("the end of the process", || bench.engine.is_up_to_date());
+    assert_eq!(bench.engine.create_process(entry).unwrap(), bench.process, "as it was used last");
+    until("the next process", || bench.engine.is_up_to_date());
+    assert_eq!(bench.result().fault, Fault::PageFault as u32);
+    assert!(bench.sweep().is_empty());
+    // What is its own runs.
+    bench.fill(3, 1);
+    assert_eq!(bench.sweep(), [3]);
+}
+
+#[test]
+fn tdr_57_the_next_process_runs_nothing_before_it_has_the_segments_that_page_tables_name() {
+    let mut bench = Bench::new(Method::BoundRanges);
+    bench.engine.reset_engine().unwrap();
+    bench.start_again();
+    let mut commands = CommandBuffer::new();
+    commands.fill(RAM_VA, PAGE_SIZE, 7).unwrap();
+    bench.submit(&commands);
+    // The channel has no room for it before the engine is told to begin.
+    let serial = bench.engine.next_segment_serial();
+    until("an engine that is up", || {
+        matches!(bench.engine.receive().unwrap(), Some(Response::Started { .. }))
+    });
+    let handle = bench.engine.grant_handle();
+    for round in 0..100 {
+        let _given_before = grant::give(handle.shared.word(block::GRANT).unwrap());
+        handle.wake.signal();
+        // Served after the request to begin.
+        let kernel = KernelName { root: 0, handle: round };
+        let request = Request::CreateKernel { kernel, language: 0, entry: None };
+        bench.engine.request(&request, &[], &[]).unwrap();
+        until("a refusal", || {
+            matches!(bench.engine.receive().unwrap(), Some(Response::KernelRefused { kernel: of, .. }) if of == kernel)
+        });
+    }
+    bench.announce(serial);
+    assert_eq!(bench.result().fault, 0);
+    assert_eq!(bench.sweep(), [0]);
 }
 
 /// Where the space shows a ring of four entries, and its control: pages 60 and 61 of the segment, of the low half.

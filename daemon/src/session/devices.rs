@@ -69,7 +69,8 @@ impl Session {
             contexts: Table::new(MAX_CONTEXTS),
             queues: Table::new(device_page::MAX_QUEUES),
             doorbells: Table::new(device_page::MAX_QUEUES),
-            kernels: Table::new(MAX_KERNELS),
+            // The address space may be that of a device that has ended, of whose kernels engines are still to speak.
+            kernels: Table::after(MAX_KERNELS, self.kernel_generation),
             area: None,
             presence: [None; MAX_PLACES],
             status: device_page::DEVICE_ACTIVE,
@@ -161,6 +162,7 @@ impl Session {
         }
         self.disown_buffers(context);
         self.forget_kernels(&device);
+        self.kernel_generation = self.kernel_generation.max(device.kernels.last_generation());
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
         held.push(device.page.allocation);

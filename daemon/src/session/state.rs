@@ -113,6 +113,9 @@ pub struct Session {
     pub(super) begun: Instant,
     pub(super) epoll: OwnedFd,
     pub(super) connect_rate: Rate,
+    /// The greatest generation of a kernel of a device that has ended: a name is not given to another while an engine may
+    /// still answer for it.
+    pub(super) kernel_generation: u32,
 }
 
 impl Session {
@@ -182,6 +185,7 @@ impl Session {
             begun: Instant::now(),
             epoll,
             connect_rate: Rate::new(),
+            kernel_generation: 0,
         };
         session.config.orders.begin_session();
         session.begin_anew();

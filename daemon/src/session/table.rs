@@ -14,12 +14,24 @@ pub struct Table<T> {
     places: Vec<Place<T>>,
     free: Vec<u32>,
     limit: u32,
+    /// All generations are greater.
+    base: u32,
 }
 
 impl<T> Table<T> {
     /// An empty table of at most `limit` objects (MCDM-06).
     pub fn new(limit: u32) -> Self {
-        Self { places: Vec::new(), free: Vec::new(), limit }
+        Self::after(limit, 0)
+    }
+
+    /// As [`Self::new`], with no handle that a table had whose [`Self::last_generation`] was `base` or less.
+    pub fn after(limit: u32, base: u32) -> Self {
+        Self { places: Vec::new(), free: Vec::new(), limit, base }
+    }
+
+    /// The greatest generation of a handle so far; that of its predecessors where there was none.
+    pub fn last_generation(&self) -> u32 {
+        self.places.iter().map(|place| place.generation).max().unwrap_or(self.base)
     }
 
     /// Adds what `make` builds for its handle; `None` when the table is full.
@@ -28,7 +40,7 @@ impl<T> Table<T> {
             Some(index) => index,
             None => {
                 let index = u32::try_from(self.places.len()).ok().filter(|index| *index < self.limit)?;
-                self.places.push(Place { generation: 0, object: None });
+                self.places.push(Place { generation: self.base, object: None });
                 index
             }
         };
@@ -92,7 +104,7 @@ impl<T> Table<T> {
             places.into_iter().map(|(generation, object)| Place { generation, object }).collect();
         let free = (0u32..).zip(&places).filter(|(_, place)| place.object.is_none());
         let free = free.map(|(index, _)| index).collect();
-        fits.then_some(Self { places, free, limit })
+        fits.then_some(Self { places, free, limit, base: 0 })
     }
 
     /// All handles.
@@ -119,5 +131,21 @@ mod tests {
         assert_eq!(table.get(first), None);
         assert_eq!(table.get(second), Some(&"second"));
         assert_eq!(table.get(Handle::NONE), None);
+    }
+
+    #[test]
+    fn ums_80_a_table_that_follows_another_has_none_of_its_handles() {
+        let mut table = Table::new(2);
+        let first = table.insert(1).unwrap();
+        table.remove(first);
+        let handles = [table.insert(2).unwrap(), table.insert(3).unwrap()];
+        let mut next = Table::after(2, table.last_generation());
+        assert_eq!(next.last_generation(), 2);
+        for handle in [first, handles[0], handles[1]] {
+            assert_eq!(next.get(handle), None);
+        }
+        let later = [next.insert(4).unwrap(), next.insert(5).unwrap()];
+        assert!(later.iter().all(|handle| ![first, handles[0], handles[1]].contains(handle)));
+        assert_eq!(later.map(|handle| next.get(handle).copied()), [Some(4), Some(5)]);
     }
 }

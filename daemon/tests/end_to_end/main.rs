@@ -14,6 +14,7 @@ mod copy_node;
 mod dirty;
 mod dirty_resets;
 mod inside;
+mod kernel_names;
 mod kernel_waits;
 mod linked;
 mod linked_resets;

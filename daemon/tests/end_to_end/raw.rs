@@ -226,7 +226,7 @@ impl<T: Transport> RawGuest<T> {
         self: &Arc<Self>,
         slot: u32,
         opcode: u32,
-        body: &(impl IntoBytes + Immutable),
+        body: &(impl IntoBytes + Immutable + ?Sized),
     ) -> RawCall<T> {
         let (submission, sequence) = self.submit(slot, opcode, body.as_bytes());
         RawCall { guest: Arc::clone(self), slot, sequence, submission }

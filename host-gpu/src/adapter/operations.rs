@@ -21,6 +21,7 @@ use super::process::EngineProcess;
 use super::scheduling::Preemption;
 use super::scheduling::PreemptionReport;
 use crate::engine::message::NodeKind;
+use crate::engine::watch::low_half;
 use crate::scheduling::parameters::Parameters;
 use crate::scheduling::parameters::Settings;
 
@@ -128,6 +129,11 @@ impl Adapter for EngineProcess {
         if self.submitted - self.completed >= HW_QUEUE_DEPTH {
             return Err(AdapterError::HwQueueFull);
         }
+        let process_generation = match submission.process {
+            process if process < block::MAX_PROCESSES => low_half(self.load(block::process(process))),
+            _ => 0,
+        };
+        let submission = HwSubmission { process_generation, ..submission };
         let place = hw_queue::slot(self.submitted);
         if let Some(slice) = self.shared.slice(place, size_of::<HwSubmission>() as u64) {
             slice.copy_from(submission.as_bytes());

@@ -206,6 +206,8 @@ impl Execution {
             self.peeks_are_stale = true;
             self.run_list.refresh(&self.machine.shared, clock::monotonic());
             self.watch.refresh(&self.machine.shared, |queue| look.push(queue));
+            // With that acknowledged, the entry of a context that has ended may be another's, with areas of its own.
+            self.kernel_queue.drop_resolved();
             let mut found = 0;
             for index in look {
                 if let Some((queue, process)) = self.watch.queue(index) {

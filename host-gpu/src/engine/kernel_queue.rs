@@ -107,7 +107,7 @@ impl KernelQueue {
         if must_go_back(shared, &submission) {
             return true;
         }
-        let Some(process) = watch.process(submission.process) else { return true };
+        let Some(process) = watch.process_of(&submission) else { return true };
         let space = process.space(&machine.tables, &machine.segments);
         machine.segments.wants.begin(block::MAX_QUEUES.into(), self.completed);
         if let Some((buffer, _)) = &self.running {
@@ -146,7 +146,7 @@ impl KernelQueue {
             if must_go_back(shared, &submission) {
                 return self.end(shared, self.handed_back(shared, &submission, HW_SUSPENDED));
             }
-            let Some(process) = watch.process(submission.process) else {
+            let Some(process) = watch.process_of(&submission) else {
                 if watch.is_stale(shared) {
                     // It came up after the tables were last read, and before this buffer.
                     return Outcome::More;
@@ -167,7 +167,7 @@ impl KernelQueue {
             return self.end(shared, self.handed_back(shared, &submission, HW_SUSPENDED));
         }
         progress::begin(shared, Work::HwQueue, submission.flags & HW_EXEMPT != 0);
-        let Some(process) = watch.process(submission.process) else {
+        let Some(process) = watch.process_of(&submission) else {
             return self.report(shared, &submission, Some((Fault::PageFault, submission.buffer_va)));
         };
         let space = process.space(tables, segments);

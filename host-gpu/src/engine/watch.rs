@@ -12,6 +12,7 @@ use campanile_protocol::device_page;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::block::ProcessEntry;
 use campanile_protocol::engine::block::QueueEntry;
+use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::doorbell;
 use campanile_protocol::queue::doorbell::GLOBAL_HIDDEN;
@@ -121,6 +122,12 @@ impl Watch {
     /// A process by its index.
     pub fn process(&mut self, index: u32) -> Option<&mut Process> {
         self.processes.get_mut(&index)
+    }
+
+    /// The process that a submission is of; none where it has ended, or is not known yet.
+    pub fn process_of(&mut self, submission: &HwSubmission) -> Option<&mut Process> {
+        let generation = submission.process_generation;
+        self.process(submission.process).filter(|process| low_half(process.entry.generation) == generation)
     }
 
     /// A queue with its process.
@@ -312,6 +319,11 @@ impl Peeks {
             }
         })
     }
+}
+
+/// The lower half of a generation.
+pub const fn low_half(generation: u64) -> u32 {
+    (generation & 0xffff_ffff) as u32
 }
 
 /// A word of the shared block, with acquire.

@@ -45,8 +45,9 @@ pub struct HwSubmission {
     pub fence_index: u32,
     /// `HW_*`.
     pub flags: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The lower half of the generation of that process entry: the buffer does not run in an address space that has the
+    /// entry after that of its process, which has ended.
+    pub process_generation: u32,
 }
 
 const _: () = assert!(size_of::<HwSubmission>() as u64 <= RESULT, "the daemon's lines");
