@@ -140,8 +140,20 @@ impl Bench {
         let process = engine.create_process(entry).unwrap();
         // Entry 0, which all of its work names.
         assert_eq!(engine.create_context(AREA_VA + DEVICE_AREA_BYTES).unwrap(), 0);
-        let mut bench =
-            Self { engine, tracker, vram, ram, tables, fences, grant, program, start, entry, process, submitted: 0 };
+        let mut bench = Self {
+            engine,
+            tracker,
+            vram,
+            ram,
+            tables,
+            fences,
+            grant,
+            program,
+            start,
+            entry,
+            process,
+            submitted: 0,
+        };
         bench.come_up();
         bench
     }
@@ -273,9 +285,10 @@ fn tdr_57_the_next_process_runs_nothing_before_it_has_the_segments_that_page_tab
         let kernel = KernelName { root: 0, handle: round };
         let request = Request::CreateKernel { kernel, language: 0, entry: None };
         bench.engine.request(&request, &[], &[]).unwrap();
-        until("a refusal", || {
-            matches!(bench.engine.receive().unwrap(), Some(Response::KernelRefused { kernel: of, .. }) if of == kernel)
-        });
+        until(
+            "a refusal",
+            || matches!(bench.engine.receive().unwrap(), Some(Response::KernelRefused { kernel: of, .. }) if of == kernel),
+        );
     }
     bench.announce(serial);
     assert_eq!(bench.result().fault, 0);

@@ -120,9 +120,7 @@ impl Session {
         for at in self.addresses() {
             let slot = &mut self.engines[at.index()];
             slot.segments_outstanding.retain(|_, of| *of != id);
-            slot.outbox
-                .waiting
-                .retain(|outgoing| !matches!(outgoing, Outgoing::Segment(_, of) if *of == id));
+            slot.outbox.waiting.retain(|outgoing| !matches!(outgoing, Outgoing::Segment(_, of) if *of == id));
             if let Some(serial) = slot.segment_serial() {
                 self.post(at, Request::RemoveSegment { segment: id.0, serial }, &[]);
             }
