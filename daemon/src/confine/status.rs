@@ -128,9 +128,8 @@ mod tests {
 
     #[test]
     fn one_thread_that_may_gain_privileges_shows() {
-        let threads = |second: &str| {
-            [STATUS, second].map(|text| Thread::parse(text)).into_iter().flatten().collect::<Vec<_>>()
-        };
+        let threads =
+            |second: &str| [STATUS, second].map(Thread::parse).into_iter().flatten().collect::<Vec<_>>();
         let files = BTreeMap::from([(Role::Front, Enforced::Partly), (Role::Schedule, Enforced::Fully)]);
         let all = summary(Confinement::On, false, &threads(STATUS), &files);
         let roles = json!([{ "role": "schedule", "files": "landlock" },

@@ -157,7 +157,16 @@ fn as_another_user_the_daemon_serves_without_any_right_of_root() {
     }
     let folder = tempfile::tempdir().unwrap();
     chown(folder.path(), Some(UID), Some(GID)).unwrap();
-    let scene = Scene::within(folder, &["--user", &format!("{UID}:{GID}")]);
+    // Which only root can open; the daemon opens it before it becomes another user, or does not start.
+    let latency = Path::new("/dev/cpu_dma_latency");
+    let socket = folder.path().join("r.sock");
+    let realtime = format!("name=r,socket={},vram=64M,bands=realtime", socket.display());
+    let account = format!("{UID}:{GID}");
+    let mut arguments = vec!["--user", &account];
+    if latency.exists() {
+        arguments.extend(["--cpu-latency", "77", "--vgpu", &realtime]);
+    }
+    let scene = Scene::within(folder, &arguments);
     run_copies(&scene.socket(), || {
         let of_uid = [UID; 4].map(|id| id.to_string());
         let of_gid = [GID; 4].map(|id| id.to_string());
@@ -174,6 +183,11 @@ fn as_another_user_the_daemon_serves_without_any_right_of_root() {
         for socket in ["v.sock", "control"] {
             let socket = fs::symlink_metadata(scene.folder.path().join(socket)).unwrap();
             assert_eq!((socket.uid(), socket.gid()), (UID, GID));
+        }
+        if latency.exists() {
+            let open = fs::read_dir(scene.proc().join("fd")).unwrap().flatten();
+            let mut open = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+            assert!(open.any(|file| file == latency), "{} is not open", latency.display());
         }
         // The kernel gives the files of a process that is not dumpable to root.
         assert_eq!(fs::metadata(scene.proc().join("environ")).unwrap().uid(), 0);
