@@ -97,7 +97,8 @@ fn is_sealed(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains("\nSeccomp:\t2\n"))
 }
 
-/// Both engines and both spares hold what they need, guest RAM mapped but not open, and engines of different VMs have no file in common.
+/// Both engines and both spares hold what they need, guest RAM mapped but not open, and engines of different VMs have no file
+/// in common.
 fn check_all(scene: &Scene, when: &str) {
     let engines = [0, 1].map(|vgpu| scene.daemon.engine(vgpu));
     let is_spare = |pid: &u32| !engines.contains(pid);
