@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::io::Write;
 use std::sync::Arc;
 
 use campanile_host_gpu::engine::message::RunRecord;
 use campanile_host_gpu::memory::mapping::MapError;
 use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::memory::view::FileRange;
-use campanile_host_gpu::memory::vram::create_memfd;
+use campanile_host_gpu::memory::vram::create_constant_memfd;
 use campanile_protocol::page_table::SegmentId;
 use zerocopy::IntoBytes;
 
@@ -73,12 +72,9 @@ impl GuestSegment {
         &self.files
     }
 
-    /// A new file with the list of runs, for an engine.
+    /// A new file with the list of runs, for an engine to read.
     pub fn list(&self) -> io::Result<File> {
-        let bytes = self.runs.as_bytes();
-        let mut list = create_memfd("campanile-run-list", bytes.len() as u64)?;
-        list.write_all(bytes)?;
-        Ok(list)
+        create_constant_memfd("campanile-run-list", self.runs.as_bytes())
     }
 
     /// The daemon's own view of `length` bytes at `offset`, both whole pages.

@@ -1,7 +1,13 @@
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::page_table::END_ADDRESS;
 use campanile_protocol::page_table::FIRST_ADDRESS;
+use campanile_protocol::page_table::LEVELS;
 use campanile_protocol::page_table::SegmentId;
+use campanile_protocol::page_table::TABLE_ENTRIES;
+use campanile_protocol::page_table::table_index;
 
 use super::reader::Intent;
 use super::reader::Miss;
@@ -11,6 +17,8 @@ use super::reader::resolve_one;
 use super::writer::PageTables;
 use super::writer::Root;
 use super::writer::TableError;
+use crate::memory::mapping::Access;
+use crate::memory::mapping::Mapping;
 
 const VA: u64 = 0x4000_0000;
 
@@ -163,4 +171,43 @@ proptest::proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_daemon_decides_nothing_by_what_stands_in_shared_memory() {
+    let (mut tables, victim) = space();
+    tables.map(victim, VA, SegmentId(1), 0, PAGE_SIZE, true).unwrap();
+    let hostile = tables.create_root().unwrap();
+    tables.map(hostile, VA, SegmentId(2), 0, PAGE_SIZE, true).unwrap();
+    let word = |table: u64, index: u64| tables.mapping().word(table * PAGE_SIZE + index * 8).unwrap();
+    // As if an engine could write: every entry of the hostile space leads to the victim's tables, and nothing is mapped in
+    // the victim's.
+    let highest = word(victim.0, table_index(VA, LEVELS - 1)).load(Ordering::Relaxed);
+    for index in 0..TABLE_ENTRIES {
+        word(hostile.0, index).store(highest, Ordering::Relaxed);
+    }
+    word(victim.0, table_index(VA, LEVELS - 1)).store(0, Ordering::Relaxed);
+    assert_eq!(
+        tables.map(victim, VA, SegmentId(1), 0, PAGE_SIZE, true),
+        Err(TableError::Overlap(VA)),
+        "what is mapped is known without them"
+    );
+
+    tables.destroy_root(hostile);
+    // Those of the hostile space are free, and no other.
+    let mut made: Vec<u64> = (0..LEVELS).map(|_| tables.create_root().unwrap().0).collect();
+    made.sort_unstable();
+    made.dedup();
+    assert_eq!(made, (hostile.0..).take(LEVELS as usize).collect::<Vec<_>>());
+    tables.destroy_root(victim);
+    assert_eq!(tables.create_root().unwrap().0, victim.0);
+}
+
+#[test]
+fn a_table_of_an_engine_cannot_be_mapped_for_stores() {
+    let (tables, _) = space();
+    let map = |access| Mapping::new(tables.file().try_clone().unwrap(), 0, PAGE_SIZE, access);
+    assert!(map(Access::ReadWrite).is_err());
+    assert!(map(Access::ReadOnly).is_ok());
+    assert!(tables.file().write_at(&[1], 0).is_err());
 }

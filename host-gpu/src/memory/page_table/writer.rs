@@ -12,8 +12,6 @@ use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::page_table::TABLE_ENTRIES;
 use campanile_protocol::page_table::table_index;
 
-use crate::memory::mapping::Access;
-use crate::memory::mapping::MapError;
 use crate::memory::mapping::Mapping;
 use crate::memory::vram;
 
@@ -39,55 +37,64 @@ pub enum TableError {
     Exhausted,
 }
 
-/// Why the table file could not be made.
+/// The table file could not be made or mapped.
 #[derive(Debug, thiserror::Error)]
-pub enum TableFileError {
-    /// The memfd could not be made.
-    #[error("making the page-table file: {0}")]
-    File(#[from] std::io::Error),
-    /// It could not be mapped.
-    #[error("mapping the page-table file: {0}")]
-    Map(#[from] MapError),
-}
+#[error("making the page-table file: {0}")]
+pub struct TableFileError(#[from] std::io::Error);
 
 /// All page tables of one vGPU. Owned by its thread in the daemon.
+///
+/// Engines map the file read-only. The daemon decides by a copy of its own, and only ever stores to the file: which table
+/// hangs below which, what is mapped and what is free does not depend on memory that another process could reach.
 #[derive(Debug)]
 pub struct PageTables {
     file: File,
     mapping: Mapping,
+    /// The daemon's copy of table 1, 2, …; an empty one is free.
+    own: Vec<Vec<PageTableEntry>>,
     free: Vec<u64>,
-    next: u64,
 }
 
 /// The root page table of one guest process: its whole address space (MCDM-38).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Root(pub u64);
 
+/// Where the daemon's copy of a table is. There is no table 0.
+fn place(table: u64) -> Option<usize> {
+    usize::try_from(table.checked_sub(1)?).ok()
+}
+
 impl PageTables {
     /// An empty table file.
     pub fn new() -> Result<Self, TableFileError> {
         let length = MAX_TABLES * PAGE_SIZE;
-        let file = vram::create_memfd("campanile-page-tables", length)?;
-        let mapping = Mapping::new(file.try_clone()?, 0, length, Access::ReadWrite)?;
-        Ok(Self { file, mapping, free: Vec::new(), next: 1 })
+        let (file, mapping) = vram::create_read_only_memfd("campanile-page-tables", length)?;
+        Ok(Self { file, mapping, own: Vec::new(), free: Vec::new() })
     }
 
-    /// The file, for an engine to map read-only.
+    /// The file, which an engine can map read-only, and not otherwise.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The daemon's own view, to check what it has mapped.
+    /// What engines see.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
 
     fn entry(&self, table: u64, index: u64) -> PageTableEntry {
-        let word = self.mapping.word(table * PAGE_SIZE + index * 8);
-        PageTableEntry(word.map_or(0, |word| word.load(Ordering::Acquire)))
+        let own = place(table).and_then(|place| self.own.get(place));
+        let entry = own.zip(usize::try_from(index).ok()).and_then(|(own, index)| own.get(index));
+        entry.copied().unwrap_or(PageTableEntry::NONE)
     }
 
-    fn store(&self, table: u64, index: u64, entry: PageTableEntry) {
+    fn store(&mut self, table: u64, index: u64, entry: PageTableEntry) {
+        let own = place(table).and_then(|place| self.own.get_mut(place));
+        if let Some((own, index)) = own.zip(usize::try_from(index).ok())
+            && let Some(own) = own.get_mut(index)
+        {
+            *own = entry;
+        }
         if let Some(word) = self.mapping.word(table * PAGE_SIZE + index * 8) {
             // PAIRS WITH reader.rs `walk`.
             word.store(entry.0, Ordering::Release);
@@ -95,14 +102,18 @@ impl PageTables {
     }
 
     fn allocate(&mut self) -> Result<u64, TableError> {
+        let next = self.own.len() as u64 + 1;
         let table = match self.free.pop() {
             Some(table) => table,
-            None if self.next < MAX_TABLES => {
-                self.next += 1;
-                self.next - 1
+            None if next < MAX_TABLES => {
+                self.own.push(Vec::new());
+                next
             }
             None => return Err(TableError::Exhausted),
         };
+        if let Some(own) = place(table).and_then(|place| self.own.get_mut(place)) {
+            own.extend((0..TABLE_ENTRIES).map(|_| PageTableEntry::NONE));
+        }
         for index in 0..TABLE_ENTRIES {
             self.store(table, index, PageTableEntry::NONE);
         }
@@ -127,6 +138,9 @@ impl PageTables {
                     self.release(entry.offset() / PAGE_SIZE, level - 1);
                 }
             }
+        }
+        if let Some(own) = place(table).and_then(|place| self.own.get_mut(place)) {
+            *own = Vec::new();
         }
         self.free.push(table);
     }
