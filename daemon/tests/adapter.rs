@@ -317,7 +317,7 @@ fn mcdm_51_a_process_is_made_with_its_root_page_table_and_buffers_are_named_by_v
 }
 
 #[test]
-fn mcdm_52_the_hardware_scheduling_group_is_there_whole() {
+fn the_hardware_scheduling_group_is_there_but_for_the_switch_list() {
     let mut bench = Bench::new();
     // The engine chooses among contexts by itself, so its list is switched by what may run, and a context's state is
     // updated by its words in the shared block.

@@ -37,7 +37,7 @@ mod tests {
     use super::NotItself;
 
     #[test]
-    fn tdr_31_tdr_32_tdr_33_a_group_holds_its_own_node_and_is_walked_in_order() {
+    fn tdr_31_tdr_32_a_group_holds_its_own_node_and_is_walked_in_order() {
         let group = DependentGroup::new(0x16, 1).unwrap();
         assert_eq!(group.nodes().collect::<Vec<_>>(), [1, 2, 4]);
         assert_eq!(DependentGroup::new(0x16, 0), Err(NotItself { node: 0, mask: 0x16 }));

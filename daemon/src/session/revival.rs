@@ -246,12 +246,25 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
+    use campanile_host_gpu::adapter::Adapter;
     use campanile_host_gpu::adapter::process::EngineProcess;
     use campanile_host_gpu::adapter::program::Program;
     use campanile_host_gpu::engine::address::EngineAddress;
     use campanile_host_gpu::engine::message::NodeKind;
     use campanile_host_gpu::scheduling::parameters::Settings;
+    use campanile_protocol::device_page::DEVICE_ACTIVE;
+    use campanile_protocol::device_page::DEVICE_HUNG;
+    use campanile_protocol::engine::block;
+    use campanile_protocol::engine::hw_queue;
+    use campanile_protocol::engine::hw_queue::HW_BLOCKED;
+    use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
+    use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
+    use campanile_protocol::engine::hw_queue::HwResult;
+    use campanile_protocol::engine::hw_queue::HwSubmission;
+    use campanile_protocol::engine::progress::Progress;
+    use campanile_protocol::engine::progress::Work;
     use serde_json::Value;
+    use zerocopy::IntoBytes;
 
     use super::Reason;
     use super::Session;
@@ -259,8 +272,11 @@ mod tests {
     use crate::recovery::reports::ReportFolder;
     use crate::recovery::reports::Reports;
     use crate::session::config::Config;
+    use crate::session::engine_slot::InFlight;
+    use crate::session::objects::Buffer;
     use crate::session::testing::bands_of;
     use crate::session::testing::config;
+    use crate::session::testing::golden;
     use crate::session::testing::session;
 
     const COPY: EngineAddress = EngineAddress::new(0, NodeKind::Copy);
@@ -273,6 +289,10 @@ mod tests {
 
     /// The report of the reset of an engine whose fence ids go up to 7, where the session expects others.
     fn reset_with(expected: Fences) -> (Session, Value) {
+        reset_for(expected, Reason::EngineTimeout)
+    }
+
+    fn reset_for(expected: Fences, reason: Reason) -> (Session, Value) {
         let folder = tempfile::tempdir().unwrap();
         let reports = ReportFolder::open(folder.path()).unwrap();
         let path = reports.path().to_owned();
@@ -283,7 +303,7 @@ mod tests {
         slot.begin(EngineProcess::unstarted(NodeKind::Copy).unwrap());
         slot.came_up();
         slot.fences = expected;
-        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        session.recover_engine(COPY, reason, "a test", None);
         let mut files = std::fs::read_dir(path).unwrap();
         let report = std::fs::read(files.next().unwrap().unwrap().path()).unwrap();
         (session, serde_json::from_slice(&report).unwrap())
@@ -323,5 +343,142 @@ mod tests {
         assert!(session.engines[COPY.index()].process().is_none(), "the adapter is reset");
         assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
         assert_eq!(bands(&session).normal_share, 37, "after a reset of the adapter");
+    }
+
+    /// An engine that runs, as the session sees it.
+    fn run(session: &mut Session, at: EngineAddress) {
+        assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        session.engines[at.index()].came_up();
+    }
+
+    /// Gives an engine a kernel-mode buffer of this owner; its fence id.
+    fn give(session: &mut Session, owner: Option<(u32, Buffer)>) -> u64 {
+        let slot = &mut session.engines[COPY.index()];
+        let fence_id = slot.fences.submit();
+        let submission = HwSubmission { fence_id, ..HwSubmission::default() };
+        slot.process_mut().unwrap().submit_command(submission).unwrap();
+        slot.in_flight.push_back(InFlight { fence_id, entry: 0, suspends: 0, owner });
+        fence_id
+    }
+
+    /// What the engine says by itself: the result of the `count`-th buffer.
+    fn end(session: &Session, count: u64, fence_id: u64, fault: u32) {
+        let shared = session.engines[COPY.index()].process().unwrap().grant_handle().shared;
+        let result = HwResult { fence_id, fault, ..HwResult::default() };
+        let place = hw_queue::slot(count) + hw_queue::RESULT;
+        shared.slice(place, size_of::<HwResult>() as u64).unwrap().copy_from(result.as_bytes());
+        shared.word(block::HW_QUEUE_COMPLETED).unwrap().store(count + 1, Ordering::Release);
+    }
+
+    fn store_progress(session: &Session, work: Work) {
+        let shared = session.engines[COPY.index()].process().unwrap().grant_handle().shared;
+        let progress = Progress { steps: 1, is_exempt: false, work };
+        shared.word(block::PROGRESS).unwrap().store(progress.word(), Ordering::Release);
+    }
+
+    #[test]
+    fn tdr_53_tdr_56_a_session_counts_what_an_engine_hands_back_as_not_completed() {
+        for fault in [HW_PREEMPTED, HW_SUSPENDED, HW_BLOCKED] {
+            let mut session = session(&Arc::new(startable()));
+            run(&mut session, COPY);
+            let ids = [give(&mut session, None), give(&mut session, None)];
+            end(&session, 0, ids[0], 0);
+            end(&session, 1, ids[1], fault);
+            session.collect_completions(COPY);
+            let slot = &session.engines[COPY.index()];
+            assert_eq!((slot.fences.completed(), slot.fences.submitted()), (ids[0], ids[1]), "{fault:#x}");
+            assert!(slot.in_flight.is_empty());
+            let next = give(&mut session, None);
+            end(&session, 2, next, 0);
+            session.collect_completions(COPY);
+            assert_eq!(session.engines[COPY.index()].fences.completed(), next);
+            assert_eq!(session.counters.adapters_reset.load(Ordering::Relaxed), 0, "in order");
+        }
+    }
+
+    #[test]
+    fn tdr_39_what_an_engine_had_reported_counts_before_anything_of_it_is_reset() {
+        let mut session = session(&Arc::new(startable()));
+        run(&mut session, COPY);
+        let id = give(&mut session, None);
+        end(&session, 0, id, 0);
+        store_progress(&session, Work::Nothing);
+        // At the decision, before anything is prepared: nothing is left that the engine has reported.
+        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        let slot = &session.engines[COPY.index()];
+        assert_eq!((slot.fences.completed(), slot.in_flight.len()), (id, 0));
+        assert_eq!(session.counters.engines_reset.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn tdr_48_tdr_61_whose_buffer_it_was_when_that_was_decided_pays_though_it_has_completed() {
+        for completes in [true, false] {
+            let mut session = session(&Arc::new(startable()));
+            session.restore(&golden()).unwrap();
+            // As after a move: its processes start over what was restored.
+            session.start_process_again(COPY).unwrap();
+            session.engines[COPY.index()].came_up();
+            let device = session.device_mut(7).unwrap_or_else(|refused| panic!("{}", refused.text));
+            let first = device.contexts.iter_mut().next();
+            let buffer = first.and_then(|(_, context)| context.software_queue.pop_front()).unwrap();
+            let id = give(&mut session, Some((7, buffer)));
+            store_progress(&session, Work::HwQueue);
+            session.unwatch_engine(COPY);
+            let mut case = session.open_case(COPY, Reason::EngineTimeout, "a test", None);
+            if completes {
+                end(&session, 0, id, 0);
+            }
+            session.reset_engine(COPY, &mut case).unwrap();
+            assert_eq!(case.last_aborted, Some(id));
+            assert_eq!(case.affected, [(7, false)], "the primary cause, and nobody else");
+            assert_eq!(session.engines[COPY.index()].fences.completed(), id);
+            let status = |context: u32| session.processes[&context].device.as_ref().unwrap().status;
+            assert_eq!((status(7), status(1)), (DEVICE_HUNG, DEVICE_ACTIVE), "completes: {completes}");
+        }
+    }
+
+    #[test]
+    fn tdr_33_a_reset_is_of_the_nodes_of_one_physical_adapter() {
+        let config = Arc::new(Config { engines: 2, ..startable() });
+        let mut session = session(&config);
+        let all = [0, 1].map(|engine| EngineAddress::new(engine, NodeKind::Copy));
+        all.into_iter().for_each(|at| run(&mut session, at));
+        let pids = |session: &Session| all.map(|at| session.engines[at.index()].process().unwrap().pid());
+        let before = pids(&session);
+        session.recover_engine(all[1], Reason::EngineTimeout, "a test", None);
+        let after = pids(&session);
+        assert_eq!(before[0], after[0]);
+        assert_ne!(before[1], after[1]);
+        assert!(session.engines[all[0].index()].has_begun() && !session.engines[all[1].index()].has_begun());
+    }
+
+    #[test]
+    fn tdr_74_each_kind_of_reset_is_recorded_by_its_number() {
+        for (reason, recorded, adapters) in [
+            (Reason::Forced, 1, 0),
+            (Reason::EngineTimeout, 6, 0),
+            // An engine whose fences cannot be believed is not reset by itself.
+            (Reason::InvalidFence, 11, 1),
+        ] {
+            let (session, report) = reset_for(Fences::after(7, 7), reason);
+            assert_eq!(report["reason"], recorded, "{report}");
+            assert_eq!(session.counters.adapters_reset.load(Ordering::Relaxed), adapters);
+        }
+        let (_, report) = reset_with(Fences::after(6, 6));
+        assert_eq!(report["reason"], 9, "{report}");
+    }
+
+    #[test]
+    fn tdr_80_after_a_reset_of_the_adapter_engines_start_again_when_they_are_used_and_not_before() {
+        let mut session = session(&Arc::new(startable()));
+        run(&mut session, COPY);
+        session.recover_engine(COPY, Reason::InvalidFence, "a test", None);
+        assert!(
+            session.engines.iter().all(|slot| slot.process().is_none()),
+            "none is left, and none is there yet"
+        );
+        assert!(session.pending.is_empty(), "what waited for engines waits no more");
+        run(&mut session, COPY);
+        assert!(session.engines[COPY.index()].is_running());
     }
 }

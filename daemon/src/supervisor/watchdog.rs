@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn ums_27_neither_no_work_nor_exempt_work_ever_hangs() {
+    fn tdr_22_neither_no_work_nor_exempt_work_ever_hangs() {
         let mut watchdog = Watchdog::default();
         for still in [progress(1, Work::Nothing, false), progress(1, Work::UserQueue(1), true)] {
             for now in 0..20 {

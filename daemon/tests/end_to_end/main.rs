@@ -13,6 +13,7 @@ mod compute_only;
 mod copy_node;
 mod dirty;
 mod dirty_resets;
+mod engine_settings;
 mod inside;
 mod kernel_names;
 mod kernel_waits;

@@ -226,7 +226,7 @@ fn pre_69_a_context_that_becomes_urgent_in_the_middle_gets_its_turn() {
 }
 
 #[test]
-fn pre_48_pre_50_a_buffer_is_put_aside_for_a_change_of_memory_too_and_goes_on() {
+fn pre_50_a_buffer_is_put_aside_for_a_change_of_memory_too_and_goes_on() {
     let operated = Operated::with(1, &[]);
     let vm = operated.daemon.vm(0);
     let mut patient = Guest::patient(&vm);

@@ -13,6 +13,7 @@ use campanile_protocol::engine::block;
 use campanile_protocol::engine::fences;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::scheduling;
+use campanile_protocol::engine::scheduling::Bands;
 use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::power;
 use rustix::process::Pid;
@@ -20,6 +21,7 @@ use rustix::process::Resource;
 use rustix::process::Rlimit;
 use rustix::process::Signal;
 use rustix::process::prlimit;
+use zerocopy::FromBytes;
 
 use crate::signals::BLOCK;
 use crate::signals::kill_at_rest;
@@ -168,6 +170,13 @@ impl EngineView {
     /// When realtime work last had the engine; zero for never.
     pub(crate) fn realtime(&self) -> u64 {
         self.load(scheduling::REALTIME)
+    }
+
+    /// What it was told of bands.
+    pub(crate) fn bands(&self) -> Bands {
+        let mut bytes = [0; size_of::<Bands>()];
+        self.shared.slice(scheduling::BANDS, bytes.len() as u64).unwrap().copy_to(&mut bytes);
+        Bands::read_from_bytes(&bytes).unwrap()
     }
 
     /// The power word.

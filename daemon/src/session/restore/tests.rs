@@ -1,6 +1,7 @@
 //! State that asks for more than this vGPU was given, or contradicts itself: one field at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
@@ -11,6 +12,7 @@ use campanile_host_gpu::memory::page_table::reader::resolve_one;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
 use campanile_protocol::control::scheduling;
+use campanile_protocol::queue::doorbell::DoorbellModel;
 
 use crate::session::config::Compute;
 use crate::session::config::Config;
@@ -32,6 +34,9 @@ use crate::supervisor::share::Share;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Spot;
 use crate::vidmm::compaction::Relocation;
+use crate::vidmm::quota::Account;
+use crate::vidmm::quota::Pool;
+use crate::vidmm::quota::Quota;
 
 /// Why this state is refused on a vGPU that is configured so; none where it is taken.
 fn refusal(config: &Arc<Config>, state: &SavedSession) -> Option<String> {
@@ -400,4 +405,45 @@ fn mcdm_54_a_mapping_that_allows_no_stores_allows_none_wherever_its_memory_went(
         session.remap(id);
     }
     assert_access(&session, "after a reset of the adapter");
+}
+
+#[test]
+fn lm_34_lm_33_every_setting_that_a_guest_has_seen_must_be_the_same_where_its_state_goes() {
+    type Other = (&'static str, fn(&mut Config));
+    let others: [Other; 13] = [
+        ("vram_bytes", |it| it.vram_bytes /= 2),
+        ("quota_bytes", |it| {
+            let quota = Quota { min: 0, max: 2 << 30 };
+            it.account = Arc::new(Account::new(quota, Pool::new(None, []).unwrap()));
+        }),
+        ("window", |it| it.window = false),
+        ("single_use", |it| it.single_use = true),
+        ("engines", |it| it.engines = 2),
+        ("highest_band", |it| it.share.highest_band = Band::Normal),
+        ("doorbells of node compute", |it| it.doorbells = 63),
+        ("has_global_doorbell of node compute", |it| it.doorbell_modes.0[0].model = DoorbellModel::Global),
+        ("has_global_doorbell of node copy", |it| it.doorbell_modes.0[1].model = DoorbellModel::Global),
+        ("is_sliced of node compute", |it| it.slice = Duration::ZERO),
+        ("device of node compute", |it| it.compute = Compute::Available("another".to_owned())),
+        ("device of node compute", |it| it.compute = Compute::Refused("no driver".to_owned())),
+        ("aperture_bytes", |it| it.vram_bytes /= 2),
+    ];
+    let saved = session(&Arc::new(config())).immutable();
+    for (field, change) in others {
+        let mut other = config();
+        change(&mut other);
+        let mut here = session(&Arc::new(other)).immutable();
+        if field == "aperture_bytes" {
+            // Else the size of all of it is refused first.
+            here.vram_bytes = saved.vram_bytes;
+        }
+        let mismatch = here.check(&saved).unwrap_err();
+        assert_eq!(mismatch.field, field, "{mismatch}");
+    }
+    // What is the target's own decides nothing.
+    let mut other = config();
+    (other.name, other.spin) = ("another".to_owned(), Duration::ZERO);
+    other.timeouts = [Duration::from_secs(1); 2];
+    other.bands.normal_share = 50;
+    assert_eq!(session(&Arc::new(other)).check_immutable(&saved), Ok(()));
 }

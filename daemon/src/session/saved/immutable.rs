@@ -148,13 +148,18 @@ mod tests {
         let here = example();
         assert_eq!(here.check(&example()), Ok(()));
         type Change = (&'static str, fn(&mut Immutable));
-        let changes: [Change; 12] = [
+        let changes: [Change; 17] = [
             ("daemon version", |it| it.daemon = "0.2.0".to_owned()),
             ("daemon version", |it| it.daemon = String::new()),
             ("protocol version", |it| it.protocol = 2 << 16),
             ("protocol version", |it| it.protocol += 1),
             ("vram_bytes", |it| it.vram_bytes *= 2),
             ("quota_bytes", |it| it.quota_bytes *= 2),
+            ("aperture_bytes", |it| it.aperture_bytes /= 2),
+            ("single_use", |it| it.single_use = true),
+            ("name of a node", |it| it.nodes[1].name = "video".to_owned()),
+            ("has_global_doorbell of node copy", |it| it.nodes[1].has_global_doorbell = true),
+            ("is_sliced of node compute", |it| it.nodes[0].is_sliced = true),
             ("window", |it| it.window = false),
             ("engines", |it| it.engines = 2),
             ("highest_band", |it| it.highest_band = 3),
