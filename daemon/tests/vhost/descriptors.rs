@@ -109,7 +109,7 @@ fn a_call_descriptor_that_is_full_and_blocks_stops_no_queue() {
     let mut count = [0u8; 8];
     read(&full, &mut count).unwrap();
     assert_eq!(u64::from_ne_bytes(count), u64::MAX - 1);
-    drop(vm);
+    drop((vm, stream));
     bench.script.await_seen(&Seen::Dropped);
 }
 
