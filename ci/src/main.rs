@@ -35,10 +35,12 @@ enum Check {
         /// List the lines that no test shows
         #[arg(long)]
         missing: bool,
-        /// Fail if a line of this group is missing; may repeat
-        #[arg(long, value_name = "GROUP")]
-        strict: Vec<Group>,
+        /// Fail if a line of these groups is missing, or named by a test without a result; of all groups without a name
+        #[arg(long, value_name = "GROUP", num_args = 0..)]
+        strict: Option<Vec<Group>>,
     },
+    /// Start the file of test results that `ci/record` writes and `conformance` reads; prints where it is
+    Results,
     /// fmt, lint, layers, conformance
     All,
 }
@@ -51,8 +53,10 @@ fn main() -> Result<ExitCode> {
         Check::Lint => stage::lint(&root),
         Check::Layers => stage::layers(&root),
         Check::Conformance { missing, strict } => {
-            stage::conformance(&root, &Wanted { list_missing: missing, strict })
+            let strict = strict.map(|groups| if groups.is_empty() { Group::ALL.to_vec() } else { groups });
+            stage::conformance(&root, &Wanted { list_missing: missing, strict: strict.unwrap_or_default() })
         }
+        Check::Results => stage::results(&root),
         Check::All => stage::all(&root),
     }?;
     Ok(if verdict == Verdict::Pass { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,13 +1,18 @@
 //! The stages that `cargo ci` runs: here are the cargo calls, the printing and the verdicts.
 
 use std::env;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context;
 use anyhow::Result;
 
 use crate::conformance::audit;
+use crate::conformance::results;
+use crate::conformance::results::Results;
 use crate::conformance::rule_id::Group;
 use crate::finding::Finding;
 use crate::layers;
@@ -40,9 +45,9 @@ impl Verdict {
 /// What `conformance` prints, and what it insists on.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// List the lines that are missing.
+    /// List the lines that no test shows, or of which no result says so.
     pub list_missing: bool,
-    /// Groups of which no line may be missing.
+    /// Groups of which each line must be exempt, or be named by tests that ran, of which none failed.
     pub strict: Vec<Group>,
 }
 
@@ -65,32 +70,89 @@ pub fn layers(root: &Path) -> Result<Verdict> {
 
 /// The state of the conformance checklist.
 pub fn conformance(root: &Path, wanted: &Wanted) -> Result<Verdict> {
-    let audit = audit::audit(&Tree::read(root)?);
+    let tree = Tree::read(root)?;
+    let results = read_results(root, &tree)?;
+    checklist(&tree, results.as_ref(), wanted, true)
+}
+
+/// Starts the file of test results anew.
+pub fn results(root: &Path) -> Result<Verdict> {
+    let path = results_path(root);
+    let write = |folder: &Path| {
+        fs::create_dir_all(folder)?;
+        fs::write(&path, results::head(Tree::read(root)?.sources()))?;
+        Ok::<(), anyhow::Error>(())
+    };
+    write(path.parent().unwrap_or(root))
+        .with_context(|| format!("{} could not be started", path.display()))?;
+    println!("{}", path.display());
+    Ok(Verdict::Pass)
+}
+
+/// The checklist as it can be judged before tests ran: a line must be named or exempt. Where there are results of these
+/// sources, they count as in `conformance --strict`.
+fn checklist_of_all(root: &Path) -> Result<Verdict> {
+    let tree = Tree::read(root)?;
+    let results = read_results(root, &tree)?;
+    let wanted = Wanted { strict: Group::ALL.to_vec(), ..Wanted::default() };
+    checklist(&tree, results.as_ref(), &wanted, results.is_some())
+}
+
+fn checklist(tree: &Tree, results: Option<&Results>, wanted: &Wanted, by_results: bool) -> Result<Verdict> {
+    let audit = audit::audit(tree, results);
     for count in &audit.counts {
         println!("{count}");
     }
     let mut verdict = print_findings(&audit.findings);
-    for count in audit.counts.iter().filter(|count| wanted.strict.contains(&count.group) && count.missing > 0)
-    {
-        println!("{}: {} lines are missing, and none may be", count.group.name(), count.missing);
-        verdict = Verdict::Fail;
+    for count in audit.counts.iter().filter(|count| wanted.strict.contains(&count.group)) {
+        for complaint in count.complaints(by_results) {
+            println!("{complaint}");
+            verdict = Verdict::Fail;
+        }
     }
     if wanted.list_missing {
         for (id, text) in &audit.missing {
             println!("{id} {text}");
         }
+        for (id, test) in &audit.not_shown {
+            println!("{id} {test}");
+        }
     }
     Ok(verdict)
 }
 
+/// The results of these sources. Where there are none it says so: no line is covered then.
+fn read_results(root: &Path, tree: &Tree) -> Result<Option<Results>> {
+    let path = results_path(root);
+    let text = match fs::read(&path) {
+        // Test binaries write what they like.
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            println!("no test results in {}: no line counts as covered before `ci/test` ran", path.display());
+            return Ok(None);
+        }
+        Err(error) => return Err(error).context(format!("{} could not be read", path.display())),
+    };
+    let results = Results::parse(&text);
+    if results.are_of(tree.sources()) {
+        return Ok(Some(results));
+    }
+    println!(
+        "the test results in {} are of other sources: no line counts as covered by them",
+        path.display()
+    );
+    Ok(None)
+}
+
+fn results_path(root: &Path) -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    root.join(target).join(results::PATH)
+}
+
 /// All stages, each with its verdict; a failed one does not keep the next from running.
 pub fn all(root: &Path) -> Result<Verdict> {
-    let stages: [(&str, Stage); 4] = [
-        ("fmt", fmt),
-        ("lint", lint),
-        ("layers", layers),
-        ("conformance", |root| conformance(root, &Wanted::default())),
-    ];
+    let stages: [(&str, Stage); 4] =
+        [("fmt", fmt), ("lint", lint), ("layers", layers), ("conformance", checklist_of_all)];
     let mut verdict = Verdict::Pass;
     for (name, stage) in stages {
         let own = stage(root)?;

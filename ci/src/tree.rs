@@ -1,5 +1,6 @@
 //! The files of the checkout, as text in memory.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,6 +9,7 @@ use std::process::Command;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::ensure;
+use xxhash_rust::xxh3::Xxh3;
 
 /// One text file.
 #[derive(Clone, Debug)]
@@ -34,6 +36,28 @@ impl SourceFile {
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     files: Vec<SourceFile>,
+    sources: String,
+}
+
+/// A hash of all that tests depend on.
+#[derive(Default)]
+struct Sources(Xxh3);
+
+impl Sources {
+    /// Adds one file. Documents are left out: no test reads them, and results stay those of the same sources.
+    fn add(&mut self, path: &str, bytes: &[u8]) {
+        if path.starts_with("docs/") || path.ends_with(".md") {
+            return;
+        }
+        for part in [path.as_bytes(), bytes] {
+            self.0.update(&part.len().to_le_bytes());
+            self.0.update(part);
+        }
+    }
+
+    fn fingerprint(&self) -> String {
+        format!("{:032x}", self.0.digest128())
+    }
 }
 
 impl Tree {
@@ -51,7 +75,11 @@ impl Tree {
         );
 
         let mut files = Vec::new();
-        for path in String::from_utf8_lossy(&listing.stdout).split('\0').filter(|path| !path.is_empty()) {
+        let mut sources = Sources::default();
+        let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
+        // Tracked files come before others, wherever they lie: a file that becomes tracked keeps its place in this order.
+        let paths: BTreeSet<&str> = listing.split('\0').filter(|path| !path.is_empty()).collect();
+        for path in paths {
             let bytes = match fs::read(root.join(path)) {
                 Ok(bytes) => bytes,
                 // Deleted but still in the index, or a link to a folder.
@@ -60,11 +88,12 @@ impl Tree {
                 }
                 Err(error) => return Err(error).context(format!("{path} could not be read")),
             };
+            sources.add(path, &bytes);
             if let Ok(text) = String::from_utf8(bytes) {
                 files.push((path.to_owned(), text));
             }
         }
-        Ok(Self::of(files))
+        Ok(Self { sources: sources.fingerprint(), ..Self::of(files) })
     }
 
     /// A tree of the given files.
@@ -75,12 +104,17 @@ impl Tree {
             .collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         files.dedup_by(|a, b| a.path == b.path);
-        Self { files }
+        Self { files, sources: String::new() }
     }
 
     /// All files.
     pub fn files(&self) -> &[SourceFile] {
         &self.files
+    }
+
+    /// A fingerprint of all files but documents, binary ones included; empty for a tree of given files.
+    pub fn sources(&self) -> &str {
+        &self.sources
     }
 
     /// All Rust files.
@@ -96,7 +130,33 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
+    use super::Sources;
     use super::Tree;
+
+    fn fingerprint(files: &[(&str, &[u8])]) -> String {
+        let mut sources = Sources::default();
+        for (path, bytes) in files {
+            sources.add(path, bytes);
+        }
+        sources.fingerprint()
+    }
+
+    #[test]
+    fn sources_are_told_apart_by_path_and_bytes_and_documents_do_not_count() {
+        let one = fingerprint(&[("a.rs", b"1"), ("b.bin", b"\xff")]);
+        assert_eq!(one.len(), 32);
+        for other in [
+            [("a.rs", b"2"), ("b.bin", b"\xff")],
+            [("a.rs", b"1"), ("b.bin", b"\xfe")],
+            [("a.rs", b"1"), ("c.bin", b"\xff")],
+        ] {
+            assert_ne!(fingerprint(&other.map(|(path, bytes)| (path, bytes.as_slice()))), one);
+        }
+        assert_ne!(fingerprint(&[("a", b"bc")]), fingerprint(&[("ab", b"c")]));
+        let documents: [(&str, &[u8]); 4] =
+            [("README.md", b"x"), ("a.rs", b"1"), ("b.bin", b"\xff"), ("docs/conformance-na.txt", b"y")];
+        assert_eq!(fingerprint(&documents), one);
+    }
 
     #[test]
     fn files_are_ordered_and_counted_once() {
@@ -111,6 +171,7 @@ mod tests {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let tree = Tree::read(&root).unwrap();
         assert!(tree.file("ci/src/tree.rs").is_some());
+        assert_eq!(tree.sources(), Tree::read(&root).unwrap().sources());
         assert!(tree.files().iter().all(|file| !file.path.starts_with("target/")));
     }
 }

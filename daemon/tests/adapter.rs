@@ -162,6 +162,7 @@ fn is_there(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
+// conformance: two queries, asked at each step of one hang
 #[test]
 fn tdr_01_tdr_02_tdr_26_tdr_34_group_and_status_are_always_answered_and_say_what_they_must() {
     let mut bench = Bench::new();
@@ -217,6 +218,7 @@ fn tdr_37_tdr_43_tdr_48_a_buffer_that_ends_between_snapshot_and_reset_is_the_las
     assert!(bench.engine.completed_command().is_none(), "nothing else is aborted");
 }
 
+// conformance: the lines are the steps of one preemption: request, report, what comes back
 #[test]
 fn pre_19_pre_20_pre_21_pre_23_mcdm_28_what_is_not_begun_is_given_back_and_the_report_says_after_what() {
     let mut bench = Bench::new();

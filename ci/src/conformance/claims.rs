@@ -15,6 +15,12 @@ pub struct Claim {
     pub path: String,
     /// Its line there.
     pub line: usize,
+    /// Name of the test, without its modules.
+    pub test: String,
+    /// How many lines the test shows at once.
+    pub ids: usize,
+    /// Whether a comment before the test says why it shows so many: `// conformance: REASON`.
+    pub explained: bool,
     /// Whether the test runs.
     pub runs: bool,
 }
@@ -23,12 +29,29 @@ pub struct Claim {
 pub fn claims(tree: &Tree) -> Vec<Claim> {
     let mut found = Vec::new();
     for file in tree.rust() {
+        let lines: Vec<&str> = file.text.lines().collect();
         for test in test_fns(&Masked::new(&file.text).code) {
-            let claim = |id| Claim { id, path: file.path.clone(), line: test.line, runs: !test.ignored };
-            found.extend(leading_ids(&test.name).into_iter().map(claim));
+            let ids = leading_ids(&test.name);
+            let before = lines.get(..test.start.saturating_sub(1)).unwrap_or_default();
+            let claim = |id: &RuleId| Claim {
+                id: *id,
+                path: file.path.clone(),
+                line: test.line,
+                test: test.name.clone(),
+                ids: ids.len(),
+                explained: is_explained(before),
+                runs: !test.ignored,
+            };
+            found.extend(ids.iter().map(claim));
         }
     }
     found
+}
+
+/// True if the comment at the end of these lines has one that gives a reason.
+fn is_explained(before: &[&str]) -> bool {
+    let comment = before.iter().rev().map(|line| line.trim()).take_while(|line| line.starts_with("//"));
+    comment.filter_map(|line| line.strip_prefix("// conformance:")).any(|reason| !reason.trim().is_empty())
 }
 
 /// The ids that a name starts with: `ums_13_ums_14_victim_is_lru` has two.
@@ -63,6 +86,27 @@ mod tests {
     fn other_names_claim_nothing() {
         for name in ["tail_beyond_ums_1", "lm_target_waits", "ums", "pre_3rd_try"] {
             assert!(ids(name).is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_reason_stands_in_the_comment_before_the_attributes() {
+        let explained = |before: &str| {
+            let text = format!("fn a() {{}}\n{before}\n#[test]\n#[should_panic]\nfn ums_1_ums_2_b() {{}}");
+            let found = claims(&Tree::of([("x.rs", text)]));
+            assert!(found.iter().all(|claim| claim.ids == 2 && claim.test == "ums_1_ums_2_b"), "{found:?}");
+            found[0].explained
+        };
+        assert!(explained("// conformance: one table"));
+        assert!(explained("    // conformance: one table\n    /// What it does."));
+        for before in [
+            "",
+            "// conformance: ",
+            "// one table",
+            "// conformance: one table\nfn c() {}",
+            "/// conformance: x",
+        ] {
+            assert!(!explained(before), "{before}");
         }
     }
 

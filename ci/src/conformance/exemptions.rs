@@ -1,4 +1,4 @@
-//! Lines of the checklist that no test shows: not for this device, or not yet.
+//! Lines of the checklist that no test shows: not for this device, otherwise by decision, or not met.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,15 @@ use crate::finding::Finding;
 /// Where the exemptions are.
 pub const PATH: &str = "docs/conformance-na.txt";
 
-/// Why a line needs no test.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why no test shows a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It says nothing about this device.
     NotApplicable,
-    /// It needs what this issue brings.
-    Deferred(u32),
+    /// The device does otherwise, by this decision of `docs/decisions.md`.
+    Deviates(u32),
+    /// The device does not do it, or nothing shows that it does.
+    Unmet,
 }
 
 /// One exemption.
@@ -29,7 +31,7 @@ pub struct Exemption {
 /// All exemptions by id.
 pub type Exemptions = BTreeMap<RuleId, Exemption>;
 
-/// Reads `UMS-48 na reason` and `UMS-112 deferred #6 reason`; `#` starts a comment line.
+/// Reads `UMS-55 na reason`, `UMS-48 deviates 5 reason` and `LM-61 unmet reason`; `#` starts a comment line.
 pub fn parse(text: &str) -> (Exemptions, Vec<Finding>) {
     let mut exemptions = Exemptions::new();
     let mut findings = Vec::new();
@@ -57,17 +59,15 @@ fn entry(line: &str) -> Result<(RuleId, Kind), String> {
     let (kind, rest) = cut(rest);
     let (kind, reason) = match kind {
         "na" => (Kind::NotApplicable, rest),
-        "deferred" => {
-            let (issue, reason) = cut(rest);
-            let issue = issue.strip_prefix('#').and_then(|number| number.parse().ok());
-            (
-                Kind::Deferred(
-                    issue.ok_or(format!("{id} is deferred without an issue: `{id} deferred #6 reason`"))?,
-                ),
-                reason,
-            )
+        "unmet" => (Kind::Unmet, rest),
+        "deviates" => {
+            let (number, reason) = cut(rest);
+            let number = number.parse().map_err(|_| {
+                format!("{id} deviates without a decision's number: `{id} deviates 5 reason`")
+            })?;
+            (Kind::Deviates(number), reason)
         }
-        _ => return Err(format!("{id} is neither `na` nor `deferred #6`")),
+        _ => return Err(format!("{id} is none of `na`, `deviates 5` and `unmet`")),
     };
     if reason.is_empty() { Err(format!("{id} is exempt without a reason")) } else { Ok((id, kind)) }
 }
@@ -83,22 +83,33 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn both_kinds_are_read() {
-        let (exemptions, findings) =
-            parse("# why\n\nUMS-48 na  the window is read-write\nums-112 deferred #6 no peer");
+    fn all_kinds_are_read() {
+        let (exemptions, findings) = parse(
+            "# why\n\nUMS-55 na  not offered\nums-48 deviates 5 read-write\nLM-61 unmet 0.15 of the bus",
+        );
         assert!(findings.is_empty(), "{findings:?}");
         let kinds: Vec<_> =
             exemptions.into_iter().map(|(id, found)| (id.to_string(), found.kind, found.line)).collect();
-        let expected =
-            [("UMS-48".to_owned(), Kind::NotApplicable, 3), ("UMS-112".to_owned(), Kind::Deferred(6), 4)];
+        let expected = [
+            ("UMS-48".to_owned(), Kind::Deviates(5), 4),
+            ("UMS-55".to_owned(), Kind::NotApplicable, 3),
+            ("LM-61".to_owned(), Kind::Unmet, 5),
+        ];
         assert_eq!(kinds, expected);
     }
 
     #[test]
-    fn an_exemption_needs_id_kind_issue_and_reason() {
-        for line in
-            ["X-1 na why", "UMS-1", "UMS-1 later why", "UMS-1 na", "UMS-1 deferred why", "UMS-1 deferred #6"]
-        {
+    fn an_exemption_needs_id_kind_decision_and_reason() {
+        for line in [
+            "X-1 na why",
+            "UMS-1",
+            "UMS-1 later why",
+            "UMS-1 deferred #6 why",
+            "UMS-1 na",
+            "UMS-1 unmet",
+            "UMS-1 deviates why",
+            "UMS-1 deviates 5",
+        ] {
             let (exemptions, findings) = parse(line);
             assert!(exemptions.is_empty(), "{line}");
             assert_eq!(findings.len(), 1, "{line}");
@@ -107,7 +118,7 @@ mod tests {
 
     #[test]
     fn an_exemption_stands_once() {
-        let (_, findings) = parse("UMS-1 na a\nUMS-01 deferred #2 b");
+        let (_, findings) = parse("UMS-1 na a\nUMS-01 unmet b");
         assert_eq!(findings[0].to_string(), "docs/conformance-na.txt:2: UMS-01 is exempt already in line 1");
     }
 }

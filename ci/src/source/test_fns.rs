@@ -9,6 +9,8 @@ use super::words::words;
 pub struct TestFn {
     /// Its name.
     pub name: String,
+    /// Line of the first of its attributes.
+    pub start: usize,
     /// Line of the name.
     pub line: usize,
     /// True if the runner skips it, always or under some condition.
@@ -26,7 +28,13 @@ pub fn test_fns(code: &str) -> Vec<TestFn> {
         let mut names = words(head).skip_while(|(_, word)| *word != "fn").skip(1);
         if let Some((offset, name)) = names.next() {
             let ignored = group.attributes.iter().any(|attribute| is_ignore(attribute));
-            found.push(TestFn { name: name.to_owned(), line: line_of(code, group.item + offset), ignored });
+            let start = line_of(code, group.start);
+            found.push(TestFn {
+                name: name.to_owned(),
+                start,
+                line: line_of(code, group.item + offset),
+                ignored,
+            });
         }
     }
     found
@@ -54,7 +62,7 @@ mod tests {
         let code =
             "proptest! {\n #[test]\n fn a(x in 0..9) {}\n}\n#[test]\n#[should_panic]\nfn b() {}\nfn c() {}";
         assert_eq!(names(code), [("a".to_owned(), false), ("b".to_owned(), false)]);
-        assert_eq!(test_fns(code)[1].line, 7);
+        assert_eq!((test_fns(code)[1].start, test_fns(code)[1].line), (5, 7));
     }
 
     #[test]

@@ -55,6 +55,7 @@ fn apply(state: &mut DoorbellState, happens: Happens) -> Disconnect {
     }
 }
 
+// conformance: each line is an edge of one state diagram, which is only right as a whole
 #[test]
 fn ums_54_ums_63_ums_65_ums_66_ums_73_a_doorbell_goes_along_these_edges_and_no_others() {
     let mut walked = 0;
@@ -88,6 +89,7 @@ fn ums_15_only_a_slot_of_its_own_makes_a_victim() {
     }
 }
 
+// conformance: each line is one word of the table of all states
 #[test]
 fn ums_49_ums_51_ums_58_ums_74_the_status_says_where_a_doorbell_stands() {
     let words = STATES.map(DoorbellState::status);

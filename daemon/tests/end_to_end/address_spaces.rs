@@ -24,6 +24,7 @@ use crate::support::Daemon;
 
 const PAGE: u64 = 4096;
 
+// conformance: one arrangement, address spaces that engines take turns in, shows each of these
 #[test]
 fn mcdm_34_mcdm_35_mcdm_36_mcdm_38_processes_share_an_engine_and_each_has_its_own_addresses() {
     let daemon = Daemon::steady(64);

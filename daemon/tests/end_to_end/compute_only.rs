@@ -11,6 +11,7 @@ use campanile_protocol::driver_caps::Segment;
 use crate::operator::Operated;
 use crate::support::Daemon;
 
+// conformance: one declaration is read, and each line is a field or flag of it
 #[test]
 fn mcdm_45_mcdm_46_mcdm_48_mcdm_49_mcdm_53_the_declaration_is_of_a_compute_device() {
     let daemon = Daemon::start();

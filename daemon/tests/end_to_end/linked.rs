@@ -75,6 +75,7 @@ pub(crate) fn pids(operated: &Operated) -> Vec<Option<u64>> {
     engines(operated).iter().map(|engine| engine["pid"].as_u64()).collect()
 }
 
+// conformance: one table of nodes and engines is read, and each line is a property of it
 #[test]
 fn tdr_05_tdr_06_tdr_07_tdr_08_mcdm_21_every_linked_adapter_has_the_same_nodes() {
     for count in [1, 2, MAX_ENGINES] {

@@ -205,6 +205,7 @@ fn pre_57_who_waits_for_a_fence_longer_than_the_timeout_is_no_hang() {
     assert_eq!((&counters["engines_reset"], &counters["timeouts_in_vain"]), (&0.into(), &0.into()));
 }
 
+// conformance: one declaration is read, and each line is a field or flag of it
 #[test]
 fn pre_07_pre_10_pre_11_pre_12_pre_18_pre_54_pre_73_mcdm_22_mcdm_29_a_guest_reads_how_nodes_are_preempted() {
     let daemon = Daemon::start();

@@ -111,6 +111,7 @@ fn resets(operated: &Operated, vgpu: usize) -> u64 {
     ["engines_reset", "engines_lost"].iter().map(|name| counters[name].as_u64().unwrap()).sum()
 }
 
+// conformance: one buffer from preemption to completion; each line says what holds at one step
 #[test]
 fn pre_44_pre_46_pre_49_pre_51_pre_55_mcdm_13_mcdm_30_mcdm_33_a_preempted_buffer_comes_back_by_itself_and_is_done_once()
  {
@@ -334,6 +335,7 @@ fn pre_61_process_classes_are_0_to_5() {
     assert_eq!(set(u32::MAX, 0), Err(Status::InvalidParameter));
 }
 
+// conformance: one table of values, and each line is the range of one field
 #[test]
 fn pre_62_pre_63_pre_64_pre_66_what_is_out_of_range_is_refused_by_its_name() {
     let operated = Operated::with_shares(&["bands=realtime"], &[]);

@@ -88,6 +88,7 @@ impl Long {
     }
 }
 
+// conformance: one long dispatch between slices, seen by its own guest and by the other
 #[test]
 fn pre_25_pre_74_mcdm_27_mcdm_32_a_long_dispatch_makes_room_for_another_vgpu_and_loses_nothing() {
     let daemon = Daemon::with_vgpus(2, &["--tdr-timeout", "2000"]);

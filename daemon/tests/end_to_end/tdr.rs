@@ -164,6 +164,7 @@ fn an_engine_that_dies_while_nothing_runs_costs_nobody_anything() {
     assert_eq!((queues[2].fence(), guest.device_status()), (0, DEVICE_ACTIVE));
 }
 
+// conformance: one table of nodes and engines is read, and each line is a property of it
 #[test]
 fn tdr_05_tdr_06_tdr_07_tdr_08_nodes_have_ordinals_and_one_engine_each() {
     let (_vm, device) = Daemon::start().device();

@@ -116,6 +116,7 @@ fn hang_copies(operated: &Operated, vm: &Arc<LoopbackVm>) {
     });
 }
 
+// conformance: one run of hangs under load; its lines of output name the rule that each step shows
 #[test]
 fn tdr_03_tdr_61_tdr_70_tdr_85_each_node_hangs_in_turn_under_load_on_the_others() {
     let rounds: u32 = env::var("CAMPANILE_TDR_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap());

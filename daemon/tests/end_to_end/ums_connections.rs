@@ -27,6 +27,7 @@ use crate::support::Ends;
 use crate::support::NEVER;
 use crate::support::until;
 
+// conformance: one exchange of a physical doorbell, seen at both queues
 #[test]
 fn ums_75_ums_33_ums_63_ums_66_two_queues_share_one_physical_doorbell() {
     let daemon = Daemon::dedicated(1);

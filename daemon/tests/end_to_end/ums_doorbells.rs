@@ -38,6 +38,7 @@ pub(crate) fn user_queue(guest: &RawGuest, context: Handle) -> Handle {
     guest.queue(context, QUEUE_USER_MODE_SUBMISSION).unwrap().queue
 }
 
+// conformance: one answer is read, and each line is a field of it
 #[test]
 fn ums_31_ums_32_ums_40_ums_43_create_gives_places_in_the_device_page() {
     let daemon = Daemon::dedicated(4);

@@ -43,6 +43,7 @@ use crate::support::until;
 const BIG: u64 = 24 << 20;
 const MOST: u64 = 48 << 20;
 
+// conformance: one page fault, and each line is what it does to the doorbells of its device
 #[test]
 fn ums_53_ums_54_ums_60_ums_99_a_page_fault_aborts_every_doorbell_of_its_device() {
     let daemon = Daemon::dedicated(2);

@@ -132,6 +132,7 @@ fn ums_08_nodes_have_global_doorbells_of_their_own() {
     }
 }
 
+// conformance: the life of one doorbell from create to destroy, walked in each model
 #[test]
 fn ums_34_ums_35_ums_36_ums_64_ums_146_a_doorbell_lives_alike_in_both_models() {
     for model in MODELS {
@@ -170,6 +171,7 @@ fn ums_34_ums_35_ums_36_ums_64_ums_146_a_doorbell_lives_alike_in_both_models() {
     }
 }
 
+// conformance: one loop of sleeping and waking shows each of these in each model
 #[test]
 fn ums_46_ums_47_ums_63_ums_118_places_are_for_life_in_both_models() {
     for model in MODELS {

@@ -45,6 +45,7 @@ fn resume(guest: &RawGuest, context: Handle) {
     guest.name(message::RESUME_CONTEXT, context).unwrap();
 }
 
+// conformance: one suspend and one resume, and each line is a step between them
 #[test]
 fn ums_102_ums_103_ums_104_ums_105_a_suspended_context_keeps_its_doorbells_and_runs_nothing_until_it_is_resumed()
  {
