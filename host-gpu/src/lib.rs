@@ -14,6 +14,7 @@ pub mod adapter;
 pub mod cpu_slice;
 pub mod dirty;
 pub mod engine;
+pub mod essential_thread;
 pub mod event;
 pub mod kernel;
 pub mod memory;

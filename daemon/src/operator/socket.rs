@@ -14,6 +14,7 @@ use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::event::Event;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
@@ -63,10 +64,8 @@ impl ControlSocket {
         let its_bell = bell.try_clone().map_err(no_thread)?;
         let stop = Arc::new(AtomicBool::new(false));
         let its_stop = Arc::clone(&stop);
-        let thread = thread::Builder::new()
-            .name("control".to_owned())
-            .spawn(move || accept(&listener, &Arc::new(desk), &its_bell, &its_stop))
-            .map_err(no_thread)?;
+        let run = move || accept(&listener, &Arc::new(desk), &its_bell, &its_stop);
+        let thread = essential_thread::spawn("control", run).map_err(no_thread)?;
         Ok(Self { path: path.into(), stop, bell, thread: Some(thread) })
     }
 

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::event::Event;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
@@ -107,9 +108,8 @@ impl Arrivals {
         let (stop, bell) = (Arc::new(AtomicBool::new(false)), Event::new()?);
         let (its_shared, its_stop, its_bell) = (Arc::clone(&shared), Arc::clone(&stop), bell.try_clone()?);
         let address = door.address();
-        let thread = thread::Builder::new()
-            .name("migrate-door".to_owned())
-            .spawn(move || accept(&door, &its_shared, &its_bell, &its_stop))?;
+        let run = move || accept(&door, &its_shared, &its_bell, &its_stop);
+        let thread = essential_thread::spawn("migrate-door", run)?;
         Ok(Self { shared, address, stop, bell, thread: Some(thread) })
     }
 
