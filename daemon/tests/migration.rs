@@ -17,5 +17,7 @@ mod pair;
 mod proxy;
 #[path = "migration/refusals.rs"]
 mod refusals;
+#[path = "migration/strangers.rs"]
+mod strangers;
 #[path = "migration/tls.rs"]
 mod tls;

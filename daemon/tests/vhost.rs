@@ -17,6 +17,8 @@ mod guest;
 mod latency;
 #[path = "vhost/live.rs"]
 mod live;
+#[path = "vhost/memory_files.rs"]
+mod memory_files;
 #[path = "vhost/migrant.rs"]
 mod migrant;
 #[path = "vhost/migration_failures.rs"]

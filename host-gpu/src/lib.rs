@@ -15,6 +15,7 @@ pub mod cpu_slice;
 pub mod descriptors;
 pub mod dirty;
 pub mod engine;
+pub mod essential_thread;
 pub mod event;
 pub mod kernel;
 pub mod memory;

@@ -16,7 +16,7 @@ use crate::host::options::FrontOptions;
 use crate::host::options::VgpuOptions;
 use crate::supervisor::share::Share;
 
-const KEYS: &str = "name, socket, vram, front, aperture, tag, vram-min, vram-max, single-use, weight, cap, bands, tdr-timeout, tdr-timeout-compute, tdr-timeout-copy and restore";
+const KEYS: &str = "name, socket, vram, front, aperture, tag, vram-min, vram-max, single-use, weight, cap, bands, tdr-timeout, tdr-timeout-compute, tdr-timeout-copy, restore and migrate-from";
 
 /// A whole number of `what` from `least` to `most`.
 fn number<T: FromStr + PartialOrd + fmt::Display>(
@@ -50,6 +50,7 @@ pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
     let mut timeouts = [None; 2];
     let mut share = Share::default();
     let mut restore = None;
+    let mut migrate_from = Vec::new();
     let (mut front, mut aperture, mut tag) = (None, None, None);
     let milliseconds = |value: &str| {
         value.parse().map(Duration::from_millis).map_err(|_| format!("{value:?} are no milliseconds"))
@@ -74,6 +75,7 @@ pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
             "cap" => share.cap = number(value, "cap in percent", 1, WHOLE_ENGINE / 10)? * 10,
             "bands" => share.highest_band = band(value)?,
             "restore" if !value.is_empty() => restore = Some(PathBuf::from(value)),
+            "migrate-from" => migrate_from.push(value.parse()?),
             "tdr-timeout" => timeouts = [Some(milliseconds(value)?); 2],
             "tdr-timeout-compute" => timeouts[0] = Some(milliseconds(value)?),
             "tdr-timeout-copy" => timeouts[1] = Some(milliseconds(value)?),
@@ -94,7 +96,7 @@ pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
         Some("fs") => FrontOptions::Fs(FsOptions { aperture: aperture.unwrap_or(0), tag }),
         Some(other) => return Err(format!("{other:?} is no front; gpu and fs are")),
     };
-    Ok(VgpuOptions { front, vram_min, vram_max, single_use, timeouts, share, restore, ..vgpu })
+    Ok(VgpuOptions { front, vram_min, vram_max, single_use, timeouts, share, restore, migrate_from, ..vgpu })
 }
 
 #[cfg(test)]
@@ -134,6 +136,18 @@ mod tests {
         assert_eq!(parse_vgpu("name=a,socket=s,vram=64M,front=gpu").unwrap().front, FrontOptions::Gpu);
         let long = format!("front=fs,tag={}", "t".repeat(37));
         for wrong in ["front=net", "aperture=1M", "front=gpu,tag=t", "front=fs,tag=", &long] {
+            assert!(parse_vgpu(&format!("name=a,socket=s,vram=64M,{wrong}")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_vgpu_may_come_from_peers_of_given_names_only() {
+        let vgpu =
+            parse_vgpu("name=a,socket=s,vram=64M,migrate-from=host-b.example,migrate-from=uid:7").unwrap();
+        let names: Vec<_> = vgpu.migrate_from.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["host-b.example", "uid:7"]);
+        assert!(parse_vgpu("name=a,socket=s,vram=64M").unwrap().migrate_from.is_empty());
+        for wrong in ["migrate-from=", "migrate-from=uid:x", "migrate-from=a b"] {
             assert!(parse_vgpu(&format!("name=a,socket=s,vram=64M,{wrong}")).is_err(), "{wrong}");
         }
     }

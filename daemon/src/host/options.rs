@@ -17,6 +17,7 @@ use crate::confine::Confinement;
 use crate::doorbell::modes::DoorbellModes;
 use crate::front::fs::state::FsOptions;
 use crate::migration::channel::address::Peer;
+use crate::migration::channel::peer_name::PeerName;
 use crate::migration::settings::Settings as MigrationSettings;
 use crate::recovery::policy::Policy;
 use crate::session::freeze::FREEZE_LIMIT;
@@ -56,6 +57,8 @@ pub struct VgpuOptions {
     pub front: FrontOptions,
     /// The snapshot that its first session begins as.
     pub restore: Option<PathBuf>,
+    /// Peers that may bring it; where there are none, all that can connect.
+    pub migrate_from: Vec<PeerName>,
 }
 
 impl VgpuOptions {
@@ -72,6 +75,7 @@ impl VgpuOptions {
             share: Share::default(),
             front: FrontOptions::Gpu,
             restore: None,
+            migrate_from: Vec::new(),
         }
     }
 
@@ -224,6 +228,17 @@ pub fn check(options: &HostOptions) -> Result<(), HostError> {
         {
             return wrong(format!("vGPU {name}: aperture of {aperture} bytes; whole pages are possible"));
         }
+        let provable = |peer: &PeerName| {
+            matches!(
+                (&options.migrate_listen, peer),
+                (Some(Peer::Unix(_)), PeerName::User(_)) | (Some(Peer::Tls(_)), PeerName::Host(_))
+            )
+        };
+        if let Some(peer) = vgpu.migrate_from.iter().find(|peer| !provable(peer)) {
+            return wrong(format!(
+                "vGPU {name}: migrate-from={peer}: only --migrate-listen tls:… proves names, and unix:… users"
+            ));
+        }
         for other in &options.vgpus[..index] {
             if other.name == vgpu.name || other.socket == vgpu.socket {
                 return wrong(format!("vGPUs {} and {name} share a name or a socket", other.name));
@@ -300,6 +315,28 @@ mod tests {
         for live in [to(peer.clone(), None), to(None, peer.clone())] {
             assert!(super::check_live_migration(&live, Method::Off).is_err());
             assert!(super::check_live_migration(&live, Method::WriteProtect).is_ok());
+        }
+    }
+
+    #[test]
+    fn peers_by_name_need_a_door_that_proves_names() {
+        let vgpu = VgpuOptions::new("a".to_owned(), PathBuf::from("a.sock"), 64 << 20);
+        let program = Program { path: PathBuf::new(), environment: Vec::new() };
+        let outcome = |name: &str, listen: Option<&str>| {
+            let vgpu = VgpuOptions { migrate_from: vec![name.parse().unwrap()], ..vgpu.clone() };
+            let options = HostOptions::new(vec![vgpu], program.clone());
+            check(&HostOptions { migrate_listen: listen.map(|at| at.parse().unwrap()), ..options })
+        };
+        assert!(outcome("host-b.example", Some("tls:0.0.0.0:1")).is_ok());
+        assert!(outcome("uid:7", Some("unix:/run/door")).is_ok());
+        for (name, listen) in [
+            ("host-b.example", Some("tcp:0.0.0.0:1")),
+            ("host-b.example", Some("unix:/run/door")),
+            ("uid:7", Some("tls:0.0.0.0:1")),
+            ("uid:7", None),
+        ] {
+            let refused = outcome(name, listen).unwrap_err().to_string();
+            assert!(refused.contains(&format!("migrate-from={name}")), "{refused}");
         }
     }
 

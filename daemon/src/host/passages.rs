@@ -23,7 +23,7 @@ pub(super) fn make_passage(
     vgpu: &VgpuOptions,
     config: &Arc<Config>,
 ) -> Result<Passage, MigrationError> {
-    let arriving = Arriving::of(config);
+    let arriving = Arriving::of(config, vgpu.migrate_from.clone());
     let settings = &options.migration;
     let folder = settings.side_files.as_deref();
     let side_files = folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::io::Read;
 use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -14,6 +15,7 @@ use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::event::Event;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
@@ -71,10 +73,8 @@ impl ControlSocket {
         let its_bell = bell.try_clone().map_err(no_thread)?;
         let stop = Arc::new(AtomicBool::new(false));
         let its_stop = Arc::clone(&stop);
-        let thread = thread::Builder::new()
-            .name("control".to_owned())
-            .spawn(move || accept(&listener, &Arc::new(desk), &its_bell, &its_stop))
-            .map_err(no_thread)?;
+        let run = move || accept(&listener, &Arc::new(desk), &its_bell, &its_stop);
+        let thread = essential_thread::spawn("control", run).map_err(no_thread)?;
         Ok(Self { path, stop, bell, thread: Some(thread) })
     }
 
@@ -136,7 +136,7 @@ fn begin(stream: UnixStream, desk: &Arc<Desk>) -> io::Result<Client> {
     let its_stream = stream.try_clone()?;
     let desk = Arc::clone(desk);
     let thread = thread::Builder::new().name("control-client".to_owned()).spawn(move || {
-        if let Err(error) = serve(&its_stream, &desk) {
+        if let Err(error) = serve(&its_stream, &its_stream, &desk) {
             log::debug!("control socket: a client is dropped: {error}");
         }
         let _gone = its_stream.shutdown(Shutdown::Both);
@@ -152,8 +152,12 @@ fn end(client: Client) {
     }
 }
 
-fn serve(mut stream: &UnixStream, desk: &Desk) -> io::Result<()> {
-    let mut lines = Lines::new(stream, MAX_LINE);
+/// Answers each line of `input` by one of `output`, until the input ends or a line is too long.
+///
+/// # Errors
+/// What the streams say.
+pub fn serve(input: impl Read, mut output: impl Write, desk: &Desk) -> io::Result<()> {
+    let mut lines = Lines::new(input, MAX_LINE);
     loop {
         let (reply, is_last) = match lines.next_line()? {
             Found::End => return Ok(()),
@@ -162,7 +166,7 @@ fn serve(mut stream: &UnixStream, desk: &Desk) -> io::Result<()> {
         };
         let mut bytes = serde_json::to_vec(&reply).map_err(io::Error::other)?;
         bytes.push(b'\n');
-        stream.write_all(&bytes)?;
+        output.write_all(&bytes)?;
         if is_last {
             return Ok(());
         }

@@ -27,6 +27,7 @@ use super::reply::Outcome;
 use super::reply::Refused;
 use super::state::Refusal;
 use super::state::Session;
+use crate::vhost::memory::fault_domain;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Freed;
 
@@ -102,7 +103,8 @@ impl Session {
     ) -> Result<Option<GuestPage>, Refusal> {
         let Some(id) = self.allocations.guest_segment(allocation) else { return Ok(None) };
         let segment = self.segments.get(id).ok_or(Refusal::Resource)?;
-        let mapping = segment.map(offset, DEVICE_PAGE_BYTES).map_err(|_| Refusal::OutOfMemory)?;
+        let domain = self.guest_memory.as_deref().and_then(fault_domain);
+        let mapping = segment.map(offset, DEVICE_PAGE_BYTES, domain).map_err(|_| Refusal::OutOfMemory)?;
         let pages = 0..DEVICE_PAGE_BYTES / campanile_protocol::PAGE_SIZE;
         let mut addresses = Vec::new();
         for page in pages {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use campanile_host_gpu::engine::message::RunRecord;
 use campanile_host_gpu::memory::mapping::MapError;
 use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_host_gpu::memory::truncation::FaultDomain;
 use campanile_host_gpu::memory::view::FileRange;
 use campanile_host_gpu::memory::vram::create_constant_memfd;
 use campanile_protocol::page_table::SegmentId;
@@ -77,8 +78,13 @@ impl GuestSegment {
         create_constant_memfd("campanile-run-list", self.runs.as_bytes())
     }
 
-    /// The daemon's own view of `length` bytes at `offset`, both whole pages.
-    pub fn map(&self, offset: u64, length: u64) -> Result<Mapping, MapError> {
+    /// The daemon's own view of `length` bytes at `offset`, both whole pages. `domain` has its faults.
+    pub fn map(
+        &self,
+        offset: u64,
+        length: u64,
+        domain: Option<&Arc<FaultDomain>>,
+    ) -> Result<Mapping, MapError> {
         let end = offset.saturating_add(length);
         let mut ranges = Vec::new();
         let mut at: u64 = 0;
@@ -90,7 +96,7 @@ impl GuestSegment {
             }
             at += run.length;
         }
-        Mapping::of_ranges(&ranges)
+        Mapping::of_foreign_ranges(&ranges, domain)
     }
 }
 

@@ -8,7 +8,6 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
@@ -16,6 +15,7 @@ use std::time::Instant;
 use campanile_host_gpu::adapter::process::GrantHandle;
 use campanile_host_gpu::cpu_slice;
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::event::Event;
 use campanile_host_gpu::node::clock;
 use campanile_host_gpu::scheduling::choice::Choice;
@@ -89,6 +89,8 @@ impl Supervisor {
     /// Starts the thread, which gives turns by `policy`; NORMAL gets `normal_share` percent while FOCUS has work (PRE-68), and
     /// CPUs stay `awake` while realtime work comes.
     ///
+    /// A panic of that thread ends the process: without it engines would never get a turn again, and no timeout would be seen.
+    ///
     /// # Errors
     /// No thread or eventfd could be had.
     pub fn start<F>(policy: Choice, normal_share: u32, awake: Awake<F>) -> io::Result<Self>
@@ -97,7 +99,7 @@ impl Supervisor {
     {
         let shared = Arc::new(Shared { event: Event::new()?, members: Mutex::new(Members::default()) });
         let its = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
+        let thread = essential_thread::spawn("supervisor", move || {
             cpu_slice::shorten();
             run(&its, Turns::new(policy, normal_share), awake);
         })?;
@@ -295,6 +297,7 @@ mod tests {
     use campanile_host_gpu::adapter::process::GrantHandle;
     use campanile_host_gpu::engine::address::EngineAddress;
     use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::essential_thread;
     use campanile_host_gpu::event::Event;
     use campanile_host_gpu::memory::mapping::Access;
     use campanile_host_gpu::memory::mapping::Mapping;
@@ -372,6 +375,41 @@ mod tests {
             });
             assert!(next() > 7, "none has come since, and nobody has said so");
         }
+    }
+
+    /// What the CPUs are asked, by a supervisor that is about to panic.
+    struct Panics(std::sync::mpsc::Sender<()>);
+
+    impl std::io::Write for Panics {
+        fn write(&mut self, _bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.send(()).unwrap();
+            panic!("a bug in the supervisor");
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    #[ignore = "ends its process: run by the test below"]
+    fn a_supervisor_panics() {
+        let (sender, panics) = std::sync::mpsc::channel();
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::over(Panics(sender), 7)).unwrap();
+        let _engine = add(&supervisor, Band::Realtime);
+        panics.recv().unwrap();
+        // Waits for the thread. Where the process did not end, this test would pass.
+        drop(supervisor);
+    }
+
+    #[test]
+    fn a_panic_of_the_supervisor_ends_the_process_and_not_the_scheduling() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let name = "supervisor::thread::tests::a_supervisor_panics";
+        let output = command.args(["--ignored", "--exact", "--nocapture", name]).output().unwrap();
+        assert_eq!(output.status.code(), Some(essential_thread::EXIT_STATUS), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("thread 'supervisor'") && said.contains("a bug in the supervisor"), "{said}");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! One connection, from accept to hang-up.
 
-use std::any::Any;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -11,6 +10,8 @@ use std::sync::Mutex;
 use std::thread;
 
 use campanile_host_gpu::descriptors;
+use campanile_host_gpu::essential_thread::panic_text;
+use campanile_host_gpu::memory::truncation::FaultDomain;
 use rustix::event::epoll;
 use thiserror::Error;
 use vhost::vhost_user::BackendReqHandler;
@@ -40,6 +41,8 @@ pub(super) enum ConnectionError {
     Host(#[source] io::Error),
     #[error("request refused or broken: {0}")]
     Request(ProtocolError),
+    #[error("{0} is not there any more: the VMM has cut its file short, or a page of it is broken")]
+    MemoryLost(String),
     #[error("the queue worker cannot wait")]
     Wait(#[source] io::Error),
     #[error("the restored device may not run: {0}")]
@@ -70,6 +73,7 @@ pub(super) fn serve(
         mailbox: Arc::new(Mailbox::new().map_err(ConnectionError::Host)?),
         epoll: Arc::new(epoll),
         counters: Arc::clone(counters),
+        domain: FaultDomain::new().map_err(ConnectionError::Host)?,
         aperture: Arc::new(Mutex::new(offer.aperture.take().map(Arc::new))),
     };
     let line = stream.try_clone().map_err(ConnectionError::Host)?;
@@ -83,12 +87,15 @@ pub(super) fn serve(
         .spawn(move || work(Worker::new(device, shared), &hang_up, &gate))
         .map_err(ConnectionError::Host)?;
 
-    let mut handler = BackendReqHandler::from_stream(requests, session);
+    let mut handler = BackendReqHandler::from_stream(requests, Arc::clone(&session));
     let end = loop {
         let handled = handler.handle_request();
         // The vhost crate receives descriptors that pass to other programs, and keeps the back channel's to itself.
         if let Err(error) = descriptors::close_all_on_exec() {
             break Err(ConnectionError::Host(error));
+        }
+        if session.shared.domain.fault().is_some() {
+            break Ok(());
         }
         match handled {
             Ok(()) => {}
@@ -97,8 +104,11 @@ pub(super) fn serve(
         }
     };
     mailbox.post(|mail| mail.exit = true);
-    let worked = worker.join().unwrap_or_else(|panic| Err(ConnectionError::Panic(text(&*panic))));
-    worked.and(end)
+    let worked = worker.join().unwrap_or_else(|panic| Err(ConnectionError::Panic(panic_text(&*panic))));
+    match session.lost_memory() {
+        Some(what) => worked.and(Err(ConnectionError::MemoryLost(what))),
+        None => worked.and(end),
+    }
 }
 
 /// The worker's thread. A panic ends the session, and nothing else: the device is dropped either way.
@@ -113,12 +123,6 @@ fn work(mut worker: Worker, hang_up: &UnixStream, gate: &Gate) -> Result<(), Con
             WorkerEnd::Wait(error) => ConnectionError::Wait(error),
             WorkerEnd::Start(text) => ConnectionError::Start(text),
         }),
-        (Err(panic), _) | (_, Err(panic)) => Err(ConnectionError::Panic(text(&*panic))),
+        (Err(panic), _) | (_, Err(panic)) => Err(ConnectionError::Panic(panic_text(&*panic))),
     }
-}
-
-/// What a panic said.
-pub(super) fn text(panic: &(dyn Any + Send)) -> String {
-    let said = panic.downcast_ref::<&str>().map(ToString::to_string);
-    said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }

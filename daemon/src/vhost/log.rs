@@ -14,6 +14,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::atomic::AtomicBool;
@@ -21,6 +22,8 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
+use campanile_host_gpu::memory::truncation::FaultDomain;
+use campanile_host_gpu::memory::truncation::Registration;
 use thiserror::Error;
 use vm_memory::FileOffset;
 use vm_memory::MmapRegion;
@@ -71,6 +74,8 @@ pub enum LogError {
 /// One mapped log.
 #[derive(Debug)]
 pub struct LogPages {
+    /// Ends before the mapping does.
+    registration: Option<Registration>,
     bits: MmapRegion<()>,
 }
 
@@ -90,7 +95,16 @@ impl LogPages {
             return Err(LogError::PastFile { bytes, offset, file: metadata.len() });
         }
         let bits = MmapRegion::from_file(FileOffset::new(file, offset), length).map_err(LogError::Map)?;
-        Ok(Self { bits })
+        Ok(Self { registration: None, bits })
+    }
+
+    /// From now on a mark that the file has no room for any more is a fault of `domain`, and does not end the process.
+    ///
+    /// # Errors
+    /// There are too many mappings.
+    pub fn register(&mut self, domain: &Arc<FaultDomain>) -> Result<(), LogError> {
+        self.registration = Some(domain.register(&self.bits).map_err(LogError::File)?);
+        Ok(())
     }
 
     /// First guest address that has no bit.
@@ -251,6 +265,20 @@ mod tests {
         log.replace(None);
         log.mark(2 * LOG_PAGE, 1);
         assert_eq!((bytes(&first, 1), bytes(&second, 1)), (vec![1], vec![2]));
+    }
+
+    #[test]
+    fn a_log_whose_file_is_cut_short_takes_marks_and_is_a_fault_of_its_connection() {
+        let (log, memory, domain) = (DirtyLog::default(), file(8192), FaultDomain::new().unwrap());
+        let mut pages = LogPages::map(memory.try_clone().unwrap(), 0, 8192).unwrap();
+        pages.register(&domain).unwrap();
+        log.replace(Some(pages));
+        memory.set_len(4096).unwrap();
+        log.mark(0, 1);
+        assert_eq!((bytes(&memory, 1), domain.fault()), (vec![1], None));
+        log.mark(4096 * LOG_BYTE, 1);
+        assert!(domain.fault().is_some());
+        log.mark(0, u64::MAX);
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(super) enum Refusal {
     RegionMap { address: u64, source: MmapRegionError },
     #[error("memory region at {address:#x}: its file cannot be examined")]
     RegionFile { address: u64, source: io::Error },
+    #[error("memory region at {address:#x}: not made of whole huge pages of {page} bytes, as its file is")]
+    RegionPages { address: u64, page: u64 },
     #[error("memory region at {address:#x}: its addresses overflow")]
     RegionOverflow { address: u64 },
     #[error("memory table")]

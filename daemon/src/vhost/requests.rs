@@ -82,7 +82,7 @@ impl VhostUserBackendReqHandler for Session {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<RegionBase>>> {
-        let table = MemoryTable::map(&self.shared.log, regions.iter().map(Claim::from).collect(), files)?;
+        let table = MemoryTable::map(self.shared.common(), regions.iter().map(Claim::from).collect(), files)?;
         self.set_memory(table);
         Ok(None)
     }
@@ -238,7 +238,7 @@ impl VhostUserBackendReqHandler for Session {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<RegionBase>> {
-        let table = self.negotiated().memory.with(&self.shared.log, Claim::from(region), file)?;
+        let table = self.negotiated().memory.with(self.shared.common(), Claim::from(region), file)?;
         self.set_memory(table);
         Ok(None)
     }
@@ -281,7 +281,8 @@ impl VhostUserBackendReqHandler for Session {
         if !self.migrates {
             return Err(Refusal::NoMigration.into());
         }
-        let pages = LogPages::map(file, log.mmap_offset, log.mmap_size).map_err(Refusal::Log)?;
+        let mut pages = LogPages::map(file, log.mmap_offset, log.mmap_size).map_err(Refusal::Log)?;
+        pages.register(&self.shared.domain).map_err(Refusal::Log)?;
         Ok(self.set_log(pages)?)
     }
 }

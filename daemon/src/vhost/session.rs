@@ -15,6 +15,7 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
+use campanile_host_gpu::memory::truncation::FaultDomain;
 use rustix::event::epoll;
 use vhost::vhost_user::Backend;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
@@ -30,6 +31,7 @@ use super::gate::Gate;
 use super::log::DirtyLog;
 use super::mailbox::Mail;
 use super::mailbox::Mailbox;
+use super::memory::Common;
 use super::memory::MemoryTable;
 use super::migration::Motion;
 use super::refusal::Refusal;
@@ -50,8 +52,17 @@ pub(super) struct Shared {
     /// The connection's dirty log; whatever writes guest RAM marks there.
     pub(super) log: Arc<DirtyLog>,
     pub(super) gate: Arc<Gate>,
+    /// Has the faults in all memory that the front-end has given.
+    pub(super) domain: Arc<FaultDomain>,
     /// What the guest's window shows; another after a load.
     pub(super) aperture: Arc<Mutex<Option<Arc<Aperture>>>>,
+}
+
+impl Shared {
+    /// For what is mapped of the front-end's memory.
+    pub(super) fn common(&self) -> Common<'_> {
+        Common { log: &self.log, domain: &self.domain }
+    }
 }
 
 /// One connection's state; its trait implementation is in `requests.rs`.
@@ -157,6 +168,16 @@ impl Session {
     pub(super) fn ring(&self, index: u32) -> Result<&Ring, Refusal> {
         let ring = usize::try_from(index).ok().and_then(|index| self.shared.rings.ring(index));
         ring.ok_or(Refusal::NoSuchQueue { index, queues: self.shared.rings.len() })
+    }
+
+    /// Whether memory of the front-end has turned out not to be there; what, in words.
+    pub(super) fn lost_memory(&self) -> Option<String> {
+        let host = self.shared.domain.fault()?;
+        let guest = self.negotiated().memory.guest_address_of_host(host);
+        Some(guest.map_or_else(
+            || "shared memory (the dirty log, or a page of a guest process)".to_owned(),
+            |guest| format!("guest memory at {guest:#x}"),
+        ))
     }
 
     /// Has the worker look at every ring.

@@ -13,9 +13,10 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::thread::JoinHandle;
 
+use campanile_host_gpu::essential_thread;
+use campanile_host_gpu::essential_thread::panic_text;
 use rustix::event::EventfdFlags;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
@@ -85,10 +86,7 @@ impl VgpuSocket {
             waiting: Waiting::default(),
             stop: Arc::clone(&stop),
         };
-        let thread = thread::Builder::new()
-            .name("vgpu-socket".into())
-            .spawn(move || server.run())
-            .map_err(no_thread)?;
+        let thread = essential_thread::spawn("vgpu-socket", move || server.run()).map_err(no_thread)?;
         Ok(Self { path, stop, thread: Some(thread) })
     }
 
@@ -159,7 +157,7 @@ impl<F: Factory> Server<F> {
         let served = catch_unwind(AssertUnwindSafe(|| self.session(&stream)));
         *self.stop.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = stream.shutdown(Shutdown::Both);
-        let ended = served.unwrap_or_else(|panic| Err(ConnectionError::Panic(connection::text(&*panic))));
+        let ended = served.unwrap_or_else(|panic| Err(ConnectionError::Panic(panic_text(&*panic))));
         match ended {
             Ok(()) => log::info!("{}: the front-end has hung up", self.name),
             Err(error @ ConnectionError::Panic(_)) => {

@@ -117,7 +117,7 @@ impl Worker {
         Self { device, shared, answers, epoch: 0, due: 0, request, motion, serial: 0, is_loaded: false }
     }
 
-    /// Works until the mailbox says exit.
+    /// Works until the mailbox says exit, or memory of the front-end turns out not to be there.
     pub(super) fn run(&mut self) -> Result<(), WorkerEnd> {
         let epoll_fd = self.shared.epoll.clone();
         epoll::add(&*epoll_fd, self.shared.mailbox.bell(), Token::Bell.data(), epoll::EventFlags::IN)?;
@@ -127,6 +127,10 @@ impl Worker {
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; EVENTS];
         loop {
+            // Nothing that was read of it, or is written to it, counts any more.
+            if self.shared.domain.fault().is_some() {
+                return Ok(());
+            }
             let patience = match self.motion {
                 Motion::Freezes => Some(&A_MOMENT),
                 Motion::Runs if self.due != 0 && !self.device.holds() => Some(&AT_ONCE),

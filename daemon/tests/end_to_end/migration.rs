@@ -247,6 +247,7 @@ fn lm_66_a_snapshot_is_there_whole_and_the_guest_goes_on() {
     let lengths = contents.hello.memories;
     let arriving = Arriving {
         name: "v0".to_owned(),
+        peers: Vec::new(),
         shape: Shape { lengths, limits: lengths },
         check: Box::new(|_| Ok(())),
     };

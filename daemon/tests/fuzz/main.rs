@@ -11,6 +11,7 @@ use campanile_daemon::front::gpu::device::Gpu;
 
 use crate::targets::NAMES;
 use crate::targets::change::changed;
+use crate::targets::control;
 use crate::targets::front;
 use crate::targets::seeds;
 use crate::targets::state;
@@ -84,6 +85,16 @@ fn guests_that_do_nothing_wrong_are_answered_and_move() {
     let codes: Vec<u32> =
         came.answers.iter().filter_map(|it| it.get(..4)?.try_into().ok()).map(u32::from_le_bytes).collect();
     assert!(codes.iter().all(|code| *code < 0x1200), "{codes:x?}");
+}
+
+#[test]
+fn an_operator_is_answered_line_by_line_however_the_bytes_come() {
+    let came = control::run(&seed("control", "all"));
+    assert_eq!(came.done.iter().filter(|done| **done).count(), control::DONE, "{came:?}");
+    assert_eq!(came.done.len(), 20);
+    assert_eq!(control::run(&seed("control", "byte-by-byte")), came);
+    assert_eq!(control::run(&seed("control", "too-long")).done, [false]);
+    assert_eq!(control::run(&seed("control", "long-name")).done, [false]);
 }
 
 /// Numbers that look random, and are the same each time.

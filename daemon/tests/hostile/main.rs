@@ -19,6 +19,7 @@ mod frames;
 mod front_ends;
 mod lifetimes;
 mod memory;
+mod memory_files;
 mod messages;
 mod native_fences;
 mod packets;

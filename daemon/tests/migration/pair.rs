@@ -56,6 +56,7 @@ pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
 pub(crate) fn arriving(name: &str) -> Arriving {
     Arriving {
         name: name.to_owned(),
+        peers: Vec::new(),
         shape: Shape {
             lengths: [VRAM_PAGES * PAGE, EVICTED_PAGES * PAGE],
             limits: [VRAM_PAGES * PAGE, EVICTED_PAGES * PAGE / 2],

@@ -19,13 +19,13 @@ use crate::pair::Target;
 use crate::pair::assert_same;
 use crate::pair::settings;
 
-struct Authority {
+pub(crate) struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -34,9 +34,15 @@ impl Authority {
     }
 
     /// Of a host with this name, who believes `believed`.
-    fn identity(&self, host: &str, believed: &Self) -> Identity {
+    pub(crate) fn identity(&self, host: &str, believed: &Self) -> Identity {
+        self.identity_of(&[host], believed)
+    }
+
+    /// Of a host with these names.
+    pub(crate) fn identity_of(&self, names: &[&str], believed: &Self) -> Identity {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        let params = CertificateParams::new(names).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         let pem = [certificate, key.serialize_pem(), believed.pem.clone()];
         let [certificate, key, authority] = pem.each_ref().map(String::as_bytes);

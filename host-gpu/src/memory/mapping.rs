@@ -1,6 +1,7 @@
 //! One mapped range of a shared file.
 
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 
@@ -9,6 +10,8 @@ use vm_memory::MmapRegion;
 use vm_memory::VolatileMemory;
 use vm_memory::VolatileSlice;
 
+use super::truncation::FaultDomain;
+use super::truncation::Registration;
 use super::view;
 use super::view::FileRange;
 
@@ -41,6 +44,8 @@ pub enum Access {
 /// bytes ever exists, because other processes write them at any time.
 #[derive(Debug)]
 pub struct Mapping {
+    /// Where its files may be cut short. Ends before the mapping does.
+    _registration: Option<Registration>,
     region: MmapRegion<()>,
 }
 
@@ -57,18 +62,26 @@ impl Mapping {
         let region =
             MmapRegion::build(Some(FileOffset::new(file, offset)), size, protection, libc::MAP_SHARED)
                 .map_err(|e| refused(e.into()))?;
-        Ok(Self { region })
+        Ok(Self { _registration: None, region })
     }
 
     /// Maps `ranges` one behind the other as one view, read and write.
     pub fn of_ranges(ranges: &[FileRange<'_>]) -> Result<Self, MapError> {
+        Self::of_foreign_ranges(ranges, None)
+    }
+
+    /// The same for ranges of files that another process may cut short. Then the view reads as zeros, and `domain` has a
+    /// fault; without a domain, this process ends.
+    pub fn of_foreign_ranges(
+        ranges: &[FileRange<'_>],
+        domain: Option<&Arc<FaultDomain>>,
+    ) -> Result<Self, MapError> {
         let length = ranges.iter().map(|range| range.length).fold(0, u64::saturating_add);
         let offset = ranges.first().map_or(0, |range| range.offset);
-        view::map_ranges(ranges).map(|region| Self { region }).map_err(|error| MapError::Refused {
-            length,
-            offset,
-            source: error.into(),
-        })
+        let refused = |error: std::io::Error| MapError::Refused { length, offset, source: error.into() };
+        let region = view::map_ranges(ranges).map_err(refused)?;
+        let registration = domain.map(|domain| domain.register(&region)).transpose().map_err(refused)?;
+        Ok(Self { _registration: registration, region })
     }
 
     /// Bytes mapped.

@@ -13,6 +13,7 @@ pub mod bits;
 pub mod mapping;
 pub mod page_table;
 pub mod segment;
+pub mod truncation;
 pub mod view;
 pub mod vram;
 pub mod wants;

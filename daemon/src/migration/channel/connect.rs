@@ -1,6 +1,7 @@
 //! Reaching a peer, and being reached.
 
 use std::io;
+use std::net::IpAddr;
 use std::net::TcpListener;
 use std::net::TcpStream;
 use std::net::ToSocketAddrs;
@@ -13,8 +14,10 @@ use rustix::net::AddressFamily;
 use rustix::net::SocketAddrUnix;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
+use rustix::net::sockopt::socket_peercred;
 
 use super::address::Peer;
+use super::peer_name::Credentials;
 use super::stream::Stream;
 use super::stream::prepare_tcp;
 use super::tls::Identity;
@@ -85,7 +88,7 @@ pub enum Visitor {
     /// Over a Unix socket.
     Unix(UnixStream),
     /// Over TCP.
-    Tcp(TcpStream, Option<Identity>),
+    Tcp(TcpStream, IpAddr, Option<Identity>),
 }
 
 impl Door {
@@ -133,10 +136,10 @@ impl Door {
                 Ok(Visitor::Unix(socket))
             }
             Self::Tcp(listener, identity) => {
-                let (socket, _) = listener.accept()?;
+                let (socket, from) = listener.accept()?;
                 socket.set_nonblocking(false)?;
                 prepare_tcp(&socket)?;
-                Ok(Visitor::Tcp(socket, identity.clone()))
+                Ok(Visitor::Tcp(socket, from.ip().to_canonical(), identity.clone()))
             }
         }
     }
@@ -159,19 +162,34 @@ impl Visitor {
     pub fn handle(&self) -> io::Result<Box<dyn Stream>> {
         match self {
             Self::Unix(socket) => Ok(Box::new(socket.try_clone()?)),
-            Self::Tcp(socket, _) => Ok(Box::new(socket.try_clone()?)),
+            Self::Tcp(socket, ..) => Ok(Box::new(socket.try_clone()?)),
         }
     }
 
-    /// Lets him in.
+    /// Its address; none over a Unix socket.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Tcp(_, address, _) => Some(*address),
+        }
+    }
+
+    /// Does the handshake. Gives back the stream, and what the peer has shown of itself.
     ///
     /// # Errors
     /// The handshake fails, or takes longer than `limit`.
-    pub fn admit(self, limit: Duration) -> Result<Box<dyn Stream>, MigrationError> {
+    pub fn admit(self, limit: Duration) -> Result<(Box<dyn Stream>, Credentials), MigrationError> {
         match self {
-            Self::Unix(socket) => Ok(Box::new(socket)),
-            Self::Tcp(socket, None) => Ok(Box::new(socket)),
-            Self::Tcp(socket, Some(identity)) => Ok(Box::new(identity.accept(socket, limit)?)),
+            Self::Unix(socket) => {
+                let user = socket_peercred(&socket).map_err(io::Error::from)?.uid.as_raw();
+                Ok((Box::new(socket), Credentials::User(user)))
+            }
+            Self::Tcp(socket, _, None) => Ok((Box::new(socket), Credentials::None)),
+            Self::Tcp(socket, _, Some(identity)) => {
+                let stream = identity.accept(socket, limit)?;
+                let certificate = stream.peer_certificate();
+                Ok((Box::new(stream), certificate.map_or(Credentials::None, Credentials::Certificate)))
+            }
         }
     }
 }

@@ -163,7 +163,7 @@ impl Line {
     pub fn hear(&mut self) -> Result<Message, MigrationError> {
         match self.receive()? {
             Received::Message(Message::Refused { reason } | Message::GiveUp { reason }) => {
-                Err(MigrationError::Refused(shortened(reason)))
+                Err(MigrationError::Refused(shortened(&reason)))
             }
             Received::Message(message) => Ok(message),
             Received::Pages => Err(MigrationError::protocol("pages come where a message should")),

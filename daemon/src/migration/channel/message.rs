@@ -22,6 +22,8 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use super::frame::MAX_MESSAGE;
+use super::text::MAX_SHOWN;
+use super::text::printable;
 use crate::migration::error::MigrationError;
 use crate::migration::id::BundleId;
 
@@ -31,8 +33,6 @@ pub const VERSION: u32 = 1;
 pub const OLDEST: u32 = 1;
 /// Lines of one migration.
 pub const MAX_STREAMS: u8 = 16;
-/// Bytes of the longest reason, which goes into a log.
-const MAX_REASON: usize = 1024;
 
 /// What a source wants to bring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,18 +139,18 @@ impl Message {
 
     /// A refusal in words that fit.
     pub fn refused(reason: &dyn std::fmt::Display) -> Self {
-        Self::Refused { reason: shortened(reason.to_string()) }
+        Self::Refused { reason: shortened(&reason.to_string()) }
     }
 
     /// A good-bye in words that fit.
     pub fn give_up(reason: &dyn std::fmt::Display) -> Self {
-        Self::GiveUp { reason: shortened(reason.to_string()) }
+        Self::GiveUp { reason: shortened(&reason.to_string()) }
     }
 }
 
-/// What the peer gave as reason, fit for a log: no control characters, and not long.
-pub fn shortened(reason: String) -> String {
-    reason.chars().map(|char| if char.is_control() { ' ' } else { char }).take(MAX_REASON).collect()
+/// A reason of the peer, or for it, fit for a log: printable, and not long.
+pub fn shortened(reason: &str) -> String {
+    printable(reason, MAX_SHOWN)
 }
 
 /// The version that both sides speak.

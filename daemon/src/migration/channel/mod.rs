@@ -15,6 +15,8 @@ pub mod connect;
 pub mod frame;
 pub mod line;
 pub mod message;
+pub mod peer_name;
 pub mod record;
 pub mod stream;
+pub mod text;
 pub mod tls;

@@ -153,6 +153,11 @@ impl TlsStream {
         Ok(stream)
     }
 
+    /// The certificate that the peer has shown, which the authority has signed.
+    pub fn peer_certificate(&self) -> Option<CertificateDer<'static>> {
+        Some(self.session.peer_certificates()?.first()?.clone().into_owned())
+    }
+
     fn send_all(&mut self) -> io::Result<()> {
         while self.session.wants_write() {
             self.session.write_tls(&mut self.socket)?;

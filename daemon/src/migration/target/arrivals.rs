@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::event::Event;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
@@ -23,20 +24,25 @@ use super::arriving::Arriving;
 use super::book::Book;
 use super::bundle::Bundle;
 use super::receive;
+use super::strangers::Address;
+use super::strangers::displaced;
+use super::visit::Accepted;
+use super::visit::Visit;
 use crate::migration::brownout::pass::locked;
 use crate::migration::bundle::stage::Staged;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::connect::Door;
 use crate::migration::channel::connect::Visitor;
 use crate::migration::channel::line::Line;
+use crate::migration::channel::peer_name::Credentials;
 use crate::migration::channel::stream::Stream;
 use crate::migration::error::MigrationError;
 use crate::migration::id::BundleId;
 use crate::migration::ownership::claimant::Claimant;
 use crate::migration::settings::Patience;
 
-/// Lines that are served at a time.
-const MAX_LINES: usize = 64;
+/// Lines that were told to end, and whose threads have not ended yet, before newcomers have to wait.
+const MAX_LEAVING: usize = 64;
 /// Pause after a failed accept.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// At most one line of log about lines that failed in this time.
@@ -45,10 +51,21 @@ const LOG_EVERY: Duration = Duration::from_secs(1);
 struct Served {
     handle: Box<dyn Stream>,
     thread: JoinHandle<()>,
+    address: Address,
+    /// Its HELLO or JOIN was accepted.
+    is_accepted: Arc<AtomicBool>,
+    begun: Instant,
+}
+
+impl Served {
+    fn is_stranger(&self) -> bool {
+        !self.is_accepted.load(Ordering::Acquire)
+    }
 }
 
 struct Shared {
     book: Book,
+    accepted: Accepted,
     patience: Patience,
     failed: AtomicU64,
     told: Mutex<Option<Instant>>,
@@ -56,13 +73,24 @@ struct Shared {
 
 impl Shared {
     fn new(vgpus: Vec<Arc<Arriving>>, patience: Patience) -> Self {
-        Self { book: Book::new(vgpus), patience, failed: AtomicU64::new(0), told: Mutex::default() }
+        Self {
+            book: Book::new(vgpus),
+            accepted: Accepted::default(),
+            patience,
+            failed: AtomicU64::new(0),
+            told: Mutex::default(),
+        }
     }
 
     /// Serves a line to its end. `handle` is another handle of its socket.
-    fn serve(&self, stream: Box<dyn Stream>, handle: Box<dyn Stream>) -> Result<(), MigrationError> {
+    fn serve(
+        &self,
+        stream: Box<dyn Stream>,
+        handle: Box<dyn Stream>,
+        visit: &Visit,
+    ) -> Result<(), MigrationError> {
         match Line::new(stream, self.patience.message) {
-            Ok(line) => receive::serve(&self.book, line, handle, &self.patience),
+            Ok(line) => receive::serve(&self.book, line, handle, visit, &self.patience),
             Err(error) => {
                 // Other handles of it are still open.
                 handle.shutdown();
@@ -107,9 +135,8 @@ impl Arrivals {
         let (stop, bell) = (Arc::new(AtomicBool::new(false)), Event::new()?);
         let (its_shared, its_stop, its_bell) = (Arc::clone(&shared), Arc::clone(&stop), bell.try_clone()?);
         let address = door.address();
-        let thread = thread::Builder::new()
-            .name("migrate-door".to_owned())
-            .spawn(move || accept(&door, &its_shared, &its_bell, &its_stop))?;
+        let run = move || accept(&door, &its_shared, &its_bell, &its_stop);
+        let thread = essential_thread::spawn("migrate-door", run)?;
         Ok(Self { shared, address, stop, bell, thread: Some(thread) })
     }
 
@@ -129,7 +156,9 @@ impl Arrivals {
     /// # Errors
     /// Why it ended, if not as it should. Nothing is left of its bundle then, unless that runs.
     pub fn serve_line(&self, stream: Box<dyn Stream>, handle: Box<dyn Stream>) -> Result<(), MigrationError> {
-        self.shared.serve(stream, handle)
+        let visit =
+            Visit::new(Credentials::None, Arc::new(AtomicBool::new(false)), self.shared.accepted.clone());
+        self.shared.serve(stream, handle, &visit)
     }
 
     /// Where others reach it.
@@ -208,21 +237,66 @@ impl Drop for Claim {
     }
 }
 
+/// The lines that came through a door.
+#[derive(Default)]
+struct Lines {
+    /// In the order in which they came.
+    served: Vec<Served>,
+    /// Those that were told to end.
+    leaving: Vec<Served>,
+}
+
+impl Lines {
+    fn forget_those_that_ended(&mut self) {
+        self.served.retain(|line| !line.thread.is_finished());
+        self.leaving.retain(|line| !line.thread.is_finished());
+    }
+
+    /// Ends the lines of strangers that are older than `limit`. Returns how long the next one has left.
+    fn end_late_strangers(&mut self, limit: Duration) -> Option<Duration> {
+        let is_late = |line: &mut Served| line.is_stranger() && line.begun.elapsed() >= limit;
+        let late: Vec<_> = self.served.extract_if(.., is_late).collect();
+        late.into_iter().for_each(|line| self.end(line));
+        let left = self.served.iter().filter(|line| line.is_stranger());
+        left.map(|line| limit.saturating_sub(line.begun.elapsed())).min()
+    }
+
+    /// Whether there is room for one from `address` now.
+    fn make_room(&mut self, address: Address) -> bool {
+        let strangers: Vec<usize> =
+            (0..self.served.len()).filter(|index| self.served[*index].is_stranger()).collect();
+        let addresses: Vec<_> = strangers.iter().map(|index| self.served[*index].address).collect();
+        if let Some(oldest) = displaced(&addresses, address) {
+            let line = self.served.remove(strangers[oldest]);
+            self.end(line);
+        }
+        self.leaving.len() < MAX_LEAVING
+    }
+
+    /// Its reads and writes fail from here on, so that its thread ends.
+    fn end(&mut self, line: Served) {
+        line.handle.shutdown();
+        self.leaving.push(line);
+    }
+}
+
 fn accept(door: &Door, shared: &Arc<Shared>, bell: &Event, stop: &AtomicBool) {
-    let mut lines: Vec<Served> = Vec::new();
+    let mut lines = Lines::default();
     while !stop.load(Ordering::Acquire) {
-        lines.retain(|line| !line.thread.is_finished());
+        lines.forget_those_that_ended();
+        let left = lines.end_late_strangers(shared.patience.message);
         match door.accept() {
-            Ok(_visitor) if lines.len() >= MAX_LINES => {
+            Ok(visitor) if !lines.make_room(visitor.address()) => {
                 shared.tell(&MigrationError::State("too many lines".to_owned()));
             }
             Ok(visitor) => match begin(visitor, shared) {
-                Ok(line) => lines.push(line),
+                Ok(line) => lines.served.push(line),
                 Err(error) => shared.tell(&MigrationError::Line(error)),
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let mut fds = [PollFd::new(door, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
-                let _interrupted = poll(&mut fds, None);
+                let left = left.and_then(|left| Timespec::try_from(left).ok());
+                let _interrupted = poll(&mut fds, left.as_ref());
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
@@ -234,7 +308,7 @@ fn accept(door: &Door, shared: &Arc<Shared>, bell: &Event, stop: &AtomicBool) {
     for bundle in shared.book.all() {
         bundle.drop_for(&"this daemon ends");
     }
-    for line in lines {
+    for line in lines.served.into_iter().chain(lines.leaving) {
         line.handle.shutdown();
         if line.thread.join().is_err() {
             log::error!("the thread of a migration line panicked");
@@ -243,11 +317,16 @@ fn accept(door: &Door, shared: &Arc<Shared>, bell: &Event, stop: &AtomicBool) {
 }
 
 fn begin(visitor: Visitor, shared: &Arc<Shared>) -> io::Result<Served> {
-    let (handle, its_handle) = (visitor.handle()?, visitor.handle()?);
+    let (handle, its_handle, address) = (visitor.handle()?, visitor.handle()?, visitor.address());
+    let is_accepted = Arc::new(AtomicBool::new(false));
+    let its_word = Arc::clone(&is_accepted);
     let shared = Arc::clone(shared);
     let thread = thread::Builder::new().name("migrate-line".to_owned()).spawn(move || {
         let outcome = match visitor.admit(shared.patience.message) {
-            Ok(stream) => shared.serve(stream, its_handle),
+            Ok((stream, credentials)) => {
+                let visit = Visit::new(credentials, its_word, shared.accepted.clone());
+                shared.serve(stream, its_handle, &visit)
+            }
             Err(error) => {
                 // Other handles of it are still open.
                 its_handle.shutdown();
@@ -258,5 +337,5 @@ fn begin(visitor: Visitor, shared: &Arc<Shared>) -> io::Result<Served> {
             shared.tell(&error);
         }
     })?;
-    Ok(Served { handle, thread })
+    Ok(Served { handle, thread, address, is_accepted, begun: Instant::now() })
 }

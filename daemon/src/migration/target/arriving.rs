@@ -4,6 +4,8 @@ use crate::migration::bundle::stage::Shape;
 use crate::migration::channel::message::Hello;
 use crate::migration::channel::message::MAX_STREAMS;
 use crate::migration::channel::message::common_version;
+use crate::migration::channel::peer_name::Credentials;
+use crate::migration::channel::peer_name::PeerName;
 use crate::session::config::Config;
 use crate::session::save::snapshot::immutable_of;
 use crate::session::saved::immutable::Immutable;
@@ -16,6 +18,8 @@ pub type Check = dyn Fn(&[u8]) -> Result<(), String> + Send + Sync;
 pub struct Arriving {
     /// Its name.
     pub name: String,
+    /// Peers that it may come from; where there are none, any that can connect.
+    pub peers: Vec<PeerName>,
     /// Its memories.
     pub shape: Shape,
     /// Whether immutable data fits (LM-33, LM-34).
@@ -32,8 +36,8 @@ impl std::fmt::Debug for Arriving {
 }
 
 impl Arriving {
-    /// A vGPU as configured.
-    pub fn of(config: &Config) -> Self {
+    /// A vGPU as configured, which may come from `peers`.
+    pub fn of(config: &Config, peers: Vec<PeerName>) -> Self {
         let quota = config.account.quota().max;
         let video = VideoMemory::file_bytes_of(config.vram_bytes);
         let evicted = VideoMemory::store_bytes(config.vram_bytes, quota);
@@ -42,6 +46,7 @@ impl Arriving {
         let here = immutable_of(config);
         Self {
             name: config.name.clone(),
+            peers,
             shape: Shape { lengths: [video, evicted], limits: [video, most] },
             check: Box::new(move |bytes| {
                 let saved: Immutable = ciborium::from_reader(bytes)
@@ -49,6 +54,20 @@ impl Arriving {
                 here.check(&saved).map_err(|mismatch| mismatch.to_string())
             }),
         }
+    }
+
+    /// Whether a peer may bring it.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn allow(&self, credentials: &Credentials) -> Result<(), String> {
+        if self.peers.is_empty() || self.peers.iter().any(|name| credentials.prove(name)) {
+            return Ok(());
+        }
+        Err(format!(
+            "vGPU {} does not come from {credentials}; its migrate-from says from which it does",
+            self.name
+        ))
     }
 
     /// Looks at all that a source says before it sends anything. Returns the version to speak.

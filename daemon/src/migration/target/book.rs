@@ -14,6 +14,8 @@ use super::bundle::Bundle;
 use crate::migration::brownout::pass::locked;
 use crate::migration::bundle::stage::Stage;
 use crate::migration::channel::message::Hello;
+use crate::migration::channel::peer_name::Credentials;
+use crate::migration::channel::text::printable;
 use crate::migration::id::BundleId;
 
 /// Names of bundles that were there, which are never taken again.
@@ -24,6 +26,9 @@ struct Pages {
     bundles: HashMap<BundleId, Arc<Bundle>>,
     past: VecDeque<BundleId>,
 }
+
+/// Characters of an unknown vGPU's name that a refusal repeats.
+const SHOWN: usize = 100;
 
 /// Which bundles there are.
 pub(super) struct Book {
@@ -37,9 +42,15 @@ impl Book {
     }
 
     /// Enters a new bundle, or says which check failed. Nothing is kept of one that is refused.
-    pub(super) fn greet(&self, hello: &Hello) -> Result<(u32, Arc<Bundle>), String> {
+    pub(super) fn greet(
+        &self,
+        hello: &Hello,
+        credentials: &Credentials,
+    ) -> Result<(u32, Arc<Bundle>), String> {
         let vgpu = self.vgpus.iter().find(|vgpu| vgpu.name == hello.vgpu);
-        let vgpu = vgpu.ok_or_else(|| format!("there is no vGPU {:?} here", hello.vgpu))?;
+        let vgpu =
+            vgpu.ok_or_else(|| format!("there is no vGPU \"{}\" here", printable(&hello.vgpu, SHOWN)))?;
+        vgpu.allow(credentials)?;
         let version = vgpu.examine(hello)?;
         let mut pages = locked(&self.pages);
         if pages.past.contains(&hello.bundle) || pages.bundles.contains_key(&hello.bundle) {
@@ -59,9 +70,12 @@ impl Book {
     }
 
     /// Takes a further line in, if the bundle has one left.
-    pub(super) fn join(&self, id: BundleId) -> Result<Arc<Bundle>, String> {
+    pub(super) fn join(&self, id: BundleId, credentials: &Credentials) -> Result<Arc<Bundle>, String> {
         let none = || format!("bundle {id} awaits no line");
         let bundle = locked(&self.pages).bundles.get(&id).cloned().ok_or_else(none)?;
+        if let Some(vgpu) = self.vgpus.iter().find(|vgpu| vgpu.name == bundle.vgpu) {
+            vgpu.allow(credentials)?;
+        }
         let taken =
             bundle.lines_left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1));
         taken.map_err(|_| none())?;

@@ -15,3 +15,5 @@ pub mod book;
 pub mod bundle;
 pub mod phase;
 pub mod receive;
+mod strangers;
+mod visit;

@@ -8,6 +8,7 @@ use super::book::Book;
 use super::bundle::Bundle;
 use super::phase::Do;
 use super::phase::Receiving;
+use super::visit::Visit;
 use crate::migration::bundle::stage::Unpacker;
 use crate::migration::channel::line::Line;
 use crate::migration::channel::line::Received;
@@ -31,11 +32,12 @@ pub(super) fn serve(
     book: &Book,
     mut line: Line,
     handle: Box<dyn Stream>,
+    visit: &Visit,
     patience: &Patience,
 ) -> Result<(), MigrationError> {
     match line.receive()? {
         Received::Message(Message::Hello(hello)) => {
-            let (version, bundle) = match book.greet(&hello) {
+            let (version, bundle) = match visit.accept(|| book.greet(&hello, &visit.credentials)) {
                 Ok(accepted) => accepted,
                 Err(reason) => {
                     line.send(&Message::refused(&reason))?;
@@ -54,7 +56,7 @@ pub(super) fn serve(
             outcome
         }
         Received::Message(Message::Join { bundle: id }) => {
-            let bundle = match book.join(id) {
+            let bundle = match visit.accept(|| book.join(id, &visit.credentials)) {
                 Ok(bundle) => bundle,
                 Err(reason) => {
                     line.send(&Message::refused(&reason))?;
@@ -106,7 +108,7 @@ fn receive(bundle: &Bundle, line: &mut Line, mut phase: Receiving) -> Result<(),
                 Do::Nothing => {}
                 Do::Confirm(pass) => line.send(&Message::PassDone { pass })?,
                 Do::Seal { records, bytes } => return bundle.seal(records, bytes),
-                Do::Forget(reason) => return Err(MigrationError::Refused(shortened(reason))),
+                Do::Forget(reason) => return Err(MigrationError::Refused(shortened(&reason))),
             },
         }
     }

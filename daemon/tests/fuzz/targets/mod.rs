@@ -3,6 +3,7 @@
 //! ```text
 //!   bytes ─▶ input ─┬─▶ stream     lines of a source ─▶ Arrivals ─▶ a claim ─▶ a session
 //!                   ├─▶ state      DEVICE_STATE: the shell's part, the session's, the front's
+//!                   ├─▶ control    lines of an operator's client ─▶ the desk
 //!                   └─▶ front      requests of a guest, resets, standstills and moves meanwhile
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! [`seeds`], on stable Rust and without.
 
 pub(crate) mod change;
+pub(crate) mod control;
 pub(crate) mod conversation;
 pub(crate) mod front;
 pub(crate) mod input;
@@ -24,7 +26,7 @@ use campanile_daemon::front::fs::state::Fs;
 use campanile_daemon::front::gpu::device::Gpu;
 
 /// Names of all targets.
-pub(crate) const NAMES: [&str; 4] = ["stream", "state", "fs", "gpu"];
+pub(crate) const NAMES: [&str; 5] = ["stream", "state", "fs", "gpu", "control"];
 
 /// Gives bytes to the target of that name.
 ///
@@ -34,6 +36,7 @@ pub(crate) fn run(name: &str, bytes: &[u8]) {
     match name {
         "stream" => drop(stream::run(bytes)),
         "state" => drop(state::run(bytes)),
+        "control" => drop(control::run(bytes)),
         "fs" => drop(front::run::<Fs>(bytes)),
         "gpu" => drop(front::run::<Gpu>(bytes)),
         other => panic!("there is no target {other}"),

@@ -4,11 +4,13 @@ use campanile_daemon::migration::channel::message::Hello;
 use campanile_daemon::migration::channel::message::Message;
 use campanile_daemon::migration::id::BundleId;
 use campanile_daemon::migration::state;
+use campanile_daemon::operator::line::MAX_LINE;
 use campanile_daemon::session::save::snapshot::immutable_of;
 use campanile_daemon::session::saved::bytes::Bytes;
 use campanile_daemon::vhost::saved::SavedRing;
 use campanile_daemon::vhost::saved::SavedShell;
 
+use super::control;
 use super::conversation;
 use super::input::piece;
 use super::state as states;
@@ -27,6 +29,12 @@ pub(crate) fn of(target: &str) -> Vec<Seed> {
     match target {
         "stream" => streams(),
         "state" => golden(),
+        "control" => vec![
+            named("all", control::lines(255)),
+            named("byte-by-byte", control::lines(1)),
+            named("too-long", vec![b' '; MAX_LINE + 2]),
+            named("long-name", control::allow(&"\u{1}".repeat(MAX_LINE / 8).into())),
+        ],
         "fs" => vec![
             named("guest", conversation::fs()),
             named("hello", conversation::hello(true)),
@@ -46,7 +54,7 @@ fn hello() -> Message {
     let config = config(SMALL);
     let mut immutable = Vec::new();
     ciborium::into_writer(&immutable_of(&config), &mut immutable).unwrap();
-    let arriving = campanile_daemon::migration::target::arriving::Arriving::of(&config);
+    let arriving = campanile_daemon::migration::target::arriving::Arriving::of(&config, Vec::new());
     Message::Hello(Hello {
         version: 1,
         oldest: 1,
