@@ -82,7 +82,8 @@ fn a_vmm_that_cuts_its_memory_short_ends_its_own_session_and_is_named() {
         until("the session has ended, and says why", || {
             let log = scene.daemon.log();
             let ended = log.lines().filter(|line| line.contains("session ended: guest memory"));
-            ended.filter(|line| line.contains("v0.sock") && line.contains("guest memory at 0x18")).count() == turn
+            ended.filter(|line| line.contains("v0.sock") && line.contains("guest memory at 0x18")).count()
+                == turn
         });
         scene.unharmed();
     }
