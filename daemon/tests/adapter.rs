@@ -30,6 +30,7 @@ use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::engine::fences::MAX_FENCES;
 use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
+use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Progress;
@@ -336,14 +337,22 @@ fn the_hardware_scheduling_group_is_there_but_for_the_switch_list() {
     let fence = bench.engine.suspend_context(context);
     until("the suspend", || bench.engine.suspend_reported(context) == fence);
     bench.engine.resume_context(context);
+    // Handed over before the suspend that it names none of: it goes back, and has not completed.
     bench.submit(1);
-    assert_eq!(bench.run().fence_id, 1);
+    let handed_back = bench.run();
+    assert_eq!((handed_back.fence_id, handed_back.fault), (1, HW_SUSPENDED));
+    let submission =
+        HwSubmission { fence_id: 2, process: u32::MAX, context, suspends: fence, ..HwSubmission::default() };
+    bench.engine.submit_command(submission).unwrap();
+    assert_eq!(bench.run().fence_id, 2);
     let (_entries, overwritten) = bench.engine.scheduling_log();
     assert_eq!(overwritten, 0);
-    assert_eq!(bench.engine.reset_engine().unwrap(), 1);
+    assert_eq!(bench.engine.reset_engine().unwrap(), 2);
     bench.revive();
-    bench.submit(2);
-    assert_eq!(bench.run().fence_id, 2, "the engine is resumed");
+    let submission = HwSubmission { fence_id: 3, ..submission };
+    bench.engine.submit_command(submission).unwrap();
+    let result = bench.run();
+    assert_eq!((result.fence_id, result.fault), (3, Fault::PageFault as u32), "the engine is resumed");
     bench.engine.destroy_hw_queue(queue);
     bench.engine.destroy_context(context);
 }
