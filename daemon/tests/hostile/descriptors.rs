@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use crate::bystander::Bystander;
