@@ -339,6 +339,7 @@ fn the_hardware_scheduling_group_is_there_but_for_the_switch_list() {
     bench.submit(1);
     let handed_back = bench.run();
     assert_eq!((handed_back.fence_id, handed_back.fault), (1, HW_SUSPENDED));
+    assert_eq!(bench.engine.collect_debug_info().last_completed, 0);
     let submission =
         HwSubmission { fence_id: 2, process: u32::MAX, context, suspends: fence, ..HwSubmission::default() };
     bench.engine.submit_command(submission).unwrap();
