@@ -337,14 +337,20 @@ fn the_hardware_scheduling_group_is_there_but_for_the_switch_list() {
     let fence = bench.engine.suspend_context(context);
     until("the suspend", || bench.engine.suspend_reported(context) == fence);
     bench.engine.resume_context(context);
-    // Handed over before the suspend that it names none of: it goes back, and has not completed.
+    // It counts no suspend, as a buffer that was handed over before one: it is handed back, and has not completed.
     bench.submit(1);
     let handed_back = bench.run();
     assert_eq!((handed_back.fence_id, handed_back.fault), (1, HW_SUSPENDED));
+    assert_eq!(bench.engine.collect_debug_info().last_completed, 0);
     let submission =
         HwSubmission { fence_id: 2, process: u32::MAX, context, suspends: fence, ..HwSubmission::default() };
     bench.engine.submit_command(submission).unwrap();
-    assert_eq!(bench.run().fence_id, 2);
+    let result = bench.run();
+    assert_eq!(
+        (result.fence_id, result.fault),
+        (2, Fault::PageFault as u32),
+        "of a process that does not exist"
+    );
     let (_entries, overwritten) = bench.engine.scheduling_log();
     assert_eq!(overwritten, 0);
     assert_eq!(bench.engine.reset_engine().unwrap(), 2);

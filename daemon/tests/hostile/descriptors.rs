@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use crate::bystander::Bystander;
@@ -68,7 +68,7 @@ fn descriptors(pid: u32) -> Vec<Descriptor> {
 }
 
 /// Without what differs from run to run.
-fn kind(target: &PathBuf) -> String {
+fn kind(target: &Path) -> String {
     let target = target.to_str().unwrap();
     if let Some(name) = target.strip_prefix("/memfd:") {
         return format!("memfd:{}", name.trim_end_matches(" (deleted)"));
