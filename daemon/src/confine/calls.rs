@@ -62,6 +62,7 @@ pub(super) const COMMON: &[c_long] = &[
     libc::SYS_pwritev,
     libc::SYS_readv,
     libc::SYS_fstat,
+    libc::SYS_fstatfs,
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_fcntl,
