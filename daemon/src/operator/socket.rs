@@ -164,13 +164,27 @@ pub fn serve(input: impl Read, mut output: impl Write, desk: &Desk) -> io::Resul
             Found::TooLong => (refusal(format!("a line has at most {MAX_LINE} bytes")), true),
             Found::Line(line) => (answer(&line, desk), false),
         };
-        let mut bytes = serde_json::to_vec(&reply).map_err(io::Error::other)?;
-        bytes.push(b'\n');
-        output.write_all(&bytes)?;
+        output.write_all(line_of(&reply)?.as_bytes())?;
         if is_last {
             return Ok(());
         }
     }
+}
+
+/// A reply as a line of JSON. Every control character of its text is escaped, also those that JSON allows as they are (DEL, C1): replies
+/// quote what guests and operators sent, and end on terminals.
+fn line_of(reply: &Reply) -> io::Result<String> {
+    let json = serde_json::to_string(reply).map_err(io::Error::other)?;
+    let mut line = String::with_capacity(json.len() + 1);
+    for character in json.chars() {
+        if character.is_control() {
+            line.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            line.push(character);
+        }
+    }
+    line.push('\n');
+    Ok(line)
 }
 
 fn refusal(error: String) -> Reply {
@@ -185,5 +199,21 @@ fn answer(line: &[u8], desk: &Desk) -> Reply {
     match desk.serve(&verb) {
         Ok(result) => Reply { ok: true, result: Some(result), error: None },
         Err(error) => refusal(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Reply;
+    use super::line_of;
+    use super::refusal;
+
+    #[test]
+    fn a_line_has_no_control_character_but_its_end_and_says_the_same() {
+        let text = "quoted: \u{1} \u{7f} \u{9b}31m \n end";
+        let line = line_of(&refusal(text.to_owned())).unwrap();
+        assert_eq!(line.find(char::is_control), Some(line.len() - 1), "{line:?}");
+        let reply: Reply = serde_json::from_str(&line).unwrap();
+        assert_eq!(reply.error.as_deref(), Some(text));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use campanile_host_gpu::engine::message::RunRecord;
 use campanile_host_gpu::memory::mapping::MapError;
 use campanile_host_gpu::memory::mapping::Mapping;
-use campanile_host_gpu::memory::truncation::FaultDomain;
+use campanile_host_gpu::memory::truncation::domain::FaultDomain;
 use campanile_host_gpu::memory::view::FileRange;
 use campanile_host_gpu::memory::vram::create_constant_memfd;
 use campanile_protocol::page_table::SegmentId;

@@ -11,7 +11,7 @@ use std::thread;
 
 use campanile_host_gpu::descriptors;
 use campanile_host_gpu::essential_thread::panic_text;
-use campanile_host_gpu::memory::truncation::FaultDomain;
+use campanile_host_gpu::memory::truncation::domain::FaultDomain;
 use rustix::event::epoll;
 use thiserror::Error;
 use vhost::vhost_user::BackendReqHandler;

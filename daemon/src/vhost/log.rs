@@ -22,8 +22,8 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
-use campanile_host_gpu::memory::truncation::FaultDomain;
-use campanile_host_gpu::memory::truncation::Registration;
+use campanile_host_gpu::memory::truncation::domain::FaultDomain;
+use campanile_host_gpu::memory::truncation::domain::Registration;
 use thiserror::Error;
 use vm_memory::FileOffset;
 use vm_memory::MmapRegion;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use campanile_host_gpu::memory::truncation::FaultDomain;
+use campanile_host_gpu::memory::truncation::domain::FaultDomain;
 use rustix::fs::fstatfs;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vhost::vhost_user::message::VhostUserSingleMemoryRegion;

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
-use campanile_host_gpu::memory::truncation::FaultDomain;
+use campanile_host_gpu::memory::truncation::domain::FaultDomain;
 use rustix::event::epoll;
 use vhost::vhost_user::Backend;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;

@@ -7,8 +7,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
-use campanile_host_gpu::memory::truncation::FaultDomain;
-use campanile_host_gpu::memory::truncation::Registration;
+use campanile_host_gpu::memory::truncation::domain::FaultDomain;
+use campanile_host_gpu::memory::truncation::domain::Registration;
 use vm_memory::MmapRegion;
 use vm_memory::bitmap::Bitmap;
 use vm_memory::bitmap::BitmapSlice;

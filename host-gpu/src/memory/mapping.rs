@@ -10,8 +10,8 @@ use vm_memory::MmapRegion;
 use vm_memory::VolatileMemory;
 use vm_memory::VolatileSlice;
 
-use super::truncation::FaultDomain;
-use super::truncation::Registration;
+use super::truncation::domain::FaultDomain;
+use super::truncation::domain::Registration;
 use super::view;
 use super::view::FileRange;
 
