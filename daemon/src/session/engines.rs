@@ -141,7 +141,6 @@ impl Session {
             vram: allocations.memory().file(),
             tables: tables.file(),
             fences: fences.file(),
-            grant: config.supervisor.grant_event(),
             tracker: Some(allocations.memory().tracker()),
         }
     }
