@@ -74,8 +74,7 @@ impl EngineProcess {
         memory: Memory<'_>,
     ) -> io::Result<(Child, Channel)> {
         let planes = self.tracking.planes.as_ref().map(|planes| planes.file());
-        let own =
-            Own { block: &self.block, planes, event: &self.event, asks: &self.asks, wake: &self.wake };
+        let own = Own { block: &self.block, planes, event: &self.event, asks: &self.asks, wake: &self.wake };
         launch(program, start, memory, own)
     }
 

@@ -274,8 +274,8 @@ impl Given {
     #[must_use]
     pub fn revoke<W: Word>(&mut self, word: &W) -> bool {
         let of = self.generation;
-        let is_asked = self.held == Held::Granted
-            && exchange(word, (Phase::Granted, of), (Phase::Revoking, of));
+        let is_asked =
+            self.held == Held::Granted && exchange(word, (Phase::Granted, of), (Phase::Revoking, of));
         if is_asked {
             self.held = Held::Revoking;
         }
@@ -286,8 +286,7 @@ impl Given {
     #[must_use]
     pub fn reclaim<W: Word>(&mut self, word: &W) -> bool {
         let of = self.generation;
-        let is_taken =
-            self.held == Held::Granted && exchange(word, (Phase::Parked, of), (Phase::Idle, of));
+        let is_taken = self.held == Held::Granted && exchange(word, (Phase::Parked, of), (Phase::Idle, of));
         if is_taken {
             self.held = Held::No;
         }
