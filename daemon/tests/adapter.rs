@@ -18,7 +18,6 @@ use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
-use campanile_host_gpu::event::Event;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Parameters;

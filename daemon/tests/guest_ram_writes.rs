@@ -24,7 +24,6 @@ use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::RunRecord;
 use campanile_host_gpu::engine::message::Start;
-use campanile_host_gpu::event::Event;
 use campanile_host_gpu::kernel::name::KernelName;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::vram::create_memfd;
