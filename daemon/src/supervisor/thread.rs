@@ -583,6 +583,15 @@ mod tests {
         }
     }
 
+    /// Ends a flood when dropped.
+    struct EndsFlood<'a>(&'a AtomicBool);
+
+    impl Drop for EndsFlood<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
     #[test]
     fn an_engine_that_floods_its_eventfd_is_not_listened_to_and_silences_no_other() {
         let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
@@ -590,6 +599,8 @@ mod tests {
         let (_, drains, _) = join(&supervisor);
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
+            // Also where an assertion fails: the scope waits for its threads.
+            let _ends = EndsFlood(&is_over);
             scope.spawn(|| {
                 while !is_over.load(Ordering::Acquire) {
                     floods.asks.signal();
@@ -609,7 +620,6 @@ mod tests {
             let _asks = grant::take_turn(floods.shared.word(GRANT).unwrap());
             assert!(floods.wake.wait(Some(NEVER)));
             assert!(grant::release(floods.shared.word(GRANT).unwrap()));
-            is_over.store(true, Ordering::Release);
         });
         until(|| is_listened_to(&floods.asks), "nothing is forgiven");
         ask(&floods);

@@ -397,7 +397,9 @@ mod tests {
 
     #[test]
     fn every_edge_of_the_supervisor_and_no_other_is_there() {
-        const STEPS: [(fn(&mut Given, &AtomicU64) -> bool, Held, &[Phase], Grant, Held); 3] = [
+        type Step = fn(&mut Given, &AtomicU64) -> bool;
+        type Row = (Step, Held, &'static [Phase], Grant, Held);
+        const STEPS: [Row; 3] = [
             (
                 Given::give,
                 Held::No,
