@@ -18,7 +18,6 @@ use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
-use campanile_host_gpu::event::Event;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Parameters;
@@ -36,9 +35,7 @@ use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::engine::scheduling;
-use campanile_protocol::handshake::grant;
-use campanile_protocol::handshake::grant::Grant;
-use campanile_protocol::handshake::grant::Phase;
+use campanile_protocol::handshake::grant::Given;
 use campanile_protocol::packet::Fault;
 
 const NEVER: Duration = Duration::from_secs(60);
@@ -49,7 +46,7 @@ struct Bench {
     vram: std::fs::File,
     tables: std::fs::File,
     fences: std::fs::File,
-    grant: Event,
+    given: Given,
     program: Program,
     start: Start,
     given_back: Vec<u64>,
@@ -81,10 +78,18 @@ impl Bench {
         };
         let [vram, tables] = ["vram", "tables"].map(|name| create_memfd(name, BYTES).unwrap());
         let fences = create_memfd("fences", u64::from(MAX_FENCES) * PAGE_SIZE).unwrap();
-        let grant = Event::new().unwrap();
-        let memory = Memory { vram: &vram, tables: &tables, fences: &fences, grant: &grant, tracker: None };
+        let memory = Memory { vram: &vram, tables: &tables, fences: &fences, tracker: None };
         let engine = EngineProcess::spawn(&program, &start, memory).unwrap();
-        let mut bench = Self { engine, vram, tables, fences, grant, program, start, given_back: Vec::new() };
+        let mut bench = Self {
+            engine,
+            vram,
+            tables,
+            fences,
+            given: Given::default(),
+            program,
+            start,
+            given_back: Vec::new(),
+        };
         bench.wait_until_up();
         bench
     }
@@ -96,9 +101,9 @@ impl Bench {
     }
 
     fn revive(&mut self) {
-        let (fences, grant) = (&self.fences, &self.grant);
-        let memory = Memory { vram: &self.vram, tables: &self.tables, fences, grant, tracker: None };
+        let memory = Memory { vram: &self.vram, tables: &self.tables, fences: &self.fences, tracker: None };
         self.engine.revive(&self.program, &self.start, memory).unwrap();
+        self.given = Given::default();
         self.wait_until_up();
     }
 
@@ -113,16 +118,14 @@ impl Bench {
     }
 
     /// Takes the node back, once the engine has nothing to run.
-    fn release(&self) {
+    fn release(&mut self) {
         let handle = self.engine.grant_handle();
         let word = handle.shared.word(block::GRANT).unwrap();
         until("the node", || {
-            let _revoked = grant::revoke(word) || grant::reclaim(word);
+            let _revoked = self.given.revoke(word) || self.given.reclaim(word);
             handle.wake.signal();
-            !matches!(
-                Grant::from_word(word.load(Ordering::Acquire)).phase,
-                Phase::Granted | Phase::Revoking | Phase::Parked
-            )
+            self.given.look(word).unwrap();
+            !self.given.holds()
         });
     }
 
@@ -151,7 +154,8 @@ impl Bench {
         let handle = self.engine.grant_handle();
         let word = handle.shared.word(block::GRANT).unwrap();
         until("a result", || {
-            let _given_before = grant::give(word);
+            self.given.look(word).unwrap();
+            let _given_before = self.given.give(word);
             handle.wake.signal();
             self.engine.stop_listening(Duration::from_millis(1))
         });
@@ -263,7 +267,9 @@ fn pre_26_mcdm_33_the_report_comes_after_all_results_before_it() {
         bench.submit(fence_id + 1);
         // Somebody else's turn comes between: whatever was done by then is done, and the rest is given back, in order.
         let handle = bench.engine.grant_handle();
-        let _given = grant::give(handle.shared.word(block::GRANT).unwrap());
+        let word = handle.shared.word(block::GRANT).unwrap();
+        bench.given.look(word).unwrap();
+        let _given = bench.given.give(word);
         handle.wake.signal();
         let preemption = bench.engine.preempt_command();
         let (mut done, mut back) = (Vec::new(), Vec::new());

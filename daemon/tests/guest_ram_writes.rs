@@ -24,7 +24,6 @@ use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::RunRecord;
 use campanile_host_gpu::engine::message::Start;
-use campanile_host_gpu::event::Event;
 use campanile_host_gpu::kernel::name::KernelName;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::vram::create_memfd;
@@ -40,7 +39,7 @@ use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::save_area::AreaKind;
 use campanile_protocol::engine::save_area::CONTEXT_AREA_BYTES;
 use campanile_protocol::engine::save_area::DEVICE_AREA_BYTES;
-use campanile_protocol::handshake::grant;
+use campanile_protocol::handshake::grant::Given;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::queue::ring;
@@ -81,7 +80,7 @@ struct Bench {
     ram: File,
     tables: PageTables,
     fences: File,
-    grant: Event,
+    given: Given,
     program: Program,
     start: Start,
     entry: ProcessEntry,
@@ -116,15 +115,8 @@ impl Bench {
         let vram = create_memfd("vram", VRAM).unwrap();
         let ram = create_memfd("ram", 2 * RAM_PAGES * PAGE_SIZE).unwrap();
         let fences = create_memfd("fences", u64::from(MAX_FENCES) * PAGE_SIZE).unwrap();
-        let grant = Event::new().unwrap();
         let tracker = Arc::new(Tracker::new(0, &vram, VRAM, PAGE_SIZE, method).unwrap());
-        let memory = Memory {
-            vram: &vram,
-            tables: tables.file(),
-            fences: &fences,
-            grant: &grant,
-            tracker: Some(&tracker),
-        };
+        let memory = Memory { vram: &vram, tables: tables.file(), fences: &fences, tracker: Some(&tracker) };
         for (at, kind) in [(0, AreaKind::Device), (DEVICE_AREA_BYTES, AreaKind::Context)] {
             vram.write_all_at(&kind.header().to_ne_bytes(), AREA_AT + at).unwrap();
         }
@@ -147,7 +139,7 @@ impl Bench {
             ram,
             tables,
             fences,
-            grant,
+            given: Given::default(),
             program,
             start,
             entry,
@@ -191,10 +183,10 @@ impl Bench {
             vram: &self.vram,
             tables: self.tables.file(),
             fences: &self.fences,
-            grant: &self.grant,
             tracker: Some(&self.tracker),
         };
         self.engine.revive(&self.program, &self.start, memory).unwrap();
+        self.given = Given::default();
     }
 
     /// Runs packets, to their end.
@@ -222,7 +214,8 @@ impl Bench {
         let handle = self.engine.grant_handle();
         let word = handle.shared.word(block::GRANT).unwrap();
         until("a result", || {
-            let _given_before = grant::give(word);
+            self.given.look(word).unwrap();
+            let _given_before = self.given.give(word);
             handle.wake.signal();
             self.engine.stop_listening(Duration::from_millis(1))
         });
@@ -279,7 +272,9 @@ fn tdr_57_the_next_process_runs_nothing_before_it_has_the_segments_that_page_tab
     });
     let handle = bench.engine.grant_handle();
     for round in 0..100 {
-        let _given_before = grant::give(handle.shared.word(block::GRANT).unwrap());
+        let word = handle.shared.word(block::GRANT).unwrap();
+        bench.given.look(word).unwrap();
+        let _given_before = bench.given.give(word);
         handle.wake.signal();
         // Served after the request to begin.
         let kernel = KernelName { root: 0, handle: round };
@@ -334,7 +329,8 @@ fn tdr_57_an_engine_that_ended_between_two_stores_of_a_retirement_is_taken_over_
             u64::from_ne_bytes(bytes)
         };
         until("the fence", || {
-            let _given_before = grant::give(word(block::GRANT));
+            bench.given.look(word(block::GRANT)).unwrap();
+            let _given_before = bench.given.give(word(block::GRANT));
             handle.wake.signal();
             read(&bench.vram, device_page::fence(0)) == 9
         });

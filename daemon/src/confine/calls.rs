@@ -96,6 +96,9 @@ const STREAMS: &[c_long] = &[
     libc::SYS_ioctl,
 ];
 
+/// The supervisor listens to each engine by an eventfd of its own.
+const LISTENING: &[c_long] = &[libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait];
+
 /// One VM: its event loop, its engines.
 const VM: &[c_long] = &[
     // Descriptors that the VMM sends stay with the daemon.
@@ -147,7 +150,7 @@ pub(super) const PEERS: &[c_long] =
 /// What a role does besides [`COMMON`].
 pub(super) const fn of(role: Role) -> &'static [&'static [c_long]] {
     match role {
-        Role::Schedule => &[],
+        Role::Schedule => &[LISTENING],
         Role::Front => &[STREAMS, VM, VM_OLD, FILES, FILES_OLD],
         Role::Operator => &[STREAMS, FILES, FILES_OLD],
         Role::Arrivals => &[STREAMS],

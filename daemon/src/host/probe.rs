@@ -13,7 +13,6 @@ use campanile_host_gpu::dirty::tracker::Tracker;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
-use campanile_host_gpu::event::Event;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_protocol::PAGE_SIZE;
@@ -47,7 +46,6 @@ fn bring_up(
     sandbox: bool,
 ) -> io::Result<Result<CameUp, String>> {
     let (vram, tables) = (create_memfd("campanile-probe", BYTES)?, create_memfd("campanile-probe", BYTES)?);
-    let grant = Event::new()?;
     let start = Start {
         node,
         vram_bytes: BYTES,
@@ -61,8 +59,7 @@ fn bring_up(
     };
     let fences = create_memfd("campanile-probe", u64::from(MAX_FENCES) * PAGE_SIZE)?;
     let tracker = Arc::new(Tracker::new(0, &vram, BYTES, PAGE_SIZE, tracking)?);
-    let memory =
-        Memory { vram: &vram, tables: &tables, fences: &fences, grant: &grant, tracker: Some(&tracker) };
+    let memory = Memory { vram: &vram, tables: &tables, fences: &fences, tracker: Some(&tracker) };
     let mut engine = EngineProcess::spawn(program, &start, memory)?;
     let begun = Instant::now();
     loop {

@@ -48,6 +48,8 @@ pub struct Counters {
     pub timeouts_in_vain: AtomicU64,
     /// Engines that hung, and were let be by debug mode.
     pub timeouts_ignored: AtomicU64,
+    /// Engines that were ended because they broke the protocol of their grant word.
+    pub broken_grants: AtomicU64,
     /// Allocations that were moved to host memory.
     pub evictions: AtomicU64,
     /// Allocations that moved within video memory, so that another found room in one piece.
@@ -74,7 +76,7 @@ pub struct Counters {
 
 impl Counters {
     /// All counts, by name.
-    pub fn all(&self) -> [(&'static str, u64); 32] {
+    pub fn all(&self) -> [(&'static str, u64); 33] {
         [
             ("refused_commands", &self.refused_commands),
             ("control_messages", &self.control_messages),
@@ -97,6 +99,7 @@ impl Counters {
             ("processes_blocked", &self.processes_blocked),
             ("timeouts_in_vain", &self.timeouts_in_vain),
             ("timeouts_ignored", &self.timeouts_ignored),
+            ("broken_grants", &self.broken_grants),
             ("evictions", &self.evictions),
             ("relocations", &self.relocations),
             ("restores", &self.restores),

@@ -17,7 +17,6 @@ use log::Level;
 use rustix::event::epoll;
 
 use super::config::Compute;
-use super::config::Config;
 use super::counters::count;
 use super::fence_table::FenceTable;
 use super::reply::Refused;
@@ -75,16 +74,6 @@ impl Wakeup {
     }
 }
 
-/// Whether what was seen of an engine holds no more.
-fn is_over(process: Option<&EngineProcess>, sighting: &Sighting) -> bool {
-    let Some(process) = process else { return true };
-    let info = process.collect_debug_info();
-    match sighting.hang {
-        Hang::NotSuspended => process.has_reported_suspends(),
-        Hang::NotYielded | Hang::NoProgress => sighting.is_over(info.progress, info.phase),
-    }
-}
-
 impl Session {
     /// Whether an engine runs; starts it where it does not. `Ok(false)`: try again when it does.
     pub(super) fn ensure_engine(&mut self, at: EngineAddress) -> Result<bool, Refused> {
@@ -106,7 +95,7 @@ impl Session {
 
     fn start_engine(&mut self, at: EngineAddress) -> io::Result<()> {
         let start = self.config.start_message(at.node, self.tables.mapping().len());
-        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
+        let memory = Self::engine_memory(&self.allocations, &self.tables, &self.fences);
         let process = EngineProcess::spawn(&self.config.program, &start, memory)?;
         self.engines[at.index()].begin(process);
         self.announce_native_fences(at);
@@ -132,7 +121,6 @@ impl Session {
 
     /// The files that an engine works on.
     pub(super) fn engine_memory<'a>(
-        config: &'a Config,
         allocations: &'a Allocations,
         tables: &'a PageTables,
         fences: &'a FenceTable,
@@ -141,7 +129,6 @@ impl Session {
             vram: allocations.memory().file(),
             tables: tables.file(),
             fences: fences.file(),
-            grant: config.supervisor.grant_event(),
             tracker: Some(allocations.memory().tracker()),
         }
     }
@@ -231,7 +218,7 @@ impl Session {
     /// Starts a process ahead: its driver is open when it is told to begin, and until then it touches nothing.
     pub(super) fn start_spare(&mut self, at: EngineAddress) {
         let start = self.config.start_message(at.node, self.tables.mapping().len());
-        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
+        let memory = Self::engine_memory(&self.allocations, &self.tables, &self.fences);
         let Some(process) = self.engines[at.index()].process_mut() else { return };
         if let Err(error) = process.prepare_spare(&self.config.program, &start, memory) {
             self.journal.line(Level::Warn, format_args!("{at} engine has no spare: {error}"));
@@ -256,7 +243,13 @@ impl Session {
     pub(super) fn engine_alarm(&mut self, at: EngineAddress) {
         let slot = &self.engines[at.index()];
         let Some(sighting) = slot.alarm().take() else { return };
-        if is_over(slot.process(), &sighting) {
+        if let Hang::BrokenProtocol(breach) = sighting.hang {
+            // No debugger and no level of recovery lets it run on: it may be on a node that is another VM's.
+            count(&self.counters.broken_grants);
+            self.lose_engine(at, &breach.to_string());
+            return;
+        }
+        if self.has_gone_on(at, &sighting) {
             // TDR-38: no reset, and nobody in error.
             count(&self.counters.timeouts_in_vain);
             return;
@@ -265,8 +258,22 @@ impl Session {
             Hang::NotYielded => "it did not yield its node in time",
             Hang::NoProgress => "it made no progress in time",
             Hang::NotSuspended => "it did not suspend a context in time",
+            Hang::BrokenProtocol(_) => "it broke the protocol of its grant word",
         };
         self.engine_timeout(at, text, Some(sighting));
+    }
+
+    /// Whether what was seen of an engine holds no more.
+    fn has_gone_on(&self, at: EngineAddress, sighting: &Sighting) -> bool {
+        let slot = &self.engines[at.index()];
+        let Some(process) = slot.process() else { return true };
+        let keeps_node = || slot.supervised.is_some_and(|id| self.config.supervisor.keeps_node(id));
+        match sighting.hang {
+            Hang::NotSuspended => process.has_reported_suspends(),
+            Hang::NotYielded | Hang::NoProgress | Hang::BrokenProtocol(_) => {
+                sighting.is_over(process.collect_debug_info().progress, keeps_node())
+            }
+        }
     }
 
     /// An engine hangs: what follows is for level and debug mode to say (TDR-16, TDR-17).

@@ -155,7 +155,7 @@ impl Session {
     /// compiled again.
     pub(super) fn start_process_again(&mut self, at: EngineAddress) -> std::io::Result<()> {
         let start = self.config.start_message(at.node, self.tables.mapping().len());
-        let memory = Self::engine_memory(&self.config, &self.allocations, &self.tables, &self.fences);
+        let memory = Self::engine_memory(&self.allocations, &self.tables, &self.fences);
         let slot = &mut self.engines[at.index()];
         slot.revive(&self.config.program, &start, memory)?;
         self.watch_engine(at)?;
@@ -236,7 +236,10 @@ impl Session {
         // An alarm about the process before this one says nothing about this one.
         let _stale = slot.alarm().take();
         let alarm = std::sync::Arc::clone(slot.alarm());
-        slot.supervised = Some(self.config.supervisor.add(at, handle, alarm, timeout, self.config.share));
+        match self.config.supervisor.add(at, handle, alarm, timeout, self.config.share) {
+            Ok(id) => slot.supervised = Some(id),
+            Err(error) => self.lose_engine(at, &format!("it cannot take part in turns: {error}")),
+        }
     }
 }
 
@@ -245,6 +248,7 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
+    use std::time::Duration;
 
     use campanile_host_gpu::adapter::Adapter;
     use campanile_host_gpu::adapter::process::EngineProcess;
@@ -263,12 +267,22 @@ mod tests {
     use campanile_protocol::engine::hw_queue::HwSubmission;
     use campanile_protocol::engine::progress::Progress;
     use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::handshake::grant;
+    use campanile_protocol::handshake::grant::Grant;
+    use campanile_protocol::handshake::grant::Phase;
+    use rustix::event::PollFd;
+    use rustix::event::PollFlags;
+    use rustix::event::Timespec;
+    use rustix::event::poll;
     use serde_json::Value;
     use zerocopy::IntoBytes;
 
     use super::Reason;
     use super::Session;
     use crate::recovery::fences::Fences;
+    use crate::recovery::policy::DebugMode;
+    use crate::recovery::policy::Level;
+    use crate::recovery::policy::Policy;
     use crate::recovery::reports::ReportFolder;
     use crate::recovery::reports::Reports;
     use crate::session::config::Config;
@@ -324,6 +338,45 @@ mod tests {
             let what = report["what"].as_str().unwrap();
             assert!(what.contains(&format!("fence 7 is outside {range}")), "{what}");
             assert_eq!(report["last_aborted_fence"], Value::Null);
+        }
+    }
+
+    // conformance: not a hang, so that neither debug mode nor level of TDR has a say
+    #[test]
+    fn an_engine_that_breaks_the_protocol_of_its_grant_is_replaced_whatever_debug_mode_and_level_say() {
+        let modes = [DebugMode::Ignore, DebugMode::Break, DebugMode::Recover, DebugMode::RecoverAlways];
+        for debug in modes {
+            for level in [Level::Off, Level::Recover] {
+                let policy = Policy { debug, level, ..Policy::default() };
+                let mut session = session(&Arc::new(Config { policy, ..startable() }));
+                run(&mut session, COPY);
+                session.admit_engine(COPY);
+                let process = session.engines[COPY.index()].process().unwrap();
+                let (pid, handle) = (process.pid(), process.grant_handle());
+                let word = Grant { phase: Phase::Granted, generation: 3 }.word();
+                handle.shared.word(block::GRANT).unwrap().store(word, Ordering::Release);
+                handle.asks.signal();
+                let alarm = Arc::clone(session.engines[COPY.index()].alarm());
+                let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+                assert_eq!(poll(&mut [PollFd::new(&*alarm, PollFlags::IN)], Some(&limit)), Ok(1));
+                session.engine_alarm(COPY);
+                let name = format!("{debug:?}, {level:?}");
+                let counters = &session.counters;
+                let counts = [&counters.broken_grants, &counters.engines_reset, &counters.timeouts_ignored];
+                assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [1, 1, 0], "{name}");
+                let next = session.engines[COPY.index()].process().unwrap();
+                assert_ne!(next.pid(), pid, "{name}");
+                // Over the same word, of which the last process leaves nothing.
+                assert_eq!(handle.shared.word(block::GRANT).unwrap().load(Ordering::Acquire), 0, "{name}");
+                session.engines[COPY.index()].came_up();
+                session.admit_engine(COPY);
+                let word = handle.shared.word(block::GRANT).unwrap();
+                assert_eq!(grant::take_turn(word), grant::Turn::Ask);
+                handle.wake.drain();
+                handle.asks.signal();
+                assert!(handle.wake.wait(Some(Duration::from_secs(60))), "{name}: it has its turns");
+                assert_eq!(alarm.take(), None, "{name}");
+            }
         }
     }
 

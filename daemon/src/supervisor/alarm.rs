@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use campanile_host_gpu::event::Event;
 use campanile_protocol::engine::progress::Progress;
-use campanile_protocol::handshake::grant::Phase;
+use campanile_protocol::handshake::grant::Breach;
 
 /// How an engine hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Hang {
     NoProgress,
     /// It did not report a suspend (UMS-112).
     NotSuspended,
+    /// It does not hang, but stores what no engine may store into its grant word: it is not believed any more.
+    BrokenProtocol(Breach),
 }
 
 /// What the supervisor saw.
@@ -34,14 +36,16 @@ pub struct Sighting {
 }
 
 impl Sighting {
-    /// Whether the engine, which is at `progress` and `phase` now, hangs no more: then there is no reset, and nobody is
-    /// in error (TDR-38).
-    pub fn is_over(&self, progress: Progress, phase: Phase) -> bool {
+    /// Whether the engine, which is at `progress` now, hangs no more: then there is no reset, and no device is in error (TDR-38).
+    /// `keeps_node` is what the supervisor says of a node that the engine was asked to yield.
+    pub fn is_over(&self, progress: Progress, keeps_node: bool) -> bool {
         match self.hang {
-            Hang::NotYielded => phase != Phase::Revoking,
+            Hang::NotYielded => !keeps_node,
             Hang::NoProgress => progress != self.progress,
             // What it reports tells, and not what it runs.
             Hang::NotSuspended => false,
+            // Nothing that it does from now on mends that.
+            Hang::BrokenProtocol(_) => false,
         }
     }
 }
@@ -88,7 +92,7 @@ mod tests {
 
     use campanile_protocol::engine::progress::Progress;
     use campanile_protocol::engine::progress::Work;
-    use campanile_protocol::handshake::grant::Phase;
+    use campanile_protocol::handshake::grant::Given;
 
     use super::Hang;
     use super::Sighting;
@@ -97,14 +101,14 @@ mod tests {
     fn tdr_38_work_that_got_done_between_detection_and_reset_is_no_hang() {
         let progress = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
         let stands = Sighting { hang: Hang::NoProgress, progress, at: Instant::now() };
-        assert!(!stands.is_over(progress, Phase::Granted));
-        assert!(stands.is_over(progress.next(Work::Nothing, false), Phase::Granted));
-        assert!(stands.is_over(progress.next(Work::HwQueue, false), Phase::Revoking));
+        assert!(!stands.is_over(progress, false));
+        assert!(stands.is_over(progress.next(Work::Nothing, false), false));
+        assert!(stands.is_over(progress.next(Work::HwQueue, false), true));
         let keeps = Sighting { hang: Hang::NotYielded, ..stands };
-        assert!(
-            !keeps.is_over(progress.next(Work::HwQueue, false), Phase::Revoking),
-            "it works, and does not yield"
-        );
-        assert!(keeps.is_over(progress, Phase::Yielded) && keeps.is_over(progress, Phase::Idle));
+        assert!(!keeps.is_over(progress.next(Work::HwQueue, false), true), "it works, and does not yield");
+        assert!(keeps.is_over(progress, false));
+        let breach = Given::default().judge(2).unwrap_err();
+        let breaks = Sighting { hang: Hang::BrokenProtocol(breach), ..stands };
+        assert!(!breaks.is_over(progress.next(Work::Nothing, false), false), "it is not believed");
     }
 }

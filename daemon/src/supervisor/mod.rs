@@ -1,8 +1,9 @@
 //! The supervisor thread: whose turn it is on each node of each physical adapter.
 //!
 //! ```text
-//!   engines ── grant eventfd ──▶ supervisor ── turns (pure) ──▶ GRANTED / REVOKING ──▶ wake eventfd ──▶ engine
-//!                                    ├── no yield in time ──▶ alarm ──▶ the vGPU's thread resets the engine
+//!   engine ── its own eventfd ──▶ supervisor ── turns (pure) ──▶ GRANTED / REVOKING ──▶ wake eventfd ──▶ engine
+//!      grant word ── judged by what was given ──┤
+//!                                    ├── no yield in time, or a breach ──▶ alarm ──▶ the vGPU's thread resets the engine
 //!      progress word ── watchdog (pure) ──┘
 //!      realtime word ── awake ──▶ no CPU sleeps while realtime work comes
 //! ```
@@ -12,6 +13,9 @@
 
 pub mod alarm;
 pub mod awake;
+pub mod bells;
+pub mod hearing;
+mod members;
 pub mod share;
 pub mod suspends;
 pub mod thread;

@@ -1,13 +1,11 @@
 //! The thread around [`super::turns`].
 
-use std::collections::BTreeMap;
 use std::io;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
@@ -16,26 +14,21 @@ use campanile_host_gpu::adapter::process::GrantHandle;
 use campanile_host_gpu::cpu_slice;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::essential_thread;
-use campanile_host_gpu::event::Event;
 use campanile_host_gpu::node::clock;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_protocol::engine::block::GRANT;
-use campanile_protocol::engine::block::PROGRESS;
 use campanile_protocol::engine::block::context_report;
-use campanile_protocol::engine::progress::Progress;
-use campanile_protocol::engine::scheduling::CONTENDED;
-use campanile_protocol::engine::scheduling::HURRIED;
 use campanile_protocol::engine::scheduling::REALTIME;
 use campanile_protocol::engine::scheduling::URGENCY;
 use campanile_protocol::engine::scheduling::Urgency;
-use campanile_protocol::handshake::grant;
-use campanile_protocol::handshake::grant::Grant;
 use campanile_protocol::handshake::grant::Phase;
 
 use super::alarm::Alarm;
 use super::alarm::Hang;
 use super::awake::Awake;
+use super::bells::Bells;
+use super::members::Member;
+use super::members::Members;
 use super::share::Share;
 use super::suspends::Expected;
 use super::suspends::Suspends;
@@ -44,26 +37,6 @@ use super::turns::Operation;
 use super::turns::Turns;
 use super::watchdog::Verdict;
 use super::watchdog::Watchdog;
-
-#[derive(Debug)]
-struct Member {
-    at: EngineAddress,
-    handle: GrantHandle,
-    alarm: Arc<Alarm>,
-    timeout: Option<Duration>,
-    share: Share,
-    held: Duration,
-}
-
-#[derive(Debug, Default)]
-struct Members {
-    next: u64,
-    engines: BTreeMap<EngineId, Member>,
-    gone: Vec<EngineId>,
-    new: Vec<EngineId>,
-    expected: Vec<Expected>,
-    stop: bool,
-}
 
 /// The supervisor. Dropping the last handle ends its thread.
 #[derive(Debug)]
@@ -74,7 +47,7 @@ pub struct Supervisor {
 
 #[derive(Debug)]
 struct Shared {
-    event: Event,
+    bells: Bells,
     members: Mutex<Members>,
 }
 
@@ -97,7 +70,7 @@ impl Supervisor {
     where
         F: Write + Send + 'static,
     {
-        let shared = Arc::new(Shared { event: Event::new()?, members: Mutex::new(Members::default()) });
+        let shared = Arc::new(Shared { bells: Bells::new()?, members: Mutex::new(Members::default()) });
         let its = Arc::clone(&shared);
         let thread = essential_thread::spawn("supervisor", move || {
             cpu_slice::shorten();
@@ -106,12 +79,12 @@ impl Supervisor {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What engines signal when they want a node or give it back.
-    pub fn grant_event(&self) -> &Event {
-        &self.shared.event
-    }
-
-    /// An engine takes part. Where it does not yield, or gets nowhere, for `timeout`, its alarm is raised; never without.
+    /// An engine takes part, whose process was started over a grant word that said `{IDLE, 0}`. Where it does not yield, or gets
+    /// nowhere, for `timeout`, its alarm is raised; never without. Where it breaks the protocol of the word, its alarm is raised in
+    /// any case.
+    ///
+    /// # Errors
+    /// Its eventfd cannot be watched.
     pub fn add(
         &self,
         at: EngineAddress,
@@ -119,21 +92,29 @@ impl Supervisor {
         alarm: Arc<Alarm>,
         timeout: Option<Duration>,
         share: Share,
-    ) -> EngineId {
+    ) -> io::Result<EngineId> {
         let mut members = self.shared.lock();
         members.next += 1;
         let id = EngineId(members.next);
-        members.engines.insert(id, Member { at, handle, alarm, timeout, share, held: Duration::ZERO });
+        self.shared.bells.listen(id, &handle.asks)?;
+        members.engines.insert(id, Member::new(at, handle, alarm, timeout, share));
         members.new.push(id);
         drop(members);
-        self.shared.event.signal();
-        id
+        self.shared.bells.ring();
+        Ok(id)
+    }
+
+    /// Whether an engine that was asked to yield its node has it still, by the supervisor's own record: what the engine's word says
+    /// between two looks does not count.
+    pub fn keeps_node(&self, engine: EngineId) -> bool {
+        let mut members = self.shared.lock();
+        members.engines.get_mut(&engine).is_some_and(|member| member.look() == Phase::Revoking)
     }
 
     /// An engine was asked to suspend the context of an entry, and has the timeout to report it (UMS-112).
     pub fn expect_suspend(&self, engine: EngineId, context: u32, fence: u64) {
         self.shared.lock().expected.push(Expected { engine, context, fence });
-        self.shared.event.signal();
+        self.shared.bells.ring();
     }
 
     /// How long an engine has had its node, up to the last decision.
@@ -144,17 +125,19 @@ impl Supervisor {
     /// An engine is gone; only after its process is reaped, or stands still for ever.
     pub fn remove(&self, engine: EngineId) {
         let mut members = self.shared.lock();
-        members.engines.remove(&engine);
+        if let Some(member) = members.engines.remove(&engine) {
+            self.shared.bells.forget(engine, &member.handle.asks);
+        }
         members.gone.push(engine);
         drop(members);
-        self.shared.event.signal();
+        self.shared.bells.ring();
     }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.shared.lock().stop = true;
-        self.shared.event.signal();
+        self.shared.bells.ring();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -170,7 +153,7 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
     let mut again = None;
     loop {
         let wait = again.map(|at: Duration| at.saturating_sub(begun.elapsed()));
-        shared.event.wait(wait);
+        let signalled = shared.bells.wait(wait);
         let mut members = shared.lock();
         if members.stop {
             return;
@@ -191,48 +174,50 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
                 suspends.expect(expected, timeout, begun.elapsed());
             }
         }
-        let load = |engine: EngineId, offset: u64| {
-            let word = members.engines.get(&engine).and_then(|member| member.handle.shared.word(offset));
-            word.map_or(0, |word| word.load(Ordering::Acquire))
-        };
-        let phase = |engine: EngineId| Grant::from_word(load(engine, GRANT)).phase;
         let now = begun.elapsed();
-        let urgency = |engine: EngineId| Urgency::from_word(load(engine, URGENCY));
+        let phases = members.look();
+        let phase = |engine: EngineId| phases.get(&engine).copied().unwrap_or(Phase::Idle);
+        let urgency = |engine: EngineId| Urgency::from_word(members.load(engine, URGENCY));
         let (operations, mut next) = turns.decide(phase, urgency, now);
         for operation in operations {
-            if !apply(&members, operation) {
+            if let Err(engine) = members.apply(operation) {
                 // The engine has moved on by itself: what that leads to is decided at once.
-                next = Some(now);
+                let decide = members.outrun(&shared.bells, engine, now);
+                next = next.into_iter().chain([decide]).min();
             }
         }
-        for (&engine, member) in &members.engines {
-            if !matches!(phase(engine), Phase::Granted | Phase::Revoking) {
+        let heard = members.hear(&shared.bells, &signalled, now);
+        for (engine, phase) in members.look() {
+            if !matches!(phase, Phase::Granted | Phase::Revoking) {
                 watchdog.forget(engine);
                 continue;
             }
+            let Some(member) = members.engines.get(&engine) else { continue };
             let Some(timeout) = member.timeout else { continue };
-            let progress = Progress::from_word(load(engine, PROGRESS));
+            let progress = member.progress();
             let (verdict, look) = watchdog.look(engine, progress, timeout, now);
             match verdict {
                 Verdict::Fine => {}
                 Verdict::Ask => {
                     if turns.ask(engine, now) {
-                        apply(&members, Operation::Revoke(engine));
+                        // Where it has moved on, it does not stand still.
+                        let _asked = members.apply(Operation::Revoke(engine));
                     }
                 }
-                Verdict::Hangs => member.alarm.raise(Hang::NoProgress, progress),
+                Verdict::Hangs => member.raise(Hang::NoProgress, progress),
             }
             next = Some(next.map_or(look, |at| at.min(look)));
         }
-        let (late, look) = suspends.look(|engine, context| load(engine, context_report(context)), now);
+        let reported = |engine, context| members.load(engine, context_report(context));
+        let (late, look) = suspends.look(reported, now);
         for member in late.iter().filter_map(|engine| members.engines.get(engine)) {
-            let progress = member.handle.shared.word(PROGRESS).map_or(0, |word| word.load(Ordering::Acquire));
-            member.alarm.raise(Hang::NotSuspended, Progress::from_word(progress));
+            member.raise(Hang::NotSuspended, member.progress());
         }
         // Whoever has realtime work without the operator's leave is not heard.
-        let heard = members.engines.iter().filter(|(_, member)| member.share.highest_band == Band::Realtime);
-        for (&engine, _) in heard {
-            let last = Duration::from_nanos(load(engine, REALTIME));
+        let may_hurry =
+            members.engines.iter().filter(|(_, member)| member.share.highest_band == Band::Realtime);
+        for (&engine, _) in may_hurry {
+            let last = Duration::from_nanos(members.load(engine, REALTIME));
             awake.hear(last, clock::monotonic());
         }
         for (engine, held) in turns.held() {
@@ -242,52 +227,17 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
         }
         drop(members);
         let left = awake.look(clock::monotonic());
-        again = next.into_iter().chain(look).chain(left.map(|left| begun.elapsed() + left)).min();
+        again =
+            next.into_iter().chain(look).chain(heard).chain(left.map(|left| begun.elapsed() + left)).min();
     }
-}
-
-/// Carries an operation out; false where the engine was faster.
-fn apply(members: &Members, operation: Operation) -> bool {
-    let (Operation::Give(engine)
-    | Operation::Revoke(engine)
-    | Operation::Hurry(engine)
-    | Operation::Reclaim(engine)
-    | Operation::Contend(engine, _)
-    | Operation::Hung(engine)) = operation;
-    let Some(member) = members.engines.get(&engine) else { return true };
-    let shared = &member.handle.shared;
-    let Some(word) = shared.word(GRANT) else { return true };
-    let done = match operation {
-        Operation::Give(_) => grant::give(word),
-        Operation::Revoke(_) => grant::revoke(word),
-        Operation::Hurry(_) => {
-            if let Some(word) = shared.word(HURRIED) {
-                word.fetch_add(1, Ordering::Release);
-            }
-            return true;
-        }
-        // Let it sleep: it asks when it has work.
-        Operation::Reclaim(_) => return grant::reclaim(word),
-        Operation::Hung(_) => {
-            let progress = shared.word(PROGRESS).map_or(0, |word| word.load(Ordering::Acquire));
-            member.alarm.raise(Hang::NotYielded, Progress::from_word(progress));
-            true
-        }
-        Operation::Contend(_, is_contended) => {
-            if let Some(word) = shared.word(CONTENDED) {
-                word.store(u64::from(is_contended), Ordering::Release);
-            }
-            return true;
-        }
-    };
-    member.handle.wake.signal();
-    done
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::fd::AsRawFd;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering;
@@ -332,7 +282,8 @@ mod tests {
     fn block() -> GrantHandle {
         let file: File = create_memfd("block", BLOCK_BYTES).unwrap();
         let shared = Arc::new(Mapping::new(file, 0, BLOCK_BYTES, Access::ReadWrite).unwrap());
-        GrantHandle { shared, wake: Arc::new(Event::new().unwrap()) }
+        let [wake, asks] = [(); 2].map(|()| Arc::new(Event::new().unwrap()));
+        GrantHandle { shared, wake, asks }
     }
 
     /// An engine without a process, which wants its node.
@@ -342,7 +293,7 @@ mod tests {
         let _asks = grant::take_turn(handle.shared.word(GRANT).unwrap());
         let share = Share { highest_band, ..Share::default() };
         let (at, alarm) = (EngineAddress::new(0, NodeKind::Compute), Arc::new(Alarm::new().unwrap()));
-        (supervisor.add(at, handle.clone(), alarm, None, share), handle)
+        (supervisor.add(at, handle.clone(), alarm, None, share).unwrap(), handle)
     }
 
     fn run_realtime_work(engine: &GrantHandle) {
@@ -366,7 +317,7 @@ mod tests {
                 scope.spawn(|| {
                     while !is_enough.load(Ordering::Acquire) {
                         run_realtime_work(&engine);
-                        supervisor.grant_event().signal();
+                        engine.asks.signal();
                         thread::yield_now();
                     }
                 });
@@ -447,7 +398,7 @@ mod tests {
             let _asks = grant::take_turn(handle.shared.word(GRANT).unwrap());
             let (at, alarm) = (EngineAddress::new(physical, NodeKind::Copy), Arc::new(Alarm::new().unwrap()));
             let its = Arc::clone(&alarm);
-            let id = supervisor.add(at, handle.clone(), its, timeout, Share::default());
+            let id = supervisor.add(at, handle.clone(), its, timeout, Share::default()).unwrap();
             assert!(handle.wake.wait(Some(NEVER)), "it is given its node");
             let engine = Self { id, handle, alarm };
             assert_eq!(engine.phase(), Phase::Granted);
@@ -498,7 +449,7 @@ mod tests {
         let word = yields.handle.shared.word(PROGRESS).unwrap();
         word.store(stuck.next(Work::Nothing, false).word(), Ordering::Release);
         assert!(grant::yield_turn(yields.handle.shared.word(GRANT).unwrap()));
-        supervisor.grant_event().signal();
+        yields.handle.asks.signal();
         // What is asked later, and has as long, is reported.
         let stays = Still::start(&supervisor, 0, stuck, Some(Duration::from_secs(1)));
         assert_eq!(stays.alarmed().progress, stuck);
@@ -518,5 +469,161 @@ mod tests {
         }
         assert_eq!(silent.alarmed().hang, Hang::NotSuspended);
         assert_eq!((unwatched.alarm.take(), reports.alarm.take()), (None, None));
+    }
+
+    /// An engine without a process, of the node of every other that is made so; its alarm.
+    fn join(supervisor: &Supervisor) -> (EngineId, GrantHandle, Arc<Alarm>) {
+        let (handle, alarm) = (block(), Arc::new(Alarm::new().unwrap()));
+        let at = EngineAddress::new(0, NodeKind::Copy);
+        let its = Arc::clone(&alarm);
+        let id = supervisor.add(at, handle.clone(), its, TIMEOUT, Share::default()).unwrap();
+        (id, handle, alarm)
+    }
+
+    fn grant_word(handle: &GrantHandle) -> u64 {
+        handle.shared.word(GRANT).unwrap().load(Ordering::Acquire)
+    }
+
+    fn ask(handle: &GrantHandle) {
+        assert_eq!(grant::take_turn(handle.shared.word(GRANT).unwrap()), grant::Turn::Ask);
+        handle.asks.signal();
+    }
+
+    fn wait_for(alarm: &Alarm) -> Sighting {
+        let limit = Timespec::try_from(NEVER).unwrap();
+        assert_eq!(poll(&mut [PollFd::new(alarm, PollFlags::IN)], Some(&limit)), Ok(1), "never raised");
+        alarm.take().unwrap()
+    }
+
+    #[test]
+    fn an_engine_that_takes_its_node_back_after_a_revoke_is_reported_and_its_end_gives_the_node_to_the_next()
+    {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let (keeper, keeps, alarm) = join(&supervisor);
+        ask(&keeps);
+        assert!(keeps.wake.wait(Some(NEVER)));
+        let (_, wants, quiet) = join(&supervisor);
+        ask(&wants);
+        assert!(keeps.wake.wait(Some(NEVER)), "it is asked to yield");
+        assert_eq!(grant_word(&keeps), Grant { phase: Phase::Revoking, generation: 1 }.word());
+        let stolen = Grant { phase: Phase::Granted, generation: 1 }.word();
+        keeps.shared.word(GRANT).unwrap().store(stolen, Ordering::Release);
+        keeps.asks.signal();
+        // At once, or by the time that it should have yielded: nothing that it says ends that.
+        let Hang::BrokenProtocol(breach) = wait_for(&alarm).hang else { panic!("another alarm") };
+        assert_eq!(breach.word, stolen);
+        // Not for what it stores next either.
+        let idle = Grant { phase: Phase::Idle, generation: 1 }.word();
+        keeps.shared.word(GRANT).unwrap().store(idle, Ordering::Release);
+        keeps.asks.signal();
+        // Another engine of another node is given its turn only after that was looked at.
+        let idle = Progress { steps: 0, is_exempt: false, work: Work::Nothing };
+        Still::start(&supervisor, 1, idle, None);
+        assert!(supervisor.keeps_node(keeper), "its process may run");
+        assert_eq!(grant_word(&wants), Grant { phase: Phase::Want, generation: 0 }.word());
+        supervisor.remove(keeper);
+        assert!(wants.wake.wait(Some(NEVER)), "the node is free");
+        assert_eq!(grant_word(&wants), Grant { phase: Phase::Granted, generation: 1 }.word());
+        assert_eq!((alarm.take(), quiet.take()), (None, None), "reported once");
+    }
+
+    #[test]
+    fn an_engine_that_claims_a_node_that_it_was_not_given_is_reported_and_does_not_get_it() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let (_, claims, alarm) = join(&supervisor);
+        let word = Grant { phase: Phase::Parked, generation: 0 }.word();
+        claims.shared.word(GRANT).unwrap().store(word, Ordering::Release);
+        claims.asks.signal();
+        assert!(matches!(wait_for(&alarm).hang, Hang::BrokenProtocol(_)));
+        // It had none, so that nothing stands between another engine and the node.
+        let (_, wants, _) = join(&supervisor);
+        let word = Grant { phase: Phase::Want, generation: 0 }.word();
+        claims.shared.word(GRANT).unwrap().store(word, Ordering::Release);
+        ask(&wants);
+        assert!(wants.wake.wait(Some(NEVER)));
+        assert_eq!(grant_word(&claims), word, "it is not served any more");
+        assert_eq!(alarm.take(), None, "reported once");
+    }
+
+    #[test]
+    fn an_engine_keeps_its_node_by_what_the_supervisor_knows_and_not_by_what_its_word_says() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let stuck = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
+        let engine = Still::start(&supervisor, 0, stuck, TIMEOUT);
+        assert!(!supervisor.keeps_node(engine.id), "it may");
+        engine.alarmed();
+        assert!(supervisor.keeps_node(engine.id), "it was asked, and stands still");
+        let word = engine.handle.shared.word(GRANT).unwrap();
+        // For a moment only, in which the session looks whether it hangs.
+        word.store(Grant { phase: Phase::Granted, generation: 1 }.word(), Ordering::Release);
+        assert!(supervisor.keeps_node(engine.id));
+    }
+
+    /// Whether the supervisor's epoll instance waits for signals of an eventfd, as the kernel shows it.
+    fn is_listened_to(asks: &Event) -> bool {
+        let number = asks.as_fd().as_raw_fd();
+        let infos = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
+        let infos = infos.filter_map(|info| std::fs::read_to_string(info.path()).ok());
+        let lines: Vec<String> =
+            infos.flat_map(|info| info.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+        let line = lines.iter().find(|line| {
+            let mut words = line.split_whitespace();
+            words.next() == Some("tfd:") && words.next() == Some(&number.to_string())
+        });
+        let line = line.unwrap_or_else(|| panic!("nothing waits for {number}: {lines:?}"));
+        let events = line.split_whitespace().nth(3).unwrap();
+        u32::from_str_radix(events, 16).unwrap() & 1 != 0
+    }
+
+    fn until(mut holds: impl FnMut() -> bool, what: &str) {
+        let begun = std::time::Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < NEVER, "{what}");
+            thread::yield_now();
+        }
+    }
+
+    /// Ends a flood when dropped.
+    struct EndsFlood<'a>(&'a AtomicBool);
+
+    impl Drop for EndsFlood<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn an_engine_that_floods_its_eventfd_is_not_listened_to_and_silences_no_other() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let (_, floods, alarm) = join(&supervisor);
+        let (_, drains, _) = join(&supervisor);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // Also where an assertion fails: the scope waits for its threads.
+            let _ends = EndsFlood(&is_over);
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    floods.asks.signal();
+                    drains.asks.drain();
+                }
+            });
+            until(|| !is_listened_to(&floods.asks), "the flood occupies the supervisor");
+            // What another says is heard all the same, and so is the word of this one.
+            for _ in 0..10 {
+                let (id, wants, quiet) = join(&supervisor);
+                ask(&wants);
+                assert!(wants.wake.wait(Some(NEVER)));
+                assert!(is_listened_to(&wants.asks));
+                supervisor.remove(id);
+                assert_eq!(quiet.take(), None);
+            }
+            let _asks = grant::take_turn(floods.shared.word(GRANT).unwrap());
+            assert!(floods.wake.wait(Some(NEVER)));
+            assert!(grant::release(floods.shared.word(GRANT).unwrap()));
+        });
+        until(|| is_listened_to(&floods.asks), "nothing is forgiven");
+        ask(&floods);
+        assert!(floods.wake.wait(Some(NEVER)));
+        assert_eq!(alarm.take(), None, "that is no breach");
     }
 }

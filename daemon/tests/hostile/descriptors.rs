@@ -42,7 +42,7 @@ const OWN: [&str; 14] = [
 struct Descriptor {
     number: u32,
     kind: String,
-    /// Device and inode, where they name one file and no other.
+    /// Device and inode, where they name one file and no other, or the kernel's number of an eventfd.
     file: Option<(u64, u64)>,
     flags: u32,
 }
@@ -61,7 +61,10 @@ fn descriptors(pid: u32) -> Vec<Descriptor> {
             let kind = kind(&target);
             let is_one = kind.starts_with("memfd:") || kind == "socket";
             let metadata = fs::metadata(entry.path()).ok()?;
-            let file = is_one.then(|| (metadata.dev(), metadata.ino()));
+            // All eventfds are one inode: the kernel numbers them.
+            let eventfd = info.lines().find_map(|line| line.strip_prefix("eventfd-id:"));
+            let eventfd = eventfd.map(|id| (u64::MAX, id.trim().parse().unwrap()));
+            let file = if is_one { Some((metadata.dev(), metadata.ino())) } else { eventfd };
             Some(Descriptor { number, kind, file, flags })
         })
         .collect()
@@ -113,6 +116,10 @@ fn check_all(scene: &Scene, when: &str) {
         assert_eq!(environment(*pid), ENVIRONMENT, "{when}: {name}");
     }
     let [first, second] = engines.map(files);
+    // Signals of one must not be taken, or made, by another.
+    let eventfds =
+        |files: &BTreeSet<(u64, u64)>| files.iter().filter(|(device, _)| *device == u64::MAX).count();
+    assert_eq!((eventfds(&first), eventfds(&second)), (3, 3), "{when}: report, grant and wake-up");
     assert!(first.is_disjoint(&second), "{when}: {first:?} and {second:?}");
     // A spare has files of one of the two, and of that one only.
     for spare in children.iter().filter(|pid| is_spare(pid)).map(|pid| files(*pid)) {

@@ -19,7 +19,9 @@ use campanile_host_gpu::engine::sandbox::files::restrict_files;
 use campanile_host_gpu::engine::sandbox::process::drop_capabilities;
 use campanile_host_gpu::engine::sandbox::process::harden_process;
 use campanile_host_gpu::engine::sandbox::system_calls::restrict_system_calls;
+use campanile_host_gpu::event::Event;
 use campanile_host_gpu::memory::vram::create_memfd;
+use rustix::fs::OFlags;
 use rustix::process::Pid;
 use vm_memory::MmapRegion;
 
@@ -94,6 +96,15 @@ fn perform(attempt: &str, parent: Pid, guard: Option<&Guard>) -> io::Result<()> 
             guard.map_or(Ok(()), |guard| guard.protect(mapped.as_ptr().addr() as u64, 4096))
         }
         "another ioctl" => rustix::io::ioctl_fionread(io::stdin()).map(drop).map_err(Into::into),
+        "keep an eventfd from waiting" => {
+            rustix::fs::fcntl_setfl(&Event::new()?, OFlags::NONBLOCK).map_err(Into::into)
+        }
+        "have an eventfd wait" => {
+            rustix::fs::fcntl_setfl(&Event::new()?, OFlags::empty()).map_err(Into::into)
+        }
+        "have an eventfd wait by ioctl" => {
+            rustix::io::ioctl_fionbio(&Event::new()?, false).map_err(Into::into)
+        }
         "create memory" => create_memfd("test", 4096).map(drop),
         other => panic!("no attempt {other}"),
     }
@@ -130,6 +141,16 @@ fn attempts_succeed_where_nothing_is_sealed() {
     for attempt in ["make executable memory", "make writable code", "signal the parent"] {
         succeeds(attempt, "nothing");
     }
+}
+
+/// An eventfd that both sides hold has one `O_NONBLOCK` for both. Without it, a wake-up of one engine would stop the supervisor.
+#[test]
+fn an_engine_cannot_have_the_daemon_wait_for_it_to_read_an_eventfd() {
+    for attempt in ["have an eventfd wait", "have an eventfd wait by ioctl"] {
+        succeeds(attempt, "nothing");
+        is_refused(attempt, "gpu");
+    }
+    succeeds("keep an eventfd from waiting", "gpu");
 }
 
 #[test]

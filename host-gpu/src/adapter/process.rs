@@ -49,6 +49,7 @@ pub struct EngineProcess {
     pub(super) shared: Arc<Mapping>,
     pub(super) event: Event,
     pub(super) wake: Arc<Event>,
+    pub(super) asks: Arc<Event>,
     pub(super) sequence: u64,
     pub(super) generation: u64,
     /// Serial of the last request to add or remove a segment.
@@ -84,6 +85,9 @@ pub struct GrantHandle {
     pub shared: Arc<Mapping>,
     /// Wakes the engine.
     pub wake: Arc<Event>,
+    /// The engine wants the node, gives it back, or has something to say of it. The engine may signal, drain and change it at
+    /// will: a read of it may wait for ever.
+    pub asks: Arc<Event>,
 }
 
 impl EngineProcess {
@@ -114,6 +118,7 @@ impl EngineProcess {
         }
         let event = Event::new()?;
         let wake = Event::new()?;
+        let asks = Event::new()?;
         // Nobody is at its other end.
         let (channel, _) = Channel::pair()?;
         Ok(Self {
@@ -124,6 +129,7 @@ impl EngineProcess {
             shared: Arc::new(shared),
             event,
             wake: Arc::new(wake),
+            asks: Arc::new(asks),
             sequence: 0,
             generation: 0,
             segments_announced: 0,
@@ -162,7 +168,11 @@ impl EngineProcess {
 
     /// For the supervisor.
     pub fn grant_handle(&self) -> GrantHandle {
-        GrantHandle { shared: Arc::clone(&self.shared), wake: Arc::clone(&self.wake) }
+        GrantHandle {
+            shared: Arc::clone(&self.shared),
+            wake: Arc::clone(&self.wake),
+            asks: Arc::clone(&self.asks),
+        }
     }
 
     /// Operating-system id, for the log; 0 where none was started yet.

@@ -46,10 +46,23 @@ pub struct Memory<'a> {
     pub tables: &'a File,
     /// Values of native fences.
     pub fences: &'a File,
-    /// Told when the engine wants a node or gives it back.
-    pub grant: &'a Event,
     /// Hears what is written to video memory, where anybody does.
     pub tracker: Option<&'a Arc<Tracker>>,
+}
+
+/// What a process shares with its successors only.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Own<'a> {
+    /// The shared block.
+    pub(super) block: &'a File,
+    /// What it writes to, where it says so itself.
+    pub(super) planes: Option<&'a File>,
+    /// It has something to report.
+    pub(super) event: &'a Event,
+    /// It wants its node, or gives it back.
+    pub(super) asks: &'a Event,
+    /// Wakes it.
+    pub(super) wake: &'a Event,
 }
 
 /// Starts the process and sends it what it works on. The process has no other descriptor of the daemon, and of its
@@ -58,10 +71,7 @@ pub(super) fn launch(
     program: &Program,
     start: &Start,
     memory: Memory<'_>,
-    block: &File,
-    planes: Option<&File>,
-    event: &Event,
-    wake: &Event,
+    own: Own<'_>,
 ) -> io::Result<(Child, Channel)> {
     let (ours, theirs) = Channel::pair()?;
     let mut command = Command::new(&program.path);
@@ -80,15 +90,15 @@ pub(super) fn launch(
         io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
     })?;
     let mut descriptors = vec![
-        block.as_fd(),
+        own.block.as_fd(),
         memory.vram.as_fd(),
         memory.tables.as_fd(),
-        event.as_fd(),
-        memory.grant.as_fd(),
-        wake.as_fd(),
+        own.event.as_fd(),
+        own.asks.as_fd(),
+        own.wake.as_fd(),
         memory.fences.as_fd(),
     ];
-    descriptors.extend(planes.map(File::as_fd));
+    descriptors.extend(own.planes.map(File::as_fd));
     if let Err(error) = ours.send(start, &[], &descriptors, false) {
         child.kill()?;
         child.wait()?;

@@ -15,6 +15,7 @@ use rustix::event::poll;
 
 use super::process::EngineProcess;
 use super::program::Memory;
+use super::program::Own;
 use super::program::Program;
 use super::program::launch;
 use super::teardown::bury;
@@ -73,7 +74,8 @@ impl EngineProcess {
         memory: Memory<'_>,
     ) -> io::Result<(Child, Channel)> {
         let planes = self.tracking.planes.as_ref().map(|planes| planes.file());
-        launch(program, start, memory, &self.block, planes, &self.event, &self.wake)
+        let own = Own { block: &self.block, planes, event: &self.event, asks: &self.asks, wake: &self.wake };
+        launch(program, start, memory, own)
     }
 
     /// The spare, which says that it has come up once it is listened to; none where there is none, or where it has died
@@ -100,8 +102,8 @@ impl EngineProcess {
     /// must be told of them before it is given its node.
     pub fn revive(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
         self.store(block::POWER, power::ACTIVE);
-        let generation = Grant::from_word(self.load(block::GRANT)).generation;
-        self.store(block::GRANT, Grant { phase: Phase::Idle, generation }.word());
+        // As the supervisor expects it of a new process; what the last one stored there counts for nothing.
+        self.store(block::GRANT, Grant { phase: Phase::Idle, generation: 0 }.word());
         self.store(block::PROGRESS, 0);
         self.report_suspends();
         self.report_preemption();

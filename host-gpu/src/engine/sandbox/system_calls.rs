@@ -182,11 +182,11 @@ fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rul
             // Threads, not processes. `clone3`, whose flags a filter cannot see, fails, and libc falls back to this.
             let thread = bits(libc::CLONE_THREAD);
             rules.insert(libc::SYS_clone, vec![argument(0, SeccompCmpOp::MaskedEq(thread), thread)?]);
-            // Not those that type into a terminal, which standard error may be.
-            let typing =
-                [libc::TIOCSTI, libc::TIOCLINUX].map(|command| condition(1, SeccompCmpOp::Ne, command));
-            let not_typing = SeccompRule::new(typing.into_iter().collect::<Result<_, _>>()?)?;
-            rules.insert(libc::SYS_ioctl, vec![not_typing]);
+            // Not those that type into a terminal, which standard error may be, and not the one that takes O_NONBLOCK away.
+            let refused = [libc::TIOCSTI, libc::TIOCLINUX, libc::FIONBIO]
+                .map(|command| condition(1, SeccompCmpOp::Ne, command));
+            let others = SeccompRule::new(refused.into_iter().collect::<Result<_, _>>()?)?;
+            rules.insert(libc::SYS_ioctl, vec![others]);
             (Vec::new(), Vec::new(), &GPU_FILE_COMMANDS)
         }
     };
@@ -202,7 +202,17 @@ fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rul
     // An empty list of conditions allows all.
     rules.insert(libc::SYS_mmap, map);
     rules.insert(libc::SYS_mprotect, protect);
-    rules.insert(libc::SYS_fcntl, each(1, commands.iter().map(|command| bits(*command)))?);
+    let mut commands = each(1, commands.iter().map(|command| bits(*command)))?;
+    if workload == Workload::KernelsOnGpu {
+        // Eventfds have one O_NONBLOCK for the daemon and the engine: without it, a wake-up of this engine over a full counter
+        // would stop the supervisor, and with it every VM.
+        let nonblocking = bits(libc::O_NONBLOCK);
+        commands.push(SeccompRule::new(vec![
+            condition(1, SeccompCmpOp::Eq, bits(libc::F_SETFL))?,
+            condition(2, SeccompCmpOp::MaskedEq(nonblocking), nonblocking)?,
+        ])?);
+    }
+    rules.insert(libc::SYS_fcntl, commands);
     rules.insert(libc::SYS_prctl, vec![argument(0, SeccompCmpOp::Eq, bits(libc::PR_SET_NAME))?]);
     // `abort` and `raise`: signals to this process only.
     rules.insert(libc::SYS_tgkill, vec![argument(0, SeccompCmpOp::Eq, own)?]);
@@ -214,13 +224,12 @@ fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rul
 
 /// No owner, no signal, no lease: those reach other processes.
 const COMMON_FILE_COMMANDS: [i32; 3] = [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_GETFL];
-const GPU_FILE_COMMANDS: [i32; 8] = [
+const GPU_FILE_COMMANDS: [i32; 7] = [
     libc::F_DUPFD_CLOEXEC,
     libc::F_GETFD,
     libc::F_GETFL,
     libc::F_DUPFD,
     libc::F_SETFD,
-    libc::F_SETFL,
     libc::F_ADD_SEALS,
     libc::F_GET_SEALS,
 ];

@@ -1,6 +1,5 @@
 //! One engine at a time on a node, whoever yields, sleeps or wakes.
 
-use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use loom::thread;
@@ -8,7 +7,7 @@ use loom::thread;
 use super::words::Modelled;
 use super::words::Strong;
 use crate::handshake::grant;
-use crate::handshake::word::Word;
+use crate::handshake::grant::Given;
 
 /// Two engines take turns; what they run on is one cell that must never be entered twice.
 fn two_engines_one_node(wait_for_yield: bool) {
@@ -18,7 +17,8 @@ fn two_engines_one_node(wait_for_yield: bool) {
         let node = Arc::new(loom::cell::UnsafeCell::new(0u64));
         assert_eq!(grant::take_turn(&*first), grant::Turn::Ask);
         assert_eq!(grant::take_turn(&*second), grant::Turn::Ask);
-        assert!(grant::give(&*first));
+        let (mut to_first, mut to_second) = (Given::default(), Given::default());
+        assert!(to_first.give(&*first));
 
         let run = |word: Arc<Strong>, node: Arc<loom::cell::UnsafeCell<u64>>| {
             thread::spawn(move || {
@@ -30,10 +30,10 @@ fn two_engines_one_node(wait_for_yield: bool) {
             })
         };
         let one = run(Arc::clone(&first), Arc::clone(&node));
-        let revoked = grant::revoke(&*first);
-        let phase = grant::Grant::from_word(first.load(Ordering::Acquire));
-        if !wait_for_yield || (!revoked && !phase.holds()) || !phase.holds() {
-            assert!(grant::give(&*second));
+        let _revoked = to_first.revoke(&*first);
+        let _phase = to_first.look(&*first).unwrap();
+        if !wait_for_yield || !to_first.holds() {
+            assert!(to_second.give(&*second));
         }
         let two = run(Arc::clone(&second), Arc::clone(&node));
         one.join().unwrap();
@@ -48,7 +48,8 @@ fn sleeper_against_reclaim(reclaims: bool) {
         let second = Arc::new(Strong::new(0));
         let node = Arc::new(loom::cell::UnsafeCell::new(0u64));
         assert_eq!(grant::take_turn(&*first), grant::Turn::Ask);
-        assert!(grant::give(&*first));
+        let (mut to_first, mut to_second) = (Given::default(), Given::default());
+        assert!(to_first.give(&*first));
         assert!(grant::park(&*first));
         assert_eq!(grant::take_turn(&*second), grant::Turn::Ask);
 
@@ -60,12 +61,13 @@ fn sleeper_against_reclaim(reclaims: bool) {
             })
         };
         let one = run(Arc::clone(&first), Arc::clone(&node));
-        if !reclaims || grant::reclaim(&*first) {
-            assert!(grant::give(&*second));
+        if !reclaims || to_first.reclaim(&*first) {
+            assert!(to_second.give(&*second));
         }
         let two = run(Arc::clone(&second), Arc::clone(&node));
         one.join().unwrap();
         two.join().unwrap();
+        to_first.look(&*first).unwrap();
     });
 }
 
@@ -86,8 +88,9 @@ fn yielder_given_again(waits_for_yield: bool) {
         let word = Arc::new(Strong::new(0));
         let node = Arc::new(loom::cell::UnsafeCell::new(0u64));
         assert_eq!(grant::take_turn(&*word), grant::Turn::Ask);
-        assert!(grant::give(&*word));
-        assert!(grant::revoke(&*word));
+        let mut given = Given::default();
+        assert!(given.give(&*word));
+        assert!(given.revoke(&*word));
         let engine = thread::spawn({
             let (word, node) = (Arc::clone(&word), Arc::clone(&node));
             move || {
@@ -100,12 +103,12 @@ fn yielder_given_again(waits_for_yield: bool) {
                 }
             }
         });
-        let yielded = grant::Grant::from_word(word.load(Ordering::Acquire)).phase == grant::Phase::Yielded;
+        let yielded = given.look(&*word).unwrap() == grant::Phase::Yielded;
         if yielded || !waits_for_yield {
-            // Somebody else, who is done before this one is given the node again.
+            // Another engine, which is done before this one is given the node again.
             node.with_mut(|_| ());
         }
-        assert!(grant::give(&*word) || !yielded);
+        assert!(given.give(&*word) || !yielded);
         engine.join().unwrap();
     });
 }
