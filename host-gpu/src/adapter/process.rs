@@ -1,6 +1,7 @@
 //! An engine process, from the daemon.
 
 use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -25,6 +26,7 @@ use super::suspends::Contexts;
 use super::teardown::Snapshot;
 use super::tracking::Tracking;
 use crate::dirty::method::Method;
+use crate::engine::answers::Answers;
 use crate::engine::channel::Channel;
 use crate::engine::channel::ChannelError;
 use crate::engine::message::NodeKind;
@@ -73,6 +75,8 @@ pub struct EngineProcess {
     pub(super) tracking: Tracking,
     /// It is to be told to begin, as soon as its channel has room.
     pub(super) owes_begin: Cell<bool>,
+    /// What this process still has to answer.
+    pub(super) answers: RefCell<Answers>,
     /// The process that takes its place, where one was started ahead.
     pub(super) spare: Option<(Child, Channel)>,
 }
@@ -146,6 +150,7 @@ impl EngineProcess {
             // Nothing writes before a process is started.
             tracking: Tracking::new(Method::Off, None, 0)?,
             owes_begin: Cell::new(false),
+            answers: RefCell::default(),
             spare: None,
         })
     }
@@ -180,10 +185,15 @@ impl EngineProcess {
         self.event.drain();
     }
 
-    /// The next response. `Err(Closed)` when the process is gone. One that has come up is tracked, and then told to begin:
-    /// see [`Self::pay_begin`].
+    /// The next response. One that has come up is tracked, and then told to begin: see [`Self::pay_begin`].
+    ///
+    /// # Errors
+    /// `Closed` when the process is gone; others when it said what it may not: it is to be ended.
     pub fn receive(&mut self) -> Result<Option<Response>, ChannelError> {
         let response = self.channel.receive::<Response>(false)?.map(|received| received.message);
+        if let Some(response) = &response {
+            self.answers.borrow_mut().judge(response)?;
+        }
         match &response {
             Some(Response::Started { vram, .. }) => {
                 self.tracking.attach(self.pid(), *vram);
@@ -226,6 +236,7 @@ impl EngineProcess {
             return Err(AdapterError::Lost);
         }
         self.channel.send(request, bytes, descriptors, false)?;
+        self.answers.borrow_mut().asked(request);
         if let Request::RemoveSegment { segment, .. } = request {
             self.tracking.view().remove_segment(SegmentId(*segment));
         }
