@@ -342,3 +342,79 @@ impl Drop for EngineProcess {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::net::SendFlags;
+
+    use super::Channel;
+    use super::ChannelError;
+    use super::EngineProcess;
+    use super::NodeKind;
+    use super::Request;
+    use super::Response;
+    use crate::engine::answers::Breach;
+
+    /// A node whose engine is the test, at the other end of its channel.
+    fn bench() -> (EngineProcess, Channel) {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();
+        (engine.channel, engine.lost) = (ours, false);
+        (engine, theirs)
+    }
+
+    fn started() -> Response {
+        Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 4096 }
+    }
+
+    #[test]
+    fn an_engine_that_says_twice_that_it_has_started_is_told_to_begin_once() {
+        let (mut engine, theirs) = bench();
+        theirs.send(&started(), &[], &[], true).unwrap();
+        theirs.send(&started(), &[], &[], true).unwrap();
+        assert_eq!(engine.receive().unwrap(), Some(started()));
+        assert!(matches!(engine.receive(), Err(ChannelError::Breach(Breach::StartedTwice))));
+        let begin = theirs.receive::<Request>(false).unwrap().unwrap().message;
+        assert_eq!(begin, Request::Begin { segments: 0 });
+        assert!(theirs.receive::<Request>(false).unwrap().is_none(), "it begins once");
+        engine.lost = true;
+    }
+
+    #[test]
+    fn an_engine_answers_what_it_was_sent_and_nothing_else() {
+        let (mut engine, theirs) = bench();
+        theirs.send(&started(), &[], &[], true).unwrap();
+        engine.receive().unwrap();
+        let kernel = crate::kernel::name::KernelName { root: 1, handle: 2 };
+        let gone = Response::KernelDestroyed { kernel };
+        engine.request(&Request::DestroyKernel { kernel }, &[], &[]).unwrap();
+        theirs.send(&gone, &[], &[], true).unwrap();
+        theirs.send(&gone, &[], &[], true).unwrap();
+        assert_eq!(engine.receive().unwrap(), Some(gone));
+        assert!(matches!(engine.receive(), Err(ChannelError::Breach(Breach::Unasked(_)))));
+        engine.lost = true;
+    }
+
+    #[test]
+    fn what_is_no_message_of_an_engine_is_an_error_and_no_more() {
+        let mut long = vec![0; 64 << 10];
+        long[..4].copy_from_slice(b"CPE1");
+        for packet in [vec![0xff; 100], b"CPE1".to_vec(), long] {
+            let (mut engine, theirs) = bench();
+            rustix::net::send(&theirs, &packet, SendFlags::NOSIGNAL).unwrap();
+            let why = engine.receive().unwrap_err();
+            assert!(matches!(why, ChannelError::Malformed(_) | ChannelError::Truncated), "{why}");
+            engine.lost = true;
+        }
+        let (mut engine, theirs) = bench();
+        theirs.send(&Request::Begin { segments: 0 }, &[], &[], true).unwrap();
+        assert!(matches!(engine.receive(), Err(ChannelError::Malformed(_))), "a message of the daemon");
+        theirs.send(&started(), &[], &[theirs.as_fd()], true).unwrap();
+        assert!(matches!(engine.receive(), Err(ChannelError::Malformed(_))), "with a descriptor");
+        drop(theirs);
+        assert!(matches!(engine.receive(), Err(ChannelError::Closed)));
+        engine.lost = true;
+    }
+}
