@@ -6,6 +6,7 @@ use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::channel::ChannelError;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::kernel::name::KernelName;
@@ -166,7 +167,11 @@ impl Session {
                 Ok(Some(response)) => self.engine_response(at, response),
                 Err(error) => {
                     self.journal.line(Level::Warn, format_args!("{at} engine: {error}"));
-                    self.lose_engine(at, "the engine process ended");
+                    let text = match error {
+                        ChannelError::Closed => "the engine process ended".to_owned(),
+                        other => other.to_string(),
+                    };
+                    self.lose_engine(at, &text);
                     return;
                 }
             }

@@ -19,6 +19,7 @@ use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateKernel;
 use campanile_protocol::control::message::LANGUAGE_SPIRV;
 use campanile_protocol::control::message::LANGUAGE_WGSL;
+use campanile_protocol::control::message::MAX_ENTRY_BYTES;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::KernelCreated;
 use campanile_protocol::control::status::Status;
@@ -51,6 +52,11 @@ pub struct KernelSource {
     pub is_ending: bool,
 }
 
+/// Whether an entry point can have this name.
+pub fn is_entry_name(name: &str) -> bool {
+    name.len() <= MAX_ENTRY_BYTES as usize && !name.chars().any(char::is_control)
+}
+
 /// A kernel that an engine compiles; the engine of another physical adapter may compile it too.
 #[derive(Debug, Clone, Copy)]
 pub struct PendingKernel {
@@ -75,7 +81,9 @@ impl Session {
         let entry = if entry_bytes == 0 {
             None
         } else {
-            Some(std::str::from_utf8(&rest[..entry_bytes]).map_err(|_| Status::InvalidParameter)?.to_owned())
+            let entry = std::str::from_utf8(&rest[..entry_bytes]).map_err(|_| Status::InvalidParameter)?;
+            is_entry_name(entry).or(Status::InvalidParameter)?;
+            Some(entry.to_owned())
         };
         let source = &rest[entry_bytes..used];
         self.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;

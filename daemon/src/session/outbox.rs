@@ -14,6 +14,7 @@ use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::channel::ChannelError;
 use campanile_host_gpu::engine::message::Request;
+use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::page_table::SegmentId;
 use rustix::event::epoll;
 
@@ -54,8 +55,14 @@ impl Outbox {
         self.waiting.push_back(outgoing);
     }
 
-    /// Sends what the channel takes. False when it is full.
-    fn send(&mut self, process: &EngineProcess, segments: &Segments) -> Result<bool, AdapterError> {
+    /// Sends what the channel takes. False when it is full. Kernels that can never be sent are left out, and go to `unsent`
+    /// with the reason: nothing is wrong with the engine.
+    fn send(
+        &mut self,
+        process: &EngineProcess,
+        segments: &Segments,
+        unsent: &mut Vec<(KernelName, String)>,
+    ) -> Result<bool, AdapterError> {
         match process.pay_begin() {
             Ok(()) => {}
             Err(AdapterError::Channel(ChannelError::Full)) => return Ok(false),
@@ -69,7 +76,13 @@ impl Outbox {
             match sent {
                 Ok(()) => {}
                 Err(AdapterError::Channel(ChannelError::Full)) => return Ok(false),
-                Err(error) => return Err(error),
+                Err(error) => match (&error, outgoing) {
+                    (
+                        AdapterError::Channel(ChannelError::Unsendable(_) | ChannelError::TooLarge(_)),
+                        Outgoing::Plain(Request::CreateKernel { kernel, .. }, _),
+                    ) => unsent.push((*kernel, error.to_string())),
+                    _ => return Err(error),
+                },
             }
             if let Some(Outgoing::Plain(_, bytes)) = self.waiting.pop_front() {
                 self.sources -= bytes.len();
@@ -132,7 +145,8 @@ impl Session {
         let slot = &mut self.engines[at.index()];
         let mut outbox = std::mem::take(&mut slot.outbox);
         let Some(process) = slot.process().filter(|_| slot.hears()) else { return };
-        let flushed = outbox.send(process, &self.segments).and_then(|is_empty| {
+        let mut unsent = Vec::new();
+        let flushed = outbox.send(process, &self.segments, &mut unsent).and_then(|is_empty| {
             if outbox.is_watched == is_empty {
                 let flags = if is_empty {
                     epoll::EventFlags::IN
@@ -150,5 +164,47 @@ impl Session {
         if let Err(error) = flushed {
             self.lose_engine(at, &error.to_string());
         }
+        for (kernel, reason) in unsent {
+            self.kernel_refused(at, kernel, reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use campanile_host_gpu::adapter::program::Program;
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::engine::message::Request;
+    use campanile_host_gpu::kernel::name::KernelName;
+
+    use crate::session::config::Config;
+    use crate::session::testing::config;
+    use crate::session::testing::session;
+
+    #[test]
+    fn a_kernel_that_cannot_be_sent_is_refused_and_its_engine_goes_on() {
+        let at = EngineAddress::new(0, NodeKind::Copy);
+        // It never answers, and ends when it is killed.
+        let program = Program { path: PathBuf::from("/usr/bin/yes"), environment: Vec::new() };
+        let mut session = session(&Arc::new(Config { program, ..config() }));
+        assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        let pid = session.engines[at.index()].process().unwrap().pid();
+        let kernel = KernelName { root: 1, handle: 2 };
+        session.engines[at.index()].rebuilding.insert((1, 2));
+        for (entry, bytes) in [("\x01".repeat(40 << 10), 1), ("main".to_owned(), 1 << 20)] {
+            let request = Request::CreateKernel { kernel, language: 1, entry: Some(entry) };
+            session.post(at, request, &vec![0; bytes]);
+        }
+        let right = Request::CreateKernel { kernel, language: 1, entry: None };
+        session.post(at, right, &[0]);
+        let slot = &session.engines[at.index()];
+        let process = slot.process().unwrap();
+        assert!(!process.is_lost() && process.pid() == pid, "another process, or none");
+        assert!(slot.outbox.waiting.is_empty() && slot.outbox.sources == 0, "{:?}", slot.outbox);
+        assert!(!slot.rebuilding.contains(&(1, 2)), "nothing waits for what is never compiled");
     }
 }

@@ -1,6 +1,8 @@
 //! Kernels of a device that ended while they were compiled: what an engine says of them is not said of another's.
 
 use std::fmt::Write;
+use std::fs;
+use std::path::Path;
 
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::blob::BlobMemory;
@@ -29,9 +31,55 @@ fn kernel(threads: u32, size: u32) -> String {
 }
 
 fn create(text: &str) -> Vec<u8> {
-    let source_bytes = u32::try_from(text.len()).unwrap();
-    let head = CreateKernel { language: LANGUAGE_WGSL, entry_bytes: 0, source_bytes, reserved: 0 };
-    [head.as_bytes(), text.as_bytes()].concat()
+    create_named("", text)
+}
+
+fn create_named(entry: &str, text: &str) -> Vec<u8> {
+    let [entry_bytes, source_bytes] = [entry, text].map(|part| u32::try_from(part.len()).unwrap());
+    let head = CreateKernel { language: LANGUAGE_WGSL, entry_bytes, source_bytes, reserved: 0 };
+    [head.as_bytes(), entry.as_bytes(), text.as_bytes()].concat()
+}
+
+/// Engines of the daemon, in order.
+fn engines(daemon: &Daemon) -> Vec<u32> {
+    let path = format!("/proc/{0}/task/{0}/children", daemon.pid());
+    // Each thread has children of its own.
+    let tasks = fs::read_dir(Path::new(&path).parent().unwrap().parent().unwrap()).unwrap();
+    let mut all: Vec<u32> = tasks
+        .filter_map(|task| fs::read_to_string(task.unwrap().path().join("children")).ok())
+        .flat_map(|pids| pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>())
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn a_name_that_no_entry_point_can_have_is_refused_and_nothing_else_happens() {
+    let daemon = Daemon::steady(7);
+    let vm = daemon.vm(0);
+    let other = RawGuest::open(&vm);
+    other.context(Node::Compute);
+    other.kernel(&kernel(1, 0));
+    let hostile = RawGuest::open(&vm);
+    hostile.context(Node::Compute);
+    let before = engines(&daemon);
+    assert!(!before.is_empty());
+    let text = kernel(64, 0);
+    let longest = "x".repeat(256);
+    for name in ["\x01".repeat(40 << 10), "x".repeat(257), "ma\nin".to_owned(), "\u{9b}".to_owned()] {
+        let asked = hostile.call(message::CREATE_KERNEL, &*create_named(&name, &text));
+        assert_eq!(asked.unwrap_err(), Status::InvalidParameter, "{} bytes", name.len());
+    }
+    assert_eq!(
+        hostile.call(message::CREATE_KERNEL, &*create_named(&longest, &text)).unwrap_err(),
+        Status::KernelRefused,
+        "no entry point has this name, and one might"
+    );
+    hostile.call(message::CREATE_KERNEL, &*create_named("main", &text)).unwrap();
+    other.kernel(&kernel(32, 1));
+    assert_eq!(engines(&daemon), before, "no engine was replaced");
+    // A VM that hung too often opens no device.
+    RawGuest::open(&vm).context(Node::Compute);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! An engine process, from the daemon.
 
 use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -25,6 +26,7 @@ use super::suspends::Contexts;
 use super::teardown::Snapshot;
 use super::tracking::Tracking;
 use crate::dirty::method::Method;
+use crate::engine::answers::Answers;
 use crate::engine::channel::Channel;
 use crate::engine::channel::ChannelError;
 use crate::engine::message::NodeKind;
@@ -74,6 +76,8 @@ pub struct EngineProcess {
     pub(super) tracking: Tracking,
     /// It is to be told to begin, as soon as its channel has room.
     pub(super) owes_begin: Cell<bool>,
+    /// What this process still has to answer.
+    pub(super) answers: RefCell<Answers>,
     /// The process that takes its place, where one was started ahead.
     pub(super) spare: Option<(Child, Channel)>,
 }
@@ -152,6 +156,7 @@ impl EngineProcess {
             // Nothing writes before a process is started.
             tracking: Tracking::new(Method::Off, None, 0)?,
             owes_begin: Cell::new(false),
+            answers: RefCell::default(),
             spare: None,
         })
     }
@@ -190,10 +195,15 @@ impl EngineProcess {
         self.event.drain();
     }
 
-    /// The next response. `Err(Closed)` when the process is gone. One that has come up is tracked, and then told to begin:
-    /// see [`Self::pay_begin`].
+    /// The next response. One that has come up is tracked, and then told to begin: see [`Self::pay_begin`].
+    ///
+    /// # Errors
+    /// `Closed` when the process is gone; others when it said what it may not: it is to be ended.
     pub fn receive(&mut self) -> Result<Option<Response>, ChannelError> {
         let response = self.channel.receive::<Response>(false)?.map(|received| received.message);
+        if let Some(response) = &response {
+            self.answers.borrow_mut().judge(response)?;
+        }
         match &response {
             Some(Response::Started { vram, .. }) => {
                 self.tracking.attach(self.pid(), *vram);
@@ -236,6 +246,7 @@ impl EngineProcess {
             return Err(AdapterError::Lost);
         }
         self.channel.send(request, bytes, descriptors, false)?;
+        self.answers.borrow_mut().asked(request);
         if let Request::RemoveSegment { segment, .. } = request {
             self.tracking.view().remove_segment(SegmentId(*segment));
         }
@@ -339,5 +350,81 @@ impl Drop for EngineProcess {
         if let Err(error) = self.reset_engine() {
             log::error!("{error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::net::SendFlags;
+
+    use super::Channel;
+    use super::ChannelError;
+    use super::EngineProcess;
+    use super::NodeKind;
+    use super::Request;
+    use super::Response;
+    use crate::engine::answers::Breach;
+
+    /// A node whose engine is the test, at the other end of its channel.
+    fn bench() -> (EngineProcess, Channel) {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();
+        (engine.channel, engine.lost) = (ours, false);
+        (engine, theirs)
+    }
+
+    fn started() -> Response {
+        Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 4096 }
+    }
+
+    #[test]
+    fn an_engine_that_says_twice_that_it_has_started_is_told_to_begin_once() {
+        let (mut engine, theirs) = bench();
+        theirs.send(&started(), &[], &[], true).unwrap();
+        theirs.send(&started(), &[], &[], true).unwrap();
+        assert_eq!(engine.receive().unwrap(), Some(started()));
+        assert!(matches!(engine.receive(), Err(ChannelError::Breach(Breach::StartedTwice))));
+        let begin = theirs.receive::<Request>(false).unwrap().unwrap().message;
+        assert_eq!(begin, Request::Begin { segments: 0 });
+        assert!(theirs.receive::<Request>(false).unwrap().is_none(), "it begins once");
+        engine.lost = true;
+    }
+
+    #[test]
+    fn an_engine_answers_what_it_was_sent_and_nothing_else() {
+        let (mut engine, theirs) = bench();
+        theirs.send(&started(), &[], &[], true).unwrap();
+        engine.receive().unwrap();
+        let kernel = crate::kernel::name::KernelName { root: 1, handle: 2 };
+        let gone = Response::KernelDestroyed { kernel };
+        engine.request(&Request::DestroyKernel { kernel }, &[], &[]).unwrap();
+        theirs.send(&gone, &[], &[], true).unwrap();
+        theirs.send(&gone, &[], &[], true).unwrap();
+        assert_eq!(engine.receive().unwrap(), Some(gone));
+        assert!(matches!(engine.receive(), Err(ChannelError::Breach(Breach::Unasked(_)))));
+        engine.lost = true;
+    }
+
+    #[test]
+    fn what_is_no_message_of_an_engine_is_an_error_and_no_more() {
+        let mut long = vec![0; 64 << 10];
+        long[..4].copy_from_slice(b"CPE1");
+        for packet in [vec![0xff; 100], b"CPE1".to_vec(), long] {
+            let (mut engine, theirs) = bench();
+            rustix::net::send(&theirs, &packet, SendFlags::NOSIGNAL).unwrap();
+            let why = engine.receive().unwrap_err();
+            assert!(matches!(why, ChannelError::Malformed(_) | ChannelError::Truncated), "{why}");
+            engine.lost = true;
+        }
+        let (mut engine, theirs) = bench();
+        theirs.send(&Request::Begin { segments: 0 }, &[], &[], true).unwrap();
+        assert!(matches!(engine.receive(), Err(ChannelError::Malformed(_))), "a message of the daemon");
+        theirs.send(&started(), &[], &[theirs.as_fd()], true).unwrap();
+        assert!(matches!(engine.receive(), Err(ChannelError::Malformed(_))), "with a descriptor");
+        drop(theirs);
+        assert!(matches!(engine.receive(), Err(ChannelError::Closed)));
+        engine.lost = true;
     }
 }

@@ -118,6 +118,7 @@ impl EngineProcess {
         (self.child, self.channel) = (Some(child), channel);
         self.tracking.renew();
         self.owes_begin.set(false);
+        self.answers.take();
         self.lost = false;
         self.snapshot = None;
         Ok(())

@@ -8,22 +8,26 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 
+use campanile_protocol::engine::message::MAX_REQUEST_BYTES;
 use rustix::net::AddressFamily;
 use rustix::net::RecvAncillaryBuffer;
 use rustix::net::RecvAncillaryMessage;
 use rustix::net::RecvFlags;
+use rustix::net::ReturnFlags;
 use rustix::net::SendAncillaryBuffer;
 use rustix::net::SendAncillaryMessage;
 use rustix::net::SendFlags;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+
+use super::answers::Breach;
+use super::wire::Message;
+use super::wire::WireError;
 
 /// Descriptors that one message can carry.
-pub const MAX_DESCRIPTORS: usize = 32;
-/// Largest message, bytes: a kernel's source and some words about it.
-pub const MAX_MESSAGE: usize = 192 * 1024;
+pub const MAX_DESCRIPTORS: usize = campanile_protocol::engine::message::MAX_DESCRIPTORS as usize;
+/// What each end may have sent before the other has read it, bytes.
+const SEND_BUFFER: usize = 3 * MAX_REQUEST_BYTES as usize;
 
 /// Why a message could not be sent or read.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +43,19 @@ pub enum ChannelError {
     Socket(#[from] io::Error),
     /// A message that is not what it should be.
     #[error("engine channel: malformed message: {0}")]
-    Malformed(String),
+    Malformed(WireError),
+    /// A message, or more descriptors, than one packet holds.
+    #[error("engine channel: a message without its end")]
+    Truncated,
+    /// A message that does not belong where it came.
+    #[error("engine channel: {0}")]
+    Breach(#[from] Breach),
+    /// This message cannot be sent, ever; nothing is wrong with the other end.
+    #[error("this cannot be told to an engine: {0}")]
+    Unsendable(WireError),
+    /// This message does not fit into the buffer of the socket, ever; nothing is wrong with the other end.
+    #[error("this cannot be told to an engine: a message of {0} bytes")]
+    TooLarge(usize),
 }
 
 /// One end.
@@ -65,7 +81,7 @@ impl Channel {
         let (one, other) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         for end in [&one, &other] {
-            rustix::net::sockopt::set_socket_send_buffer_size(end, 2 * MAX_MESSAGE)?;
+            rustix::net::sockopt::set_socket_send_buffer_size(end, SEND_BUFFER)?;
         }
         Ok((Self { socket: one }, Self { socket: other }))
     }
@@ -84,30 +100,22 @@ impl Channel {
     /// stuck engine cannot stop the daemon.
     pub fn send(
         &self,
-        message: &impl Serialize,
+        message: &impl Message,
         bytes: &[u8],
         descriptors: &[BorrowedFd<'_>],
         wait: bool,
     ) -> Result<(), ChannelError> {
-        let text = serde_json::to_vec(message).map_err(|e| ChannelError::Malformed(e.to_string()))?;
-        let length = u32::try_from(text.len()).map_err(|e| ChannelError::Malformed(e.to_string()))?;
-        if text.len() + bytes.len() + 4 > MAX_MESSAGE || descriptors.len() > MAX_DESCRIPTORS {
-            return Err(ChannelError::Malformed(format!(
-                "{} bytes, {} descriptors are too many",
-                bytes.len(),
-                descriptors.len()
-            )));
-        }
+        let packet = message.encode(bytes, descriptors.len()).map_err(ChannelError::Unsendable)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(ChannelError::Malformed("too many descriptors".to_owned()));
+            return Err(ChannelError::TooLarge(packet.len()));
         }
         let flags = if wait { SendFlags::NOSIGNAL } else { SendFlags::NOSIGNAL | SendFlags::DONTWAIT };
-        let head = length.to_le_bytes();
-        let parts = [IoSlice::new(&head), IoSlice::new(&text), IoSlice::new(bytes)];
+        let parts = [IoSlice::new(&packet)];
         rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, flags).map_err(|errno| match errno {
             rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET => ChannelError::Closed,
+            rustix::io::Errno::MSGSIZE => ChannelError::TooLarge(packet.len()),
             // The second: more descriptors are in flight than the user may have.
             rustix::io::Errno::AGAIN | rustix::io::Errno::TOOMANYREFS if !wait => ChannelError::Full,
             other => ChannelError::Socket(other.into()),
@@ -116,8 +124,11 @@ impl Channel {
     }
 
     /// Receives one message. `Ok(None)` when `wait` is false and nothing is there.
-    pub fn receive<T: DeserializeOwned>(&self, wait: bool) -> Result<Option<Received<T>>, ChannelError> {
-        let mut buffer = vec![0; MAX_MESSAGE];
+    ///
+    /// # Errors
+    /// The other end is gone, or what it sent is no message of this type; descriptors that came beside it are closed.
+    pub fn receive<T: Message>(&self, wait: bool) -> Result<Option<Received<T>>, ChannelError> {
+        let mut buffer = vec![0; T::MAX_BYTES as usize];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags =
@@ -145,12 +156,12 @@ impl Channel {
         if received.bytes == 0 {
             return Err(ChannelError::Closed);
         }
-        let malformed = || ChannelError::Malformed("truncated".to_owned());
-        let (length, rest) = buffer[..received.bytes].split_first_chunk::<4>().ok_or_else(malformed)?;
-        let length = u32::from_le_bytes(*length) as usize;
-        let (text, bytes) = rest.split_at_checked(length).ok_or_else(malformed)?;
-        let message = serde_json::from_slice(text).map_err(|e| ChannelError::Malformed(e.to_string()))?;
-        Ok(Some(Received { message, bytes: bytes.to_vec(), descriptors }))
+        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(ChannelError::Truncated);
+        }
+        let (message, bytes) =
+            T::decode(&buffer[..received.bytes], descriptors.len()).map_err(ChannelError::Malformed)?;
+        Ok(Some(Received { message, bytes, descriptors }))
     }
 }
 

@@ -1,7 +1,5 @@
 //! What goes over the engine channel.
 
-use serde::Deserialize;
-use serde::Serialize;
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::IntoBytes;
@@ -11,8 +9,7 @@ use crate::dirty::method::Method;
 use crate::kernel::name::KernelName;
 
 /// Which node an engine process is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeKind {
     /// Kernels, copies, fills (node 0).
     Compute,
@@ -22,7 +19,7 @@ pub enum NodeKind {
 
 /// First message to an engine. Descriptors, in order: shared block, VRAM, page tables, event eventfd, grant
 /// eventfd, wake eventfd, fence values; and the planes of what it writes, where it keeps those.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
     /// The node.
     pub node: NodeKind,
@@ -33,7 +30,6 @@ pub struct Start {
     /// Microseconds without work before the engine asks for F1.
     pub spin_microseconds: u64,
     /// Microseconds that a slice of a dispatch is to take; 0 where dispatches run in one piece.
-    #[serde(default = "slice_microseconds")]
     pub slice_microseconds: u64,
     /// Whether to drop privileges; false only where the kernel has no means for it.
     pub sandbox: bool,
@@ -43,10 +39,6 @@ pub struct Start {
     pub vulkan_device: Option<String>,
     /// How it is found out what it writes.
     pub tracking: Method,
-}
-
-const fn slice_microseconds() -> u64 {
-    SLICE_MICROSECONDS
 }
 
 /// How long a slice of a dispatch takes where nobody says: overhead of 1 to 3 % on a CPU driver.
@@ -71,8 +63,7 @@ pub struct RunRecord {
 pub const MAX_RUNS: u64 = 16 * 1024;
 
 /// From the daemon.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "request", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// It may touch what is shared: its writes are tracked, and no engine is there any more whose place it takes. Answers
     /// [`Response::Started`]. It runs nothing before it has carried out the requests that add or remove segments up to this
@@ -115,8 +106,7 @@ pub enum Request {
 }
 
 /// From an engine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "response", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
     /// Up and running.
     Started {

@@ -16,7 +16,9 @@
 //! send it commands.
 
 pub mod address;
+pub mod answers;
 pub mod channel;
+mod codec;
 pub mod commands;
 pub mod control;
 pub mod execution;
@@ -41,3 +43,4 @@ pub mod twins;
 pub mod user_queue;
 mod waiting;
 pub mod watch;
+pub mod wire;

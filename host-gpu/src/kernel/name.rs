@@ -1,10 +1,7 @@
 //! Names of kernels within a vGPU.
 
-use serde::Deserialize;
-use serde::Serialize;
-
 /// A kernel of one address space: no process can name another's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KernelName {
     /// Page index of the root page table.
     pub root: u64,

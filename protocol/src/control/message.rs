@@ -5,6 +5,9 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
+use super::frame::MAX_CONTROL_BYTES;
+use crate::engine::message::MAX_NAME_BYTES;
+use crate::engine::message::MAX_SOURCE_BYTES;
 use crate::handle::Handle;
 
 /// [`CreateDevice`]; the first message of a context.
@@ -183,13 +186,20 @@ pub struct Notify {
     pub reserved: u32,
 }
 
+/// Most bytes of the name of a kernel's entry point.
+pub const MAX_ENTRY_BYTES: u32 = MAX_NAME_BYTES;
+
+const _: () =
+    assert!(MAX_CONTROL_BYTES <= MAX_SOURCE_BYTES, "an engine takes each source that a guest can send");
+
 /// Compiles a kernel for the compute node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CreateKernel {
     /// `LANGUAGE_*`.
     pub language: u32,
-    /// Bytes of the entry point's name, 0 when the module has only one.
+    /// Bytes of the entry point's name, 0 when the module has only one. At most [`MAX_ENTRY_BYTES`] of UTF-8 without
+    /// control characters.
     pub entry_bytes: u32,
     /// Bytes of the source behind it.
     pub source_bytes: u32,

@@ -19,6 +19,7 @@
 pub mod block;
 pub mod fences;
 pub mod hw_queue;
+pub mod message;
 pub mod progress;
 pub mod residency;
 pub mod save_area;

@@ -281,6 +281,9 @@ fn lm_39_memory_that_lies_outside_or_has_two_uses_is_refused_by_name() {
         ("source", |state| device(state, 0).kernels.0[0].1 = Some(9)),
         ("its source", |state| state.sources[0].language = 99),
         ("its source", |state| state.sources[0].bytes.0.clear()),
+        ("its source", |state| state.sources[0].bytes.0.resize((128 << 10) + 1, 0)),
+        ("the name of its entry point", |state| state.sources[0].entry = Some("x".repeat(257))),
+        ("the name of its entry point", |state| state.sources[0].entry = Some("\n".to_owned())),
     ]);
 }
 

@@ -1,0 +1,630 @@
+//! The messages of the engine channel, to bytes and back.
+
+use campanile_protocol::engine::message as wire;
+use campanile_protocol::engine::message::MAX_DESCRIPTORS;
+use campanile_protocol::engine::message::MAX_NAME_BYTES;
+use campanile_protocol::engine::message::MAX_REASON_BYTES;
+use campanile_protocol::engine::message::MAX_REQUEST_BYTES;
+use campanile_protocol::engine::message::MAX_RESPONSE_BYTES;
+use campanile_protocol::engine::message::MAX_SOURCE_BYTES;
+use campanile_protocol::engine::message::START_DEVICE;
+use campanile_protocol::engine::message::START_SANDBOX;
+
+use super::message::NodeKind;
+use super::message::Request;
+use super::message::Response;
+use super::message::START_DESCRIPTORS;
+use super::message::Start;
+use super::wire::Message;
+use super::wire::Reader;
+use super::wire::WireError;
+use super::wire::Writer;
+use super::wire::checked_name;
+use super::wire::flag;
+use super::wire::printable;
+use super::wire::within;
+use super::wire::zero;
+use crate::dirty::method::Method;
+use crate::kernel::name::KernelName;
+
+const MOST: usize = MAX_DESCRIPTORS as usize;
+
+/// Nothing behind a message that has nothing there.
+fn nothing(behind: &[u8]) -> Result<(), WireError> {
+    within("what is behind it", behind.len(), 0).map(drop)
+}
+
+impl Message for Start {
+    const MAX_BYTES: u32 = MAX_REQUEST_BYTES;
+
+    fn encode(&self, behind: &[u8], descriptors: usize) -> Result<Vec<u8>, WireError> {
+        nothing(behind)?;
+        let device = self.vulkan_device.as_deref();
+        let fixed = wire::Start {
+            vram_bytes: self.vram_bytes,
+            table_bytes: self.table_bytes,
+            spin_microseconds: self.spin_microseconds,
+            slice_microseconds: self.slice_microseconds,
+            node: match self.node {
+                NodeKind::Compute => wire::NODE_COMPUTE,
+                NodeKind::Copy => wire::NODE_COPY,
+            },
+            tracking: match self.tracking {
+                Method::Off => wire::TRACKING_OFF,
+                Method::WriteProtect => wire::TRACKING_WRITE_PROTECT,
+                Method::BoundRanges => wire::TRACKING_BOUND_RANGES,
+            },
+            flags: if self.sandbox { START_SANDBOX } else { 0 }
+                | if device.is_some() { START_DEVICE } else { 0 },
+            policy_bytes: checked_name("the policy", &self.policy, MAX_NAME_BYTES)?,
+            device_bytes: checked_name("the device", device.unwrap_or_default(), MAX_NAME_BYTES)?,
+            reserved: 0,
+        };
+        Writer::new(wire::START, &fixed)
+            .part(self.policy.as_bytes())
+            .part(device.unwrap_or_default().as_bytes())
+            .finish(descriptors)
+    }
+
+    fn decode(packet: &[u8], descriptors: usize) -> Result<(Self, Vec<u8>), WireError> {
+        let mut reader = Reader::new(packet, descriptors)?;
+        if reader.kind != wire::START {
+            return Err(WireError::Kind(reader.kind));
+        }
+        let fixed: wire::Start = reader.fixed()?;
+        let node = match fixed.node {
+            wire::NODE_COMPUTE => NodeKind::Compute,
+            wire::NODE_COPY => NodeKind::Copy,
+            other => return Err(WireError::Field { what: "the node", value: other.into() }),
+        };
+        let tracking = match fixed.tracking {
+            wire::TRACKING_OFF => Method::Off,
+            wire::TRACKING_WRITE_PROTECT => Method::WriteProtect,
+            wire::TRACKING_BOUND_RANGES => Method::BoundRanges,
+            other => return Err(WireError::Field { what: "the tracking method", value: other.into() }),
+        };
+        zero("an unknown flag", fixed.flags & !(START_SANDBOX | START_DEVICE))?;
+        zero("a reserved field", fixed.reserved)?;
+        let wanted = START_DESCRIPTORS + usize::from(tracking == Method::BoundRanges);
+        reader.has_descriptors(wanted, wanted)?;
+        let policy = reader.name("the policy", fixed.policy_bytes, MAX_NAME_BYTES)?;
+        let device = reader.name("the device", fixed.device_bytes, MAX_NAME_BYTES)?;
+        let vulkan_device = if fixed.flags & START_DEVICE != 0 {
+            Some(device)
+        } else {
+            zero("the length of no device", fixed.device_bytes)?;
+            None
+        };
+        reader.end()?;
+        let start = Self {
+            node,
+            vram_bytes: fixed.vram_bytes,
+            table_bytes: fixed.table_bytes,
+            spin_microseconds: fixed.spin_microseconds,
+            slice_microseconds: fixed.slice_microseconds,
+            sandbox: fixed.flags & START_SANDBOX != 0,
+            policy,
+            vulkan_device,
+            tracking,
+        };
+        Ok((start, Vec::new()))
+    }
+}
+
+impl Message for Request {
+    const MAX_BYTES: u32 = MAX_REQUEST_BYTES;
+
+    fn encode(&self, behind: &[u8], descriptors: usize) -> Result<Vec<u8>, WireError> {
+        if !matches!(self, Self::CreateKernel { .. }) {
+            nothing(behind)?;
+        }
+        let writer = match self {
+            Self::Begin { segments } => Writer::new(wire::BEGIN, &wire::Begin { segments: *segments }),
+            Self::AddSegment { segment, serial, runs } => {
+                let (segment, serial, runs) = (*segment, *serial, *runs);
+                let fixed = wire::AddSegment { serial, runs, segment, reserved: [0; 3] };
+                Writer::new(wire::ADD_SEGMENT, &fixed)
+            }
+            Self::RemoveSegment { segment, serial } => {
+                let fixed = wire::RemoveSegment { serial: *serial, segment: *segment, reserved: [0; 3] };
+                Writer::new(wire::REMOVE_SEGMENT, &fixed)
+            }
+            Self::CreateKernel { kernel, language, entry } => {
+                let entry = entry.as_deref().unwrap_or_default();
+                let fixed = wire::CreateKernel {
+                    root: kernel.root,
+                    handle: kernel.handle,
+                    language: *language,
+                    entry_bytes: checked_name("the entry point's name", entry, MAX_NAME_BYTES)?,
+                    source_bytes: within("a kernel's source", behind.len(), MAX_SOURCE_BYTES)?,
+                    reserved: 0,
+                };
+                Writer::new(wire::CREATE_KERNEL, &fixed).part(entry.as_bytes()).part(behind)
+            }
+            Self::DestroyKernel { kernel } => {
+                let fixed = wire::DestroyKernel { root: kernel.root, handle: kernel.handle };
+                Writer::new(wire::DESTROY_KERNEL, &fixed)
+            }
+        };
+        writer.finish(descriptors)
+    }
+
+    fn decode(packet: &[u8], descriptors: usize) -> Result<(Self, Vec<u8>), WireError> {
+        let mut reader = Reader::new(packet, descriptors)?;
+        let mut source = Vec::new();
+        let request = match reader.kind {
+            wire::BEGIN => Self::Begin { segments: reader.fixed::<wire::Begin>()?.segments },
+            wire::ADD_SEGMENT => {
+                let wire::AddSegment { serial, runs, segment, reserved } = reader.fixed()?;
+                reserved.into_iter().try_for_each(|word| zero("a reserved field", word))?;
+                Self::AddSegment { segment, serial, runs }
+            }
+            wire::REMOVE_SEGMENT => {
+                let wire::RemoveSegment { serial, segment, reserved } = reader.fixed()?;
+                reserved.into_iter().try_for_each(|word| zero("a reserved field", word))?;
+                Self::RemoveSegment { segment, serial }
+            }
+            wire::CREATE_KERNEL => {
+                let fixed: wire::CreateKernel = reader.fixed()?;
+                zero("a reserved field", fixed.reserved)?;
+                let entry = reader.name("the entry point's name", fixed.entry_bytes, MAX_NAME_BYTES)?;
+                source = reader.part("a kernel's source", fixed.source_bytes, MAX_SOURCE_BYTES)?.to_vec();
+                let kernel = KernelName { root: fixed.root, handle: fixed.handle };
+                let entry = Some(entry).filter(|entry| !entry.is_empty());
+                Self::CreateKernel { kernel, language: fixed.language, entry }
+            }
+            wire::DESTROY_KERNEL => {
+                let wire::DestroyKernel { root, handle } = reader.fixed()?;
+                Self::DestroyKernel { kernel: KernelName { root, handle } }
+            }
+            other => return Err(WireError::Kind(other)),
+        };
+        reader.end()?;
+        match request {
+            Self::AddSegment { .. } => reader.has_descriptors(2, MOST)?,
+            _ => reader.has_descriptors(0, 0)?,
+        }
+        Ok((request, source))
+    }
+}
+
+impl Message for Response {
+    const MAX_BYTES: u32 = MAX_RESPONSE_BYTES;
+
+    /// Words are shortened to what a packet holds, and have no control characters then.
+    fn encode(&self, behind: &[u8], descriptors: usize) -> Result<Vec<u8>, WireError> {
+        nothing(behind)?;
+        let words = |reason: &str| printable(reason, MAX_REASON_BYTES, true);
+        let length = |words: &str| within("a reason", words.len(), MAX_REASON_BYTES);
+        let writer = match self {
+            Self::Started { device, is_cpu, vram } => {
+                let device = printable(device, MAX_NAME_BYTES, false);
+                let device_bytes = checked_name("the device", &device, MAX_NAME_BYTES)?;
+                let fixed = wire::Started { vram: *vram, is_cpu: (*is_cpu).into(), device_bytes };
+                Writer::new(wire::STARTED, &fixed).part(device.as_bytes())
+            }
+            Self::Refused { reason } => {
+                let reason = words(reason);
+                let fixed = wire::Refused { reason_bytes: length(&reason)?, reserved: 0 };
+                Writer::new(wire::REFUSED, &fixed).part(reason.as_bytes())
+            }
+            Self::SegmentAdded { segment, serial, address } => {
+                let fixed = wire::SegmentAdded {
+                    serial: *serial,
+                    address: address.unwrap_or(0),
+                    segment: *segment,
+                    reserved: 0,
+                    has_address: address.is_some().into(),
+                };
+                Writer::new(wire::SEGMENT_ADDED, &fixed)
+            }
+            Self::SegmentRefused { segment, reason } => {
+                let reason = words(reason);
+                let reason_bytes = length(&reason)?;
+                let fixed = wire::SegmentRefused { segment: *segment, reserved: 0, reason_bytes };
+                Writer::new(wire::SEGMENT_REFUSED, &fixed).part(reason.as_bytes())
+            }
+            Self::KernelCreated { kernel, workgroup, binding_count, constant_bytes } => {
+                let fixed = wire::KernelCreated {
+                    root: kernel.root,
+                    handle: kernel.handle,
+                    workgroup: *workgroup,
+                    binding_count: *binding_count,
+                    constant_bytes: *constant_bytes,
+                    reserved: 0,
+                };
+                Writer::new(wire::KERNEL_CREATED, &fixed)
+            }
+            Self::KernelRefused { kernel, reason } => {
+                let reason = words(reason);
+                let KernelName { root, handle } = *kernel;
+                let fixed = wire::KernelRefused { root, handle, reason_bytes: length(&reason)?, reserved: 0 };
+                Writer::new(wire::KERNEL_REFUSED, &fixed).part(reason.as_bytes())
+            }
+            Self::KernelDestroyed { kernel } => {
+                let fixed = wire::KernelDestroyed { root: kernel.root, handle: kernel.handle };
+                Writer::new(wire::KERNEL_DESTROYED, &fixed)
+            }
+        };
+        writer.finish(descriptors)
+    }
+
+    fn decode(packet: &[u8], descriptors: usize) -> Result<(Self, Vec<u8>), WireError> {
+        let mut reader = Reader::new(packet, descriptors)?;
+        let response = match reader.kind {
+            wire::STARTED => {
+                let wire::Started { vram, is_cpu, device_bytes } = reader.fixed()?;
+                let is_cpu = flag("the kind of device", is_cpu)?;
+                Self::Started {
+                    device: reader.name("the device", device_bytes, MAX_NAME_BYTES)?,
+                    is_cpu,
+                    vram,
+                }
+            }
+            wire::REFUSED => {
+                let wire::Refused { reason_bytes, reserved } = reader.fixed()?;
+                zero("a reserved field", reserved)?;
+                Self::Refused { reason: reader.text("a reason", reason_bytes, MAX_REASON_BYTES)? }
+            }
+            wire::SEGMENT_ADDED => {
+                let fixed: wire::SegmentAdded = reader.fixed()?;
+                zero("a reserved field", fixed.reserved)?;
+                let has_address = flag("whether there is an address", fixed.has_address)?;
+                if !has_address {
+                    zero("no address", fixed.address)?;
+                }
+                let address = has_address.then_some(fixed.address);
+                Self::SegmentAdded { segment: fixed.segment, serial: fixed.serial, address }
+            }
+            wire::SEGMENT_REFUSED => {
+                let wire::SegmentRefused { segment, reserved, reason_bytes } = reader.fixed()?;
+                zero("a reserved field", reserved)?;
+                let reason = reader.text("a reason", reason_bytes, MAX_REASON_BYTES)?;
+                Self::SegmentRefused { segment, reason }
+            }
+            wire::KERNEL_CREATED => {
+                let fixed: wire::KernelCreated = reader.fixed()?;
+                zero("a reserved field", fixed.reserved)?;
+                Self::KernelCreated {
+                    kernel: KernelName { root: fixed.root, handle: fixed.handle },
+                    workgroup: fixed.workgroup,
+                    binding_count: fixed.binding_count,
+                    constant_bytes: fixed.constant_bytes,
+                }
+            }
+            wire::KERNEL_REFUSED => {
+                let wire::KernelRefused { root, handle, reason_bytes, reserved } = reader.fixed()?;
+                zero("a reserved field", reserved)?;
+                let reason = reader.text("a reason", reason_bytes, MAX_REASON_BYTES)?;
+                Self::KernelRefused { kernel: KernelName { root, handle }, reason }
+            }
+            wire::KERNEL_DESTROYED => {
+                let wire::KernelDestroyed { root, handle } = reader.fixed()?;
+                Self::KernelDestroyed { kernel: KernelName { root, handle } }
+            }
+            other => return Err(WireError::Kind(other)),
+        };
+        reader.end()?;
+        reader.has_descriptors(0, 0)?;
+        Ok((response, Vec::new()))
+    }
+}
+
+/// Descriptors alone, for a process that is no engine.
+impl Message for () {
+    const MAX_BYTES: u32 = MAX_RESPONSE_BYTES;
+
+    fn encode(&self, behind: &[u8], descriptors: usize) -> Result<Vec<u8>, WireError> {
+        nothing(behind)?;
+        Writer::new(wire::HANDOVER, &()).finish(descriptors)
+    }
+
+    fn decode(packet: &[u8], descriptors: usize) -> Result<((), Vec<u8>), WireError> {
+        let reader = Reader::new(packet, descriptors)?;
+        if reader.kind != wire::HANDOVER {
+            return Err(WireError::Kind(reader.kind));
+        }
+        reader.end()?;
+        Ok(((), Vec::new()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use campanile_protocol::engine::message::MAX_NAME_BYTES;
+    use campanile_protocol::engine::message::MAX_REASON_BYTES;
+    use campanile_protocol::engine::message::MAX_SOURCE_BYTES;
+    use proptest::collection::vec;
+    use proptest::prelude::any;
+    use proptest::proptest;
+
+    use super::Message;
+    use super::NodeKind;
+    use super::Request;
+    use super::Response;
+    use super::Start;
+    use super::WireError;
+    use crate::dirty::method::Method;
+    use crate::kernel::name::KernelName;
+
+    const KERNEL: KernelName = KernelName { root: 0x1122, handle: 0x0003_0000_0000_0004 };
+    /// Bytes of a header.
+    const HEADER: usize = 16;
+
+    fn starts() -> Vec<(Start, Vec<u8>, usize)> {
+        let start = Start {
+            node: NodeKind::Compute,
+            vram_bytes: 1,
+            table_bytes: 2,
+            spin_microseconds: 3,
+            slice_microseconds: 4,
+            sandbox: true,
+            policy: "fair".to_owned(),
+            vulkan_device: Some("llvmpipe".to_owned()),
+            tracking: Method::BoundRanges,
+        };
+        let other = Start {
+            node: NodeKind::Copy,
+            sandbox: false,
+            vulkan_device: None,
+            tracking: Method::WriteProtect,
+            ..start.clone()
+        };
+        let third = Start { tracking: Method::Off, vulkan_device: Some(String::new()), ..other.clone() };
+        vec![(start, Vec::new(), 8), (other, Vec::new(), 7), (third, Vec::new(), 7)]
+    }
+
+    fn requests() -> Vec<(Request, Vec<u8>, usize)> {
+        let create = |entry: Option<&str>| {
+            let entry = entry.map(str::to_owned);
+            Request::CreateKernel { kernel: KERNEL, language: 2, entry }
+        };
+        vec![
+            (Request::Begin { segments: 5 }, Vec::new(), 0),
+            (Request::AddSegment { segment: 6, serial: 7, runs: 8 }, Vec::new(), 2),
+            (Request::AddSegment { segment: u16::MAX, serial: u64::MAX, runs: 8 }, Vec::new(), 32),
+            (Request::RemoveSegment { segment: 9, serial: 10 }, Vec::new(), 0),
+            (create(Some("größe")), b"source".to_vec(), 0),
+            (create(None), vec![7; MAX_SOURCE_BYTES as usize], 0),
+            (Request::DestroyKernel { kernel: KERNEL }, Vec::new(), 0),
+        ]
+    }
+
+    fn responses() -> Vec<(Response, Vec<u8>, usize)> {
+        let reason = "two\nlines\tof words".to_owned();
+        [
+            Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 11 },
+            Response::Started { device: String::new(), is_cpu: false, vram: u64::MAX },
+            Response::Refused { reason: reason.clone() },
+            Response::SegmentAdded { segment: 12, serial: 13, address: Some(0) },
+            Response::SegmentAdded { segment: 12, serial: 13, address: None },
+            Response::SegmentRefused { segment: 14, reason: reason.clone() },
+            Response::KernelCreated {
+                kernel: KERNEL,
+                workgroup: [15, 16, 17],
+                binding_count: 18,
+                constant_bytes: 19,
+            },
+            Response::KernelRefused { kernel: KERNEL, reason },
+            Response::KernelDestroyed { kernel: KERNEL },
+        ]
+        .map(|response| (response, Vec::new(), 0))
+        .into()
+    }
+
+    fn set(packet: &mut [u8], at: usize, value: u32) {
+        packet[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// The size in the header, as it is.
+    fn resized(mut packet: Vec<u8>) -> Vec<u8> {
+        let size = u32::try_from(packet.len()).unwrap();
+        set(&mut packet, 8, size);
+        packet
+    }
+
+    fn goes_through<T: Message + PartialEq + Debug>(all: Vec<(T, Vec<u8>, usize)>) {
+        for (message, behind, descriptors) in all {
+            let packet = message.encode(&behind, descriptors).unwrap();
+            assert!(packet.len() <= T::MAX_BYTES as usize, "{message:?}");
+            assert_eq!(T::decode(&packet, descriptors), Ok((message, behind)));
+        }
+    }
+
+    fn is_exact<T: Message + PartialEq + Debug>(all: Vec<(T, Vec<u8>, usize)>) {
+        for (message, behind, descriptors) in all {
+            let packet = message.encode(&behind, descriptors).unwrap();
+            let refused = |packet: &[u8], descriptors| T::decode(packet, descriptors).unwrap_err();
+            // A header that knows of it, and one that does not. Each length of long ones is too much.
+            for length in (0..packet.len()).filter(|at| *at < 300 || at + 300 > packet.len()) {
+                refused(&packet[..length], descriptors);
+                if length >= HEADER {
+                    refused(&resized(packet[..length].to_vec()), descriptors);
+                }
+            }
+            let longer = [packet.as_slice(), &[0]].concat();
+            assert!(matches!(refused(&longer, descriptors), WireError::Size { .. }), "{message:?}");
+            assert!(
+                matches!(refused(&resized(longer), descriptors), WireError::Length { .. }),
+                "{message:?}"
+            );
+            for other in [descriptors + 1, descriptors.saturating_sub(1), 33]
+                .into_iter()
+                .filter(|it| *it != descriptors)
+            {
+                assert!(matches!(refused(&packet, other), WireError::Descriptors { .. }), "{message:?}");
+                let mut knows = packet.clone();
+                set(&mut knows, 12, u32::try_from(other).unwrap());
+                // A list of two to 32 files is one as well as another.
+                if descriptors == 0 || !(2..=32).contains(&other) {
+                    assert!(matches!(refused(&knows, other), WireError::Descriptors { .. }), "{message:?}");
+                }
+            }
+            let spoilt = |at: usize, value: u32| {
+                let mut packet = packet.clone();
+                set(&mut packet, at, value);
+                refused(&packet, descriptors)
+            };
+            assert_eq!(spoilt(0, 0x3145_5043 + 1), WireError::Magic(0x3145_5043 + 1));
+            for kind in [0, 3, 0x15, 0x7f, 0x87, u32::MAX] {
+                assert_eq!(spoilt(4, kind), WireError::Kind(kind));
+            }
+        }
+    }
+
+    #[test]
+    fn every_message_comes_out_as_it_went_in() {
+        goes_through(starts());
+        goes_through(requests());
+        goes_through(responses());
+    }
+
+    #[test]
+    fn a_packet_with_a_byte_more_or_less_or_other_descriptors_is_refused() {
+        is_exact(starts());
+        is_exact(requests());
+        is_exact(responses());
+    }
+
+    #[test]
+    fn a_type_of_the_other_direction_is_refused() {
+        let request = Request::Begin { segments: 1 }.encode(&[], 0).unwrap();
+        assert_eq!(Response::decode(&request, 0), Err(WireError::Kind(0x10)));
+        let response = Response::KernelDestroyed { kernel: KERNEL }.encode(&[], 0).unwrap();
+        assert_eq!(Request::decode(&response, 0), Err(WireError::Kind(0x86)));
+        assert_eq!(Start::decode(&response, 0).unwrap_err(), WireError::Kind(0x86));
+    }
+
+    #[test]
+    fn the_bytes_of_a_packet_stay_what_they_are() {
+        let create = Request::CreateKernel { kernel: KERNEL, language: 1, entry: Some("ab".to_owned()) };
+        let head = b"CPE1\x13\0\0\0\x35\0\0\0\0\0\0\0";
+        let names = b"\x22\x11\0\0\0\0\0\0\x04\0\0\0\0\0\x03\0";
+        let lengths = b"\x01\0\0\0\x02\0\0\0\x03\0\0\0\0\0\0\0";
+        let bytes = [head.as_slice(), names, lengths, b"abxyz"].concat();
+        assert_eq!(create.encode(b"xyz", 0).unwrap(), bytes);
+        let added = Response::SegmentAdded { segment: 0x0102, serial: 3, address: Some(4) };
+        let head = b"CPE1\x82\0\0\0\x28\0\0\0\0\0\0\0";
+        let rest = b"\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0\x02\x01\0\0\x01\0\0\0";
+        assert_eq!(added.encode(&[], 0).unwrap(), [head.as_slice(), rest].concat());
+    }
+
+    #[test]
+    fn fields_outside_their_values_are_refused() {
+        // Message, where a field lies behind the header, what it may not be.
+        let first = |all: Vec<(Response, Vec<u8>, usize)>, at: usize| all[at].0.encode(&[], 0).unwrap();
+        for (which, at, value) in [(0, 8, 2), (2, 4, 1), (3, 18, 1), (3, 20, 2), (6, 36, 1), (7, 20, 1)] {
+            let mut packet = first(responses(), which);
+            set(&mut packet, HEADER + at, value);
+            let came = Response::decode(&packet, 0);
+            assert!(matches!(came, Err(WireError::Field { .. })), "{which} {at}: {came:?}");
+        }
+        let mut packet = first(responses(), 4);
+        set(&mut packet, HEADER + 8, 1);
+        assert!(matches!(Response::decode(&packet, 0), Err(WireError::Field { .. })), "an address of none");
+        let start = starts()[0].0.encode(&[], 8).unwrap();
+        for (at, value) in [(32, 2), (36, 3), (40, 4), (40, START_WITHOUT_DEVICE), (52, 1)] {
+            let mut packet = start.clone();
+            set(&mut packet, HEADER + at, value);
+            let came = Start::decode(&packet, 8);
+            assert!(matches!(came, Err(WireError::Field { .. })), "{at}: {came:?}");
+        }
+    }
+
+    const START_WITHOUT_DEVICE: u32 = super::START_SANDBOX;
+
+    #[test]
+    fn lengths_that_promise_more_than_there_may_be_are_refused_before_anything_is_taken() {
+        let mut packet = requests()[4].0.encode(b"source", 0).unwrap();
+        for (at, most) in [(HEADER + 20, MAX_NAME_BYTES), (HEADER + 24, MAX_SOURCE_BYTES)] {
+            let right = u32::from_le_bytes(*packet[at..].first_chunk().unwrap());
+            for (bytes, is_long) in [(most + 1, true), (u32::MAX, true), (most, false)] {
+                set(&mut packet, at, bytes);
+                let why = Request::decode(&packet, 0).unwrap_err();
+                assert_eq!(matches!(why, WireError::TooLong { .. }), is_long, "{why}");
+            }
+            set(&mut packet, at, right);
+        }
+        let mut packet = Response::Refused { reason: "no".to_owned() }.encode(&[], 0).unwrap();
+        set(&mut packet, HEADER, MAX_REASON_BYTES + 1);
+        assert!(matches!(Response::decode(&packet, 0), Err(WireError::TooLong { .. })));
+    }
+
+    #[test]
+    fn text_that_is_none_is_refused() {
+        let spoilt = |response: &Response, byte: u8| {
+            let mut packet = response.encode(&[], 0).unwrap();
+            *packet.last_mut().unwrap() = byte;
+            Response::decode(&packet, 0).unwrap_err()
+        };
+        for (response, _, _) in responses() {
+            let has_text = match &response {
+                Response::Started { device, .. } => !device.is_empty(),
+                Response::Refused { .. }
+                | Response::SegmentRefused { .. }
+                | Response::KernelRefused { .. } => true,
+                _ => false,
+            };
+            if has_text {
+                assert!(matches!(spoilt(&response, 0xff), WireError::Utf8(_)), "{response:?}");
+                assert!(matches!(spoilt(&response, 0x1b), WireError::Control(_)), "{response:?}");
+            }
+        }
+        let device = Response::Started { device: "x".to_owned(), is_cpu: true, vram: 0 };
+        assert!(matches!(spoilt(&device, b'\n'), WireError::Control(_)), "a name is one line");
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_be_named_or_is_too_long_is_not_sent() {
+        let create = |entry: &str, bytes: usize| {
+            let entry = Some(entry.to_owned());
+            Request::CreateKernel { kernel: KERNEL, language: 1, entry }.encode(&vec![0; bytes], 0)
+        };
+        let longest = "x".repeat(MAX_NAME_BYTES as usize);
+        assert!(create(&longest, MAX_SOURCE_BYTES as usize).is_ok());
+        assert!(matches!(create(&(longest + "x"), 1), Err(WireError::TooLong { .. })));
+        assert!(matches!(create("x", MAX_SOURCE_BYTES as usize + 1), Err(WireError::TooLong { .. })));
+        assert!(matches!(create("\x01", 1), Err(WireError::Control(_))));
+        let behind = Request::Begin { segments: 0 }.encode(&[0], 0);
+        assert!(matches!(behind, Err(WireError::TooLong { .. })));
+    }
+
+    #[test]
+    fn words_of_an_engine_are_shortened_and_made_printable_before_they_are_sent() {
+        let reason = format!("\x1b[2J\n{}", "ä".repeat(MAX_REASON_BYTES as usize));
+        let packet = Response::KernelRefused { kernel: KERNEL, reason }.encode(&[], 0).unwrap();
+        let (Response::KernelRefused { reason, .. }, _) = Response::decode(&packet, 0).unwrap() else {
+            panic!("another message")
+        };
+        assert!(reason.starts_with("\u{fffd}[2J\nä"), "{}", &reason[..16]);
+        assert!((MAX_REASON_BYTES as usize - 1..=MAX_REASON_BYTES as usize).contains(&reason.len()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_decoder_panic(
+            mut packet in vec(any::<u8>(), 0..200),
+            kind in proptest::sample::select(vec![1_u32, 2, 0x10, 0x11, 0x12, 0x13, 0x14, 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86]),
+            descriptors in 0_usize..40,
+        ) {
+            if packet.len() >= HEADER {
+                packet[..4].copy_from_slice(b"CPE1");
+                set(&mut packet, 4, kind);
+                set(&mut packet, 12, u32::try_from(descriptors).unwrap());
+                packet = resized(packet);
+            }
+            // What is taken is what is sent.
+            if let Ok((request, behind)) = Request::decode(&packet, descriptors) {
+                assert_eq!(request.encode(&behind, descriptors).unwrap(), packet);
+            }
+            if let Ok((response, _)) = Response::decode(&packet, descriptors) {
+                assert_eq!(response.encode(&[], descriptors).unwrap(), packet);
+            }
+            if let Ok((start, _)) = Start::decode(&packet, descriptors) {
+                assert_eq!(start.encode(&[], descriptors).unwrap(), packet);
+            }
+        }
+    }
+}
