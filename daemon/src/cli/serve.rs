@@ -48,7 +48,7 @@ pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {
     if let Ok(libraries) = env::var("CAMPANILE_VULKAN_LIBRARY_PATH") {
         environment.push(("LD_LIBRARY_PATH".to_owned(), libraries));
     }
-    Ok(Program { path, environment })
+    Ok(Program::new(path, environment))
 }
 
 /// A host of these vGPUs with these settings.

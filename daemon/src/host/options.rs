@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn lm_02_live_migration_without_tracking_is_no_configuration() {
-        let program = Program { path: PathBuf::new(), environment: Vec::new() };
+        let program = Program::new(PathBuf::new(), Vec::new());
         let options = super::HostOptions::new(Vec::new(), program);
         assert!(super::check_live_migration(&options, Method::Off).is_ok());
         let to = |peer: Option<super::Peer>, listen: Option<super::Peer>| {
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn peers_by_name_need_a_door_that_proves_names() {
         let vgpu = VgpuOptions::new("a".to_owned(), PathBuf::from("a.sock"), 64 << 20);
-        let program = Program { path: PathBuf::new(), environment: Vec::new() };
+        let program = Program::new(PathBuf::new(), Vec::new());
         let outcome = |name: &str, listen: Option<&str>| {
             let vgpu = VgpuOptions { migrate_from: vec![name.parse().unwrap()], ..vgpu.clone() };
             let options = HostOptions::new(vec![vgpu], program.clone());
@@ -344,7 +344,7 @@ mod tests {
     fn a_time_that_cannot_be_counted_is_refused() {
         let socket = PathBuf::from("a.sock");
         let vgpu = VgpuOptions::new("a".to_owned(), socket, 64 << 20);
-        let program = Program { path: PathBuf::from("campanile"), environment: Vec::new() };
+        let program = Program::new(PathBuf::from("campanile"), Vec::new());
         let good = HostOptions::new(vec![vgpu], program);
         check(&good).unwrap();
         for wrong in [

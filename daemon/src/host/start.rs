@@ -161,7 +161,7 @@ impl Host {
                 sandbox: options.sandbox,
                 window: options.window && vgpu.front == FrontOptions::Gpu,
                 vulkan_device: options.vulkan_device.clone(),
-                program: options.program.clone(),
+                program: options.program.of(&vgpu.name),
                 compute: compute.clone(),
                 supervisor: Arc::clone(&supervisor),
                 orders: Arc::clone(&orders),

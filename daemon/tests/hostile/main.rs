@@ -29,6 +29,7 @@ mod rings;
 mod scene;
 #[path = "../end_to_end/signals.rs"]
 mod signals;
+mod stderr;
 mod suspends;
 mod wire;
 

@@ -25,6 +25,7 @@ pub mod reports;
 pub mod residency;
 pub mod scheduling;
 pub mod segments;
+pub mod stderr;
 pub mod successor;
 pub mod suspends;
 pub mod teardown;

@@ -21,6 +21,7 @@ use super::indices::Indices;
 use super::program::Memory;
 use super::program::Program;
 use super::scheduling::Preemptions;
+use super::stderr::Allowance;
 use super::suspends::Contexts;
 use super::teardown::Snapshot;
 use super::tracking::Tracking;
@@ -75,6 +76,8 @@ pub struct EngineProcess {
     pub(super) owes_begin: Cell<bool>,
     /// The process that takes its place, where one was started ahead.
     pub(super) spare: Option<(Child, Channel)>,
+    /// What its processes may write to standard error.
+    pub(super) allowance: Arc<Allowance>,
 }
 
 /// What the supervisor needs of an engine to give it the node and take it back.
@@ -147,6 +150,7 @@ impl EngineProcess {
             tracking: Tracking::new(Method::Off, None, 0)?,
             owes_begin: Cell::new(false),
             spare: None,
+            allowance: Arc::default(),
         })
     }
 

@@ -10,6 +10,8 @@ use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use super::stderr;
+use super::stderr::Allowance;
 use crate::descriptors;
 use crate::dirty::tracker::Tracker;
 use crate::engine::channel::Channel;
@@ -35,6 +37,21 @@ pub struct Program {
     pub path: PathBuf,
     /// Environment of the Vulkan loader, besides the variables of [`INHERITED`]; an entry here wins.
     pub environment: Vec<(String, String)>,
+    /// What they are started for: the name of a vGPU, which stands before what they write to standard error.
+    pub owner: String,
+}
+
+impl Program {
+    /// This executable, in this environment, for nothing in particular.
+    pub fn new(path: PathBuf, environment: Vec<(String, String)>) -> Self {
+        Self { path, environment, owner: "engine".to_owned() }
+    }
+
+    /// The same for the vGPU of this name.
+    #[must_use]
+    pub fn of(&self, owner: &str) -> Self {
+        Self { owner: owner.to_owned(), ..self.clone() }
+    }
 }
 
 /// The files that an engine works on.
@@ -53,7 +70,7 @@ pub struct Memory<'a> {
 }
 
 /// Starts the process and sends it what it works on. The process has no other descriptor of the daemon, and of its
-/// environment what [`INHERITED`] names.
+/// environment what [`INHERITED`] names. What it writes to standard error is logged as far as `allowance` goes.
 pub(super) fn launch(
     program: &Program,
     start: &Start,
@@ -62,6 +79,7 @@ pub(super) fn launch(
     planes: Option<&File>,
     event: &Event,
     wake: &Event,
+    allowance: &Arc<Allowance>,
 ) -> io::Result<(Child, Channel)> {
     let (ours, theirs) = Channel::pair()?;
     let mut command = Command::new(&program.path);
@@ -73,7 +91,8 @@ pub(super) fn launch(
         .env("MALLOC_ARENA_MAX", "8")
         .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(theirs.into_socket()))
-        .stdout(Stdio::null());
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     descriptors::inherit_nothing(&mut command);
     // An engine would inherit what confines this thread, and end with it.
     let mut child = outside::run(move || command.spawn())?.map_err(|error| {
@@ -89,10 +108,14 @@ pub(super) fn launch(
         memory.fences.as_fd(),
     ];
     descriptors.extend(planes.map(File::as_fd));
-    if let Err(error) = ours.send(start, &[], &descriptors, false) {
+    let origin = format!("{}: engine process {}", program.owner, child.id());
+    let pipe = child.stderr.take().ok_or_else(|| io::Error::other("an engine without standard error"));
+    let drained = pipe.and_then(|pipe| stderr::drain(pipe, origin, Arc::clone(allowance)));
+    let sent = drained.and_then(|()| ours.send(start, &[], &descriptors, false).map_err(io::Error::other));
+    if let Err(error) = sent {
         child.kill()?;
         child.wait()?;
-        return Err(io::Error::other(error));
+        return Err(error);
     }
     Ok((child, ours))
 }

@@ -73,7 +73,7 @@ impl EngineProcess {
         memory: Memory<'_>,
     ) -> io::Result<(Child, Channel)> {
         let planes = self.tracking.planes.as_ref().map(|planes| planes.file());
-        launch(program, start, memory, &self.block, planes, &self.event, &self.wake)
+        launch(program, start, memory, &self.block, planes, &self.event, &self.wake, &self.allowance)
     }
 
     /// The spare, which says that it has come up once it is listened to; none where there is none, or where it has died
