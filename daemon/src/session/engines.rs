@@ -178,8 +178,9 @@ impl Session {
                 Ok(None) => return,
                 Ok(Some(response)) => self.engine_response(at, response),
                 Err(error) => {
-                    self.journal.line(Level::Warn, format_args!("{at} engine: {error}"));
-                    self.lose_engine(at, "the engine process ended");
+                    let ending = process.ending(&self.config.program.containment);
+                    self.journal.line(Level::Warn, format_args!("{at} engine: {error}; {ending}"));
+                    self.lose_engine(at, &ending);
                     return;
                 }
             }

@@ -10,6 +10,8 @@ use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use super::containment;
+use super::containment::Containment;
 use super::stderr;
 use super::stderr::Allowance;
 use crate::descriptors;
@@ -39,18 +41,20 @@ pub struct Program {
     pub environment: Vec<(String, String)>,
     /// What they are started for: the name of a vGPU, which stands before what they write to standard error.
     pub owner: String,
+    /// What holds them from outside.
+    pub containment: Containment,
 }
 
 impl Program {
-    /// This executable, in this environment, for nothing in particular.
+    /// This executable, in this environment, for nothing in particular and without limits.
     pub fn new(path: PathBuf, environment: Vec<(String, String)>) -> Self {
-        Self { path, environment, owner: "engine".to_owned() }
+        Self { path, environment, owner: "engine".to_owned(), containment: Containment::default() }
     }
 
-    /// The same for the vGPU of this name.
+    /// The same for the vGPU of this name, whose processes are held so.
     #[must_use]
-    pub fn of(&self, owner: &str) -> Self {
-        Self { owner: owner.to_owned(), ..self.clone() }
+    pub fn of(&self, owner: &str, containment: Containment) -> Self {
+        Self { owner: owner.to_owned(), containment, ..self.clone() }
     }
 }
 
@@ -95,7 +99,8 @@ pub(super) fn launch(
         .stderr(Stdio::piped());
     descriptors::inherit_nothing(&mut command);
     // An engine would inherit what confines this thread, and end with it.
-    let mut child = outside::run(move || command.spawn())?.map_err(|error| {
+    let containment = program.containment.clone();
+    let mut child = outside::run(move || containment::spawn(command, &containment))?.map_err(|error| {
         io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
     })?;
     let mut descriptors = vec![
