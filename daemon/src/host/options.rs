@@ -12,6 +12,7 @@ use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::MAX_ENGINES;
 
 use super::error::HostError;
+use super::holding::Holding;
 use super::tracking::TrackingChoice;
 use crate::confine::Confinement;
 use crate::doorbell::modes::DoorbellModes;
@@ -157,6 +158,8 @@ pub struct HostOptions {
     pub migrate_listen: Option<Peer>,
     /// Whether the daemon's own threads are confined.
     pub confinement: Confinement,
+    /// What holds engines from outside.
+    pub holding: Holding,
 }
 
 impl HostOptions {
@@ -186,6 +189,7 @@ impl HostOptions {
             migration: MigrationSettings::default(),
             migrate_listen: None,
             confinement: Confinement::Off,
+            holding: Holding::default(),
         }
     }
 }
@@ -247,6 +251,9 @@ pub fn check(options: &HostOptions) -> Result<(), HostError> {
     }
     if options.doorbells == 0 || options.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS {
         return wrong(format!("{} doorbells; 1 to 1024 are possible", options.doorbells));
+    }
+    if let Some(why) = options.holding.objection() {
+        return wrong(why);
     }
     if options.engines == 0 || usize::from(options.engines) > MAX_ENGINES {
         return wrong(format!("{} engines; 1 to {MAX_ENGINES} are possible", options.engines));

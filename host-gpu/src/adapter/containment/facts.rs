@@ -64,9 +64,11 @@ impl Facts {
         let memory = memory.ok_or_else(|| missing("limits", data))?.parse().ok();
         let mut namespaces = Vec::new();
         for name in NAMESPACES {
-            // A kernel without one of them has no file of it.
-            let link = |of: &str| fs::read_link(format!("/proc/{of}/ns/{name}")).ok();
-            if link(&pid.to_string()) != link("self") {
+            // Where this may not be seen, as without the kernel's support, it does not count.
+            let link = |of: &str| fs::read_link(format!("/proc/{of}/ns/{name}"));
+            if let (Ok(its), Ok(own)) = (link(&pid.to_string()), link("self"))
+                && its != own
+            {
                 namespaces.push(name);
             }
         }

@@ -1,4 +1,4 @@
-//! Namespaces and the account of an engine process: between `fork` and `execve`, and around them.
+//! Namespaces, limits and the account of an engine process: between `fork` and `execve`, and around them.
 
 #![allow(unsafe_code)]
 
@@ -10,6 +10,7 @@ use std::process::Child;
 use std::process::Command;
 
 use super::Containment;
+use super::limits;
 
 /// An account, in the kernel's terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +23,10 @@ pub struct Account {
     pub groups: Vec<u32>,
 }
 
-/// Has `command` leave the daemon's net and ipc namespaces, where it may, and become the account, or not start.
+/// Has `command` leave the daemon's net and ipc namespaces, where it may; take its limits and become the account, or not
+/// start.
 pub(super) fn before_exec(command: &mut Command, containment: &Containment) {
-    let (namespaces, account) = (containment.namespaces, containment.account.clone());
+    let Containment { memory, namespaces, account, .. } = containment.clone();
     let prepare = move || {
         if namespaces {
             // Where one is refused the process goes on; what it has is read from outside.
@@ -32,6 +34,7 @@ pub(super) fn before_exec(command: &mut Command, containment: &Containment) {
                 let _refused = unshare(namespace);
             }
         }
+        limits::limit_own(memory)?;
         account.as_ref().map_or(Ok(()), |account| become_account(account))
     };
     // SAFETY: between `fork` and `execve` the closure makes system calls on memory that was there before, and reads `errno`;

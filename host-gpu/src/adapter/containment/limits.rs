@@ -14,12 +14,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
-use rustix::process::Pid;
 use rustix::process::Resource;
 use rustix::process::Rlimit;
-use rustix::process::prlimit;
-
-use super::Containment;
+use rustix::process::setrlimit;
 
 /// The cgroup of a vGPU's engines, as cgroup v2 has it.
 #[derive(Debug)]
@@ -43,6 +40,11 @@ impl Cgroup {
         Ok(cgroup)
     }
 
+    /// Puts a process into it that has done nothing yet.
+    pub(super) fn take(&self, pid: u32) -> io::Result<()> {
+        (&self.processes).write_all(pid.to_string().as_bytes())
+    }
+
     /// Whether the kernel has ended a process of it for want of memory since this was last asked.
     ///
     /// # Errors
@@ -57,23 +59,18 @@ impl Cgroup {
     }
 }
 
-/// Puts limits on a process that has done nothing yet.
-pub(super) fn apply(pid: u32, containment: &Containment) -> io::Result<()> {
-    let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let id = id.ok_or_else(|| io::Error::other("a process without an id"))?;
+/// Leaves the calling process no more than this, and no core file. It allocates nothing.
+pub(super) fn limit_own(memory: Option<u64>) -> io::Result<()> {
     let limit = |resource, most: u64| {
         let both = Rlimit { current: Some(most), maximum: Some(most) };
-        prlimit(Some(id), resource, both).map(drop)
+        setrlimit(resource, both)
     };
     limit(Resource::Core, 0)?;
-    if let Some(memory) = containment.memory {
+    if let Some(memory) = memory {
         limit(Resource::Data, memory)?;
         limit(Resource::Fsize, memory)?;
     }
-    match &containment.cgroup {
-        Some(cgroup) => (&cgroup.processes).write_all(pid.to_string().as_bytes()),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 //!   thread "engines"                      child
 //!   ────────────────                      ─────
 //!   pid namespace of its own ──fork────▶  net and ipc namespaces of its own
+//!                                         rlimits, which root without CAP_SYS_RESOURCE sets of itself only
 //!                                         groups, gid and uid of the account
 //!                                         execve
-//!   prlimit, cgroup.procs  ◀──────────────┘
+//!   cgroup.procs  ◀───────────────────────┘
 //!   /proc/PID: what is in force ──▶ Seen, for the operator
 //!   first message ──channel───────────▶   sandbox
 //! ```
@@ -53,7 +54,8 @@ pub(super) fn spawn(mut command: Command, containment: &Containment) -> io::Resu
     isolation::before_exec(&mut command, containment);
     let mut child = isolation::spawn(&mut command, containment.namespaces)?;
     let pid = child.id();
-    match limits::apply(pid, containment).and_then(|()| Facts::of(pid)) {
+    let taken = containment.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.take(pid));
+    match taken.and_then(|()| Facts::of(pid)) {
         Ok(facts) => {
             containment.seen.note(facts, containment.namespaces);
             Ok(child)
@@ -61,7 +63,7 @@ pub(super) fn spawn(mut command: Command, containment: &Containment) -> io::Resu
         Err(error) => {
             child.kill()?;
             child.wait()?;
-            Err(io::Error::new(error.kind(), format!("limiting an engine process: {error}")))
+            Err(io::Error::new(error.kind(), format!("holding an engine process: {error}")))
         }
     }
 }
