@@ -17,6 +17,7 @@ mod engines;
 mod floods;
 mod frames;
 mod front_ends;
+mod hogs;
 mod lifetimes;
 mod memory;
 mod memory_files;

@@ -73,17 +73,28 @@ pub struct Memory<'a> {
     pub tracker: Option<&'a Arc<Tracker>>,
 }
 
+/// What all processes of one engine have, one after the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Own<'a> {
+    /// The shared block.
+    pub block: &'a File,
+    /// Where it notes what its work could write, where that is how writes are tracked.
+    pub planes: Option<&'a File>,
+    /// Signalled when there is something to report.
+    pub event: &'a Event,
+    /// Wakes it.
+    pub wake: &'a Event,
+    /// What it may write to standard error.
+    pub allowance: &'a Arc<Allowance>,
+}
+
 /// Starts the process and sends it what it works on. The process has no other descriptor of the daemon, and of its
-/// environment what [`INHERITED`] names. What it writes to standard error is logged as far as `allowance` goes.
+/// environment what [`INHERITED`] names. What it writes to standard error is logged as far as its allowance goes.
 pub(super) fn launch(
     program: &Program,
     start: &Start,
     memory: Memory<'_>,
-    block: &File,
-    planes: Option<&File>,
-    event: &Event,
-    wake: &Event,
-    allowance: &Arc<Allowance>,
+    own: Own<'_>,
 ) -> io::Result<(Child, Channel)> {
     let (ours, theirs) = Channel::pair()?;
     let mut command = Command::new(&program.path);
@@ -104,18 +115,18 @@ pub(super) fn launch(
         io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
     })?;
     let mut descriptors = vec![
-        block.as_fd(),
+        own.block.as_fd(),
         memory.vram.as_fd(),
         memory.tables.as_fd(),
-        event.as_fd(),
+        own.event.as_fd(),
         memory.grant.as_fd(),
-        wake.as_fd(),
+        own.wake.as_fd(),
         memory.fences.as_fd(),
     ];
-    descriptors.extend(planes.map(File::as_fd));
+    descriptors.extend(own.planes.map(File::as_fd));
     let origin = format!("{}: engine process {}", program.owner, child.id());
     let pipe = child.stderr.take().ok_or_else(|| io::Error::other("an engine without standard error"));
-    let drained = pipe.and_then(|pipe| stderr::drain(pipe, origin, Arc::clone(allowance)));
+    let drained = pipe.and_then(|pipe| stderr::drain(pipe, origin, Arc::clone(own.allowance)));
     let sent = drained.and_then(|()| ours.send(start, &[], &descriptors, false).map_err(io::Error::other));
     if let Err(error) = sent {
         child.kill()?;

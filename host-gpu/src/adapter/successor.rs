@@ -15,6 +15,7 @@ use rustix::event::poll;
 
 use super::process::EngineProcess;
 use super::program::Memory;
+use super::program::Own;
 use super::program::Program;
 use super::program::launch;
 use super::teardown::bury;
@@ -73,7 +74,8 @@ impl EngineProcess {
         memory: Memory<'_>,
     ) -> io::Result<(Child, Channel)> {
         let planes = self.tracking.planes.as_ref().map(|planes| planes.file());
-        launch(program, start, memory, &self.block, planes, &self.event, &self.wake, &self.allowance)
+        let (block, event, wake) = (&self.block, &self.event, &self.wake);
+        launch(program, start, memory, Own { block, planes, event, wake, allowance: &self.allowance })
     }
 
     /// The spare, which says that it has come up once it is listened to; none where there is none, or where it has died
