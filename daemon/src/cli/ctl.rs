@@ -223,7 +223,7 @@ mod tests {
                 "processes": [{ "context": 3, "device": "lost: hung", "queues": 2, "kernels": 1,
                                 "mapped_bytes": 8192 }] } },
             { "name": "b", "socket": "/run/b", "vram_bytes": 32 << 20, "vm_connected": false, "engine_processes":
-              { "limits": "rlimits", "why": "no cgroup here", "memory_bytes": 4 << 30, "cpus": null, "last_process":
+              { "limits": "rlimits", "why": "no cgroup here", "memory_bytes": 4u64 << 30, "cpus": null, "last_process":
                 { "pid": 9, "uid": 7, "gid": 8, "namespaces": ["ipc", "net"] } } },
             { "name": "c", "engine_processes": { "limits": "cgroup", "why": null, "memory_bytes": null, "cpus": 2,
               "last_process": null } },

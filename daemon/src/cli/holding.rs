@@ -50,24 +50,22 @@ fn account(user: &UserSpec) -> anyhow::Result<Account> {
 mod tests {
     use clap::Parser;
 
-    use super::HoldingArguments;
+    use crate::cli::args::Arguments;
+    use crate::cli::args::Command;
     use crate::host::holding::ENGINE_MEMORY;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        holding: HoldingArguments,
-    }
 
     #[test]
     fn memory_is_limited_where_nothing_is_said_and_not_with_0() {
         let memory = |line: &[&str]| {
-            let line = Line::try_parse_from([&["serve"], line].concat()).unwrap();
-            line.holding.holding().unwrap().memory
+            let line = Arguments::try_parse_from([&["campanile", "serve"], line].concat()).unwrap();
+            let Command::Serve(arguments) = line.command else { panic!("no serve") };
+            arguments.holding.holding().unwrap().memory
         };
         assert_eq!(memory(&[]), Some(ENGINE_MEMORY));
         assert_eq!(memory(&["--engine-memory", "512M"]), Some(512 << 20));
         assert_eq!(memory(&["--engine-memory", "0"]), None);
-        assert!(Line::try_parse_from(["serve", "--engine-cpus", "0"]).is_err());
+        assert!(Arguments::try_parse_from(["campanile", "serve", "--engine-cpus", "0"]).is_err());
+        let users = ["campanile", "serve", "--user", "1:1", "--engine-user", "2:2"];
+        assert!(Arguments::try_parse_from(users).is_err(), "only root starts processes of another user");
     }
 }
