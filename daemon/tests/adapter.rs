@@ -63,8 +63,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 impl Bench {
     /// A copy engine that has come up, and was not given its node: it runs nothing yet.
     fn new() -> Self {
-        let program =
-            Program { path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")), environment: Vec::new() };
+        let program = Program::new(PathBuf::from(env!("CARGO_BIN_EXE_campanile")), Vec::new());
         let start = Start {
             node: NodeKind::Copy,
             vram_bytes: BYTES,

@@ -91,8 +91,7 @@ struct Bench {
 impl Bench {
     /// A copy engine with one guest process, which has guest RAM in two pieces mapped, the higher one first.
     fn new(method: Method) -> Self {
-        let program =
-            Program { path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")), environment: Vec::new() };
+        let program = Program::new(PathBuf::from(env!("CARGO_BIN_EXE_campanile")), Vec::new());
         let mut tables = PageTables::new().unwrap();
         let root = tables.create_root().unwrap();
         tables.map(root, PAGE_VA, SegmentId::VRAM, 0, DEVICE_PAGE_BYTES, true).unwrap();

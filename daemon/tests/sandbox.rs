@@ -5,6 +5,8 @@
 mod attempts;
 #[path = "sandbox/daemon.rs"]
 mod daemon;
+#[path = "sandbox/held.rs"]
+mod held;
 #[path = "sandbox/outside.rs"]
 mod outside;
 #[path = "sandbox/role_calls.rs"]

@@ -16,6 +16,7 @@ use super::doorbells::NodeSet;
 use super::doorbells::modes;
 use super::doorbells::parse_models;
 use super::doorbells::parse_nodes;
+use super::holding::HoldingArguments;
 use super::migration::MigrateArguments;
 use super::migration::MigrationArguments;
 use super::migration::SnapshotArguments;
@@ -101,6 +102,9 @@ pub struct ServeArguments {
     /// Let the daemon itself keep its privileges (for debugging, and for kernels without landlock or seccomp).
     #[arg(long, conflicts_with = "user")]
     pub no_confinement: bool,
+    /// What holds engines.
+    #[command(flatten)]
+    pub holding: HoldingArguments,
     /// Migration.
     #[command(flatten)]
     pub migration: MigrationArguments,

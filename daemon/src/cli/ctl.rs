@@ -98,13 +98,42 @@ fn status(result: &Value) -> String {
             processes.row(std::iter::once(name.clone()).chain(fields).chain([mapped]));
         }
     }
+    let held = holding(list(&result["vgpus"]));
     let mut roles = Table::new(&["ROLE", "FILES"]);
     for role in list(&result["daemon"]["roles"]) {
         roles.row(["role", "files"].map(|field| word(&role[field])));
     }
-    let tables = [confinement(&result["daemon"]), roles, vgpus, engines, processes];
+    let tables = [confinement(&result["daemon"]), roles, held, vgpus, engines, processes];
     let filled: Vec<String> = tables.iter().filter(|table| !table.is_empty()).map(Table::to_string).collect();
     filled.join("\n")
+}
+
+/// What holds the engines of each vGPU, the last that was started as the kernel showed it.
+fn holding(vgpus: &[Value]) -> Table {
+    let mut table =
+        Table::new(&["VGPU", "ENGINE LIMITS", "MEMORY", "CPUS", "USER", "OWN NAMESPACES", "WHY NO CGROUP"]);
+    for vgpu in vgpus {
+        let (held, last) = (&vgpu["engine_processes"], &vgpu["engine_processes"]["last_process"]);
+        if held.is_null() {
+            continue;
+        }
+        let memory = held["memory_bytes"].as_u64();
+        let cpus = held["cpus"].as_u64();
+        let of_last = |text: String| if last.is_null() { "-".to_owned() } else { text };
+        table.row([
+            word(&vgpu["name"]),
+            word(&held["limits"]),
+            memory.map_or("no limit".to_owned(), |bytes| format!("{} MiB each", bytes >> 20)),
+            cpus.map_or("all".to_owned(), |cpus| cpus.to_string()),
+            of_last(format!("{}:{}", word(&last["uid"]), word(&last["gid"]))),
+            of_last(match list(&last["namespaces"]) {
+                [] => "none".to_owned(),
+                _ => word(&last["namespaces"]),
+            }),
+            word(&held["why"]),
+        ]);
+    }
+    table
 }
 
 /// What confines the daemon itself: a row for its threads of each name.
@@ -193,7 +222,11 @@ mod tests {
                               "buffers_in_flight": 0 }],
                 "processes": [{ "context": 3, "device": "lost: hung", "queues": 2, "kernels": 1,
                                 "mapped_bytes": 8192 }] } },
-            { "name": "b", "socket": "/run/b", "vram_bytes": 32 << 20, "vm_connected": false },
+            { "name": "b", "socket": "/run/b", "vram_bytes": 32 << 20, "vm_connected": false, "engine_processes":
+              { "limits": "rlimits", "why": "no cgroup here", "memory_bytes": 4u64 << 30, "cpus": null, "last_process":
+                { "pid": 9, "uid": 7, "gid": 8, "namespaces": ["ipc", "net"] } } },
+            { "name": "c", "engine_processes": { "limits": "cgroup", "why": null, "memory_bytes": null, "cpus": 2,
+              "last_process": null } },
         ] }));
         for part in ["connected", "64 MiB", "/run/b", "asleep", "ready", "lost: hung", "8 KiB", "copy@1"] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
@@ -201,6 +234,8 @@ mod tests {
         for row in [
             "42 control  yes       7:8   never           none              filter   no\n",
             "42 main     yes       7:8   never           00000000000000c0  off      no\n",
+            "b     rlimits        4096 MiB each  all   7:8   ipc, net        no cgroup here\n",
+            "c     cgroup         no limit       2     -     -               -\n",
         ] {
             assert_eq!(text.matches(row).count(), 1, "{row} is not once in\n{text}");
         }

@@ -15,6 +15,7 @@ pub mod ctl;
 pub mod demo;
 pub mod doorbells;
 pub mod gantt;
+pub mod holding;
 pub mod inspect;
 pub mod migration;
 pub mod qmp;

@@ -21,6 +21,7 @@ use super::args::Spares;
 use crate::confine::Confinement;
 use crate::confine::identity::Identity;
 use crate::confine::privileges;
+use crate::host::holding::Holding;
 use crate::host::options::HostOptions;
 use crate::host::options::VgpuOptions;
 use crate::host::options::check;
@@ -48,7 +49,7 @@ pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {
     if let Ok(libraries) = env::var("CAMPANILE_VULKAN_LIBRARY_PATH") {
         environment.push(("LD_LIBRARY_PATH".to_owned(), libraries));
     }
-    Ok(Program { path, environment })
+    Ok(Program::new(path, environment))
 }
 
 /// A host of these vGPUs with these settings.
@@ -77,6 +78,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         migration: Settings::default(),
         migrate_listen: None,
         confinement: Confinement::Off,
+        holding: Holding::default(),
     })
 }
 
@@ -89,8 +91,9 @@ fn serve_options(arguments: ServeArguments) -> anyhow::Result<HostOptions> {
     let (vram_total, control) = (arguments.vram_total, arguments.control);
     let migration = arguments.migration.settings(options.state_dir.as_deref())?;
     let migrate_listen = arguments.migration.migrate_listen;
+    let holding = arguments.holding.holding()?;
     let confinement = if arguments.no_confinement { Confinement::Off } else { Confinement::On };
-    Ok(HostOptions { vram_total, control, migration, migrate_listen, confinement, ..options })
+    Ok(HostOptions { vram_total, control, migration, migrate_listen, confinement, holding, ..options })
 }
 
 /// Serves within the calling program, as the command line `campanile serve …` says. Its engine processes are
@@ -108,7 +111,8 @@ pub fn run(arguments: ServeArguments) -> anyhow::Result<()> {
     descriptors::close_all_on_exec().context("keeping descriptors from engines (Linux 5.11 or newer)")?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;
     let identity = arguments.user.as_ref().map(Identity::find).transpose()?;
-    let options = serve_options(arguments)?;
+    let mut options = serve_options(arguments)?;
+    options.holding.make_cgroups(&options.vgpus, options.engines, options.spares);
     check(&options)?;
     let awake = open_awake(&options)?;
     if options.confinement == Confinement::On {

@@ -23,6 +23,7 @@
 //! [`status`] asks the kernel what is in force, thread by thread; it is what `campanile ctl status` shows.
 
 mod calls;
+pub mod cgroup;
 pub mod confiner;
 pub mod error;
 pub mod files;

@@ -7,6 +7,7 @@
 //! ```
 
 pub mod error;
+pub mod holding;
 pub mod options;
 mod passages;
 pub mod probe;

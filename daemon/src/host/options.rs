@@ -12,6 +12,7 @@ use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::MAX_ENGINES;
 
 use super::error::HostError;
+use super::holding::Holding;
 use super::tracking::TrackingChoice;
 use crate::confine::Confinement;
 use crate::doorbell::modes::DoorbellModes;
@@ -157,6 +158,8 @@ pub struct HostOptions {
     pub migrate_listen: Option<Peer>,
     /// Whether the daemon's own threads are confined.
     pub confinement: Confinement,
+    /// What holds engines from outside.
+    pub holding: Holding,
 }
 
 impl HostOptions {
@@ -186,6 +189,7 @@ impl HostOptions {
             migration: MigrationSettings::default(),
             migrate_listen: None,
             confinement: Confinement::Off,
+            holding: Holding::default(),
         }
     }
 }
@@ -248,6 +252,9 @@ pub fn check(options: &HostOptions) -> Result<(), HostError> {
     if options.doorbells == 0 || options.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS {
         return wrong(format!("{} doorbells; 1 to 1024 are possible", options.doorbells));
     }
+    if let Some(why) = options.holding.objection() {
+        return wrong(why);
+    }
     if options.engines == 0 || usize::from(options.engines) > MAX_ENGINES {
         return wrong(format!("{} engines; 1 to {MAX_ENGINES} are possible", options.engines));
     }
@@ -304,7 +311,7 @@ mod tests {
 
     #[test]
     fn lm_02_live_migration_without_tracking_is_no_configuration() {
-        let program = Program { path: PathBuf::new(), environment: Vec::new() };
+        let program = Program::new(PathBuf::new(), Vec::new());
         let options = super::HostOptions::new(Vec::new(), program);
         assert!(super::check_live_migration(&options, Method::Off).is_ok());
         let to = |peer: Option<super::Peer>, listen: Option<super::Peer>| {
@@ -321,7 +328,7 @@ mod tests {
     #[test]
     fn peers_by_name_need_a_door_that_proves_names() {
         let vgpu = VgpuOptions::new("a".to_owned(), PathBuf::from("a.sock"), 64 << 20);
-        let program = Program { path: PathBuf::new(), environment: Vec::new() };
+        let program = Program::new(PathBuf::new(), Vec::new());
         let outcome = |name: &str, listen: Option<&str>| {
             let vgpu = VgpuOptions { migrate_from: vec![name.parse().unwrap()], ..vgpu.clone() };
             let options = HostOptions::new(vec![vgpu], program.clone());
@@ -344,7 +351,7 @@ mod tests {
     fn a_time_that_cannot_be_counted_is_refused() {
         let socket = PathBuf::from("a.sock");
         let vgpu = VgpuOptions::new("a".to_owned(), socket, 64 << 20);
-        let program = Program { path: PathBuf::from("campanile"), environment: Vec::new() };
+        let program = Program::new(PathBuf::from("campanile"), Vec::new());
         let good = HostOptions::new(vec![vgpu], program);
         check(&good).unwrap();
         for wrong in [

@@ -77,7 +77,8 @@ fn bring_up(
             Ok(Some(Response::Refused { reason })) => return Ok(Err(reason)),
             Ok(_) => {}
             Err(_) => {
-                return Ok(Err("the Vulkan driver ended its process while it started".to_owned()));
+                let ending = engine.ending(&program.containment);
+                return Ok(Err(format!("the Vulkan driver ended its process while it started: {ending}")));
             }
         }
     }

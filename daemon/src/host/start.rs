@@ -116,13 +116,14 @@ impl Host {
         let reach = |role| Reach::of(role, setting);
         let schedule = move || Supervisor::start(policy, normal_share, awake);
         let supervisor = Arc::new(confiner.within(Role::Schedule, &reach(Role::Schedule), schedule)??);
+        let probe = options.program.of("probe", options.holding.of_vgpu("", options.sandbox).containment);
         let (compute, computes_on_gpu) =
-            probe_compute(&options.program, options.vulkan_device.clone(), options.sandbox)?;
+            probe_compute(&probe, options.vulkan_device.clone(), options.sandbox)?;
         match &compute {
             Compute::Available(device) => log::info!("compute node: {device}"),
             Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
         }
-        let tracking = options.tracking.decide(&options.program, options.sandbox, computes_on_gpu)?;
+        let tracking = options.tracking.decide(&probe, options.sandbox, computes_on_gpu)?;
         log::info!("writes to video memory: tracking is {tracking}");
         check_live_migration(&options, tracking)?;
         let folder = options.state_dir.as_deref().map(|path| {
@@ -143,6 +144,7 @@ impl Host {
             let [compute_timeout, copy_timeout] = options.timeouts;
             let nudged = Arc::clone(&orders);
             pool.watch(Box::new(move || nudged.nudge()));
+            let held = options.holding.of_vgpu(&vgpu.name, options.sandbox);
             let account = Arc::new(Account::new(vgpu.quota(), Arc::clone(&pool)));
             let config = Arc::new(Config {
                 name: vgpu.name.clone(),
@@ -161,7 +163,7 @@ impl Host {
                 sandbox: options.sandbox,
                 window: options.window && vgpu.front == FrontOptions::Gpu,
                 vulkan_device: options.vulkan_device.clone(),
-                program: options.program.clone(),
+                program: options.program.of(&vgpu.name, held.containment.clone()),
                 compute: compute.clone(),
                 supervisor: Arc::clone(&supervisor),
                 orders: Arc::clone(&orders),
@@ -223,6 +225,7 @@ impl Host {
                 counters: Arc::clone(&counters),
                 shell_counters: Arc::clone(&shell_counters),
                 passage: Arc::clone(&passage),
+                held,
             });
             passages.push(passage);
             let name = vgpu.name.clone();

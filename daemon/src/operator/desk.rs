@@ -13,6 +13,7 @@ use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 
+use super::held::Held;
 use super::verb::NotifyMode;
 use super::verb::PowerName;
 use super::verb::Verb;
@@ -64,6 +65,8 @@ pub struct Vgpu {
     pub shell_counters: Arc<ShellCounters>,
     /// Its ways to other daemons, and into files.
     pub passage: Arc<Passage>,
+    /// What holds its engines.
+    pub held: Held,
 }
 
 /// Why a command was not carried out.
@@ -243,6 +246,7 @@ fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("vram_max_bytes".to_owned(), json!(quota.max));
     fields.insert("vram_committed_bytes".to_owned(), json!(budget.committed));
     fields.insert("vram_available_bytes".to_owned(), json!(budget.available));
+    fields.insert("engine_processes".to_owned(), vgpu.held.describe());
     fields.insert("quarantined".to_owned(), json!(vgpu.standing.quarantined().as_ref().map(show)));
     fields.insert("vm_connected".to_owned(), json!(vgpu.orders.has_session()));
     match vgpu.orders.ask(Order::Describe, GLANCE) {

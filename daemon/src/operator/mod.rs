@@ -12,6 +12,7 @@
 
 pub mod client;
 pub mod desk;
+pub mod held;
 pub mod line;
 pub mod socket;
 pub mod verb;

@@ -166,11 +166,11 @@ impl Session {
                 Ok(None) => return,
                 Ok(Some(response)) => self.engine_response(at, response),
                 Err(error) => {
-                    self.journal.line(Level::Warn, format_args!("{at} engine: {error}"));
                     let text = match error {
-                        ChannelError::Closed => "the engine process ended".to_owned(),
+                        ChannelError::Closed => process.ending(&self.config.program.containment),
                         other => other.to_string(),
                     };
+                    self.journal.line(Level::Warn, format_args!("{at} engine: {text}"));
                     self.lose_engine(at, &text);
                     return;
                 }

@@ -297,7 +297,7 @@ mod tests {
 
     /// A program that never answers, and ends when it is killed, stands for engines: only the daemon's side is looked at.
     fn startable() -> Config {
-        let program = Program { path: PathBuf::from("/usr/bin/yes"), environment: Vec::new() };
+        let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
         Config { program, bands: Settings { normal_share: 37, ..Settings::default() }, ..config() }
     }
 

@@ -54,7 +54,7 @@ pub(crate) fn config() -> Config {
         sandbox: true,
         window: true,
         vulkan_device: None,
-        program: Program { path: PathBuf::from("/nonexistent/campanile"), environment: Vec::new() },
+        program: Program::new(PathBuf::from("/nonexistent/campanile"), Vec::new()),
         compute: Compute::Available("a device".to_owned()),
         supervisor: Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap()),
         orders: Arc::new(Orders::new().unwrap()),

@@ -272,7 +272,7 @@ impl Moving {
             sandbox: true,
             window: true,
             vulkan_device: None,
-            program: Program { path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")), environment: vulkan() },
+            program: Program::new(PathBuf::from(env!("CARGO_BIN_EXE_campanile")), vulkan()),
             compute: Compute::Available("whatever there is".to_owned()),
             supervisor: Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap()),
             orders: Arc::new(Orders::new().unwrap()),

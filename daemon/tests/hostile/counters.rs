@@ -30,10 +30,10 @@ fn what_is_refused_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("a.sock");
     let nothing = |name: &str| (name.to_owned(), "/nonexistent".to_owned());
-    let program = Program {
-        path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
-        environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
-    };
+    let program = Program::new(
+        PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
+        vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
+    );
     let vgpus = vec![VgpuOptions::new("a".to_owned(), socket.clone(), 64 << 20)];
     let host = Host::start(HostOptions::new(vgpus, program)).unwrap();
     let (counters, shell) = (&host.vgpus[0].counters, &host.vgpus[0].shell_counters);

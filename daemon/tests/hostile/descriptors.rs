@@ -18,8 +18,9 @@ use crate::signals::stop_at_rest;
 /// Close-on-exec among the flags of `/proc/PID/fdinfo`.
 const O_CLOEXEC: u32 = 0o2_000_000;
 
-/// What every copy engine holds, in the order of the names. The channel is standard input, and a second name of it. The eventfds: something to report, a grant, a wake-up of the
-/// engine and its second name for the control thread; the report's second name for signals of native fences.
+/// What every copy engine holds, in the order of the names. The channel is standard input, and a second name of it; the
+/// pipe is standard error, and not the daemon's. The eventfds: something to report, a grant, a wake-up of the engine and its
+/// second name for the control thread; the report's second name for signals of native fences.
 const OWN: [&str; 14] = [
     "/dev/null",
     "eventfd",
@@ -27,12 +28,12 @@ const OWN: [&str; 14] = [
     "eventfd",
     "eventfd",
     "eventfd",
-    "log",
     "memfd:campanile-engine-block",
     "memfd:campanile-fences",
     "memfd:campanile-page-tables",
     "memfd:campanile-vram",
     "memfd:campanile-written",
+    "pipe",
     "socket",
     "socket",
 ];
@@ -110,7 +111,11 @@ fn check_all(scene: &Scene, when: &str) {
         children.len() == 4 && children.into_iter().all(is_sealed)
     });
     let children = scene.daemon.children();
+    let mut pipes = BTreeSet::new();
     for pid in &children {
+        let stderr = fs::read_link(format!("/proc/{pid}/fd/2")).unwrap();
+        assert_eq!(kind(&stderr), "pipe", "{when}: standard error of {pid}");
+        assert!(pipes.insert(stderr), "{when}: two engines share a pipe");
         let name = if is_spare(pid) { "a spare" } else { "an engine" };
         assert_eq!(kinds(*pid), OWN, "{when}: {name}");
         assert_eq!(environment(*pid), ENVIRONMENT, "{when}: {name}");

@@ -42,10 +42,10 @@ fn a_storm_of_connects_is_slowed_to_its_guests_rate_and_slows_nobody_else() {
     let folder = tempfile::tempdir().unwrap();
     let nothing = |name: &str| (name.to_owned(), "/nonexistent".to_owned());
     let vgpu = |name: &str| VgpuOptions::new(name.to_owned(), folder.path().join(name), 64 << 20);
-    let program = Program {
-        path: PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
-        environment: vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
-    };
+    let program = Program::new(
+        PathBuf::from(env!("CARGO_BIN_EXE_campanile")),
+        vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")],
+    );
     let vgpus = vec![vgpu("a"), vgpu("b")];
     let host = Host::start(HostOptions {
         doorbells: 1,

@@ -17,6 +17,7 @@ mod engines;
 mod floods;
 mod frames;
 mod front_ends;
+mod hogs;
 mod lifetimes;
 mod memory;
 mod memory_files;
@@ -29,6 +30,7 @@ mod rings;
 mod scene;
 #[path = "../end_to_end/signals.rs"]
 mod signals;
+mod stderr;
 mod suspends;
 mod wire;
 

@@ -87,6 +87,12 @@ fn perform(attempt: &str, parent: Pid, guard: Option<&Guard>) -> io::Result<()> 
         "open devices" => fs::read_dir("/dev").map(drop),
         "create" => File::create(env::temp_dir().join("campanile-sandbox-test")).map(drop),
         "make executable memory" => map(libc::PROT_READ | libc::PROT_EXEC),
+        "allocate shared memory" => {
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+            MmapRegion::<()>::build(None, 4096, libc::PROT_READ | libc::PROT_WRITE, flags)
+                .map_err(io::Error::other)
+                .map(drop)
+        }
         "make writable code" => map(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC),
         "signal the parent" => rustix::process::test_kill_process(parent).map_err(Into::into),
         "protect memory" => {
@@ -138,7 +144,9 @@ fn attempts_succeed_where_nothing_is_sealed() {
     {
         succeeds(attempt, "nothing");
     }
-    for attempt in ["make executable memory", "make writable code", "signal the parent"] {
+    for attempt in
+        ["make executable memory", "make writable code", "signal the parent", "allocate shared memory"]
+    {
         succeeds(attempt, "nothing");
     }
 }
@@ -166,9 +174,12 @@ fn a_sealed_cpu_engine_dies_of_what_it_has_no_use_for() {
     let attempts =
         ["execute", "fork", "thread", "socket", "open", "create", "make executable memory", "create memory"];
     for seal in ["copies", "cpu"] {
-        for attempt in
-            attempts.into_iter().chain(["make writable code", "signal the parent", "another ioctl"])
-        {
+        for attempt in attempts.into_iter().chain([
+            "make writable code",
+            "signal the parent",
+            "another ioctl",
+            "allocate shared memory",
+        ]) {
             is_killed(attempt, seal);
         }
     }

@@ -24,20 +24,20 @@ use crate::outside::start;
 use crate::outside::status;
 
 /// An account that no machine has.
-const UID: u32 = 54321;
-const GID: u32 = 54322;
+pub(crate) const UID: u32 = 54321;
+pub(crate) const GID: u32 = 54322;
 
-struct Scene {
+pub(crate) struct Scene {
     folder: TempDir,
-    daemon: Daemon,
+    pub(crate) daemon: Daemon,
 }
 
 impl Scene {
-    fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::within(tempfile::tempdir().unwrap(), arguments)
     }
 
-    fn within(folder: TempDir, arguments: &[&str]) -> Self {
+    pub(crate) fn within(folder: TempDir, arguments: &[&str]) -> Self {
         let control = folder.path().join("control");
         let mut all = vec!["--control", control.to_str().unwrap()];
         all.extend(arguments);
@@ -50,15 +50,15 @@ impl Scene {
         Self { folder, daemon }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("v.sock")
     }
 
-    fn proc(&self) -> PathBuf {
+    pub(crate) fn proc(&self) -> PathBuf {
         Path::new("/proc").join(self.daemon.0.id().to_string())
     }
 
-    fn ctl(&self, arguments: &[&str]) -> String {
+    pub(crate) fn ctl(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
         command.arg("ctl").arg("--control").arg(self.folder.path().join("control")).args(arguments);
         let output = command.output().unwrap();
@@ -79,7 +79,7 @@ impl Scene {
     }
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 

@@ -13,6 +13,7 @@ use campanile_protocol::engine::block::QueueEntry;
 use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 
+pub mod containment;
 pub mod debug_info;
 pub mod error;
 pub mod indices;
@@ -25,6 +26,7 @@ pub mod reports;
 pub mod residency;
 pub mod scheduling;
 pub mod segments;
+pub mod stderr;
 pub mod successor;
 pub mod suspends;
 pub mod teardown;

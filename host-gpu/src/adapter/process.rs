@@ -22,6 +22,7 @@ use super::indices::Indices;
 use super::program::Memory;
 use super::program::Program;
 use super::scheduling::Preemptions;
+use super::stderr::Allowance;
 use super::suspends::Contexts;
 use super::teardown::Snapshot;
 use super::tracking::Tracking;
@@ -80,6 +81,8 @@ pub struct EngineProcess {
     pub(super) answers: RefCell<Answers>,
     /// The process that takes its place, where one was started ahead.
     pub(super) spare: Option<(Child, Channel)>,
+    /// What its processes may write to standard error.
+    pub(super) allowance: Arc<Allowance>,
 }
 
 /// What the supervisor needs of an engine to give it the node and take it back.
@@ -158,6 +161,7 @@ impl EngineProcess {
             owes_begin: Cell::new(false),
             answers: RefCell::default(),
             spare: None,
+            allowance: Arc::default(),
         })
     }
 

@@ -10,6 +10,10 @@ use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use super::containment;
+use super::containment::Containment;
+use super::stderr;
+use super::stderr::Allowance;
 use crate::descriptors;
 use crate::dirty::tracker::Tracker;
 use crate::engine::channel::Channel;
@@ -35,6 +39,23 @@ pub struct Program {
     pub path: PathBuf,
     /// Environment of the Vulkan loader, besides the variables of [`INHERITED`]; an entry here wins.
     pub environment: Vec<(String, String)>,
+    /// What they are started for: the name of a vGPU, which stands before what they write to standard error.
+    pub owner: String,
+    /// What holds them from outside.
+    pub containment: Containment,
+}
+
+impl Program {
+    /// This executable, in this environment, for nothing in particular and without limits.
+    pub fn new(path: PathBuf, environment: Vec<(String, String)>) -> Self {
+        Self { path, environment, owner: "engine".to_owned(), containment: Containment::default() }
+    }
+
+    /// The same for the vGPU of this name, whose processes are held so.
+    #[must_use]
+    pub fn of(&self, owner: &str, containment: Containment) -> Self {
+        Self { owner: owner.to_owned(), containment, ..self.clone() }
+    }
 }
 
 /// The files that an engine works on.
@@ -50,12 +71,12 @@ pub struct Memory<'a> {
     pub tracker: Option<&'a Arc<Tracker>>,
 }
 
-/// What a process shares with its successors only.
+/// What all processes of one engine have, one after the other.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Own<'a> {
     /// The shared block.
     pub(super) block: &'a File,
-    /// What it writes to, where it says so itself.
+    /// Where it notes what its work could write, where that is how writes are tracked.
     pub(super) planes: Option<&'a File>,
     /// It has something to report.
     pub(super) event: &'a Event,
@@ -63,10 +84,12 @@ pub(super) struct Own<'a> {
     pub(super) asks: &'a Event,
     /// Wakes it.
     pub(super) wake: &'a Event,
+    /// What it may write to standard error.
+    pub(super) allowance: &'a Arc<Allowance>,
 }
 
 /// Starts the process and sends it what it works on. The process has no other descriptor of the daemon, and of its
-/// environment what [`INHERITED`] names.
+/// environment what [`INHERITED`] names. What it writes to standard error is logged as far as its allowance goes.
 pub(super) fn launch(
     program: &Program,
     start: &Start,
@@ -83,10 +106,12 @@ pub(super) fn launch(
         .env("MALLOC_ARENA_MAX", "8")
         .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(theirs.into_socket()))
-        .stdout(Stdio::null());
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     descriptors::inherit_nothing(&mut command);
     // An engine would inherit what confines this thread, and end with it.
-    let mut child = outside::run(move || command.spawn())?.map_err(|error| {
+    let containment = program.containment.clone();
+    let mut child = outside::run(move || containment::spawn(command, &containment))?.map_err(|error| {
         io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
     })?;
     let mut descriptors = vec![
@@ -99,10 +124,14 @@ pub(super) fn launch(
         memory.fences.as_fd(),
     ];
     descriptors.extend(own.planes.map(File::as_fd));
-    if let Err(error) = ours.send(start, &[], &descriptors, false) {
+    let origin = format!("{}: engine process {}", program.owner, child.id());
+    let pipe = child.stderr.take().ok_or_else(|| io::Error::other("an engine without standard error"));
+    let drained = pipe.and_then(|pipe| stderr::drain(pipe, origin, Arc::clone(own.allowance)));
+    let sent = drained.and_then(|()| ours.send(start, &[], &descriptors, false).map_err(io::Error::other));
+    if let Err(error) = sent {
         child.kill()?;
         child.wait()?;
-        return Err(io::Error::other(error));
+        return Err(error);
     }
     Ok((child, ours))
 }

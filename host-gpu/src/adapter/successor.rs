@@ -74,7 +74,8 @@ impl EngineProcess {
         memory: Memory<'_>,
     ) -> io::Result<(Child, Channel)> {
         let planes = self.tracking.planes.as_ref().map(|planes| planes.file());
-        let own = Own { block: &self.block, planes, event: &self.event, asks: &self.asks, wake: &self.wake };
+        let (event, asks, wake) = (&self.event, &self.asks, &self.wake);
+        let own = Own { block: &self.block, planes, event, asks, wake, allowance: &self.allowance };
         launch(program, start, memory, own)
     }
 

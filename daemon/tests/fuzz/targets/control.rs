@@ -14,6 +14,7 @@ use campanile_daemon::migration::target::arriving::Arriving;
 use campanile_daemon::operator::client::Reply;
 use campanile_daemon::operator::desk::Desk;
 use campanile_daemon::operator::desk::Vgpu;
+use campanile_daemon::operator::held::Held;
 use campanile_daemon::operator::line::MAX_LINE;
 use campanile_daemon::operator::socket;
 use serde_json::Value;
@@ -62,6 +63,7 @@ fn vgpu(name: &str) -> Vgpu {
         counters: Arc::default(),
         shell_counters: Arc::default(),
         passage: Arc::new(Passage::new(departure, arriving, None, None, false)),
+        held: Held::default(),
     }
 }
 

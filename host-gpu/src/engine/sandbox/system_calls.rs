@@ -171,10 +171,10 @@ fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rul
     let not_executable = || argument(2, SeccompCmpOp::MaskedEq(bits(libc::PROT_EXEC)), 0);
     let not_writable = || argument(2, SeccompCmpOp::MaskedEq(bits(libc::PROT_WRITE)), 0);
     let (protect, map, commands): (Vec<SeccompRule>, Vec<SeccompRule>, &[i32]) = match workload {
-        Workload::Copies => (vec![not_executable()?], vec![not_executable()?], &COMMON_FILE_COMMANDS),
+        Workload::Copies => (vec![not_executable()?], limited_mapping()?, &COMMON_FILE_COMMANDS),
         Workload::KernelsOnCpu => {
             allow(&mut rules, CPU);
-            (vec![not_executable()?, not_writable()?], vec![not_executable()?], &COMMON_FILE_COMMANDS)
+            (vec![not_executable()?, not_writable()?], limited_mapping()?, &COMMON_FILE_COMMANDS)
         }
         Workload::KernelsOnGpu => {
             allow(&mut rules, GPU);
@@ -220,6 +220,17 @@ fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rul
         rules.insert(libc::SYS_ftruncate, each(0, growable.iter().map(|file| u64::from(*file)))?);
     }
     Ok(rules)
+}
+
+/// Not executable, and not both shared and anonymous: such memory counts for no limit of the process.
+fn limited_mapping() -> Result<Vec<SeccompRule>, BackendError> {
+    let without = |kind| {
+        SeccompRule::new(vec![
+            condition(2, SeccompCmpOp::MaskedEq(bits(libc::PROT_EXEC)), 0)?,
+            condition(3, SeccompCmpOp::MaskedEq(bits(kind)), 0)?,
+        ])
+    };
+    Ok(vec![without(libc::MAP_SHARED)?, without(libc::MAP_ANONYMOUS)?])
 }
 
 /// No owner, no signal, no lease: those reach other processes.

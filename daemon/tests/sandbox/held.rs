@@ -1,0 +1,187 @@
+//! What holds engine processes from outside, as `/proc` shows it and as the operator is told.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+
+use rustix::thread::CapabilitySet;
+use serde_json::Value;
+
+use crate::daemon::GID;
+use crate::daemon::Scene;
+use crate::daemon::UID;
+use crate::daemon::is_root;
+use crate::outside::engines_of;
+use crate::outside::run_copies;
+use crate::outside::status;
+
+const NAMESPACES: [&str; 3] = ["ipc", "net", "pid"];
+
+fn namespace(process: &Path, name: &str) -> PathBuf {
+    fs::read_link(process.join("ns").join(name)).unwrap()
+}
+
+/// Soft and hard, as text.
+fn limit(process: &Path, name: &str) -> [String; 2] {
+    let limits = fs::read_to_string(process.join("limits")).unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let mut words = line.split_whitespace().map(ToOwned::to_owned);
+    [words.next().unwrap(), words.next().unwrap()]
+}
+
+/// What the operator is told of the engines of vGPU `index`.
+fn told(scene: &Scene, index: usize) -> Value {
+    let status: Value = serde_json::from_str(&scene.ctl(&["status", "--json"])).unwrap();
+    status["vgpus"][index]["engine_processes"].clone()
+}
+
+/// Whether this user may make namespaces, as the daemon then may.
+fn may_make_namespaces() -> bool {
+    rustix::thread::capabilities(None).unwrap().effective.contains(CapabilitySet::SYS_ADMIN)
+}
+
+#[test]
+fn engines_are_held_as_the_operator_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let second = folder.path().join("b.sock");
+    let vgpu = format!("name=b,socket={},vram=64M", second.display());
+    let scene = Scene::within(folder, &["--engine-memory", "1G", "--vgpu", &vgpu]);
+    let both = |check: &dyn Fn()| run_copies(&scene.socket(), || run_copies(&second, check));
+    both(&|| {
+        let engines = engines_of(&scene.daemon);
+        assert_eq!(engines.len(), 2);
+        for engine in &engines {
+            for (name, most) in [
+                ("Max data size", "1073741824"),
+                ("Max file size", "1073741824"),
+                ("Max core file size", "0"),
+            ] {
+                assert_eq!(limit(engine, name), [most, most], "{name}");
+            }
+        }
+        // The daemon's are this test's, which may not look into it where neither is root.
+        let own = PathBuf::from("/proc/self");
+        for name in NAMESPACES {
+            let of_all: BTreeSet<_> =
+                engines.iter().chain([&own]).map(|process| namespace(process, name)).collect();
+            let expected = if may_make_namespaces() { 3 } else { 1 };
+            assert_eq!(of_all.len(), expected, "{name} namespaces of the daemon and two engines: {of_all:?}");
+        }
+        let mut pids = Vec::new();
+        for index in 0..2 {
+            let told = told(&scene, index);
+            let last = &told["last_process"];
+            let engine = Path::new("/proc").join(last["pid"].to_string());
+            assert!(engines.contains(&engine), "{told}");
+            pids.push(engine.clone());
+            assert_eq!(
+                (&told["memory_bytes"], &last["memory_bytes"]),
+                (&(1 << 30).into(), &(1 << 30).into())
+            );
+            let differ =
+                NAMESPACES.into_iter().filter(|name| namespace(&engine, name) != namespace(&own, name));
+            assert_eq!(last["namespaces"], Value::from_iter(differ));
+            let cgroup = fs::read_to_string(engine.join("cgroup")).unwrap();
+            let cgroup = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
+            assert_eq!(last["cgroup"], cgroup.map_or(Value::Null, Value::from));
+            match told["limits"].as_str() {
+                Some("cgroup") => assert!(cgroup.unwrap().contains("campanile-") && told["why"].is_null()),
+                Some("rlimits") => assert!(!told["why"].as_str().unwrap().is_empty()),
+                _ => panic!("{told}"),
+            }
+            let ids = ["Uid", "Gid"]
+                .map(|name| status(&engine)(name).split_whitespace().nth(1).unwrap().to_owned());
+            assert_eq!(ids, ["uid", "gid"].map(|name| last[name].to_string()));
+        }
+        assert_ne!(pids[0], pids[1]);
+        let text = scene.ctl(&["status"]);
+        assert!(text.contains("ENGINE LIMITS") && text.matches("1024 MiB each").count() == 2, "{text}");
+    });
+}
+
+#[test]
+fn without_limits_and_sandbox_engines_have_the_daemons() {
+    let scene = Scene::start(&["--engine-memory", "0", "--no-sandbox"]);
+    run_copies(&scene.socket(), || {
+        for engine in engines_of(&scene.daemon) {
+            assert_eq!(limit(&engine, "Max data size"), limit(&scene.proc(), "Max data size"));
+            for name in NAMESPACES {
+                assert_eq!(namespace(&engine, name), namespace(Path::new("/proc/self"), name));
+            }
+        }
+        assert_eq!(told(&scene, 0)["memory_bytes"], Value::Null);
+    });
+}
+
+#[test]
+fn engines_of_a_daemon_that_is_root_have_an_account_of_their_own() {
+    let account = format!("{UID}:{GID}");
+    if !is_root() {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+        command.args([
+            "serve",
+            "--vram",
+            "64M",
+            "--socket",
+            "/nonexistent/v.sock",
+            "--engine-user",
+            &account,
+        ]);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && said.contains("only root can start engines as another"),
+            "{said}"
+        );
+        return;
+    }
+    let scene = Scene::start(&["--engine-user", &account]);
+    run_copies(&scene.socket(), || {
+        for engine in engines_of(&scene.daemon) {
+            let status = status(&engine);
+            for (name, id) in [("Uid", UID), ("Gid", GID)] {
+                let ids = status(name);
+                assert_eq!(
+                    ids.split_whitespace().collect::<Vec<_>>(),
+                    [id; 4].map(|id| id.to_string()),
+                    "{name}"
+                );
+            }
+            assert_eq!(status("Groups"), GID.to_string());
+            for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
+                assert_eq!(u64::from_str_radix(&status(set), 16), Ok(0), "{set}");
+            }
+        }
+        assert_eq!(status(&scene.proc())("Uid").split_whitespace().next(), Some("0"));
+        let last = told(&scene, 0)["last_process"].clone();
+        assert_eq!((&last["uid"], &last["gid"]), (&UID.into(), &GID.into()));
+        // Its pages are seen although they are another user's.
+        let said: Value = serde_json::from_str(&scene.ctl(&["status", "--json"])).unwrap();
+        assert!(said["vgpus"][0]["session"].is_object(), "{said}");
+    });
+}
+
+#[test]
+fn cpus_are_limited_by_a_cgroup_or_not_promised() {
+    let by = {
+        let scene = Scene::start(&[]);
+        told(&scene, 0)["limits"].clone()
+    };
+    if by == "cgroup" {
+        let scene = Scene::start(&["--engine-cpus", "1"]);
+        assert_eq!(told(&scene, 0)["cpus"], 1);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command
+        .args(["serve", "--vram", "64M", "--engine-cpus", "1", "--socket"])
+        .arg(folder.path().join("v.sock"));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("--engine-cpus needs a cgroup"), "{said}");
+    assert!(!folder.path().join("v.sock").exists(), "it has begun to serve");
+}

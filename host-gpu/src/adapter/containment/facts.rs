@@ -1,0 +1,88 @@
+//! What the kernel says of an engine process.
+
+use std::fs;
+use std::io;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+
+/// The namespaces that an engine is to have of its own.
+const NAMESPACES: [&str; 3] = ["ipc", "net", "pid"];
+
+static HAS_WARNED: AtomicBool = AtomicBool::new(false);
+
+/// What is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// The process.
+    pub pid: u32,
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+    /// `RLIMIT_DATA` in bytes; none where it is unlimited.
+    pub memory: Option<u64>,
+    /// Its cgroup of version 2, as seen from the root of that hierarchy; none where there is no such hierarchy.
+    pub cgroup: Option<String>,
+    /// The namespaces that it does not have in common with the daemon.
+    pub namespaces: Vec<&'static str>,
+}
+
+/// What was seen of the last process that was started.
+#[derive(Debug, Default)]
+pub struct Seen(Mutex<Option<Facts>>);
+
+impl Seen {
+    /// None where no process was started yet.
+    pub fn last(&self) -> Option<Facts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes it; says once what was wanted and is not there.
+    pub(super) fn note(&self, facts: Facts, wants_namespaces: bool) {
+        let missing: Vec<_> =
+            NAMESPACES.into_iter().filter(|name| !facts.namespaces.contains(name)).collect();
+        if wants_namespaces && !missing.is_empty() && !HAS_WARNED.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "engine processes share these namespaces with the daemon: {}; its own need CAP_SYS_ADMIN",
+                missing.join(", ")
+            );
+        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts);
+    }
+}
+
+impl Facts {
+    /// Of a process that is there, which this thread may look into.
+    pub(super) fn of(pid: u32) -> io::Result<Self> {
+        let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
+        let (status, limits, cgroup) = (read("status")?, read("limits")?, read("cgroup")?);
+        let id = |name: &str| effective_id(&status, name).ok_or_else(|| missing("status", name));
+        let data = "Max data size";
+        let memory = limits.lines().find_map(|line| line.strip_prefix(data)?.split_whitespace().next());
+        let memory = memory.ok_or_else(|| missing("limits", data))?.parse().ok();
+        let mut namespaces = Vec::new();
+        for name in NAMESPACES {
+            // Where this may not be seen, as without the kernel's support, it does not count.
+            let link = |of: &str| fs::read_link(format!("/proc/{of}/ns/{name}"));
+            if let (Ok(its), Ok(own)) = (link(&pid.to_string()), link("self"))
+                && its != own
+            {
+                namespaces.push(name);
+            }
+        }
+        let cgroup = cgroup.lines().find_map(|line| line.strip_prefix("0::")).map(ToOwned::to_owned);
+        Ok(Self { pid, uid: id("Uid")?, gid: id("Gid")?, memory, cgroup, namespaces })
+    }
+}
+
+fn missing(file: &str, line: &str) -> io::Error {
+    io::Error::other(format!("/proc/PID/{file} without {line}"))
+}
+
+/// Real, effective, saved, file system.
+fn effective_id(status: &str, name: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
