@@ -19,16 +19,15 @@ mod ending;
 mod facts;
 mod isolation;
 mod limits;
+mod spawn;
 
-use std::io;
-use std::process::Child;
-use std::process::Command;
 use std::sync::Arc;
 
 pub use facts::Facts;
 pub use facts::Seen;
 pub use isolation::Account;
 pub use limits::Cgroup;
+pub(super) use spawn::spawn;
 
 /// How the engine processes of a vGPU are held.
 #[derive(Debug, Clone, Default)]
@@ -44,95 +43,4 @@ pub struct Containment {
     pub namespaces: bool,
     /// What was seen of the last that was started.
     pub seen: Arc<Seen>,
-}
-
-/// Starts the program. Call it on a thread that nothing confines.
-///
-/// # Errors
-/// It cannot be started, limited, or given its account.
-pub(super) fn spawn(mut command: Command, containment: &Containment) -> io::Result<Child> {
-    isolation::before_exec(&mut command, containment);
-    let mut child = isolation::spawn(&mut command, containment.namespaces)?;
-    let pid = child.id();
-    let taken = containment.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.take(pid));
-    match taken.and_then(|()| Facts::of(pid)) {
-        Ok(facts) => {
-            containment.seen.note(facts, containment.namespaces);
-            Ok(child)
-        }
-        Err(error) => {
-            child.kill()?;
-            child.wait()?;
-            Err(io::Error::new(error.kind(), format!("holding an engine process: {error}")))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a failing test stops here")]
-
-    use std::fs;
-    use std::process::Command;
-    use std::process::Stdio;
-
-    use super::Containment;
-    use super::spawn;
-
-    /// Runs a shell script that ends by itself; what it printed, and whether it succeeded.
-    fn run(script: &str, containment: &Containment) -> (String, bool) {
-        let mut command = Command::new("sh");
-        // It begins when the limits are there, as an engine does with its first message.
-        command.args(["-c", &format!("read begin; {script}")]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = spawn(command, containment).unwrap();
-        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"begin\n").unwrap();
-        let output = child.wait_with_output().unwrap();
-        (String::from_utf8(output.stdout).unwrap(), output.status.success())
-    }
-
-    /// Takes 64 MiB, which `tail` keeps, as it is one line.
-    const HOG: &str = "head -c 67108864 /dev/zero | tail -n 1 | wc -c";
-
-    #[test]
-    fn a_process_that_takes_more_memory_than_its_limit_fails_and_with_less_it_does_not() {
-        let limited = |mib: u64| Containment { memory: Some(mib << 20), ..Containment::default() };
-        assert_eq!(run(HOG, &limited(512)).0.trim(), "67108864");
-        assert_ne!(run(HOG, &limited(16)).0.trim(), "67108864");
-        assert_eq!(run(HOG, &Containment::default()).0.trim(), "67108864");
-    }
-
-    #[test]
-    fn a_process_makes_no_file_larger_than_its_memory() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("file");
-        let script = format!("truncate -s 2M {}", file.display());
-        let limited = |mib: u64| Containment { memory: Some(mib << 20), ..Containment::default() };
-        assert!(!run(&script, &limited(1)).1);
-        assert_eq!(fs::metadata(&file).map_or(0, |metadata| metadata.len()), 0);
-        assert!(run(&script, &limited(2)).1);
-        assert_eq!(fs::metadata(&file).unwrap().len(), 2 << 20);
-    }
-
-    #[test]
-    fn what_was_seen_is_what_the_process_says_of_itself() {
-        let contained = Containment { memory: Some(512 << 20), namespaces: true, ..Containment::default() };
-        let (said, _) = run("ulimit -d; ulimit -c; readlink /proc/self/ns/net", &contained);
-        let mut said = said.lines();
-        assert_eq!((said.next(), said.next()), (Some("524288"), Some("0")));
-        let facts = contained.seen.last().unwrap();
-        assert_eq!(facts.memory, Some(512 << 20));
-        let own = fs::read_link("/proc/self/ns/net").unwrap();
-        let has_own = said.next().unwrap() != own.to_str().unwrap();
-        assert_eq!(facts.namespaces.contains(&"net"), has_own);
-        // Where it may be done it is.
-        let may = rustix::thread::capabilities(None).unwrap().effective;
-        if may.contains(rustix::thread::CapabilitySet::SYS_ADMIN) {
-            assert_eq!(facts.namespaces, ["ipc", "net", "pid"]);
-        }
-        // The thread that started it can go on as it was.
-        std::thread::spawn(|| ()).join().unwrap();
-        let shared = Containment::default();
-        run("true", &shared);
-        assert!(shared.seen.last().unwrap().namespaces.is_empty());
-    }
 }
