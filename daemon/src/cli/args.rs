@@ -33,6 +33,7 @@ use crate::recovery::policy::DebugMode;
 use crate::recovery::policy::Level;
 use crate::recovery::policy::Policy;
 use crate::recovery::policy::Readmission;
+use crate::session::budget::BUDGET_BYTES;
 
 /// Campanile: a host daemon that gives virtual machines a paravirtual GPU.
 #[derive(Debug, Parser)]
@@ -93,6 +94,9 @@ pub struct ServeArguments {
     /// Memory that the guests of all vGPUs may have together, such as 8G; each always gets its vram-min.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub vram_total: Option<u64>,
+    /// Memory that the daemon itself may hold for each VM, such as 64M, 16M to 64G; beyond it guests get OUT_OF_RESOURCES.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = BUDGET_BYTES)]
+    pub vm_budget: u64,
     /// Socket on which `campanile ctl` reaches the daemon; only this user can.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,

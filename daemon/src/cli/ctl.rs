@@ -68,6 +68,7 @@ fn lines(result: &Value) -> String {
 fn status(result: &Value) -> String {
     let mut vgpus = Table::new(&["VGPU", "VM", "ALLOWED", "MEMORY", "ALLOCATED", "SOCKET"]);
     let mut engines = Table::new(&["VGPU", "NODE", "ENGINE", "PID", "SPARE", "DOORBELLS", "IN FLIGHT"]);
+    let mut budgets = Table::new(&["VGPU", "HELD FOR VM", "OF", "ITEMS", "OF", "REFUSED"]);
     let mut processes = Table::new(&["VGPU", "PROCESS", "DEVICE", "QUEUES", "KERNELS", "MAPPED"]);
     for vgpu in list(&result["vgpus"]) {
         let name = word(&vgpu["name"]);
@@ -83,6 +84,12 @@ fn status(result: &Value) -> String {
             _ => "yes".to_owned(),
         };
         vgpus.row([name.clone(), vm, allowed, memory, allocated, word(&vgpu["socket"])]);
+        let budget = &vgpu["budget"];
+        let kib = |of: &Value| format!("{} KiB", of["bytes"].as_u64().unwrap_or(0) >> 10);
+        let (held, limit) = (&budget["held"], &budget["limit"]);
+        let items = [held, limit].map(|of| word(&of["items"]));
+        let [held_items, all_items] = items;
+        budgets.row([name.clone(), kib(held), kib(limit), held_items, all_items, word(&budget["refused"])]);
         for engine in list(&vgpu["session"]["engines"]) {
             let fields = ["state", "pid", "spare", "doorbells_in_use", "buffers_in_flight"];
             let place = match engine["engine"].as_u64() {
@@ -103,7 +110,7 @@ fn status(result: &Value) -> String {
     for role in list(&result["daemon"]["roles"]) {
         roles.row(["role", "files"].map(|field| word(&role[field])));
     }
-    let tables = [confinement(&result["daemon"]), roles, held, vgpus, engines, processes];
+    let tables = [confinement(&result["daemon"]), roles, held, vgpus, budgets, engines, processes];
     let filled: Vec<String> = tables.iter().filter(|table| !table.is_empty()).map(Table::to_string).collect();
     filled.join("\n")
 }

@@ -28,6 +28,7 @@ use crate::host::options::check;
 use crate::host::start::Host;
 use crate::host::start::open_awake;
 use crate::migration::settings::Settings;
+use crate::session::budget::BUDGET_BYTES;
 
 /// What engine processes are started from: this executable.
 pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {
@@ -57,6 +58,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
     Ok(HostOptions {
         vgpus,
         vram_total: None,
+        vm_budget: BUDGET_BYTES,
         engines: engine.engines,
         doorbells: engine.doorbells,
         doorbell_modes: engine.doorbell_modes(),
@@ -93,7 +95,17 @@ fn serve_options(arguments: ServeArguments) -> anyhow::Result<HostOptions> {
     let migrate_listen = arguments.migration.migrate_listen;
     let holding = arguments.holding.holding()?;
     let confinement = if arguments.no_confinement { Confinement::Off } else { Confinement::On };
-    Ok(HostOptions { vram_total, control, migration, migrate_listen, confinement, holding, ..options })
+    let vm_budget = arguments.vm_budget;
+    Ok(HostOptions {
+        vram_total,
+        vm_budget,
+        control,
+        migration,
+        migrate_listen,
+        confinement,
+        holding,
+        ..options
+    })
 }
 
 /// Serves within the calling program, as the command line `campanile serve …` says. Its engine processes are

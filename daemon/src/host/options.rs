@@ -21,6 +21,9 @@ use crate::migration::channel::address::Peer;
 use crate::migration::channel::peer_name::PeerName;
 use crate::migration::settings::Settings as MigrationSettings;
 use crate::recovery::policy::Policy;
+use crate::session::budget::BUDGET_BYTES;
+use crate::session::budget::MAX_BUDGET_BYTES;
+use crate::session::budget::MIN_BUDGET_BYTES;
 use crate::session::freeze::FREEZE_LIMIT;
 use crate::supervisor::awake::CpuLatency;
 use crate::supervisor::share::Share;
@@ -115,6 +118,8 @@ pub struct HostOptions {
     pub vgpus: Vec<VgpuOptions>,
     /// Bytes that all of them may have together, if there is a limit.
     pub vram_total: Option<u64>,
+    /// Bytes that the daemon itself may hold for each VM.
+    pub vm_budget: u64,
     /// Physical adapters of each vGPU, linked; each has every node.
     pub engines: u8,
     /// Physical doorbells of each engine of each vGPU.
@@ -168,6 +173,7 @@ impl HostOptions {
         Self {
             vgpus,
             vram_total: None,
+            vm_budget: BUDGET_BYTES,
             engines: 1,
             doorbells: 64,
             doorbell_modes: DoorbellModes::default(),
@@ -251,6 +257,12 @@ pub fn check(options: &HostOptions) -> Result<(), HostError> {
     }
     if options.doorbells == 0 || options.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS {
         return wrong(format!("{} doorbells; 1 to 1024 are possible", options.doorbells));
+    }
+    if !(MIN_BUDGET_BYTES..=MAX_BUDGET_BYTES).contains(&options.vm_budget) {
+        return wrong(format!(
+            "a budget of {} bytes for each VM; 16M to 64G are possible",
+            options.vm_budget
+        ));
     }
     if let Some(why) = options.holding.objection() {
         return wrong(why);
@@ -361,6 +373,20 @@ mod tests {
             HostOptions { slice: Duration::MAX, ..good.clone() },
         ] {
             assert!(check(&wrong).unwrap_err().to_string().contains("a week"));
+        }
+    }
+
+    #[test]
+    fn a_budget_with_which_a_guest_could_do_nothing_is_refused() {
+        let vgpu = VgpuOptions::new("a".to_owned(), PathBuf::from("a.sock"), 64 << 20);
+        let program = Program::new(PathBuf::from("campanile"), Vec::new());
+        let good = HostOptions::new(vec![vgpu], program);
+        for vm_budget in [16 << 20, 64 << 30] {
+            check(&HostOptions { vm_budget, ..good.clone() }).unwrap();
+        }
+        for vm_budget in [0, (16 << 20) - 1, (64 << 30) + 1, u64::MAX] {
+            let wrong = check(&HostOptions { vm_budget, ..good.clone() });
+            assert!(wrong.unwrap_err().to_string().contains("16M to 64G"), "{vm_budget}");
         }
     }
 }

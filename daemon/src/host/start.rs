@@ -35,6 +35,7 @@ use crate::recovery::reports::Clerk;
 use crate::recovery::reports::ReportFolder;
 use crate::recovery::reports::Reports;
 use crate::recovery::standing::Standing;
+use crate::session::budget::Budget;
 use crate::session::config::Compute;
 use crate::session::config::Config;
 use crate::session::counters::Counters;
@@ -146,6 +147,7 @@ impl Host {
             pool.watch(Box::new(move || nudged.nudge()));
             let held = options.holding.of_vgpu(&vgpu.name, options.sandbox);
             let account = Arc::new(Account::new(vgpu.quota(), Arc::clone(&pool)));
+            let budget = Arc::new(Budget::new(options.vm_budget));
             let config = Arc::new(Config {
                 name: vgpu.name.clone(),
                 vram_bytes: vgpu.vram_bytes,
@@ -179,6 +181,7 @@ impl Host {
                 reports: Arc::clone(&reports),
                 spares: options.spares,
                 freeze_limit: options.freeze_limit,
+                budget: Arc::clone(&budget),
                 clerk: Arc::new(Clerk::default()),
             });
             let passage = Arc::new(make_passage(&options, vgpu, &config)?);
@@ -219,6 +222,7 @@ impl Host {
                 detaches: vgpu.front == FrontOptions::Gpu,
                 vram_bytes: vgpu.vram_bytes,
                 account,
+                budget,
                 notify: Arc::clone(&notify),
                 orders: Arc::clone(&orders),
                 standing,

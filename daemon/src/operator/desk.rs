@@ -28,6 +28,8 @@ use crate::orders::OrderError;
 use crate::orders::Orders;
 use crate::recovery::standing::Quarantine;
 use crate::recovery::standing::Standing;
+use crate::session::budget::Budget;
+use crate::session::budget::Statement;
 use crate::session::counters::Counters;
 use crate::vhost::counters::Counters as ShellCounters;
 use crate::vidmm::quota::Account;
@@ -53,6 +55,8 @@ pub struct Vgpu {
     pub vram_bytes: u64,
     /// What its guests may have, and have.
     pub account: Arc<Account>,
+    /// What the daemon holds for its VM.
+    pub budget: Arc<Budget>,
     /// Which nodes do not poll.
     pub notify: Arc<NotifySwitch>,
     /// Where orders to its thread go.
@@ -246,6 +250,7 @@ fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("vram_max_bytes".to_owned(), json!(quota.max));
     fields.insert("vram_committed_bytes".to_owned(), json!(budget.committed));
     fields.insert("vram_available_bytes".to_owned(), json!(budget.available));
+    fields.insert("budget".to_owned(), show_budget(&vgpu.budget));
     fields.insert("engine_processes".to_owned(), vgpu.held.describe());
     fields.insert("quarantined".to_owned(), json!(vgpu.standing.quarantined().as_ref().map(show)));
     fields.insert("vm_connected".to_owned(), json!(vgpu.orders.has_session()));
@@ -268,6 +273,14 @@ fn recall(vgpu: &Vgpu, last: Option<Duration>) -> Value {
     }
 }
 
+/// What the daemon holds for a VM, and may hold.
+fn show_budget(budget: &Budget) -> Value {
+    let Statement { held, limit, refused, kinds } = budget.standing();
+    let kinds: Map<String, Value> =
+        kinds.map(|(name, held)| (name.to_owned(), json!(held))).into_iter().collect();
+    json!({ "held": held, "limit": limit, "refused": refused, "kinds": kinds })
+}
+
 fn show(quarantine: &Quarantine) -> Value {
     let since = quarantine.since.duration_since(UNIX_EPOCH).unwrap_or_default();
     json!({ "why": quarantine.why, "since_unix": since.as_secs() })
@@ -277,6 +290,7 @@ fn measure(vgpu: &Vgpu) -> Value {
     let counts = vgpu.counters.all().into_iter().chain(vgpu.shell_counters.all());
     let mut counts: Map<String, Value> =
         counts.map(|(name, count)| (name.to_owned(), json!(count))).collect();
+    counts.insert("refused_by_budget".to_owned(), json!(vgpu.budget.standing().refused));
     counts.insert("quarantined".to_owned(), json!(u64::from(vgpu.standing.quarantined().is_some())));
     json!({ "name": vgpu.name, "counters": counts })
 }

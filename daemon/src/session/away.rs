@@ -172,7 +172,7 @@ impl Session {
         bytes.is_empty().or(Status::InvalidParameter)?;
         self.away.is_leaving().or(Status::Busy)?;
         let process = self.processes.get(&origin.context).ok_or(Status::NoDevice)?;
-        let blobs: Vec<u32> = process.attached.iter().copied().collect();
+        let blobs: Vec<u32> = process.attached.keys().copied().collect();
         // The answer has to lie somewhere when it comes back, before its pages are known.
         let page = self.device(origin.context)?.page.allocation;
         if self.allocations.guest_segment(page).is_some() {
@@ -192,7 +192,7 @@ impl Session {
             let context = self.device_mut(origin.context)?.contexts.get_mut(handle);
             context.into_iter().for_each(|context| context.held.by_absence = true);
         }
-        let origin = self.park(origin);
+        let origin = self.park_end(origin);
         self.away.parking.push(Parking { origin, parked, suspends });
         self.look_at_parking();
         Ok(Handled::Parked)
@@ -264,7 +264,8 @@ impl Session {
 
     /// Its blobs are blobs like any other.
     pub(super) fn give_up_names(&mut self, own: u32) {
-        let attached = self.processes.get(&own).map(|process| process.attached.clone()).unwrap_or_default();
+        let attached = self.processes.get(&own).map(|process| process.attached.keys().copied().collect());
+        let attached: Vec<u32> = attached.unwrap_or_default();
         for resource in attached {
             if let Some(blob) = self.blobs.get_mut(&resource) {
                 blob.name = None;

@@ -18,6 +18,8 @@ use vm_memory::GuestMemoryBackend;
 use vm_memory::GuestMemoryRegion;
 
 use super::barrier::Barrier;
+use super::budget::Charge;
+use super::budget::Kind;
 use super::pending::Action;
 use super::segments::GuestSegment;
 use super::state::Refusal;
@@ -32,6 +34,11 @@ use crate::vidmm::vram::Place;
 
 /// Blobs of one VM (MCDM-06).
 pub const MAX_BLOBS: usize = 64 * 1024;
+
+/// Bytes of a blob: itself, its allocation and its place.
+pub(super) const BLOB_BYTES: u64 = 512;
+/// Bytes of a name that a process has for a blob.
+pub(super) const ATTACHED_BYTES: u64 = 96;
 
 /// Where a blob stands with the guest's CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,15 +64,18 @@ pub struct Blob {
     pub shown: Shown,
     /// By which its process, which is away, will ask for it again.
     pub name: Option<u64>,
+    /// What was charged for it.
+    pub charge: Charge,
 }
 
 impl Session {
     /// Creates a blob of video memory.
     pub fn create_vram_blob(&mut self, resource: u32, size: u64, mappable: bool) -> Result<(), Refusal> {
         self.check_new_blob(resource, size)?;
+        let charge = self.purse.charge(Kind::Blobs, BLOB_BYTES)?;
         let allocation = self.allocations.create_vram(size).map_err(|_| Refusal::OutOfMemory)?;
         let (is_vram, shown, name) = (true, Shown::No, None);
-        self.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name });
+        self.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name, charge });
         Ok(())
     }
 
@@ -91,10 +101,12 @@ impl Session {
             return Err(Refusal::Parameter);
         }
         let segment = GuestSegment::new(runs, files, pieces_of(entries));
-        let id = self.segments.insert(segment).ok_or(Refusal::OutOfMemory)?;
+        let charge = self.purse.charge(Kind::Blobs, BLOB_BYTES)?;
+        let pages = self.purse.charge(Kind::Blobs, segment.price())?;
+        let id = self.segments.insert(segment, pages).ok_or(Refusal::OutOfMemory)?;
         let allocation = self.allocations.create_guest(id, size);
         let (is_vram, mappable, shown, name) = (false, false, Shown::No, None);
-        self.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name });
+        self.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name, charge });
         self.introduce_segment(allocation);
         let barrier = Barrier::announced(&self.engines);
         self.after(barrier, Action::Answer(token));
@@ -182,20 +194,41 @@ impl Session {
 
     /// A context may name a resource.
     pub fn attach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
-        let context = self.own_context(context)?;
-        let process = self.processes.get_mut(&context).ok_or(Refusal::Context)?;
+        let own = self.own_context(context)?;
         if !self.blobs.contains_key(&resource) {
             return Err(Refusal::Resource);
         }
-        process.attached.insert(resource);
+        if self.processes.get(&own).is_some_and(|process| process.attached.contains_key(&resource)) {
+            return Ok(());
+        }
+        let charge = self.charge_name(context)?;
+        self.attach_charged(context, resource, charge)
+    }
+
+    /// Charges a context for the name of a resource, before there is one.
+    pub fn charge_name(&self, context: u32) -> Result<Charge, Refusal> {
+        let process = self.processes.get(&self.own_context(context)?).ok_or(Refusal::Context)?;
+        Ok(process.purse.charge(Kind::Blobs, ATTACHED_BYTES)?)
+    }
+
+    /// As [`Self::attach`], with what was charged for it.
+    pub fn attach_charged(&mut self, context: u32, resource: u32, charge: Charge) -> Result<(), Refusal> {
+        let context = self.own_context(context)?;
+        let process = self.processes.get_mut(&context).ok_or(Refusal::Context)?;
+        process.attached.insert(resource, charge);
         Ok(())
+    }
+
+    /// Charges the VM for something that its front keeps.
+    pub fn charge_front(&self, bytes: u64) -> Result<Charge, Refusal> {
+        Ok(self.purse.charge(Kind::Files, bytes)?)
     }
 
     /// A context may no longer name a resource. What it has mapped stays mapped.
     pub fn detach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
         let context = self.own_context(context)?;
         let process = self.processes.get_mut(&context).ok_or(Refusal::Context)?;
-        if process.attached.remove(&resource) { Ok(()) } else { Err(Refusal::Resource) }
+        process.attached.remove(&resource).map(drop).ok_or(Refusal::Resource)
     }
 
     fn start_move(&mut self, resource: u32, allocation: AllocationId, target: Place, token: Token) {

@@ -1,5 +1,6 @@
 //! Residency requests, priorities, and what a guest is told of its memory.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -17,7 +18,11 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
+use super::budget::Charge;
+use super::budget::Kind;
+use super::budget::list_bytes;
 use super::control::Checked;
+use super::objects::Hold;
 use super::objects::MAX_WAITS;
 use super::paging::Change;
 use super::reply::Handled;
@@ -30,6 +35,11 @@ use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Backing;
 use crate::vidmm::allocations::Spot;
 use crate::vidmm::vram::Place;
+
+/// Bytes of an allocation that a process holds resident.
+pub(super) const HOLD_BYTES: u64 = 128;
+/// Bytes of a paging operation, or a residency request, besides its list; and of what waits then until engines have let go.
+pub(super) const PAGING_BYTES: u64 = 512;
 
 /// The head and the entries of a list message.
 pub(super) fn list<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<(List, Vec<T>), Status> {
@@ -92,17 +102,34 @@ impl Session {
             }
         }
         (self.residency.waiter_count(origin.context) < MAX_WAITS).or(Status::OutOfResources)?;
+        let charge = self.charge_list(origin.context, &allocations)?;
+        let mut holds = BTreeMap::new();
+        for id in &listed {
+            if !self.device(origin.context)?.holds.contains_key(id) {
+                let charge = self.charge(origin.context, Kind::Paging, HOLD_BYTES)?;
+                holds.insert(*id, Hold { count: 0, charge });
+            }
+        }
+        let origin = self.park(origin)?;
+        self.device_mut(origin.context)?.holds.append(&mut holds);
         for id in &allocations {
             self.hold_resident(origin.context, *id)?;
         }
-        let origin = self.park(origin);
-        self.residency.add_waiter(Waiter { origin, root, allocations });
+        self.residency.add_waiter(Waiter { origin, root, allocations, charge });
         self.serve_residency();
         Ok(Handled::Parked)
     }
 
+    /// Charges a process for a list that waits, in one way or another.
+    fn charge_list(&self, context: u32, allocations: &[AllocationId]) -> Result<Charge, Refused> {
+        let bytes = list_bytes(allocations.len(), size_of::<AllocationId>()).saturating_add(PAGING_BYTES);
+        self.charge(context, Kind::Paging, bytes)
+    }
+
     fn hold_resident(&mut self, context: u32, id: AllocationId) -> Result<(), Refused> {
-        *self.device_mut(context)?.holds.entry(id).or_default() += 1;
+        if let Some(hold) = self.device_mut(context)?.holds.get_mut(&id) {
+            hold.count += 1;
+        }
         if let Some(allocation) = self.allocations.get_mut(id) {
             allocation.holds += 1;
         }
@@ -111,9 +138,9 @@ impl Session {
 
     fn let_go(&mut self, context: u32, id: AllocationId) -> Result<(), Refused> {
         let holds = &mut self.device_mut(context)?.holds;
-        let Some(count) = holds.get_mut(&id) else { return Ok(()) };
-        *count -= 1;
-        if *count == 0 {
+        let Some(hold) = holds.get_mut(&id) else { return Ok(()) };
+        hold.count -= 1;
+        if hold.count == 0 {
             holds.remove(&id);
         }
         self.drop_holds(id, 1);
@@ -145,12 +172,13 @@ impl Session {
         (head.argument & !EVICT_NOW == 0).or(Status::InvalidParameter)?;
         (!self.has_too_much_pending()).or(Status::OutOfResources)?;
         let allocations = self.named(origin.context, &resources)?;
+        let charge = self.charge_list(origin.context, &allocations)?;
         for id in &allocations {
             self.let_go(origin.context, *id)?;
         }
         let is_now = head.argument & EVICT_NOW != 0;
         let leaving = if is_now { allocations } else { Vec::new() };
-        let fence = self.issue_paging(origin.context, vec![Change::Evict(leaving)])?;
+        let fence = self.issue_paging(origin.context, vec![Change::Evict(leaving)], Some(charge))?;
         Ok(Handled::with(&Paging { fence }))
     }
 

@@ -11,6 +11,7 @@ use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Settings;
 
+use super::budget::Budget;
 use super::dirty::TrackerBoard;
 use crate::doorbell::modes::DoorbellModes;
 use crate::doorbell::switch::NotifySwitch;
@@ -95,6 +96,8 @@ pub struct Config {
     pub spares: bool,
     /// How long engines may take to stand still for a migration; then they are ended.
     pub freeze_limit: Duration,
+    /// What the daemon holds for its VM at the most.
+    pub budget: Arc<Budget>,
     /// How many reports it may file.
     pub clerk: Arc<Clerk>,
 }

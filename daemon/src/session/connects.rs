@@ -67,7 +67,7 @@ impl Session {
                 if let Some(process) = self.engines[at.index()].process() {
                     process.poke();
                 }
-                let origin = self.park(origin);
+                let origin = self.park(origin)?;
                 let connect = WaitingConnect { origin, doorbell: message.handle };
                 self.engines[at.index()].line.push(origin.context, connect);
                 self.serve_connects(at);

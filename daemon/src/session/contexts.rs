@@ -15,6 +15,8 @@ use campanile_protocol::device_page;
 use campanile_protocol::engine::block::ProcessEntry;
 
 use super::areas::SaveArea;
+use super::budget::Kind;
+use super::budget::list_bytes;
 use super::control::Checked;
 use super::control::body;
 use super::engine_slot::WaitingMessage;
@@ -25,6 +27,11 @@ use super::reply::Outcome;
 use super::reply::Refused;
 use super::state::Session;
 use super::suspends::Holds;
+
+/// Bytes of a context: itself, its save area, its place on the run list.
+pub(super) const CONTEXT_BYTES: u64 = 1024;
+/// Bytes of a message that waits for an engine, besides its body.
+pub(super) const MESSAGE_BYTES: u64 = 128;
 
 impl Session {
     /// CREATE_CONTEXT; waits for its engine to start.
@@ -38,8 +45,9 @@ impl Session {
         let at = at.ok_or(Status::InvalidParameter)?;
         self.device(origin.context)?.contexts.has_room().or(Status::OutOfResources)?;
         if !self.ensure_engine(at)? {
-            return Ok(self.wait_for_engine(origin, at, message::CREATE_CONTEXT, bytes));
+            return self.wait_for_engine(origin, at, message::CREATE_CONTEXT, bytes);
         }
+        let charge = self.charge(origin.context, Kind::Objects, CONTEXT_BYTES)?;
         let area = self.make_areas(origin.context)?;
         let entry = match self.introduce_areas(origin.context, at, area) {
             Ok(entry) => entry,
@@ -60,8 +68,8 @@ impl Session {
             scheduling: None,
         };
         // There is room: it was looked for above.
-        let handle =
-            self.device_mut(origin.context)?.contexts.insert(context).ok_or(Status::OutOfResources)?;
+        let contexts = &mut self.device_mut(origin.context)?.contexts;
+        let handle = contexts.insert(context, charge).ok_or(Status::OutOfResources)?;
         self.areas.name(area, handle);
         self.introduce_context(at, entry, (origin.context, handle));
         Ok(Handled::with(&Created { handle }))
@@ -76,17 +84,28 @@ impl Session {
             .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })
     }
 
-    /// Parks a message until an engine runs.
+    /// Parks a message until an engine runs; one that ends something was paid for with that.
     pub(super) fn wait_for_engine(
         &mut self,
         origin: Origin,
         at: EngineAddress,
         opcode: u32,
         bytes: &[u8],
-    ) -> Handled {
-        let origin = if origin.item.is_some() { origin } else { self.park(origin) };
-        self.engines[at.index()].waiting.push(WaitingMessage { origin, opcode, body: bytes.to_vec() });
-        Handled::Parked
+    ) -> Outcome {
+        let charge = if opcode == message::DESTROY_KERNEL {
+            None
+        } else {
+            let bytes = list_bytes(bytes.len(), 1).saturating_add(MESSAGE_BYTES);
+            Some(self.charge(origin.context, Kind::Messages, bytes)?)
+        };
+        let origin = match (origin.item, &charge) {
+            (Some(_), _) => origin,
+            (None, Some(_)) => self.park(origin)?,
+            (None, None) => self.park_end(origin),
+        };
+        let body = bytes.to_vec();
+        self.engines[at.index()].waiting.push(WaitingMessage { origin, opcode, body, charge });
+        Ok(Handled::Parked)
     }
 
     /// Makes the process known to an engine.

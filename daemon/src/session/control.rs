@@ -53,8 +53,10 @@ impl Session {
         if self.processes.len() >= campanile_protocol::engine::block::MAX_PROCESSES as usize {
             return Err(Refusal::OutOfMemory);
         }
+        let purse = self.config.budget.process()?;
+        let process = Process::new(purse)?;
         let context = self.new_own_context(context);
-        self.processes.insert(context, Process::default());
+        self.processes.insert(context, process);
         Ok(())
     }
 
@@ -244,7 +246,7 @@ impl Session {
     /// The memory of a resource that this context has attached.
     pub(super) fn attached_allocation(&self, context: u32, resource: u32) -> Result<AllocationId, Refused> {
         let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
-        process.attached.contains(&resource).or(Status::InvalidResource)?;
+        process.attached.contains_key(&resource).or(Status::InvalidResource)?;
         Ok(self.blobs.get(&resource).ok_or(Status::InvalidResource)?.allocation)
     }
 }

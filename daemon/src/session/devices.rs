@@ -12,6 +12,7 @@ use campanile_protocol::device_page;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
 use super::barrier::Barrier;
+use super::budget::Charge;
 use super::control::Checked;
 use super::control::body;
 use super::objects::Device;
@@ -171,8 +172,8 @@ impl Session {
             self.residency.forget_mapping(mapping.allocation, device.root, *va);
         }
         self.residency.forget_space(device.root);
-        for (allocation, count) in &device.holds {
-            self.drop_holds(*allocation, *count);
+        for (allocation, hold) in &device.holds {
+            self.drop_holds(*allocation, hold.count);
         }
         if let Some(allocation) = self.allocations.get_mut(device.page.allocation) {
             allocation.pins -= 1;
@@ -182,6 +183,12 @@ impl Session {
         let barrier = Barrier::raise(&mut self.engines);
         self.close_fences_of(&device, barrier);
         self.after(barrier, Action::DestroyRoot(device.root));
-        self.after(barrier, Action::Release(held));
+        // As long as engines have it, and these lists wait for them.
+        let mut charges: Vec<Charge> = device.mappings.into_values().map(|mapped| mapped.charge).collect();
+        charges.extend(device.paging.into_charges());
+        charges.extend(device.doorbells.into_charges());
+        charges.extend(device.contexts.into_charges());
+        charges.extend(device.fences.into_charges());
+        self.after_charged(barrier, Action::Release(held), charges);
     }
 }

@@ -30,6 +30,7 @@ use campanile_protocol::queue::doorbell::global_value;
 use campanile_protocol::queue::ring;
 
 use super::barrier::Barrier;
+use super::budget::Kind;
 use super::control::Checked;
 use super::counters::count;
 use super::objects::Doorbell;
@@ -50,6 +51,9 @@ use crate::vidmm::allocations::Spot;
 
 /// Alignment of a ring and a ring control: a cache line.
 pub(super) const LINE: u64 = 64;
+
+/// Bytes of a doorbell: itself, its end, and what waits then until engines have let go.
+pub(super) const DOORBELL_BYTES: u64 = 1024;
 
 impl Session {
     /// CREATE_DOORBELL. Takes no physical doorbell (UMS-33).
@@ -86,6 +90,7 @@ impl Session {
             ring::CONTROL_BYTES,
             true,
         )?;
+        let charge = self.charge(origin.context, Kind::Objects, DOORBELL_BYTES)?;
         let process = self.ensure_presence(origin.context, at)?;
         let index = message.queue.index();
         let engine = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
@@ -123,7 +128,7 @@ impl Session {
         };
         let device = self.device_mut(origin.context)?;
         // As many doorbells fit as queues, and a queue has one at the most.
-        let handle = device.doorbells.insert(doorbell).ok_or(Status::OutOfResources)?;
+        let handle = device.doorbells.insert(doorbell, charge).ok_or(Status::OutOfResources)?;
         if let Some(queue) = device.queues.get_mut(message.queue) {
             queue.kind = QueueKind::UserMode { doorbell: Some(handle), completed };
         }
@@ -265,7 +270,7 @@ impl Session {
         if self.drain(origin, holder)? {
             return Ok(Handled::Parked);
         }
-        let origin = self.park(origin);
+        let origin = self.park_end(origin);
         self.remove_doorbell(origin, holder);
         Ok(Handled::Parked)
     }

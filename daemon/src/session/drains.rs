@@ -64,7 +64,7 @@ impl Session {
             return Ok(false);
         }
         process.drain_queue(hw_queue);
-        let origin = self.park(origin);
+        let origin = self.park_end(origin);
         if let Some(doorbell) = self.device_mut(holder.context)?.doorbells.get_mut(holder.doorbell) {
             doorbell.is_draining = true;
         }

@@ -25,6 +25,7 @@ use campanile_host_gpu::scheduling::parameters::Settings;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::page_table::SegmentId;
 
+use super::budget::Charge;
 use super::connects::WaitingConnect;
 use super::kernels::PendingKernel;
 use super::objects::Buffer;
@@ -48,6 +49,8 @@ pub struct WaitingMessage {
     pub opcode: u32,
     /// Its body.
     pub body: Vec<u8>,
+    /// What was charged for it; nothing where it ends something.
+    pub charge: Option<Charge>,
 }
 
 /// A buffer in the hardware queue.

@@ -8,12 +8,12 @@
 //! So a kernel is good for a context on whatever physical adapter.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
-use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateKernel;
@@ -27,6 +27,9 @@ use campanile_protocol::handle::Handle;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
+use super::budget::Charge;
+use super::budget::Kind;
+use super::budget::list_bytes;
 use super::control::Checked;
 use super::engine_slot::WaitingMessage;
 use super::objects::Device;
@@ -39,6 +42,37 @@ use super::state::Session;
 /// Bytes of the kernel sources of one VM: they are kept for the next process of an engine (MCDM-06).
 pub const MAX_KERNEL_BYTES: usize = 64 << 20;
 
+/// Bytes that a kernel is charged besides its source: what compiled kernels take in engines, and messages about it.
+pub const KERNEL_BYTES: u64 = 16 << 10;
+
+/// Text or words of a kernel, and what was charged for it.
+#[derive(Debug)]
+pub struct SourceBytes {
+    bytes: Box<[u8]>,
+    _charge: Charge,
+}
+
+impl SourceBytes {
+    /// These.
+    pub fn new(bytes: &[u8], charge: Charge) -> Arc<Self> {
+        Arc::new(Self { bytes: bytes.into(), _charge: charge })
+    }
+
+    /// What is charged for them, with the name of their entry point.
+    pub fn price(bytes: usize, entry: Option<&str>) -> u64 {
+        let bytes = bytes.saturating_add(entry.map_or(0, str::len));
+        list_bytes(bytes, 1).saturating_add(KERNEL_BYTES)
+    }
+}
+
+impl Deref for SourceBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// What a kernel is compiled from, should its engine be replaced.
 #[derive(Debug, Clone)]
 pub struct KernelSource {
@@ -46,11 +80,14 @@ pub struct KernelSource {
     pub language: u32,
     /// Entry point, where there are several.
     pub entry: Option<String>,
-    /// Text or words.
-    pub bytes: Arc<[u8]>,
+    /// Text or words, as long as it is kept or a message to an engine needs it.
+    pub bytes: Arc<SourceBytes>,
     /// Whether engines were asked to forget it; then the next process of one is not told of it.
     pub is_ending: bool,
 }
+
+/// Bytes of a kernel's place in the tables of its process and of engines.
+pub(super) const KERNEL_OBJECT_BYTES: u64 = 512;
 
 /// Whether an entry point can have this name.
 pub fn is_entry_name(name: &str) -> bool {
@@ -91,17 +128,17 @@ impl Session {
             return Ok(Handled::Parked);
         };
         (self.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
+        let price = SourceBytes::price(source.len(), entry.as_deref());
+        let charge = self.charge(origin.context, Kind::Kernels, price)?;
+        let object = self.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
+        let origin = if origin.item.is_some() { origin } else { self.park(origin)? };
+        let bytes = SourceBytes::new(source, charge);
+        let kept = KernelSource { language: head.language, entry, bytes, is_ending: false };
         let device = self.device_mut(origin.context)?;
-        let kept = KernelSource {
-            language: head.language,
-            entry: entry.clone(),
-            bytes: source.into(),
-            is_ending: false,
-        };
-        let handle = device.kernels.insert(kept).ok_or(Status::OutOfResources)?;
+        // There is room: it was looked for above.
+        let handle = device.kernels.insert(kept.clone(), object).ok_or(Status::OutOfResources)?;
         let kernel = Self::kernel_name(device.root.0, handle);
         self.kernel_bytes += source.len();
-        let origin = if origin.item.is_some() { origin } else { self.park(origin) };
         for at in &engines {
             let slot = &mut self.engines[at.index()];
             if !slot.owes_kernels() {
@@ -118,8 +155,7 @@ impl Session {
         for at in engines {
             // An engine that cannot be asked is lost, and may take the kernel along.
             if self.device(origin.context).is_ok_and(|device| device.kernels.get(handle).is_some()) {
-                let entry = entry.clone();
-                self.post(at, Request::CreateKernel { kernel, language: head.language, entry }, source);
+                self.post_kernel(at, kernel, &kept);
             }
         }
         Ok(Handled::Parked)
@@ -143,7 +179,7 @@ impl Session {
         if !there.iter().any(|at| self.engines[at.index()].is_running()) {
             let first = there.first().copied().unwrap_or(EngineAddress::new(0, NodeKind::Compute));
             self.ensure_engine(first)?;
-            let _parked = self.wait_for_engine(origin, first, message::CREATE_KERNEL, message);
+            let _parked = self.wait_for_engine(origin, first, message::CREATE_KERNEL, message)?;
             return Ok(None);
         }
         if !there.iter().all(|at| self.engines[at.index()].outbox.has_room(bytes)) {
@@ -198,10 +234,10 @@ impl Session {
         for slot in &mut self.engines {
             slot.compiling.remove(&(kernel.root, kernel.handle));
         }
-        self.drop_kernel(pending.origin.context, pending.handle);
+        let source = self.drop_kernel(pending.origin.context, pending.handle);
         self.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
         for other in self.compilers().filter(|other| *other != at) {
-            self.post(other, Request::DestroyKernel { kernel }, &[]);
+            self.post_end(other, kernel, source.as_ref());
         }
     }
 
@@ -221,11 +257,11 @@ impl Session {
         }
     }
 
-    /// Forgets a kernel and its source.
-    pub(super) fn drop_kernel(&mut self, context: u32, handle: Handle) {
-        let Ok(device) = self.device_mut(context) else { return };
-        let bytes = device.kernels.remove(handle).map_or(0, |source| source.bytes.len());
-        self.kernel_bytes -= bytes;
+    /// Forgets a kernel, and its source, which messages about its end still hold.
+    pub(super) fn drop_kernel(&mut self, context: u32, handle: Handle) -> Option<Arc<SourceBytes>> {
+        let source = self.device_mut(context).ok()?.kernels.remove(handle)?;
+        self.kernel_bytes -= source.bytes.len();
+        Some(source.bytes)
     }
 
     /// DESTROY_KERNEL: answered when no engine knows it any more. A buffer that is rung after that and names it faults.
@@ -233,6 +269,7 @@ impl Session {
         let device = self.device(origin.context)?;
         let source = device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
         let (is_asked, kernel) = (source.is_ending, Self::kernel_name(device.root.0, message.handle));
+        let bytes = Arc::clone(&source.bytes);
         // Only the message that asked may come again, from where it waited; one that was refused, as its device was lost.
         (!is_asked || origin.item.is_some() || !device.is_active()).or(Status::InvalidHandle)?;
         (!self.is_compiling(kernel)).or(Status::Busy)?;
@@ -249,14 +286,14 @@ impl Session {
                     slot.forgetting.insert((kernel.root, kernel.handle));
                 }
             }
-            self.forget_kernel(kernel);
+            self.forget_kernel(kernel, &bytes);
         }
         // What is in error runs nothing any more.
         let runs = self.device(origin.context)?.is_active();
         let knows =
             |at: &EngineAddress| self.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle));
         if let Some(at) = self.compilers().find(knows).filter(|_| runs) {
-            return Ok(self.wait_for_engine(origin, at, message::DESTROY_KERNEL, message.as_bytes()));
+            return self.wait_for_engine(origin, at, message::DESTROY_KERNEL, message.as_bytes());
         }
         self.drop_kernel(origin.context, message.handle);
         Ok(Handled::done())
@@ -275,14 +312,14 @@ impl Session {
                 && device.is_some_and(|device| device.root.0 == kernel.root)
         };
         let ended: Vec<WaitingMessage> = slot.waiting.extract_if(.., waits).collect();
-        for WaitingMessage { origin, opcode, body } in ended {
+        for WaitingMessage { origin, opcode, body, .. } in ended {
             self.handle(origin, opcode, &body);
         }
     }
 
-    fn forget_kernel(&mut self, kernel: KernelName) {
+    fn forget_kernel(&mut self, kernel: KernelName, source: &Arc<SourceBytes>) {
         for at in self.compilers() {
-            self.post(at, Request::DestroyKernel { kernel }, &[]);
+            self.post_end(at, kernel, Some(source));
         }
     }
 
@@ -290,7 +327,7 @@ impl Session {
     pub(super) fn forget_kernels(&mut self, device: &Device) {
         for (handle, source) in device.kernels.iter() {
             self.kernel_bytes -= source.bytes.len();
-            self.forget_kernel(Self::kernel_name(device.root.0, handle));
+            self.forget_kernel(Self::kernel_name(device.root.0, handle), &source.bytes);
         }
     }
 }

@@ -14,10 +14,12 @@ use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use campanile_protocol::page_table::SegmentId;
 
 use super::barrier::Barrier;
+use super::budget::Kind;
 use super::budgets::list;
 use super::control::Checked;
 use super::objects::GpuMapping;
 use super::objects::MAX_MAPPINGS;
+use super::objects::Mapped;
 use super::page::GuestPage;
 use super::paging::Change;
 use super::pending::Action;
@@ -30,6 +32,10 @@ use super::state::Session;
 use crate::vhost::memory::fault_domain;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Freed;
+
+/// Bytes of a mapping: itself, where its allocation is shown, the changes that map and unmap it, and what waits then until
+/// engines have let go.
+pub(super) const MAPPING_BYTES: u64 = 768;
 
 impl From<TableError> for Refused {
     fn from(error: TableError) -> Self {
@@ -146,7 +152,7 @@ impl Session {
         let fence = if late.is_empty() {
             self.device(origin.context)?.paging.done()
         } else {
-            self.issue_paging(origin.context, late)?
+            self.issue_paging(origin.context, late, None)?
         };
         Ok(Handled::with(&Paging { fence }))
     }
@@ -169,7 +175,7 @@ impl Session {
         let undone: Vec<Change> =
             mapped.iter().filter_map(|va| Some(Change::Unmap(*va, device.mappings.remove(va)?))).collect();
         if !undone.is_empty() {
-            self.issue_paging(context, undone)?;
+            self.issue_paging(context, undone, None)?;
         }
         Ok(())
     }
@@ -188,12 +194,13 @@ impl Session {
         (device.mappings.len() < MAX_MAPPINGS).or(Status::OutOfResources)?;
         (!device.is_taken(va, size)).or(Status::InvalidAddress)?;
         let (root, must_wait) = (device.root, device.paging.waits_for(va, size));
+        let charge = self.charge(context, Kind::Mappings, MAPPING_BYTES)?;
         if must_wait {
             self.tables.prepare(root, va, size)?;
         } else {
             self.show_to_gpu(root, va, mapping)?;
         }
-        self.device_mut(context)?.mappings.insert(va, mapping);
+        self.device_mut(context)?.mappings.insert(va, Mapped { mapping, charge });
         self.allocations.retain(allocation);
         Ok(must_wait.then_some(Change::Map(va, mapping)))
     }
@@ -224,7 +231,7 @@ impl Session {
             .iter()
             .filter_map(|message| Some(Change::Unmap(message.va, device.mappings.remove(&message.va)?)))
             .collect();
-        let fence = self.issue_paging(origin.context, changes)?;
+        let fence = self.issue_paging(origin.context, changes, None)?;
         Ok(Handled::with(&Paging { fence }))
     }
 }

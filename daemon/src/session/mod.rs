@@ -10,7 +10,7 @@
 //!   front ◀── tokens that are due ────────┘
 //! ```
 //!
-//! One thread owns all of it: the vGPU's queue worker. Nothing in it blocks; what takes time is parked and
+//! What a guest can have more of is charged to the VM's budget (`budget.rs`). One thread owns all of it: the vGPU's queue worker. Nothing in it blocks; what takes time is parked and
 //! comes back as an event of the session's epoll descriptor. What a guest says is checked here, once, on a
 //! copy; a bad message gets a status and changes nothing.
 
@@ -19,6 +19,7 @@ pub mod areas;
 pub mod away;
 pub mod barrier;
 pub mod blobs;
+pub mod budget;
 pub mod budgets;
 pub mod caps;
 pub mod case;

@@ -27,6 +27,8 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
 
 use super::barrier::Barrier;
+use super::budget::Charge;
+use super::budget::Kind;
 use super::control::Checked;
 use super::fence_table::Named;
 use super::objects::Device;
@@ -40,19 +42,22 @@ use super::reply::Outcome;
 use super::reply::Refused;
 use super::state::Session;
 
+/// Bytes of a native fence that a process has open, and of its end.
+pub(super) const FENCE_BYTES: u64 = 512;
+
 impl Session {
     /// CREATE_NATIVE_FENCE.
     pub(super) fn create_native_fence(&mut self, origin: Origin, message: &CreateNativeFence) -> Outcome {
         let known = matches!(message.kind, NATIVE_FENCE_DEFAULT | NATIVE_FENCE_INTRA_GPU);
         (known && message.reserved == 0).or(Status::InvalidParameter)?;
-        self.check_room_for_fence(origin.context)?;
+        let charge = self.room_for_fence(origin.context)?;
         let made = self.fences.create(message.kind, message.initial_value);
         let (index, global) = made.ok_or(Status::OutOfResources)?;
         // Every engine knows it before its page can be found in any address space.
         for process in self.engines.iter().filter_map(|slot| slot.process()) {
             process.create_fence(index, global);
         }
-        let opened = self.open_fence(origin.context, index, global, message.va);
+        let opened = self.open_fence(origin.context, index, global, message.va, charge);
         if opened.is_err() {
             // It was mapped nowhere, so no engine has its page.
             self.free_fences(&[index]);
@@ -62,19 +67,20 @@ impl Session {
 
     /// OPEN_NATIVE_FENCE.
     pub(super) fn open_native_fence(&mut self, origin: Origin, message: &OpenNativeFence) -> Outcome {
-        self.check_room_for_fence(origin.context)?;
+        let charge = self.room_for_fence(origin.context)?;
         let Named::Live(index) = self.fences.find(message.global) else {
             let text = "no fence of this VM has this global handle".to_owned();
             return Err(Refused { status: Status::InvalidHandle, text });
         };
-        let opened = self.open_fence(origin.context, index, message.global, message.va)?;
+        let opened = self.open_fence(origin.context, index, message.global, message.va, charge)?;
         self.fences.open(index);
         Ok(Handled::with(&opened))
     }
 
-    fn check_room_for_fence(&self, context: u32) -> Result<(), Refused> {
+    fn room_for_fence(&self, context: u32) -> Result<Charge, Refused> {
         (!self.has_too_much_pending()).or(Status::OutOfResources)?;
-        Ok(self.device(context)?.fences.has_room().or(Status::OutOfResources)?)
+        self.device(context)?.fences.has_room().or(Status::OutOfResources)?;
+        self.charge(context, Kind::Objects, FENCE_BYTES)
     }
 
     /// Gives a process a local handle of a fence, and its page at `va`.
@@ -84,6 +90,7 @@ impl Session {
         index: u32,
         global: Handle,
         va: u64,
+        charge: Charge,
     ) -> Result<NativeFenceOpened, Refused> {
         let kind = self.fences.kind(index).ok_or(Status::InvalidHandle)?;
         let device = self.device(context)?;
@@ -91,7 +98,7 @@ impl Session {
         (!is_taken).or(Status::InvalidAddress)?;
         let root = device.root;
         self.tables.map(root, va, SegmentId::FENCES, u64::from(index) * PAGE_SIZE, PAGE_SIZE, true)?;
-        let opened = self.device_mut(context)?.fences.insert(OpenFence { index, va });
+        let opened = self.device_mut(context)?.fences.insert(OpenFence { index, va }, charge);
         let fence = opened.ok_or(Status::OutOfResources)?;
         Ok(NativeFenceOpened { fence, global, kind, reserved: 0 })
     }
@@ -170,7 +177,7 @@ impl Session {
         let index = self.fence_for_cpu(origin.context, message.fence)?;
         let device = self.device(origin.context)?;
         (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
-        let origin = self.park(origin);
+        let origin = self.park(origin)?;
         let wait = NativeWait { origin, fence: message.fence, index, value: message.value };
         self.device_mut(origin.context)?.native_waits.push(wait);
         self.release_native_waiters(index);

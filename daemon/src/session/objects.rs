@@ -1,8 +1,8 @@
 //! What a guest process has.
 
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 use std::collections::VecDeque;
+use std::ops::Deref;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
@@ -13,6 +13,10 @@ use campanile_protocol::handle::Handle;
 
 use super::areas::SaveArea;
 use super::away::Away;
+use super::budget::Charge;
+use super::budget::Kind;
+use super::budget::OverBudget;
+use super::budget::Purse;
 use super::kernels::KernelSource;
 use super::page::DevicePage;
 use super::paging::Paging;
@@ -38,11 +42,18 @@ pub const MAX_SOFTWARE_QUEUE: usize = 64 * 1024;
 /// Fence waits of one process under way (MCDM-06).
 pub const MAX_WAITS: usize = device_page::RESPONSE_SLOTS as usize;
 
+/// Bytes of a process, its device and its timelines.
+pub(super) const PROCESS_BYTES: u64 = 4096;
+
 /// A virtio-gpu context: one guest process that opened the device.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Process {
-    /// Resources that it may name.
-    pub attached: BTreeSet<u32>,
+    /// What it pays with.
+    pub purse: Purse,
+    /// What was charged for it.
+    pub charge: Charge,
+    /// Resources that it may name, and what was charged for each.
+    pub attached: BTreeMap<u32, Charge>,
     /// What it created first.
     pub device: Option<Device>,
     /// Order of its fences, by ring index.
@@ -53,6 +64,26 @@ pub struct Process {
     pub blocked: Option<u64>,
     /// It has parked its device, and has not come back yet.
     pub away: Option<Away>,
+}
+
+impl Process {
+    /// One that has nothing yet.
+    ///
+    /// # Errors
+    /// Its purse is empty.
+    pub fn new(purse: Purse) -> Result<Self, OverBudget> {
+        let charge = purse.charge(Kind::Processes, PROCESS_BYTES)?;
+        Ok(Self {
+            purse,
+            charge,
+            attached: BTreeMap::new(),
+            device: None,
+            timelines: BTreeMap::new(),
+            offences: Recent::default(),
+            blocked: None,
+            away: None,
+        })
+    }
 }
 
 /// A range of an allocation in an address space.
@@ -68,6 +99,32 @@ pub struct GpuMapping {
     pub writable: bool,
 }
 
+/// A mapping, and what was charged for it: held until engines have let go of it.
+#[derive(Debug)]
+pub struct Mapped {
+    /// The mapping.
+    pub mapping: GpuMapping,
+    /// What was charged.
+    pub charge: Charge,
+}
+
+impl Deref for Mapped {
+    type Target = GpuMapping;
+
+    fn deref(&self) -> &GpuMapping {
+        &self.mapping
+    }
+}
+
+/// How often an allocation is held resident, and what was charged for that.
+#[derive(Debug)]
+pub struct Hold {
+    /// How often.
+    pub count: u64,
+    /// What was charged.
+    pub charge: Charge,
+}
+
 /// The device of a guest process: its objects and its address space.
 #[derive(Debug)]
 pub struct Device {
@@ -76,7 +133,7 @@ pub struct Device {
     /// The address space.
     pub root: Root,
     /// What is mapped, by address.
-    pub mappings: BTreeMap<u64, GpuMapping>,
+    pub mappings: BTreeMap<u64, Mapped>,
     /// Contexts.
     pub contexts: Table<Context>,
     /// Queues; the index is also that of the fence, doorbell cell, status and last-queued word.
@@ -94,7 +151,7 @@ pub struct Device {
     /// Changes of its address space.
     pub paging: Paging,
     /// How often it holds allocations resident.
-    pub holds: BTreeMap<AllocationId, u64>,
+    pub holds: BTreeMap<AllocationId, Hold>,
     /// Waits for progress fences under way.
     pub waits: Vec<Wait>,
     /// Native fences that it has open.
@@ -122,7 +179,7 @@ impl Device {
 
     /// The mapping that holds all of `va .. va + size`, and how far into its allocation that is.
     pub fn find_mapping(&self, va: u64, size: u64) -> Option<(&GpuMapping, u64)> {
-        let (&start, mapping) = self.mappings.range(..=va).next_back()?;
+        let (&start, Mapped { mapping, .. }) = self.mappings.range(..=va).next_back()?;
         let within = va - start;
         let fits = within.checked_add(size).is_some_and(|end| end <= mapping.size);
         fits.then_some((mapping, mapping.offset + within))

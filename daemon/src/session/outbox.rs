@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use campanile_host_gpu::adapter::error::AdapterError;
 use campanile_host_gpu::adapter::process::EngineProcess;
@@ -19,6 +20,8 @@ use campanile_protocol::page_table::SegmentId;
 use rustix::event::epoll;
 
 use super::engines::Wakeup;
+use super::kernels::KernelSource;
+use super::kernels::SourceBytes;
 use super::segments::Segments;
 use super::state::Session;
 
@@ -30,8 +33,12 @@ pub const MAX_WAITING_SOURCES: usize = 4 << 20;
 enum Outgoing {
     /// AddSegment with this serial; the segment is looked up when it is sent, and is still there.
     Segment(u64, SegmentId),
-    /// Any other, with the bytes behind it.
-    Plain(Request, Vec<u8>),
+    /// CreateKernel.
+    Kernel(KernelName, KernelSource),
+    /// DestroyKernel, with the source that was charged for it.
+    End { kernel: KernelName, _source: Option<Arc<SourceBytes>> },
+    /// RemoveSegment with this serial.
+    SegmentIsGone(u64, SegmentId),
 }
 
 /// Requests that wait until an engine has read those before.
@@ -49,8 +56,8 @@ impl Outbox {
     }
 
     fn push(&mut self, outgoing: Outgoing) {
-        if let Outgoing::Plain(_, bytes) = &outgoing {
-            self.sources += bytes.len();
+        if let Outgoing::Kernel(_, source) = &outgoing {
+            self.sources += source.bytes.len();
         }
         self.waiting.push_back(outgoing);
     }
@@ -70,7 +77,17 @@ impl Outbox {
         }
         while let Some(outgoing) = self.waiting.front() {
             let sent = match outgoing {
-                Outgoing::Plain(request, bytes) => process.request(request, bytes, &[]),
+                Outgoing::Kernel(kernel, KernelSource { language, entry, bytes, .. }) => {
+                    let (language, entry) = (*language, entry.clone());
+                    process.request(&Request::CreateKernel { kernel: *kernel, language, entry }, bytes, &[])
+                }
+                Outgoing::End { kernel, .. } => {
+                    process.request(&Request::DestroyKernel { kernel: *kernel }, &[], &[])
+                }
+                Outgoing::SegmentIsGone(serial, id) => {
+                    let request = Request::RemoveSegment { segment: id.0, serial: *serial };
+                    process.request(&request, &[], &[])
+                }
                 Outgoing::Segment(serial, id) => send_segment(process, *serial, *id, segments),
             };
             match sent {
@@ -79,13 +96,13 @@ impl Outbox {
                 Err(error) => match (&error, outgoing) {
                     (
                         AdapterError::Channel(ChannelError::Unsendable(_) | ChannelError::TooLarge(_)),
-                        Outgoing::Plain(Request::CreateKernel { kernel, .. }, _),
+                        Outgoing::Kernel(kernel, _),
                     ) => unsent.push((*kernel, error.to_string())),
                     _ => return Err(error),
                 },
             }
-            if let Some(Outgoing::Plain(_, bytes)) = self.waiting.pop_front() {
-                self.sources -= bytes.len();
+            if let Some(Outgoing::Kernel(_, source)) = self.waiting.pop_front() {
+                self.sources -= source.bytes.len();
             }
         }
         Ok(true)
@@ -109,12 +126,27 @@ fn send_segment(
 
 impl Session {
     /// Asks an engine, if there is one. An engine that cannot be asked is lost.
-    pub(super) fn post(&mut self, at: EngineAddress, request: Request, bytes: &[u8]) {
+    fn post(&mut self, at: EngineAddress, outgoing: Outgoing) {
         let slot = &mut self.engines[at.index()];
         if slot.hears() {
-            slot.outbox.push(Outgoing::Plain(request, bytes.to_vec()));
+            slot.outbox.push(outgoing);
             self.flush_outbox(at);
         }
+    }
+
+    /// Asks an engine to compile a kernel.
+    pub(super) fn post_kernel(&mut self, at: EngineAddress, kernel: KernelName, source: &KernelSource) {
+        self.post(at, Outgoing::Kernel(kernel, source.clone()));
+    }
+
+    /// Asks an engine to forget a kernel. What was charged for the kernel is held until it was told.
+    pub(super) fn post_end(
+        &mut self,
+        at: EngineAddress,
+        kernel: KernelName,
+        source: Option<&Arc<SourceBytes>>,
+    ) {
+        self.post(at, Outgoing::End { kernel, _source: source.cloned() });
     }
 
     /// Tells an engine to map a segment.
@@ -135,7 +167,7 @@ impl Session {
             slot.segments_outstanding.retain(|_, of| *of != id);
             slot.outbox.waiting.retain(|outgoing| !matches!(outgoing, Outgoing::Segment(_, of) if *of == id));
             if let Some(serial) = slot.segment_serial() {
-                self.post(at, Request::RemoveSegment { segment: id.0, serial }, &[]);
+                self.post(at, Outgoing::SegmentIsGone(serial, id));
             }
         }
     }
@@ -178,12 +210,21 @@ mod tests {
     use campanile_host_gpu::adapter::program::Program;
     use campanile_host_gpu::engine::address::EngineAddress;
     use campanile_host_gpu::engine::message::NodeKind;
-    use campanile_host_gpu::engine::message::Request;
     use campanile_host_gpu::kernel::name::KernelName;
 
+    use crate::session::budget::Kind;
     use crate::session::config::Config;
+    use crate::session::kernels::KernelSource;
+    use crate::session::kernels::SourceBytes;
+    use crate::session::state::Session;
     use crate::session::testing::config;
     use crate::session::testing::session;
+
+    fn source(session: &Session, entry: Option<String>, bytes: usize) -> KernelSource {
+        let charge = session.purse.charge(Kind::Kernels, 1).unwrap();
+        let bytes = SourceBytes::new(&vec![0; bytes], charge);
+        KernelSource { language: 1, entry, bytes, is_ending: false }
+    }
 
     #[test]
     fn a_kernel_that_cannot_be_sent_is_refused_and_its_engine_goes_on() {
@@ -196,11 +237,9 @@ mod tests {
         let kernel = KernelName { root: 1, handle: 2 };
         session.engines[at.index()].rebuilding.insert((1, 2));
         for (entry, bytes) in [("\x01".repeat(40 << 10), 1), ("main".to_owned(), 1 << 20)] {
-            let request = Request::CreateKernel { kernel, language: 1, entry: Some(entry) };
-            session.post(at, request, &vec![0; bytes]);
+            session.post_kernel(at, kernel, &source(&session, Some(entry), bytes));
         }
-        let right = Request::CreateKernel { kernel, language: 1, entry: None };
-        session.post(at, right, &[0]);
+        session.post_kernel(at, kernel, &source(&session, None, 1));
         let slot = &session.engines[at.index()];
         let process = slot.process().unwrap();
         assert!(!process.is_lost() && process.pid() == pid, "another process, or none");

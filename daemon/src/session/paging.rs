@@ -18,8 +18,10 @@ use campanile_protocol::device_page;
 use log::Level;
 
 use super::barrier::Barrier;
+use super::budget::Charge;
 use super::objects::Device;
 use super::objects::GpuMapping;
+use super::objects::Mapped;
 use super::pending::Action;
 use super::reply::Refused;
 use super::state::Session;
@@ -32,7 +34,7 @@ pub enum Change {
     /// Map this at an address.
     Map(u64, GpuMapping),
     /// Unmap this from an address, and let its memory go.
-    Unmap(u64, GpuMapping),
+    Unmap(u64, Mapped),
     /// Move what nobody holds out of the way.
     Evict(Vec<AllocationId>),
 }
@@ -42,6 +44,8 @@ pub enum Change {
 pub struct PagingOperation {
     pub(super) value: u64,
     pub(super) changes: Vec<Change>,
+    /// What was charged for it, where that is not with its mappings.
+    pub(super) charge: Option<Charge>,
 }
 
 /// The paging operations of a process.
@@ -72,7 +76,7 @@ impl Paging {
     /// Whether something that waits concerns the range.
     pub fn waits_for(&self, va: u64, size: u64) -> bool {
         self.changes().any(|change| match change {
-            Change::Map(at, mapping) | Change::Unmap(at, mapping) => {
+            Change::Map(at, mapping) | Change::Unmap(at, Mapped { mapping, .. }) => {
                 *at < va.saturating_add(size) && va < at.saturating_add(mapping.size)
             }
             Change::Evict(_) => false,
@@ -83,10 +87,21 @@ impl Paging {
         self.waiting.iter().flat_map(|operation| &operation.changes)
     }
 
+    /// What was charged for what waits.
+    pub(super) fn into_charges(self) -> impl Iterator<Item = Charge> {
+        self.waiting.into_iter().flat_map(|operation| {
+            let unmapped = operation.changes.into_iter().filter_map(|change| match change {
+                Change::Unmap(_, mapped) => Some(mapped.charge),
+                Change::Map(..) | Change::Evict(_) => None,
+            });
+            operation.charge.into_iter().chain(unmapped)
+        })
+    }
+
     /// Memory that unmaps that never came to it still hold.
     pub fn held(&self) -> impl Iterator<Item = AllocationId> {
         self.changes().filter_map(|change| match change {
-            Change::Unmap(_, mapping) => Some(mapping.allocation),
+            Change::Unmap(_, mapped) => Some(mapped.allocation),
             Change::Map(..) | Change::Evict(_) => None,
         })
     }
@@ -107,11 +122,16 @@ impl Device {
 
 impl Session {
     /// A new paging operation of a process; the value of the paging fence that says that it is done.
-    pub(super) fn issue_paging(&mut self, context: u32, changes: Vec<Change>) -> Result<u64, Refused> {
+    pub(super) fn issue_paging(
+        &mut self,
+        context: u32,
+        changes: Vec<Change>,
+        charge: Option<Charge>,
+    ) -> Result<u64, Refused> {
         let paging = &mut self.device_mut(context)?.paging;
         paging.issued += 1;
         let value = paging.issued;
-        paging.waiting.push_back(PagingOperation { value, changes });
+        paging.waiting.push_back(PagingOperation { value, changes, charge });
         self.residency.paging.insert(context);
         self.run_paging(context);
         Ok(value)
@@ -162,7 +182,8 @@ impl Session {
     }
 
     fn apply(&mut self, context: u32, root: Root, operation: PagingOperation) {
-        let PagingOperation { value, changes } = operation;
+        let PagingOperation { value, changes, charge } = operation;
+        let mut charges: Vec<Charge> = charge.into_iter().collect();
         let mut freed = Vec::new();
         for change in changes {
             match change {
@@ -173,9 +194,10 @@ impl Session {
                         self.put_device_in_error(context, device_page::DEVICE_STOPPED);
                     }
                 }
-                Change::Unmap(va, mapping) => {
+                Change::Unmap(va, Mapped { mapping, charge }) => {
                     self.hide_from_gpu(root, va, &mapping);
                     freed.push(mapping.allocation);
+                    charges.push(charge);
                 }
                 Change::Evict(allocations) => {
                     for allocation in allocations {
@@ -190,7 +212,7 @@ impl Session {
         if let Ok(device) = self.device_mut(context) {
             device.paging.applied = value;
         }
-        self.after(barrier, Action::PagingFence { context, root, value });
+        self.after_charged(barrier, Action::PagingFence { context, root, value }, charges);
         if !freed.is_empty() {
             self.after(barrier, Action::Release(freed));
         }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::areas::SaveArea;
 use super::barrier::Barrier;
+use super::budget::Charge;
 use super::reply::Origin;
 use super::state::Session;
 use super::timeline::Token;
@@ -81,6 +82,8 @@ pub struct Pending {
     pub barrier: Barrier,
     /// What to do.
     pub action: Action,
+    /// What is held until then.
+    pub charges: Vec<Charge>,
 }
 
 impl Session {
@@ -92,8 +95,13 @@ impl Session {
 
     /// Does `action` once every engine has passed `barrier`; now, if they have.
     pub(super) fn after(&mut self, barrier: Barrier, action: Action) {
+        self.after_charged(barrier, action, Vec::new());
+    }
+
+    /// As [`Self::after`]; what was charged is held until then.
+    pub(super) fn after_charged(&mut self, barrier: Barrier, action: Action, charges: Vec<Charge>) {
         let is_due = barrier.is_passed(&self.engines);
-        self.pending.push(Pending { barrier, action });
+        self.pending.push(Pending { barrier, action, charges });
         // What came first is due first. Where it is not, neither is this: engines pass barriers in order.
         if is_due {
             self.run_pending();

@@ -13,6 +13,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 
+use super::budget::Kind;
 use super::control::Checked;
 use super::objects::MAX_WAITS;
 use super::objects::Queue;
@@ -23,10 +24,14 @@ use super::reply::Origin;
 use super::reply::Outcome;
 use super::state::Session;
 
+/// Bytes of a queue.
+pub(super) const QUEUE_BYTES: u64 = 256;
+
 impl Session {
     /// CREATE_QUEUE.
     pub(super) fn create_queue(&mut self, origin: Origin, message: &CreateQueue) -> Outcome {
         (message.flags & !QUEUE_FLAGS_KNOWN == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
+        let charge = self.charge(origin.context, Kind::Objects, QUEUE_BYTES)?;
         let device = self.device_mut(origin.context)?;
         let context = device.contexts.get_mut(message.context).ok_or(Status::InvalidHandle)?;
         let kind = if message.flags & QUEUE_USER_MODE_SUBMISSION != 0 {
@@ -36,7 +41,7 @@ impl Session {
         };
         let is_exempt = message.flags & QUEUE_DISABLE_GPU_TIMEOUT != 0;
         let queue = Queue { context: message.context, at: context.at, kind, is_exempt };
-        let handle = device.queues.insert(queue).ok_or(Status::OutOfResources)?;
+        let handle = device.queues.insert(queue, charge).ok_or(Status::OutOfResources)?;
         if let Some(context) = device.contexts.get_mut(message.context) {
             context.queues += 1;
         }
@@ -87,7 +92,7 @@ impl Session {
         let device = self.device(origin.context)?;
         device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
-        let origin = self.park(origin);
+        let origin = self.park(origin)?;
         let wait = Wait { origin, queue: message.queue, value: message.value };
         self.device_mut(origin.context)?.waits.push(wait);
         self.release_waiters(origin.context, message.queue);

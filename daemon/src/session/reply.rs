@@ -6,9 +6,14 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use zerocopy::IntoBytes;
 
+use super::budget::Charge;
+use super::budget::Kind;
 use super::counters::count;
 use super::state::Session;
 use super::timeline::Item;
+
+/// Bytes of a message or buffer that is begun and not done: itself, its place in its queue and on its timeline.
+pub(super) const WORK_BYTES: u64 = 256;
 
 /// Where a message came from, and so where its answer goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,13 +70,36 @@ impl Handled {
 pub type Outcome = Result<Handled, Refused>;
 
 impl Session {
-    /// Keeps a message for later: its timeline waits for it.
-    pub(super) fn park(&mut self, origin: Origin) -> Origin {
+    /// Keeps a message, or a buffer, for later: its timeline waits for it.
+    ///
+    /// # Errors
+    /// The VM's budget is used up; nothing was changed.
+    pub(super) fn park(&mut self, origin: Origin) -> Result<Origin, Refused> {
+        let charge = self.charge(origin.context, Kind::Work, WORK_BYTES)?;
+        Ok(self.park_charged(origin, Some(charge)))
+    }
+
+    /// As [`Self::park`], for a message that ends something, with which it was paid for.
+    pub(super) fn park_end(&mut self, origin: Origin) -> Origin {
+        self.park_charged(origin, None)
+    }
+
+    /// As [`Self::park`], with what was charged for it already.
+    pub(super) fn park_charged(&mut self, origin: Origin, charge: Option<Charge>) -> Origin {
         let item = self
             .processes
             .get_mut(&origin.context)
-            .map(|process| process.timelines.entry(origin.ring).or_default().begin());
+            .map(|process| process.timelines.entry(origin.ring).or_default().begin(charge));
         Origin { item, ..origin }
+    }
+
+    /// Charges a process for one more item.
+    ///
+    /// # Errors
+    /// There is no such process, or the VM's budget is used up.
+    pub(super) fn charge(&self, context: u32, kind: Kind, bytes: u64) -> Result<Charge, Refused> {
+        let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
+        Ok(process.purse.charge(kind, bytes)?)
     }
 
     /// Ends a piece of work on a timeline; fences behind it may be due.

@@ -50,7 +50,7 @@ impl Session {
         self.away.contexts.insert(name, own);
         let tokens = new.timelines.into_values().flat_map(|mut timeline| timeline.take_all());
         self.due.extend(tokens.map(|token| (token, Ok(()))));
-        for resource in &new.attached {
+        for resource in new.attached.keys() {
             if let Some(blob) = self.blobs.get_mut(resource) {
                 blob.name = None;
             }

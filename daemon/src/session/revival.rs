@@ -17,7 +17,6 @@ use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::error::AdapterError;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
-use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::control::message;
 use campanile_protocol::control::status::Status;
@@ -85,7 +84,10 @@ impl Session {
 
     /// Answers what waits for an engine that does not come.
     pub(super) fn refuse_waiting_for(&mut self, at: EngineAddress, refused: &Refused) {
-        for WaitingMessage { origin, opcode, body } in std::mem::take(&mut self.engines[at.index()].waiting) {
+        for WaitingMessage { origin, opcode, body, charge } in
+            std::mem::take(&mut self.engines[at.index()].waiting)
+        {
+            drop(charge);
             if opcode == message::DESTROY_KERNEL {
                 // Who is not there knows no kernel.
                 self.handle(origin, opcode, &body);
@@ -190,8 +192,7 @@ impl Session {
             if !slot.compiling.contains_key(&name) {
                 slot.rebuilding.insert(name);
             }
-            let request = Request::CreateKernel { kernel, language: source.language, entry: source.entry };
-            self.post(at, request, &source.bytes);
+            self.post_kernel(at, kernel, &source);
         }
     }
 

@@ -14,9 +14,20 @@ use campanile_host_gpu::memory::vram::create_constant_memfd;
 use campanile_protocol::page_table::SegmentId;
 use zerocopy::IntoBytes;
 
+use super::budget::Charge;
+use super::budget::list_bytes;
+
 /// Runs of all segments of one VM: each is a mapping of its own in every engine, and Linux lets a process have
 /// 65,530 of them.
 pub const MAX_RUNS_OF_VM: usize = 48 * 1024;
+/// Bytes of a segment besides its page list, and of the messages about it.
+const SEGMENT_BYTES: u64 = 1024;
+
+/// What is charged for a page list: its runs are as many as its pieces, but where those lie side by side.
+pub(super) fn price(pieces: usize) -> u64 {
+    let each = size_of::<RunRecord>() + size_of::<(u64, u64)>();
+    list_bytes(pieces, each).saturating_add(SEGMENT_BYTES)
+}
 
 /// Guest RAM that engines map as one segment. Holds no descriptors of its own: the files are those of the VM's
 /// memory table.
@@ -63,6 +74,11 @@ impl GuestSegment {
         }
     }
 
+    /// What is charged for it.
+    pub(super) fn price(&self) -> u64 {
+        price(self.pieces.len())
+    }
+
     /// How many runs it has.
     pub fn run_count(&self) -> u64 {
         self.runs.len() as u64
@@ -107,11 +123,13 @@ pub struct Segments {
     runs: usize,
     /// Segments of a session that came from elsewhere, whose pages are not found yet: guest memory is not known.
     unknown: BTreeMap<u16, Vec<(u64, u64)>>,
+    /// What was charged for each of them.
+    charges: BTreeMap<u16, Charge>,
 }
 
 impl Segments {
     /// Adds one under a free number; `None` when all numbers, or [`MAX_RUNS_OF_VM`], are taken.
-    pub fn insert(&mut self, segment: GuestSegment) -> Option<SegmentId> {
+    pub fn insert(&mut self, segment: GuestSegment, charge: Charge) -> Option<SegmentId> {
         let runs = self.runs + segment.runs.len();
         let is_taken = |id: &u16| self.table.contains_key(id) || self.unknown.contains_key(id);
         let free = (1..SegmentId::FENCES.0).find(|id| !is_taken(id))?;
@@ -120,12 +138,16 @@ impl Segments {
         }
         self.runs = runs;
         self.table.insert(free, segment);
+        self.charges.insert(free, charge);
         Some(SegmentId(free))
     }
 
     /// Segments whose pages are still to be found.
-    pub(super) fn with_unknown(unknown: BTreeMap<u16, Vec<(u64, u64)>>) -> Self {
-        Self { unknown, ..Self::default() }
+    pub(super) fn with_unknown(
+        unknown: BTreeMap<u16, Vec<(u64, u64)>>,
+        charges: BTreeMap<u16, Charge>,
+    ) -> Self {
+        Self { unknown, charges, ..Self::default() }
     }
 
     /// Those whose pages are still to be found: guest-physical address and bytes of each piece.
@@ -153,6 +175,7 @@ impl Segments {
     /// Takes one out.
     pub fn remove(&mut self, id: SegmentId) {
         self.unknown.remove(&id.0);
+        self.charges.remove(&id.0);
         if let Some(segment) = self.table.remove(&id.0) {
             self.runs -= segment.runs.len();
         }

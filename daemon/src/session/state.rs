@@ -16,6 +16,7 @@ use rustix::event::epoll;
 use super::areas::Areas;
 use super::away::Absences;
 use super::blobs::Blob;
+use super::budget::Purse;
 use super::config::Config;
 use super::counters::Counters;
 use super::dirty::Dirty;
@@ -71,6 +72,8 @@ pub(super) enum Window {
 pub struct Session {
     pub(super) config: Arc<Config>,
     pub(super) counters: Arc<Counters>,
+    /// What is charged to the VM, and to no process.
+    pub(super) purse: Purse,
     pub(super) journal: Journal,
     pub(super) allocations: Allocations,
     pub(super) residency: Residency,
@@ -148,12 +151,14 @@ impl Session {
         }
         let journal = Journal::new(&config.name);
         let account = Arc::clone(&config.account);
+        let purse = config.budget.vm();
         let mut tables = PageTables::new().map_err(io::Error::other)?;
         let areas = Areas::new(&mut tables).map_err(io::Error::other)?;
         let session = Self {
             config,
             journal,
             counters,
+            purse,
             allocations: Allocations::new(memory, account),
             residency: Residency::default(),
             tables,

@@ -65,7 +65,7 @@ impl Session {
         let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
         (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
         self.ensure_presence(origin.context, at)?;
-        let item = self.park(origin).item;
+        let item = self.park(origin)?.item;
         let taken = &mut self.engines[at.index()].taken;
         *taken += 1;
         let order = *taken;

@@ -19,6 +19,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
+use super::budget::Kind;
 use super::control::Checked;
 use super::objects::MAX_WAITS;
 use super::objects::QueueKind;
@@ -26,6 +27,7 @@ use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
 use super::reply::Refused;
+use super::reply::WORK_BYTES;
 use super::state::Session;
 
 /// Why a context is suspended: each reason by itself holds it.
@@ -76,6 +78,7 @@ impl Session {
         device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         let waiting = self.suspending.iter().filter(|of| of.context == origin.context).count();
         (waiting < MAX_WAITS).or(Status::OutOfResources)?;
+        let charge = self.charge(origin.context, Kind::Work, WORK_BYTES)?;
         for at in self.addresses() {
             self.collect_reports(at);
         }
@@ -85,7 +88,7 @@ impl Session {
         if self.is_reported(&suspending) {
             return Ok(Handled::with(&Suspended { fence: suspending.fence }));
         }
-        let origin = self.park(origin);
+        let origin = self.park_charged(origin, Some(charge));
         self.suspending.push(Suspending { origin: Some(origin), ..suspending });
         Ok(Handled::Parked)
     }

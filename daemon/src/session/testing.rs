@@ -67,6 +67,7 @@ pub(crate) fn config() -> Config {
         reports: Arc::new(Reports::new(None)),
         spares: false,
         freeze_limit: Duration::ZERO,
+        budget: Arc::default(),
         clerk: Arc::new(Clerk::default()),
     }
 }

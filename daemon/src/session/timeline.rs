@@ -1,7 +1,9 @@
 //! Virtio timelines: when a fence may signal.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
+
+use super::budget::Charge;
 
 /// A front's own name for something that waits to be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,15 +18,16 @@ pub struct Item(pub(super) u64);
 #[derive(Debug, Default)]
 pub struct Timeline {
     pub(super) next: u64,
-    pub(super) open: BTreeSet<u64>,
+    /// Work that has not ended, and what was charged for it; nothing where it ends something that was.
+    pub(super) open: BTreeMap<u64, Option<Charge>>,
     pub(super) fences: VecDeque<(u64, Token)>,
 }
 
 impl Timeline {
-    /// Work begins.
-    pub fn begin(&mut self) -> Item {
+    /// Work begins; `charge` is held until it ends.
+    pub fn begin(&mut self, charge: Option<Charge>) -> Item {
         self.next += 1;
-        self.open.insert(self.next);
+        self.open.insert(self.next, charge);
         Item(self.next)
     }
 
@@ -41,7 +44,7 @@ impl Timeline {
     /// The next fence that is due.
     pub fn take_due(&mut self) -> Option<Token> {
         let &(behind, token) = self.fences.front()?;
-        if self.open.first().is_some_and(|oldest| *oldest <= behind) {
+        if self.open.first_key_value().is_some_and(|(oldest, _)| *oldest <= behind) {
             return None;
         }
         self.fences.pop_front();
@@ -65,9 +68,9 @@ mod tests {
         let mut timeline = Timeline::default();
         timeline.fence(Token(1));
         assert_eq!(timeline.take_due(), Some(Token(1)));
-        let first = timeline.begin();
+        let first = timeline.begin(None);
         timeline.fence(Token(2));
-        let second = timeline.begin();
+        let second = timeline.begin(None);
         timeline.fence(Token(3));
         timeline.end(second);
         assert_eq!(timeline.take_due(), None, "in order, although the second work ended first");

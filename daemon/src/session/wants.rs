@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use campanile_host_gpu::memory::page_table::writer::Root;
 
+use super::budget::Charge;
 use super::objects::GpuMapping;
 use super::reply::Origin;
 use super::timeline::Token;
@@ -37,6 +38,8 @@ pub struct Waiter {
     pub root: Root,
     /// What is to be there.
     pub allocations: Vec<AllocationId>,
+    /// What was charged for it.
+    pub charge: Charge,
 }
 
 /// What was brought back for a queue at one place of one buffer.

@@ -41,7 +41,7 @@ fn create_named(entry: &str, text: &str) -> Vec<u8> {
 }
 
 /// Engines of the daemon, in order.
-fn engines(daemon: &Daemon) -> Vec<u32> {
+pub(crate) fn engines(daemon: &Daemon) -> Vec<u32> {
     let path = format!("/proc/{0}/task/{0}/children", daemon.pid());
     // Each thread has children of its own.
     let tasks = fs::read_dir(Path::new(&path).parent().unwrap().parent().unwrap()).unwrap();

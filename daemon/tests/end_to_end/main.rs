@@ -15,6 +15,7 @@ mod dirty;
 mod dirty_resets;
 mod engine_settings;
 mod inside;
+mod kernel_floods;
 mod kernel_names;
 mod kernel_waits;
 mod linked;

@@ -285,6 +285,7 @@ impl Moving {
             reports: Arc::new(Reports::new(None)),
             spares: false,
             freeze_limit: shape.freeze_limit,
+            budget: Arc::default(),
             clerk: Arc::new(Clerk::default()),
         });
         let counters = Arc::new(Counters::default());

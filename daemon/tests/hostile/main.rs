@@ -6,6 +6,7 @@
 mod attacker;
 mod away;
 mod blobs;
+mod budget;
 mod bystander;
 mod chains;
 mod commands;

@@ -16,6 +16,7 @@ use super::parked::What;
 use super::state::Fs;
 use super::state::MAX_BLOBS;
 use crate::front::vgpu::Vgpu;
+use crate::session::budget::Charge;
 use crate::session::state::Refusal;
 use crate::session::timeline::Token;
 use crate::vhost::answers::Answers;
@@ -29,6 +30,8 @@ pub(super) struct Part {
     pub(super) token: Token,
     /// Guest-physical address and bytes; none before its request is found again.
     pub(super) pages: Option<Vec<(u64, u32)>>,
+    /// What was charged for them.
+    pub(super) charge: Option<Charge>,
 }
 
 /// Where the memory of a blob is.
@@ -132,8 +135,11 @@ impl Fs {
                 Ok(Made::Now(ticket, now(place::registration(blob))))
             }
             body::MEMORY_VIDEO => {
-                let made = vgpu.session.create_vram_blob(blob, bytes, false);
-                if let Err(refusal) = made.and_then(|()| vgpu.session.attach(owner, blob)) {
+                let made = vgpu.session.charge_name(owner).and_then(|charge| {
+                    vgpu.session.create_vram_blob(blob, bytes, false)?;
+                    vgpu.session.attach_charged(owner, blob, charge)
+                });
+                if let Err(refusal) = made {
                     return Err((ticket, refusal.into()));
                 }
                 self.blobs.insert(blob, new(Backing::Video, Stage::Ready));
@@ -145,9 +151,11 @@ impl Fs {
                 };
                 let token = vgpu.new_token();
                 let entries = self.aperture.clear(offset, bytes).ok_or(Refusal::Unspecified);
-                let made = entries
-                    .and_then(|entries| vgpu.session.create_guest_blob(blob, bytes, &entries, token))
-                    .and_then(|()| vgpu.session.attach(owner, blob));
+                let made = entries.and_then(|entries| {
+                    let charge = vgpu.session.charge_name(owner)?;
+                    vgpu.session.create_guest_blob(blob, bytes, &entries, token)?;
+                    vgpu.session.attach_charged(owner, blob, charge)
+                });
                 if let Err(refusal) = made {
                     self.aperture.give_back(offset, bytes);
                     return Err((ticket, refusal.into()));
@@ -176,8 +184,11 @@ impl Fs {
             let (owner, bytes, entries) = (blob.owner, blob.bytes, blob.entries());
             blob.stage = Stage::Making;
             let token = vgpu.new_token();
-            let made = vgpu.session.create_guest_blob(name, bytes, &entries, token);
-            match made.and_then(|()| vgpu.session.attach(owner, name)) {
+            let made = vgpu.session.charge_name(owner).and_then(|charge| {
+                vgpu.session.create_guest_blob(name, bytes, &entries, token)?;
+                vgpu.session.attach_charged(owner, name, charge)
+            });
+            match made {
                 Ok(()) => drop(self.making.insert(token, name)),
                 Err(refusal) => self.blob_is_made(vgpu, name, Err(refusal), answers),
             }

@@ -222,6 +222,7 @@ impl Fs {
         } else {
             (rest.is_empty()).then_some(()).ok_or(Refusal::Parameter)?;
             staged = std::mem::take(&mut session.staged);
+            session.staged_charge = None;
             // A migration, or another thread: nothing was submitted.
             (staged.len() == length).then_some(staged.as_slice()).ok_or(Fault::Errno(errno::EAGAIN))?
         };

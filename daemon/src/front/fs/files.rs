@@ -149,6 +149,11 @@ impl Fs {
         if all + bytes.len() > MAX_STAGED {
             return Err(Fault::Errno(errno::ENOMEM));
         }
+        let held = u64::try_from(end).unwrap_or(u64::MAX);
+        match &mut session.staged_charge {
+            Some(charge) => charge.resize(held).map_err(Refusal::from)?,
+            None => session.staged_charge = Some(vgpu.session.charge_front(held)?),
+        }
         session.staged.extend_from_slice(bytes);
         Ok(WriteOut { size: write.size, padding: 0 })
     }

@@ -16,7 +16,11 @@ use super::parked::What;
 use super::state::Fs;
 use super::state::OpenFile;
 use crate::front::vgpu::Vgpu;
+use crate::session::budget::Charge;
 use crate::vhost::ticket::Ticket;
+
+/// Bytes of a read that registers pages, besides their list.
+const READ_BYTES: u64 = 512;
 
 /// The pages behind the header of an answer: guest-physical address and bytes of each piece. `None`, where they are not
 /// `bytes` of whole pages.
@@ -40,6 +44,12 @@ pub(super) fn pages(ticket: &Ticket, bytes: u32) -> Option<Vec<(u64, u32)>> {
     (left == 0 && header == 0 && !pages.is_empty()).then_some(pages)
 }
 
+/// What is charged for a list of pages, and the request that waits with it.
+pub(super) fn price(pages: &[(u64, u32)]) -> u64 {
+    let each = u64::try_from(2 * size_of::<(u64, u32)>()).unwrap_or(u64::MAX);
+    u64::try_from(pages.len()).unwrap_or(u64::MAX).saturating_mul(each).saturating_add(READ_BYTES)
+}
+
 impl Fs {
     /// READ. Parks it, or gives the ticket back with what is wrong.
     pub(super) fn register(
@@ -52,11 +62,15 @@ impl Fs {
     ) -> Result<(), (Ticket, Fault)> {
         match self.check_registration(number, read, &ticket) {
             Ok((what @ What::Read { blob: name, at, bytes }, pages)) => {
+                let charge = match vgpu.session.charge_front(price(&pages)) {
+                    Ok(charge) => Some(charge),
+                    Err(refusal) => return Err((ticket, refusal.into())),
+                };
                 let token = vgpu.new_token();
                 if let Some(blob) = self.blobs.get_mut(&name)
                     && let Backing::Pages { parts } = &mut blob.backing
                 {
-                    parts.insert(at, Part { bytes, token, pages: Some(pages) });
+                    parts.insert(at, Part { bytes, token, pages: Some(pages), charge });
                 }
                 self.registered_bytes += u64::from(bytes);
                 self.complete.insert(name);
@@ -102,12 +116,20 @@ impl Fs {
     }
 
     /// A read was found again.
-    pub(super) fn part_is_found(&mut self, name: u32, at: u64, pages: Option<Vec<(u64, u32)>>) {
+    pub(super) fn part_is_found(
+        &mut self,
+        name: u32,
+        at: u64,
+        pages: Option<Vec<(u64, u32)>>,
+        charge: Option<Charge>,
+    ) {
         if let Some(blob) = self.blobs.get_mut(&name)
             && let Backing::Pages { parts } = &mut blob.backing
             && let Some(part) = parts.get_mut(&at)
         {
-            part.pages = pages;
+            // Without room for its list nothing becomes of its blob.
+            part.pages = pages.filter(|_| charge.is_some());
+            part.charge = charge;
             self.complete.insert(name);
         }
     }

@@ -259,7 +259,7 @@ fn build_wait(fs: &mut Fs, token: Token, what: What) -> Result<(), String> {
             let is_apart = before.is_none_or(|(start, part)| start + u64::from(part.bytes) <= at);
             let pages = [at, u64::from(bytes)].iter().all(|number| number.is_multiple_of(PAGE_SIZE));
             ensure(is_apart && pages && bytes > 0 && end <= *whole, "pages are registered twice")?;
-            parts.insert(at, Part { bytes, token, pages: None });
+            parts.insert(at, Part { bytes, token, pages: None, charge: None });
             fs.registered_bytes += u64::from(bytes);
         }
     }

@@ -31,6 +31,7 @@ use crate::front::kind::Front;
 use crate::front::vgpu::Vgpu;
 use crate::front::waiting::Due;
 use crate::front::waiting::WaitingList;
+use crate::session::budget::Charge;
 use crate::session::state::Refusal;
 use crate::session::timeline::Token;
 use crate::vhost::answers::Answers;
@@ -74,6 +75,8 @@ pub(super) struct ProcessFile {
     pub(super) waits: usize,
     /// Frames for the next submission.
     pub(super) staged: Vec<u8>,
+    /// What was charged for them.
+    pub(super) staged_charge: Option<Charge>,
 }
 
 /// An open file that is no session.
@@ -246,7 +249,9 @@ impl Front for Fs {
         self.count_parked(ticket, &asked.what);
         if let What::Read { blob, at, bytes } = asked.what {
             let pages = super::registration::pages(ticket, bytes);
-            self.part_is_found(blob, at, pages);
+            let price = pages.as_deref().map_or(0, super::registration::price);
+            let charge = vgpu.session.charge_front(price).ok();
+            self.part_is_found(blob, at, pages, charge);
         }
     }
 

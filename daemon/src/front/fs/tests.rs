@@ -53,7 +53,7 @@ fn busy() -> (Fs, WaitingList<Asked>) {
     if let Some(session) = fs.sessions.get_mut(&1) {
         session.open.insert(5, vec![tokens[1]]);
     }
-    let part = Part { bytes: PAGE, token: tokens[0], pages: None };
+    let part = Part { bytes: PAGE, token: tokens[0], pages: None, charge: None };
     let blob = |backing, stage, bytes| Blob { owner: 1, bytes, backing, stage, awaited: Vec::new() };
     let parts = BTreeMap::from([(4096, part)]);
     fs.blobs.insert(1, blob(Backing::Pages { parts }, Stage::Waits, 8192));

@@ -4,6 +4,9 @@ use super::engines::RestoredEngine;
 use crate::session::areas::Areas;
 use crate::session::away::KeptBlob;
 use crate::session::blobs::Blob;
+use crate::session::budget::Charge;
+use crate::session::budget::Kind;
+use crate::session::budget::Purse;
 use crate::session::drains::Drain;
 use crate::session::fence_table::FenceTable;
 use crate::session::objects::GpuMapping;
@@ -41,6 +44,12 @@ pub(super) struct Builder<'a> {
     /// Words by which areas are initialised that the state does not have: version 1.
     pub(super) new_areas: BTreeMap<AllocationId, Vec<(u64, u64)>>,
     pub(super) shown: BTreeMap<AllocationId, Vec<(Root, u64, GpuMapping)>>,
+    /// What was charged for segments.
+    pub(super) segment_charges: BTreeMap<u16, Charge>,
+    /// Work that was paid for with what it ends.
+    pub(super) ends: BTreeSet<(u32, u8, u64)>,
+    /// What the process pays with that is being built.
+    pub(super) purse: Option<Purse>,
     pub(super) processes: BTreeMap<u32, Process>,
     pub(super) kernel_bytes: usize,
     pub(super) engines: Vec<RestoredEngine>,
@@ -75,6 +84,7 @@ pub(super) struct Built {
     pub(super) allocations: Vec<(AllocationId, MovedAllocation)>,
     pub(super) blobs: BTreeMap<u32, Blob>,
     pub(super) segments: BTreeMap<u16, Vec<(u64, u64)>>,
+    pub(super) segment_charges: BTreeMap<u16, Charge>,
     pub(super) fences: FenceTable,
     pub(super) tables: PageTables,
     pub(super) areas: Areas,
@@ -112,6 +122,9 @@ impl<'a> Builder<'a> {
             areas,
             new_areas: BTreeMap::new(),
             shown: BTreeMap::new(),
+            segment_charges: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            purse: None,
             processes: BTreeMap::new(),
             kernel_bytes: 0,
             engines: Vec::new(),
@@ -125,6 +138,18 @@ impl<'a> Builder<'a> {
             tokens: BTreeSet::new(),
             unclaimed: BTreeSet::new(),
         }
+    }
+
+    /// One more item of the process that is being built, or else of the VM.
+    pub(super) fn charge(&self, kind: Kind, bytes: u64) -> Result<Charge, Invalid> {
+        let purse = self.purse.as_ref().unwrap_or(&self.session.purse);
+        purse.charge(kind, bytes).map_err(|over| over.to_string())
+    }
+
+    /// One more item of a process that was built.
+    pub(super) fn charge_of(&self, context: u32, kind: Kind, bytes: u64) -> Result<Charge, Invalid> {
+        let process = self.processes.get(&context).ok_or_else(|| format!("process {context} is none"))?;
+        process.purse.charge(kind, bytes).map_err(|over| format!("process {context}: {over}"))
     }
 
     /// Builds everything, memory first, then who refers to it.
@@ -197,6 +222,7 @@ impl<'a> Builder<'a> {
             allocations: allocations.collect(),
             blobs: self.blobs,
             segments: self.segments,
+            segment_charges: self.segment_charges,
             fences,
             tables: self.tables,
             areas: self.areas,

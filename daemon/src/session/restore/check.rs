@@ -3,6 +3,7 @@
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 use campanile_protocol::control::memory::PRIORITY_MAXIMUM;
+use campanile_protocol::control::message::DESTROY_KERNEL;
 use campanile_protocol::device_page::RESPONSE_SLOTS;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
@@ -18,10 +19,15 @@ use super::builder::Invalid;
 use super::builder::ensure;
 use crate::doorbell::line::MAX_WAITING;
 use crate::doorbell::slots::Holder;
+use crate::session::blobs::BLOB_BYTES;
 use crate::session::blobs::Blob;
 use crate::session::blobs::MAX_BLOBS;
 use crate::session::blobs::Shown;
+use crate::session::budget::Kind;
+use crate::session::budget::list_bytes;
+use crate::session::budgets::PAGING_BYTES;
 use crate::session::connects::WaitingConnect;
+use crate::session::contexts::MESSAGE_BYTES;
 use crate::session::drains::Drain;
 use crate::session::engine_slot::WaitingMessage;
 use crate::session::kernels::PendingKernel;
@@ -32,6 +38,7 @@ use crate::session::saved::memory::SavedBlob;
 use crate::session::saved::memory::SavedPlace;
 use crate::session::saved::row::SavedMap;
 use crate::session::saved::row::SavedOrigin;
+use crate::session::segments;
 use crate::session::segments::MAX_RUNS_OF_VM;
 use crate::session::state::Session;
 use crate::session::timeline::Item;
@@ -59,6 +66,8 @@ impl Builder<'_> {
                 let fits = whole && address.checked_add(bytes).is_some();
                 ensure(fits, || format!("{}: {bytes:#x} bytes at {address:#x}", what()))?;
             }
+            let charge = self.charge(Kind::Blobs, segments::price(segment.pieces.len()))?;
+            self.segment_charges.insert(segment.id, charge);
             let before = self.segments.insert(segment.id, segment.pieces.clone());
             ensure(before.is_none(), || format!("{}: there twice", what()))?;
         }
@@ -106,8 +115,9 @@ impl Builder<'_> {
             };
             ensure(fits && resource != 0, || format!("{}: its kind", what()))?;
             let shown = if is_shown { Shown::Yes } else { Shown::No };
-            let before =
-                self.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name: None });
+            let charge = self.charge(Kind::Blobs, BLOB_BYTES)?;
+            let blob = Blob { allocation, is_vram, mappable, shown, name: None, charge };
+            let before = self.blobs.insert(resource, blob);
             ensure(before.is_none(), || format!("{}: there twice", what()))?;
         }
         Ok(())
@@ -187,8 +197,14 @@ impl Builder<'_> {
                 let fits = u32::try_from(body.len()).is_ok_and(|bytes| bytes <= MAX_CONTROL_BYTES);
                 ensure(fits, || what("a message that is too long"))?;
                 let origin = self.origin(&message.0)?;
+                let price = list_bytes(body.len(), 1).saturating_add(MESSAGE_BYTES);
+                let charge = if message.1 == DESTROY_KERNEL {
+                    None
+                } else {
+                    Some(self.charge_of(origin.context, Kind::Messages, price)?)
+                };
                 if let Some(engine) = self.engines.get_mut(place) {
-                    engine.waiting.push(WaitingMessage { origin, opcode: message.1, body });
+                    engine.waiting.push(WaitingMessage { origin, opcode: message.1, body, charge });
                 }
             }
         }
@@ -204,7 +220,9 @@ impl Builder<'_> {
             let fits = before < MAX_WAITS && known && !resident.1.is_empty();
             ensure(fits, || format!("process {context}: what is to be made resident"))?;
             let allocations = resident.1.iter().copied().map(AllocationId).collect();
-            self.residents.push(Waiter { origin, root, allocations });
+            let bytes = list_bytes(resident.1.len(), size_of::<AllocationId>());
+            let charge = self.charge_of(context, Kind::Paging, bytes.saturating_add(PAGING_BYTES))?;
+            self.residents.push(Waiter { origin, root, allocations, charge });
         }
         ensure(saved.maps.len() <= MAX_BLOBS, || "more MAP_BLOB commands than can wait".to_owned())?;
         for &SavedMap(resource, offset, token) in &saved.maps {

@@ -115,7 +115,7 @@ impl Session {
         self.is_fresh = false;
         self.freeze = Freeze::Frozen { is_restored: true };
         self.blobs = built.blobs;
-        self.segments = Segments::with_unknown(built.segments);
+        self.segments = Segments::with_unknown(built.segments, built.segment_charges);
         self.fences = built.fences;
         self.tables = built.tables;
         self.areas = built.areas;

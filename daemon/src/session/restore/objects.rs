@@ -1,7 +1,6 @@
 //! Contexts, queues, doorbells, kernels and kernel-mode buffers.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::Adapter;
@@ -26,9 +25,15 @@ use super::builder::Builder;
 use super::builder::Invalid;
 use super::builder::ensure;
 use crate::doorbell::state::DoorbellState;
+use crate::session::budget::Charge;
+use crate::session::budget::Kind;
+use crate::session::contexts::CONTEXT_BYTES;
+use crate::session::doorbells::DOORBELL_BYTES;
 use crate::session::doorbells::LINE;
+use crate::session::kernels::KERNEL_OBJECT_BYTES;
 use crate::session::kernels::KernelSource;
 use crate::session::kernels::MAX_KERNEL_BYTES;
+use crate::session::kernels::SourceBytes;
 use crate::session::kernels::is_entry_name;
 use crate::session::objects::Buffer;
 use crate::session::objects::Context;
@@ -40,6 +45,7 @@ use crate::session::objects::MAX_SOFTWARE_QUEUE;
 use crate::session::objects::Queue;
 use crate::session::objects::QueueKind;
 use crate::session::objects::RingShape;
+use crate::session::queues::QUEUE_BYTES;
 use crate::session::saved::process::SavedBuffer;
 use crate::session::saved::process::SavedContext;
 use crate::session::saved::process::SavedDevice;
@@ -58,15 +64,20 @@ fn table<S, T>(
     limit: u32,
     saved: &SavedTable<S>,
     what: &str,
+    charges: Vec<Charge>,
     mut build: impl FnMut(Handle, &S) -> Result<T, Invalid>,
 ) -> Result<Table<T>, Invalid> {
     let fits = saved.0.len() <= limit as usize;
     ensure(fits, || format!("more than {limit} {what}s"))?;
+    let mut charges = charges.into_iter();
     let mut places = Vec::with_capacity(saved.0.len());
     for (index, (generation, object)) in (0u32..).zip(&saved.0) {
         let handle = Handle::new(index, *generation);
         let built = match object {
-            Some(object) => Some(build(handle, object).map_err(|why| format!("{what} {index}: {why}"))?),
+            Some(object) => {
+                let built = build(handle, object).map_err(|why| format!("{what} {index}: {why}"))?;
+                Some((built, charges.next().ok_or_else(|| format!("{what} {index}: nothing was charged"))?))
+            }
             None => None,
         };
         places.push((*generation, built));
@@ -75,10 +86,17 @@ fn table<S, T>(
 }
 
 impl Builder<'_> {
+    /// Charges for all objects of a table.
+    fn charges<S>(&self, saved: &SavedTable<S>, each: u64) -> Result<Vec<Charge>, Invalid> {
+        let objects = saved.0.iter().filter(|(_, object)| object.is_some());
+        objects.map(|_| self.charge(Kind::Objects, each)).collect()
+    }
+
     pub(super) fn build_kernels(&mut self, device: &mut Device, saved: &SavedDevice) -> Result<(), Invalid> {
         let sources = &self.saved.sources;
         let mut bytes = self.kernel_bytes;
-        device.kernels = table(MAX_KERNELS, &saved.kernels, "kernel", |_, place| {
+        let charges = self.charges(&saved.kernels, KERNEL_OBJECT_BYTES)?;
+        device.kernels = table(MAX_KERNELS, &saved.kernels, "kernel", charges, |_, place| {
             let source = usize::try_from(*place).ok().and_then(|place| sources.get(place));
             let source = source.ok_or_else(|| format!("no source {place}"))?;
             let is_known = matches!(source.language, LANGUAGE_WGSL | LANGUAGE_SPIRV);
@@ -88,8 +106,9 @@ impl Builder<'_> {
             let has_name = source.entry.as_deref().is_none_or(is_entry_name);
             ensure(has_name, || "the name of its entry point".to_owned())?;
             bytes += source.bytes.0.len();
-            let kept = Arc::from(source.bytes.0.as_slice());
             ensure(bytes <= MAX_KERNEL_BYTES, || "more sources than are kept".to_owned())?;
+            let price = SourceBytes::price(length, source.entry.as_deref());
+            let kept = SourceBytes::new(&source.bytes.0, self.charge(Kind::Kernels, price)?);
             Ok(KernelSource {
                 language: source.language,
                 entry: source.entry.clone(),
@@ -122,7 +141,8 @@ impl Builder<'_> {
     ) -> Result<(), Invalid> {
         let highest = self.session.config.share.highest_band;
         ensure(device.class.band() <= highest, || "its class was not granted".to_owned())?;
-        let contexts = table(MAX_CONTEXTS, &saved.contexts, "context", |handle, context| {
+        let charges = self.charges(&saved.contexts, CONTEXT_BYTES)?;
+        let contexts = table(MAX_CONTEXTS, &saved.contexts, "context", charges, |handle, context| {
             self.build_context(of, device, handle, context)
         })?;
         device.contexts = contexts;
@@ -184,8 +204,9 @@ impl Builder<'_> {
     }
 
     pub(super) fn build_queues(&mut self, device: &mut Device, saved: &SavedDevice) -> Result<(), Invalid> {
+        let charges = self.charges(&saved.queues, QUEUE_BYTES)?;
         let contexts = &mut device.contexts;
-        device.queues = table(device_page::MAX_QUEUES, &saved.queues, "queue", |_, queue| {
+        device.queues = table(device_page::MAX_QUEUES, &saved.queues, "queue", charges, |_, queue| {
             let handle = Handle(queue.context);
             let context = contexts.get_mut(handle).ok_or_else(|| "its context".to_owned())?;
             context.queues += 1;
@@ -207,9 +228,11 @@ impl Builder<'_> {
         device: &mut Device,
         saved: &SavedDevice,
     ) -> Result<(), Invalid> {
-        let doorbells = table(device_page::MAX_QUEUES, &saved.doorbells, "doorbell", |handle, doorbell| {
-            self.build_doorbell(device, handle, doorbell)
-        })?;
+        let charges = self.charges(&saved.doorbells, DOORBELL_BYTES)?;
+        let doorbells =
+            table(device_page::MAX_QUEUES, &saved.doorbells, "doorbell", charges, |handle, doorbell| {
+                self.build_doorbell(device, handle, doorbell)
+            })?;
         let named = device
             .queues
             .iter()

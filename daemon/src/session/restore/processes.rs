@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use campanile_host_gpu::engine::address::MAX_PLACES;
 use campanile_protocol::control::away::Parked;
+use campanile_protocol::control::message::DESTROY_KERNEL;
 use campanile_protocol::device_page;
 use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use campanile_protocol::engine::block::MAX_PROCESSES;
@@ -20,11 +21,16 @@ use super::check::MAX_RING;
 use crate::recovery::recent::Recent;
 use crate::session::away::Away;
 use crate::session::away::KeptBlob;
+use crate::session::blobs::ATTACHED_BYTES;
+use crate::session::blobs::BLOB_BYTES;
 use crate::session::blobs::Blob;
 use crate::session::blobs::MAX_BLOBS;
 use crate::session::blobs::Shown;
+use crate::session::budget::Kind;
+use crate::session::budgets::HOLD_BYTES;
 use crate::session::objects::Device;
 use crate::session::objects::GpuWait;
+use crate::session::objects::Hold;
 use crate::session::objects::MAX_CONTEXTS;
 use crate::session::objects::MAX_KERNELS;
 use crate::session::objects::MAX_OPEN_FENCES;
@@ -34,6 +40,8 @@ use crate::session::objects::Process;
 use crate::session::objects::Wait;
 use crate::session::page::DevicePage;
 use crate::session::paging::Paging;
+use crate::session::reply::WORK_BYTES;
+use crate::session::saved::SavedSession;
 use crate::session::saved::memory::SavedKeptBlob;
 use crate::session::saved::process::SavedAway;
 use crate::session::saved::process::SavedDevice;
@@ -46,13 +54,24 @@ use crate::session::timeline::Timeline;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Backing;
 
+/// Work that ends something, with which it was paid for.
+fn ends(saved: &SavedSession) -> BTreeSet<(u32, u8, u64)> {
+    let drains = saved.drains.iter().map(|drain| &drain.2);
+    let messages = saved.engines.iter().flat_map(|engine| &engine.waiting);
+    let kernels = messages.filter(|message| message.1 == DESTROY_KERNEL).map(|message| &message.0);
+    drains.chain(kernels).filter_map(|origin| Some((origin.0, origin.3, origin.4?))).collect()
+}
+
 impl Builder<'_> {
     pub(super) fn build_processes(&mut self) -> Result<(), Invalid> {
         let saved = self.saved;
+        self.ends = ends(saved);
         let count = saved.processes.len();
         ensure(count <= MAX_PROCESSES as usize, || format!("{count} processes"))?;
         for process in &saved.processes {
             let context = process.context;
+            let purse = self.session.config.budget.process();
+            self.purse = Some(purse.map_err(|over| format!("process {context}: {over}"))?);
             let is_new = context != 0 && !self.processes.contains_key(&context);
             ensure(is_new, || format!("process {context}: its number"))?;
             let built = self.build_process(process).map_err(|why| format!("process {context}: {why}"))?;
@@ -62,8 +81,11 @@ impl Builder<'_> {
     }
 
     fn build_process(&mut self, saved: &SavedProcess) -> Result<Process, Invalid> {
-        let attached: BTreeSet<u32> = saved.attached.iter().copied().collect();
-        let is_known = attached.iter().all(|resource| self.blobs.contains_key(resource));
+        let mut attached = BTreeMap::new();
+        for resource in &saved.attached {
+            attached.insert(*resource, self.charge(Kind::Blobs, ATTACHED_BYTES)?);
+        }
+        let is_known = attached.keys().all(|resource| self.blobs.contains_key(resource));
         ensure(is_known, || "a resource that is attached and does not exist".to_owned())?;
         let mut timelines = BTreeMap::new();
         for timeline in &saved.timelines {
@@ -76,10 +98,12 @@ impl Builder<'_> {
             None => None,
         };
         let offences = Recent::from_ages(&ages(&saved.offences), Instant::now());
-        let mut process =
-            Process { attached, device, timelines, offences, blocked: saved.blocked, away: None };
-        if let Some(away) = &saved.away {
-            process.away = Some(self.build_away(saved.context, away)?);
+        let away = saved.away.as_ref().map(|away| self.build_away(saved.context, away)).transpose()?;
+        let purse = self.purse.take().ok_or_else(|| "nothing to pay with".to_owned())?;
+        let blocked = saved.blocked;
+        let new = Process::new(purse).map_err(|over| over.to_string())?;
+        let mut process = Process { attached, device, timelines, offences, blocked, away, ..new };
+        if process.is_away() {
             let contexts = process.device.iter_mut().flat_map(|device| device.contexts.iter_mut());
             contexts.for_each(|(_, context)| context.held.by_absence = true);
         }
@@ -96,7 +120,9 @@ impl Builder<'_> {
             let is_vram = self.allocations.get(&id).is_some_and(|it| matches!(it.backing, Backing::Vram(_)));
             let is_its = name.wrapping_sub(parked.names) <= u64::from(u32::MAX);
             ensure(is_its && (is_vram || !mappable), || format!("the blob that it calls {name:#x}"))?;
-            let blob = Blob { allocation, is_vram, mappable, shown: Shown::No, name: Some(name) };
+            let charge =
+                self.session.purse.charge(Kind::Blobs, BLOB_BYTES).map_err(|over| over.to_string())?;
+            let blob = Blob { allocation, is_vram, mappable, shown: Shown::No, name: Some(name), charge };
             let before = self.kept.insert(name, KeptBlob { blob, owner: own });
             let bound = self.kept.len() + self.blobs.len() <= MAX_BLOBS;
             ensure(before.is_none() && bound, || format!("the blob that it calls {name:#x}: there twice"))?;
@@ -108,11 +134,13 @@ impl Builder<'_> {
         let (ring, next) = (saved.ring, saved.next);
         let what = |what: &str| format!("timeline {ring}: {what}");
         ensure(ring <= MAX_RING && next < u64::MAX / 2, || what("its number"))?;
-        let mut open = BTreeSet::new();
+        let mut open = BTreeMap::new();
         for &item in &saved.open {
-            let fits = item > 0 && item <= next && open.last().is_none_or(|last| *last < item);
-            ensure(fits, || what("its open work"))?;
-            open.insert(item);
+            let last = open.last_key_value().map_or(0, |(last, _)| *last);
+            ensure(item > last && item <= next, || what("its open work"))?;
+            let is_end = self.ends.contains(&(context, ring, item));
+            let charge = if is_end { None } else { Some(self.charge(Kind::Work, WORK_BYTES)?) };
+            open.insert(item, charge);
             self.unclaimed.insert((context, ring, item));
         }
         let mut fences = VecDeque::new();
@@ -163,7 +191,8 @@ impl Builder<'_> {
             let moved = self.allocations.get_mut(&id).filter(|_| count > 0 && count < u64::MAX / 2);
             let moved = moved.ok_or_else(|| format!("it holds allocation {id} {count} times"))?;
             moved.holds = moved.holds.saturating_add(count);
-            let before = device.holds.insert(AllocationId(id), count);
+            let charge = self.charge(Kind::Paging, HOLD_BYTES)?;
+            let before = device.holds.insert(AllocationId(id), Hold { count, charge });
             ensure(before.is_none(), || format!("it holds allocation {id} twice"))?;
         }
         self.build_kernels(&mut device, saved)?;

@@ -12,10 +12,17 @@ use campanile_protocol::page_table::SegmentId;
 use super::builder::Builder;
 use super::builder::Invalid;
 use super::builder::ensure;
+use crate::session::budget::Charge;
+use crate::session::budget::Kind;
+use crate::session::budget::list_bytes;
+use crate::session::budgets::PAGING_BYTES;
+use crate::session::memory::MAPPING_BYTES;
+use crate::session::native_fences::FENCE_BYTES;
 use crate::session::objects::Device;
 use crate::session::objects::GpuMapping;
 use crate::session::objects::MAX_MAPPINGS;
 use crate::session::objects::MAX_OPEN_FENCES;
+use crate::session::objects::Mapped;
 use crate::session::objects::OpenFence;
 use crate::session::paging::Change;
 use crate::session::paging::Paging;
@@ -63,7 +70,8 @@ impl Builder<'_> {
             ensure(va >= end, || format!("mappings that meet at {va:#x}"))?;
             end = va + mapping.size;
             self.refer(mapping.allocation.0, || format!("the mapping at {va:#x}"))?;
-            device.mappings.insert(va, mapping);
+            let charge = self.charge(Kind::Mappings, MAPPING_BYTES)?;
+            device.mappings.insert(va, Mapped { mapping, charge });
         }
         let mut to_come: BTreeSet<u64> = BTreeSet::new();
         let (mut waiting, mut value) = (VecDeque::new(), saved.paging_applied);
@@ -74,7 +82,8 @@ impl Builder<'_> {
             for change in &operation.1 {
                 changes.push(self.build_change(root, change, &mut to_come)?);
             }
-            waiting.push_back(PagingOperation { value, changes });
+            let charge = self.charge_operation(&operation.1)?;
+            waiting.push_back(PagingOperation { value, changes, charge });
         }
         ensure(value == saved.paging_issued, || "its paging operations".to_owned())?;
         ensure(value < u64::MAX / 2, || "its paging fence".to_owned())?;
@@ -82,7 +91,7 @@ impl Builder<'_> {
             .mappings
             .iter()
             .filter(|(va, _)| !to_come.contains(va))
-            .map(|(va, it)| (*va, *it))
+            .map(|(va, it)| (*va, it.mapping))
             .collect();
         let still = device.mappings.keys().filter(|va| to_come.contains(va)).count();
         ensure(still == to_come.len(), || "a mapping is to come that nobody asked for".to_owned())?;
@@ -92,6 +101,17 @@ impl Builder<'_> {
         device.paging =
             Paging { waiting, issued: value, applied: saved.paging_applied, done: saved.paging_applied };
         self.build_fences(device, saved)
+    }
+
+    /// Mappings have paid for what maps and unmaps them.
+    fn charge_operation(&self, changes: &[SavedChange]) -> Result<Option<Charge>, Invalid> {
+        let lists = changes.iter().filter_map(|change| match change {
+            SavedChange::Evict(ids) => Some(ids.len()),
+            SavedChange::Map(_) | SavedChange::Unmap(_) => None,
+        });
+        let bytes = lists.map(|count| list_bytes(count, size_of::<AllocationId>()));
+        let bytes = bytes.reduce(u64::saturating_add);
+        bytes.map(|bytes| self.charge(Kind::Paging, bytes.saturating_add(PAGING_BYTES))).transpose()
     }
 
     fn build_change(
@@ -114,7 +134,8 @@ impl Builder<'_> {
                 if !to_come.remove(&va) {
                     self.show(root, va, mapping)?;
                 }
-                Ok(Change::Unmap(va, mapping))
+                let charge = self.charge(Kind::Mappings, MAPPING_BYTES)?;
+                Ok(Change::Unmap(va, Mapped { mapping, charge }))
             }
             SavedChange::Evict(ids) => {
                 let known = ids.iter().all(|id| self.allocations.contains_key(id));
@@ -140,6 +161,10 @@ impl Builder<'_> {
                 mapped.map_err(|error| error.to_string())?;
                 *self.openers.entry(index).or_default() += 1;
             }
+            let open = match open {
+                Some(open) => Some((open, self.charge(Kind::Objects, FENCE_BYTES)?)),
+                None => None,
+            };
             places.push((*generation, open));
         }
         let table = Table::from_places(MAX_OPEN_FENCES, places);

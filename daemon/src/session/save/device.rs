@@ -39,7 +39,7 @@ fn save_mapping(va: u64, mapping: &GpuMapping) -> SavedMapping {
 fn save_change(change: &Change) -> SavedChange {
     match change {
         Change::Map(va, mapping) => SavedChange::Map(save_mapping(*va, mapping)),
-        Change::Unmap(va, mapping) => SavedChange::Unmap(save_mapping(*va, mapping)),
+        Change::Unmap(va, mapped) => SavedChange::Unmap(save_mapping(*va, mapped)),
         Change::Evict(allocations) => SavedChange::Evict(allocations.iter().map(|id| id.0).collect()),
     }
 }
@@ -144,7 +144,7 @@ impl Session {
             paging_issued: device.paging.issued,
             paging_applied: device.paging.applied,
             paging: paging.collect(),
-            holds: device.holds.iter().map(|(id, count)| (id.0, *count)).collect(),
+            holds: device.holds.iter().map(|(id, hold)| (id.0, hold.count)).collect(),
             area: device.area.map(|area| area.allocation.0),
             contexts: save_table(&device.contexts, |context| self.save_context(of, context, collected)),
             queues: save_table(&device.queues, save_queue),

@@ -43,6 +43,7 @@
 //! | `engine_slot.rs` | fence ids (LM-54), buffers taken, resets that count, messages that wait for it | saved |
 //! | | process, doorbell slots, hardware queue, turns | ended, disconnected, empty, given anew |
 //! | `timeline.rs` | timelines: open work, fences | saved; fences by the front's names for them |
+//! | `budget.rs` | what was charged | not moved: charged anew, the same, with each thing |
 //! | `vidmm/allocations.rs` | number, size, place, priority (LM-45) | saved |
 //! | | references, holds, pins, what is committed | counted anew |
 //! | page tables | | built anew from the mappings |

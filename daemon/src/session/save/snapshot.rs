@@ -286,13 +286,13 @@ fn save_process(
         SavedTimeline {
             ring: *ring,
             next: timeline.next,
-            open: timeline.open.iter().filter(is_claimed).copied().collect(),
+            open: timeline.open.keys().filter(is_claimed).copied().collect(),
             fences: timeline.fences.iter().map(|(behind, token)| (*behind, token.0)).collect(),
         }
     });
     SavedProcess {
         context,
-        attached: process.attached.iter().copied().collect(),
+        attached: process.attached.keys().copied().collect(),
         timelines: timelines.collect(),
         offences: milliseconds(process.offences.ages(now)),
         blocked: process.blocked,

@@ -57,6 +57,7 @@ fn vgpu(name: &str) -> Vgpu {
         detaches: name == NAMES[0],
         vram_bytes: config.vram_bytes,
         account: Arc::clone(&config.account),
+        budget: Arc::clone(&config.budget),
         notify: Arc::clone(&config.notify),
         orders: Arc::clone(&config.orders),
         standing: Arc::clone(&config.standing),

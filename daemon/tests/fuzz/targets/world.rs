@@ -84,6 +84,7 @@ pub(crate) fn config((vram_bytes, max): (u64, u64)) -> Arc<Config> {
         reports: Arc::new(Reports::new(None)),
         spares: false,
         freeze_limit: Duration::ZERO,
+        budget: Arc::default(),
         clerk: Arc::new(Clerk::default()),
     })
 }
