@@ -3,6 +3,8 @@
 
 #[path = "migration/brownout.rs"]
 mod brownout;
+#[path = "migration/costly.rs"]
+mod costly;
 #[path = "migration/faults.rs"]
 mod faults;
 #[path = "migration/files.rs"]

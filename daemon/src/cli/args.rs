@@ -223,7 +223,8 @@ pub struct EngineArguments {
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub spares: Spares,
     /// How it is found out what engines write, for migrations: write-protect (exact; Linux 6.7 or newer, and kernels that
-    /// run on the CPU), bound-ranges (all that work could write), off, or auto: the first of them that works.
+    /// run on the CPU), bound-ranges (all that work could write), shadow-compare (contents of that are compared; costly, so only
+    /// during a migration, which sends all memory first), off, or auto: the first of the first two that works.
     #[arg(long, value_name = "METHOD", default_value_t)]
     pub dirty_tracking: TrackingChoice,
     /// Directory for reports on hangs, as JSON.

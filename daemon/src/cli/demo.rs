@@ -233,10 +233,10 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
         }
         Figure::Dirty => {
             let start = |method: Method, bytes: u64| dirty_subject(&measure.engine, method, bytes);
-            let methods = [Method::WriteProtect, Method::BoundRanges];
-            let methods = methods.iter().copied();
+            let methods = [Method::WriteProtect, Method::BoundRanges, Method::ShadowCompare];
+            let methods = methods.into_iter();
             let methods: Vec<Method> =
-                methods.filter(|method| *method == Method::BoundRanges || Guard::new().is_ok()).collect();
+                methods.filter(|method| method.has_planes() || Guard::new().is_ok()).collect();
             let effort = if measure.quick {
                 dirty::Effort { pairs: 20, round_trips: 20_000, queries: 5 }
             } else {

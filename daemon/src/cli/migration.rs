@@ -136,8 +136,9 @@ fn departure(of: &Value) -> String {
     let progress = &of["progress"];
     let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let passes = progress["passes"].as_array().map_or(0, Vec::len);
+    let blackout = progress["blackout_us"].as_u64().map(|us| format!(", stood still for {} ms", us / 1000));
     format!(
-        "{}: {}, to {}: {}; {passes} passes, {} sent, {} left, about {} ms at {} a second{}",
+        "{}: {}, to {}: {}; {passes} passes, {} sent, {} left, about {} ms at {} a second{}{}",
         word(&of["vgpu"]),
         word(&of["phase"]),
         word(&of["to"]),
@@ -146,6 +147,7 @@ fn departure(of: &Value) -> String {
         mib(&progress["left_bytes"]),
         progress["estimate_ms"].as_u64().unwrap_or(0),
         mib(&progress["bytes_per_second"]),
+        blackout.unwrap_or_default(),
         of["last"].as_str().map_or_else(String::new, |last| format!("; the last one: {last}")),
     )
 }

@@ -137,6 +137,9 @@ impl<F: Front> Device for FrontDevice<F> {
 
     fn freeze(&mut self) {
         self.vgpu.freeze = Freeze::Asked;
+        if let Some(passage) = &self.vgpu.passage {
+            passage.departure.stopped();
+        }
         self.vgpu.session.freeze();
         self.vgpu.look_at_freeze();
     }

@@ -56,6 +56,10 @@ pub trait MovingMemory: Send + Sync {
     /// Whether writes are tracked. Where they are not, all of it is sent while the VM is paused (DIRTY-60).
     fn is_tracked(&self) -> bool;
 
+    /// Whether that is cheap, so that what was written before a migration is known (DIRTY-03). Where it is not, tracking
+    /// begins with the migration (LM-15), and all of the memory is sent before the first query (DIRTY-61).
+    fn is_performant(&self) -> bool;
+
     /// A migration begins. Bit `i` of `bits`, least significant first, becomes whether page `i` was ever written since
     /// the memory was made, zero (DIRTY-31), or each is set where that is not known (DIRTY-61). What is written from here on
     /// is told by [`MovingMemory::query_and_clear`].
@@ -63,6 +67,13 @@ pub trait MovingMemory: Send + Sync {
     /// # Errors
     /// It cannot be tracked now.
     fn begin(&self, bits: &mut [u8]) -> io::Result<()>;
+
+    /// The VM is paused, and all that `bits` say goes in one pass. Nothing is tracked for that where tracking is costly
+    /// (DIRTY-30), so there is no query after it.
+    ///
+    /// # Errors
+    /// As [`MovingMemory::begin`].
+    fn begin_paused(&self, bits: &mut [u8]) -> io::Result<()>;
 
     /// Bit `i` of `bits` becomes whether page `i` was written since the last call, atomically (DIRTY-44).
     ///

@@ -11,22 +11,38 @@ use campanile_host_gpu::dirty::tracker::Tracker;
 use super::brownout::pass::locked;
 use super::memory::MovingMemory;
 
+/// What a migration does with a memory.
+#[derive(Debug, Clone, Copy, Default)]
+enum Moves {
+    /// Nothing.
+    #[default]
+    No,
+    /// All of it goes while the VM is paused; nothing is tracked for that.
+    Paused,
+    /// What is written is tracked, for this basis.
+    Tracked(BasisHandle),
+}
+
 /// One of a session's memories, with who knows what is written to it. A migration has a basis of its own, so that nobody
 /// else's bits are cleared (DIRTY-29, DIRTY-32), and ends it (LM-57).
 #[derive(Debug)]
 pub struct TrackedMemory {
     tracker: Arc<Tracker>,
-    basis: Mutex<Option<BasisHandle>>,
+    moves: Mutex<Moves>,
 }
 
 impl TrackedMemory {
     /// Of a session's tracker.
     pub fn new(tracker: Arc<Tracker>) -> Self {
-        Self { tracker, basis: Mutex::default() }
+        Self { tracker, moves: Mutex::default() }
     }
 
     fn basis(&self) -> io::Result<BasisHandle> {
-        locked(&self.basis).ok_or_else(|| io::Error::other("no migration has begun"))
+        match *locked(&self.moves) {
+            Moves::Tracked(basis) => Ok(basis),
+            Moves::Paused => Err(io::Error::other("nothing is tracked for a pass that is made in the pause")),
+            Moves::No => Err(io::Error::other("no migration has begun")),
+        }
     }
 }
 
@@ -43,6 +59,10 @@ impl MovingMemory for TrackedMemory {
         self.tracker.caps().supported
     }
 
+    fn is_performant(&self) -> bool {
+        self.tracker.caps().performant
+    }
+
     fn begin(&self, bits: &mut [u8]) -> io::Result<()> {
         self.end();
         if !self.is_tracked() {
@@ -52,11 +72,26 @@ impl MovingMemory for TrackedMemory {
         let all = [Range { offset: 0, length: self.tracker.length() }];
         let basis =
             self.tracker.create_memory_basis(self.tracker.segment(), &all).map_err(io::Error::other)?;
-        *locked(&self.basis) = Some(basis);
+        *locked(&self.moves) = Moves::Tracked(basis);
         self.tracker.start_dirty_tracking(basis).map_err(io::Error::other)?;
+        if !self.is_performant() {
+            // What was written before is not known.
+            bits.fill(0xff);
+            return Ok(());
+        }
         // What is written between the two is in both.
         let whole = self.tracker.whole();
         self.tracker.query_dirty_bit_data(whole, None, bits, false).map_err(io::Error::other)
+    }
+
+    fn begin_paused(&self, bits: &mut [u8]) -> io::Result<()> {
+        if self.is_performant() {
+            return self.begin(bits);
+        }
+        self.end();
+        *locked(&self.moves) = Moves::Paused;
+        bits.fill(0xff);
+        Ok(())
     }
 
     fn query_and_clear(&self, bits: &mut [u8]) -> io::Result<()> {
@@ -68,7 +103,7 @@ impl MovingMemory for TrackedMemory {
     }
 
     fn end(&self) {
-        if let Some(basis) = locked(&self.basis).take()
+        if let Moves::Tracked(basis) = std::mem::take(&mut *locked(&self.moves))
             && let Err(error) = self.tracker.destroy_memory_basis(basis)
         {
             log::error!("the basis of a migration: {error}");
@@ -76,7 +111,11 @@ impl MovingMemory for TrackedMemory {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let basis = if self.is_tracked() { self.basis()? } else { self.tracker.whole() };
+        let basis = match *locked(&self.moves) {
+            Moves::Tracked(basis) => basis,
+            Moves::No if self.is_tracked() => return Err(io::Error::other("no migration has begun")),
+            Moves::No | Moves::Paused => self.tracker.whole(),
+        };
         self.tracker.read(basis, offset, buffer).map_err(io::Error::other)
     }
 }

@@ -127,9 +127,13 @@ impl Session {
 
     /// For the operator.
     pub(super) fn describe_tracking(&self) -> serde_json::Value {
-        let caps = self.allocations.memory().tracker().caps();
+        let trackers = self.trackers();
+        let caps = trackers[0].caps();
         serde_json::json!({
             "method": caps.method.name(),
+            "performant": caps.performant,
+            "tracking": trackers.iter().any(|tracker| tracker.is_tracking()),
+            "shadow_bytes": trackers.iter().map(|tracker| tracker.shadow_bytes()).sum::<u64>(),
             "page_size": caps.page_size,
             "guest_ram_logged": self.dirty.has_log(),
         })

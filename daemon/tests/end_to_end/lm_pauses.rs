@@ -34,16 +34,16 @@ use crate::support::until;
 /// Words of a frame.
 const WORDS: u32 = 16384;
 /// Frames of a guest that is told when to end.
-const ENDLESS: u64 = 1 << 31;
+pub(crate) const ENDLESS: u64 = 1 << 31;
 
 /// A renderer, a copier and a scribbler.
-struct Crew {
+pub(crate) struct Crew {
     progress: Arc<Progress>,
     sum: Arc<Mutex<Option<u64>>>,
     threads: Vec<JoinHandle<Ending>>,
 }
 
-fn crew(vm: &Arc<LoopbackVm>, frames: u64) -> Crew {
+pub(crate) fn crew(vm: &Arc<LoopbackVm>, frames: u64) -> Crew {
     let progress: Arc<Progress> = Arc::default();
     let sum: Arc<Mutex<Option<u64>>> = Arc::default();
     let animation = Animation { frames, words: WORDS, tells: false };
@@ -62,7 +62,7 @@ fn crew(vm: &Arc<LoopbackVm>, frames: u64) -> Crew {
 
 impl Crew {
     /// Waits until each of them has got on.
-    fn work(&self) {
+    pub(crate) fn work(&self) {
         let counters = [&self.progress.frames, &self.progress.copies, &self.progress.scribbles];
         let before = counters.map(|counter| counter.load(Ordering::Relaxed));
         until("work of every guest thread", || {
@@ -73,7 +73,7 @@ impl Crew {
     }
 
     /// Ends it now, and compares with an undisturbed run of as many frames.
-    fn end_as_if_undisturbed(self) {
+    pub(crate) fn end_as_if_undisturbed(self) {
         self.work();
         self.progress.over.store(true, Ordering::Relaxed);
         let progress = Arc::clone(&self.progress);

@@ -12,6 +12,8 @@ mod compute_node;
 mod compute_only;
 mod copy_node;
 mod dirty;
+mod dirty_costly;
+mod dirty_passes;
 mod dirty_resets;
 mod engine_settings;
 mod inside;

@@ -32,13 +32,13 @@ use crate::support::until;
 const BYTES: u64 = 8 << 20;
 
 /// Two daemons that reach each other.
-struct Hosts {
-    folder: TempDir,
-    daemons: [Daemon; 2],
+pub(crate) struct Hosts {
+    pub(crate) folder: TempDir,
+    pub(crate) daemons: [Daemon; 2],
 }
 
 impl Hosts {
-    fn new(more: &[&str]) -> Self {
+    pub(crate) fn new(more: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         let doors = ["a", "b"].map(|name| format!("unix:{}", at(name)));
@@ -59,29 +59,30 @@ impl Hosts {
     }
 
     /// Two that share a folder, and no line.
-    fn with_folder() -> Self {
+    pub(crate) fn with_folder(more: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         let shared = at("state");
         let daemons = [0, 1].map(|index| {
-            Daemon::with(&["--state-dir", &shared, "--control", &at(&format!("control{index}"))])
+            let control = at(&format!("control{index}"));
+            Daemon::with(&[&["--state-dir", &shared, "--control", &control], more].concat())
         });
         Self { folder, daemons }
     }
 
-    fn control(&self, index: usize) -> PathBuf {
+    pub(crate) fn control(&self, index: usize) -> PathBuf {
         self.folder.path().join(format!("control{index}"))
     }
 
-    fn ask(&self, index: usize, verb: &Verb) -> Value {
+    pub(crate) fn ask(&self, index: usize, verb: &Verb) -> Value {
         client::ask(&self.control(index), verb).unwrap()
     }
 
-    fn phase(&self, index: usize) -> Value {
+    pub(crate) fn phase(&self, index: usize) -> Value {
         self.ask(index, &Verb::Migration)["departures"][0]["phase"].clone()
     }
 
-    fn bundles(&self, index: usize) -> usize {
+    pub(crate) fn bundles(&self, index: usize) -> usize {
         self.ask(index, &Verb::Migration)["arrivals"]["bundles"].as_array().map_or(0, Vec::len)
     }
 
@@ -92,17 +93,17 @@ impl Hosts {
 }
 
 /// A guest program that knows what its memory holds.
-struct Guest {
-    vm: Arc<LoopbackVm>,
+pub(crate) struct Guest {
+    pub(crate) vm: Arc<LoopbackVm>,
     buffers: Vec<Buffer>,
     queue: UserQueue,
     _context: Context,
     device: Device,
-    expected: Vec<u8>,
+    pub(crate) expected: Vec<u8>,
 }
 
 impl Guest {
-    fn new(daemon: &Daemon) -> Self {
+    pub(crate) fn new(daemon: &Daemon) -> Self {
         let (vm, device) = daemon.device();
         let buffers = (0..2).map(|_| device.create_buffer(BYTES).unwrap()).collect();
         let context = device.create_context(Node::Copy).unwrap();
@@ -114,7 +115,7 @@ impl Guest {
     }
 
     /// The CPU writes here and there, the GPU copies all of it.
-    fn work(&mut self, round: u8) {
+    pub(crate) fn work(&mut self, round: u8) {
         for (index, page) in self.expected.chunks_mut(4096).enumerate().step_by(7) {
             page.fill(round.wrapping_add(u8::try_from(index % 256).unwrap()));
             self.buffers[0].write(index as u64 * 4096, page).unwrap();
@@ -124,7 +125,7 @@ impl Guest {
         self.queue.submit(&commands).unwrap().wait(None).unwrap();
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         for buffer in &self.buffers {
             let mut found = vec![0; self.expected.len()];
             buffer.read(0, &mut found).unwrap();
@@ -170,7 +171,7 @@ fn lm_63_a_guest_goes_there_and_back_with_all_that_it_has() {
 #[test]
 fn lm_66_without_a_brownout_or_a_line_all_goes_in_the_pause() {
     for order in [Order::Qemu, Order::CloudHypervisor] {
-        let hosts = Hosts::with_folder();
+        let hosts = Hosts::with_folder(&[]);
         let mut guest = Guest::new(&hosts.daemons[0]);
         for there in [1, 0] {
             let options = MigrateOptions { order, live: false, ..MigrateOptions::default() };

@@ -105,6 +105,14 @@ impl MovingMemory for Memory {
         self.is_tracked.load(Ordering::Relaxed)
     }
 
+    fn is_performant(&self) -> bool {
+        self.is_tracked() && !self.is_late
+    }
+
+    fn begin_paused(&self, bits: &mut [u8]) -> io::Result<()> {
+        self.begin(bits)
+    }
+
     fn begin(&self, bits: &mut [u8]) -> io::Result<()> {
         let mut inside = self.inside.lock().unwrap();
         self.begun.fetch_add(1, Ordering::Relaxed);

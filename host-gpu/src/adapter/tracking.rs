@@ -58,10 +58,7 @@ pub(super) struct Tracking {
 
 impl Tracking {
     pub(super) fn new(method: Method, tracker: Option<&Arc<Tracker>>, vram_bytes: u64) -> io::Result<Self> {
-        let planes = match method {
-            Method::BoundRanges => Some(Arc::new(Planes::new(vram_bytes)?)),
-            Method::WriteProtect | Method::Off => None,
-        };
+        let planes = if method.has_planes() { Some(Arc::new(Planes::new(vram_bytes)?)) } else { None };
         Ok(Self {
             method,
             tracker: tracker.cloned(),
@@ -87,8 +84,8 @@ impl Tracking {
     pub(super) fn attach(&mut self, pid: u32, vram: u64) {
         let how = match (self.method, &self.planes) {
             (Method::Off, _) => return,
-            (Method::BoundRanges, Some(planes)) => How::Planes(Arc::clone(planes)),
-            (Method::WriteProtect | Method::BoundRanges, _) => match Pagemap::of_process(pid) {
+            (Method::BoundRanges | Method::ShadowCompare, Some(planes)) => How::Planes(Arc::clone(planes)),
+            _ => match Pagemap::of_process(pid) {
                 Ok(pagemap) => How::Protected { pagemap, vram },
                 Err(error) => {
                     log::warn!(

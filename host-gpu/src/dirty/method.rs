@@ -16,6 +16,10 @@ pub enum Method {
     /// The engine notes what the packets that it runs may write, before it runs them: all of each range that a kernel
     /// may write. More than was written, and never less (DIRTY-50).
     BoundRanges,
+    /// Contents are compared with what was sent last, of the pages that the engine notes as with [`Self::BoundRanges`].
+    /// Exact, with any device; but each query reads those pages, and the memory has a shadow of hashes. That is costly
+    /// (DIRTY-03), so nothing is tracked until a basis is started.
+    ShadowCompare,
     /// Not at all (DIRTY-09).
     Off,
 }
@@ -26,8 +30,19 @@ impl Method {
         match self {
             Self::WriteProtect => "write-protect",
             Self::BoundRanges => "bound-ranges",
+            Self::ShadowCompare => "shadow-compare",
             Self::Off => "off",
         }
+    }
+
+    /// Whether it is cheap, so that all memory is tracked from the beginning (DIRTY-03).
+    pub const fn is_performant(self) -> bool {
+        matches!(self, Self::WriteProtect | Self::BoundRanges)
+    }
+
+    /// Whether engines note in planes what their work may write.
+    pub const fn has_planes(self) -> bool {
+        matches!(self, Self::BoundRanges | Self::ShadowCompare)
     }
 }
 
@@ -39,14 +54,14 @@ impl fmt::Display for Method {
 
 /// No method has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no way to track writes: write-protect, bound-ranges or off")]
+#[error("{0:?} is no way to track writes: write-protect, bound-ranges, shadow-compare or off")]
 pub struct NoSuchMethod(String);
 
 impl FromStr for Method {
     type Err = NoSuchMethod;
 
     fn from_str(name: &str) -> Result<Self, NoSuchMethod> {
-        let all = [Self::WriteProtect, Self::BoundRanges, Self::Off];
+        let all = [Self::WriteProtect, Self::BoundRanges, Self::ShadowCompare, Self::Off];
         all.into_iter().find(|method| method.name() == name).ok_or_else(|| NoSuchMethod(name.to_owned()))
     }
 }

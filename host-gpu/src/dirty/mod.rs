@@ -16,10 +16,14 @@
 //! (DIRTY-51), with [`tracker::Tracker::read`], which remembers what it gave of pages that the guest's CPU can write: no
 //! log tells of those, so they are compared with it in the next query.
 //!
+//! Where tracking is costly ([`method::Method::ShadowCompare`]), what is harvested is only suspect: it is compared with the
+//! hash of what was last sent of it, and nothing is in any view, or kept, while no basis is tracked.
+//!
 //! What engines wrote to views of guest RAM is in no plane: [`view::EngineView::sweep`] hands it to the VMM's own log.
 
 pub mod basis;
 pub mod caps;
+mod compare;
 pub mod error;
 pub mod marks;
 pub mod method;
@@ -28,6 +32,7 @@ pub mod plane;
 pub mod planes;
 pub mod protect;
 pub mod requests;
+mod shadow;
 pub mod tracker;
 pub mod view;
 pub mod visible;

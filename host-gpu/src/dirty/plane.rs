@@ -58,6 +58,29 @@ impl Plane {
         }
     }
 
+    /// Sets those bits of `pages` that are set in `other`.
+    pub fn merge(&mut self, other: &Self, pages: Pages) {
+        for (word, mask) in masks(pages.common(Pages { first: 0, count: self.pages })) {
+            self.set_word(word, other.words.get(word).map_or(0, |word| word & mask));
+        }
+    }
+
+    /// The first bits of `within` that are set, one behind the other; of a long run its first 64 at the most.
+    pub fn next_run(&self, within: Pages) -> Option<Pages> {
+        let mut at = within.first;
+        while at < within.end() {
+            let window = (within.end() - at).min(64);
+            let bits = self.bits(at, window);
+            if bits != 0 {
+                let first = at + u64::from(bits.trailing_zeros());
+                let rest = self.bits(first, (within.end() - first).min(64));
+                return Some(Pages { first, count: u64::from(rest.trailing_ones()) });
+            }
+            at += window;
+        }
+        None
+    }
+
     /// How many bits of `pages` are set.
     pub fn count(&self, pages: Pages) -> u64 {
         let ones =
@@ -142,7 +165,7 @@ mod tests {
         }
 
         #[test]
-        fn a_plane_is_a_set_of_pages(steps in vec((0u64..200, 0u64..150, 0u8..3), 0..40)) {
+        fn a_plane_is_a_set_of_pages(steps in vec((0u64..200, 0u64..150, 0u8..5), 0..40)) {
             let mut plane = Plane::new(190);
             let mut model = [false; 190];
             for (first, count, what) in steps {
@@ -156,6 +179,21 @@ mod tests {
                     1 => {
                         plane.clear(pages);
                         inside.for_each(|page| model[usize::try_from(page).unwrap()] = false);
+                    }
+                    2 => {
+                        let mut other = Plane::new(190);
+                        other.set(Pages { first: first / 2, count: 20 });
+                        plane.merge(&other, pages);
+                        let both = inside.filter(|page| (first / 2..first / 2 + 20).contains(page));
+                        both.for_each(|page| model[usize::try_from(page).unwrap()] = true);
+                    }
+                    3 => {
+                        let is_set = |page: u64| model[usize::try_from(page).unwrap()];
+                        let expected = inside.clone().find(|page| is_set(*page)).map(|from| {
+                            let run = inside.skip_while(|page| *page < from).take_while(|page| is_set(*page));
+                            Pages { first: from, count: (run.count() as u64).min(64) }
+                        });
+                        prop_assert_eq!(plane.next_run(pages), expected);
                     }
                     _ => {
                         let expected = inside.filter(|page| model[usize::try_from(*page).unwrap()]).count();

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::sync::RwLockReadGuard;
 
 use super::basis::Pages;
 use super::basis::Range;
@@ -18,6 +20,7 @@ use super::marks::Marks;
 use super::method::Method;
 use super::requests::BasisHandle;
 use super::requests::Requests;
+use super::shadow::Shadow;
 use super::view::EngineView;
 use super::visible::Hasher;
 use super::visible::Visible;
@@ -41,26 +44,65 @@ pub struct Tracker {
     segment: u32,
     file: File,
     length: u64,
-    page_size: u64,
-    method: Method,
+    pub(super) page_size: u64,
+    pub(super) method: Method,
     marks: Marks,
-    hasher: Hasher,
+    pub(super) hasher: Hasher,
     whole: BasisHandle,
+    /// Held shared by who reads what is sent, and alone by who compares contents with a shadow. Taken before `state`.
+    sending: RwLock<()>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
-struct State {
-    requests: Requests,
+pub(super) struct State {
+    pub(super) requests: Requests,
     engines: BTreeMap<EngineKey, Arc<EngineView>>,
     attached: u64,
-    visible: Visible,
+    pub(super) visible: Visible,
+    /// Where tracking is costly, while any basis is tracked.
+    pub(super) shadow: Option<Shadow>,
+}
+
+/// Where what was harvested is noted.
+enum Noted<'a> {
+    /// In every view: it was written.
+    Written(&'a mut Requests),
+    /// It is only suspect; without a shadow nobody wants to know.
+    Suspect(Option<&'a mut Shadow>),
+}
+
+impl Noted<'_> {
+    fn pages(&mut self, pages: Pages) {
+        match self {
+            Self::Written(requests) => requests.record(pages),
+            Self::Suspect(Some(shadow)) => shadow.suspect(pages),
+            Self::Suspect(None) => {}
+        }
+    }
+
+    fn word(&mut self, word: usize, bits: u64) {
+        match self {
+            Self::Written(requests) => requests.record_word(word, bits),
+            Self::Suspect(Some(shadow)) => shadow.suspect_word(word, bits),
+            Self::Suspect(None) => {}
+        }
+    }
+}
+
+impl State {
+    /// Nothing that costs memory is kept while no basis is tracked.
+    fn let_go(&mut self) {
+        if !self.requests.is_tracking() {
+            self.shadow = None;
+        }
+    }
 }
 
 impl Tracker {
     /// Of segment `segment`, which is all of `file`: `length` bytes, a bit for each `page_size` (a power of two, at
-    /// least 4096; DIRTY-06), which divides `length`. All of it is tracked from here on (DIRTY-31, DIRTY-34): see
-    /// [`Self::whole`].
+    /// least 4096; DIRTY-06), which divides `length`. Where that is cheap, all of it is tracked from here on (DIRTY-31,
+    /// DIRTY-34): see [`Self::whole`]. Else nothing is, until a basis is started (DIRTY-30).
     ///
     /// # Errors
     /// `InvalidInput` for a size that breaks a rule; no memory, descriptors or random bytes.
@@ -75,7 +117,7 @@ impl Tracker {
         let pages = length / page_size;
         let mut requests = Requests::new(pages, page_size);
         let whole = requests.create(&[Range { offset: 0, length }]).map_err(io::Error::other)?;
-        if method != Method::Off {
+        if method.is_performant() {
             requests.start(whole).map_err(io::Error::other)?;
         }
         let visible = Visible::new(pages);
@@ -88,14 +130,22 @@ impl Tracker {
             marks: Marks::new(pages),
             hasher: Hasher::new()?,
             whole,
-            state: Mutex::new(State { requests, engines: BTreeMap::new(), attached: 0, visible }),
+            sending: RwLock::default(),
+            state: Mutex::new(State {
+                requests,
+                engines: BTreeMap::new(),
+                attached: 0,
+                visible,
+                shadow: None,
+            }),
         })
     }
 
     /// What it can do (DIRTY-02, DIRTY-03, DIRTY-06).
     pub fn caps(&self) -> Caps {
-        let is_on = self.method != Method::Off;
-        Caps { supported: is_on, performant: is_on, page_size: self.page_size, method: self.method }
+        let supported = self.method != Method::Off;
+        let performant = self.method.is_performant();
+        Caps { supported, performant, page_size: self.page_size, method: self.method }
     }
 
     /// Bytes of the memory.
@@ -109,13 +159,33 @@ impl Tracker {
     }
 
     /// The basis of the whole memory, which is tracked since the memory was made, zero (DIRTY-31, DIRTY-34). Who queries it
-    /// without clearing learns all that was ever written; bases of one's own tell what was written since.
+    /// without clearing learns all that was ever written; bases of one's own tell what was written since. Where tracking is
+    /// costly it is not tracked, and all may have been written.
     pub fn whole(&self) -> BasisHandle {
         self.whole
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No contents are compared with a shadow while this is kept.
+    pub(super) fn sending(&self) -> RwLockReadGuard<'_, ()> {
+        self.sending.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn read_bytes(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, offset)
+    }
+
+    /// Whether any basis is tracked.
+    pub fn is_tracking(&self) -> bool {
+        self.lock().requests.is_tracking()
+    }
+
+    /// Bytes that the shadow takes, where there is one.
+    pub fn shadow_bytes(&self) -> u64 {
+        self.lock().shadow.as_ref().map_or(0, Shadow::bytes)
     }
 
     fn tracked(&self) -> Result<MutexGuard<'_, State>, DirtyError> {
@@ -139,8 +209,10 @@ impl Tracker {
             return;
         }
         let pages = Pages::touched(range.offset, range.length, self.page_size);
-        if visible {
+        if visible && self.method.is_performant() {
             self.lock().visible.show(pages);
+        } else if visible {
+            self.lock().visible.show_without_hash(pages);
         } else {
             self.lock().visible.hide(pages);
             // What it wrote last, nobody compares any more.
@@ -163,33 +235,40 @@ impl Tracker {
         let all = self.all();
         let mut state = self.lock();
         let Some(engine) = state.engines.remove(&key) else { return true };
-        let requests = &mut state.requests;
-        let is_known = last == Last::Look && self.harvest_engine(&engine, all, requests).is_ok();
+        let is_known =
+            last == Last::Look && self.harvest_engine(&engine, all, self.noted(&mut state)).is_ok();
         if !is_known {
-            requests.record(all);
+            // Also where contents could be compared: what it still writes would come after that.
+            state.requests.record(all);
         }
         is_known
     }
 
-    fn harvest_engine(&self, engine: &EngineView, pages: Pages, requests: &mut Requests) -> io::Result<()> {
+    fn noted<'a>(&self, state: &'a mut State) -> Noted<'a> {
+        let State { requests, shadow, .. } = state;
+        if self.method.is_performant() { Noted::Written(requests) } else { Noted::Suspect(shadow.as_mut()) }
+    }
+
+    fn harvest_engine(&self, engine: &EngineView, pages: Pages, mut noted: Noted<'_>) -> io::Result<()> {
         let (offset, length) = (pages.first * self.page_size, pages.count * self.page_size);
         engine.harvest(offset, length, |at, length| {
-            requests.record(Pages::touched(at, length, self.page_size).common(pages));
+            noted.pages(Pages::touched(at, length, self.page_size).common(pages));
         })
     }
 
-    /// Notes in every view what was written in `pages` since it was last asked.
-    fn harvest(&self, state: &mut State, pages: Pages) {
-        let State { requests, engines, .. } = state;
-        for (key, engine) in engines.iter() {
-            if let Err(error) = self.harvest_engine(engine, pages, requests) {
+    /// Notes what was written in `pages` since it was last asked.
+    pub(super) fn harvest(&self, state: &mut State, pages: Pages) {
+        let engines: Vec<_> = state.engines.iter().map(|(key, engine)| (*key, Arc::clone(engine))).collect();
+        for (key, engine) in engines {
+            if let Err(error) = self.harvest_engine(&engine, pages, self.noted(state)) {
                 // It has just ended, most likely, which its owner will see soon. The same goes for the pages that were
                 // not asked for, whose bits are lost too.
                 log::debug!("segment {}: {key:?} cannot be asked what it wrote: {error}", self.segment);
-                requests.record(self.all());
+                state.requests.record(self.all());
             }
         }
-        self.marks.take(pages, |word, bits| requests.record_word(word, bits));
+        let mut noted = self.noted(state);
+        self.marks.take(pages, |word, bits| noted.word(word, bits));
     }
 
     /// Makes a basis of this segment (DIRTY-12, DIRTY-13).
@@ -209,7 +288,10 @@ impl Tracker {
     /// # Errors
     /// There is no such basis: who asks has lost track.
     pub fn destroy_memory_basis(&self, handle: BasisHandle) -> Result<(), DirtyError> {
-        self.tracked()?.requests.destroy(handle)
+        let mut state = self.tracked()?;
+        let destroyed = state.requests.destroy(handle);
+        state.let_go();
+        destroyed
     }
 
     /// Tracks a basis; its bits read zero (DIRTY-24, DIRTY-25). Others keep theirs (DIRTY-32).
@@ -221,6 +303,9 @@ impl Tracker {
         state.requests.check_start(handle)?;
         // What was written until now is the others' business.
         self.harvest(&mut state, self.all());
+        if !self.method.is_performant() && state.shadow.is_none() {
+            state.shadow = Some(Shadow::new(self.all().count));
+        }
         state.requests.start(handle)
     }
 
@@ -229,7 +314,10 @@ impl Tracker {
     /// # Errors
     /// No such basis, or it is not tracked.
     pub fn stop_dirty_tracking(&self, handle: BasisHandle) -> Result<(), DirtyError> {
-        self.tracked()?.requests.stop(handle)
+        let mut state = self.tracked()?;
+        let stopped = state.requests.stop(handle);
+        state.let_go();
+        stopped
     }
 
     /// Copies the bits of a basis, or of part of one range of it, into `buffer`: bit i is page i, least significant first,
@@ -247,51 +335,15 @@ impl Tracker {
         clear: bool,
     ) -> Result<(), DirtyError> {
         let pages = self.tracked()?.requests.check_query(handle, subrange, buffer.len())?;
-        pages.iter().for_each(|pages| self.compare(*pages));
+        if !self.method.is_performant() {
+            let _nothing_is_sent = self.sending.write().unwrap_or_else(PoisonError::into_inner);
+            pages.iter().for_each(|pages| self.compare_suspects(*pages));
+            return self.lock().requests.query(handle, subrange, buffer, clear);
+        }
+        pages.iter().for_each(|pages| self.compare_visible(*pages));
         let mut state = self.lock();
         pages.iter().for_each(|pages| self.harvest(&mut state, *pages));
         state.requests.query(handle, subrange, buffer, clear)
-    }
-
-    /// Notes in every view which pages the guest's CPU has changed. Nothing is locked while contents are hashed.
-    fn compare(&self, pages: Pages) {
-        let mut rest = pages;
-        let page_bytes = usize::try_from(self.page_size).unwrap_or(usize::MAX);
-        let mut bytes = Vec::new();
-        loop {
-            let next = {
-                let mut state = self.lock();
-                let State { requests, visible, .. } = &mut *state;
-                visible.next(rest, |unsettled| requests.record(unsettled))
-            };
-            let Some(batch) = next else { return };
-            bytes.resize(page_bytes.saturating_mul(usize::try_from(batch.count).unwrap_or(0)), 0);
-            let is_read = self.file.read_exact_at(&mut bytes, batch.first * self.page_size).is_ok();
-            let hashes: Vec<u64> =
-                bytes.chunks_exact(page_bytes).map(|page| self.hasher.hash(page)).collect();
-            let mut state = self.lock();
-            for (page, hash) in (batch.first..).zip(hashes) {
-                if !is_read || state.visible.differs(page, hash) {
-                    state.requests.record(Pages { first: page, count: 1 });
-                }
-            }
-            rest = Pages { first: batch.end(), count: rest.end() - batch.end() };
-        }
-    }
-
-    /// Reads whole pages from `offset` on, to be sent for a basis after its bits were cleared.
-    ///
-    /// # Errors
-    /// Bytes that are no whole pages of the segment; what the system says.
-    pub fn read(&self, handle: BasisHandle, offset: u64, into: &mut [u8]) -> Result<(), DirtyError> {
-        let length = into.len() as u64;
-        let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.length);
-        if !is_inside || !offset.is_multiple_of(self.page_size) || !length.is_multiple_of(self.page_size) {
-            return Err(DirtyError::Pages { offset, length });
-        }
-        self.file.read_exact_at(into, offset).map_err(|error| DirtyError::Read(error.to_string()))?;
-        self.settle(handle, offset, into);
-        Ok(())
     }
 
     /// Writes bytes that came from elsewhere, and marks them: whoever moves on has them too (DIRTY-54).
@@ -309,25 +361,8 @@ impl Tracker {
         written.map_err(|error| DirtyError::Read(error.to_string()))
     }
 
-    /// These bytes, whole pages copied from `offset`, are what is sent for a basis: pages that the guest's CPU can write
-    /// are compared with them from here on. [`Self::read`] does that by itself.
-    pub fn settle(&self, handle: BasisHandle, offset: u64, copy: &[u8]) {
-        let Ok(page_bytes) = usize::try_from(self.page_size) else { return };
-        let pages = Pages::touched(offset, copy.len() as u64, self.page_size);
-        for (page, bytes) in (pages.first..).zip(copy.chunks_exact(page_bytes)) {
-            if !self.lock().visible.is_shown(page) {
-                continue;
-            }
-            let hash = self.hasher.hash(bytes);
-            let mut state = self.lock();
-            if state.visible.settle(page, hash) {
-                // Others were sent something else, or nothing.
-                state.requests.record_for_others(handle, Pages { first: page, count: 1 });
-            }
-        }
-    }
-
-    /// Pages of the whole memory that were ever written, as far as is known by now.
+    /// Pages of the whole memory that were ever written, as far as is known by now. None where tracking is costly, and nobody
+    /// knows.
     pub fn pages_written(&self) -> u64 {
         let Ok(mut state) = self.tracked() else { return 0 };
         let all = self.all();

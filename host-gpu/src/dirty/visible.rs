@@ -60,9 +60,19 @@ impl Visible {
         }
     }
 
+    /// The same where what was sent is remembered elsewhere.
+    pub(super) fn show_without_hash(&mut self, pages: Pages) {
+        self.shown.set(pages);
+    }
+
     pub(super) fn hide(&mut self, pages: Pages) {
         self.shown.clear(pages);
         self.settled.clear(pages);
+    }
+
+    /// Those pages.
+    pub(super) fn shown(&self) -> &Plane {
+        &self.shown
     }
 
     pub(super) fn is_shown(&self, page: u64) -> bool {

@@ -52,7 +52,8 @@ impl Message for Start {
             tracking: match self.tracking {
                 Method::Off => wire::TRACKING_OFF,
                 Method::WriteProtect => wire::TRACKING_WRITE_PROTECT,
-                Method::BoundRanges => wire::TRACKING_BOUND_RANGES,
+                // Comparing is the daemon's business.
+                Method::BoundRanges | Method::ShadowCompare => wire::TRACKING_BOUND_RANGES,
             },
             flags: if self.sandbox { START_SANDBOX } else { 0 }
                 | if device.is_some() { START_DEVICE } else { 0 },
@@ -85,7 +86,7 @@ impl Message for Start {
         };
         zero("an unknown flag", fixed.flags & !(START_SANDBOX | START_DEVICE))?;
         zero("a reserved field", fixed.reserved)?;
-        let wanted = START_DESCRIPTORS + usize::from(tracking == Method::BoundRanges);
+        let wanted = START_DESCRIPTORS + usize::from(tracking.has_planes());
         reader.has_descriptors(wanted, wanted)?;
         let policy = reader.name("the policy", fixed.policy_bytes, MAX_NAME_BYTES)?;
         let device = reader.name("the device", fixed.device_bytes, MAX_NAME_BYTES)?;

@@ -120,8 +120,8 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let start = received.message;
     let count = received.descriptors.len();
     let mut descriptors = received.descriptors;
-    let planes = if start.tracking == Method::BoundRanges { descriptors.pop() } else { None };
-    let wanted = START_DESCRIPTORS + usize::from(start.tracking == Method::BoundRanges);
+    let planes = if start.tracking.has_planes() { descriptors.pop() } else { None };
+    let wanted = START_DESCRIPTORS + usize::from(start.tracking.has_planes());
     let descriptors: [OwnedFd; START_DESCRIPTORS] =
         descriptors.try_into().map_err(|_| StartError::Descriptors(count, wanted))?;
     let [block, vram, tables, event, grant, wake, fences] = descriptors;
@@ -140,7 +140,7 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     };
     let vram_address = vram.host_pointer().addr() as u64;
     let guard = match start.tracking {
-        Method::BoundRanges | Method::Off => None,
+        Method::BoundRanges | Method::ShadowCompare | Method::Off => None,
         Method::WriteProtect => {
             let guard = Guard::new().map_err(StartError::Tracking)?;
             guard.protect(vram_address, vram.len()).map_err(StartError::Tracking)?;

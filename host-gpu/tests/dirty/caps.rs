@@ -105,7 +105,7 @@ fn dirty_10_live_migration_needs_tracking_of_every_segment() {
 }
 
 #[test]
-fn dirty_03_dirty_11_what_is_cheap_runs_from_the_beginning_and_its_page_size_stays() {
+fn dirty_11_what_is_cheap_runs_from_the_beginning_and_its_page_size_stays() {
     let memory = Memory::new(16);
     let caps = memory.tracker.caps();
     assert!(caps.supported && caps.performant);

@@ -6,6 +6,7 @@ mod bases;
 mod caps;
 mod model;
 mod queries;
+mod shadow;
 mod support;
 mod tracking;
 mod visible;

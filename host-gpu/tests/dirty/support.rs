@@ -20,8 +20,12 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(pages: u64) -> Self {
+        Self::with(pages, Method::BoundRanges)
+    }
+
+    pub(crate) fn with(pages: u64, method: Method) -> Self {
         let file = create_memfd("test", pages * PAGE).unwrap();
-        let tracker = Tracker::new(SEGMENT, &file, pages * PAGE, PAGE, Method::BoundRanges).unwrap();
+        let tracker = Tracker::new(SEGMENT, &file, pages * PAGE, PAGE, method).unwrap();
         Self { file, tracker }
     }
 

@@ -34,7 +34,7 @@ fn dirty_28_dirty_29_stopping_one_request_leaves_the_others_tracking() {
 }
 
 #[test]
-fn dirty_30_dirty_31_dirty_34_all_that_was_ever_written_is_known_from_the_start_and_the_rest_is_zero() {
+fn dirty_31_dirty_34_all_that_was_ever_written_is_known_from_the_start_and_the_rest_is_zero() {
     let memory = Memory::new(64);
     assert!(memory.dirty(memory.tracker.whole(), 64, false).is_empty());
     memory.write(9, 7);

@@ -48,6 +48,21 @@ impl Sheet {
     /// # Errors
     /// A memory cannot be tracked.
     pub fn begin(memories: [&dyn MovingMemory; 2]) -> io::Result<Self> {
+        Self::with(memories, |memory, bits| memory.begin(bits))
+    }
+
+    /// The same with the VM paused: one pass, and no query.
+    ///
+    /// # Errors
+    /// A memory cannot say what was written.
+    pub fn begin_paused(memories: [&dyn MovingMemory; 2]) -> io::Result<Self> {
+        Self::with(memories, |memory, bits| memory.begin_paused(bits))
+    }
+
+    fn with(
+        memories: [&dyn MovingMemory; 2],
+        begin: impl Fn(&dyn MovingMemory, &mut [u8]) -> io::Result<()>,
+    ) -> io::Result<Self> {
         let mut columns = memories.map(|memory| {
             let bits = memory.length().div_ceil(memory.page_size()).div_ceil(8);
             Column {
@@ -58,7 +73,7 @@ impl Sheet {
             }
         });
         for (column, memory) in columns.iter_mut().zip(memories) {
-            column.learn(|bits| memory.begin(bits))?;
+            column.learn(|bits| begin(memory, bits))?;
         }
         Ok(Self { columns })
     }

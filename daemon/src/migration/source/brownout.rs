@@ -9,12 +9,14 @@ use std::time::Instant;
 use super::departure::Departure;
 use super::departure::Job;
 use super::departure::To;
+use super::progress::Step;
 use super::road::Road;
 use super::road::greet;
 use crate::migration::brownout::pace::Pace;
 use crate::migration::brownout::pass::lower_priority;
 use crate::migration::brownout::plan::Next;
 use crate::migration::brownout::plan::estimate;
+use crate::migration::brownout::sheet::Sheet;
 use crate::migration::channel::line::Line;
 use crate::migration::error::MigrationError;
 use crate::migration::id::BundleId;
@@ -34,10 +36,13 @@ fn passes(departure: &Departure, job: &Job) -> Result<Road<Line>, MigrationError
         return Err(MigrationError::State("a side file has no brownout".to_owned()));
     };
     let (settings, departing, progress) = (&departure.settings, &job.departing, &*job.progress);
+    // First of all, whether tracking is cheap or not (LM-15).
+    let sheet = Sheet::begin(departing.memories())?;
+    progress.step(Step::Begin { left_bytes: sheet.pending_bytes() });
     progress.say("greeting the target");
     let bundle = BundleId::random()?;
     let lines = greet(departing, vgpu, bundle, peer, settings)?;
-    let mut road = Road::new(bundle, lines, departing)?;
+    let mut road = Road::new(bundle, lines, sheet);
     log::info!("vGPU {}: bundle {bundle} is on its way to {peer}", departure.name);
     let pace = settings.bandwidth.map(|rate| Mutex::new(Pace::new(rate, Instant::now())));
     if !departing.memories().iter().all(|memory| memory.is_tracked()) {
@@ -59,7 +64,7 @@ fn passes(departure: &Departure, job: &Job) -> Result<Road<Line>, MigrationError
                 break;
             }
         }
-        let left = road.query(departing)?;
+        let left = road.query(departing, progress)?;
         progress.left(left);
         let rate = progress.rate();
         // While the VM is awaited, passes keep what is left small.

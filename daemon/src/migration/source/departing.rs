@@ -18,6 +18,11 @@ impl Departing {
         [&*self.memories[0], &*self.memories[1]]
     }
 
+    /// Whether they are tracked, and at a cost (DIRTY-03): what was written before a migration is not known.
+    pub fn is_costly(&self) -> bool {
+        self.memories.iter().any(|memory| memory.is_tracked() && !memory.is_performant())
+    }
+
     /// Nothing is told of them any more.
     pub fn end(&self) {
         self.memories.iter().for_each(|memory| memory.end());

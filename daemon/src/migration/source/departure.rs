@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use serde_json::Value;
 use serde_json::json;
@@ -71,6 +72,8 @@ pub(super) struct State {
     pub(super) to: Option<To>,
     /// Whether the front-end began it, and may so end it.
     by_front_end: bool,
+    /// When the vGPU was told to stand still.
+    pub(super) stopped: Option<Instant>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) way: Way,
     pub(super) progress: Arc<Progress>,
@@ -159,6 +162,11 @@ impl Departure {
         state.last = Some(why.to_owned());
         state.threads.retain(|thread| !thread.is_finished());
         self.changed.notify_all();
+    }
+
+    /// The VMM has told the vGPU to stand still: a blackout begins (DIRTY-62).
+    pub fn stopped(&self) {
+        self.lock().stopped = Some(Instant::now());
     }
 
     pub(super) fn prepare(&self, state: &mut State, to: To) -> Result<Job, MigrationError> {
@@ -257,6 +265,10 @@ impl Departure {
     pub(super) fn park(&self, job: &Job, outcome: Result<Road<Line>, MigrationError>) {
         let mut state = self.lock();
         let is_ours = Arc::ptr_eq(&state.stop, &job.stop);
+        if outcome.is_err() || !is_ours || state.phase == Phase::Idle {
+            // It may have begun after it was called off.
+            job.departing.end();
+        }
         match outcome {
             Ok(road) if is_ours && state.phase != Phase::Idle => state.way = Way::Parked(Box::new(road)),
             Ok(road) => {

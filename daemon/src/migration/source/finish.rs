@@ -18,9 +18,12 @@ use super::departure::order;
 use super::hold::Hold;
 use super::phase::OutOfOrder;
 use super::phase::Phase;
+use super::progress::Step;
 use super::road::Road;
 use super::road::greet;
 use super::road::hello;
+use crate::migration::brownout::pass::Sink;
+use crate::migration::brownout::sheet::Sheet;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::message::Message;
 use crate::migration::error::MigrationError;
@@ -34,8 +37,9 @@ impl Departure {
     /// # Errors
     /// It has failed, and the source goes on: nothing is left at the target.
     pub fn finish(&self) -> Result<BundleId, MigrationError> {
-        let (job, way) = {
+        let (job, way, stopped) = {
             let mut state = self.lock();
+            let stopped = state.stopped.take().unwrap_or_else(Instant::now);
             let job = if state.phase == Phase::Idle {
                 // Where a brownout was wanted that has failed, it is tried once more.
                 let to = state.to.take().unwrap_or_else(|| self.configured());
@@ -55,9 +59,8 @@ impl Departure {
                 self.over(&mut state, "the brownout does not end");
                 return Err(MigrationError::Stalled);
             }
-            (job, std::mem::take(&mut state.way))
+            (job, std::mem::take(&mut state.way), stopped)
         };
-        let begun = Instant::now();
         let last = Arc::new(AtomicBool::new(false));
         self.lock().stop = Arc::clone(&last);
         let outcome = match (&job.to, way) {
@@ -76,11 +79,15 @@ impl Departure {
                     self.forget(&held);
                     return Err(order(error));
                 }
+                let blackout = stopped.elapsed();
                 log::info!(
-                    "vGPU {}: bundle {bundle} is complete, {} ms after its state was saved",
+                    "vGPU {}: bundle {bundle} is complete, {} ms after the vGPU was to stand still",
                     self.name,
-                    begun.elapsed().as_millis()
+                    blackout.as_millis()
                 );
+                job.progress.blackout(blackout);
+                // Nothing is written any more, and whoever goes on from here begins anew.
+                job.departing.end();
                 state.held = Some(held);
                 job.progress.say("complete");
                 Ok(bundle)
@@ -122,6 +129,19 @@ impl Departure {
         }
     }
 
+    /// Sends what is pending, at full speed.
+    fn last_pass<S: Sink>(
+        &self,
+        job: &Job,
+        road: &mut Road<S>,
+        stop: &AtomicBool,
+    ) -> Result<(), MigrationError> {
+        job.progress.begin_pass(road.sheet.pending_bytes());
+        let sent = road.pass(&job.departing, &self.settings, None, stop, &job.progress)?;
+        job.progress.end_pass(road.passes(), true, sent);
+        Ok(())
+    }
+
     fn finish_line(
         &self,
         job: &Job,
@@ -132,17 +152,20 @@ impl Departure {
     ) -> Result<(BundleId, Held), MigrationError> {
         let departing = &job.departing;
         let mut road = match way {
-            Way::Parked(road) => *road,
+            Way::Parked(mut road) => {
+                if road.owes_first_pass(departing) {
+                    self.last_pass(job, &mut road, stop)?;
+                }
+                road.query(departing, &job.progress)?;
+                *road
+            }
             Way::None | Way::Busy => {
                 let bundle = BundleId::random()?;
                 let lines = greet(departing, vgpu, bundle, peer, &self.settings)?;
-                Road::new(bundle, lines, departing)?
+                Road::new(bundle, lines, begin_paused(job)?)
             }
         };
-        let pending = road.query(departing)?;
-        job.progress.begin_pass(pending);
-        let sent = road.pass(departing, &self.settings, None, stop, &job.progress)?;
-        job.progress.end_pass(road.passes(), true, sent);
+        self.last_pass(job, &mut road, stop)?;
         job.progress.left(0);
         let bundle = road.bundle;
         let line = road.complete()?;
@@ -163,10 +186,8 @@ impl Departure {
         let bundle = BundleId::random()?;
         let mut draft = Draft::new(&files.path(bundle))?;
         draft.say(&Message::Hello(hello(&job.departing, &self.name, bundle, 1)))?;
-        let mut road = Road::new(bundle, vec![draft], &job.departing)?;
-        job.progress.begin_pass(road.query(&job.departing)?);
-        let sent = road.pass(&job.departing, &self.settings, None, stop, &job.progress)?;
-        job.progress.end_pass(road.passes(), true, sent);
+        let mut road = Road::new(bundle, vec![draft], begin_paused(job)?);
+        self.last_pass(job, &mut road, stop)?;
         if road.sheet.pending_bytes() > 0 {
             return Err(MigrationError::CalledOff("the last pass was cut short".to_owned()));
         }
@@ -175,4 +196,11 @@ impl Departure {
         draft.finish(&sum)?;
         Ok((bundle, Held::File(bundle)))
     }
+}
+
+/// All goes in one pass, since the VM is paused: there is nothing to be asked after that.
+fn begin_paused(job: &Job) -> Result<Sheet, MigrationError> {
+    let sheet = Sheet::begin_paused(job.departing.memories())?;
+    job.progress.step(Step::Begin { left_bytes: sheet.pending_bytes() });
+    Ok(sheet)
 }

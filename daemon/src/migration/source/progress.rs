@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -14,8 +15,31 @@ use crate::migration::brownout::pass::locked;
 use crate::migration::brownout::plan;
 use crate::migration::pages::PAGE;
 
-/// Passes that are remembered.
+/// Passes, and steps, that are remembered.
 const KEPT: usize = 64;
+
+/// What a source did, in order.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "step")]
+pub enum Step {
+    /// Tracking for this migration has begun, or, with the VM paused, what was written was asked.
+    Begin {
+        /// To be sent.
+        left_bytes: u64,
+    },
+    /// Pages were sent.
+    Pass {
+        /// Its number, from 1.
+        pass: u32,
+        /// Bytes of pages.
+        bytes: u64,
+    },
+    /// Trackers were asked, and have forgotten what they told.
+    Query {
+        /// To be sent, with what was not sent before.
+        left_bytes: u64,
+    },
+}
 
 /// One pass.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -30,6 +54,9 @@ struct Pass {
 #[derive(Debug, Default)]
 struct Passes {
     done: VecDeque<Pass>,
+    steps: VecDeque<Step>,
+    /// How long the vGPU stood still until all was sent.
+    blackout: Option<Duration>,
     sum: Sent,
     /// Bytes that the pass under way began with.
     aim: u64,
@@ -59,6 +86,20 @@ impl Progress {
     /// What is being done now.
     pub fn say(&self, words: &str) {
         locked(&self.passes).words = words.to_owned();
+    }
+
+    /// This was done. The first steps are kept, and the last.
+    pub fn step(&self, step: Step) {
+        let steps = &mut locked(&self.passes).steps;
+        steps.push_back(step);
+        if steps.len() > KEPT {
+            let _forgotten = steps.remove(KEPT / 2);
+        }
+    }
+
+    /// All was sent, so long after the vGPU was to stand still (DIRTY-62).
+    pub fn blackout(&self, time: Duration) {
+        locked(&self.passes).blackout = Some(time);
     }
 
     /// A pass is over.
@@ -99,6 +140,8 @@ impl Progress {
         json!({
             "doing": passes.words,
             "passes": passes.done,
+            "steps": passes.steps,
+            "blackout_us": passes.blackout.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
             "sent_bytes": passes.sum.wire_bytes,
             "pages": passes.sum.pages,
             "zero_pages": passes.sum.zero_pages,

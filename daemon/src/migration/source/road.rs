@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::departing::Departing;
 use super::progress::Progress;
+use super::progress::Step;
 use crate::migration::brownout::pace::Pace;
 use crate::migration::brownout::pass::Manner;
 use crate::migration::brownout::pass::Sent;
@@ -74,18 +75,21 @@ pub struct Road<S> {
     /// What is still to be sent.
     pub sheet: Sheet,
     passes: u32,
+    /// Whether all that the sheet began with was sent.
+    is_begun: bool,
     /// Sent in all.
     pub sum: Sent,
 }
 
 impl<S: Sink> Road<S> {
-    /// Nothing was sent yet.
-    ///
-    /// # Errors
-    /// A memory cannot be tracked.
-    pub fn new(bundle: BundleId, sinks: Vec<S>, departing: &Departing) -> Result<Self, MigrationError> {
-        let sheet = Sheet::begin(departing.memories())?;
-        Ok(Self { bundle, sinks, sheet, passes: 0, sum: Sent::default() })
+    /// Nothing was sent yet of what the sheet began with.
+    pub fn new(bundle: BundleId, sinks: Vec<S>, sheet: Sheet) -> Self {
+        Self { bundle, sinks, sheet, passes: 0, is_begun: false, sum: Sent::default() }
+    }
+
+    /// Whether a part of a first pass is still to be sent that must be over before the first query (DIRTY-61).
+    pub fn owes_first_pass(&self, departing: &Departing) -> bool {
+        !self.is_begun && departing.is_costly()
     }
 
     /// Passes so far.
@@ -97,9 +101,11 @@ impl<S: Sink> Road<S> {
     ///
     /// # Errors
     /// A tracker cannot say.
-    pub fn query(&mut self, departing: &Departing) -> Result<u64, MigrationError> {
+    pub fn query(&mut self, departing: &Departing, progress: &Progress) -> Result<u64, MigrationError> {
         self.sheet.query(departing.memories())?;
-        Ok(self.sheet.pending_bytes())
+        let left = self.sheet.pending_bytes();
+        progress.step(Step::Query { left_bytes: left });
+        Ok(left)
     }
 
     /// Sends what the last query told, until `stop`.
@@ -120,6 +126,8 @@ impl<S: Sink> Road<S> {
         let sheet = Mutex::new(&mut self.sheet);
         let sent = send_pending(&sheet, memories, &mut self.sinks, self.passes, &manner)?;
         self.sum = self.sum.plus(sent);
+        self.is_begun |= self.sheet.pending_bytes() == 0;
+        progress.step(Step::Pass { pass: self.passes, bytes: sent.bytes() });
         Ok(sent)
     }
 }

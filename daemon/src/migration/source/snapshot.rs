@@ -2,15 +2,18 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use serde_json::Value;
 use serde_json::json;
 
 use super::departure::Departure;
 use super::departure::Job;
+use super::progress::Step;
 use super::road::Road;
 use super::road::hello;
 use crate::migration::brownout::plan::Next;
+use crate::migration::brownout::sheet::Sheet;
 use crate::migration::channel::message::Message;
 use crate::migration::error::MigrationError;
 use crate::migration::file::write::Draft;
@@ -49,7 +52,9 @@ impl Departure {
         let bundle = BundleId::random()?;
         let mut draft = Draft::new(path)?;
         draft.say(&Message::Hello(hello(departing, &self.name, bundle, 1)))?;
-        let mut road = Road::new(bundle, vec![draft], departing)?;
+        let sheet = Sheet::begin(departing.memories())?;
+        progress.step(Step::Begin { left_bytes: sheet.pending_bytes() });
+        let mut road = Road::new(bundle, vec![draft], sheet);
         let is_tracked = departing.memories().iter().all(|memory| memory.is_tracked());
         // Where nothing is tracked, all of it is written while the vGPU stands still.
         let mut goes_on = is_tracked;
@@ -57,16 +62,18 @@ impl Departure {
             progress.begin_pass(road.sheet.pending_bytes());
             let sent = road.pass(departing, settings, None, &job.stop, progress)?;
             progress.end_pass(road.passes(), false, sent);
-            let left = road.query(departing)?;
+            let left = road.query(departing, progress)?;
             goes_on = settings.goal.next(road.passes(), left, progress.rate()) == Next::Pass;
         }
+        let stopped = Instant::now();
         let state = save();
         let written = state.map_err(MigrationError::State).and_then(|state| {
-            progress.begin_pass(road.query(departing)?);
+            progress.begin_pass(road.query(departing, progress)?);
             let sent = road.pass(departing, settings, None, &job.stop, progress)?;
             progress.end_pass(road.passes(), true, sent);
             Ok(state)
         });
+        progress.blackout(stopped.elapsed());
         go_on();
         let state = written?;
         if job.stop.load(Ordering::Acquire) || road.sheet.pending_bytes() > 0 {
