@@ -45,6 +45,7 @@ mod spy;
 mod support;
 mod tdr;
 mod tdr_causes;
+mod tdr_fences;
 mod tdr_limits;
 mod tdr_reports;
 mod tdr_resilience;
@@ -63,6 +64,7 @@ mod ums_models;
 mod ums_notify;
 mod ums_power;
 mod ums_queues;
+mod ums_states;
 mod ums_submission;
 mod ums_suspend;
 
