@@ -161,3 +161,95 @@ impl Session {
         self.quarantine(text);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use campanile_protocol::device_page::LOSS;
+    use campanile_protocol::device_page::LOSS_COLLATERAL;
+    use campanile_protocol::device_page::LOSS_PRIMARY;
+
+    use super::Case;
+    use super::Reason;
+    use super::Session;
+    use crate::recovery::policy::DebugMode;
+    use crate::recovery::policy::Policy;
+    use crate::session::config::Config;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::config;
+    use crate::session::testing::counted;
+    use crate::session::testing::device;
+    use crate::session::testing::golden;
+    use crate::session::testing::session;
+    use crate::session::testing::show_pages;
+
+    fn case(session: &mut Session, reason: Reason) -> Case {
+        session.open_case(COPY, reason, "a test", None)
+    }
+
+    fn is_quarantined(session: &Session) -> bool {
+        session.config.standing.quarantined().is_some()
+    }
+
+    #[test]
+    fn tdr_19_resets_past_the_limit_quarantine_a_vgpu_and_forced_ones_do_not_count() {
+        let mut session = session(&Arc::new(config()));
+        for _ in 0..7 {
+            let forced = case(&mut session, Reason::Forced);
+            session.reset_adapter(forced);
+        }
+        for count in 1..=6 {
+            assert!(!is_quarantined(&session), "{count}");
+            let hang = case(&mut session, Reason::PromotedToAdapter);
+            session.reset_adapter(hang);
+        }
+        assert!(is_quarantined(&session));
+        assert_eq!(counted(&session.counters.quarantines), 1);
+    }
+
+    #[test]
+    fn tdr_15_a_process_that_cannot_be_ended_is_fatal_to_its_vgpu_at_once() {
+        for is_fatal in [false, true] {
+            let mut session = session(&Arc::new(config()));
+            let mut case = case(&mut session, Reason::PromotedToAdapter);
+            case.is_fatal = is_fatal;
+            session.reset_adapter(case);
+            assert_eq!(is_quarantined(&session), is_fatal);
+        }
+    }
+
+    #[test]
+    fn tdr_64_an_adapter_reset_says_of_each_device_whether_it_was_the_cause() {
+        let mut session = session(&Arc::new(config()));
+        session.restore(&golden()).unwrap();
+        show_pages(&mut session);
+        let mut case = case(&mut session, Reason::EngineTimeout);
+        case.guilty = Some((OWNER, None));
+        assert_eq!(session.reset_adapter(case), 2);
+        let told = |of: u32| session.page(of).unwrap().word(LOSS).unwrap().load(Ordering::Acquire);
+        assert_eq!((told(OWNER), told(1)), (LOSS_PRIMARY << 32 | 6, LOSS_COLLATERAL << 32 | 6));
+        for of in [OWNER, 1] {
+            let device = device(&mut session, of);
+            assert!(!device.is_active() && device.presence.iter().all(Option::is_none));
+            assert!(device.contexts.iter().all(|(_, context)| context.entry.is_none()), "engines know none");
+        }
+    }
+
+    #[test]
+    fn tdr_21_a_process_is_blocked_past_its_limit_and_never_without_limits() {
+        for (debug, is_blocked) in [(DebugMode::Recover, true), (DebugMode::RecoverAlways, false)] {
+            let policy = Policy { debug, ..Policy::default() };
+            let mut session = session(&Arc::new(Config { policy, ..config() }));
+            session.restore(&golden()).unwrap();
+            for report in 1..=5 {
+                assert_eq!(session.processes[&OWNER].blocked, None, "{report}");
+                session.note_offence(OWNER, report);
+            }
+            assert_eq!(session.processes[&OWNER].blocked, is_blocked.then_some(5));
+            assert_eq!(session.processes[&1].blocked, None);
+        }
+    }
+}

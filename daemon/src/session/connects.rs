@@ -204,3 +204,83 @@ impl Session {
         lines.flat_map(|line| line.take_all_of(context)).map(|connect| connect.origin).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use campanile_protocol::control::message::Named;
+    use campanile_protocol::engine::block;
+    use campanile_protocol::handle::Handle;
+
+    use super::WaitingConnect;
+    use crate::doorbell::slots::Taken;
+    use crate::doorbell::state::DoorbellState;
+    use crate::doorbell::state::Place;
+    use crate::session::config::Config;
+    use crate::session::reply::Origin;
+    use crate::session::state::Session;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::device;
+    use crate::session::testing::restored;
+    use crate::session::testing::startable;
+    use crate::session::testing::store;
+
+    const DOORBELL: Handle = Handle::new(0, 1);
+    const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+
+    fn with_one_slot() -> Session {
+        restored(Config { doorbells: 1, ..startable() })
+    }
+
+    fn connect(session: &mut Session) {
+        let connected = session.connect_doorbell(ORIGIN, &Named { handle: DOORBELL });
+        connected.unwrap_or_else(|refused| panic!("{}", refused.text));
+    }
+
+    fn state(session: &mut Session) -> DoorbellState {
+        device(session, OWNER).doorbells.get(DOORBELL).unwrap().state
+    }
+
+    #[test]
+    fn a_doorbell_that_ends_while_it_waits_in_line_is_not_connected() {
+        for ends in [false, true] {
+            let mut session = with_one_slot();
+            device(&mut session, OWNER).doorbells.get_mut(DOORBELL).unwrap().is_draining = ends;
+            let waiting = WaitingConnect { origin: ORIGIN, doorbell: DOORBELL };
+            session.engines[COPY.index()].line.push(OWNER, waiting);
+            session.serve_connects(COPY);
+            let expected = if ends { DoorbellState::Retry } else { DoorbellState::Connected(Place::Own(0)) };
+            assert_eq!(state(&mut session), expected);
+        }
+    }
+
+    #[test]
+    fn ums_14_ums_77_a_slot_counts_as_used_by_what_was_done_since_it_was_given() {
+        let mut session = with_one_slot();
+        let hw_queue = device(&mut session, OWNER).doorbells.get(DOORBELL).unwrap().hw_queue.unwrap();
+        store(&session, COPY, block::queue(u32::from(hw_queue)) + block::QUEUE_COMPLETED, 9);
+        let before = Instant::now();
+        connect(&mut session);
+        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
+        // At that very moment: nothing was done through it yet, so nobody takes it.
+        let slots = &mut session.engines[COPY.index()].slots;
+        assert!(matches!(slots.choose(before, |_| 9), Taken::Later(_)));
+        assert!(matches!(slots.choose(before, |_| 10), Taken::Victim(0, _)), "it has served a ring");
+    }
+
+    #[test]
+    fn connects_of_a_guest_have_a_rate() {
+        let mut session = with_one_slot();
+        let now = Instant::now();
+        let mut connects = 0;
+        while session.connect_rate.next(now) <= now {
+            connect(&mut session);
+            session.disconnect_all(COPY);
+            connects += 1;
+            assert!(connects < 1_000_000, "without end");
+        }
+        assert!(connects > 0);
+    }
+}

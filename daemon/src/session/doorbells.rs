@@ -404,3 +404,135 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use campanile_host_gpu::memory::bits;
+    use campanile_protocol::PAGE_SIZE;
+    use campanile_protocol::control::message::Notify;
+    use campanile_protocol::control::status::Status;
+    use campanile_protocol::engine::block;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::handshake::power;
+
+    use super::LINE;
+    use crate::doorbell::slots::Holder;
+    use crate::doorbell::slots::Taken;
+    use crate::doorbell::state::DoorbellState;
+    use crate::doorbell::state::Place;
+    use crate::session::config::Config;
+    use crate::session::objects::GpuMapping;
+    use crate::session::pending::Action;
+    use crate::session::reply::Origin;
+    use crate::session::state::Session;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::device;
+    use crate::session::testing::restored;
+    use crate::session::testing::shared;
+    use crate::session::testing::startable;
+    use crate::session::testing::store;
+
+    const HOLDER: Holder = Holder { context: OWNER, doorbell: Handle::new(0, 1) };
+    const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+
+    /// A session with one physical doorbell, which this one has, or that is connected otherwise.
+    fn connected(place: Place) -> Session {
+        let mut session = restored(Config { doorbells: 1, ..startable() });
+        if let Place::Own(slot) = place {
+            session.engines[COPY.index()].slots.hold(slot, HOLDER, 0, Instant::now());
+        }
+        let doorbell = device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap();
+        doorbell.state = DoorbellState::Connected(place);
+        session
+    }
+
+    fn state(session: &mut Session) -> DoorbellState {
+        device(session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().state
+    }
+
+    #[test]
+    fn ums_66_a_slot_is_free_for_the_next_when_its_doorbell_is_disconnected() {
+        let mut session = connected(Place::Own(0));
+        let slots = &mut session.engines[COPY.index()].slots;
+        assert!(matches!(slots.choose(Instant::now(), |_| 1), Taken::Victim(0, HOLDER)));
+        session.disconnect_all(COPY);
+        assert_eq!(state(&mut session), DoorbellState::Retry);
+        let slots = &mut session.engines[COPY.index()].slots;
+        assert_eq!(slots.choose(Instant::now(), |_| 0), Taken::Free(0));
+    }
+
+    #[test]
+    fn ums_38_a_ring_whose_mapping_is_still_to_come_is_not_resident() {
+        let mut session = connected(Place::Own(0));
+        let ring = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().ring;
+        let (&resource, _) = session.blobs.iter().find(|(_, blob)| blob.allocation == ring).unwrap();
+        let row = device(&mut session, OWNER).mappings.iter().find(|(_, mapping)| mapping.allocation == ring);
+        let (&there, &mapping) = row.unwrap();
+        // Behind a change of the golden state that waits for the buffers before it.
+        let to_come = 0x102_5000;
+        device(&mut session, OWNER).mappings.insert(to_come, GpuMapping { size: PAGE_SIZE, ..mapping });
+        let status = |va: u64| {
+            let memory = session.ring_memory(OWNER, resource, va, LINE, false);
+            memory.err().map(|refused| refused.status)
+        };
+        assert_eq!((status(there), status(to_come)), (None, Some(Status::NotResident)));
+        assert_eq!(status(to_come + 1), Some(Status::InvalidAddress));
+    }
+
+    #[test]
+    fn ums_79_the_memory_of_a_doorbell_is_let_go_when_engines_have_forgotten_it_and_not_before() {
+        let mut session = connected(Place::Own(0));
+        let doorbell = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
+        let memory = [doorbell.ring, doorbell.control];
+        session.remove_doorbell(ORIGIN, HOLDER);
+        let waits = |session: &Session| {
+            let actions = session.pending.iter().map(|pending| &pending.action);
+            actions.filter(|action| matches!(action, Action::Release(list) if list[..] == memory)).count()
+        };
+        assert_eq!(waits(&session), 1, "its engine has acknowledged nothing");
+        session.stop_engine(COPY);
+        session.run_pending();
+        assert_eq!(waits(&session), 0);
+    }
+
+    #[test]
+    fn ums_94_a_notify_wakes_the_engine_of_its_queue_however_that_is_connected() {
+        for (place, is_connected) in [(Place::Own(0), true), (Place::Notified, true), (Place::Own(0), false)]
+        {
+            let mut session = connected(place);
+            if !is_connected {
+                session.disconnect_all(COPY);
+            }
+            let wake = session.engines[COPY.index()].process().unwrap().grant_handle().wake;
+            // It sleeps.
+            store(&session, COPY, block::POWER, power::ASLEEP);
+            wake.drain();
+            bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS);
+            let queue = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().queue;
+            session
+                .notify(ORIGIN, &Notify { queue, flags: 0, reserved: 0 })
+                .unwrap_or_else(|refused| panic!("{}", refused.text));
+            assert!(wake.drain(), "{place:?}, {is_connected}");
+        }
+    }
+
+    #[test]
+    fn ums_97_the_switch_disconnects_what_is_connected_the_other_way_and_nothing_else() {
+        // The operator has not thrown it: who polls polls, and who wished for it notifies.
+        for (place, wishes, stays) in [
+            (Place::Own(0), false, true),
+            (Place::Notified, true, true),
+            (Place::Notified, false, false),
+            (Place::Own(0), true, false),
+        ] {
+            let mut session = connected(place);
+            device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap().notify = wishes;
+            session.notify_switched();
+            let expected = if stays { DoorbellState::Connected(place) } else { DoorbellState::Retry };
+            assert_eq!(state(&mut session), expected, "{place:?}, {wishes}");
+        }
+    }
+}

@@ -133,3 +133,121 @@ impl Session {
         self.drains.iter().map(|drain| drain.since + drain.timeout).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use campanile_host_gpu::memory::bits;
+    use campanile_protocol::device_page;
+    use campanile_protocol::engine::block;
+    use campanile_protocol::handle::Handle;
+
+    use crate::doorbell::slots::Holder;
+    use crate::session::config::Config;
+    use crate::session::reply::Origin;
+    use crate::session::state::Session;
+    use crate::session::testing::CONTEXT;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::counted;
+    use crate::session::testing::device;
+    use crate::session::testing::load;
+    use crate::session::testing::restored;
+    use crate::session::testing::shared;
+    use crate::session::testing::startable;
+    use crate::session::testing::store;
+
+    /// The doorbell of the golden state that was rung, and has served one of two rings.
+    const HOLDER: Holder = Holder { context: OWNER, doorbell: Handle::new(0, 1) };
+    const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+    const TIMEOUTS: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(600)];
+
+    /// A session whose guest says that this was queued, without the doorbell that already ends.
+    fn with_last_queued(value: u64) -> Session {
+        let mut session = restored(Config { timeouts: TIMEOUTS, ..startable() });
+        session.drains.clear();
+        let page = session.page(OWNER).unwrap();
+        page.word(device_page::last_queued(0)).unwrap().store(value, Ordering::Release);
+        session
+    }
+
+    fn hw_queue(session: &mut Session) -> u64 {
+        let doorbell = device(session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
+        block::queue(u32::from(doorbell.hw_queue.unwrap()))
+    }
+
+    fn drains(session: &mut Session) -> bool {
+        session.drain(ORIGIN, HOLDER).unwrap_or_else(|refused| panic!("{}", refused.text))
+    }
+
+    #[test]
+    fn ums_87_ums_88_what_was_queued_is_waited_for_and_a_last_queued_that_went_back_is_an_error() {
+        for (last_queued, waits, errors) in [(2, true, 0), (u64::MAX, true, 0), (1, false, 0), (0, false, 1)]
+        {
+            let mut session = with_last_queued(last_queued);
+            assert_eq!(drains(&mut session), waits, "{last_queued}");
+            assert_eq!(counted(&session.counters.last_queued_errors), errors, "{last_queued}");
+            assert_eq!(session.drains.len(), usize::from(waits));
+        }
+    }
+
+    #[test]
+    fn nothing_is_waited_for_that_is_held_or_reached_nobody() {
+        let mut session = with_last_queued(2);
+        session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
+        assert!(!drains(&mut session), "its context is suspended");
+        let mut session = with_last_queued(2);
+        device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap().was_connected = false;
+        assert!(!drains(&mut session), "it was never connected");
+    }
+
+    #[test]
+    fn ums_127_the_wait_is_as_long_as_the_timeout_of_its_node_from_the_last_step_on() {
+        let mut session = with_last_queued(4);
+        assert!(drains(&mut session));
+        assert_eq!(session.drains[0].timeout, TIMEOUTS[1]);
+        let queue = hw_queue(&mut session);
+        session.drains[0].since = Instant::now().checked_sub(TIMEOUTS[1]).unwrap();
+        let late = session.drains[0].since;
+        // It has made a step since: it has all its time again.
+        store(&session, COPY, queue + block::QUEUE_COMPLETED, 2);
+        session.look_at_drains();
+        assert!(session.drains[0].since > late);
+        assert_eq!(session.next_drain(), Some(session.drains[0].since + TIMEOUTS[1]));
+        session.drains[0].since = late;
+        session.look_at_drains();
+        assert!(session.drains.is_empty(), "none since: it is over");
+        assert!(device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).is_none());
+    }
+
+    #[test]
+    fn ums_148_a_doorbell_ends_when_its_engine_says_that_nothing_is_left() {
+        let mut session = with_last_queued(u64::MAX);
+        assert!(drains(&mut session));
+        session.look_at_drains();
+        assert_eq!(session.drains.len(), 1);
+        let queue = hw_queue(&mut session);
+        store(&session, COPY, queue + block::QUEUE_DRAINED, 1);
+        session.look_at_drains();
+        assert!(session.drains.is_empty());
+    }
+
+    #[test]
+    fn lm_55_a_wait_begins_anew_after_a_standstill_and_the_engine_is_asked_again() {
+        let mut session = with_last_queued(2);
+        assert!(drains(&mut session));
+        let queue = hw_queue(&mut session);
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
+        session.drains[0].since = long_ago;
+        // As another process finds it.
+        store(&session, COPY, queue + block::QUEUE_DRAIN, 0);
+        bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS);
+        session.restart_drains();
+        assert!(session.drains[0].since > long_ago);
+        assert_eq!(load(&session, COPY, queue + block::QUEUE_DRAIN), 1);
+        assert_eq!(bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS).len(), 1);
+    }
+}

@@ -337,3 +337,86 @@ impl EngineSlot {
         &self.alarm
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use campanile_host_gpu::adapter::Adapter;
+    use campanile_host_gpu::adapter::process::EngineProcess;
+    use campanile_host_gpu::adapter::successor::Spare;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::scheduling::choice::Choice;
+    use campanile_host_gpu::scheduling::parameters::Parameters;
+    use campanile_host_gpu::scheduling::parameters::Settings;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::page_table::SegmentId;
+
+    use super::EngineSlot;
+    use crate::recovery::fences::Fences;
+    use crate::session::testing::COPY;
+    use crate::session::testing::run;
+    use crate::session::testing::session;
+    use crate::session::testing::startable;
+
+    fn slot() -> EngineSlot {
+        let mut slot = EngineSlot::new(4, Choice::default(), &Settings::default()).unwrap();
+        slot.fences = Fences::after(9, 7);
+        slot.begin(EngineProcess::unstarted(NodeKind::Copy).unwrap());
+        slot
+    }
+
+    /// What is known of a process, and of no other.
+    fn spoil(slot: &mut EngineSlot) {
+        slot.is_held = true;
+        slot.segments_outstanding.insert(1, SegmentId(3));
+        slot.rebuilding.insert((1, 1));
+        slot.forgetting.insert((1, 2));
+    }
+
+    fn is_clean(slot: &EngineSlot) -> bool {
+        !slot.is_held
+            && slot.segments_outstanding.is_empty()
+            && slot.rebuilding.is_empty()
+            && slot.forgetting.is_empty()
+    }
+
+    #[test]
+    fn tdr_52_a_process_goes_on_with_the_fence_ids_of_its_engine() {
+        let info = slot().process().unwrap().collect_debug_info();
+        assert_eq!((info.last_submitted, info.last_completed), (9, 7));
+    }
+
+    #[test]
+    fn tdr_55_an_engine_that_is_cleared_leaves_nothing_behind() {
+        let mut slot = slot();
+        spoil(&mut slot);
+        slot.run_list.add(3, (1, Handle(1)), Parameters::default(), Duration::ZERO, Duration::ZERO);
+        slot.run_list.list(3, true, Duration::ZERO);
+        let _none = slot.clear(4);
+        assert!(is_clean(&slot) && slot.process().is_none() && !slot.has_devices());
+        assert_eq!((slot.fences.submitted(), slot.fences.completed()), (9, 9));
+        assert_eq!(slot.run_list.next(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn what_an_engine_owed_it_owes_no_more_when_it_has_ended_for_d3_or_a_freeze() {
+        for freezes in [false, true] {
+            let mut session = session(&Arc::new(startable()));
+            run(&mut session, COPY);
+            session.start_spare(COPY);
+            let slot = &mut session.engines[COPY.index()];
+            assert_ne!(slot.process().unwrap().spare(), Spare::Missing);
+            if freezes {
+                spoil(slot);
+                assert!(slot.stop().unwrap());
+            } else {
+                slot.forgetting.insert((1, 2));
+                slot.park().unwrap();
+            }
+            assert!(is_clean(slot) && slot.is_parked() && slot.has_devices());
+            assert_eq!(slot.process().unwrap().spare(), Spare::Missing, "none runs on");
+        }
+    }
+}

@@ -187,6 +187,7 @@ impl FenceTable {
 mod tests {
     use std::sync::atomic::Ordering;
 
+    use campanile_protocol::PAGE_SIZE;
     use campanile_protocol::engine::fences::MAX_FENCES;
     use campanile_protocol::handle::Handle;
 
@@ -221,5 +222,42 @@ mod tests {
         let mut other = FenceTable::new().unwrap();
         let (_, of_other) = other.create(0, 0).unwrap();
         assert!(!all.contains(&of_other) && table.find(of_other) == Named::Nothing);
+    }
+
+    #[test]
+    fn ums_142_nothing_of_a_fence_is_left_in_its_page_for_the_next() {
+        let mut table = FenceTable::new().unwrap();
+        let (index, _) = table.create(0, 7).unwrap();
+        let start = u64::from(index) * PAGE_SIZE;
+        let word =
+            |table: &FenceTable, at: u64| table.values.word(start + at).unwrap().load(Ordering::Acquire);
+        for at in (0..PAGE_SIZE).step_by(8) {
+            table.values.word(start + at).unwrap().store(9, Ordering::Release);
+        }
+        assert!(table.close(index));
+        table.free(index);
+        assert!((0..PAGE_SIZE).step_by(8).all(|at| word(&table, at) == 0));
+    }
+
+    #[test]
+    fn lm_45_restored_fences_keep_their_places_and_the_others_are_free() {
+        let (global, other) = (Handle(0x7000_0002), Handle(0x8000_0005));
+        let table = FenceTable::of(&[(2, global, 1, 40, 3), (5, other, 0, 50, 1)]).unwrap();
+        let mut table = table.unwrap();
+        assert_eq!((table.find(global), table.kind(2)), (Named::Live(2), Some(1)));
+        assert_eq!([2, 5].map(|index| table.value(index).unwrap().load(Ordering::Acquire)), [40, 50]);
+        assert_eq!([table.close(2), table.close(2), table.close(2)], [false, false, true], "its openers");
+        let mut places: Vec<u32> = (0..5).map(|_| table.create(0, 0).unwrap().0).collect();
+        places.sort_unstable();
+        assert_eq!(places, [0, 1, 3, 4, 6], "those between, and then the next");
+        for wrong in [
+            &[(2, global, 1, 40, 0)][..],
+            &[(2, global, 1, 40, 1), (2, global, 1, 40, 1)],
+            &[(3, global, 1, 40, 1)],
+            &[(2, Handle(2), 1, 40, 1)],
+            &[(MAX_FENCES, Handle(1 << 20), 1, 40, 1)],
+        ] {
+            assert!(FenceTable::of(wrong).unwrap().is_none(), "{wrong:?}");
+        }
     }
 }

@@ -96,3 +96,148 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use campanile_host_gpu::adapter::Adapter;
+    use campanile_host_gpu::adapter::scheduling::Preemption;
+    use campanile_protocol::engine::hw_queue::HW_BLOCKED;
+    use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
+    use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
+    use campanile_protocol::engine::hw_queue::HwResult;
+
+    use crate::session::objects::Buffer;
+    use crate::session::state::Session;
+    use crate::session::testing::CONTEXT;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::counted;
+    use crate::session::testing::device;
+    use crate::session::testing::end;
+    use crate::session::testing::end_with;
+    use crate::session::testing::give;
+    use crate::session::testing::restored;
+    use crate::session::testing::startable;
+    use crate::session::testing::take_buffer;
+
+    fn queued(session: &mut Session) -> Vec<Buffer> {
+        device(session, OWNER).contexts.get(CONTEXT).unwrap().software_queue.iter().copied().collect()
+    }
+
+    /// A session whose engine has two buffers of a context that has two more; their fence ids.
+    fn with_two() -> (Session, [u64; 2]) {
+        let mut session = restored(startable());
+        let ids = [(); 2].map(|()| {
+            let buffer = Buffer { is_saved: false, is_resubmitted: false, ..take_buffer(&mut session) };
+            give(&mut session, Some((OWNER, buffer)))
+        });
+        assert_eq!(queued(&mut session).iter().map(|buffer| buffer.order).collect::<Vec<_>>(), [3, 4]);
+        (session, ids)
+    }
+
+    #[test]
+    fn mcdm_14_pre_45_what_comes_back_is_first_again_with_how_far_it_is() {
+        let (mut session, ids) = with_two();
+        let process = session.engines[COPY.index()].process_mut().unwrap();
+        assert!(matches!(process.preempt_command(), Preemption::Requested(_)));
+        for (count, fence_id) in (0..).zip(ids) {
+            let is_saved = u32::from(count == 0);
+            end_with(
+                &session,
+                count,
+                HwResult { fence_id, fault: HW_PREEMPTED, is_saved, ..HwResult::default() },
+            );
+        }
+        session.collect_completions(COPY);
+        let queued = queued(&mut session);
+        assert_eq!(queued.iter().map(|buffer| buffer.order).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!([0, 1].map(|index| queued[index].is_saved), [true, false]);
+        assert!(queued[..2].iter().all(|buffer| buffer.is_resubmitted));
+        assert_eq!(counted(&session.counters.engines_reset), 0);
+    }
+
+    #[test]
+    fn mcdm_14_buffers_that_come_back_in_another_order_are_in_that_of_their_submission() {
+        let (mut session, ids) = with_two();
+        let slot = &mut session.engines[COPY.index()];
+        assert!(matches!(slot.process_mut().unwrap().preempt_command(), Preemption::Requested(_)));
+        slot.in_flight.swap(0, 1);
+        slot.in_flight.iter_mut().zip(ids).for_each(|(flight, id)| flight.fence_id = id);
+        for (count, id) in (0..).zip(ids) {
+            end(&session, count, id, HW_PREEMPTED);
+        }
+        session.collect_completions(COPY);
+        let orders: Vec<u64> = queued(&mut session).iter().map(|buffer| buffer.order).collect();
+        assert_eq!(orders, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn pre_21_a_buffer_that_comes_back_though_nobody_asked_for_it_ends_its_engine() {
+        for (fault, asks) in [
+            (HW_PREEMPTED, false),
+            (HW_PREEMPTED, true),
+            (HW_SUSPENDED, false),
+            (HW_SUSPENDED, true),
+            (HW_BLOCKED, false),
+        ] {
+            let (mut session, ids) = with_two();
+            match fault {
+                HW_PREEMPTED if asks => {
+                    let process = session.engines[COPY.index()].process_mut().unwrap();
+                    let _asked = process.preempt_command();
+                }
+                HW_SUSPENDED if asks => {
+                    session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
+                }
+                _ => {}
+            }
+            end(&session, 0, ids[0], fault);
+            session.collect_completions(COPY);
+            let is_lie = !asks && fault != HW_BLOCKED;
+            assert_eq!(counted(&session.counters.engines_reset), u64::from(is_lie), "{fault:#x}, {asks}");
+        }
+    }
+
+    #[test]
+    fn a_context_is_parked_for_what_its_first_buffer_waits_for_and_for_no_other() {
+        for is_first in [true, false] {
+            let (mut session, ids) = with_two();
+            let (_, fence) = device(&mut session, OWNER).fences.iter().next().unwrap();
+            let waits = HwResult { fault: HW_BLOCKED, fault_va: fence.va, value: 900, ..HwResult::default() };
+            if !is_first {
+                // The first comes back before it, for another reason, and nothing is given meanwhile.
+                let process = session.engines[COPY.index()].process_mut().unwrap();
+                assert!(matches!(process.preempt_command(), Preemption::Requested(_)));
+                end(&session, 0, ids[0], HW_PREEMPTED);
+            }
+            let (count, fence_id) = if is_first { (0, ids[0]) } else { (1, ids[1]) };
+            end_with(&session, count, HwResult { fence_id, ..waits });
+            session.collect_completions(COPY);
+            let device = device(&mut session, OWNER);
+            assert_eq!(device.contexts.get(CONTEXT).unwrap().is_parked, is_first);
+            assert_eq!(device.gpu_waits.len(), usize::from(is_first));
+        }
+    }
+
+    #[test]
+    fn a_parked_context_goes_on_when_the_value_is_there() {
+        let (mut session, ids) = with_two();
+        let (_, fence) = device(&mut session, OWNER).fences.iter().next().unwrap();
+        let (va, index) = (fence.va, fence.index);
+        for (count, fence_id) in (0..).zip(ids) {
+            let value = if count == 0 { 900 } else { 0 };
+            let fault_va = if count == 0 { va } else { 0 };
+            end_with(
+                &session,
+                count,
+                HwResult { fence_id, fault: HW_BLOCKED, fault_va, value, ..HwResult::default() },
+            );
+        }
+        session.collect_completions(COPY);
+        assert!(session.engines[COPY.index()].in_flight.is_empty(), "parked, with all behind it");
+        session.fences.value(index).unwrap().store(900, std::sync::atomic::Ordering::Release);
+        session.release_native_waiters(index);
+        let flying = session.engines[COPY.index()].in_flight.iter().filter_map(|flight| flight.owner);
+        assert_eq!(flying.map(|(_, buffer)| buffer.order).collect::<Vec<_>>(), [1, 2]);
+    }
+}

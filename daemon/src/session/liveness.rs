@@ -108,3 +108,101 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use campanile_protocol::engine::block;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::handshake::power;
+
+    use crate::recovery::policy::Policy;
+    use crate::session::config::Config;
+    use crate::session::kernels::PendingKernel;
+    use crate::session::reply::Origin;
+    use crate::session::state::Session;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::counted;
+    use crate::session::testing::give;
+    use crate::session::testing::load;
+    use crate::session::testing::restored;
+    use crate::session::testing::run;
+    use crate::session::testing::session;
+    use crate::session::testing::startable;
+    use crate::session::testing::store;
+
+    /// Looks until an engine that stands still is asked and, where it does not answer, is reset.
+    fn look(session: &mut Session) {
+        for _ in 0..6 {
+            session.look_at_engine(COPY);
+        }
+    }
+
+    fn with_timeout(timeout: Duration) -> Session {
+        let mut session = session(&Arc::new(Config { timeouts: [timeout; 2], ..startable() }));
+        run(&mut session, COPY);
+        store(&session, COPY, block::WATCH_ACK, load(&session, COPY, block::WATCH_SEQUENCE));
+        session
+    }
+
+    #[test]
+    fn tdr_27_an_engine_that_sleeps_is_asked_nothing_and_one_that_sleeps_over_work_is_reset() {
+        for has_work in [false, true] {
+            let mut session = with_timeout(Duration::ZERO);
+            store(&session, COPY, block::POWER, power::ASLEEP);
+            if has_work {
+                give(&mut session, None);
+            }
+            look(&mut session);
+            assert_eq!(counted(&session.counters.engines_reset), u64::from(has_work));
+        }
+    }
+
+    #[test]
+    fn tdr_17_an_engine_that_is_held_for_a_debugger_is_not_looked_at() {
+        for is_held in [true, false] {
+            let mut session = with_timeout(Duration::ZERO);
+            session.engines[COPY.index()].is_held = is_held;
+            look(&mut session);
+            assert_eq!(counted(&session.counters.engines_reset), u64::from(!is_held));
+        }
+    }
+
+    #[test]
+    fn tdr_21_who_has_a_kernel_compiled_for_too_long_has_an_offence_more() {
+        let policy = Policy { compile_timeout: Duration::ZERO, ..Policy::default() };
+        let mut session = restored(Config { policy, ..startable() });
+        let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+        // Who waits behind it is innocent.
+        for (number, context) in [(4, OWNER), (5, 1)] {
+            let kernel =
+                PendingKernel { origin: Origin { context, ..origin }, handle: Handle(number), number };
+            session.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
+        }
+        session.look_at_engine(COPY);
+        let offences = |of: u32| session.processes[&of].offences.ages(Instant::now()).len();
+        assert_eq!((offences(OWNER), offences(1)), (1, 0));
+        assert_eq!(counted(&session.counters.engines_reset), 1);
+    }
+
+    #[test]
+    fn engines_are_looked_at_twice_within_the_shortest_of_all_timeouts() {
+        let long = Duration::from_secs(600);
+        for (timeouts, compile_timeout) in [
+            ([Duration::from_secs(60), long], long),
+            ([long, Duration::from_secs(60)], long),
+            ([long; 2], Duration::from_secs(60)),
+        ] {
+            let policy = Policy { compile_timeout, ..Policy::default() };
+            let mut session = session(&Arc::new(Config { timeouts, policy, ..startable() }));
+            run(&mut session, COPY);
+            session.keep_looking();
+            let at = session.look_at.unwrap();
+            assert!(at <= Instant::now() + Duration::from_secs(30) && at > Instant::now(), "{timeouts:?}");
+        }
+    }
+}

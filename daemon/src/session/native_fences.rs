@@ -311,3 +311,134 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_protocol::control::native_fence::NativeFenceValue;
+    use campanile_protocol::control::status::Status;
+    use campanile_protocol::engine::fences;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::handshake::fence::NOBODY;
+
+    use crate::session::fence_table::Named;
+    use crate::session::objects::GpuWait;
+    use crate::session::objects::MAX_WAITS;
+    use crate::session::objects::NativeWait;
+    use crate::session::objects::Wait;
+    use crate::session::reply::Origin;
+    use crate::session::state::Session;
+    use crate::session::testing::CONTEXT;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::device;
+    use crate::session::testing::load;
+    use crate::session::testing::restored;
+    use crate::session::testing::run;
+    use crate::session::testing::session;
+    use crate::session::testing::startable;
+    use crate::session::testing::store;
+
+    const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
+    const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+
+    /// What each engine is told to interrupt for.
+    fn monitored(session: &Session) -> [u64; 2] {
+        [COMPUTE, COPY].map(|at| load(session, at, fences::monitored(0)))
+    }
+
+    /// A session with a wait of the CPU for value 7 of fence 0.
+    fn waiting() -> (Session, Handle) {
+        let mut session = restored(startable());
+        let (fence, _) = device(&mut session, OWNER).fences.iter().next().unwrap();
+        session.fences.value(0).unwrap().store(0, Ordering::Release);
+        device(&mut session, OWNER).native_waits =
+            vec![NativeWait { origin: ORIGIN, fence, index: 0, value: 7 }];
+        session.release_native_waiters(0);
+        (session, fence)
+    }
+
+    #[test]
+    fn ums_133_every_engine_watches_for_the_smallest_value_that_cpu_or_gpu_waits_for() {
+        let (mut session, _) = waiting();
+        assert_eq!(monitored(&session), [6; 2]);
+        device(&mut session, OWNER).gpu_waits.push(GpuWait { context: CONTEXT, index: 0, value: 3 });
+        session.release_native_waiters(0);
+        assert_eq!(monitored(&session), [2; 2], "a context that is parked waits, too");
+        session.lose_gpu_waits(OWNER);
+        assert_eq!(monitored(&session), [6; 2]);
+        session.lose_native_waits(OWNER);
+        assert_eq!(monitored(&session), [NOBODY; 2], "who is lost waits no more");
+    }
+
+    #[test]
+    fn ums_135_ums_137_a_wait_is_over_at_its_value_and_not_before() {
+        let (mut session, _) = waiting();
+        for (value, waits) in [(6, 1), (7, 0)] {
+            session.fences.value(0).unwrap().store(value, Ordering::Release);
+            session.release_native_waiters(0);
+            assert_eq!(device(&mut session, OWNER).native_waits.len(), waits, "{value}");
+        }
+        assert_eq!(monitored(&session), [NOBODY; 2]);
+    }
+
+    #[test]
+    fn waits_for_fences_of_both_kinds_are_bounded_together() {
+        let (mut session, fence) = waiting();
+        let device_of = device(&mut session, OWNER);
+        let queue = device_of.queues.handles()[0];
+        device_of.waits = vec![Wait { origin: ORIGIN, queue, value: u64::MAX }; MAX_WAITS - 1];
+        let wait = session.wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 });
+        assert_eq!(wait.err().map(|refused| refused.status), Some(Status::OutOfResources));
+        device(&mut session, OWNER).waits.pop();
+        assert!(session.wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 }).is_ok());
+    }
+
+    fn say_signalled(session: &Session, handle: Handle) {
+        let count = load(session, COPY, fences::SIGNALLED_WRITTEN);
+        store(session, COPY, fences::signalled(count), handle.0);
+        store(session, COPY, fences::SIGNALLED_WRITTEN, count + 1);
+    }
+
+    #[test]
+    fn ums_141_a_fence_that_was_just_closed_may_be_named_and_one_that_never_was_may_not() {
+        let (mut session, _) = waiting();
+        let (index, global) = session.fences.create(0, 0).unwrap();
+        assert!(session.fences.close(index));
+        assert_eq!(session.fences.find(global), Named::Leaving);
+        say_signalled(&session, global);
+        session.read_signalled(COPY);
+        assert!(!session.liars[COPY.index()]);
+        say_signalled(&session, global);
+        // What was said before it is free is read by then.
+        session.free_fences(&[index]);
+        session.read_signalled(COPY);
+        assert!(!session.liars[COPY.index()]);
+        assert_eq!(load(&session, COPY, fences::handle(index)), 0, "the engine forgets it");
+        say_signalled(&session, global);
+        session.read_signalled(COPY);
+        assert!(session.liars[COPY.index()], "it was destroyed");
+    }
+
+    #[test]
+    fn ums_141_a_report_that_did_not_fit_has_all_waiters_looked_at() {
+        let (mut session, _) = waiting();
+        session.fences.value(0).unwrap().store(7, Ordering::Release);
+        store(&session, COPY, fences::SIGNALLED_OVERFLOW, 1);
+        session.read_signalled(COPY);
+        assert!(device(&mut session, OWNER).native_waits.is_empty());
+    }
+
+    #[test]
+    fn an_engine_that_starts_late_knows_the_fences_that_there_are() {
+        let mut session = session(&Arc::new(startable()));
+        let (index, global) = session.fences.create(0, 0).unwrap();
+        run(&mut session, COPY);
+        assert_eq!(load(&session, COPY, fences::handle(index)), global.0);
+        assert_eq!(load(&session, COPY, fences::monitored(index)), NOBODY);
+    }
+}

@@ -166,6 +166,14 @@ impl Session {
 
     /// Takes whatever an engine has reported in its shared block; also of a process that has ended.
     pub(super) fn collect_reports(&mut self, at: EngineAddress) {
+        self.flush_reports(at);
+        if self.engines[at.index()].process().is_some_and(EngineProcess::says_hung) {
+            self.engine_timeout(at, "it reports that it cannot go on", None);
+        }
+    }
+
+    /// Acts on what an engine has reported until now, but for what it says of itself: also right before it is reset (TDR-39).
+    pub(super) fn flush_reports(&mut self, at: EngineAddress) {
         let Some(process) = self.engines[at.index()].process_mut() else { return };
         let attention = process.take_attention();
         self.counters.found_by_look.fetch_add(process.take_found_by_look(), Ordering::Relaxed);
@@ -176,8 +184,5 @@ impl Session {
         }
         self.read_signalled(at);
         self.read_wanted(at);
-        if self.engines[at.index()].process().is_some_and(EngineProcess::says_hung) {
-            self.engine_timeout(at, "it reports that it cannot go on", None);
-        }
     }
 }

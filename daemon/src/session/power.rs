@@ -220,3 +220,96 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use campanile_protocol::engine::block;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::handshake::power;
+
+    use super::Power;
+    use super::Session;
+    use crate::session::drains::Drain;
+    use crate::session::engine_slot::WaitingMessage;
+    use crate::session::kernels::PendingKernel;
+    use crate::session::reply::Origin;
+    use crate::session::testing::CONTEXT;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::give;
+    use crate::session::testing::load;
+    use crate::session::testing::restored;
+    use crate::session::testing::run;
+    use crate::session::testing::session;
+    use crate::session::testing::startable;
+    use crate::session::testing::store;
+
+    const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+
+    fn asleep() -> Session {
+        let mut session = session(&Arc::new(startable()));
+        run(&mut session, COPY);
+        store(&session, COPY, block::POWER, power::ASLEEP);
+        store(&session, COPY, block::WATCH_ACK, load(&session, COPY, block::WATCH_SEQUENCE));
+        session
+    }
+
+    #[test]
+    fn ums_123_a_device_is_idle_when_its_engines_sleep_and_nothing_is_under_way() {
+        assert!(asleep().is_idle());
+        let mut session = asleep();
+        store(&session, COPY, block::POWER, power::ACTIVE);
+        assert!(!session.is_idle(), "one is awake");
+        session = asleep();
+        session.engines[COPY.index()].process_mut().unwrap().ask_acknowledgement();
+        assert!(!session.is_idle(), "one owes something");
+        session = asleep();
+        give(&mut session, None);
+        assert!(!session.is_idle(), "one has a buffer that it has not seen");
+        session = asleep();
+        let holder = crate::doorbell::slots::Holder { context: OWNER, doorbell: Handle::new(0, 1) };
+        let (since, timeout) = (std::time::Instant::now(), std::time::Duration::from_secs(600));
+        session.drains.push(Drain { holder, origin: ORIGIN, last_queued: 2, completed: 1, since, timeout });
+        assert!(!session.is_idle(), "a doorbell ends");
+        session = asleep();
+        session.power = Power::D3;
+        assert!(!session.is_idle(), "it is off");
+    }
+
+    #[test]
+    fn ums_123_an_engine_that_compiles_or_is_waited_for_goes_on_in_d3() {
+        for why in 0..3 {
+            let mut session = asleep();
+            let slot = &mut session.engines[COPY.index()];
+            match why {
+                0 => {}
+                1 => drop(
+                    slot.compiling
+                        .insert((1, 1), PendingKernel { origin: ORIGIN, handle: Handle(1), number: 1 }),
+                ),
+                _ => slot.waiting.push(WaitingMessage { origin: ORIGIN, opcode: 0, body: Vec::new() }),
+            }
+            session.park_engine(COPY);
+            assert_eq!(session.engines[COPY.index()].is_parked(), why == 0, "{why}");
+            assert_eq!(session.engines[COPY.index()].hears(), why != 0);
+        }
+    }
+
+    #[test]
+    fn ums_124_a_device_that_is_on_its_way_to_d3_is_called_back() {
+        let mut session = restored(startable());
+        session.enter_d3(None);
+        assert!(matches!(session.power, Power::Leaving(..)), "its engine has not reported");
+        let held = |session: &Session| {
+            let device = session.processes[&OWNER].device.as_ref().unwrap();
+            device.contexts.get(CONTEXT).unwrap().held.by_power
+        };
+        assert!(held(&session));
+        assert!(session.leave_d3());
+        session.resume_from_d3();
+        assert!(matches!(session.power, Power::D0) && !held(&session));
+        assert!(!session.leave_d3(), "it is there");
+    }
+}

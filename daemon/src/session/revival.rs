@@ -52,9 +52,13 @@ impl Session {
             self.give_up_engine(at, text);
             return 0;
         }
-        // What was done until now counts; what comes from here on is not listened to (TDR-37, TDR-43).
-        self.collect_completions(at);
-        if self.engines[index].process().is_none() {
+        // What was done until now counts, and whatever else it has reported (TDR-39); what comes from here on is not listened
+        // to (TDR-37, TDR-43).
+        let pid = |session: &Self| session.engines[index].process().map(|process| process.pid());
+        let before = pid(self);
+        self.flush_reports(at);
+        if before.is_none() || pid(self) != before {
+            // What it reported has had it replaced.
             return 0;
         }
         self.unwatch_engine(at);
@@ -99,7 +103,7 @@ impl Session {
 
     /// Replaces the process of a running engine; why not, where that cannot be.
     fn reset_engine(&mut self, at: EngineAddress, case: &mut Case) -> Result<(), String> {
-        let (index, node) = (at.index(), node_index(at.node));
+        let index = at.index();
         let policy = self.config.policy;
         let slot = &mut self.engines[index];
         if !slot.has_begun() {
@@ -114,8 +118,9 @@ impl Session {
         }
         let process = slot.process_mut().ok_or_else(|| "it has no process".to_owned())?;
         // Every node is a process, and takes no other down; else everything is reset.
-        let group = DependentGroup::new(process.query_dependent_engine_group(), node);
-        if group.map_err(|error| error.to_string())?.nodes().any(|other| other != node) {
+        let own = (at.engine, node_index(at.node));
+        let group = DependentGroup::new(process.query_dependent_engine_group(), own);
+        if group.map_err(|error| error.to_string())?.nodes().any(|other| other != own) {
             return Err("other nodes depend on it".to_owned());
         }
         let last_aborted = process.reset_engine().map_err(|error| {
@@ -246,37 +251,41 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use campanile_host_gpu::adapter::Adapter;
     use campanile_host_gpu::adapter::process::EngineProcess;
-    use campanile_host_gpu::adapter::program::Program;
+    use campanile_host_gpu::adapter::scheduling::Preemption;
     use campanile_host_gpu::engine::address::EngineAddress;
     use campanile_host_gpu::engine::message::NodeKind;
-    use campanile_host_gpu::scheduling::parameters::Settings;
+    use campanile_host_gpu::memory::bits;
     use campanile_protocol::device_page::DEVICE_ACTIVE;
     use campanile_protocol::device_page::DEVICE_HUNG;
+    use campanile_protocol::device_page::DEVICE_PAGE_FAULT;
+    use campanile_protocol::device_page::LOSS;
+    use campanile_protocol::device_page::LOSS_PRIMARY;
+    use campanile_protocol::device_page::LOSS_REPORT;
+    use campanile_protocol::device_page::fence;
     use campanile_protocol::engine::block;
-    use campanile_protocol::engine::hw_queue;
     use campanile_protocol::engine::hw_queue::HW_BLOCKED;
     use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
     use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
-    use campanile_protocol::engine::hw_queue::HwResult;
-    use campanile_protocol::engine::hw_queue::HwSubmission;
     use campanile_protocol::engine::progress::Progress;
     use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::engine::scheduling::PREEMPT_LAST_COMPLETED;
+    use campanile_protocol::engine::scheduling::PREEMPT_REPORT;
     use campanile_protocol::handshake::grant;
     use campanile_protocol::handshake::grant::Grant;
     use campanile_protocol::handshake::grant::Phase;
+    use campanile_protocol::packet::Fault;
     use rustix::event::PollFd;
     use rustix::event::PollFlags;
     use rustix::event::Timespec;
     use rustix::event::poll;
     use serde_json::Value;
-    use zerocopy::IntoBytes;
 
     use super::Reason;
     use super::Session;
@@ -286,21 +295,23 @@ mod tests {
     use crate::recovery::policy::Policy;
     use crate::recovery::reports::ReportFolder;
     use crate::recovery::reports::Reports;
+    use crate::session::barrier::Barrier;
     use crate::session::config::Config;
-    use crate::session::engine_slot::InFlight;
     use crate::session::objects::Buffer;
+    use crate::session::pending::Action;
+    use crate::session::testing::COPY;
     use crate::session::testing::bands_of;
-    use crate::session::testing::config;
-    use crate::session::testing::golden;
+    use crate::session::testing::counted;
+    use crate::session::testing::end;
+    use crate::session::testing::give;
+    use crate::session::testing::restored;
+    use crate::session::testing::run;
     use crate::session::testing::session;
-
-    const COPY: EngineAddress = EngineAddress::new(0, NodeKind::Copy);
-
-    /// A program that never answers, and ends when it is killed, stands for engines: only the daemon's side is looked at.
-    fn startable() -> Config {
-        let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
-        Config { program, bands: Settings { normal_share: 37, ..Settings::default() }, ..config() }
-    }
+    use crate::session::testing::startable;
+    use crate::session::testing::store_progress;
+    use crate::session::testing::take_buffer;
+    use crate::session::timeline::Token;
+    use crate::supervisor::alarm::Hang;
 
     /// The report of the reset of an engine whose fence ids go up to 7, where the session expects others.
     fn reset_with(expected: Fences) -> (Session, Value) {
@@ -399,37 +410,6 @@ mod tests {
         assert_eq!(bands(&session).normal_share, 37, "after a reset of the adapter");
     }
 
-    /// An engine that runs, as the session sees it.
-    fn run(session: &mut Session, at: EngineAddress) {
-        assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
-        session.engines[at.index()].came_up();
-    }
-
-    /// Gives an engine a kernel-mode buffer of this owner; its fence id.
-    fn give(session: &mut Session, owner: Option<(u32, Buffer)>) -> u64 {
-        let slot = &mut session.engines[COPY.index()];
-        let fence_id = slot.fences.submit();
-        let submission = HwSubmission { fence_id, ..HwSubmission::default() };
-        slot.process_mut().unwrap().submit_command(submission).unwrap();
-        slot.in_flight.push_back(InFlight { fence_id, entry: 0, suspends: 0, owner });
-        fence_id
-    }
-
-    /// What the engine says by itself: the result of the `count`-th buffer.
-    fn end(session: &Session, count: u64, fence_id: u64, fault: u32) {
-        let shared = session.engines[COPY.index()].process().unwrap().grant_handle().shared;
-        let result = HwResult { fence_id, fault, ..HwResult::default() };
-        let place = hw_queue::slot(count) + hw_queue::RESULT;
-        shared.slice(place, size_of::<HwResult>() as u64).unwrap().copy_from(result.as_bytes());
-        shared.word(block::HW_QUEUE_COMPLETED).unwrap().store(count + 1, Ordering::Release);
-    }
-
-    fn store_progress(session: &Session, work: Work) {
-        let shared = session.engines[COPY.index()].process().unwrap().grant_handle().shared;
-        let progress = Progress { steps: 1, is_exempt: false, work };
-        shared.word(block::PROGRESS).unwrap().store(progress.word(), Ordering::Release);
-    }
-
     #[test]
     fn tdr_53_tdr_56_a_session_counts_what_an_engine_hands_back_as_not_completed() {
         for fault in [HW_PREEMPTED, HW_SUSPENDED, HW_BLOCKED] {
@@ -450,31 +430,62 @@ mod tests {
         }
     }
 
+    /// A session whose copy engine runs, and a kernel-mode buffer of its second process.
+    fn with_buffer() -> (Session, Buffer) {
+        let mut session = restored(startable());
+        let buffer = take_buffer(&mut session);
+        (session, buffer)
+    }
+
+    fn device_status(session: &Session, context: u32) -> u64 {
+        session.processes[&context].device.as_ref().unwrap().status
+    }
+
     #[test]
-    fn tdr_39_what_an_engine_had_reported_counts_before_anything_of_it_is_reset() {
-        let mut session = session(&Arc::new(startable()));
-        run(&mut session, COPY);
-        let id = give(&mut session, None);
-        end(&session, 0, id, 0);
-        store_progress(&session, Work::Nothing);
-        // At the decision, before anything is prepared: nothing is left that the engine has reported.
+    fn tdr_39_a_completion_that_was_not_collected_yet_convicts_nobody() {
+        let (mut session, buffer) = with_buffer();
+        let ids = [7, 1].map(|owner| give(&mut session, Some((owner, buffer))));
+        // The first is done, the second runs, and nobody has looked since.
+        end(&session, 0, ids[0], 0);
+        store_progress(&session, Work::HwQueue);
         session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        let slot = &session.engines[COPY.index()];
-        assert_eq!((slot.fences.completed(), slot.in_flight.len()), (id, 0));
+        assert_eq!(session.engines[COPY.index()].fences.completed(), ids[1]);
+        assert_eq!((device_status(&session, 7), device_status(&session, 1)), (DEVICE_ACTIVE, DEVICE_HUNG));
         assert_eq!(session.counters.engines_reset.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn tdr_39_a_fault_that_an_engine_has_reported_is_acted_on_before_its_reset() {
+        let (mut session, buffer) = with_buffer();
+        give(&mut session, Some((7, buffer)));
+        store_progress(&session, Work::HwQueue);
+        let device = session.processes[&7].device.as_ref().unwrap();
+        let queue = device.doorbells.iter().find_map(|(_, doorbell)| doorbell.hw_queue).unwrap();
+        let shared = session.engines[COPY.index()].process().unwrap().grant_handle().shared;
+        let fault = shared.word(block::queue(u32::from(queue)) + block::QUEUE_FAULT).unwrap();
+        fault.store(Fault::PageFault as u64, Ordering::Release);
+        bits::raise(&shared, block::ATTENTION, u32::from(queue));
+        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        assert_eq!(device_status(&session, 7), DEVICE_PAGE_FAULT, "the first reason stays");
+        assert_eq!(session.counters.engines_reset.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn tdr_39_an_engine_that_its_last_reports_have_replaced_is_not_replaced_again() {
+        let (mut session, _) = with_buffer();
+        let shared = session.engines[COPY.index()].process().unwrap().grant_handle().shared;
+        shared.word(block::context_report(0)).unwrap().store(99, Ordering::Release);
+        bits::raise(&shared, block::SUSPEND_REPORTS, 0);
+        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        let counters = &session.counters;
+        let counts = [&counters.engines_reset, &counters.engines_lost, &counters.adapters_reset];
+        assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [1, 0, 0]);
     }
 
     #[test]
     fn tdr_48_tdr_61_whose_buffer_it_was_when_that_was_decided_pays_though_it_has_completed() {
         for completes in [true, false] {
-            let mut session = session(&Arc::new(startable()));
-            session.restore(&golden()).unwrap();
-            // As after a move: its processes start over what was restored.
-            session.start_process_again(COPY).unwrap();
-            session.engines[COPY.index()].came_up();
-            let device = session.device_mut(7).unwrap_or_else(|refused| panic!("{}", refused.text));
-            let first = device.contexts.iter_mut().next();
-            let buffer = first.and_then(|(_, context)| context.software_queue.pop_front()).unwrap();
+            let (mut session, buffer) = with_buffer();
             let id = give(&mut session, Some((7, buffer)));
             store_progress(&session, Work::HwQueue);
             session.unwatch_engine(COPY);
@@ -486,24 +497,67 @@ mod tests {
             assert_eq!(case.last_aborted, Some(id));
             assert_eq!(case.affected, [(7, false)], "the primary cause, and nobody else");
             assert_eq!(session.engines[COPY.index()].fences.completed(), id);
-            let status = |context: u32| session.processes[&context].device.as_ref().unwrap().status;
-            assert_eq!((status(7), status(1)), (DEVICE_HUNG, DEVICE_ACTIVE), "completes: {completes}");
+            let status = [7, 1].map(|context| device_status(&session, context));
+            assert_eq!(status, [DEVICE_HUNG, DEVICE_ACTIVE], "completes: {completes}");
+            let page = session.page(7).unwrap();
+            let told = [LOSS, LOSS_REPORT].map(|at| page.word(at).unwrap().load(Ordering::Acquire));
+            assert_eq!(told, [LOSS_PRIMARY << 32 | 6, case.number], "its guest is told, too");
         }
     }
 
     #[test]
-    fn tdr_33_a_reset_is_of_the_nodes_of_one_physical_adapter() {
+    fn tdr_64_an_engine_gets_no_turn_until_it_is_resumed_and_then_who_is_innocent_goes_on() {
+        let (mut session, buffer) = with_buffer();
+        session.admit_engine(COPY);
+        assert!(session.engines[COPY.index()].supervised.is_some());
+        let ids = [1, 7].map(|owner| give(&mut session, Some((owner, buffer))));
+        store_progress(&session, Work::HwQueue);
+        session.unwatch_engine(COPY);
+        let mut case = session.open_case(COPY, Reason::EngineTimeout, "a test", None);
+        session.reset_engine(COPY, &mut case).unwrap();
+        assert_eq!(case.affected, [(1, false)], "named with CollateralDamage 0, and nobody with 1");
+        assert_eq!((device_status(&session, 1), device_status(&session, 7)), (DEVICE_HUNG, DEVICE_ACTIVE));
+        let slot = &session.engines[COPY.index()];
+        assert!(slot.supervised.is_none() && !slot.has_begun(), "it has no turns before it has come up");
+        let waiting: Vec<_> =
+            slot.in_flight.iter().map(|flight| (flight.fence_id, flight.owner.map(|(of, _)| of))).collect();
+        assert_eq!(waiting[0], (ids[1], Some(7)), "what the innocent had with the engine stays in its place");
+        assert!(waiting.iter().all(|(_, owner)| *owner == Some(7)));
+        session.admit_engine(COPY);
+        assert!(session.engines[COPY.index()].supervised.is_none(), "nor by a message in between");
+        session.engines[COPY.index()].came_up();
+        session.admit_engine(COPY);
+        assert!(session.engines[COPY.index()].supervised.is_some(), "resumed");
+        // The rest of its context follows.
+        for count in 1..=4 {
+            let oldest = session.engines[COPY.index()].in_flight.front().unwrap();
+            let (fence_id, owner) = (oldest.fence_id, oldest.owner.map(|(of, _)| of));
+            assert_eq!(owner, Some(7), "buffer {count}");
+            end(&session, count, fence_id, 0);
+            session.collect_completions(COPY);
+        }
+        assert!(session.engines[COPY.index()].in_flight.is_empty());
+        assert_eq!(device_status(&session, 7), DEVICE_ACTIVE);
+    }
+
+    #[test]
+    fn tdr_33_a_reset_is_of_one_node_of_one_physical_adapter() {
         let config = Arc::new(Config { engines: 2, ..startable() });
-        let mut session = session(&config);
-        let all = [0, 1].map(|engine| EngineAddress::new(engine, NodeKind::Copy));
-        all.into_iter().for_each(|at| run(&mut session, at));
-        let pids = |session: &Session| all.map(|at| session.engines[at.index()].process().unwrap().pid());
-        let before = pids(&session);
-        session.recover_engine(all[1], Reason::EngineTimeout, "a test", None);
-        let after = pids(&session);
-        assert_eq!(before[0], after[0]);
-        assert_ne!(before[1], after[1]);
-        assert!(session.engines[all[0].index()].has_begun() && !session.engines[all[1].index()].has_begun());
+        let all: Vec<_> = EngineAddress::all(2).collect();
+        assert_eq!(all.len(), 4);
+        for &reset in &all {
+            let mut session = session(&config);
+            all.iter().for_each(|at| run(&mut session, *at));
+            let pids = |session: &Session| -> Vec<u32> {
+                all.iter().map(|at| session.engines[at.index()].process().unwrap().pid()).collect()
+            };
+            let before = pids(&session);
+            session.recover_engine(reset, Reason::EngineTimeout, "a test", None);
+            for ((at, before), after) in all.iter().zip(before).zip(pids(&session)) {
+                assert_eq!(before != after, *at == reset, "{at} after a reset of {reset}");
+                assert_eq!(session.engines[at.index()].has_begun(), *at != reset, "{at}");
+            }
+        }
     }
 
     #[test]
@@ -522,17 +576,136 @@ mod tests {
         assert_eq!(report["reason"], 9, "{report}");
     }
 
+    /// The number of the only report in a folder, and the kind of reset that it records.
+    fn recorded(folder: &Path) -> Value {
+        let mut files = std::fs::read_dir(folder).unwrap();
+        let report = std::fs::read(files.next().unwrap().unwrap().path()).unwrap();
+        assert!(files.next().is_none(), "one reset, one report");
+        serde_json::from_slice::<Value>(&report).unwrap()["reason"].clone()
+    }
+
     #[test]
-    fn tdr_80_after_a_reset_of_the_adapter_engines_start_again_when_they_are_used_and_not_before() {
+    fn tdr_74_what_happens_decides_which_kind_of_reset_is_recorded() {
+        type Event = fn(&mut Session);
+        let events: [(u32, &str, Event); 5] = [
+            (6, "it hangs", |session| session.engine_timeout(COPY, "a test", None)),
+            (6, "its process has ended", |session| session.lose_engine(COPY, "a test")),
+            (11, "a result of a buffer that it was not given", |session| {
+                let id = give(session, None);
+                end(session, 0, id + 1, 0);
+                session.collect_reports(COPY);
+            }),
+            (11, "a preemption after a buffer that it was not given", |session| {
+                let id = give(session, None);
+                let process = session.engines[COPY.index()].process_mut().unwrap();
+                assert!(matches!(process.preempt_command(), Preemption::Requested(1)));
+                let shared = process.grant_handle().shared;
+                end(session, 0, id, HW_PREEMPTED);
+                shared.word(PREEMPT_LAST_COMPLETED).unwrap().store(id + 1, Ordering::Release);
+                shared.word(PREEMPT_REPORT).unwrap().store(1, Ordering::Release);
+                session.collect_reports(COPY);
+            }),
+            (1, "everything is given up", |session| session.lose_everything("a test")),
+        ];
+        for (number, what, event) in events {
+            let folder = tempfile::tempdir().unwrap();
+            let reports = ReportFolder::open(folder.path()).unwrap();
+            let path = reports.path().to_owned();
+            let config = Config { reports: Arc::new(Reports::new(Some(reports))), ..startable() };
+            let mut session = session(&Arc::new(config));
+            run(&mut session, COPY);
+            event(&mut session);
+            assert_eq!(recorded(&path), number, "{what}");
+        }
+    }
+
+    #[test]
+    fn tdr_80_after_a_reset_of_the_adapter_what_waited_goes_on_and_engines_start_when_they_are_used() {
         let mut session = session(&Arc::new(startable()));
         run(&mut session, COPY);
-        session.recover_engine(COPY, Reason::InvalidFence, "a test", None);
-        assert!(
-            session.engines.iter().all(|slot| slot.process().is_none()),
-            "none is left, and none is there yet"
+        let barrier = Barrier::raise(&mut session.engines);
+        session.after(barrier, Action::Answer(Token(5)));
+        assert_eq!(
+            (session.pending.len(), session.take_due()),
+            (1, Vec::new()),
+            "the engine does not answer"
         );
-        assert!(session.pending.is_empty(), "what waited for engines waits no more");
+        session.recover_engine(COPY, Reason::InvalidFence, "a test", None);
+        assert!(session.engines.iter().all(|slot| slot.process().is_none()), "none is left, nor there yet");
+        assert!(session.pending.is_empty());
+        assert_eq!(session.take_due(), [(Token(5), Ok(()))], "what waited for engines waits no more");
         run(&mut session, COPY);
-        assert!(session.engines[COPY.index()].is_running());
+        session.admit_engine(COPY);
+        assert!(session.engines[COPY.index()].supervised.is_some(), "used again");
+    }
+
+    #[test]
+    fn tdr_21_whose_work_ran_has_an_offence_more_however_the_reset_went() {
+        for (reason, adapters) in [(Reason::EngineTimeout, 0), (Reason::InvalidFence, 1)] {
+            let (mut session, buffer) = with_buffer();
+            give(&mut session, Some((7, buffer)));
+            store_progress(&session, Work::HwQueue);
+            session.recover_engine(COPY, reason, "a test", None);
+            let offences =
+                |context: u32| session.processes[&context].offences.ages(std::time::Instant::now()).len();
+            assert_eq!((offences(7), offences(1)), (1, 0), "{reason:?}");
+            assert_eq!(counted(&session.counters.adapters_reset), adapters);
+        }
+    }
+
+    #[test]
+    fn tdr_17_tdr_29_neither_forced_resets_nor_those_without_limits_are_promoted() {
+        let always = Policy { debug: DebugMode::RecoverAlways, ..Policy::default() };
+        for (policy, reason, promoted) in [
+            (Policy::default(), Reason::EngineTimeout, 1),
+            (Policy::default(), Reason::Forced, 0),
+            (always, Reason::EngineTimeout, 0),
+        ] {
+            let mut session = session(&Arc::new(Config { policy, ..startable() }));
+            run(&mut session, COPY);
+            for _ in 0..6 {
+                session.recover_engine(COPY, reason, "a test", None);
+                session.engines[COPY.index()].came_up();
+            }
+            let counts = [&session.counters.engines_reset, &session.counters.adapters_reset].map(counted);
+            assert_eq!(counts, [6 - promoted, promoted], "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn an_engine_that_was_held_for_a_debugger_and_an_old_alarm_say_nothing_of_the_next_process() {
+        let mut session = session(&Arc::new(startable()));
+        run(&mut session, COPY);
+        session.engines[COPY.index()].is_held = true;
+        session.recover_engine(COPY, Reason::Forced, "a test", None);
+        assert!(!session.engines[COPY.index()].is_held);
+        let alarm = Arc::clone(session.engines[COPY.index()].alarm());
+        alarm.raise(Hang::NoProgress, Progress::from_word(0));
+        session.engines[COPY.index()].came_up();
+        session.admit_engine(COPY);
+        assert_eq!(alarm.take(), None);
+        // Nor does the supervisor keep the process before.
+        let slot = &session.engines[COPY.index()];
+        let (block, id) = (slot.process().unwrap().grant_handle().shared, slot.supervised);
+        let held = Arc::strong_count(&block);
+        session.recover_engine(COPY, Reason::Forced, "a test", None);
+        assert!(id.is_some() && Arc::strong_count(&block) < held);
+    }
+
+    #[test]
+    fn a_wait_that_was_over_when_the_engine_ended_is_answered_after_its_reset() {
+        let mut session = restored(startable());
+        let (queue, value) = session.processes[&7]
+            .device
+            .as_ref()
+            .unwrap()
+            .waits
+            .iter()
+            .map(|wait| (wait.queue, wait.value))
+            .next()
+            .unwrap();
+        session.page(7).unwrap().word(fence(queue.index())).unwrap().store(value, Ordering::Release);
+        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        assert!(session.processes[&7].device.as_ref().unwrap().waits.is_empty());
     }
 }

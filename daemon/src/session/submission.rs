@@ -323,3 +323,48 @@ impl Session {
         self.fill_hw_queue(at);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use campanile_protocol::engine::hw_queue;
+    use campanile_protocol::engine::hw_queue::HW_EXEMPT;
+    use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
+    use campanile_protocol::engine::hw_queue::HW_SAVED;
+    use campanile_protocol::engine::hw_queue::HwSubmission;
+    use zerocopy::FromBytes;
+
+    use crate::session::objects::Buffer;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::entry;
+    use crate::session::testing::restored;
+    use crate::session::testing::shared;
+    use crate::session::testing::startable;
+    use crate::session::testing::take_buffer;
+
+    #[test]
+    fn tdr_22_pre_45_what_is_known_of_a_buffer_goes_with_it_to_its_engine() {
+        let cases = [(HW_EXEMPT, [true, false, false]), (HW_RESUBMISSION, [false, true, false])];
+        for (flags, [is_exempt, is_resubmitted, is_saved]) in
+            cases.into_iter().chain([(HW_SAVED, [false, false, true]), (0, [false; 3])])
+        {
+            let mut session = restored(startable());
+            let (buffer, entry) = (take_buffer(&mut session), entry(&mut session));
+            let buffer = Buffer { is_exempt, is_resubmitted, is_saved, ..buffer };
+            session.hand_over(COPY, OWNER, entry, buffer);
+            let mut bytes = [0; size_of::<HwSubmission>()];
+            let place = shared(&session, COPY);
+            place.slice(hw_queue::slot(0), bytes.len() as u64).unwrap().copy_to(&mut bytes);
+            let submission = HwSubmission::read_from_bytes(&bytes).unwrap();
+            assert_eq!((submission.flags, submission.number), (flags, buffer.order));
+            assert_eq!((submission.buffer_va, submission.length), (buffer.va, buffer.length));
+            assert_eq!((submission.fence_value, submission.context), (buffer.fence_value, entry));
+            let process = session.engines[COPY.index()].process().unwrap();
+            assert_eq!(submission.suspends, process.suspends(entry));
+            assert_eq!(
+                submission.process,
+                session.processes[&OWNER].device.as_ref().unwrap().presence[COPY.index()].unwrap()
+            );
+        }
+    }
+}

@@ -212,3 +212,85 @@ impl Session {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use campanile_host_gpu::memory::bits;
+    use campanile_protocol::control::message::Named;
+    use campanile_protocol::control::status::Status;
+    use campanile_protocol::engine::block;
+
+    use crate::session::objects::GpuWait;
+    use crate::session::objects::MAX_WAITS;
+    use crate::session::reply::Origin;
+    use crate::session::state::Session;
+    use crate::session::suspends::Suspending;
+    use crate::session::testing::CONTEXT;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::device;
+    use crate::session::testing::entry;
+    use crate::session::testing::restored;
+    use crate::session::testing::shared;
+    use crate::session::testing::startable;
+
+    fn suspends(session: &mut Session) -> u64 {
+        let entry = entry(session);
+        session.engines[COPY.index()].process().unwrap().suspends(entry)
+    }
+
+    fn looks(session: &Session) -> Vec<u32> {
+        bits::take(&shared(session, COPY), block::LOOK, block::LOOK_WORDS)
+    }
+
+    #[test]
+    fn ums_105_ums_109_a_context_with_two_reasons_is_suspended_once_and_runs_when_both_are_gone() {
+        let mut session = restored(startable());
+        let before = suspends(&mut session);
+        let first = session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
+        let second = session.hold(OWNER, CONTEXT, |held| held.by_power = true).unwrap();
+        assert_eq!((suspends(&mut session), second.fence), (before + 1, first.fence));
+        looks(&session);
+        session.fill_hw_queue(COPY);
+        session.unhold(OWNER, CONTEXT, |held| held.by_guest = false);
+        assert_eq!((looks(&session), session.engines[COPY.index()].in_flight.len()), (Vec::new(), 0));
+        session.unhold(OWNER, CONTEXT, |held| held.by_power = false);
+        let bells = device(&mut session, OWNER).doorbells.iter().filter(|(_, bell)| bell.was_connected);
+        let mut expected: Vec<u32> = bells.filter_map(|(_, bell)| bell.hw_queue.map(u32::from)).collect();
+        expected.sort_unstable();
+        assert!(!expected.is_empty());
+        assert_eq!(looks(&session), expected, "its rings are looked at again");
+        assert_eq!(session.engines[COPY.index()].in_flight.len(), 2, "and its buffers go on");
+        assert_eq!(suspends(&mut session), before + 1);
+    }
+
+    #[test]
+    fn suspends_that_wait_are_bounded() {
+        let mut session = restored(startable());
+        let of = session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
+        session.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
+        let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+        let outcome = session.suspend_context(origin, &Named { handle: CONTEXT });
+        assert_eq!(outcome.err().map(|refused| refused.status), Some(Status::OutOfResources));
+    }
+
+    #[test]
+    fn what_a_queue_holds_is_cancelled_where_its_guest_suspended_it_and_kept_where_another_did() {
+        for by_guest in [false, true] {
+            let mut session = restored(startable());
+            session
+                .hold(OWNER, CONTEXT, |held| (held.by_guest, held.by_power) = (by_guest, !by_guest))
+                .unwrap();
+            let its_device = device(&mut session, OWNER);
+            let context = its_device.contexts.get_mut(CONTEXT).unwrap();
+            (context.is_parked, context.listed) = (true, true);
+            let queue = context.software_queue[0].queue;
+            its_device.gpu_waits.push(GpuWait { context: CONTEXT, index: 0, value: 900 });
+            session.cancel_held(OWNER, queue).unwrap();
+            let its_device = device(&mut session, OWNER);
+            let context = its_device.contexts.get(CONTEXT).unwrap();
+            let left = if by_guest { (0, false, 0) } else { (4, true, 1) };
+            assert_eq!((context.software_queue.len(), context.is_parked, its_device.gpu_waits.len()), left);
+        }
+    }
+}

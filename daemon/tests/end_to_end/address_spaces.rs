@@ -1,7 +1,9 @@
 //! Address spaces of guest processes, and the device that has one only.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::node::Node;
@@ -13,6 +15,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::device_page::DEVICE_PAGE_FAULT;
 use campanile_protocol::driver_caps;
+use campanile_protocol::handle::Handle;
 
 use crate::processes::EngineView;
 use crate::raw::RawGuest;
@@ -20,9 +23,12 @@ use crate::raw_queue::RawQueue;
 use crate::raw_queue::copy;
 use crate::raw_queue::copy_guest;
 use crate::raw_queue::fill;
+use crate::raw_queue::wait_for;
 use crate::support::Daemon;
+use crate::support::until;
 
 const PAGE: u64 = 4096;
+const SECRET: u64 = 0x5ec2_e700_0000;
 
 // conformance: one arrangement, address spaces that engines take turns in, shows each of these
 #[test]
@@ -57,44 +63,140 @@ fn mcdm_34_mcdm_35_mcdm_36_mcdm_38_processes_share_an_engine_and_each_has_its_ow
     assert_eq!(roots.len(), 3);
 }
 
+type Packets = fn(u64, u64) -> CommandBuffer;
+
+/// What packets do to a foreign address, given one of the process's own.
+const WAYS: [(&str, Packets); 5] = [
+    ("copied from", |foreign, own| copy(foreign, own, PAGE)),
+    ("copied to", |foreign, own| copy(own, foreign, PAGE)),
+    ("filled", |foreign, _| fill(foreign, PAGE, 0x0bad_0bad)),
+    ("signalled", |foreign, _| {
+        let mut commands = CommandBuffer::new();
+        commands.signal(foreign, 1).unwrap();
+        commands
+    }),
+    ("waited for", |foreign, _| wait_for(foreign, 1)),
+];
+
+/// Runs packets in a ring; the status of the device after them.
+fn outcome(thief: &Arc<RawGuest>, context: Handle, commands: &CommandBuffer) -> u64 {
+    let mut queue = RawQueue::new(thief, context);
+    queue.connect().unwrap();
+    queue.submit(commands);
+    until("an end, good or bad", || queue.fence() == 1 || thief.device_status() != DEVICE_ACTIVE);
+    thief.device_status()
+}
+
 #[test]
-fn mcdm_44_mcdm_54_addresses_are_virtual_and_lead_to_nobody_elses_memory() {
+fn mcdm_44_mcdm_54_no_address_leads_out_of_the_address_space_of_its_process() {
     let daemon = Daemon::steady(64);
     let vm = daemon.vm(0);
     let (victim, _context) = copy_guest(&vm);
     let secret = victim.vram(PAGE);
-    secret.word(0).store(0x5ec2e7, Ordering::Release);
-    // Addresses that would be physical, and one that is the victim's.
-    let page_of_table = EngineView::of(&daemon).roots()[0] * PAGE;
-    for address in [0, PAGE, page_of_table, 32 << 20, secret.va + (64 << 20), 1 << 62] {
+    let intact = || (0..PAGE).step_by(8).all(|at| secret.word(at).load(Ordering::Acquire) == SECRET + at);
+    (0..PAGE).step_by(8).for_each(|at| secret.word(at).store(SECRET + at, Ordering::Release));
+    let table = EngineView::of(&daemon).roots()[0] * PAGE;
+    // Where an address lies, given one that the process had and gave back, and one that it has.
+    let addresses: [(&str, fn(u64, u64, u64) -> u64); 6] = [
+        ("nowhere", |_, _, _| 0),
+        ("at a page table, if it were physical", |_, _, table| table),
+        ("where the victim has its secret, and the process had memory", |had, _, _| had),
+        ("at the end of what it has, and beyond", |_, has, _| has + PAGE - 8),
+        ("behind it", |_, has, _| has + PAGE),
+        ("at the end of all addresses", |_, _, _| (1 << 47) - PAGE),
+    ];
+    for (where_it_is, address) in addresses {
+        for (way, packets) in WAYS {
+            let (thief, context) = copy_guest(&vm);
+            // The engine has it resolved when it goes.
+            let had = thief.vram(PAGE);
+            assert_eq!(had.va, secret.va, "each process has its first memory there");
+            let loot = thief.vram(PAGE);
+            let mut queue = RawQueue::new(&thief, context);
+            queue.connect().unwrap();
+            queue.run(&copy(had.va, loot.va, PAGE));
+            // Its last memory, so that nothing of its own lies behind it.
+            let own = thief.vram(PAGE);
+            own.word(PAGE - 8).store(1, Ordering::Release);
+            thief.unmap(&had);
+            let foreign = address(had.va, own.va, table);
+            let is_word = matches!(way, "signalled" | "waited for");
+            let status = outcome(&thief, context, &packets(foreign, loot.va));
+            let is_own = is_word && where_it_is.starts_with("at the end of what");
+            let expected = if is_own { DEVICE_ACTIVE } else { DEVICE_PAGE_FAULT };
+            assert_eq!(status, expected, "an address {where_it_is}: {way}");
+            let came = (0..PAGE).step_by(8).any(|at| loot.word(at).load(Ordering::Acquire) != 0);
+            assert!(!came, "an address {where_it_is}: {way}, and data came");
+            assert!(intact(), "an address {where_it_is}: {way}");
+        }
+        // As packets to run, by the kernel-mode path.
         let (thief, context) = copy_guest(&vm);
-        let loot = thief.vram(PAGE);
-        assert_ne!(loot.va, address);
+        let own = thief.vram(PAGE);
         let queue = thief.queue(context, 0).unwrap().queue;
-        let submit = Submit { queue, buffer_va: address, length: 64, flags: 0 };
+        let foreign =
+            if where_it_is.contains("had memory") { own.va + 16 * PAGE } else { address(0, own.va, table) };
+        let submit = Submit { queue, buffer_va: foreign, length: 64, flags: 0 };
         thief.call(message::SUBMIT, &submit).unwrap();
-        assert_eq!(thief.device_status(), DEVICE_PAGE_FAULT, "a buffer at {address:#x}");
-        let (thief, context) = copy_guest(&vm);
-        let loot = thief.vram(PAGE);
-        let mut queue = RawQueue::new(&thief, context);
-        queue.connect().unwrap();
-        queue.submit(&copy(address, loot.va, PAGE));
-        crate::support::until("the fault", || thief.device_status() == DEVICE_PAGE_FAULT);
-        assert_eq!(loot.word(0).load(Ordering::Acquire), 0, "and no data came");
+        assert_eq!(thief.device_status(), DEVICE_PAGE_FAULT, "packets {where_it_is}");
     }
+    assert_eq!((victim.device_status(), intact()), (DEVICE_ACTIVE, true));
+}
+
+#[test]
+fn mcdm_54_memory_that_was_given_back_leads_nowhere_though_another_process_has_it() {
+    let daemon = Daemon::steady(64);
+    let vm = daemon.vm(0);
+    let (thief, context) = copy_guest(&vm);
+    let (had, loot) = (thief.vram(16 << 20), thief.vram(PAGE));
+    let mut queue = RawQueue::new(&thief, context);
+    queue.connect().unwrap();
+    queue.run(&copy(had.va, loot.va, PAGE));
+    let va = had.va;
+    thief.unmap(&had);
+    thief.free(had);
+    // All that is left of the aperture, so that it is among that.
+    let (victim, _context) = copy_guest(&vm);
+    until("the memory", || victim.can_have(16 << 20));
+    let mut secrets = Vec::new();
+    while victim.can_have(1 << 20) {
+        let secret = victim.vram(1 << 20);
+        secret.word(0).store(SECRET, Ordering::Release);
+        secrets.push(secret);
+    }
+    assert!(secrets.len() >= 16);
+    assert_eq!(outcome(&thief, context, &copy(va, loot.va, PAGE)), DEVICE_PAGE_FAULT);
+    assert_eq!(loot.word(0).load(Ordering::Acquire), 0);
+    assert!(secrets.iter().all(|secret| secret.word(0).load(Ordering::Acquire) == SECRET));
+}
+
+#[test]
+fn mcdm_54_a_process_maps_what_it_has_attached_and_stores_where_it_may() {
+    let daemon = Daemon::steady(64);
+    let vm = daemon.vm(0);
+    let (victim, _context) = copy_guest(&vm);
+    let secret = victim.vram(PAGE);
+    secret.word(0).store(SECRET, Ordering::Release);
     // There is no way to name memory but by what the process has attached.
-    let (thief, _context) = copy_guest(&vm);
+    let (thief, context) = copy_guest(&vm);
     let own = thief.unmapped_memory(BlobMemory::Vram, PAGE);
-    let map = message::MapMemory {
-        resource: secret.resource(),
-        flags: MAP_WRITABLE,
-        offset: 0,
-        va: own.va,
-        size: PAGE,
-    };
-    assert_eq!(thief.call(message::MAP_MEMORY, &map), Err(Status::InvalidResource));
-    assert_eq!(victim.device_status(), DEVICE_ACTIVE);
-    assert_eq!(secret.word(0).load(Ordering::Acquire), 0x5ec2e7);
+    for resource in [secret.resource(), 0, u32::MAX] {
+        let map = message::MapMemory { resource, flags: MAP_WRITABLE, offset: 0, va: own.va, size: PAGE };
+        assert_eq!(thief.call(message::MAP_MEMORY, &map), Err(Status::InvalidResource));
+    }
+    // More of its own than there is.
+    let map =
+        |offset, size| message::MapMemory { resource: own.resource(), flags: 0, offset, va: own.va, size };
+    for (offset, size) in [(0, 2 * PAGE), (PAGE, PAGE), (u64::MAX - PAGE + 1, PAGE), (0, 1 << 63)] {
+        assert!(thief.call(message::MAP_MEMORY, &map(offset, size)).is_err(), "{offset:#x}, {size:#x}");
+    }
+    own.word(0).store(SECRET, Ordering::Release);
+    thief.map(&own, 0).unwrap();
+    let out = thief.vram(PAGE);
+    assert_eq!(outcome(&thief, context, &copy(own.va, out.va, PAGE)), DEVICE_ACTIVE);
+    assert_eq!(out.word(0).load(Ordering::Acquire), SECRET, "it may read");
+    assert_eq!(outcome(&thief, context, &fill(own.va, PAGE, 1)), DEVICE_PAGE_FAULT, "and not write");
+    assert_eq!(own.word(0).load(Ordering::Acquire), SECRET);
+    assert_eq!((victim.device_status(), secret.word(0).load(Ordering::Acquire)), (DEVICE_ACTIVE, SECRET));
 }
 
 fn is_busy(refused: Result<Device, DriverError>) -> bool {

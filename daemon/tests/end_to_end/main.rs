@@ -48,6 +48,7 @@ mod spy;
 mod support;
 mod tdr;
 mod tdr_causes;
+mod tdr_fences;
 mod tdr_limits;
 mod tdr_reports;
 mod tdr_resilience;
@@ -66,6 +67,7 @@ mod ums_models;
 mod ums_notify;
 mod ums_power;
 mod ums_queues;
+mod ums_states;
 mod ums_submission;
 mod ums_suspend;
 

@@ -12,6 +12,8 @@ use std::process::Output;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::device_page::DEVICE_RESET;
+use campanile_protocol::device_page::LOSS;
+use campanile_protocol::device_page::LOSS_COLLATERAL;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -113,8 +115,15 @@ fn the_operator_sees_who_uses_which_vgpu() {
 }
 
 #[test]
-fn tdr_29_tdr_71_tdr_80_a_reset_by_the_operator_is_of_one_node_or_of_the_whole_adapter() {
-    let operated = Operated::with(2, &["--spin", "600000000"]);
+fn tdr_29_tdr_71_tdr_74_a_reset_by_the_operator_is_forced_of_one_node_or_of_the_whole_adapter() {
+    let state = tempfile::tempdir().unwrap();
+    let folder = state.path().to_str().unwrap();
+    let operated = Operated::with(2, &["--spin", "600000000", "--state-dir", folder]);
+    let recorded = |number: u64| {
+        let path = state.path().join("reports").join(format!("{number:012}.json"));
+        let report: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        (report["reason"].as_u64(), report["code"].clone())
+    };
     let vms = [operated.daemon.vm(0), operated.daemon.vm(1)];
     let (guest, context) = copy_guest(&vms[0]);
     let mut queue = RawQueue::new(&guest, context);
@@ -127,6 +136,7 @@ fn tdr_29_tdr_71_tdr_80_a_reset_by_the_operator_is_of_one_node_or_of_the_whole_a
 
     let reset = operated.ask(&["reset", "--vgpu", "v0", "--node", "copy"]);
     assert_eq!(reset["engines_reset"], serde_json::json!(["copy"]));
+    assert_eq!(recorded(1), (Some(1), "0x141".into()));
     queue.run(&CommandBuffer::new());
     let status = operated.ask(&["status"]);
     assert_ne!(status["vgpus"][0]["session"]["engines"][1]["pid"], before, "another process");
@@ -134,6 +144,9 @@ fn tdr_29_tdr_71_tdr_80_a_reset_by_the_operator_is_of_one_node_or_of_the_whole_a
 
     let reset = operated.ask(&["reset-adapter", "--vgpu", "v0"]);
     assert_eq!(reset["devices_lost"], 1);
+    assert_eq!(recorded(2), (Some(1), "0x117".into()));
+    // What follows needs the GPU, which is there again (TDR-80).
+    assert_eq!(guest.load(LOSS), LOSS_COLLATERAL << 32 | 1);
     assert_eq!((guest.device_status(), queue.status()), (DEVICE_RESET, ABORT));
     its_queue.run(&CommandBuffer::new());
     assert_eq!(other.device_status(), DEVICE_ACTIVE, "the adapter of another guest is another");

@@ -9,6 +9,7 @@ use campanile_protocol::control::message::Named;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
 
+use crate::operator::Operated;
 use crate::processes::engine;
 use crate::raw::RawCall;
 use crate::raw::RawGuest;
@@ -105,14 +106,15 @@ fn ums_127_the_wait_for_work_that_never_ends_is_bounded() {
 
 #[test]
 fn ums_88_ums_148_a_last_queued_that_nothing_was_rung_for_costs_neither_time_nor_a_neighbour() {
-    let daemon = Daemon::with(&NO_BOUND);
+    let operated = Operated::with(1, &NO_BOUND);
+    let daemon = &operated.daemon;
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
     let (neighbour, its_context) = copy_guest(&vm);
     let mut other = RawQueue::new(&neighbour, its_context);
     assert_eq!(other.connect(), Ok(CONNECTED));
     other.run(&CommandBuffer::new());
-    let before = engine(&daemon);
+    let before = engine(daemon);
     for ahead in [1, 2, u64::MAX] {
         let mut queue = RawQueue::new(&guest, context);
         assert_eq!(queue.connect(), Ok(CONNECTED));
@@ -126,14 +128,31 @@ fn ums_88_ums_148_a_last_queued_that_nothing_was_rung_for_costs_neither_time_nor
     silent.store_write_pointer();
     assert!(is_destroyed(destroy(&silent, 1)));
     assert_eq!(silent.fence(), 0);
-    // One that goes back.
+    // Ahead, with real work before: that is waited for, and no longer.
     let mut queue = RawQueue::new(&guest, context);
     assert_eq!(queue.connect(), Ok(CONNECTED));
-    queue.run(&CommandBuffer::new());
-    guest.word(queue.bell.last_queued_offset).store(0, Ordering::Release);
-    assert!(is_destroyed(destroy(&queue, 1)));
+    let gate = gated(&guest, &mut queue);
+    guest.word(queue.bell.last_queued_offset).store(u64::MAX, Ordering::Release);
+    let end = destroy(&queue, 1);
+    guest.round_trip();
+    assert!(!end.is_done());
+    open(&gate);
+    assert!(is_destroyed(end));
+    assert_eq!(queue.fence(), 1);
+    // One that goes back is an error of its guest: counted, and nothing is waited for.
+    let errors = || operated.counter(0, "last_queued_errors");
+    assert_eq!(errors(), 0, "running ahead is none");
+    for round in 1..=3 {
+        let mut queue = RawQueue::new(&guest, context);
+        assert_eq!(queue.connect(), Ok(CONNECTED));
+        queue.run(&CommandBuffer::new());
+        queue.run(&CommandBuffer::new());
+        guest.word(queue.bell.last_queued_offset).store(round % 2, Ordering::Release);
+        assert!(is_destroyed(destroy(&queue, 1)));
+        assert_eq!(errors(), round);
+    }
     other.run(&CommandBuffer::new());
-    assert_eq!(engine(&daemon), before);
+    assert_eq!(engine(daemon), before);
     assert_eq!((guest.device_status(), neighbour.device_status()), (DEVICE_ACTIVE, DEVICE_ACTIVE));
 }
 

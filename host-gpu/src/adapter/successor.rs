@@ -134,3 +134,110 @@ fn end(mut child: Child) {
     }
     bury(child);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::atomic::Ordering;
+
+    use campanile_protocol::engine::block;
+    use campanile_protocol::engine::progress::Progress;
+    use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::handshake::power;
+
+    use super::EngineProcess;
+    use super::Memory;
+    use super::Program;
+    use super::Start;
+    use crate::adapter::Adapter;
+    use crate::adapter::scheduling::Preemption;
+    use crate::dirty::method::Method;
+    use crate::engine::message::NodeKind;
+    use crate::memory::vram::create_memfd;
+
+    #[test]
+    fn tdr_57_the_next_process_finds_the_tables_and_nothing_that_was_said_of_the_last() {
+        let start = Start {
+            node: NodeKind::Copy,
+            vram_bytes: 4096,
+            table_bytes: 4096,
+            spin_microseconds: 0,
+            slice_microseconds: 0,
+            sandbox: true,
+            policy: "fair".to_owned(),
+            vulkan_device: None,
+            tracking: Method::Off,
+        };
+        let [vram, tables, fences] =
+            ["vram", "tables", "fences"].map(|name| create_memfd(name, 4096).unwrap());
+        let memory = Memory { vram: &vram, tables: &tables, fences: &fences, tracker: None };
+        // One that never answers.
+        let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
+        let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();
+        engine.revive(&program, &start, memory).unwrap();
+        let context = engine.create_context(0).unwrap();
+        let fence = engine.suspend_context(context);
+        engine
+            .submit_command(campanile_protocol::engine::hw_queue::HwSubmission {
+                fence_id: 3,
+                ..Default::default()
+            })
+            .unwrap();
+        assert!(matches!(engine.preempt_command(), Preemption::Requested(_)));
+        let progress = Progress { steps: 3, is_exempt: false, work: Work::HwQueue };
+        for (place, value) in [
+            (block::POWER, power::HUNG),
+            (block::GRANT, u64::MAX),
+            (block::PROGRESS, progress.word()),
+            (block::LAUNCHED, 9),
+            (block::LAST_CONTEXT, 9),
+        ] {
+            engine.store(place, value);
+        }
+        engine.snapshot();
+        assert_eq!(engine.reset_engine().unwrap(), 3);
+        engine.revive(&program, &start, memory).unwrap();
+        for place in [block::GRANT, block::PROGRESS, block::LAUNCHED, block::LAST_CONTEXT] {
+            assert_eq!(engine.load(place), 0, "{place:#x}");
+        }
+        assert_eq!(engine.load(block::POWER), power::ACTIVE);
+        let word = engine.shared.word(block::context_report(context)).unwrap();
+        assert_eq!(word.load(Ordering::Acquire), fence, "what was suspended is");
+        assert!(engine.completed_command().is_some() && engine.preemption_report().is_some());
+        // What the last one ran says nothing of the next reset.
+        engine
+            .submit_command(campanile_protocol::engine::hw_queue::HwSubmission {
+                fence_id: 4,
+                ..Default::default()
+            })
+            .unwrap();
+        assert_eq!(engine.reset_engine().unwrap(), 3, "it ran nothing");
+    }
+
+    #[test]
+    fn ums_64_ums_71_a_ring_is_looked_at_when_its_doorbell_comes_and_when_it_goes() {
+        let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();
+        let looks = |engine: &EngineProcess| {
+            crate::memory::bits::take(&engine.shared, block::LOOK, block::LOOK_WORDS)
+        };
+        let sequence = engine.watch_sequence();
+        engine.connect_doorbell(2, 5, 1, 0);
+        assert_eq!((looks(&engine), engine.watch_sequence()), (vec![5], sequence + 1));
+        engine.disconnect_doorbell(2);
+        assert_eq!((looks(&engine), engine.watch_sequence()), (vec![5], sequence + 2));
+        engine.disconnect_doorbell(2);
+        assert_eq!(looks(&engine), Vec::<u32>::new(), "nobody had it");
+        engine.connect_notified(6);
+        assert_eq!((looks(&engine), engine.load(block::NOTIFIED)), (vec![6], 1));
+        let sequence = engine.watch_sequence();
+        engine.notify(6);
+        engine.notify(6);
+        assert_eq!(
+            (looks(&engine), engine.watch_sequence()),
+            (vec![6], sequence + 1),
+            "once asked is enough"
+        );
+        engine.disconnect_notified(6);
+        assert_eq!((looks(&engine), engine.load(block::NOTIFIED)), (vec![6], 0));
+    }
+}
