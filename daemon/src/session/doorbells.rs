@@ -422,8 +422,10 @@ mod tests {
     use crate::doorbell::slots::Taken;
     use crate::doorbell::state::DoorbellState;
     use crate::doorbell::state::Place;
+    use crate::session::budget::Kind;
     use crate::session::config::Config;
     use crate::session::objects::GpuMapping;
+    use crate::session::objects::Mapped;
     use crate::session::pending::Action;
     use crate::session::reply::Origin;
     use crate::session::state::Session;
@@ -470,10 +472,12 @@ mod tests {
         let ring = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().ring;
         let (&resource, _) = session.blobs.iter().find(|(_, blob)| blob.allocation == ring).unwrap();
         let row = device(&mut session, OWNER).mappings.iter().find(|(_, mapping)| mapping.allocation == ring);
-        let (&there, &mapping) = row.unwrap();
+        let (&there, mapping) = row.unwrap();
+        let mapping = GpuMapping { size: PAGE_SIZE, ..**mapping };
         // Behind a change of the golden state that waits for the buffers before it.
         let to_come = 0x102_5000;
-        device(&mut session, OWNER).mappings.insert(to_come, GpuMapping { size: PAGE_SIZE, ..mapping });
+        let charge = session.charge(OWNER, Kind::Mappings, 1).unwrap();
+        device(&mut session, OWNER).mappings.insert(to_come, Mapped { mapping, charge });
         let status = |va: u64| {
             let memory = session.ring_memory(OWNER, resource, va, LINE, false);
             memory.err().map(|refused| refused.status)

@@ -289,7 +289,12 @@ mod tests {
                     slot.compiling
                         .insert((1, 1), PendingKernel { origin: ORIGIN, handle: Handle(1), number: 1 }),
                 ),
-                _ => slot.waiting.push(WaitingMessage { origin: ORIGIN, opcode: 0, body: Vec::new() }),
+                _ => slot.waiting.push(WaitingMessage {
+                    origin: ORIGIN,
+                    opcode: 0,
+                    body: Vec::new(),
+                    charge: None,
+                }),
             }
             session.park_engine(COPY);
             assert_eq!(session.engines[COPY.index()].is_parked(), why == 0, "{why}");
