@@ -255,7 +255,7 @@ fn mcdm_06_every_message_in_a_flood_leaves_the_daemon_within_its_budget_and_othe
     // Paging operations and buffers wait behind what a suspended context has.
     assert_eq!(attacker.named(message::SUSPEND_CONTEXT, context), Status::Ok);
     let submit = Submit { queue, buffer_va: DATA_VA, length: 8, flags: 0 };
-    assert_eq!(attacker.status(message::SUBMIT, submit.as_bytes()), Status::Ok);
+    pour(&attacker, message::SUBMIT, 1, |_| submit.as_bytes().to_vec());
     let material = Material { context, queue, user_queue, resource: blob.resource_id(), fence };
     let floods = floods(&material);
     let mut listed: Vec<u32> = floods.iter().map(|(opcode, ..)| *opcode).collect();
@@ -286,7 +286,7 @@ fn evictions_behind_a_suspended_context_are_refused_and_done_when_it_runs_again(
     let blob = attacker.context.create_blob(BlobMemory::Vram, 4096).unwrap();
     assert_eq!(attacker.named(message::SUSPEND_CONTEXT, ring.context), Status::Ok);
     let submit = Submit { queue, buffer_va: ring.va + PACKETS, length: 0, flags: 0 };
-    assert_eq!(attacker.status(message::SUBMIT, submit.as_bytes()), Status::Ok);
+    pour(&attacker, message::SUBMIT, 1, |_| submit.as_bytes().to_vec());
     let evict = list(memory::EVICT_NOW, &vec![blob.resource_id(); 1000]);
     let before = resident(scene.daemon.pid());
     pour(&attacker, memory::EVICT, 10_000, |_| evict.clone());
