@@ -3,7 +3,6 @@
 #
 #   stage, counted, tested   run a command, keep what it said for the last lines, try failed tests once more
 #   recorded                 keeps test results for `cargo ci conformance`
-#   tool                     a cargo command that is not part of Rust, built once into .cache/tools
 #   short_stages             everything that ci/test runs
 #   sum_up                   the last lines: what failed, and the count of all tests
 #
@@ -19,7 +18,6 @@ trap 'rm -rf "$scratch"' EXIT
 results=$scratch/results
 touch "$results" "$scratch/remarks"
 failed_stages=()
-export PATH=$PWD/.cache/tools/bin:$PATH
 
 room_of_memory() { awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo; }
 room_on_disk() { df --output=avail --block-size=1M . | tail -n 1 | tr -d ' '; }
@@ -99,15 +97,6 @@ loom() {
         counted recorded loom cargo test --package campanile-protocol --release --lib loom || return
     # A filter that no test matches any more passes, and must not.
     grep -q '^test result: ok\. [1-9]' "$scratch/log" || { echo "no loom test ran"; return 1; }
-}
-
-# Sees to the command $1 in version $2, which `cargo install` builds into .cache/tools unless it is there. Little is
-# optimised: what these commands spend is the compiler's time, and most machines build them for one run.
-tool() {
-    local name=$1 version=$2
-    cargo install --list --root .cache/tools 2>/dev/null | grep -q -x -F "$name v$version:" && return
-    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=64 \
-        CARGO_PROFILE_RELEASE_DEBUG=false cargo install --quiet --locked --root .cache/tools --version "$version" "$name"
 }
 
 # What ci/test runs. Fails, after the last lines, where nothing could be built.
