@@ -3,10 +3,10 @@
 //! ```text
 //!   git's list of files ──▶ tree ──▶ source (a file without comments, strings, tests)
 //!                                       │
-//!                         ┌─────────────┼─────────────┐
-//!                         ▼             ▼             ▼
-//!                       lint         layers      conformance      text in, findings out; no I/O
-//!                         └─────────────┼─────────────┘
+//!                         ┌─────────────┼─────────────┬───────────┐
+//!                         ▼             ▼             ▼           ▼
+//!                       lint         layers      conformance   mutants      text in, findings out; no I/O
+//!                         └─────────────┼─────────────┴───────────┘
 //!                                       ▼
 //!                                     stage        runs cargo, reads tables, prints, decides the exit code
 //! ```
@@ -17,6 +17,7 @@ pub mod conformance;
 pub mod finding;
 pub mod layers;
 pub mod lint;
+pub mod mutants;
 pub mod source;
 pub mod stage;
 pub mod tree;

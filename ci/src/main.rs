@@ -41,6 +41,15 @@ enum Check {
     },
     /// Start the file of test results that `ci/record` writes and `conformance` reads; prints where it is
     Results,
+    /// What cargo-mutants left in these folders, against the survivors of `ci/mutants.txt`; `ci/mutants` calls it
+    Mutants {
+        /// No mutant was left out: judge also the whole list, and how many were killed
+        #[arg(long)]
+        all: bool,
+        /// Folders with caught.txt, missed.txt, timeout.txt and unviable.txt
+        #[arg(required = true)]
+        folders: Vec<PathBuf>,
+    },
     /// fmt, lint, layers, conformance
     All,
 }
@@ -57,6 +66,7 @@ fn main() -> Result<ExitCode> {
             stage::conformance(&root, &Wanted { list_missing: missing, strict: strict.unwrap_or_default() })
         }
         Check::Results => stage::results(&root),
+        Check::Mutants { all, folders } => stage::mutants(&root, &folders, all),
         Check::All => stage::all(&root),
     }?;
     Ok(if verdict == Verdict::Pass { ExitCode::SUCCESS } else { ExitCode::FAILURE })

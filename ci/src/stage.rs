@@ -17,6 +17,11 @@ use crate::conformance::rule_id::Group;
 use crate::finding::Finding;
 use crate::layers;
 use crate::lint;
+use crate::mutants::judge::judge;
+use crate::mutants::modules;
+use crate::mutants::outcomes;
+use crate::mutants::outcomes::Outcomes;
+use crate::mutants::survivors;
 use crate::tree::Tree;
 
 /// A stage without options.
@@ -147,6 +152,27 @@ fn read_results(root: &Path, tree: &Tree) -> Result<Option<Results>> {
 fn results_path(root: &Path) -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     root.join(target).join(results::PATH)
+}
+
+/// What cargo-mutants left in these folders, against the mutants that may survive; `all` says that none was left out.
+pub fn mutants(root: &Path, folders: &[PathBuf], all: bool) -> Result<Verdict> {
+    let tree = Tree::read(root)?;
+    let text = |path| tree.file(path).map_or("", |file| file.text.as_str());
+    let mut outcomes = Outcomes::new();
+    for folder in folders {
+        for (name, outcome) in outcomes::LISTS {
+            let list = folder.join(name);
+            let list =
+                fs::read_to_string(&list).with_context(|| format!("{} could not be read", list.display()))?;
+            outcomes::read(&mut outcomes, &list, outcome);
+        }
+    }
+    let (survivors, findings) = survivors::parse(text(survivors::PATH));
+    let verdict = judge(&modules::parse(text(modules::PATH)), &outcomes, &survivors, all);
+    for count in &verdict.counts {
+        println!("{count}");
+    }
+    Ok(print_findings(&findings).and(print_findings(&verdict.findings)))
 }
 
 /// All stages, each with its verdict; a failed one does not keep the next from running.

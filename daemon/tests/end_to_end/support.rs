@@ -17,7 +17,7 @@ use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use tempfile::TempDir;
 
-/// With this variable, as `ci/test` sets it, all these daemons have another doorbell model (UMS-08); tests that are
+/// With this variable, as `ci/full` sets it, all these daemons have another doorbell model (UMS-08); tests that are
 /// about one model ask for it.
 pub(crate) const MODEL: &str = "CAMPANILE_TEST_DOORBELL_MODEL";
 

@@ -1,6 +1,6 @@
 //! Dedicated and global doorbells: what only one of them has, and what both do alike.
 //!
-//! All tests of this folder that are not about one model run on the global one too: `ci/test` runs them again with
+//! All tests of this folder that are not about one model run on the global one too: `ci/full` runs them again with
 //! [`crate::support::MODEL`] set.
 
 use std::sync::atomic::AtomicBool;

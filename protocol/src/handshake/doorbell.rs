@@ -129,3 +129,76 @@ pub fn take_rung<W: Word>(summary: &W) -> u64 {
     // PAIRS WITH `Doorbell::ring`: what the bits stand for is visible after this.
     summary.swap(0, Ordering::Acquire)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use core::sync::atomic::AtomicU64;
+    use core::sync::atomic::Ordering;
+
+    use super::Doorbell;
+    use super::GLOBAL_HIDDEN;
+    use super::GlobalDoorbell;
+    use super::disconnect;
+    use super::final_look;
+    use super::glance;
+    use super::take_global;
+    use super::take_rung;
+
+    fn read(word: &AtomicU64) -> u64 {
+        word.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_ring_stores_pointer_and_cell_marks_the_summary_and_returns_the_status() {
+        let [write_pointer, cell, status] = [const { AtomicU64::new(0) }; 3];
+        let summary = AtomicU64::new(0b100);
+        status.store(7, Ordering::Relaxed);
+        let doorbell = Doorbell {
+            write_pointer: &write_pointer,
+            cell: &cell,
+            summary: &summary,
+            summary_bit: 0b10,
+            status: &status,
+        };
+        assert_eq!(doorbell.ring(42), 7);
+        assert_eq!([read(&write_pointer), read(&cell), read(&summary)], [42, 42, 0b110]);
+    }
+
+    #[test]
+    fn a_global_ring_names_its_queue_and_says_where_it_hides_another() {
+        let [write_pointer, cell, status] = [const { AtomicU64::new(0) }; 3];
+        status.store(7, Ordering::Relaxed);
+        let doorbell =
+            GlobalDoorbell { write_pointer: &write_pointer, cell: &cell, value: 3, status: &status };
+        assert_eq!(doorbell.ring(42), 7);
+        assert_eq!([read(&write_pointer), read(&cell)], [42, 3]);
+        assert_eq!(doorbell.ring(43), 7);
+        assert_eq!([read(&write_pointer), read(&cell)], [43, 3 | GLOBAL_HIDDEN]);
+    }
+
+    #[test]
+    fn a_cell_and_a_summary_are_taken_once() {
+        let takes: [fn(&AtomicU64) -> u64; 2] = [take_global, take_rung];
+        for take in takes {
+            let word = AtomicU64::new(0b1010);
+            assert_eq!(take(&word), 0b1010);
+            assert_eq!(read(&word), 0);
+            assert_eq!(take(&word), 0);
+        }
+    }
+
+    #[test]
+    fn a_look_is_at_the_write_pointer() {
+        let write_pointer = AtomicU64::new(42);
+        assert_eq!(glance(&write_pointer), 42);
+        assert_eq!(final_look(&write_pointer), 42);
+    }
+
+    #[test]
+    fn ums_67_the_status_says_disconnected_before_the_slot_is_taken_away() {
+        let status = AtomicU64::new(0);
+        let mut seen = None;
+        disconnect(&status, 2, || seen = Some(read(&status)));
+        assert_eq!(seen, Some(2));
+    }
+}

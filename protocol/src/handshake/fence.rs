@@ -31,3 +31,39 @@ pub fn monitor<W: Word>(current: &W, monitored: &W, smallest: Option<u64>) -> u6
     W::full_fence();
     current.load(Ordering::Acquire)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use core::sync::atomic::AtomicU64;
+    use core::sync::atomic::Ordering;
+
+    use super::NOBODY;
+    use super::monitor;
+    use super::signal;
+
+    fn read(word: &AtomicU64) -> u64 {
+        word.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn ums_134_a_value_above_the_monitored_one_interrupts() {
+        let current = AtomicU64::new(0);
+        let monitored = AtomicU64::new(4);
+        for (value, interrupts) in [(3, false), (4, false), (5, true), (6, true)] {
+            assert_eq!(signal(&current, &monitored, value), interrupts, "{value}");
+            assert_eq!(read(&current), value);
+        }
+    }
+
+    #[test]
+    fn ums_137_a_waiter_is_monitored_one_below_its_value_and_learns_the_current_one() {
+        let current = AtomicU64::new(9);
+        let monitored = AtomicU64::new(1);
+        assert_eq!(monitor(&current, &monitored, Some(5)), 9);
+        assert_eq!(read(&monitored), 4);
+        assert_eq!(monitor(&current, &monitored, Some(0)), 9);
+        assert_eq!(read(&monitored), 0);
+        assert_eq!(monitor(&current, &monitored, None), 9);
+        assert_eq!(read(&monitored), NOBODY);
+    }
+}

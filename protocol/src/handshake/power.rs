@@ -86,13 +86,50 @@ mod tests {
     use super::F1_WANTED;
     use super::HUNG;
     use super::NAPPING;
+    use super::allow_f1;
+    use super::cancel_f1;
+    use super::may_block;
+    use super::needs_poke;
     use super::report_hung;
     use super::want_f1;
+
+    const STATES: [u64; 6] = [ACTIVE, F1_WANTED, HUNG, ASLEEP, NAPPING, F1_ALLOWED];
+
+    #[test]
+    fn an_engine_may_block_after_it_has_said_so_and_found_no_work() {
+        let power = AtomicU64::new(ACTIVE);
+        assert!(may_block(&power, NAPPING, || {
+            assert_eq!(power.load(Ordering::Relaxed), NAPPING);
+            false
+        }));
+        assert_eq!(power.load(Ordering::Relaxed), NAPPING);
+        assert!(!may_block(&power, ASLEEP, || true));
+        assert_eq!(power.load(Ordering::Relaxed), ACTIVE);
+    }
+
+    #[test]
+    fn every_engine_that_is_not_active_is_poked() {
+        for state in STATES {
+            assert_eq!(needs_poke(&AtomicU64::new(state)), state != ACTIVE, "{state}");
+        }
+    }
+
+    #[test]
+    fn f1_is_taken_back_or_allowed_only_while_it_is_wanted() {
+        for start in STATES {
+            let word = AtomicU64::new(start);
+            assert_eq!(cancel_f1(&word), start == F1_WANTED, "taken back from {start}");
+            assert_eq!(word.load(Ordering::Relaxed), if start == F1_WANTED { ACTIVE } else { start });
+            let word = AtomicU64::new(start);
+            assert_eq!(allow_f1(&word), start == F1_WANTED, "allowed from {start}");
+            assert_eq!(word.load(Ordering::Relaxed), if start == F1_WANTED { F1_ALLOWED } else { start });
+        }
+    }
 
     #[test]
     fn ums_117_reported_states_have_the_published_values_and_start_from_active() {
         assert_eq!([ACTIVE, F1_WANTED, HUNG], [0, 1, 2]);
-        for start in [ACTIVE, F1_WANTED, HUNG, ASLEEP, NAPPING, F1_ALLOWED] {
+        for start in STATES {
             let word = AtomicU64::new(start);
             assert_eq!(want_f1(&word), start == ACTIVE, "F1 from {start}");
             let word = AtomicU64::new(start);

@@ -91,3 +91,70 @@ impl<W: Word> Report<'_, W> {
         self.taken.store(end, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use core::sync::atomic::AtomicU64;
+    use core::sync::atomic::Ordering;
+
+    use super::Payload;
+    use super::Report;
+
+    /// The words of a report of two slots.
+    struct Words {
+        written: AtomicU64,
+        taken: AtomicU64,
+        overflow: AtomicU64,
+        slots: [AtomicU64; 2],
+    }
+
+    impl Words {
+        fn new(written: u64, taken: u64) -> Self {
+            let [overflow, a, b] = [const { AtomicU64::new(0) }; 3];
+            Self { written: written.into(), taken: taken.into(), overflow, slots: [a, b] }
+        }
+
+        fn report(&self) -> Report<'_, AtomicU64> {
+            Report { written: &self.written, taken: &self.taken, overflow: &self.overflow, slots: 2 }
+        }
+
+        fn push(&self, handle: u64) {
+            self.report().push(handle, |count| self.slots.get(usize::try_from(count % 2).unwrap()));
+        }
+    }
+
+    #[test]
+    fn what_fits_is_named_in_order_until_it_was_read() {
+        let words = Words::new(0, 0);
+        words.push(11);
+        words.push(12);
+        assert_eq!(words.slots.each_ref().map(|slot| slot.load(Ordering::Relaxed)), [11, 12]);
+        assert_eq!(words.report().look(), Payload::Handles { first: 0, end: 2 });
+        words.report().finish(2);
+        assert_eq!(words.report().look(), Payload::Handles { first: 2, end: 2 });
+        words.push(13);
+        assert_eq!(words.slots[0].load(Ordering::Relaxed), 13);
+        assert_eq!(words.report().look(), Payload::Handles { first: 2, end: 3 });
+    }
+
+    #[test]
+    fn what_does_not_fit_stands_for_all_waiters_once() {
+        let words = Words::new(0, 0);
+        for handle in 11..14 {
+            words.push(handle);
+        }
+        assert_eq!(words.slots.each_ref().map(|slot| slot.load(Ordering::Relaxed)), [11, 12]);
+        assert_eq!(words.report().look(), Payload::AllWaiters { end: 2 });
+        assert_eq!(words.report().look(), Payload::Handles { first: 0, end: 2 });
+    }
+
+    #[test]
+    fn counts_that_no_engine_reaches_are_impossible_whether_one_overflowed_or_not() {
+        for (written, taken) in [(3, 0), (4, 5)] {
+            let words = Words::new(written, taken);
+            assert_eq!(words.report().look(), Payload::Impossible, "{written} after {taken}");
+            words.overflow.store(1, Ordering::Relaxed);
+            assert_eq!(words.report().look(), Payload::Impossible, "{written} after {taken}, overflowed");
+        }
+    }
+}
