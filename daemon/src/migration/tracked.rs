@@ -140,7 +140,7 @@ mod tests {
     use crate::vidmm::vram::VideoMemory;
 
     #[test]
-    fn lm_05_lm_35_what_was_written_before_a_migration_or_came_with_one_is_told_at_its_beginning() {
+    fn lm_05_what_was_written_before_a_migration_or_came_with_one_is_told_at_its_beginning() {
         let memory = VideoMemory::new(64 * PAGE, 64 * PAGE, Method::BoundRanges).unwrap();
         // As at the target: no query, only marks for what comes.
         memory.file().write_all_at(&[1; 4096], 5 * PAGE).unwrap();

@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use crate::support::Daemon;
 use crate::support::until;
 
-const BYTES: u64 = 8 << 20;
+pub(crate) const BYTES: u64 = 8 << 20;
 
 /// Two daemons that reach each other.
 pub(crate) struct Hosts {
@@ -39,6 +39,11 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     pub(crate) fn new(more: &[&str]) -> Self {
+        Self::with_specs([&["vram=64M"]; 2], more)
+    }
+
+    /// With vGPUs named v0, v1, … at each, of these kinds.
+    pub(crate) fn with_specs(specs: [&[&str]; 2], more: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         let doors = ["a", "b"].map(|name| format!("unix:{}", at(name)));
@@ -53,8 +58,9 @@ impl Hosts {
                 &control,
             ];
             arguments.extend(more);
-            Daemon::with(&arguments)
+            Daemon::with_specs(specs[index], &arguments)
         });
+        until("both doors", || ["a", "b"].iter().all(|name| folder.path().join(name).exists()));
         Self { folder, daemons }
     }
 
@@ -78,8 +84,34 @@ impl Hosts {
         client::ask(&self.control(index), verb).unwrap()
     }
 
+    /// What a vGPU says of its way out.
+    pub(crate) fn departure(&self, index: usize, vgpu: usize) -> Value {
+        self.ask(index, &Verb::Migration)["departures"][vgpu].clone()
+    }
+
+    /// Has a brownout begin, to the configured peer.
+    pub(crate) fn begin(&self, index: usize, vgpu: &str) {
+        self.ask(index, &Verb::Migrate { vgpu: vgpu.to_owned(), to: None, rename: None });
+    }
+
+    /// Whether the first pass of a vGPU's brownout is under way, and not over.
+    pub(crate) fn is_amid_first_pass(&self, index: usize, vgpu: usize) -> bool {
+        let told = self.departure(index, vgpu);
+        let progress = &told["progress"];
+        let has_sent = progress["passes"].as_array().is_some_and(|passes| !passes.is_empty());
+        told["phase"] == "brownout" && progress["doing"] == "sending" && !has_sent
+    }
+
+    /// Waits until the brownout of a vGPU waits for the pause.
+    pub(crate) fn converge(&self, index: usize, vgpu: usize) {
+        until("the brownout waits", || {
+            let told = self.departure(index, vgpu);
+            told["progress"]["doing"].as_str().is_some_and(|doing| doing.starts_with("waiting"))
+        });
+    }
+
     pub(crate) fn phase(&self, index: usize) -> Value {
-        self.ask(index, &Verb::Migration)["departures"][0]["phase"].clone()
+        self.departure(index, 0)["phase"].clone()
     }
 
     pub(crate) fn bundles(&self, index: usize) -> usize {
@@ -95,16 +127,21 @@ impl Hosts {
 /// A guest program that knows what its memory holds.
 pub(crate) struct Guest {
     pub(crate) vm: Arc<LoopbackVm>,
-    buffers: Vec<Buffer>,
+    pub(crate) buffers: Vec<Buffer>,
     queue: UserQueue,
     _context: Context,
-    device: Device,
+    pub(crate) device: Device,
     pub(crate) expected: Vec<u8>,
 }
 
 impl Guest {
     pub(crate) fn new(daemon: &Daemon) -> Self {
-        let (vm, device) = daemon.device();
+        Self::on(daemon, 0)
+    }
+
+    pub(crate) fn on(daemon: &Daemon, vgpu: usize) -> Self {
+        let vm = daemon.vm(vgpu);
+        let device = Device::open(vm.open("test").unwrap()).unwrap();
         let buffers = (0..2).map(|_| device.create_buffer(BYTES).unwrap()).collect();
         let context = device.create_context(Node::Copy).unwrap();
         let queue = context.create_user_queue(&QueueOptions::default()).unwrap();
@@ -123,6 +160,15 @@ impl Guest {
         let mut commands = CommandBuffer::new();
         commands.copy(self.buffers[0].va(), self.buffers[1].va(), BYTES).unwrap();
         self.queue.submit(&commands).unwrap().wait(None).unwrap();
+    }
+
+    /// The CPU writes to the first bytes of these pages.
+    pub(crate) fn touch(&mut self, pages: std::ops::Range<usize>, value: u8) {
+        for page in pages {
+            let bytes = &mut self.expected[page * 4096..page * 4096 + 8];
+            bytes.fill(value);
+            self.buffers.iter().for_each(|buffer| buffer.write(page as u64 * 4096, bytes).unwrap());
+        }
     }
 
     pub(crate) fn check(&self) {
@@ -270,12 +316,34 @@ fn lm_66_a_snapshot_is_there_whole_and_the_guest_goes_on() {
 }
 
 #[test]
-fn lm_01_lm_03_only_a_vgpu_that_can_move_says_so() {
+fn lm_01_lm_03_only_a_vgpu_that_can_move_says_so_and_whoever_connects_is_told_the_same() {
     let folder = TempDir::new().unwrap();
-    let door = format!("unix:{}", folder.path().join("door").display());
-    let (fixed, other) = (Daemon::start(), Daemon::with(&["--migrate-listen", &door]));
-    let guest = Guest::new(&fixed);
-    let error = guest.vm.migrate(other.socket(0), MigrateOptions::default()).unwrap_err();
-    assert_eq!(error.step, Step::Log, "{error}");
-    guest.check();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (door, nobody) = (format!("unix:{}", at("door")), format!("unix:{}", at("nobody")));
+    let other = Daemon::with(&["--migrate-listen", &format!("unix:{}", at("other"))]);
+    let state = at("state");
+    let ways: [(&[&str], Step, Option<Step>); 4] = [
+        (&[], Step::Log, Some(Step::Save)),
+        (&["--migrate-listen", &door], Step::Pause, None),
+        (&["--migrate-to", &nobody], Step::Pause, None),
+        // The state is saved; its memories are where the other does not look.
+        (&["--state-dir", &state], Step::Pause, Some(Step::Load)),
+    ];
+    for (arguments, live, quick) in ways {
+        let daemon = Daemon::with(arguments);
+        // The adapter has started: what it says holds for the first guest and for the next one.
+        for _guest in 0..2 {
+            let guest = Guest::new(&daemon);
+            let options = MigrateOptions { give_up_at: Some(Step::Pause), ..MigrateOptions::default() };
+            let error = guest.vm.migrate(other.socket(0), options).unwrap_err();
+            assert_eq!(error.step, live, "{arguments:?}: {error}");
+            guest.check();
+            if let Some(step) = quick {
+                let options = MigrateOptions { live: false, ..MigrateOptions::default() };
+                let error = guest.vm.migrate(other.socket(0), options).unwrap_err();
+                assert_eq!(error.step, step, "{arguments:?}: {error}");
+                guest.check();
+            }
+        }
+    }
 }

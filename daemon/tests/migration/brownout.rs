@@ -45,7 +45,7 @@ fn lm_11_lm_30_a_vgpu_moves_while_its_guest_writes() {
 }
 
 #[test]
-fn lm_21_what_is_written_between_query_and_read_is_sent_again() {
+fn what_is_written_between_query_and_read_is_sent_again() {
     let target = Target::new(LONG);
     let goal = Goal { pause: Duration::ZERO, passes: 100 };
     let source = Source::new(Settings { goal, ..settings(target.peer(), LONG) });
@@ -83,7 +83,7 @@ fn a_guest_that_writes_faster_than_the_line_takes_is_paused_all_the_same() {
 }
 
 #[test]
-fn lm_07_without_tracking_all_goes_while_the_vm_is_paused() {
+fn without_tracking_all_goes_while_the_vm_is_paused() {
     let target = Target::new(LONG);
     let memories = [Memory::new(VRAM_PAGES).untracked(), Memory::new(EVICTED_PAGES)];
     let source = Source::with(settings(target.peer(), LONG), memories);
@@ -100,7 +100,7 @@ fn lm_07_without_tracking_all_goes_while_the_vm_is_paused() {
 }
 
 #[test]
-fn lm_07_without_a_brownout_all_that_was_written_goes_when_the_state_is_saved() {
+fn without_a_brownout_all_that_was_written_goes_when_the_state_is_saved() {
     let target = Target::new(LONG);
     let source = Source::new(settings(target.peer(), LONG));
     source.scribble();
@@ -218,7 +218,7 @@ fn where_tracking_begins_with_the_migration_all_goes_before_the_first_query() {
 }
 
 #[test]
-fn lm_24_lm_36_nothing_limits_the_last_pass() {
+fn nothing_limits_the_last_pass() {
     let target = Target::new(LONG);
     // What is left would take minutes at this rate.
     let source = Source::new(Settings { bandwidth: Some(4096), ..settings(target.peer(), LONG) });
@@ -244,7 +244,7 @@ fn nice_of_brownouts() -> Vec<i64> {
 }
 
 #[test]
-fn lm_13_lm_62_a_brownout_has_the_least_weight_and_takes_it_from_nobody() {
+fn a_brownout_has_the_least_weight_and_takes_it_from_nobody() {
     let before = rustix::process::getpriority_process(None).unwrap();
     let target = Target::new(LONG);
     let source = Source::new(Settings { bandwidth: Some(4096), ..settings(target.peer(), LONG) });

@@ -110,7 +110,7 @@ fn lm_39_a_session_that_goes_before_it_runs_leaves_nothing_behind() {
 }
 
 #[test]
-fn lm_08_a_bundle_is_claimed_once_by_the_vgpu_that_it_is_of() {
+fn a_bundle_is_claimed_once_by_the_vgpu_that_it_is_of() {
     let (target, _source, bundle) = complete();
     let other = target.arrivals.claim("vgpu1", bundle).unwrap_err().to_string();
     assert!(other.contains("no bundle"), "{other}");
@@ -152,7 +152,7 @@ fn a_pause_without_a_save_changes_nothing() {
 }
 
 #[test]
-fn lm_04_lm_10_a_daemon_is_source_and_target_at_a_time() {
+fn a_daemon_is_source_and_target_at_a_time() {
     let (one, other) = (Target::new(LONG), Target::new(LONG));
     let sources = [Source::new(settings(one.peer(), LONG)), Source::new(settings(other.peer(), LONG))];
     std::thread::scope(|scope| {

@@ -98,7 +98,7 @@ impl Liar {
 }
 
 #[test]
-fn lm_12_lm_30_lm_33_a_source_that_does_not_fit_is_told_which_check_failed_before_any_page() {
+fn lm_30_lm_33_a_source_that_does_not_fit_is_told_which_check_failed_before_any_page() {
     let target = Target::new(LONG);
     type Change = fn(&mut Hello);
     let wrong: [(Change, &str); 9] = [

@@ -135,12 +135,12 @@ fn there_and_back(options: &VmOptions, order: Order, live: bool, ram: Ram) {
 }
 
 #[test]
-fn lm_22_guest_threads_go_on_while_their_vm_moves_in_qemus_order() {
+fn guest_threads_go_on_while_their_vm_moves_between_fakes_in_qemus_order() {
     there_and_back(&VmOptions::default(), Order::Qemu, true, Ram::Stays);
 }
 
 #[test]
-fn lm_22_guest_threads_go_on_while_their_vm_moves_in_cloud_hypervisors_order() {
+fn guest_threads_go_on_while_their_vm_moves_between_fakes_in_cloud_hypervisors_order() {
     there_and_back(&VmOptions::default(), Order::CloudHypervisor, true, Ram::Stays);
 }
 

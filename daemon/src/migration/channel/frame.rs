@@ -172,3 +172,78 @@ pub fn read_next(
     head.check(body)?;
     Ok(Some(head.kind))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::HEADER;
+    use super::Head;
+    use super::Kind;
+    use super::framed;
+    use super::read_next;
+
+    const KINDS: [Kind; 3] = [Kind::Message, Kind::Pages, Kind::State];
+
+    fn head(bytes: &[u8], sequence: u64) -> Result<Head, String> {
+        Head::read(bytes[..HEADER].try_into().unwrap(), sequence).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_frame_is_read_as_it_was_made() {
+        for kind in KINDS {
+            let bytes = framed(kind, 77, b"body");
+            let head = head(&bytes, 77).unwrap();
+            assert_eq!((head.kind, head.length), (kind, 4));
+            head.check(b"body").unwrap();
+            let mut body = vec![1, 2, 3];
+            assert_eq!(read_next(&mut bytes.as_slice(), 77, &mut body).unwrap(), Some(kind));
+            assert_eq!(body, b"body");
+            assert_eq!(read_next(&mut [].as_slice(), 77, &mut body).unwrap(), None);
+            for cut in 1..bytes.len() {
+                let error = read_next(&mut &bytes[..cut], 77, &mut body).unwrap_err().to_string();
+                assert!(error.contains("ends within a frame"), "{cut} bytes: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn lm_40_each_word_of_a_header_that_is_wrong_is_refused_by_name() {
+        let changes: [(&str, usize, u8); 8] = [
+            ("does not begin as one", 0, b'X'),
+            ("does not begin as one", 3, b'X'),
+            ("of an unknown kind", 4, 0),
+            ("of an unknown kind", 4, 4),
+            ("does not begin as one", 6, 1),
+            ("too long", 11, 1),
+            ("repeated or missing", 16, 76),
+            ("repeated or missing", 16, 78),
+        ];
+        for (why, at, value) in changes {
+            let mut bytes = framed(Kind::Message, 77, b"body");
+            bytes[at] = value;
+            let error = head(&bytes, 77).unwrap_err();
+            assert!(error.contains(why), "{at}: {error:?}, and not {why:?}");
+        }
+    }
+
+    #[test]
+    fn lm_40_a_body_is_as_long_as_its_kind_may_be_and_no_longer() {
+        for kind in KINDS {
+            let mut bytes = framed(kind, 0, &[]);
+            for (length, fits) in [(kind.limit(), true), (kind.limit() + 1, false)] {
+                bytes[8..12].copy_from_slice(&u32::try_from(length).unwrap().to_le_bytes());
+                assert_eq!(head(&bytes, 0).is_ok(), fits, "{length} bytes of {kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn lm_40_a_change_of_any_byte_is_seen() {
+        let good = framed(Kind::Pages, 3, &[1, 2, 3, 4, 5]);
+        for at in 0..good.len() {
+            let mut bytes = good.clone();
+            bytes[at] ^= 0x10;
+            let read = read_next(&mut bytes.as_slice(), 3, &mut Vec::new());
+            assert!(read.is_err(), "byte {at}");
+        }
+    }
+}

@@ -240,3 +240,130 @@ impl RecordWriter {
         (bytes, zeroes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::MAX_BODY;
+    use super::MAX_DATA;
+    use super::MAX_RUNS;
+    use super::Record;
+    use super::RecordWriter;
+    use super::frame;
+    use crate::migration::memory::Memory;
+    use crate::migration::pages::PAGE;
+
+    /// Bytes in front of the payload.
+    const HEAD: usize = 16;
+
+    /// Three runs: two pages of data, one of zeroes, one of data.
+    fn body(level: Option<i32>) -> Vec<u8> {
+        let length = usize::try_from(PAGE).unwrap();
+        let mut writer = RecordWriter::default();
+        let room = writer.room(4 * length);
+        room.fill(7);
+        room[2 * length..3 * length].fill(0);
+        let (bytes, zeroes) = writer.finish(Memory::Evicted, &[(8 * PAGE, 4 * length)], level, 0);
+        assert_eq!(zeroes, 1);
+        bytes[frame::HEADER..].to_vec()
+    }
+
+    fn put(body: &mut [u8], at: usize, value: u32) {
+        body[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    fn runs() -> u16 {
+        u16::try_from(MAX_RUNS).unwrap()
+    }
+
+    /// Where the run of this number begins.
+    fn run(body: &[u8], number: usize) -> usize {
+        body.len() - (3 - number) * 16
+    }
+
+    #[test]
+    fn lm_09_a_record_says_which_memory_where_and_what() {
+        for level in [None, Some(3)] {
+            let body = body(level);
+            let record = Record::decode(&body).unwrap();
+            assert_eq!(record.memory, Memory::Evicted);
+            assert_eq!(record.data, 3 * 4096);
+            let runs: Vec<_> =
+                record.runs.iter().map(|run| (run.offset, run.pages, run.is_zero, run.bytes())).collect();
+            let expected =
+                [(8 * PAGE, 2, false, 2 * PAGE), (10 * PAGE, 1, true, PAGE), (11 * PAGE, 1, false, PAGE)];
+            assert_eq!(runs, expected);
+            match level {
+                None => assert_eq!(record.payload, [7; 3 * 4096]),
+                Some(_) => assert!(record.payload.len() < 4096),
+            }
+        }
+    }
+
+    #[test]
+    fn lm_40_each_size_in_a_record_that_is_wrong_is_refused_by_name() {
+        type Change = (&'static str, fn(&mut Vec<u8>));
+        let changes: [Change; 18] = [
+            ("it is too short", |body| body.truncate(HEAD - 1)),
+            ("of no memory", |body| body[0] = 2),
+            ("an unknown encoding", |body| body[1] = 2),
+            ("too much in one", |body| put(body, 4, u32::try_from(MAX_DATA).unwrap() + 1)),
+            ("too much in one", |body| body[2..4].copy_from_slice(&(runs() + 1).to_le_bytes())),
+            ("too much in one", |body| body[12] = 1),
+            ("another size", |body| put(body, 8, 3 * 4096 - 1)),
+            ("another size", |body| put(body, 4, 3 * 4096 + 4096)),
+            ("the payload is cut off", |body| {
+                put(body, 4, u32::try_from(MAX_DATA).unwrap());
+                put(body, 8, u32::try_from(MAX_DATA).unwrap());
+            }),
+            ("not as many", |body| body[2] = 2),
+            ("not as many", |body| body[2] = 4),
+            ("not as many", |body| body.push(0)),
+            ("of an unknown kind", |body| {
+                let at = run(body, 0) + 12;
+                put(body, at, 2);
+            }),
+            ("a run that is no pages", |body| {
+                let at = run(body, 1) + 8;
+                put(body, at, 0);
+            }),
+            ("a run that is no pages", |body| {
+                let at = run(body, 0);
+                body[at] = 1;
+            }),
+            ("not what its runs need", |body| {
+                let at = run(body, 2) + 8;
+                put(body, at, 2);
+            }),
+            ("not what its runs need", |body| {
+                let at = run(body, 2) + 12;
+                put(body, at, 1);
+            }),
+            ("not what its runs need", |body| {
+                let at = run(body, 1) + 12;
+                put(body, at, 0);
+            }),
+        ];
+        for (number, (why, change)) in changes.iter().enumerate() {
+            let mut body = body(None);
+            change(&mut body);
+            let error = Record::decode(&body).expect_err("a size that is wrong").to_string();
+            assert!(error.contains(why), "change {number}: {error:?}, and not {why:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_as_much_as_may_be_is_read() {
+        let mut writer = RecordWriter::default();
+        writer.room(MAX_DATA).fill(9);
+        let (bytes, _) = writer.finish(Memory::Vram, &[(0, MAX_DATA)], None, 0);
+        assert_eq!(Record::decode(&bytes[frame::HEADER..]).unwrap().data, MAX_DATA);
+        let mut zeroes = vec![0; HEAD];
+        zeroes[2..4].copy_from_slice(&runs().to_le_bytes());
+        for number in 0..MAX_RUNS as u64 {
+            zeroes.extend((number * PAGE).to_le_bytes());
+            zeroes.extend([1, 0, 0, 0, 1, 0, 0, 0]);
+        }
+        assert!(zeroes.len() <= MAX_BODY);
+        assert_eq!(Record::decode(&zeroes).unwrap().runs.len(), MAX_RUNS);
+    }
+}

@@ -27,3 +27,5 @@ pub mod claimant;
 pub mod holder;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod transitions;

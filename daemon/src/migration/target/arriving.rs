@@ -92,3 +92,74 @@ impl Arriving {
         Ok(version)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Arriving;
+    use crate::migration::channel::message::Hello;
+    use crate::migration::channel::message::MAX_STREAMS;
+    use crate::migration::channel::message::VERSION;
+    use crate::migration::id::BundleId;
+    use crate::migration::pages::PAGE;
+    use crate::session::config::Config;
+    use crate::session::save::snapshot::immutable_of;
+    use crate::session::testing::config;
+    use crate::vidmm::vram::AREA_REGION;
+
+    fn hello(config: &Config) -> Hello {
+        let mut immutable = Vec::new();
+        ciborium::into_writer(&immutable_of(config), &mut immutable).unwrap();
+        Hello {
+            version: VERSION,
+            oldest: VERSION,
+            vgpu: config.name.clone(),
+            bundle: BundleId([1; 16]),
+            streams: 1,
+            memories: Arriving::of(config, Vec::new()).shape.lengths,
+            immutable,
+        }
+    }
+
+    #[test]
+    fn lm_12_lm_33_lm_34_a_target_looks_at_all_that_a_source_says_before_it_takes_anything() {
+        let config = config();
+        let here = Arriving::of(&config, Vec::new());
+        assert_eq!(here.name, "tested");
+        assert_eq!(here.examine(&hello(&config)), Ok(VERSION));
+        let most = Hello { streams: MAX_STREAMS, ..hello(&config) };
+        assert_eq!(here.examine(&most), Ok(VERSION));
+        type Change = (&'static str, fn(&mut Hello));
+        let changes: [Change; 9] = [
+            ("protocol versions 1 to 0", |it| it.version = 0),
+            ("protocol versions 2 to 2", |it| (it.oldest, it.version) = (2, 2)),
+            ("0 lines", |it| it.streams = 0),
+            ("17 lines", |it| it.streams = MAX_STREAMS + 1),
+            ("bytes of video memory", |it| it.memories[0] += PAGE),
+            ("bytes of video memory", |it| it.memories[0] -= PAGE),
+            ("bytes of room for evicted memory", |it| it.memories[1] += PAGE),
+            ("bytes of room for evicted memory", |it| it.memories[1] -= PAGE),
+            ("its immutable data cannot be read", |it| it.immutable.truncate(20)),
+        ];
+        for (why, change) in changes {
+            let mut other = hello(&config);
+            change(&mut other);
+            let refused = here.examine(&other).unwrap_err();
+            assert!(refused.contains(why), "{refused:?}, and not {why:?}");
+        }
+        let single = Config { single_use: true, ..config.clone() };
+        let refused = here.examine(&hello(&single)).unwrap_err();
+        assert!(
+            refused.contains("vGPU tested: STATUS_OBJECT_TYPE_MISMATCH: single_use is true"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn lm_40_a_target_takes_as_many_pages_as_may_lie_there_and_no_more() {
+        let config = config();
+        let shape = Arriving::of(&config, Vec::new()).shape;
+        // 64 MiB and save areas; of 8 GiB of room, the quota of 4 GiB and what may lie apart.
+        assert_eq!(shape.lengths, [(64 << 20) + AREA_REGION, 8 << 30]);
+        assert_eq!(shape.limits, [shape.lengths[0], (4 << 30) + (256 << 20)]);
+    }
+}

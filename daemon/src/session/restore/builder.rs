@@ -21,6 +21,8 @@ use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::MovedAllocation;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_protocol::control::native_fence::NATIVE_FENCE_DEFAULT;
+use campanile_protocol::control::native_fence::NATIVE_FENCE_INTRA_GPU;
 use campanile_protocol::handle::Handle;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -163,6 +165,10 @@ impl<'a> Builder<'a> {
         self.build_tokens()?;
         if let Some((context, ring, item)) = self.unclaimed.first() {
             return Err(format!("process {context}: nothing ends work {item} of timeline {ring}"));
+        }
+        let is_known = |kind| matches!(kind, NATIVE_FENCE_DEFAULT | NATIVE_FENCE_INTRA_GPU);
+        if let Some(fence) = self.saved.fences.iter().find(|fence| !is_known(fence.2)) {
+            return Err(format!("native fence {}: its type", fence.0));
         }
         let unopened = self.saved.fences.iter().find(|fence| !self.openers.contains_key(&fence.0));
         ensure(unopened.is_none(), || "a native fence that nobody has open".to_owned())

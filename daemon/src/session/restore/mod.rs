@@ -17,6 +17,10 @@ mod builder;
 mod check;
 mod engines;
 pub mod install;
+#[cfg(test)]
+mod kept;
+#[cfg(test)]
+mod limits;
 mod objects;
 mod pages;
 mod processes;

@@ -1,6 +1,6 @@
 //! An address space: page tables out of mappings, and the changes that wait.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
 use campanile_host_gpu::memory::page_table::writer::PageTables;
@@ -73,7 +73,7 @@ impl Builder<'_> {
             let charge = self.charge(Kind::Mappings, MAPPING_BYTES)?;
             device.mappings.insert(va, Mapped { mapping, charge });
         }
-        let mut to_come: BTreeSet<u64> = BTreeSet::new();
+        let mut to_come: BTreeMap<u64, GpuMapping> = BTreeMap::new();
         let (mut waiting, mut value) = (VecDeque::new(), saved.paging_applied);
         for operation in &saved.paging {
             value = value.saturating_add(1);
@@ -90,11 +90,15 @@ impl Builder<'_> {
         let now: Vec<(u64, GpuMapping)> = device
             .mappings
             .iter()
-            .filter(|(va, _)| !to_come.contains(va))
+            .filter(|(va, _)| !to_come.contains_key(va))
             .map(|(va, it)| (*va, it.mapping))
             .collect();
-        let still = device.mappings.keys().filter(|va| to_come.contains(va)).count();
-        ensure(still == to_come.len(), || "a mapping is to come that nobody asked for".to_owned())?;
+        // The mapping of today is the one that holds its memory.
+        let is_asked_for = |(va, mapping): (&u64, &GpuMapping)| {
+            device.mappings.get(va).is_some_and(|today| today.mapping == *mapping)
+        };
+        let fits = to_come.iter().all(is_asked_for);
+        ensure(fits, || "a mapping is to come that nobody asked for".to_owned())?;
         for (va, mapping) in now {
             self.show(root, va, mapping)?;
         }
@@ -118,21 +122,24 @@ impl Builder<'_> {
         &mut self,
         root: Root,
         saved: &SavedChange,
-        to_come: &mut BTreeSet<u64>,
+        to_come: &mut BTreeMap<u64, GpuMapping>,
     ) -> Result<Change, Invalid> {
         match saved {
             SavedChange::Map(row) => {
                 let (va, mapping) = self.mapping(row)?;
-                ensure(to_come.insert(va), || format!("two mappings are to come at {va:#x}"))?;
+                let before = to_come.insert(va, mapping);
+                ensure(before.is_none(), || format!("two mappings are to come at {va:#x}"))?;
                 self.tables.prepare(root, va, mapping.size).map_err(|error| error.to_string())?;
                 Ok(Change::Map(va, mapping))
             }
             SavedChange::Unmap(row) => {
                 let (va, mapping) = self.mapping(row)?;
-                self.refer(mapping.allocation.0, || format!("the mapping that goes at {va:#x}"))?;
-                // One that was to come first has never been shown.
-                if !to_come.remove(&va) {
-                    self.show(root, va, mapping)?;
+                let what = || format!("the mapping that goes at {va:#x}");
+                self.refer(mapping.allocation.0, what)?;
+                match to_come.remove(&va) {
+                    // One that was to come first has never been shown.
+                    Some(coming) => ensure(coming == mapping, what)?,
+                    None => self.show(root, va, mapping)?,
                 }
                 let charge = self.charge(Kind::Mappings, MAPPING_BYTES)?;
                 Ok(Change::Unmap(va, Mapped { mapping, charge }))

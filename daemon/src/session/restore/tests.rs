@@ -443,6 +443,15 @@ fn lm_34_lm_33_every_setting_that_a_guest_has_seen_must_be_the_same_where_its_st
         let mismatch = here.check(&saved).unwrap_err();
         assert_eq!(mismatch.field, field, "{mismatch}");
     }
+    // The rest follows from the daemon's program, and no configuration changes it.
+    let all = serde_json::to_value(&saved).unwrap();
+    let names =
+        |value: &serde_json::Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
+    let fixed = ["daemon", "protocol", "nodes", "name"];
+    for field in names(&all).into_iter().chain(names(&all["nodes"][0])) {
+        let is_listed = others.iter().any(|other| other.0.split(' ').next() == Some(field.as_str()));
+        assert!(is_listed || fixed.contains(&field.as_str()), "{field} is not varied");
+    }
     // What is the target's own decides nothing.
     let mut other = config();
     (other.name, other.spin) = ("another".to_owned(), Duration::ZERO);

@@ -95,40 +95,65 @@ impl Immutable {
     /// # Errors
     /// The first check that failed, with both values.
     pub fn check(&self, saved: &Self) -> Result<(), Mismatch> {
-        let daemons = (compatible(&saved.daemon), compatible(&self.daemon));
+        // Each field by name, so that one that is added is compared or is no field of this.
+        let Self {
+            daemon,
+            protocol,
+            vram_bytes,
+            aperture_bytes,
+            quota_bytes,
+            window,
+            single_use,
+            engines,
+            highest_band,
+            nodes,
+        } = self;
+        let daemons = (compatible(&saved.daemon), compatible(daemon));
         let fits = daemons.0 == daemons.1 && !daemons.0.is_empty();
-        check("daemon version", fits, &saved.daemon, &self.daemon)?;
-        let fits = saved.protocol >> 16 == self.protocol >> 16 && saved.protocol <= self.protocol;
-        check("protocol version", fits, &saved.protocol, &self.protocol)?;
-        same("vram_bytes", &saved.vram_bytes, &self.vram_bytes)?;
-        same("aperture_bytes", &saved.aperture_bytes, &self.aperture_bytes)?;
-        same("quota_bytes", &saved.quota_bytes, &self.quota_bytes)?;
-        same("window", &saved.window, &self.window)?;
-        same("single_use", &saved.single_use, &self.single_use)?;
-        same("engines", &saved.engines, &self.engines)?;
-        let fits = saved.highest_band <= self.highest_band;
-        check("highest_band", fits, &saved.highest_band, &self.highest_band)?;
-        same("number of nodes", &saved.nodes.len(), &self.nodes.len())?;
-        for (saved, here) in saved.nodes.iter().zip(&self.nodes) {
-            same("name of a node", &saved.name, &here.name)?;
-            let of = |field: &str| format!("{field} of node {}", here.name);
-            same(&of("has_global_doorbell"), &saved.has_global_doorbell, &here.has_global_doorbell)?;
-            same(&of("doorbells"), &saved.doorbells, &here.doorbells)?;
-            same(&of("is_sliced"), &saved.is_sliced, &here.is_sliced)?;
-            let named = |device: &Option<String>| device.clone().unwrap_or_else(|| "none".to_owned());
-            same(&of("device"), &named(&saved.device), &named(&here.device))?;
-        }
-        Ok(())
+        check("daemon version", fits, &saved.daemon, daemon)?;
+        let fits = saved.protocol >> 16 == protocol >> 16 && saved.protocol <= *protocol;
+        check("protocol version", fits, &saved.protocol, protocol)?;
+        same("vram_bytes", &saved.vram_bytes, vram_bytes)?;
+        same("aperture_bytes", &saved.aperture_bytes, aperture_bytes)?;
+        same("quota_bytes", &saved.quota_bytes, quota_bytes)?;
+        same("window", &saved.window, window)?;
+        same("single_use", &saved.single_use, single_use)?;
+        same("engines", &saved.engines, engines)?;
+        let fits = saved.highest_band <= *highest_band;
+        check("highest_band", fits, &saved.highest_band, highest_band)?;
+        same("number of nodes", &saved.nodes.len(), &nodes.len())?;
+        saved.nodes.iter().zip(nodes).try_for_each(|(saved, here)| here.check(saved))
+    }
+}
+
+impl ImmutableNode {
+    fn check(&self, saved: &Self) -> Result<(), Mismatch> {
+        let Self { name, has_global_doorbell, doorbells, is_sliced, device } = self;
+        same("name of a node", &saved.name, name)?;
+        let of = |field: &str| format!("{field} of node {name}");
+        same(&of("has_global_doorbell"), &saved.has_global_doorbell, has_global_doorbell)?;
+        same(&of("doorbells"), &saved.doorbells, doorbells)?;
+        same(&of("is_sliced"), &saved.is_sliced, is_sliced)?;
+        let named = |device: &Option<String>| device.clone().unwrap_or_else(|| "none".to_owned());
+        same(&of("device"), &named(&saved.device), &named(device))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::Immutable;
     use super::ImmutableNode;
 
     fn example() -> Immutable {
-        let node = |name: &str| ImmutableNode { name: name.to_owned(), doorbells: 64, ..Default::default() };
+        let device = Some("a GPU, driver d 25.0.1".to_owned());
+        let node = |name: &str| ImmutableNode {
+            name: name.to_owned(),
+            doorbells: 64,
+            device: device.clone(),
+            ..Default::default()
+        };
         Immutable {
             daemon: "0.1.3".to_owned(),
             protocol: 1 << 16 | 2,
@@ -143,39 +168,103 @@ mod tests {
         }
     }
 
+    /// A field, a state in which it is another, what the refusal calls it, and both values as it says them.
+    type Row = (&'static str, fn(&mut Immutable), &'static str, [&'static str; 2]);
+
+    /// Every field of [`Immutable`] and, behind `nodes`, of [`ImmutableNode`], at least once.
+    const ROWS: [Row; 25] = [
+        ("daemon", |it| it.daemon = "0.2.0".to_owned(), "daemon version", ["0.2.0", "0.1.3"]),
+        ("daemon", |it| it.daemon = "1.1.3".to_owned(), "daemon version", ["1.1.3", "0.1.3"]),
+        ("daemon", |it| it.daemon = String::new(), "daemon version", ["", "0.1.3"]),
+        ("protocol", |it| it.protocol = 2 << 16, "protocol version", ["131072", "65538"]),
+        ("protocol", |it| it.protocol = 1, "protocol version", ["1", "65538"]),
+        ("protocol", |it| it.protocol += 1, "protocol version", ["65539", "65538"]),
+        ("vram_bytes", |it| it.vram_bytes *= 2, "vram_bytes", ["134217728", "67108864"]),
+        ("vram_bytes", |it| it.vram_bytes /= 2, "vram_bytes", ["33554432", "67108864"]),
+        ("quota_bytes", |it| it.quota_bytes *= 2, "quota_bytes", ["134217728", "67108864"]),
+        ("quota_bytes", |it| it.quota_bytes /= 2, "quota_bytes", ["33554432", "67108864"]),
+        ("aperture_bytes", |it| it.aperture_bytes /= 2, "aperture_bytes", ["16777216", "33554432"]),
+        ("aperture_bytes", |it| it.aperture_bytes *= 2, "aperture_bytes", ["67108864", "33554432"]),
+        ("single_use", |it| it.single_use = true, "single_use", ["true", "false"]),
+        ("window", |it| it.window = false, "window", ["false", "true"]),
+        ("engines", |it| it.engines = 2, "engines", ["2", "1"]),
+        ("highest_band", |it| it.highest_band = 2, "highest_band", ["2", "1"]),
+        ("nodes", |it| it.nodes.truncate(1), "number of nodes", ["1", "2"]),
+        ("nodes", |it| it.nodes.push(Default::default()), "number of nodes", ["3", "2"]),
+        ("nodes.name", |it| it.nodes[1].name = "video".to_owned(), "name of a node", ["video", "copy"]),
+        (
+            "nodes.has_global_doorbell",
+            |it| it.nodes[1].has_global_doorbell = true,
+            "has_global_doorbell of node copy",
+            ["true", "false"],
+        ),
+        ("nodes.doorbells", |it| it.nodes[1].doorbells = 1, "doorbells of node copy", ["1", "64"]),
+        ("nodes.doorbells", |it| it.nodes[0].doorbells = 65, "doorbells of node compute", ["65", "64"]),
+        (
+            "nodes.is_sliced",
+            |it| it.nodes[0].is_sliced = true,
+            "is_sliced of node compute",
+            ["true", "false"],
+        ),
+        (
+            "nodes.device",
+            |it| it.nodes[0].device = Some("a GPU, driver d 25.0.2".to_owned()),
+            "device of node compute",
+            ["a GPU, driver d 25.0.2", "a GPU, driver d 25.0.1"],
+        ),
+        (
+            "nodes.device",
+            |it| it.nodes[0].device = None,
+            "device of node compute",
+            ["none", "a GPU, driver d 25.0.1"],
+        ),
+    ];
+
     #[test]
     fn lm_33_lm_34_each_check_is_named_with_both_values() {
         let here = example();
         assert_eq!(here.check(&example()), Ok(()));
-        type Change = (&'static str, fn(&mut Immutable));
-        let changes: [Change; 17] = [
-            ("daemon version", |it| it.daemon = "0.2.0".to_owned()),
-            ("daemon version", |it| it.daemon = String::new()),
-            ("protocol version", |it| it.protocol = 2 << 16),
-            ("protocol version", |it| it.protocol += 1),
-            ("vram_bytes", |it| it.vram_bytes *= 2),
-            ("quota_bytes", |it| it.quota_bytes *= 2),
-            ("aperture_bytes", |it| it.aperture_bytes /= 2),
-            ("single_use", |it| it.single_use = true),
-            ("name of a node", |it| it.nodes[1].name = "video".to_owned()),
-            ("has_global_doorbell of node copy", |it| it.nodes[1].has_global_doorbell = true),
-            ("is_sliced of node compute", |it| it.nodes[0].is_sliced = true),
-            ("window", |it| it.window = false),
-            ("engines", |it| it.engines = 2),
-            ("highest_band", |it| it.highest_band = 3),
-            ("number of nodes", |it| it.nodes.truncate(1)),
-            ("doorbells of node copy", |it| it.nodes[1].doorbells = 1),
-            ("device of node compute", |it| it.nodes[0].device = Some("llvmpipe".to_owned())),
-        ];
-        for (field, change) in changes {
-            let mut saved = example();
-            change(&mut saved);
-            let mismatch = here.check(&saved).unwrap_err();
-            assert_eq!(mismatch.field, field);
-            let text = mismatch.to_string();
-            assert!(text.contains("STATUS_OBJECT_TYPE_MISMATCH") && text.contains(&mismatch.saved));
-            assert_ne!(mismatch.saved, mismatch.here);
+        for (field, change, name, [saved, ours]) in ROWS {
+            let mut other = example();
+            change(&mut other);
+            let mismatch = here.check(&other).unwrap_err();
+            let parts = (mismatch.field.as_str(), mismatch.saved.as_str(), mismatch.here.as_str());
+            assert_eq!(parts, (name, saved, ours), "{field}");
+            let text =
+                format!("STATUS_OBJECT_TYPE_MISMATCH: {name} is {saved} in the state, and {ours} here");
+            assert_eq!(mismatch.to_string(), text);
         }
+    }
+
+    #[test]
+    fn lm_34_no_field_is_left_out_of_the_comparison() {
+        let example = serde_json::to_value(example()).unwrap();
+        let names = |value: &serde_json::Value, before: &str| -> Vec<String> {
+            value.as_object().unwrap().keys().map(|name| format!("{before}{name}")).collect()
+        };
+        let fields = [names(&example, ""), names(&example["nodes"][0], "nodes.")].concat();
+        let listed: BTreeSet<_> = ROWS.iter().map(|row| row.0.to_owned()).collect();
+        assert_eq!(listed, fields.into_iter().collect(), "each field has a row in which it differs");
+    }
+
+    #[test]
+    fn lm_40_a_refusal_repeats_no_more_of_a_value_than_its_head() {
+        let mut saved = example();
+        saved.daemon = "x".repeat(100_000);
+        let mismatch = example().check(&saved).unwrap_err();
+        assert_eq!(mismatch.saved, "x".repeat(200));
+        assert!(mismatch.to_string().len() < 300);
+    }
+
+    #[test]
+    fn lm_20_versions_from_1_on_are_compatible_by_their_first_number_and_nonsense_with_nothing() {
+        let fits = |here: &str, saved: &str| {
+            let with = |version: &str| Immutable { daemon: version.to_owned(), ..example() };
+            with(here).check(&with(saved)).is_ok()
+        };
+        assert!(fits("1.2.0", "1.9.1") && fits("0.1.0", "0.1.9") && fits("12.0", "12.1"));
+        assert!(!fits("1.2.0", "2.2.0") && !fits("0.1.0", "0.10.0") && !fits("0.1.0", "1.1.0"));
+        assert!(!fits("x", "x") && !fits("", "") && !fits("1", "1"));
     }
 
     #[test]
