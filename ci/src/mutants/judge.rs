@@ -63,14 +63,15 @@ pub struct Verdict {
     pub findings: Vec<Finding>,
 }
 
-/// Judges the mutants of these modules. Where `all` were tried, an entry that no survivor matches has to go, and too few kills are
-/// a finding; in a sample, only an entry whose mutants were all killed has to.
+/// Judges the mutants of these modules; those of modules that are not judged yet are counted only. Where `all` were tried, an entry
+/// that no survivor matches has to go, and too few kills are a finding; in a sample, only an entry whose mutants were all killed
+/// has to.
 pub fn judge(modules: &[String], outcomes: &Outcomes, survivors: &Survivors, all: bool) -> Verdict {
     let mut counts: BTreeMap<&str, Count> = BTreeMap::new();
     let mut whole = Count { module: "all".to_owned(), tally: Tally::default(), listed: 0 };
     let mut findings = Vec::new();
     for (mutant, tally) in outcomes {
-        let is_listed = survivors.contains_key(mutant);
+        let is_listed = survivors.listed.contains_key(mutant);
         let name = module(modules, &mutant.path).unwrap_or("elsewhere");
         let new = || Count { module: name.to_owned(), tally: Tally::default(), listed: 0 };
         for count in [counts.entry(name).or_insert_with(new), &mut whole] {
@@ -79,7 +80,8 @@ pub fn judge(modules: &[String], outcomes: &Outcomes, survivors: &Survivors, all
             count.tally.unviable += tally.unviable;
             count.listed += if is_listed { tally.survived } else { 0 };
         }
-        if tally.survived > 0 && !is_listed {
+        let is_judged = !survivors.open.iter().any(|open| open == name);
+        if tally.survived > 0 && !is_listed && is_judged {
             let message = format!("no test fails for: {}", mutant.change);
             findings.push(Finding::in_file(&mutant.path, message));
         }
@@ -87,8 +89,8 @@ pub fn judge(modules: &[String], outcomes: &Outcomes, survivors: &Survivors, all
     if whole.viable() == 0 {
         findings.push(Finding::in_file(survivors::PATH, "no viable mutant was tried"));
     }
-    findings.extend(survivors.iter().filter_map(|(mutant, line)| stale(mutant, *line, outcomes, all)));
-    if all && !whole.is_enough() {
+    findings.extend(survivors.listed.iter().filter_map(|(mutant, line)| stale(mutant, *line, outcomes, all)));
+    if all && survivors.open.is_empty() && !whole.is_enough() {
         let message = format!("fewer than {LEAST_KILLED} % of all viable mutants were killed");
         findings.push(Finding::in_file(survivors::PATH, message));
     }
@@ -149,6 +151,14 @@ mod tests {
     fn a_survivor_that_is_not_listed_is_a_finding() {
         let found = findings("", "a/x/m.rs:3:1: three", "", false);
         assert_eq!(found, ["a/x/m.rs: no test fails for: three"]);
+    }
+
+    #[test]
+    fn survivors_of_an_open_module_are_counted_only() {
+        let verdict = verdict("", "a/x/m.rs:3:1: three", "open a/x\n    later", false);
+        assert!(verdict.findings.is_empty(), "{:?}", verdict.findings);
+        assert_eq!(verdict.counts[0].tally.survived, 1);
+        assert_eq!(findings("", "a/x/m.rs:3:1: three", "open a/y\n    later", false).len(), 1);
     }
 
     #[test]

@@ -123,3 +123,18 @@ pub fn buffer_bytes(pages: &[Pages]) -> usize {
     let bits: u64 = pages.iter().map(|pages| pages.count).sum();
     usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Basis;
+    use super::Range;
+
+    #[test]
+    fn a_basis_has_the_pages_of_its_ranges() {
+        let ranges =
+            [(2, 2), (6, 1)].map(|(first, count)| Range { offset: first * 4096, length: count * 4096 });
+        let basis = Basis::new(&ranges, 10 * 4096, 4096).unwrap();
+        let found: Vec<u64> = (0..10).filter(|page| basis.has(*page)).collect();
+        assert_eq!(found, [2, 3, 6]);
+    }
+}

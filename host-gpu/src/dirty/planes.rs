@@ -121,3 +121,113 @@ impl Planes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::HELD;
+    use super::OPEN;
+    use super::PAGE_SIZE;
+    use super::Pages;
+    use super::Planes;
+    use super::TOUCHED;
+    use super::part_bytes;
+
+    const ALL: Pages = Pages { first: 0, count: 1 << 40 };
+    const SEGMENT: u16 = 5;
+
+    /// Planes of a video memory of 100 pages.
+    fn planes() -> Planes {
+        Planes::new(100 * PAGE_SIZE).unwrap()
+    }
+
+    fn set(planes: &Planes, place: u64, bits: u64) {
+        planes.shared.word(place).unwrap().store(bits, Ordering::Relaxed);
+    }
+
+    fn set_vram(planes: &Planes, plane: u64, word: u64, bits: u64) {
+        set(planes, planes.layout.vram(plane, word), bits);
+    }
+
+    fn set_segment(planes: &Planes, plane: u64, bits: u64) {
+        set(planes, planes.layout.segment(plane, SEGMENT), bits);
+    }
+
+    /// The runs, in pages.
+    fn taken(planes: &Planes, of: Pages) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        planes.take(of, |at, length| {
+            assert!(at.is_multiple_of(PAGE_SIZE) && length.is_multiple_of(PAGE_SIZE));
+            found.push((at / PAGE_SIZE, length / PAGE_SIZE));
+        });
+        found
+    }
+
+    fn taken_of_segment(planes: &Planes, length: u64) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        planes.take_segment(SEGMENT, length, |at, length| found.push((at / PAGE_SIZE, length / PAGE_SIZE)));
+        found
+    }
+
+    #[test]
+    fn what_was_touched_is_taken_once_in_runs_across_words() {
+        let planes = planes();
+        set_vram(&planes, TOUCHED, 0, 0b110 | 1 << 9 | 1 << 63);
+        set_vram(&planes, TOUCHED, 1, 0b100001);
+        assert_eq!(taken(&planes, ALL), [(1, 2), (9, 1), (63, 2), (69, 1)]);
+        assert!(taken(&planes, ALL).is_empty());
+        set_vram(&planes, TOUCHED, 0, u64::MAX);
+        set_vram(&planes, TOUCHED, 1, 0b1010);
+        assert_eq!(taken(&planes, ALL), [(0, 64), (65, 1), (67, 1)]);
+    }
+
+    #[test]
+    fn what_is_not_asked_for_stays_and_nothing_lies_behind_the_memory() {
+        let planes = planes();
+        set_vram(&planes, TOUCHED, 0, 0b1111);
+        assert_eq!(taken(&planes, Pages { first: 1, count: 2 }), [(1, 2)]);
+        assert_eq!(taken(&planes, ALL), [(0, 1), (3, 1)]);
+        set_vram(&planes, TOUCHED, 1, 0b11 << 35);
+        assert_eq!(taken(&planes, ALL), [(99, 1)]);
+    }
+
+    #[test]
+    fn what_is_under_way_is_found_each_time_until_its_process_has_ended() {
+        let planes = planes();
+        set_vram(&planes, OPEN, 0, 1 << 3);
+        set_vram(&planes, HELD, 0, 1 << 9);
+        set_vram(&planes, TOUCHED, 0, 1 << 20);
+        set_segment(&planes, OPEN, 0b01);
+        set_segment(&planes, HELD, 0b10);
+        set_segment(&planes, TOUCHED, 0b100);
+        assert_eq!(taken(&planes, ALL), [(3, 1), (9, 1), (20, 1)]);
+        assert_eq!(taken(&planes, ALL), [(3, 1), (9, 1)]);
+        assert_eq!(taken_of_segment(&planes, 64 * PAGE_SIZE), [(0, 1), (1, 1), (2, 1)]);
+        set_segment(&planes, TOUCHED, 0b100);
+        planes.close([SEGMENT].into_iter());
+        assert!(taken(&planes, ALL).is_empty());
+        assert_eq!(taken_of_segment(&planes, 64 * PAGE_SIZE), [(2, 1)], "touched is not under way");
+    }
+
+    #[test]
+    fn a_segment_is_taken_by_parts_the_last_of_which_ends_with_it() {
+        let planes = planes();
+        assert_eq!(part_bytes(65 * PAGE_SIZE), 2 * PAGE_SIZE);
+        set_segment(&planes, TOUCHED, 0b101 | 1 << 32 | 1 << 33);
+        assert_eq!(taken_of_segment(&planes, 65 * PAGE_SIZE), [(0, 2), (4, 2), (64, 1)]);
+        assert!(taken_of_segment(&planes, 65 * PAGE_SIZE).is_empty());
+        set_segment(&planes, TOUCHED, 1 << 33);
+        assert!(taken_of_segment(&planes, 66 * PAGE_SIZE).is_empty(), "begins where the segment ends");
+    }
+
+    #[test]
+    fn of_a_segment_that_is_forgotten_nothing_stays() {
+        let planes = planes();
+        for plane in [OPEN, HELD, TOUCHED] {
+            set_segment(&planes, plane, 1 << plane);
+        }
+        planes.forget_segment(SEGMENT);
+        assert!(taken_of_segment(&planes, 64 * PAGE_SIZE).is_empty());
+    }
+}

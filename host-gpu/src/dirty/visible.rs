@@ -122,3 +122,62 @@ impl Visible {
         before != Some(hash)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::BATCH;
+    use super::Pages;
+    use super::Visible;
+
+    fn pages(first: u64, count: u64) -> Pages {
+        Pages { first, count }
+    }
+
+    /// Pages 0 to 99 of 200 are shown, and something was sent of some of them.
+    fn shown() -> Visible {
+        let mut visible = Visible::new(200);
+        visible.show(pages(0, 100));
+        for page in [2, 3, 5].into_iter().chain(20..96) {
+            assert!(visible.settle(page, 7), "{page}");
+        }
+        visible
+    }
+
+    #[test]
+    fn what_was_sent_comes_in_runs_and_what_was_not_is_named_page_by_page() {
+        let mut visible = shown();
+        let next = |visible: &Visible, first| {
+            let mut unsettled = Vec::new();
+            let run = visible.next(pages(first, 100 - first), |pages| {
+                assert_eq!(pages.count, 1);
+                unsettled.push(pages.first);
+            });
+            (run, unsettled)
+        };
+        assert_eq!(next(&visible, 0), (Some(pages(2, 2)), vec![0, 1]));
+        assert_eq!(next(&visible, 4), (Some(pages(5, 1)), vec![4]));
+        assert_eq!(next(&visible, 6), (Some(pages(20, BATCH)), (6..20).collect()));
+        assert_eq!(next(&visible, 84), (Some(pages(84, 12)), vec![]));
+        assert_eq!(next(&visible, 96), (None, (96..100).collect()));
+        visible.hide(pages(0, 1));
+        assert_eq!(next(&visible, 0), (Some(pages(2, 2)), vec![1]));
+    }
+
+    #[test]
+    fn pages_behind_those_that_were_ever_shown_are_passed_over() {
+        let run = shown().next(pages(98, 100), |pages| assert!(pages.first < 100));
+        assert_eq!(run, None);
+    }
+
+    #[test]
+    fn what_is_sent_of_a_page_is_compared_with_what_was_before() {
+        let mut visible = shown();
+        assert!(!visible.settle(2, 7), "the same");
+        assert!(visible.settle(2, 8), "something else");
+        assert!(!visible.differs(2, 8) && visible.differs(2, 7));
+        assert!(!visible.settle(150, 8), "no page that the guest can write");
+        assert!(!visible.differs(150, 8));
+        visible.show(pages(2, 1));
+        assert!(visible.settle(2, 8), "shown anew, nothing was sent of it");
+    }
+}
