@@ -196,8 +196,8 @@ mod tests {
     fn what_is_under_way_is_found_each_time_until_its_process_has_ended() {
         let planes = planes();
         set_vram(&planes, OPEN, 0, 1 << 3);
-        set_vram(&planes, HELD, 0, 1 << 9);
-        set_vram(&planes, TOUCHED, 0, 1 << 20);
+        set_vram(&planes, HELD, 0, 1 << 9 | 1 << 3);
+        set_vram(&planes, TOUCHED, 0, 1 << 20 | 1 << 3);
         set_segment(&planes, OPEN, 0b01);
         set_segment(&planes, HELD, 0b10);
         set_segment(&planes, TOUCHED, 0b100);
