@@ -329,6 +329,4 @@ pub(super) fn list_bytes(count: usize, each: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod floods;
-#[cfg(test)]
 mod tests;

@@ -36,6 +36,8 @@ pub mod engine_slot;
 pub mod engines;
 pub mod errands;
 pub mod fence_table;
+#[cfg(test)]
+mod floods;
 pub mod freeze;
 pub mod handed_back;
 pub mod history;

@@ -37,10 +37,10 @@ use rustix::process::kill_process;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
-use super::Amount;
-use super::Budget;
-use super::KINDS;
-use super::Kind;
+use crate::session::budget::Amount;
+use crate::session::budget::Budget;
+use crate::session::budget::KINDS;
+use crate::session::budget::Kind;
 use crate::session::budgets::HOLD_BYTES;
 use crate::session::config::Config;
 use crate::session::memory::MAPPING_BYTES;
@@ -197,7 +197,7 @@ impl Guest {
     }
 
     /// The pool is used up, and not passed; the other process goes on with its own part; and all comes back.
-    fn is_full_and_ends(mut self) {
+    fn ends_full(mut self) {
         let held = self.held().bytes;
         assert!(held <= BYTES && held > BYTES / 2, "{held} bytes are held: {:?}", self.budget.standing());
         assert!(self.budget.standing().refused > 0);
@@ -232,7 +232,7 @@ fn mcdm_06_buffers_behind_one_that_is_never_done_are_bounded() {
     let queue = guest.stuck(GREEDY);
     let given = until_refused(60_000, |_| guest.submit(GREEDY, queue));
     assert!(given > 40_000, "{given}");
-    guest.is_full_and_ends();
+    guest.ends_full();
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn evictions_behind_a_buffer_that_is_never_done_are_bounded() {
         guest.stuck(GREEDY);
         guest.blob(GREEDY, 100);
         until_refused(60_000, |_| guest.evict(GREEDY, 100, count));
-        guest.is_full_and_ends();
+        guest.ends_full();
     }
 }
 
@@ -261,7 +261,7 @@ fn maps_and_unmaps_behind_a_buffer_that_is_never_done_are_bounded_and_unmaps_are
         mapped
     });
     assert!(guest.held_of(Kind::Mappings).bytes > BYTES / 2);
-    guest.is_full_and_ends();
+    guest.ends_full();
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn messages_that_wait_for_an_engine_to_start_are_bounded() {
     for at in [COMPUTE, COPY] {
         guest.stop(at);
     }
-    guest.is_full_and_ends();
+    guest.ends_full();
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn tiny_kernels_for_an_engine_that_does_not_read_are_bounded() {
     let given = until_refused(60_000, |_| guest.kernel(GREEDY, 1));
     assert!((100..1024).contains(&given), "{given}");
     assert!(guest.held_of(Kind::Kernels).bytes > BYTES / 2);
-    guest.is_full_and_ends();
+    guest.ends_full();
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn kernels_of_devices_that_end_again_and_again_are_held_until_the_engine_has_hea
     }
     assert!(cycles > 1, "{cycles}");
     // The first went into the socket, which is as large as it is; all others are held.
-    guest.is_full_and_ends();
+    guest.ends_full();
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn objects_of_many_processes_are_bounded() {
     };
     assert_eq!(refused, Status::OutOfResources);
     assert!(guest.held_of(Kind::Objects).bytes > BYTES / 2);
-    guest.is_full_and_ends();
+    guest.ends_full();
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn blobs_and_the_names_that_processes_have_for_them_are_bounded() {
         }
     }
     assert!(names > 10_000 && names < 250 * blobs / 2, "{names}");
-    guest.is_full_and_ends();
+    guest.ends_full();
 }
 
 #[test]
