@@ -142,7 +142,7 @@ fn dirty_30_lm_27_costly_tracking_runs_during_a_brownout_and_gives_its_memory_ba
 #[test]
 fn dirty_61_costly_tracking_begins_then_all_memory_is_sent_and_then_it_is_asked() {
     // Slow, so that the guest writes to what was sent and to what was not.
-    let hosts = Hosts::new(&[&COSTLY[..], &["--migrate-bandwidth", "4M"]].concat());
+    let hosts = Hosts::new(&[&COSTLY[..], &["--migrate-bandwidth", "1M"]].concat());
     let mut guest = Guest::new(&hosts.daemons[0]);
     let vm = std::sync::Arc::clone(&guest.vm);
     let options = MigrateOptions {

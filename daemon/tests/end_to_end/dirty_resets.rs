@@ -115,13 +115,16 @@ fn dirty_46_each_vgpu_is_asked_by_itself() {
         let vms = [0, 1].map(|index| watched.vm(index));
         let [mut one, _] = watched.readers(0);
         let [mut other, _] = watched.readers(1);
-        for (vm, value) in vms.iter().zip([1, 2]) {
-            let device = Device::open(vm.open("test").unwrap()).unwrap();
+        // Where contents are compared, what is freed and zeroed is clean again.
+        let devices = [0, 1].map(|index: usize| Device::open(vms[index].open("test").unwrap()).unwrap());
+        let mut kept = Vec::new();
+        for (device, value) in devices.iter().zip([1, 2]) {
             for engine in [0, 1] {
                 let context = device.create_context_on(Node::Copy, engine).unwrap();
                 let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
                 let local = device.create_local_buffer(MIB).unwrap();
                 run(&mut queue, &fill(local.va(), MIB, value));
+                kept.push(local);
             }
         }
         one.catches_up();

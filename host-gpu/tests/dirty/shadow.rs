@@ -129,7 +129,9 @@ fn dirty_29_dirty_32_what_was_sent_for_one_basis_is_dirty_for_others_where_track
     send(&memory, one, 0..PAGES);
     send(&memory, other, 0..PAGES);
     // The first that is sent of a page is news to all others.
-    [one, other].map(|basis| memory.dirty(basis, PAGES, true));
+    for basis in [one, other] {
+        memory.dirty(basis, PAGES, true);
+    }
     memory.write(4, 1);
     assert_eq!(memory.dirty(one, PAGES, true), [4]);
     send(&memory, one, [4]);
