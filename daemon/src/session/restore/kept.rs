@@ -37,8 +37,8 @@ fn device(state: &mut SavedSession, process: usize) -> &mut SavedDevice {
 }
 
 /// A message of the second process, in a response slot of its own.
-const fn message(slot: u32) -> SavedOrigin {
-    SavedOrigin(7, slot, 100 + slot as u64, 1, None)
+fn message(slot: u32) -> SavedOrigin {
+    SavedOrigin(7, slot, 100 + u64::from(slot), 1, None)
 }
 
 fn enrich_memory(state: &mut SavedSession) {
