@@ -64,6 +64,8 @@ fn mcdm_34_mcdm_35_mcdm_36_mcdm_38_processes_share_an_engine_and_each_has_its_ow
 }
 
 type Packets = fn(u64, u64) -> CommandBuffer;
+/// From an address that a process had, one that it has, and that of a page table.
+type Address = fn(u64, u64, u64) -> u64;
 
 /// What packets do to a foreign address, given one of the process's own.
 const WAYS: [(&str, Packets); 5] = [
@@ -103,8 +105,7 @@ fn mcdm_44_mcdm_54_no_address_leads_out_of_the_address_space_of_its_process() {
     let intact = || (0..PAGE).step_by(8).all(|at| secret.word(at).load(Ordering::Acquire) == SECRET + at);
     (0..PAGE).step_by(8).for_each(|at| secret.word(at).store(SECRET + at, Ordering::Release));
     let table = EngineView::of(&daemon).roots()[0] * PAGE;
-    // Where an address lies, given one that the process had and gave back, and one that it has.
-    let addresses: [(&str, fn(u64, u64, u64) -> u64); 6] = [
+    let addresses: [(&str, Address); 6] = [
         ("nowhere", |_, _, _| 0),
         ("at a page table, if it were physical", |_, _, table| table),
         ("where the victim has its secret, and the process had memory", |had, _, _| had),
