@@ -408,6 +408,7 @@ mod tests {
     fn ums_141_a_fence_that_was_just_closed_may_be_named_and_one_that_never_was_may_not() {
         let (mut session, _) = waiting();
         let (index, global) = session.fences.create(0, 0).unwrap();
+        session.engines[COPY.index()].process().unwrap().create_fence(index, global);
         assert!(session.fences.close(index));
         assert_eq!(session.fences.find(global), Named::Leaving);
         say_signalled(&session, global);

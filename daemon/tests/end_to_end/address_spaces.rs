@@ -8,6 +8,7 @@ use campanile_guest_driver::device::Device;
 use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::blob::BlobMemory;
+use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::MAP_WRITABLE;
 use campanile_protocol::control::message::Submit;
@@ -15,7 +16,6 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::device_page::DEVICE_PAGE_FAULT;
 use campanile_protocol::driver_caps;
-use campanile_protocol::handle::Handle;
 
 use crate::processes::EngineView;
 use crate::raw::RawGuest;
@@ -64,6 +64,8 @@ fn mcdm_34_mcdm_35_mcdm_36_mcdm_38_processes_share_an_engine_and_each_has_its_ow
 }
 
 type Packets = fn(u64, u64) -> CommandBuffer;
+/// From an address that a process had, one that it has, and that of a page table.
+type Address = fn(u64, u64, u64) -> u64;
 
 /// What packets do to a foreign address, given one of the process's own.
 const WAYS: [(&str, Packets); 5] = [
@@ -78,13 +80,20 @@ const WAYS: [(&str, Packets); 5] = [
     ("waited for", |foreign, _| wait_for(foreign, 1)),
 ];
 
-/// Runs packets in a ring; the status of the device after them.
-fn outcome(thief: &Arc<RawGuest>, context: Handle, commands: &CommandBuffer) -> u64 {
-    let mut queue = RawQueue::new(thief, context);
+/// A process with a connected ring.
+fn process(vm: &Arc<LoopbackVm>) -> RawQueue {
+    let (guest, context) = copy_guest(vm);
+    let queue = RawQueue::new(&guest, context);
     queue.connect().unwrap();
+    queue
+}
+
+/// Runs packets in a ring; the status of the device after them.
+fn outcome(queue: &mut RawQueue, commands: &CommandBuffer) -> u64 {
     queue.submit(commands);
-    until("an end, good or bad", || queue.fence() == 1 || thief.device_status() != DEVICE_ACTIVE);
-    thief.device_status()
+    let status = || queue.guest.device_status();
+    until("an end, good or bad", || queue.fence() == queue.value || status() != DEVICE_ACTIVE);
+    status()
 }
 
 #[test]
@@ -96,8 +105,7 @@ fn mcdm_44_mcdm_54_no_address_leads_out_of_the_address_space_of_its_process() {
     let intact = || (0..PAGE).step_by(8).all(|at| secret.word(at).load(Ordering::Acquire) == SECRET + at);
     (0..PAGE).step_by(8).for_each(|at| secret.word(at).store(SECRET + at, Ordering::Release));
     let table = EngineView::of(&daemon).roots()[0] * PAGE;
-    // Where an address lies, given one that the process had and gave back, and one that it has.
-    let addresses: [(&str, fn(u64, u64, u64) -> u64); 6] = [
+    let addresses: [(&str, Address); 6] = [
         ("nowhere", |_, _, _| 0),
         ("at a page table, if it were physical", |_, _, table| table),
         ("where the victim has its secret, and the process had memory", |had, _, _| had),
@@ -107,25 +115,24 @@ fn mcdm_44_mcdm_54_no_address_leads_out_of_the_address_space_of_its_process() {
     ];
     for (where_it_is, address) in addresses {
         for (way, packets) in WAYS {
-            let (thief, context) = copy_guest(&vm);
-            // The engine has it resolved when it goes.
-            let had = thief.vram(PAGE);
+            let (guest, context) = copy_guest(&vm);
+            let had = guest.vram(PAGE);
             assert_eq!(had.va, secret.va, "each process has its first memory there");
-            let loot = thief.vram(PAGE);
-            let mut queue = RawQueue::new(&thief, context);
-            queue.connect().unwrap();
-            queue.run(&copy(had.va, loot.va, PAGE));
+            let mut thief = RawQueue::new(&guest, context);
+            thief.connect().unwrap();
             // Its last memory, so that nothing of its own lies behind it.
-            let own = thief.vram(PAGE);
+            let (loot, own) = (guest.vram(PAGE), guest.vram(PAGE));
+            // The engine has it resolved when it goes.
+            thief.run(&copy(had.va, loot.va, PAGE));
+            guest.unmap(&had);
             own.word(PAGE - 8).store(1, Ordering::Release);
-            thief.unmap(&had);
             let foreign = address(had.va, own.va, table);
             let is_word = matches!(way, "signalled" | "waited for");
-            let status = outcome(&thief, context, &packets(foreign, loot.va));
+            let status = outcome(&mut thief, &packets(foreign, loot.va));
             let is_own = is_word && where_it_is.starts_with("at the end of what");
             let expected = if is_own { DEVICE_ACTIVE } else { DEVICE_PAGE_FAULT };
             assert_eq!(status, expected, "an address {where_it_is}: {way}");
-            let came = (0..PAGE).step_by(8).any(|at| loot.word(at).load(Ordering::Acquire) != 0);
+            let came = (0..PAGE).step_by(8).any(|at| loot.word(at).load(Ordering::Acquire) > 1);
             assert!(!came, "an address {where_it_is}: {way}, and data came");
             assert!(intact(), "an address {where_it_is}: {way}");
         }
@@ -143,33 +150,6 @@ fn mcdm_44_mcdm_54_no_address_leads_out_of_the_address_space_of_its_process() {
 }
 
 #[test]
-fn mcdm_54_memory_that_was_given_back_leads_nowhere_though_another_process_has_it() {
-    let daemon = Daemon::steady(64);
-    let vm = daemon.vm(0);
-    let (thief, context) = copy_guest(&vm);
-    let (had, loot) = (thief.vram(16 << 20), thief.vram(PAGE));
-    let mut queue = RawQueue::new(&thief, context);
-    queue.connect().unwrap();
-    queue.run(&copy(had.va, loot.va, PAGE));
-    let va = had.va;
-    thief.unmap(&had);
-    thief.free(had);
-    // All that is left of the aperture, so that it is among that.
-    let (victim, _context) = copy_guest(&vm);
-    until("the memory", || victim.can_have(16 << 20));
-    let mut secrets = Vec::new();
-    while victim.can_have(1 << 20) {
-        let secret = victim.vram(1 << 20);
-        secret.word(0).store(SECRET, Ordering::Release);
-        secrets.push(secret);
-    }
-    assert!(secrets.len() >= 16);
-    assert_eq!(outcome(&thief, context, &copy(va, loot.va, PAGE)), DEVICE_PAGE_FAULT);
-    assert_eq!(loot.word(0).load(Ordering::Acquire), 0);
-    assert!(secrets.iter().all(|secret| secret.word(0).load(Ordering::Acquire) == SECRET));
-}
-
-#[test]
 fn mcdm_54_a_process_maps_what_it_has_attached_and_stores_where_it_may() {
     let daemon = Daemon::steady(64);
     let vm = daemon.vm(0);
@@ -177,7 +157,8 @@ fn mcdm_54_a_process_maps_what_it_has_attached_and_stores_where_it_may() {
     let secret = victim.vram(PAGE);
     secret.word(0).store(SECRET, Ordering::Release);
     // There is no way to name memory but by what the process has attached.
-    let (thief, context) = copy_guest(&vm);
+    let mut queue = process(&vm);
+    let thief = Arc::clone(&queue.guest);
     let own = thief.unmapped_memory(BlobMemory::Vram, PAGE);
     for resource in [secret.resource(), 0, u32::MAX] {
         let map = message::MapMemory { resource, flags: MAP_WRITABLE, offset: 0, va: own.va, size: PAGE };
@@ -192,9 +173,9 @@ fn mcdm_54_a_process_maps_what_it_has_attached_and_stores_where_it_may() {
     own.word(0).store(SECRET, Ordering::Release);
     thief.map(&own, 0).unwrap();
     let out = thief.vram(PAGE);
-    assert_eq!(outcome(&thief, context, &copy(own.va, out.va, PAGE)), DEVICE_ACTIVE);
+    assert_eq!(outcome(&mut queue, &copy(own.va, out.va, PAGE)), DEVICE_ACTIVE);
     assert_eq!(out.word(0).load(Ordering::Acquire), SECRET, "it may read");
-    assert_eq!(outcome(&thief, context, &fill(own.va, PAGE, 1)), DEVICE_PAGE_FAULT, "and not write");
+    assert_eq!(outcome(&mut queue, &fill(own.va, PAGE, 1)), DEVICE_PAGE_FAULT, "and not write");
     assert_eq!(own.word(0).load(Ordering::Acquire), SECRET);
     assert_eq!((victim.device_status(), secret.word(0).load(Ordering::Acquire)), (DEVICE_ACTIVE, SECRET));
 }

@@ -79,12 +79,16 @@ fn tdr_53_tdr_56_no_suspend_reset_or_preemption_of_a_kernel_mode_buffer_advances
     assert_eq!((fence(), ids(&operated)), (0, [Some(2), Some(0)]), "it waited, so the reset aborted nothing");
     // One behind it has it handed back, and completes. It goes on under another id.
     guest.send(2, message::SUBMIT, &submit(other.queue, 0)).finish().unwrap();
-    until("the buffer on its engine once more", || ids(&operated) == [Some(4), Some(3)]);
+    let [_, completed] = ids(&operated);
+    assert!(completed >= Some(3), "{completed:?}");
     assert_eq!((fence(), guest.load(other.fence_offset)), (0, 1));
     gate.word(0).store(1, Ordering::Release);
     waits.finish().unwrap();
     assert_eq!((fence(), guest.device_status()), (1, DEVICE_ACTIVE));
-    until("both ids", || ids(&operated) == [Some(4), Some(4)]);
+    until("both ids", || {
+        let [submitted, completed] = ids(&operated);
+        submitted == completed && submitted >= Some(4)
+    });
 }
 
 #[test]

@@ -139,7 +139,8 @@ fn ums_78_ums_80_a_destroy_succeeds_whatever_its_doorbell_is_in_the_middle_of() 
         assert_eq!(destroy(), Ok(()), "{state:?}");
         assert_eq!(destroy(), Err(Status::InvalidHandle), "{state:?}: its handle is dead");
         let connect = guest.name(message::CONNECT_DOORBELL, queue.bell.doorbell);
-        assert_eq!(connect, Err(Status::InvalidHandle), "{state:?}");
+        let refused = if state == State::Lost { Status::DeviceLost } else { Status::InvalidHandle };
+        assert_eq!(connect, Err(refused), "{state:?}");
         assert_eq!(
             guest.name(message::DESTROY_QUEUE, queue.created.queue),
             Ok(()),
@@ -174,11 +175,11 @@ fn ums_96_a_valid_notify_succeeds_whatever_its_queue_is_in_the_middle_of_and_an_
     let operated = operated();
     let vm = operated.daemon.vm(0);
     let other = RawGuest::open(&vm);
-    for state in ALL {
+    // A device that is lost is told nothing.
+    for state in ALL.into_iter().filter(|state| *state != State::Lost) {
         let (guest, context) = copy_guest(&vm);
         let (queue, gate) = queue_in(state, &operated, &guest, context);
-        let ordinary = (state != State::Lost).then(|| guest.queue(context, 0).unwrap().queue);
-        for queue in ordinary.into_iter().chain([queue.created.queue]) {
+        for queue in [guest.queue(context, 0).unwrap().queue, queue.created.queue] {
             let notify = |flags, reserved| guest.call(message::NOTIFY, &Notify { queue, flags, reserved });
             assert_eq!(notify(0, 0), Ok(Vec::new()), "{state:?}");
             for bit in 0..32 {
