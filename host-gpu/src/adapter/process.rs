@@ -80,7 +80,7 @@ pub struct EngineProcess {
     /// What this process still has to answer.
     pub(super) answers: RefCell<Answers>,
     /// The process that takes its place, where one was started ahead.
-    pub(super) spare: Option<(Child, Channel)>,
+    pub(super) spare: Option<(Option<Child>, Channel)>,
     /// What its processes may write to standard error.
     pub(super) allowance: Arc<Allowance>,
 }
@@ -103,7 +103,7 @@ impl EngineProcess {
         let mut engine = Self::unstarted(start.node)?;
         engine.begin_tracking(start, memory)?;
         let (child, channel) = engine.launch(program, start, memory)?;
-        (engine.child, engine.channel, engine.lost) = (Some(child), channel, false);
+        (engine.child, engine.channel, engine.lost) = (child, channel, false);
         Ok(engine)
     }
 
