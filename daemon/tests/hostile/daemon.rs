@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::fs::File;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
@@ -56,9 +57,19 @@ impl Daemon {
             command.args(["--spares", "off"]);
         }
         let child = command.args(arguments).stdin(Stdio::null()).stderr(log).spawn().unwrap();
+        Self::listening(child, folder, count)
+    }
+
+    /// One that was started over this folder, where its sockets and its log are, once it listens.
+    pub(crate) fn listening(child: Child, folder: TempDir, count: usize) -> Self {
         let daemon = Self { child, folder };
         until("the daemon listens", || (0..count).all(|index| daemon.socket(index).exists()));
         daemon
+    }
+
+    /// Where its sockets are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(crate) fn socket(&self, index: usize) -> PathBuf {

@@ -199,6 +199,11 @@ impl EngineProcess {
         self.event.drain();
     }
 
+    /// Has the daemon look at the words again after all else that it has to do, as if the engine had signalled.
+    pub fn look_again(&self) {
+        self.event.signal();
+    }
+
     /// The next response. One that has come up is tracked, and then told to begin: see [`Self::pay_begin`].
     ///
     /// # Errors
