@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_guest_driver::transport::error::TransportError;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use tempfile::TempDir;
@@ -78,7 +80,17 @@ impl Daemon {
 
     /// A VM on vGPU `index`.
     pub(crate) fn vm(&self, index: usize) -> Arc<LoopbackVm> {
-        LoopbackVm::connect(self.socket(index), &VmOptions::default()).unwrap()
+        let mut vm = None;
+        // The socket has its name before anything listens.
+        until("the daemon takes a connection", || {
+            match LoopbackVm::connect(self.socket(index), &VmOptions::default()) {
+                Err(TransportError::Connect { source, .. })
+                    if source.kind() == ErrorKind::ConnectionRefused => {}
+                connected => vm = Some(connected.unwrap()),
+            }
+            vm.is_some()
+        });
+        vm.unwrap()
     }
 
     pub(crate) fn is_alive(&mut self) -> bool {

@@ -62,7 +62,7 @@ fn daemon() {
         vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES"), (puppet::SOCKET.to_owned(), socket)];
     let program = Program::new(folder.join("program"), environment);
     let liars = VgpuOptions { timeouts: [Some(Duration::from_secs(2)); 2], ..vgpu("v0", puppet::VRAM) };
-    let options = HostOptions::new(vec![liars, vgpu("v1", puppet::VRAM / 2)], program);
+    let options = HostOptions::new(vec![liars, vgpu("v1", puppet::VRAM / 4)], program);
     let host = Host::start(HostOptions {
         timeouts: [Duration::from_secs(60); 2],
         spares: false,
@@ -234,6 +234,7 @@ fn an_engine_that_answers_before_it_has_started_or_starts_twice_is_ended() {
     let lying = stage.silent();
     lying.puppet.order("close").unwrap();
     stage.ends(&lying, "closed before the start");
+    drop(lying);
     let lying = stage.honest();
     lying.puppet.order("close").unwrap();
     stage.ends(&lying, "closed");
