@@ -55,6 +55,8 @@ pub(crate) const VRAM: u64 = 64 << 20;
 const VRAM_AT: usize = 16;
 /// What is searched at once: an honest engine does not keep the daemon waiting meanwhile.
 const PIECE: u64 = 1 << 20;
+/// Where patterns begin that are searched, in whatever page.
+const STEP: usize = 64;
 
 /// What is started as each engine.
 #[test]
@@ -217,7 +219,7 @@ impl Played {
         }
     }
 
-    /// How often `pattern` is found in all that it has, file by file.
+    /// How often `pattern` is found in all that it has, file by file, at multiples of [`STEP`].
     fn scan(&mut self, pattern: &[u8]) -> String {
         let mut found = String::new();
         for index in 0..self.files.len() {
@@ -231,7 +233,8 @@ impl Played {
                 let end = (at + pattern.len() as u64 - 1).min(length);
                 let mut bytes = vec![0; usize::try_from(end - begin).unwrap()];
                 self.files[index].read_exact_at(&mut bytes, begin).unwrap();
-                count += bytes.windows(pattern.len()).filter(|window| window == &pattern).count();
+                let places = (0..bytes.len()).step_by(STEP);
+                count += places.filter(|place| bytes[*place..].starts_with(pattern)).count();
                 if self.is_honest {
                     self.serve();
                 }
