@@ -388,7 +388,8 @@ pub(crate) fn give_back_for_ever() -> u64 {
             }
         });
         let mut most = 0;
-        for _ in 0..100 {
+        // As long as it takes for both to have had a CPU at the same time, often.
+        while given.load(Ordering::Acquire) < 5000 {
             let before = given.load(Ordering::Acquire);
             engine.event.signal();
             scene.guest.step(front::EVENT, &mut Input(&[]));
