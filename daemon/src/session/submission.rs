@@ -42,6 +42,10 @@ use crate::recovery::reason::Reason;
 /// done sooner than a sleep and a wake-up would take.
 const LINGER: Duration = Duration::from_micros(5);
 
+/// Results that are taken of one engine before everything else is looked at again. An engine that gives each buffer back as
+/// soon as it has it would have its session do nothing else.
+const RESULTS: usize = 64;
+
 /// Ends the listening that was begun before the submission, with a last look. True when a completion is there.
 fn engine_lingers(engine: Option<&EngineProcess>, lingers: bool) -> bool {
     engine.is_some_and(|engine| engine.stop_listening(if lingers { LINGER } else { Duration::ZERO }))
@@ -103,11 +107,20 @@ impl Session {
         Ok(Handled::with(&Submitted { fence_value }))
     }
 
-    /// Takes the results that are there, and then the report of a preemption (PRE-26, MCDM-33).
+    /// Takes the results that are there, up to [`RESULTS`], and then the report of a preemption (PRE-26, MCDM-33).
     pub(super) fn collect_completions(&mut self, at: EngineAddress) {
-        while let Some(result) = self.engines[at.index()].process_mut().and_then(Adapter::completed_command) {
-            self.buffer_completed(at, result);
+        for _ in 0..RESULTS {
+            match self.engines[at.index()].process_mut().and_then(Adapter::completed_command) {
+                Some(result) => self.buffer_completed(at, result),
+                None => return self.collect_preemption(at),
+            }
         }
+        if let Some(process) = self.engines[at.index()].process() {
+            process.look_again();
+        }
+    }
+
+    fn collect_preemption(&mut self, at: EngineAddress) {
         let slot = &mut self.engines[at.index()];
         let Some(report) = slot.process_mut().and_then(Adapter::preemption_report) else { return };
         if report.last_completed > slot.fences.submitted() {

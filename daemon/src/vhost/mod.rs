@@ -63,6 +63,7 @@ pub mod mark;
 pub mod memory;
 pub mod saved;
 pub mod socket;
+pub mod stepped;
 pub mod ticket;
 pub mod window;
 

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use super::answers::Answers;
 use super::counters::Count;
 use super::device::Device;
+use super::memory::GuestRam;
 use super::ring::transfer::Popped;
 use super::session::Shared;
 use super::state_transfer::Done;
@@ -164,6 +165,21 @@ impl Worker {
                 self.serve();
             }
         }
+    }
+
+    /// The device has this memory from now on.
+    pub(super) fn give_memory(&mut self, memory: Arc<GuestRam>) {
+        self.device.memory_changed(memory, &mut self.answers);
+        self.answers.flush();
+    }
+
+    /// One round without waiting and without mail: the device's event, then up to [`BATCH`] commands of each ring in `due`, and
+    /// of those that had more in the last round.
+    pub(super) fn step(&mut self, due: u64) {
+        self.device.event(&mut self.answers);
+        self.answers.flush();
+        self.due |= due;
+        self.serve();
     }
 
     fn read_mail(&mut self) -> Result<ControlFlow<()>, WorkerEnd> {

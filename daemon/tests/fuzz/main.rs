@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod engines;
 mod targets;
 
 use std::path::Path;
@@ -10,6 +11,7 @@ use campanile_daemon::front::fs::state::Fs;
 use campanile_daemon::front::gpu::device::Gpu;
 
 use crate::targets::NAMES;
+use crate::targets::chain;
 use crate::targets::change::changed;
 use crate::targets::control;
 use crate::targets::front;
@@ -95,6 +97,43 @@ fn an_operator_is_answered_line_by_line_however_the_bytes_come() {
     assert_eq!(control::run(&seed("control", "byte-by-byte")), came);
     assert_eq!(control::run(&seed("control", "too-long")).done, [false]);
     assert_eq!(control::run(&seed("control", "long-name")).done, [false]);
+}
+
+#[test]
+fn a_chain_comes_back_once_for_each_time_that_it_was_handed_over() {
+    let seeds = seeds::of("chain");
+    let asked: Vec<_> = seeds.iter().filter(|(name, _)| name.starts_with("asked")).collect();
+    assert_eq!(asked.len(), 8);
+    for (name, bytes) in asked {
+        assert_eq!(chain::run(bytes), 3, "{name}");
+    }
+    let came = |name: &str| chain::run(&seed("chain", name)) - 3;
+    for name in ["loop", "beyond", "far", "huge", "nothing"] {
+        assert_eq!(came(name), 1, "{name}: what cannot be read is given back");
+    }
+    // The first is answered before the second is looked at.
+    assert!((2..=3).contains(&came("twice")));
+    assert_eq!(came("jump"), 0, "the ring is at its end");
+    assert_eq!(came("no-head"), 1, "what is no head is passed over, and the next is looked at");
+}
+
+#[test]
+fn every_stored_crash_is_that_of_a_target_and_none_lies_elsewhere() {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/fuzz");
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    };
+    let mut known = NAMES.map(str::to_owned);
+    known.sort_unstable();
+    assert_eq!(names(&fuzz.join("crashes")), known, "a folder for each target, which is replayed");
+    let left = ["crash-", "oom-", "timeout-", "leak-", "slow-unit-"];
+    for folder in [fuzz.clone(), fuzz.join("..").join("..")] {
+        let lost = names(&folder).into_iter().find(|name| left.iter().any(|kind| name.starts_with(kind)));
+        assert_eq!(lost, None, "a file of a fuzzer that nothing replays, in {}", folder.display());
+    }
 }
 
 /// Numbers that look random, and are the same each time.

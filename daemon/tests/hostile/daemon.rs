@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::fs::File;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
@@ -10,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_guest_driver::transport::error::TransportError;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use tempfile::TempDir;
@@ -56,9 +59,19 @@ impl Daemon {
             command.args(["--spares", "off"]);
         }
         let child = command.args(arguments).stdin(Stdio::null()).stderr(log).spawn().unwrap();
+        Self::listening(child, folder, count)
+    }
+
+    /// One that was started over this folder, where its sockets and its log are, once it listens.
+    pub(crate) fn listening(child: Child, folder: TempDir, count: usize) -> Self {
         let daemon = Self { child, folder };
         until("the daemon listens", || (0..count).all(|index| daemon.socket(index).exists()));
         daemon
+    }
+
+    /// Where its sockets are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(crate) fn socket(&self, index: usize) -> PathBuf {
@@ -67,7 +80,17 @@ impl Daemon {
 
     /// A VM on vGPU `index`.
     pub(crate) fn vm(&self, index: usize) -> Arc<LoopbackVm> {
-        LoopbackVm::connect(self.socket(index), &VmOptions::default()).unwrap()
+        let mut vm = None;
+        // The socket has its name before anything listens.
+        until("the daemon takes a connection", || {
+            match LoopbackVm::connect(self.socket(index), &VmOptions::default()) {
+                Err(TransportError::Connect { source, .. })
+                    if source.kind() == ErrorKind::ConnectionRefused => {}
+                connected => vm = Some(connected.unwrap()),
+            }
+            vm.is_some()
+        });
+        vm.unwrap()
     }
 
     pub(crate) fn is_alive(&mut self) -> bool {

@@ -19,6 +19,8 @@ mod floods;
 mod frames;
 mod front_ends;
 mod hogs;
+mod liars;
+mod lies;
 mod lifetimes;
 mod memory;
 mod memory_files;
@@ -26,6 +28,7 @@ mod messages;
 mod native_fences;
 mod packets;
 mod processes;
+mod puppet;
 mod ring;
 mod rings;
 mod scene;
@@ -34,5 +37,8 @@ mod signals;
 mod stderr;
 mod suspends;
 mod wire;
+#[allow(dead_code, reason = "the fuzz targets use all of it")]
+#[path = "../fuzz/targets/words.rs"]
+mod words;
 
 use daemon::until;

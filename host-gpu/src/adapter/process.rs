@@ -80,7 +80,7 @@ pub struct EngineProcess {
     /// What this process still has to answer.
     pub(super) answers: RefCell<Answers>,
     /// The process that takes its place, where one was started ahead.
-    pub(super) spare: Option<(Child, Channel)>,
+    pub(super) spare: Option<(Option<Child>, Channel)>,
     /// What its processes may write to standard error.
     pub(super) allowance: Arc<Allowance>,
 }
@@ -103,7 +103,7 @@ impl EngineProcess {
         let mut engine = Self::unstarted(start.node)?;
         engine.begin_tracking(start, memory)?;
         let (child, channel) = engine.launch(program, start, memory)?;
-        (engine.child, engine.channel, engine.lost) = (Some(child), channel, false);
+        (engine.child, engine.channel, engine.lost) = (child, channel, false);
         Ok(engine)
     }
 
@@ -197,6 +197,11 @@ impl EngineProcess {
     /// Takes the event signal before the words are read.
     pub fn drain_event(&self) {
         self.event.drain();
+    }
+
+    /// Has the daemon look at the words again after all else that it has to do, as if the engine had signalled.
+    pub fn look_again(&self) {
+        self.event.signal();
     }
 
     /// The next response. One that has come up is tracked, and then told to begin: see [`Self::pay_begin`].

@@ -9,6 +9,7 @@ use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::mpsc;
 
 use super::containment;
 use super::containment::Containment;
@@ -43,12 +44,15 @@ pub struct Program {
     pub owner: String,
     /// What holds them from outside.
     pub containment: Containment,
+    /// Takes the other end of each channel in the place of a process: for tests that are the engines themselves.
+    pub stand_in: Option<mpsc::Sender<Channel>>,
 }
 
 impl Program {
     /// This executable, in this environment, for nothing in particular and without limits.
     pub fn new(path: PathBuf, environment: Vec<(String, String)>) -> Self {
-        Self { path, environment, owner: "engine".to_owned(), containment: Containment::default() }
+        let (owner, containment) = ("engine".to_owned(), Containment::default());
+        Self { path, environment, owner, containment, stand_in: None }
     }
 
     /// The same for the vGPU of this name, whose processes are held so.
@@ -95,8 +99,13 @@ pub(super) fn launch(
     start: &Start,
     memory: Memory<'_>,
     own: Own<'_>,
-) -> io::Result<(Child, Channel)> {
+) -> io::Result<(Option<Child>, Channel)> {
     let (ours, theirs) = Channel::pair()?;
+    if let Some(stand_in) = &program.stand_in {
+        send_start(&ours, start, memory, own)?;
+        stand_in.send(theirs).map_err(|_| io::Error::other("nothing stands in for engines any more"))?;
+        return Ok((None, ours));
+    }
     let mut command = Command::new(&program.path);
     command
         .arg("engine")
@@ -114,6 +123,19 @@ pub(super) fn launch(
     let mut child = outside::run(move || containment::spawn(command, &containment))?.map_err(|error| {
         io::Error::new(error.kind(), format!("starting {} engine: {error}", program.path.display()))
     })?;
+    let origin = format!("{}: engine process {}", program.owner, child.id());
+    let pipe = child.stderr.take().ok_or_else(|| io::Error::other("an engine without standard error"));
+    let drained = pipe.and_then(|pipe| stderr::drain(pipe, origin, Arc::clone(own.allowance)));
+    if let Err(error) = drained.and_then(|()| send_start(&ours, start, memory, own)) {
+        child.kill()?;
+        child.wait()?;
+        return Err(error);
+    }
+    Ok((Some(child), ours))
+}
+
+/// The first message, with what it works on.
+fn send_start(ours: &Channel, start: &Start, memory: Memory<'_>, own: Own<'_>) -> io::Result<()> {
     let mut descriptors = vec![
         own.block.as_fd(),
         memory.vram.as_fd(),
@@ -124,14 +146,5 @@ pub(super) fn launch(
         memory.fences.as_fd(),
     ];
     descriptors.extend(own.planes.map(File::as_fd));
-    let origin = format!("{}: engine process {}", program.owner, child.id());
-    let pipe = child.stderr.take().ok_or_else(|| io::Error::other("an engine without standard error"));
-    let drained = pipe.and_then(|pipe| stderr::drain(pipe, origin, Arc::clone(own.allowance)));
-    let sent = drained.and_then(|()| ours.send(start, &[], &descriptors, false).map_err(io::Error::other));
-    if let Err(error) = sent {
-        child.kill()?;
-        child.wait()?;
-        return Err(error);
-    }
-    Ok((child, ours))
+    ours.send(start, &[], &descriptors, false).map_err(io::Error::other)
 }

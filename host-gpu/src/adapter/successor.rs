@@ -72,7 +72,7 @@ impl EngineProcess {
         program: &Program,
         start: &Start,
         memory: Memory<'_>,
-    ) -> io::Result<(Child, Channel)> {
+    ) -> io::Result<(Option<Child>, Channel)> {
         let planes = self.tracking.planes.as_ref().map(|planes| planes.file());
         let (event, asks, wake) = (&self.event, &self.asks, &self.wake);
         let own = Own { block: &self.block, planes, event, asks, wake, allowance: &self.allowance };
@@ -81,19 +81,20 @@ impl EngineProcess {
 
     /// The spare, which says that it has come up once it is listened to; none where there is none, or where it has died
     /// meanwhile.
-    fn take_spare(&mut self) -> Option<(Child, Channel)> {
+    fn take_spare(&mut self) -> Option<(Option<Child>, Channel)> {
         let is_there = self.spare() != Spare::Missing;
         let (mut child, channel) = self.spare.take()?;
-        if is_there && matches!(child.try_wait(), Ok(None)) {
+        let lives = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        if is_there && child.as_mut().is_none_or(lives) {
             return Some((child, channel));
         }
-        end(child);
+        child.into_iter().for_each(end);
         None
     }
 
     /// Ends the spare, if there is one.
     pub fn drop_spare(&mut self) {
-        if let Some((child, _)) = self.spare.take() {
+        if let Some((Some(child), _)) = self.spare.take() {
             end(child);
         }
     }
@@ -116,7 +117,7 @@ impl EngineProcess {
             Some(spare) => spare,
             None => self.launch(program, start, memory)?,
         };
-        (self.child, self.channel) = (Some(child), channel);
+        (self.child, self.channel) = (child, channel);
         self.tracking.renew();
         self.owes_begin.set(false);
         self.answers.take();

@@ -85,7 +85,7 @@ fn process(page: u32, memory: u32) -> Vec<Vec<u8>> {
         va: VA,
         size: 64 << 10,
     };
-    let copy = message::CreateContext { node: 1, engine_affinity: 0, flags: 0, reserved: 0 };
+    let copy = message::CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 };
     let (first, second) = (Handle::new(0, 1), Handle::new(1, 1));
     let kernel = message::CreateQueue { context: first, flags: 0, reserved: 0 };
     let user = message::CreateQueue { flags: message::QUEUE_USER_MODE_SUBMISSION, ..kernel };
@@ -253,7 +253,8 @@ fn gpu_command(kind: u32, ring: u8, arguments: &[u8]) -> Vec<u8> {
     request(0, 4096, &[header.as_bytes(), arguments].concat())
 }
 
-fn gpu_set_up() -> Vec<u8> {
+/// A guest kernel, and a process that works: request by request.
+pub(crate) fn gpu_parts() -> Vec<Vec<u8>> {
     let create = command::ContextCreate {
         name_length: 4,
         context_init: CAPSET_ID,
@@ -297,7 +298,11 @@ fn gpu_set_up() -> Vec<u8> {
         let submit = command::Submit3d { size: u32::try_from(frames.len()).unwrap(), padding: 0 };
         said.push(gpu_command(command::SUBMIT_3D, 2, &[submit.as_bytes(), &frames].concat()));
     }
-    said.concat()
+    said
+}
+
+fn gpu_set_up() -> Vec<u8> {
+    gpu_parts().concat()
 }
 
 /// All that a guest kernel and its processes say to the gpu front, which moves meanwhile.

@@ -54,6 +54,11 @@ pub(crate) const STANDS_FOR: u64 = 0xfeed_f00d_0000_0000;
 /// What one input may do, and how much of it may be dear: other memory, resets and moves.
 const MAX_STEPS: [usize; 2] = [200, 8];
 
+/// Whether an op takes long.
+pub(crate) const fn is_dear(op: u8) -> bool {
+    matches!(op & 7, MEMORY | RESET | MOVE | PAUSE)
+}
+
 /// A request that was sent.
 struct Sent {
     bytes: Vec<u8>,
@@ -71,7 +76,8 @@ pub(crate) struct Came {
     pub(crate) moves: usize,
 }
 
-struct Guest<F: Fronted> {
+/// A guest, and the device that it has.
+pub(crate) struct Guest<F: Fronted> {
     config: Arc<Config>,
     device: FrontDevice<F>,
     answers: Answers,
@@ -83,7 +89,8 @@ struct Guest<F: Fronted> {
 }
 
 impl<F: Fronted> Guest<F> {
-    fn new(config: Arc<Config>) -> Self {
+    /// One that has done nothing.
+    pub(crate) fn new(config: Arc<Config>) -> Self {
         let mut device = device::<F>(&config);
         let mut answers = Answers::kept();
         device.memory_changed(memory(F::IS_FS), &mut answers);
@@ -98,7 +105,7 @@ impl<F: Fronted> Guest<F> {
         let mut dear = 0;
         for _ in 0..MAX_STEPS[0] {
             let Some(op) = rest.byte() else { break };
-            dear += usize::from(matches!(op & 7, MEMORY | RESET | MOVE | PAUSE));
+            dear += usize::from(is_dear(op));
             if dear > MAX_STEPS[1] {
                 break;
             }
@@ -145,7 +152,18 @@ impl<F: Fronted> Guest<F> {
         }
     }
 
-    fn reset(&mut self) {
+    /// What was answered so far.
+    pub(crate) fn answers(&self) -> &[Vec<u8>] {
+        &self.came.answers
+    }
+
+    /// Whether its vGPU is as a new one.
+    pub(crate) fn is_fresh(&mut self) -> bool {
+        self.device.session().is_fresh()
+    }
+
+    /// Resets the device.
+    pub(crate) fn reset(&mut self) {
         self.device.reset();
         self.open.clear();
         self.look();
@@ -189,7 +207,8 @@ impl<F: Fronted> Guest<F> {
         self.look();
     }
 
-    fn step(&mut self, op: u8, rest: &mut Input<'_>) {
+    /// Does what an op says.
+    pub(crate) fn step(&mut self, op: u8, rest: &mut Input<'_>) {
         match op & 7 {
             COMMAND | PAGES => {
                 let (queue, room) = (u16::from(rest.byte().unwrap_or(0) % 9), rest.short());

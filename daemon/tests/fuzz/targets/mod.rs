@@ -4,29 +4,36 @@
 //!   bytes ─▶ input ─┬─▶ stream     lines of a source ─▶ Arrivals ─▶ a claim ─▶ a session
 //!                   ├─▶ state      DEVICE_STATE: the shell's part, the session's, the front's
 //!                   ├─▶ control    lines of an operator's client ─▶ the desk
-//!                   └─▶ front      requests of a guest, resets, standstills and moves meanwhile
+//!                   ├─▶ front      requests of a guest, resets, standstills and moves meanwhile
+//!                   ├─▶ liar       the same, and an engine that says (`engine`) and stores (`block`) what it likes
+//!                   └─▶ chain      descriptor tables and rings in guest memory ─▶ the queue worker of either front
 //! ```
 //!
-//! No target has a process, a socket or a clock of its own: a vGPU here has no engines ([`world`]), and lines are buffers.
+//! No target has a process or a clock of its own: a vGPU here has no engines ([`world`]), or those of [`liar`], and lines
+//! are buffers.
 //! `ci/fuzz` builds them with coverage; the tests beside this folder run them over what was found once, and over
 //! [`seeds`], on stable Rust and without.
 
+pub(crate) mod chain;
 pub(crate) mod change;
 pub(crate) mod control;
 pub(crate) mod conversation;
 pub(crate) mod front;
 pub(crate) mod input;
+pub(crate) mod liar;
+pub(crate) mod lies;
 pub(crate) mod seeds;
 pub(crate) mod state;
 pub(crate) mod stream;
 pub(crate) mod wire;
+pub(crate) mod words;
 pub(crate) mod world;
 
 use campanile_daemon::front::fs::state::Fs;
 use campanile_daemon::front::gpu::device::Gpu;
 
 /// Names of all targets.
-pub(crate) const NAMES: [&str; 5] = ["stream", "state", "fs", "gpu", "control"];
+pub(crate) const NAMES: [&str; 8] = ["stream", "state", "fs", "gpu", "control", "engine", "block", "chain"];
 
 /// Gives bytes to the target of that name.
 ///
@@ -39,6 +46,9 @@ pub(crate) fn run(name: &str, bytes: &[u8]) {
         "control" => drop(control::run(bytes)),
         "fs" => drop(front::run::<Fs>(bytes)),
         "gpu" => drop(front::run::<Gpu>(bytes)),
+        // One grammar: their seeds and what was found in them differ.
+        "engine" | "block" => drop(liar::run(bytes)),
+        "chain" => drop(chain::run(bytes)),
         other => panic!("there is no target {other}"),
     }
 }

@@ -10,9 +10,11 @@ use campanile_daemon::session::saved::bytes::Bytes;
 use campanile_daemon::vhost::saved::SavedRing;
 use campanile_daemon::vhost::saved::SavedShell;
 
+use super::chain;
 use super::control;
 use super::conversation;
 use super::input::piece;
+use super::lies;
 use super::state as states;
 use super::wire;
 use super::world::SMALL;
@@ -41,6 +43,9 @@ pub(crate) fn of(target: &str) -> Vec<Seed> {
             named("few", conversation::few()),
         ],
         "gpu" => vec![named("guest", conversation::gpu()), named("hello", conversation::hello(false))],
+        "engine" => lies::engines(),
+        "block" => lies::blocks(),
+        "chain" => chain::seeds(),
         other => panic!("there is no target {other}"),
     }
 }

@@ -1,0 +1,401 @@
+//! An engine that says what an input says, behind a guest that does what an input says.
+//!
+//! ```text
+//!   op │ arguments       op < 128: a step of the guest (`front`);  else a step of the newest engine
+//! ```
+//!
+//! Engines are no processes here: the test has the other end of each channel, and what was sent with it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+
+use campanile_daemon::front::gpu::device::Gpu;
+use campanile_daemon::session::config::Config;
+use campanile_host_gpu::engine::channel::Channel;
+use campanile_host_gpu::engine::message::Request;
+use campanile_host_gpu::engine::message::Response;
+use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::event::Event;
+use campanile_host_gpu::kernel::name::KernelName;
+use campanile_host_gpu::memory::mapping::Access;
+use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_protocol::engine::block;
+use campanile_protocol::engine::hw_queue;
+use campanile_protocol::engine::hw_queue::HwResult;
+use campanile_protocol::engine::scheduling;
+use rustix::net::SendAncillaryBuffer;
+use rustix::net::SendAncillaryMessage;
+use rustix::net::SendFlags;
+use zerocopy::IntoBytes;
+
+use super::conversation;
+use super::front;
+use super::front::Guest;
+use super::input::Input;
+use super::lies;
+use super::words;
+use super::world;
+use super::world::SMALL;
+
+/// With an op: it is the engine's.
+pub(crate) const ENGINE: u8 = 128;
+/// It says that it has started.
+pub(crate) const STARTED: u8 = ENGINE;
+/// It does all that it was asked, and acknowledges all that it was told.
+pub(crate) const HONEST: u8 = ENGINE + 1;
+/// It answers: which type, what is wrong with it, a number.
+pub(crate) const ANSWER: u8 = ENGINE + 2;
+/// A packet: descriptors, its bytes.
+pub(crate) const PACKET: u8 = ENGINE + 3;
+/// It stores: which word, which of those (2 bytes), which value.
+pub(crate) const WORD: u8 = ENGINE + 4;
+/// It stores: where (4 bytes), 8 bytes.
+pub(crate) const STORE: u8 = ENGINE + 5;
+/// It signals: the session, or the supervisor.
+pub(crate) const SIGNAL: u8 = ENGINE + 6;
+/// It closes its channel.
+pub(crate) const CLOSE: u8 = ENGINE + 7;
+/// Another engine that is there goes on being the one that acts.
+pub(crate) const OTHER: u8 = ENGINE + 8;
+const OPS: u8 = 9;
+
+const MAX_STEPS: [usize; 2] = [400, 6];
+/// Engines that one input can bring about.
+const MAX_ENGINES: usize = 200;
+
+/// A process, as it were.
+struct Engine {
+    channel: Channel,
+    shared: Mapping,
+    event: Event,
+    asks: Event,
+    requests: VecDeque<Request>,
+    segments: u64,
+    has_started: bool,
+    is_gone: bool,
+}
+
+impl Engine {
+    fn new(channel: Channel) -> Self {
+        let received = channel.receive::<Start>(false).unwrap().expect("what it works on comes first");
+        let mut files = received.descriptors.into_iter();
+        let shared = File::from(files.next().unwrap());
+        let shared = Mapping::new(shared, 0, block::BLOCK_BYTES, Access::ReadWrite).unwrap();
+        let mut events = files.skip(2).map(Event::from);
+        let (event, asks) = (events.next().unwrap(), events.next().unwrap());
+        let (requests, segments) = (VecDeque::new(), 0);
+        Self { channel, shared, event, asks, requests, segments, has_started: false, is_gone: false }
+    }
+
+    fn load(&self, place: u64) -> u64 {
+        self.shared.word(place).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn store(&self, place: u64, value: u64) {
+        if let Some(word) = self.shared.word(place) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// Reads what it was asked.
+    fn read(&mut self) {
+        loop {
+            match self.channel.receive::<Request>(false) {
+                Ok(Some(received)) => self.requests.push_back(received.message),
+                Ok(None) => return,
+                // The daemon has ended it.
+                Err(_) => {
+                    self.is_gone = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn say(&self, response: &Response) {
+        // A response that cannot be encoded, a full or closed channel: nothing is said.
+        let _said = self.channel.send(response, &[], &[], false);
+    }
+
+    fn started(&mut self) {
+        self.has_started = true;
+        self.say(&Response::Started { device: "none".to_owned(), is_cpu: true, vram: 0 });
+    }
+
+    fn be_honest(&mut self) {
+        self.read();
+        if !self.has_started {
+            self.started();
+        }
+        for request in std::mem::take(&mut self.requests) {
+            match request {
+                Request::Begin { .. } => {}
+                Request::AddSegment { segment, serial, .. } => {
+                    self.segments = serial;
+                    self.say(&Response::SegmentAdded { segment, serial, address: None });
+                }
+                Request::RemoveSegment { serial, .. } => self.segments = serial,
+                Request::CreateKernel { kernel, .. } => self.say(&Response::KernelCreated {
+                    kernel,
+                    workgroup: [1; 3],
+                    binding_count: 0,
+                    constant_bytes: 0,
+                }),
+                Request::DestroyKernel { kernel } => self.say(&Response::KernelDestroyed { kernel }),
+            }
+        }
+        for (told, said) in [
+            (block::WATCH_SEQUENCE, block::WATCH_ACK),
+            (block::PAGE_TABLE_GENERATION, block::PAGE_TABLE_ACK),
+            (scheduling::PREEMPT_REQUEST, scheduling::PREEMPT_REPORT),
+        ] {
+            self.store(said, self.load(told));
+        }
+        while self.end(0) {}
+        self.store(block::SEGMENT_ACK, self.segments);
+        for context in 0..8 {
+            self.store(block::context_report(context), self.load(block::context_request(context)) >> 1);
+        }
+        self.store(block::SUSPEND_REPORTS, 0xff);
+        for queue in (0..8).map(block::queue) {
+            self.store(queue + block::QUEUE_DRAINED, self.load(queue + block::QUEUE_DRAIN));
+        }
+        self.store(block::ATTENTION, 0xff);
+        self.event.signal();
+    }
+
+    /// One of each type, about what it was asked next or about something else.
+    fn answer(&mut self, kind: u8, wrong: u8, number: u64) {
+        self.read();
+        let number = if wrong & 1 == 0 { number & 7 } else { number.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
+        let mut kernel = KernelName { root: number, handle: number };
+        let (mut segment, mut serial) = (u16::try_from(number & 0xffff).unwrap(), number);
+        match self.requests.front() {
+            Some(Request::AddSegment { segment: of, serial: to, .. }) if wrong & 2 == 0 => {
+                (segment, serial) = (*of, *to);
+            }
+            Some(Request::CreateKernel { kernel: of, .. } | Request::DestroyKernel { kernel: of })
+                if wrong & 2 == 0 =>
+            {
+                kernel = *of;
+            }
+            _ => {}
+        }
+        if wrong & 4 == 0 {
+            self.requests.pop_front();
+        }
+        let reason = "no".repeat(if wrong & 8 == 0 { 1 } else { 8 << 10 });
+        let part = u32::try_from(number >> 32).unwrap();
+        self.say(&match kind % 7 {
+            0 => Response::Started { device: reason, is_cpu: wrong & 16 == 0, vram: number },
+            1 => Response::Refused { reason },
+            2 => Response::SegmentAdded { segment, serial, address: (wrong & 16 != 0).then_some(number) },
+            3 => Response::SegmentRefused { segment, reason },
+            4 => Response::KernelCreated {
+                kernel,
+                workgroup: [part; 3],
+                binding_count: part,
+                constant_bytes: part,
+            },
+            5 => Response::KernelRefused { kernel, reason },
+            _ => Response::KernelDestroyed { kernel },
+        });
+    }
+
+    /// Ends the oldest kernel-mode buffer so, where there is one.
+    fn end(&self, fault: u32) -> bool {
+        let done = self.load(block::HW_QUEUE_COMPLETED);
+        let submitted = self.load(block::HW_QUEUE_SUBMITTED);
+        if !(1..=hw_queue::HW_QUEUE_DEPTH).contains(&submitted.wrapping_sub(done)) {
+            return false;
+        }
+        let slot = hw_queue::slot(done);
+        let result = HwResult { fence_id: self.load(slot), fault, ..HwResult::default() };
+        let place = self.shared.slice(slot + hw_queue::RESULT, size_of::<HwResult>() as u64);
+        place.unwrap().copy_from(result.as_bytes());
+        self.store(block::HW_QUEUE_COMPLETED, done + 1);
+        true
+    }
+
+    fn packet(&self, descriptors: u8, bytes: &[u8]) {
+        let files = vec![self.channel.as_fd(); usize::from(descriptors % 40)];
+        let mut space = vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(40))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let files: &[BorrowedFd<'_>] = &files;
+        if !files.is_empty() {
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(files)));
+        }
+        let parts = [std::io::IoSlice::new(bytes)];
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let _sent = rustix::net::sendmsg(&self.channel, &parts, &mut ancillary, flags);
+    }
+}
+
+/// What came of an input.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Came {
+    /// Engines that were started while it lasted.
+    pub(crate) engines: usize,
+    /// Requests that they were sent, and read.
+    pub(crate) requests: usize,
+    /// Answers to the guest.
+    pub(crate) answers: Vec<Vec<u8>>,
+}
+
+struct Scene {
+    guest: Guest<Gpu>,
+    starts: Receiver<Channel>,
+    engines: Vec<Engine>,
+    acts: usize,
+    came: Came,
+}
+
+/// A vGPU whose engines are here.
+fn stage() -> (Arc<Config>, Receiver<Channel>) {
+    let (stand_in, starts) = mpsc::channel();
+    let mut config = Arc::into_inner(world::config(SMALL)).unwrap();
+    config.program.stand_in = Some(stand_in);
+    (Arc::new(config), starts)
+}
+
+impl Scene {
+    /// Engines that were started since.
+    fn adopt(&mut self) {
+        self.engines.retain(|engine| !engine.is_gone);
+        while let Ok(channel) = self.starts.try_recv() {
+            self.engines.push(Engine::new(channel));
+            self.acts = self.engines.len() - 1;
+            self.came.engines += 1;
+            assert!(self.came.engines < MAX_ENGINES, "engines are started without end");
+        }
+    }
+
+    fn act(&mut self, op: u8, rest: &mut Input<'_>) {
+        if let Some(engine) = self.engines.get_mut(self.acts) {
+            let before = engine.requests.len();
+            engine.read();
+            self.came.requests += engine.requests.len() - before;
+        }
+        // What an op takes of the input does not depend on what there is.
+        let (kind, wrong, number) = (rest.byte().unwrap_or(0), rest.byte().unwrap_or(0), rest.short());
+        let piece = if op == PACKET { rest.piece() } else { &[] };
+        let Some(engine) = self.engines.get_mut(self.acts) else { return };
+        match op {
+            STARTED => engine.started(),
+            HONEST => engine.be_honest(),
+            ANSWER => engine.answer(kind, wrong, u64::from(number)),
+            PACKET => engine.packet(kind, piece),
+            WORD => {
+                let all = &words::ALL[usize::from(kind) % words::ALL.len()];
+                let place = all.place(number.into());
+                engine.store(place, words::hostile(wrong, engine.load(place)));
+            }
+            STORE => {
+                let place = u64::from(u32::from_le_bytes([kind, wrong, 0, 0])) << 16 | u64::from(number);
+                let bytes = rest.take(8).first_chunk().copied().unwrap_or_default();
+                engine.store(place % block::BLOCK_BYTES & !7, u64::from_le_bytes(bytes));
+            }
+            SIGNAL if kind & 1 == 0 => engine.event.signal(),
+            SIGNAL => engine.asks.signal(),
+            CLOSE => drop(self.engines.remove(self.acts)),
+            _ => self.acts = usize::from(kind),
+        }
+        self.acts = self.acts.min(self.engines.len().saturating_sub(1));
+    }
+}
+
+/// A guest, and engines that do what an input says; then all of them end, and an ordinary guest has the device.
+///
+/// # Panics
+/// Something is wrong with the daemon.
+pub(crate) fn run(bytes: &[u8]) -> Came {
+    let (config, starts) = stage();
+    let guest = Guest::<Gpu>::new(config);
+    let mut scene = Scene { guest, starts, engines: Vec::new(), acts: 0, came: Came::default() };
+    let mut rest = Input(bytes);
+    let mut dear = 0;
+    for _ in 0..MAX_STEPS[0] {
+        let Some(op) = rest.byte() else { break };
+        if op & ENGINE == 0 {
+            dear += usize::from(front::is_dear(op));
+            if dear > MAX_STEPS[1] {
+                break;
+            }
+            scene.guest.step(op, &mut rest);
+        } else {
+            scene.act(ENGINE + (op - ENGINE) % OPS, &mut rest);
+        }
+        scene.adopt();
+    }
+    let started = scene.came.engines;
+    // They end, and those that follow them, until the vGPU has had enough.
+    for _ in 0..MAX_ENGINES {
+        if scene.engines.is_empty() {
+            break;
+        }
+        scene.engines.clear();
+        scene.guest.step(front::EVENT, &mut Input(&[]));
+        scene.adopt();
+    }
+    assert!(scene.engines.is_empty(), "there is no end to them");
+    scene.guest.reset();
+    assert!(scene.guest.is_fresh(), "nothing is left");
+    let before = scene.guest.answers().len();
+    let ordinary = conversation::hello(false);
+    let mut ordinary = Input(&ordinary);
+    while let Some(op) = ordinary.byte() {
+        scene.guest.step(op, &mut ordinary);
+    }
+    assert_eq!(scene.guest.answers().len(), before + 1, "a guest that does nothing wrong is answered");
+    scene.came.engines = started;
+    scene.came.answers = scene.guest.answers()[..before].to_vec();
+    scene.came
+}
+
+/// The most results that one look at an engine has taken, where that gives each buffer back as blocked as soon as it has it.
+pub(crate) fn give_back_for_ever() -> u64 {
+    let (config, starts) = stage();
+    let guest = Guest::<Gpu>::new(config);
+    let mut scene = Scene { guest, starts, engines: Vec::new(), acts: 0, came: Came::default() };
+    // Up to the first submission.
+    let all = lies::conversation_with(usize::MAX, &[]);
+    let mut rest = Input(&all);
+    let submitted =
+        |scene: &Scene| scene.engines.iter().position(|engine| engine.load(block::HW_QUEUE_SUBMITTED) > 0);
+    while let Some(op) = rest.byte().filter(|_| submitted(&scene).is_none()) {
+        if op & ENGINE == 0 {
+            scene.guest.step(op, &mut rest);
+        } else {
+            scene.act(op, &mut rest);
+        }
+        scene.adopt();
+    }
+    let busy = submitted(&scene).expect("a buffer was submitted");
+    let engine = scene.engines.swap_remove(busy);
+    let (given, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                given.fetch_add(u64::from(engine.end(hw_queue::HW_BLOCKED)), Ordering::AcqRel);
+            }
+        });
+        let mut most = 0;
+        // As long as it takes for both to have had a CPU at the same time, often.
+        while given.load(Ordering::Acquire) < 5000 {
+            let before = given.load(Ordering::Acquire);
+            engine.event.signal();
+            scene.guest.step(front::EVENT, &mut Input(&[]));
+            most = most.max(given.load(Ordering::Acquire) - before);
+        }
+        is_over.store(true, Ordering::Release);
+        most
+    })
+}
