@@ -22,6 +22,8 @@ mod codec;
 pub mod commands;
 pub mod control;
 pub mod execution;
+#[cfg(test)]
+mod held;
 pub mod idle;
 pub mod kernel_queue;
 pub mod log;
