@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 use super::counters::count;
 use super::state::Session;
 use super::timeline::Item;
+use super::timeline::Timeline;
 
 /// Where a message came from, and so where its answer goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,10 +68,10 @@ pub type Outcome = Result<Handled, Refused>;
 impl Session {
     /// Keeps a message for later: its timeline waits for it.
     pub(super) fn park(&mut self, origin: Origin) -> Origin {
-        let item = self
-            .processes
-            .get_mut(&origin.context)
-            .map(|process| process.timelines.entry(origin.ring).or_default().begin());
+        let last = self.last_item;
+        let item = self.processes.get_mut(&origin.context).map(|process| {
+            process.timelines.entry(origin.ring).or_insert_with(|| Timeline::after(last)).begin()
+        });
         Origin { item, ..origin }
     }
 

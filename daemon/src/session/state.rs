@@ -116,6 +116,8 @@ pub struct Session {
     /// The greatest generation of a kernel of a device that has ended: a name is not given to another while an engine may
     /// still answer for it.
     pub(super) kernel_generation: u32,
+    /// The greatest number of work on a timeline of a context that is gone; likewise.
+    pub(super) last_item: u64,
 }
 
 impl Session {
@@ -186,6 +188,7 @@ impl Session {
             epoll,
             connect_rate: Rate::new(),
             kernel_generation: 0,
+            last_item: 0,
         };
         session.config.orders.begin_session();
         session.begin_anew();

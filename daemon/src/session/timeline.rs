@@ -21,6 +21,16 @@ pub struct Timeline {
 }
 
 impl Timeline {
+    /// None of whose work has a number up to `last`: what ends work of a context that is gone, and comes late, ends none here.
+    pub fn after(last: u64) -> Self {
+        Self { next: last, ..Self::default() }
+    }
+
+    /// The number that was given out last.
+    pub fn last(&self) -> u64 {
+        self.next
+    }
+
     /// Work begins.
     pub fn begin(&mut self) -> Item {
         self.next += 1;
