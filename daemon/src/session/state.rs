@@ -148,7 +148,7 @@ impl Session {
             let data = epoll::EventData::new_u64(wakeup.data());
             epoll::add(&epoll, descriptor, data, epoll::EventFlags::IN)?;
         }
-        let journal = Journal::new(&config.name);
+        let journal = Journal::new(&config.name, Arc::clone(&config.log));
         let account = Arc::clone(&config.account);
         let mut tables = PageTables::new().map_err(io::Error::other)?;
         let areas = Areas::new(&mut tables).map_err(io::Error::other)?;

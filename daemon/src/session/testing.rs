@@ -8,6 +8,7 @@ use std::time::Duration;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::log_limit::LogLimit;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
@@ -68,6 +69,7 @@ pub(crate) fn config() -> Config {
         spares: false,
         freeze_limit: Duration::ZERO,
         clerk: Arc::new(Clerk::default()),
+        log: LogLimit::new("tested"),
     }
 }
 

@@ -19,6 +19,7 @@ mod frames;
 mod front_ends;
 mod hogs;
 mod lifetimes;
+mod logs;
 mod memory;
 mod memory_files;
 mod messages;

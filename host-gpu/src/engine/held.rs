@@ -186,11 +186,9 @@ impl Desk {
 
     /// A buffer that fills so many chunks of the target.
     fn buffer(&mut self, chunks: u64) -> (u64, u32) {
-        let fill =
-            Fill { target_va: BASE + TARGET, size: chunks * CHUNK_BYTES, value: 7, reserved: 0 };
+        let fill = Fill { target_va: BASE + TARGET, size: chunks * CHUNK_BYTES, value: 7, reserved: 0 };
         let size = size_of::<PacketHeader>() + size_of::<Fill>();
-        let header =
-            PacketHeader { opcode: packet::FILL, flags: 0, size: u32::try_from(size).unwrap() };
+        let header = PacketHeader { opcode: packet::FILL, flags: 0, size: u32::try_from(size).unwrap() };
         let at = BUFFERS + self.buffers * 64;
         self.buffers += 1;
         let bytes = [header.as_bytes(), fill.as_bytes()].concat();
@@ -283,8 +281,7 @@ fn a_kernel_mode_buffer_that_comes_between_the_last_look_and_a_turn_ends_that_at
 fn a_queue_with_the_number_of_one_that_is_gone_does_not_wait_for_the_turn_of_that_ones_context() {
     let (mut desk, mut execution) = Desk::new();
     let process = desk.process();
-    let [idle, normal, urgent] =
-        [Band::Idle, Band::Normal, Band::Realtime].map(|band| desk.context(band));
+    let [idle, normal, urgent] = [Band::Idle, Band::Normal, Band::Realtime].map(|band| desk.context(band));
     let steady = desk.queue(process, normal, 1);
     let first = desk.queue(process, idle, 0);
     desk.ring(first, 0, 1);
