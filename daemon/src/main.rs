@@ -1,5 +1,6 @@
 //! The `campanile` executable.
 
+use campanile_host_gpu::log_limit::Limited;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use clap::Parser;
 static ALLOCATOR: VcpuAllocator = VcpuAllocator;
 
 fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    start_log();
     let outcome = match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Ctl(arguments) => ctl::run(&arguments),
@@ -42,6 +43,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Standard error, with as much of each VM as it may say.
+fn start_log() {
+    let logger = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).build();
+    log::set_max_level(logger.filter());
+    // Nothing was there before.
+    let _first = log::set_boxed_logger(Box::new(Limited(logger)));
 }
 
 /// Returns only when the engine cannot start; the daemon has been told why, and says so.

@@ -10,20 +10,22 @@ use std::panic::catch_unwind;
 use std::thread;
 use std::thread::JoinHandle;
 
+use crate::log_limit::inherit;
+
 /// The exit status after a panic, as Rust has it for a panic of the main thread.
 pub const EXIT_STATUS: i32 = 101;
 
-/// Starts a thread. Where `run` panics, the process logs which thread it was and ends with [`EXIT_STATUS`].
+/// Starts a thread, with the log limit of the calling one. Where `run` panics, the process logs which thread it was and ends with [`EXIT_STATUS`].
 ///
 /// # Errors
 /// The thread cannot be made.
 pub fn spawn(name: &'static str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name.to_owned()).spawn(move || {
+    thread::Builder::new().name(name.to_owned()).spawn(inherit(move || {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
             log::error!("the {name} thread panicked: {}; this process ends", panic_text(&*panic));
             std::process::exit(EXIT_STATUS);
         }
-    })
+    }))
 }
 
 /// What a panic said.

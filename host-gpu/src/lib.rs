@@ -18,6 +18,7 @@ pub mod engine;
 pub mod essential_thread;
 pub mod event;
 pub mod kernel;
+pub mod log_limit;
 pub mod memory;
 pub mod node;
 pub mod outside;

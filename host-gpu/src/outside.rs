@@ -22,6 +22,8 @@ use std::sync::mpsc;
 use std::sync::mpsc::Sender;
 use std::thread;
 
+use crate::log_limit::inherit;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 static JOBS: OnceLock<Sender<Job>> = OnceLock::new();
@@ -56,9 +58,9 @@ pub fn start() -> io::Result<()> {
 pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     let Some(jobs) = JOBS.get() else { return Ok(work()) };
     let (done, result) = mpsc::sync_channel(1);
-    let job: Job = Box::new(move || {
+    let job: Job = Box::new(inherit(move || {
         let _caller_waits = done.send(work());
-    });
+    }));
     let lost = || io::Error::other("the thread outside of the confined ones gave no result");
     jobs.send(job).map_err(|_| lost())?;
     result.recv().map_err(|_| lost())

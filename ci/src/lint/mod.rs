@@ -4,6 +4,7 @@
 //!   tree ─┬─▶ unsafe_list   unsafe only where ci/unsafe.txt says why
 //!         ├─▶ imports       one item per `use`, no globs
 //!         ├─▶ todo          an issue for everything left open
+//!         ├─▶ log_limits    threads of a VM log within its limit
 //!         ├─▶ folders       a folder is one noun, and its mod.rs is a map
 //!         └─▶ places        nothing names the machine it was written on
 //! ```
@@ -12,6 +13,7 @@
 
 pub mod folders;
 pub mod imports;
+pub mod log_limits;
 pub mod places;
 pub mod todo;
 pub mod unsafe_list;
@@ -26,6 +28,7 @@ pub fn check(tree: &Tree, root: &Path) -> Vec<Finding> {
     let mut findings = unsafe_list::check(tree);
     findings.extend(imports::check(tree));
     findings.extend(todo::check(tree));
+    findings.extend(log_limits::check(tree));
     findings.extend(folders::check(tree));
     findings.extend(places::check(tree, &places::of_this_machine(root)));
     findings.sort();

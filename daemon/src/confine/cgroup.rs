@@ -9,6 +9,7 @@
 //!
 //! Memory of a file counts for the cgroup that touched it first, so video memory is part of `memory.max`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::fs::File;
 use std::io;
@@ -16,6 +17,8 @@ use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
 
+/// Begins the names of all cgroups that are made here.
+const PREFIX: &str = "campanile-";
 /// The period of `cpu.max`, in microseconds.
 const PERIOD: u64 = 100_000;
 /// Threads of one engine process: those of a driver are a few for each CPU.
@@ -71,6 +74,7 @@ impl Delegated {
         if !wanted.contains(&"+memory".to_owned()) {
             return Err(format!("{} has no memory controller", folder.display()));
         }
+        remove_stale(folder, pid, |other| Path::new(&format!("/proc/{other}")).exists());
         let mut own = Self { folder: folder.to_owned(), pid, made: Vec::new() };
         // The root of the hierarchy has no type, and may have processes.
         if folder.join("cgroup.type").exists() {
@@ -114,6 +118,32 @@ impl Drop for Delegated {
             // A cgroup goes when its last process has; that of the daemon stays until then, as the unit's do.
             if let Err(error) = fs::remove_dir(folder) {
                 log::debug!("removing {}: {error}", folder.display());
+            }
+        }
+    }
+}
+
+/// Removes what daemons have left here that were killed. A daemon sits in its own cgroup, and the kernel removes none that has
+/// a process: what can be removed is nobody's. Where daemons have none of their own, only those of numbers that no process has.
+fn remove_stale(folder: &Path, own: u32, is_alive: impl Fn(u32) -> bool) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    let of_a_daemon = |name: &str| -> Option<u32> {
+        let rest = name.strip_prefix(PREFIX)?;
+        rest.split_once("-vgpu-").map_or(rest, |(pid, _)| pid).parse().ok()
+    };
+    let daemons: BTreeSet<u32> = names.iter().filter_map(|name| of_a_daemon(name)).collect();
+    for pid in daemons.into_iter().filter(|&pid| pid != own && !is_alive(pid)) {
+        let daemon = folder.join(format!("{PREFIX}{pid}"));
+        // One that is not seen from this pid namespace is in it.
+        if daemon.exists() && fs::remove_dir(&daemon).is_err() {
+            continue;
+        }
+        let its = format!("{PREFIX}{pid}-vgpu-");
+        for name in names.iter().filter(|name| name.starts_with(&its)) {
+            match fs::remove_dir(folder.join(name)) {
+                Ok(()) => log::info!("removed {name}, which a daemon has left in {}", folder.display()),
+                Err(error) => log::debug!("{name} stays in {}: {error}", folder.display()),
             }
         }
     }
@@ -177,6 +207,7 @@ mod tests {
     use super::Ceiling;
     use super::Delegated;
     use super::own_folder;
+    use super::remove_stale;
 
     const MOUNTS: &str = "24 1 0:22 / /proc rw - proc proc rw\n29 1 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                           30 1 0:27 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n";
@@ -226,6 +257,69 @@ mod tests {
             limits.map(|file| read(&of_vgpu, file)),
             ["5368709120", "0", "16384", "100", "300000 100000"]
         );
+    }
+
+    /// What daemons have made, of which the second one is alive and the third one is in a pid namespace of its own.
+    fn leave(folder: &Path, busy: impl Fn(&Path)) {
+        for name in ["campanile-11", "campanile-11-vgpu-a", "campanile-11-vgpu-b%2fc", "campanile-12"] {
+            fs::create_dir(folder.join(name)).unwrap();
+        }
+        for name in ["campanile-12-vgpu-a", "campanile-13", "campanile-13-vgpu-a", "campanile-14-vgpu-a"] {
+            fs::create_dir(folder.join(name)).unwrap();
+        }
+        for name in ["campanile-7-vgpu-a", "campanile-x", "campanile-11x-vgpu-a", "other-11"] {
+            fs::create_dir(folder.join(name)).unwrap();
+        }
+        busy(&folder.join("campanile-13"));
+    }
+
+    fn left(folder: &Path) -> Vec<String> {
+        let folders = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        let folders = folders.filter(|entry| entry.file_type().unwrap().is_dir());
+        let mut names: Vec<String> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    const STAY: [&str; 8] = [
+        "campanile-11x-vgpu-a",
+        "campanile-12",
+        "campanile-12-vgpu-a",
+        "campanile-13",
+        "campanile-13-vgpu-a",
+        "campanile-7-vgpu-a",
+        "campanile-x",
+        "other-11",
+    ];
+
+    #[test]
+    fn cgroups_of_daemons_that_were_killed_are_removed_and_those_of_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        leave(folder.path(), |busy| fs::write(busy.join("cgroup.procs"), "99").unwrap());
+        remove_stale(folder.path(), 7, |pid| pid == 12);
+        assert_eq!(left(folder.path()), STAY);
+    }
+
+    #[test]
+    fn the_kernel_removes_no_cgroup_of_a_daemon_that_is_there() {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+        let Ok(folder) = own_folder(&mounts, &own) else { return };
+        let folder = folder.join(format!("campanile-test-{}", std::process::id()));
+        if fs::create_dir(&folder).is_err() {
+            // Not this user's to arrange.
+            return;
+        }
+        let mut process = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = process.id().to_string();
+        leave(&folder, |busy| fs::write(busy.join("cgroup.procs"), &pid).unwrap());
+        remove_stale(&folder, 7, |pid| pid == 12);
+        let names = left(&folder);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        names.iter().for_each(|name| fs::remove_dir(folder.join(name)).unwrap());
+        fs::remove_dir(&folder).unwrap();
+        assert_eq!(names, STAY);
     }
 
     #[test]

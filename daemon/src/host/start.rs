@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use campanile_host_gpu::cpu_slice;
+use campanile_host_gpu::log_limit::LogLimit;
 use campanile_host_gpu::outside;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
@@ -141,6 +142,7 @@ impl Host {
             let orders = Arc::new(Orders::new()?);
             let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
             let standing = Arc::new(Standing::default());
+            let log = LogLimit::new(&vgpu.name);
             let trackers = Arc::new(TrackerBoard::default());
             let [compute_timeout, copy_timeout] = options.timeouts;
             let nudged = Arc::clone(&orders);
@@ -183,6 +185,7 @@ impl Host {
                 freeze_limit: options.freeze_limit,
                 budget: Arc::clone(&budget),
                 clerk: Arc::new(Clerk::default()),
+                log: Arc::clone(&log),
             });
             let passage = Arc::new(make_passage(&options, vgpu, &config)?);
             let counters = Arc::new(Counters::default());
@@ -208,7 +211,8 @@ impl Host {
                 |error: SocketError| HostError::Vgpu { name: vgpu.name.clone(), source: error.into() };
             let listener = Listener::bind(&vgpu.socket).map_err(failed)?;
             let its_counters = Arc::clone(&shell_counters);
-            let serve = move || VgpuSocket::serve(listener, factory, its_counters);
+            let its_log = Arc::clone(&log);
+            let serve = move || its_log.within(|| VgpuSocket::serve(listener, factory, its_counters));
             let socket = confiner.within(Role::Front, &reach(Role::Front), serve)?.map_err(failed)?;
             log::info!(
                 "vGPU {}: {} MiB, serving {}",
@@ -230,6 +234,7 @@ impl Host {
                 shell_counters: Arc::clone(&shell_counters),
                 passage: Arc::clone(&passage),
                 held,
+                log,
             });
             passages.push(passage);
             let name = vgpu.name.clone();

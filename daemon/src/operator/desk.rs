@@ -9,6 +9,7 @@ use std::time::UNIX_EPOCH;
 
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::log_limit::LogLimit;
 use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
@@ -71,6 +72,8 @@ pub struct Vgpu {
     pub passage: Arc<Passage>,
     /// What holds its engines.
     pub held: Held,
+    /// How much may be logged for its VM.
+    pub log: Arc<LogLimit>,
 }
 
 /// Why a command was not carried out.
@@ -140,8 +143,9 @@ impl Desk {
             }
             Verb::Migrate { vgpu, to, rename } => {
                 let to = to.clone().map(|peer| (peer, rename.clone().unwrap_or_else(|| vgpu.clone())));
-                let departure = &self.vgpu(vgpu)?.passage.departure;
-                departure.start(to).map_err(|source| migration(vgpu, &source))?;
+                let of = self.vgpu(vgpu)?;
+                let departure = &of.passage.departure;
+                of.log.within(|| departure.start(to)).map_err(|source| migration(vgpu, &source))?;
                 Ok(departure.describe())
             }
             Verb::CallOff { vgpu } => {
@@ -252,6 +256,7 @@ fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("vram_available_bytes".to_owned(), json!(budget.available));
     fields.insert("budget".to_owned(), show_budget(&vgpu.budget));
     fields.insert("engine_processes".to_owned(), vgpu.held.describe());
+    fields.insert("log_lines_left_out".to_owned(), json!(vgpu.log.left_out()));
     fields.insert("quarantined".to_owned(), json!(vgpu.standing.quarantined().as_ref().map(show)));
     fields.insert("vm_connected".to_owned(), json!(vgpu.orders.has_session()));
     match vgpu.orders.ask(Order::Describe, GLANCE) {

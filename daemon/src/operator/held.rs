@@ -27,6 +27,7 @@ impl Held {
                 "memory_bytes": facts.memory,
                 "cgroup": facts.cgroup,
                 "namespaces": facts.namespaces,
+                "threads": facts.threads,
             })
         });
         json!({

@@ -8,6 +8,7 @@ use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::log_limit::LogLimit;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Settings;
 
@@ -100,6 +101,8 @@ pub struct Config {
     pub budget: Arc<Budget>,
     /// How many reports it may file.
     pub clerk: Arc<Clerk>,
+    /// How much may be logged for its VM.
+    pub log: Arc<LogLimit>,
 }
 
 impl Config {

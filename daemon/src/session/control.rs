@@ -23,6 +23,7 @@ use super::reply::Outcome;
 use super::reply::Refused;
 use super::state::Refusal;
 use super::state::Session;
+use super::timeline::Timeline;
 use super::timeline::Token;
 use crate::vidmm::allocations::AllocationId;
 
@@ -77,6 +78,7 @@ impl Session {
         self.end_device(context);
         if let Some(mut process) = self.processes.remove(&context) {
             for timeline in process.timelines.values_mut() {
+                self.last_item = self.last_item.max(timeline.last());
                 self.due.extend(timeline.take_all().into_iter().map(|token| (token, Ok(()))));
             }
         }
@@ -126,7 +128,8 @@ impl Session {
         // Who is away waits with its next device.
         match process.filter(|process| !process.is_away()) {
             Some(process) => {
-                process.timelines.entry(ring).or_default().fence(token);
+                let last = self.last_item;
+                process.timelines.entry(ring).or_insert_with(|| Timeline::after(last)).fence(token);
                 self.end_item(context, ring, None);
             }
             None => self.due.push((token, Ok(()))),

@@ -169,7 +169,7 @@ impl Session {
         held.push(device.page.allocation);
         held.extend(device.paging.held());
         for (va, mapping) in &device.mappings {
-            self.residency.forget_mapping(mapping.allocation, device.root, *va);
+            self.residency.shown.remove(mapping.allocation, device.root, *va);
         }
         self.residency.forget_space(device.root);
         for (allocation, hold) in &device.holds {

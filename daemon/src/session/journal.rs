@@ -1,9 +1,11 @@
 //! Log lines that a guest can cause: as many as tell what happens, and never so many that they fill a disk.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::log_limit::LogLimit;
 use log::Level;
 
 /// Lines that may come in one go.
@@ -15,25 +17,28 @@ const PER_LINE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Journal {
     vgpu: String,
+    limit: Arc<LogLimit>,
     allowed: u32,
     counted: Instant,
     left_out: u64,
 }
 
 impl Journal {
-    /// For the vGPU of this name.
-    pub fn new(vgpu: &str) -> Self {
-        Self { vgpu: vgpu.to_owned(), allowed: BURST, counted: Instant::now(), left_out: 0 }
+    /// For the vGPU of this name, within the limit of its VM.
+    pub fn new(vgpu: &str, limit: Arc<LogLimit>) -> Self {
+        Self { vgpu: vgpu.to_owned(), limit, allowed: BURST, counted: Instant::now(), left_out: 0 }
     }
 
     /// Writes a line, or counts it where there were too many of late.
     pub fn line(&mut self, level: Level, text: fmt::Arguments<'_>) {
-        let Some(left_out) = self.admit(Instant::now()) else { return };
+        let Some(left_out) = self.admit(Instant::now()) else { return self.limit.leave_out() };
         let vgpu = &self.vgpu;
-        if left_out > 0 {
-            log::warn!("{vgpu}: {left_out} lines were left out here, the guest causes too many");
-        }
-        log::log!(target: "campanile_daemon::session", level, "{vgpu}: {text}");
+        self.limit.within(|| {
+            if left_out > 0 {
+                log::warn!("{vgpu}: {left_out} lines were left out here, the guest causes too many");
+            }
+            log::log!(target: "campanile_daemon::session", level, "{vgpu}: {text}");
+        });
     }
 
     /// Whether a line may be written at `now`, and how many were left out before it.
@@ -54,7 +59,11 @@ impl Journal {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Instant;
+
+    use campanile_host_gpu::log_limit::LogLimit;
+    use log::Level;
 
     use super::BURST;
     use super::Journal;
@@ -62,11 +71,14 @@ mod tests {
 
     #[test]
     fn a_flood_is_cut_off_and_counted() {
-        let mut journal = Journal::new("a");
+        let limit = LogLimit::new("a");
+        let mut journal = Journal::new("a", Arc::clone(&limit));
         let begun = Instant::now();
         assert!((0..BURST).all(|_| journal.admit(begun) == Some(0)));
         assert!((0..1000).all(|_| journal.admit(begun).is_none()));
-        assert_eq!(journal.admit(begun + 2 * PER_LINE), Some(1000));
+        journal.line(Level::Info, format_args!("one more"));
+        assert_eq!(limit.left_out(), 1, "the operator is told");
+        assert_eq!(journal.admit(begun + 2 * PER_LINE), Some(1001));
         assert_eq!(journal.admit(begun + 2 * PER_LINE), Some(0));
         assert_eq!(journal.admit(begun + 2 * PER_LINE), None);
     }

@@ -66,6 +66,7 @@ impl Session {
 
     /// As far as it goes for engines that were told of the segment: see [`Self::introduce_segment`].
     pub(super) fn show_when_announced(&mut self, allocation: AllocationId) {
+        let Some(segment) = self.allocations.guest_segment(allocation) else { return };
         if let Some(allocation) = self.allocations.get_mut(allocation) {
             allocation.is_moving = true;
         }
@@ -73,12 +74,14 @@ impl Session {
         // Held until then: the number is not given to another segment while it is under way to an engine.
         self.allocations.retain(allocation);
         let barrier = Barrier::announced(&self.engines);
-        self.after(barrier, Action::ShowSegment(allocation));
+        self.after(barrier, Action::ShowSegment(allocation, segment));
     }
 
-    /// Every engine has the segment of an allocation.
-    pub(super) fn segment_is_there(&mut self, allocation: AllocationId) {
-        if let Some(allocation) = self.allocations.get_mut(allocation) {
+    /// Every engine has a segment that an allocation had, and has still, unless its process has come back with other pages
+    /// meanwhile: then engines may not know these yet.
+    pub(super) fn segment_is_there(&mut self, allocation: AllocationId, segment: SegmentId) {
+        let is_still_its = self.allocations.guest_segment(allocation) == Some(segment);
+        if let Some(allocation) = self.allocations.get_mut(allocation).filter(|_| is_still_its) {
             allocation.is_moving = false;
         }
         self.remap(allocation);

@@ -235,7 +235,7 @@ impl Session {
             Spot::Moving => self.tables.map_moving(root, va, mapping.size),
             Spot::Evicted => self.tables.map_evicted(root, va, mapping.size),
         }?;
-        self.residency.shown.entry(mapping.allocation).or_default().push((root, va, mapping));
+        self.residency.shown.insert(root, va, mapping);
         Ok(())
     }
 
@@ -243,6 +243,6 @@ impl Session {
         if let Err(error) = self.tables.unmap(root, va, mapping.size) {
             self.journal.line(Level::Error, format_args!("a mapping of ours could not be undone: {error}"));
         }
-        self.residency.forget_mapping(mapping.allocation, root, va);
+        self.residency.shown.remove(mapping.allocation, root, va);
     }
 }

@@ -3,10 +3,12 @@
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_protocol::page_table::SegmentId;
 use std::sync::atomic::Ordering;
 
 use super::areas::SaveArea;
 use super::barrier::Barrier;
+use super::barrier::Reached;
 use super::budget::Charge;
 use super::reply::Origin;
 use super::state::Session;
@@ -55,8 +57,8 @@ pub enum Action {
         /// Where it goes.
         target: Place,
     },
-    /// Show guest RAM where it is mapped: engines have its segment.
-    ShowSegment(AllocationId),
+    /// Show guest RAM where it is mapped: engines have this segment. The allocation may have another by then.
+    ShowSegment(AllocationId, SegmentId),
     /// Answer a control message with OK.
     Reply {
         /// Where its answer goes.
@@ -100,7 +102,7 @@ impl Session {
 
     /// As [`Self::after`]; what was charged is held until then.
     pub(super) fn after_charged(&mut self, barrier: Barrier, action: Action, charges: Vec<Charge>) {
-        let is_due = barrier.is_passed(&self.engines);
+        let is_due = barrier.is_passed(&Reached::by(&self.engines));
         self.pending.push(Pending { barrier, action, charges });
         // What came first is due first. Where it is not, neither is this: engines pass barriers in order.
         if is_due {
@@ -111,8 +113,9 @@ impl Session {
     /// Does what is due, oldest first.
     pub(super) fn run_pending(&mut self) {
         let mut waiting = Vec::new();
+        let reached = Reached::by(&self.engines);
         for pending in std::mem::take(&mut self.pending) {
-            if pending.barrier.is_passed(&self.engines) {
+            if pending.barrier.is_passed(&reached) {
                 self.act(pending.action);
             } else {
                 waiting.push(pending);
@@ -135,7 +138,7 @@ impl Session {
             Action::FreeAreas(areas) => self.areas_are_free(areas),
             Action::DestroyRoot(root) => self.tables.destroy_root(root),
             Action::PagingFence { context, root, value } => self.paging_is_done(context, root, value),
-            Action::ShowSegment(allocation) => self.segment_is_there(allocation),
+            Action::ShowSegment(allocation, segment) => self.segment_is_there(allocation, segment),
             Action::Relocate { allocation, target } => self.finish_relocation(allocation, target),
             Action::Move { allocation, target, resource, token } => {
                 self.finish_move(allocation, target, resource, token)
@@ -184,5 +187,112 @@ impl Session {
         }
         self.read_signalled(at);
         self.read_wanted(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use campanile_host_gpu::adapter::program::Program;
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::memory::mapping::Mapping;
+    use campanile_host_gpu::memory::page_table::writer::Root;
+    use campanile_protocol::engine::block;
+    use campanile_protocol::page_table::SegmentId;
+
+    use super::Action;
+    use crate::session::barrier::Barrier;
+    use crate::session::barrier::tests::LOOKED;
+    use crate::session::config::Config;
+    use crate::session::reply::Origin;
+    use crate::session::state::Session;
+    use crate::session::testing::config;
+    use crate::session::testing::session;
+    use crate::session::timeline::Token;
+    use crate::vidmm::allocations::Backing;
+    use crate::vidmm::allocations::Spot;
+
+    const AT: EngineAddress = EngineAddress { engine: 0, node: NodeKind::Copy };
+
+    /// A session with an engine that says nothing by itself, and the words that it would say it by.
+    fn bench() -> (Session, Arc<Mapping>) {
+        // It never answers, and ends when it is killed.
+        let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
+        let mut session = session(&Arc::new(Config { program, ..config() }));
+        assert!(!session.ensure_engine(AT).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        let shared = session.engines[AT.index()].process().unwrap().grant_handle().shared;
+        // Of the tables it has seen all; what it is waited for is the rest.
+        acknowledge(&shared, block::WATCH_ACK, u64::MAX);
+        (session, shared)
+    }
+
+    fn acknowledge(shared: &Mapping, word: u64, value: u64) {
+        shared.word(word).unwrap().store(value, Ordering::Release);
+    }
+
+    fn due(session: &mut Session) -> Vec<u64> {
+        std::mem::take(&mut session.due).into_iter().map(|(token, _)| token.0).collect()
+    }
+
+    #[test]
+    fn what_waits_for_engines_is_done_in_the_order_in_which_it_came_although_they_go_on_meanwhile() {
+        let (mut session, shared) = bench();
+        for token in [1, 2] {
+            let barrier = Barrier::raise(&mut session.engines);
+            session.after(barrier, Action::Answer(Token(token)));
+        }
+        // The engine acknowledges both right after it was looked at for the first of them.
+        LOOKED.set(Some(Box::new(move || acknowledge(&shared, block::PAGE_TABLE_ACK, 2))));
+        session.run_pending();
+        assert_eq!(due(&mut session), [0; 0], "what came second is done first");
+        session.run_pending();
+        assert_eq!(due(&mut session), [1, 2]);
+        LOOKED.set(None);
+    }
+
+    #[test]
+    fn ums_128_an_answer_that_is_late_ends_no_work_of_the_next_context_of_the_same_number() {
+        let (mut session, shared) = bench();
+        let origin = Origin { context: 5, slot: 0, sequence: 1, ring: 1, item: None };
+        session.create_context(5).unwrap();
+        let late = session.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+        let barrier = Barrier::raise(&mut session.engines);
+        session.after(barrier, Action::Reply { origin: late, root: Root(1) });
+        session.destroy_context(5).unwrap();
+        session.create_context(5).unwrap();
+        let next = session.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+        session.fence(5, 1, Token(9));
+        acknowledge(&shared, block::PAGE_TABLE_ACK, 1);
+        session.run_pending();
+        assert!(session.pending.is_empty());
+        assert_eq!(due(&mut session), [0; 0], "its own work goes on");
+        session.end_item(5, 1, next.item);
+        assert_eq!(due(&mut session), [9]);
+    }
+
+    #[test]
+    fn pages_that_come_in_the_place_of_others_are_shown_when_engines_have_them_and_not_when_they_have_the_others()
+     {
+        let (mut session, shared) = bench();
+        let [first, second] = [SegmentId(1), SegmentId(2)];
+        let allocation = session.allocations.create_guest(first, 4096);
+        let announce = |session: &mut Session| {
+            let serial = session.engines[AT.index()].segment_serial().unwrap();
+            session.show_when_announced(allocation);
+            serial
+        };
+        let before = announce(&mut session);
+        session.allocations.get_mut(allocation).unwrap().backing = Backing::Guest(second);
+        let after = announce(&mut session);
+        acknowledge(&shared, block::SEGMENT_ACK, before);
+        session.run_pending();
+        assert_eq!(session.allocations.spot(allocation), Spot::Moving, "engines do not know the new pages");
+        acknowledge(&shared, block::SEGMENT_ACK, after);
+        session.run_pending();
+        assert_eq!(session.allocations.spot(allocation), Spot::Segment(second, 0));
     }
 }

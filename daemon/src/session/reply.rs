@@ -11,6 +11,7 @@ use super::budget::Kind;
 use super::counters::count;
 use super::state::Session;
 use super::timeline::Item;
+use super::timeline::Timeline;
 
 /// Bytes of a message or buffer that is begun and not done: itself, its place in its queue and on its timeline.
 pub(super) const WORK_BYTES: u64 = 256;
@@ -86,10 +87,10 @@ impl Session {
 
     /// As [`Self::park`], with what was charged for it already.
     pub(super) fn park_charged(&mut self, origin: Origin, charge: Option<Charge>) -> Origin {
-        let item = self
-            .processes
-            .get_mut(&origin.context)
-            .map(|process| process.timelines.entry(origin.ring).or_default().begin(charge));
+        let last = self.last_item;
+        let item = self.processes.get_mut(&origin.context).map(|process| {
+            process.timelines.entry(origin.ring).or_insert_with(|| Timeline::after(last)).begin(charge)
+        });
         Origin { item, ..origin }
     }
 

@@ -47,14 +47,14 @@ impl Session {
     /// Where each mapping of an allocation leads changes to where the allocation is now.
     pub(super) fn remap(&mut self, allocation: AllocationId) {
         let spot = self.allocations.spot(allocation);
-        for (root, va, mapping) in self.residency.shown.get(&allocation).into_iter().flatten() {
+        for (root, va, mapping) in self.residency.shown.of(allocation) {
             let changed = match spot {
                 Spot::Segment(segment, start) => {
                     let offset = start + mapping.offset;
-                    self.tables.end_move(*root, *va, segment, offset, mapping.size, mapping.writable)
+                    self.tables.end_move(root, va, segment, offset, mapping.size, mapping.writable)
                 }
-                Spot::Moving => self.tables.start_move(*root, *va, mapping.size),
-                Spot::Evicted => self.tables.evict(*root, *va, mapping.size),
+                Spot::Moving => self.tables.start_move(root, va, mapping.size),
+                Spot::Evicted => self.tables.evict(root, va, mapping.size),
             };
             if let Err(error) = changed {
                 self.journal
@@ -68,7 +68,7 @@ impl Session {
         self.allocations.retain(allocation);
         self.remap(allocation);
         // Where nobody else sees it, no engine has to let go.
-        if self.residency.shown.contains_key(&allocation) {
+        if self.residency.shown.contains(allocation) {
             Barrier::raise(&mut self.engines)
         } else {
             Barrier::default()

@@ -119,6 +119,8 @@ pub struct Session {
     /// The greatest generation of a kernel of a device that has ended: a name is not given to another while an engine may
     /// still answer for it.
     pub(super) kernel_generation: u32,
+    /// The greatest number of work on a timeline of a context that is gone; likewise.
+    pub(super) last_item: u64,
 }
 
 impl Session {
@@ -149,7 +151,7 @@ impl Session {
             let data = epoll::EventData::new_u64(wakeup.data());
             epoll::add(&epoll, descriptor, data, epoll::EventFlags::IN)?;
         }
-        let journal = Journal::new(&config.name);
+        let journal = Journal::new(&config.name, Arc::clone(&config.log));
         let account = Arc::clone(&config.account);
         let purse = config.budget.vm();
         let mut tables = PageTables::new().map_err(io::Error::other)?;
@@ -191,6 +193,7 @@ impl Session {
             epoll,
             connect_rate: Rate::new(),
             kernel_generation: 0,
+            last_item: 0,
         };
         session.config.orders.begin_session();
         session.begin_anew();

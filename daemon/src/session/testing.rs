@@ -13,6 +13,7 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::log_limit::LogLimit;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::memory::vram::create_memfd;
@@ -91,6 +92,7 @@ pub(crate) fn config() -> Config {
         freeze_limit: Duration::ZERO,
         budget: Arc::default(),
         clerk: Arc::new(Clerk::default()),
+        log: LogLimit::new("tested"),
     }
 }
 

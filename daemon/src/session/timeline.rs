@@ -24,6 +24,16 @@ pub struct Timeline {
 }
 
 impl Timeline {
+    /// None of whose work has a number up to `last`: what ends work of a context that is gone, and comes late, ends none here.
+    pub fn after(last: u64) -> Self {
+        Self { next: last, ..Self::default() }
+    }
+
+    /// The number that was given out last.
+    pub fn last(&self) -> u64 {
+        self.next
+    }
+
     /// Work begins; `charge` is held until it ends.
     pub fn begin(&mut self, charge: Option<Charge>) -> Item {
         self.next += 1;

@@ -7,8 +7,8 @@ use std::time::Instant;
 use campanile_host_gpu::memory::page_table::writer::Root;
 
 use super::budget::Charge;
-use super::objects::GpuMapping;
 use super::reply::Origin;
+use super::shown::Shown;
 use super::timeline::Token;
 use crate::vidmm::allocations::AllocationId;
 
@@ -55,7 +55,7 @@ pub struct Residency {
     /// Counts decisions: what an engine uses, it uses in an epoch.
     pub epoch: u64,
     /// Where each allocation is in page tables.
-    pub shown: BTreeMap<AllocationId, Vec<(Root, u64, GpuMapping)>>,
+    pub shown: Shown,
     /// Processes with paging operations that wait.
     pub paging: BTreeSet<u32>,
     /// MAP_BLOB commands for what is just being evicted.
@@ -80,16 +80,6 @@ impl Residency {
     /// Something may be possible now that was not.
     pub fn look_again(&mut self) {
         self.is_due = true;
-    }
-
-    /// A mapping is in no page table any more.
-    pub fn forget_mapping(&mut self, allocation: AllocationId, root: Root, va: u64) {
-        if let Some(shown) = self.shown.get_mut(&allocation) {
-            shown.retain(|(of, at, _)| *of != root || *at != va);
-            if shown.is_empty() {
-                self.shown.remove(&allocation);
-            }
-        }
     }
 
     /// Nothing of an address space is wanted any more.

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use campanile_host_gpu::adapter::process::GrantHandle;
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::log_limit;
+use campanile_host_gpu::log_limit::LogLimit;
 use campanile_protocol::engine::block::GRANT;
 use campanile_protocol::engine::block::PROGRESS;
 use campanile_protocol::engine::progress::Progress;
@@ -42,6 +44,8 @@ pub(super) struct Member {
     /// It broke the protocol: nothing that it stores counts any more, and its process is to end.
     is_broken: bool,
     hearing: Hearing,
+    /// How much may be logged for its VM.
+    log: Option<Arc<LogLimit>>,
 }
 
 impl Member {
@@ -65,6 +69,7 @@ impl Member {
             given_before: given,
             is_broken: false,
             hearing,
+            log: LogLimit::of_thread(),
         }
     }
 
@@ -108,7 +113,9 @@ impl Member {
 
     fn listen(&self, bells: &Bells, engine: EngineId, listens: bool) {
         if let Err(error) = bells.set_listens(engine, &self.handle.asks, listens) {
-            log::warn!("{} engine {} of the supervisor: {error}", self.at, engine.0);
+            log_limit::within(self.log.clone(), || {
+                log::warn!("{} engine {} of the supervisor: {error}", self.at, engine.0);
+            });
         }
     }
 }

@@ -11,6 +11,7 @@ use std::thread;
 
 use campanile_host_gpu::descriptors;
 use campanile_host_gpu::essential_thread::panic_text;
+use campanile_host_gpu::log_limit::inherit;
 use campanile_host_gpu::memory::truncation::domain::FaultDomain;
 use rustix::event::epoll;
 use thiserror::Error;
@@ -84,7 +85,7 @@ pub(super) fn serve(
     let hang_up = stream.try_clone().map_err(ConnectionError::Host)?;
     let worker = thread::Builder::new()
         .name("vgpu-queues".into())
-        .spawn(move || work(Worker::new(device, shared), &hang_up, &gate))
+        .spawn(inherit(move || work(Worker::new(device, shared), &hang_up, &gate)))
         .map_err(ConnectionError::Host)?;
 
     let mut handler = BackendReqHandler::from_stream(requests, Arc::clone(&session));

@@ -7,6 +7,7 @@
 //!   CHECK_DEVICE_STATE ◀── waits for the Cell
 //! ```
 
+use campanile_host_gpu::log_limit::inherit;
 use std::fs::File;
 use std::io;
 use std::io::Read;
@@ -137,7 +138,7 @@ impl SaveOrder {
         let Self { file, mut shell, promise } = self;
         shell.rings = rings;
         // The promise moves with the closure: a thread that cannot be had breaks it.
-        let spawned = thread::Builder::new().name("vgpu-save".into()).spawn(move || {
+        let spawned = thread::Builder::new().name("vgpu-save".into()).spawn(inherit(move || {
             let sent = make().and_then(|device| {
                 let stream = shell.encode(&device).map_err(|error| chain(&error))?;
                 send(&file, &stream, PATIENCE)
@@ -146,7 +147,7 @@ impl SaveOrder {
             // The front-end waits for the end of the stream.
             drop(file);
             promise.keep(sent.map(|()| Done::AsSaved));
-        });
+        }));
         if let Err(error) = spawned {
             log::error!("no thread to save with: {error}");
         }
@@ -178,7 +179,7 @@ pub(super) struct Target {
 
 /// Begins to read a state, and posts it when it is there.
 pub(super) fn load(file: File, target: Target, promise: Promise, mailbox: Arc<Mailbox>) -> io::Result<()> {
-    thread::Builder::new().name("vgpu-load".into()).spawn(move || {
+    thread::Builder::new().name("vgpu-load".into()).spawn(inherit(move || {
         let read = read_state(file, &target, PATIENCE);
         match read {
             Ok((rings, device)) => {
@@ -188,7 +189,7 @@ pub(super) fn load(file: File, target: Target, promise: Promise, mailbox: Arc<Ma
             }
             Err(text) => promise.keep(Err(text)),
         }
-    })?;
+    }))?;
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! The window: the guest's view of the aperture, mapped by the front-end on request.
 
+use campanile_host_gpu::log_limit::inherit;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -61,12 +62,12 @@ impl Request {
             return refuse(WindowError::Unanswered(before));
         }
         let done = Arc::clone(waiting);
-        let thread = thread::Builder::new().name("vgpu-window".into()).spawn(move || {
+        let thread = thread::Builder::new().name("vgpu-window".into()).spawn(inherit(move || {
             let reply = self.ask(&backend).map_err(WindowError::Refused);
             drop(backend);
             done.fetch_sub(1, Ordering::Relaxed);
             self.mailbox.post(|mail| mail.tell_window(self.epoch, reply));
-        });
+        }));
         if let Err(error) = thread {
             waiting.fetch_sub(1, Ordering::Relaxed);
             refuse(WindowError::Host(error));

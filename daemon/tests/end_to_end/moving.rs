@@ -48,6 +48,7 @@ use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::event::Event;
+use campanile_host_gpu::log_limit::LogLimit;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
@@ -287,6 +288,7 @@ impl Moving {
             freeze_limit: shape.freeze_limit,
             budget: Arc::default(),
             clerk: Arc::new(Clerk::default()),
+            log: LogLimit::new("tested"),
         });
         let counters = Arc::new(Counters::default());
         let desk = Arc::new(Desk { errands: Mutex::default(), bell: Event::new().unwrap() });

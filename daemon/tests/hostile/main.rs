@@ -22,6 +22,7 @@ mod hogs;
 mod liars;
 mod lies;
 mod lifetimes;
+mod logs;
 mod memory;
 mod memory_files;
 mod messages;

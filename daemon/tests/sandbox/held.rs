@@ -84,6 +84,10 @@ fn engines_are_held_as_the_operator_is_told() {
             let differ =
                 NAMESPACES.into_iter().filter(|name| namespace(&engine, name) != namespace(&own, name));
             assert_eq!(last["namespaces"], Value::from_iter(differ));
+            if !last["threads"].is_null() {
+                assert_eq!(last["threads"], 4095, "{told}");
+                assert_ne!(namespace(&engine, "pid"), namespace(&own, "pid"));
+            }
             let cgroup = fs::read_to_string(engine.join("cgroup")).unwrap();
             let cgroup = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
             assert_eq!(last["cgroup"], cgroup.map_or(Value::Null, Value::from));

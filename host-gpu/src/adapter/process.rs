@@ -165,6 +165,12 @@ impl EngineProcess {
         })
     }
 
+    /// A test plays its process, or no longer does.
+    #[cfg(test)]
+    pub(crate) fn play(&mut self, is_there: bool) {
+        self.lost = !is_there;
+    }
+
     /// Readable when the engine has something to report.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()

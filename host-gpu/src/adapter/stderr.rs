@@ -25,6 +25,8 @@ use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use rustix::event::poll;
 
+use crate::log_limit::inherit;
+
 /// Lines of one engine that are logged in a second, its spare's and successors' among them.
 pub const LINES_PER_SECOND: u64 = 32;
 /// Bytes of a line that are logged, before control characters are escaped.
@@ -141,7 +143,7 @@ pub(super) fn drain(pipe: ChildStderr, origin: String, allowance: Arc<Allowance>
             say(&format!("reading its standard error: {error}"));
         }
     };
-    thread::Builder::new().name("vgpu-stderr".to_owned()).spawn(reads).map(drop)
+    thread::Builder::new().name("vgpu-stderr".to_owned()).spawn(inherit(reads)).map(drop)
 }
 
 fn read(mut pipe: ChildStderr, allowance: &Allowance, say: &dyn Fn(&str)) -> io::Result<()> {

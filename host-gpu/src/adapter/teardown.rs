@@ -1,5 +1,6 @@
 //! The end of an engine process, by force.
 
+use crate::log_limit::inherit;
 use std::io;
 use std::process::Child;
 use std::thread;
@@ -68,7 +69,7 @@ pub(super) fn bury(child: Child) {
             log::warn!("reaping engine process {id}: {error}");
         }
     };
-    if let Err(error) = thread::Builder::new().name("reaper".to_owned()).spawn(waits) {
+    if let Err(error) = thread::Builder::new().name("reaper".to_owned()).spawn(inherit(waits)) {
         log::warn!("engine process {id} is not reaped: {error}");
     }
 }

@@ -65,6 +65,10 @@ pub struct Execution {
     pub(super) idle: Idle,
     /// The daemon must be told that something was acknowledged.
     pub(super) owes_event: bool,
+    /// Kernel-mode buffers that the run list was last filled by.
+    pub(super) submitted: u64,
+    #[cfg(test)]
+    pub(super) gate: super::held::Gate,
 }
 
 impl Execution {
@@ -97,6 +101,9 @@ impl Execution {
             events,
             idle: Idle::new(spin),
             owes_event: false,
+            submitted: 0,
+            #[cfg(test)]
+            gate: super::held::Gate::default(),
         }
     }
 
@@ -109,58 +116,65 @@ impl Execution {
         self.hurried = load(&self.machine.shared, HURRIED);
         self.run_list.begin(&self.machine.shared, clock::monotonic());
         loop {
-            self.catch_up();
-            self.collect();
-            if !self.has_runnable() {
-                self.pay_event();
-                self.rest();
-                continue;
+            self.round();
+        }
+    }
+
+    /// Looks at everything once, and runs one turn where there is work and the node.
+    pub(super) fn round(&mut self) {
+        self.catch_up();
+        self.collect();
+        #[cfg(test)]
+        self.gate.pass(super::held::Point::CaughtUp);
+        if !self.has_runnable() {
+            self.pay_event();
+            self.rest();
+            return;
+        }
+        // The daemon lets work go when all that it needs has been announced, which may have been after the looks above and
+        // before the work was seen: kernels, segments, the tables, how its context is scheduled. These come first.
+        if self.is_stale() {
+            return;
+        }
+        let is_new = self.show_urgency();
+        let Some(turn) = self.machine.shared.word(block::GRANT).map(grant::take_turn) else { return };
+        // Copies end by themselves, so what an engine that wakes owes to others can wait for the first of them:
+        // each of these wakes a thread that may take this CPU.
+        let comes_first = turn == Turn::Resume && matches!(self.machine.node, Node::Copy);
+        if !comes_first {
+            self.pay_event();
+        }
+        // Who asks signals by itself; who runs alone is not decided about.
+        if is_new && (turn == Turn::Wait || load(&self.machine.shared, scheduling::CONTENDED) != 0) {
+            self.events.grant.signal();
+        }
+        match turn {
+            Turn::Run => {
+                self.idle.work(&self.machine.shared);
+                self.step();
             }
-            // The daemon lets work go when the segments and kernels that it needs have been announced, which may have
-            // been after the look above and before the work was seen.
-            if self.commands.pending.swap(false, Ordering::Acquire) {
-                self.drain_commands();
-            }
-            let is_new = self.show_urgency();
-            let Some(turn) = self.machine.shared.word(block::GRANT).map(grant::take_turn) else { continue };
-            // Copies end by themselves, so what an engine that wakes owes to others can wait for the first of them:
-            // each of these wakes a thread that may take this CPU.
-            let comes_first = turn == Turn::Resume && matches!(self.machine.node, Node::Copy);
-            if !comes_first {
-                self.pay_event();
-            }
-            // Who asks signals by itself; who runs alone is not decided about.
-            if is_new && (turn == Turn::Wait || load(&self.machine.shared, scheduling::CONTENDED) != 0) {
-                self.events.grant.signal();
-            }
-            match turn {
-                Turn::Run => {
-                    self.idle.work(&self.machine.shared);
-                    self.step();
-                }
-                Turn::Resume => {
-                    // A kernel may never end: who runs one is watched.
-                    if !comes_first {
-                        self.events.grant.signal();
-                    }
-                    self.idle.work(&self.machine.shared);
-                    self.step();
-                    if comes_first {
-                        self.pay_event();
-                        self.events.grant.signal();
-                    }
-                }
-                Turn::Stop => {
-                    if self.machine.shared.word(block::GRANT).is_some_and(grant::yield_turn) {
-                        self.events.grant.signal();
-                    }
-                }
-                Turn::Ask => {
+            Turn::Resume => {
+                // A kernel may never end: who runs one is watched.
+                if !comes_first {
                     self.events.grant.signal();
-                    self.wait_for_grant();
                 }
-                Turn::Wait => self.wait_for_grant(),
+                self.idle.work(&self.machine.shared);
+                self.step();
+                if comes_first {
+                    self.pay_event();
+                    self.events.grant.signal();
+                }
             }
+            Turn::Stop => {
+                if self.machine.shared.word(block::GRANT).is_some_and(grant::yield_turn) {
+                    self.events.grant.signal();
+                }
+            }
+            Turn::Ask => {
+                self.events.grant.signal();
+                self.wait_for_grant();
+            }
+            Turn::Wait => self.wait_for_grant(),
         }
     }
 
@@ -179,7 +193,7 @@ impl Execution {
     }
 
     /// Acts on what the daemon changed: commands, tables, page-table generation.
-    fn catch_up(&mut self) {
+    pub(super) fn catch_up(&mut self) {
         if self.commands.pending.swap(false, Ordering::Acquire) {
             self.drain_commands();
         }
@@ -204,8 +218,14 @@ impl Execution {
             self.drain_commands();
             let mut look = Vec::new();
             self.peeks_are_stale = true;
-            self.run_list.refresh(&self.machine.shared, clock::monotonic());
-            self.watch.refresh(&self.machine.shared, |queue| look.push(queue));
+            let now = clock::monotonic();
+            self.run_list.refresh(&self.machine.shared, now);
+            let gone = self.watch.refresh(&self.machine.shared, |queue| look.push(queue));
+            // Their numbers are free from here on: no turn of theirs is for the queues that have them next.
+            for (context, index) in gone {
+                self.run_list.forget_queue(context, index, now);
+                self.blocked.retain(|&blocked| blocked != index);
+            }
             // With that acknowledged, the entry of a context that has ended may be another's, with areas of its own.
             self.kernel_queue.drop_resolved();
             let mut found = 0;
@@ -291,7 +311,7 @@ impl Execution {
         }
     }
 
-    fn collect(&mut self) {
+    pub(super) fn collect(&mut self) {
         let mut found = std::mem::take(&mut self.rung);
         self.watch.collect(&self.machine.tables, &self.machine.segments, |queue, value| {
             found.push((queue, value));
@@ -311,7 +331,7 @@ impl Execution {
         self.rung = found;
     }
 
-    fn has_runnable(&mut self) -> bool {
+    pub(super) fn has_runnable(&mut self) -> bool {
         if self.asker.report(&self.machine.shared, &self.machine.segments.wants) {
             self.events.event.signal();
         }

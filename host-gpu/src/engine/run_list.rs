@@ -205,6 +205,16 @@ impl RunList {
         }
     }
 
+    /// A user-mode queue of a context is gone.
+    pub fn forget_queue(&mut self, context: u32, queue: u16, now: Duration) {
+        if self.listed.get_mut(usize::from(queue)).is_some_and(std::mem::take) {
+            if let Some(member) = self.member(context) {
+                member.queues.retain(|&listed| listed != queue);
+            }
+            self.settle(context, now);
+        }
+    }
+
     /// The context whose buffer the hardware queue would run; none where it has nothing, or waits.
     pub fn set_kernel(&mut self, context: Option<u32>, now: Duration) {
         if self.kernel == context {

@@ -27,6 +27,8 @@ use crate::scheduling::parameters::Band;
 impl Execution {
     /// Has the run list know whose kernel-mode buffer is next.
     pub(super) fn list_kernel(&mut self) {
+        // Before the look below: what is submitted after it ends the turn of others, and is listed then.
+        self.submitted = load(&self.machine.shared, block::HW_QUEUE_SUBMITTED);
         let is_there = self.kernel_has_work();
         if !is_there && !self.run_list.has_kernel() {
             return;
@@ -49,9 +51,9 @@ impl Execution {
             self.peeks = self.watch.peeks(&self.machine.tables, &self.machine.segments);
         }
         let shared = Arc::clone(&self.machine.shared);
-        let sequence = load(&shared, block::WATCH_SEQUENCE);
-        let (generation, preempted) = (self.generation, self.preempted);
-        let submitted = load(&shared, block::HW_QUEUE_SUBMITTED);
+        // By what was acted on, and not by what is there now: what came since then ends this turn, too.
+        let (sequence, generation) = (self.watch.sequence(), self.generation);
+        let (preempted, submitted) = (self.preempted, self.submitted);
         let pending = Arc::clone(&self.commands.pending);
         let peeks = std::mem::take(&mut self.peeks);
         let own = match turn.next {

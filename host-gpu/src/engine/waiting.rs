@@ -18,7 +18,7 @@ const URGENT_LOOK: Duration = Duration::from_micros(200);
 
 impl Execution {
     /// Whether the daemon has changed something that was not acted on yet.
-    fn is_stale(&self) -> bool {
+    pub(super) fn is_stale(&self) -> bool {
         self.commands.pending.load(Ordering::Acquire)
             || self.watch.is_stale(&self.machine.shared)
             || load(&self.machine.shared, block::PAGE_TABLE_GENERATION) != self.generation

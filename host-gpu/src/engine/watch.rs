@@ -109,6 +109,11 @@ impl Watch {
         load(shared, block::WATCH_SEQUENCE) != self.sequence
     }
 
+    /// The watch sequence of the tables as they were last read.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// Forgets what was resolved through page tables.
     pub fn drop_resolved(&mut self) {
         for process in self.processes.values_mut() {
@@ -138,8 +143,9 @@ impl Watch {
     }
 
     /// Reads the tables again. Calls `look` for each queue whose write pointer must be looked at (UMS-64,
-    /// UMS-71), then acknowledges.
-    pub fn refresh(&mut self, shared: &Mapping, mut look: impl FnMut(u16)) {
+    /// UMS-71), then acknowledges. The queues that are gone: context and number, which is another queue's perhaps.
+    pub fn refresh(&mut self, shared: &Mapping, mut look: impl FnMut(u16)) -> Vec<(u32, u16)> {
+        let mut gone = Vec::new();
         // PAIRS WITH the daemon's release of the sequence, after the tables.
         let sequence = load(shared, block::WATCH_SEQUENCE);
         // Before the slots are read: who is looked at here has its new slot below, and who gets a slot later is
@@ -173,7 +179,7 @@ impl Watch {
             if self.queues.get(&index).map_or(0, UserQueue::generation) == generation {
                 continue;
             }
-            self.queues.remove(&index);
+            gone.extend(self.queues.remove(&index).map(|queue| (queue.context(), index)));
             if generation != 0
                 && let Some(entry) = read::<QueueEntry>(shared, block::queue(u32::from(index)))
                     .filter(|entry| entry.generation == generation)
@@ -191,6 +197,7 @@ impl Watch {
         if let Some(ack) = shared.word(block::WATCH_ACK) {
             ack.store(sequence, Ordering::Release);
         }
+        gone
     }
 
     fn watch_cells(&mut self, slots: &[DoorbellSlot]) {

@@ -1,5 +1,6 @@
 //! One pass: all pending pages over all lines.
 
+use campanile_host_gpu::log_limit::inherit;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
@@ -149,7 +150,7 @@ pub fn send_pending<S: Sink>(
     let outcomes: Vec<Result<Sent, MigrationError>> = thread::scope(|scope| {
         let Some((first, others)) = sinks.split_first_mut() else { return Vec::new() };
         let one = &one;
-        let others: Vec<_> = others.iter_mut().map(|sink| scope.spawn(move || one(sink))).collect();
+        let others: Vec<_> = others.iter_mut().map(|sink| scope.spawn(inherit(move || one(sink)))).collect();
         let first = one(first);
         let panicked = || Err(MigrationError::State("a sending thread ended".to_owned()));
         std::iter::once(first)

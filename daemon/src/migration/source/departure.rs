@@ -1,5 +1,6 @@
 //! One vGPU's migrations away from here.
 
+use campanile_host_gpu::log_limit::inherit;
 use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
@@ -221,8 +222,9 @@ impl Departure {
         let job = self.prepare(&mut state, To::Peer(peer, vgpu))?;
         state.way = Way::Busy;
         let departure = Arc::clone(self);
-        let begun =
-            thread::Builder::new().name("migrate".to_owned()).spawn(move || brownout::run(&departure, &job));
+        let begun = thread::Builder::new()
+            .name("migrate".to_owned())
+            .spawn(inherit(move || brownout::run(&departure, &job)));
         match begun {
             Ok(thread) => {
                 state.threads.push(thread);

@@ -1,5 +1,6 @@
 //! The last pass, with the VM paused.
 
+use campanile_host_gpu::log_limit::inherit;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
@@ -173,7 +174,7 @@ impl Departure {
         let (its_hold, patience) = (Arc::clone(&hold), self.settings.patience);
         let thread = thread::Builder::new()
             .name("migrate-hold".to_owned())
-            .spawn(move || its_hold.keep(line, &patience))?;
+            .spawn(inherit(move || its_hold.keep(line, &patience)))?;
         self.lock().threads.push(thread);
         Ok((bundle, Held::Line(hold)))
     }

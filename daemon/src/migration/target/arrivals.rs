@@ -13,6 +13,8 @@ use std::time::Instant;
 
 use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::event::Event;
+use campanile_host_gpu::log_limit::LogLimit;
+use campanile_host_gpu::log_limit::inherit;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
@@ -69,6 +71,8 @@ struct Shared {
     patience: Patience,
     failed: AtomicU64,
     told: Mutex<Option<Instant>>,
+    /// How much may be logged for all that come.
+    log: Arc<LogLimit>,
 }
 
 impl Shared {
@@ -79,6 +83,7 @@ impl Shared {
             patience,
             failed: AtomicU64::new(0),
             told: Mutex::default(),
+            log: LogLimit::new("migrations to here"),
         }
     }
 
@@ -135,7 +140,10 @@ impl Arrivals {
         let (stop, bell) = (Arc::new(AtomicBool::new(false)), Event::new()?);
         let (its_shared, its_stop, its_bell) = (Arc::clone(&shared), Arc::clone(&stop), bell.try_clone()?);
         let address = door.address();
-        let run = move || accept(&door, &its_shared, &its_bell, &its_stop);
+        let run = move || {
+            let log = Arc::clone(&its_shared.log);
+            log.within(|| accept(&door, &its_shared, &its_bell, &its_stop));
+        };
         let thread = essential_thread::spawn("migrate-door", run)?;
         Ok(Self { shared, address, stop, bell, thread: Some(thread) })
     }
@@ -185,6 +193,7 @@ impl Arrivals {
         json!({
             "listens": self.address.as_ref().map(Peer::to_string),
             "bundles": self.shared.book.describe(),
+            "log_lines_left_out": self.shared.log.left_out(),
             "failed_lines": self.shared.failed.load(Ordering::Relaxed),
         })
     }
@@ -321,7 +330,7 @@ fn begin(visitor: Visitor, shared: &Arc<Shared>) -> io::Result<Served> {
     let is_accepted = Arc::new(AtomicBool::new(false));
     let its_word = Arc::clone(&is_accepted);
     let shared = Arc::clone(shared);
-    let thread = thread::Builder::new().name("migrate-line".to_owned()).spawn(move || {
+    let thread = thread::Builder::new().name("migrate-line".to_owned()).spawn(inherit(move || {
         let outcome = match visitor.admit(shared.patience.message) {
             Ok((stream, credentials)) => {
                 let visit = Visit::new(credentials, its_word, shared.accepted.clone());
@@ -336,6 +345,6 @@ fn begin(visitor: Visitor, shared: &Arc<Shared>) -> io::Result<Served> {
         if let Err(error) = outcome {
             shared.tell(&error);
         }
-    })?;
+    }))?;
     Ok(Served { handle, thread, address, is_accepted, begun: Instant::now() })
 }

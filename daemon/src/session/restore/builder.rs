@@ -9,10 +9,10 @@ use crate::session::budget::Kind;
 use crate::session::budget::Purse;
 use crate::session::drains::Drain;
 use crate::session::fence_table::FenceTable;
-use crate::session::objects::GpuMapping;
 use crate::session::objects::Process;
 use crate::session::save::snapshot::REFUSALS;
 use crate::session::saved::SavedSession;
+use crate::session::shown::Shown;
 use crate::session::state::Refusal;
 use crate::session::state::Session;
 use crate::session::timeline::Token;
@@ -20,7 +20,6 @@ use crate::session::wants::Waiter;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::MovedAllocation;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
-use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::control::native_fence::NATIVE_FENCE_DEFAULT;
 use campanile_protocol::control::native_fence::NATIVE_FENCE_INTRA_GPU;
 use campanile_protocol::handle::Handle;
@@ -45,7 +44,7 @@ pub(super) struct Builder<'a> {
     pub(super) areas: Areas,
     /// Words by which areas are initialised that the state does not have: version 1.
     pub(super) new_areas: BTreeMap<AllocationId, Vec<(u64, u64)>>,
-    pub(super) shown: BTreeMap<AllocationId, Vec<(Root, u64, GpuMapping)>>,
+    pub(super) shown: Shown,
     /// What was charged for segments.
     pub(super) segment_charges: BTreeMap<u16, Charge>,
     /// Work that was paid for with what it ends.
@@ -91,7 +90,7 @@ pub(super) struct Built {
     pub(super) tables: PageTables,
     pub(super) areas: Areas,
     pub(super) new_areas: BTreeMap<AllocationId, Vec<(u64, u64)>>,
-    pub(super) shown: BTreeMap<AllocationId, Vec<(Root, u64, GpuMapping)>>,
+    pub(super) shown: Shown,
     pub(super) processes: BTreeMap<u32, Process>,
     pub(super) kernel_bytes: usize,
     pub(super) engines: Vec<RestoredEngine>,
@@ -123,7 +122,7 @@ impl<'a> Builder<'a> {
             tables,
             areas,
             new_areas: BTreeMap::new(),
-            shown: BTreeMap::new(),
+            shown: Shown::default(),
             segment_charges: BTreeMap::new(),
             ends: BTreeSet::new(),
             purse: None,

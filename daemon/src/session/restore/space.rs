@@ -55,7 +55,7 @@ impl Builder<'_> {
             Spot::Moving | Spot::Evicted => self.tables.map_evicted(root, va, mapping.size),
         };
         shown.map_err(|error| error.to_string())?;
-        self.shown.entry(mapping.allocation).or_default().push((root, va, mapping));
+        self.shown.insert(root, va, mapping);
         Ok(())
     }
 

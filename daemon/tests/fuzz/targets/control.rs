@@ -65,6 +65,7 @@ fn vgpu(name: &str) -> Vgpu {
         shell_counters: Arc::default(),
         passage: Arc::new(Passage::new(departure, arriving, None, None, false)),
         held: Held::default(),
+        log: Arc::clone(&config.log),
     }
 }
 

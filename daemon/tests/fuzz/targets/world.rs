@@ -28,6 +28,7 @@ use campanile_daemon::vidmm::quota::Pool;
 use campanile_daemon::vidmm::quota::Quota;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::log_limit::LogLimit;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Band;
@@ -86,6 +87,7 @@ pub(crate) fn config((vram_bytes, max): (u64, u64)) -> Arc<Config> {
         freeze_limit: Duration::ZERO,
         budget: Arc::default(),
         clerk: Arc::new(Clerk::default()),
+        log: LogLimit::new("tested"),
     })
 }
 

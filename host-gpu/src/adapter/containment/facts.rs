@@ -7,6 +7,9 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
+use super::isolation::MAX_THREADS;
+use super::isolation::has_own_pid_max;
+
 /// The namespaces that an engine is to have of its own.
 const NAMESPACES: [&str; 3] = ["ipc", "net", "pid"];
 
@@ -27,6 +30,8 @@ pub struct Facts {
     pub cgroup: Option<String>,
     /// The namespaces that it does not have in common with the daemon.
     pub namespaces: Vec<&'static str>,
+    /// Processes and threads that it may have, where its pid namespace is limited; else they are not.
+    pub threads: Option<u64>,
 }
 
 /// What was seen of the last process that was started.
@@ -73,7 +78,8 @@ impl Facts {
             }
         }
         let cgroup = cgroup.lines().find_map(|line| line.strip_prefix("0::")).map(ToOwned::to_owned);
-        Ok(Self { pid, uid: id("Uid")?, gid: id("Gid")?, memory, cgroup, namespaces })
+        let threads = (namespaces.contains(&"pid") && has_own_pid_max()).then_some(MAX_THREADS);
+        Ok(Self { pid, uid: id("Uid")?, gid: id("Gid")?, memory, cgroup, namespaces, threads })
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use std::fs;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -23,10 +24,26 @@ pub struct Account {
     pub groups: Vec<u32>,
 }
 
+/// Processes and threads of an engine with a pid namespace of its own: those of a driver are a few for each CPU.
+pub(super) const MAX_THREADS: u64 = 4095;
+/// One more than the largest number that its namespace gives out.
+const PID_MAX: &[u8] = b"4096";
+
+/// Whether each pid namespace has a limit of its own (Linux 6.14). Before that the file was that of the whole machine.
+pub(super) fn has_own_pid_max() -> bool {
+    fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| is_since_6_14(&release))
+}
+
+fn is_since_6_14(release: &str) -> bool {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (6, 14))
+}
+
 /// Has `command` leave the daemon's net and ipc namespaces, where it may; take its limits and become the account, or not
 /// start.
 pub(super) fn before_exec(command: &mut Command, containment: &Containment) {
     let Containment { memory, namespaces, account, .. } = containment.clone();
+    let bounds_threads = namespaces && has_own_pid_max();
     let prepare = move || {
         if namespaces {
             // Where one is refused the process goes on; what it has is read from outside.
@@ -34,12 +51,28 @@ pub(super) fn before_exec(command: &mut Command, containment: &Containment) {
                 let _refused = unshare(namespace);
             }
         }
+        // SAFETY: the call returns a number.
+        if bounds_threads && unsafe { libc::getpid() } == 1 {
+            let _refused = limit_threads();
+        }
         limits::limit_own(memory)?;
         account.as_ref().map_or(Ok(()), |account| become_account(account))
     };
     // SAFETY: between `fork` and `execve` the closure makes system calls on memory that was there before, and reads `errno`;
     // it takes no lock and allocates nothing.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Limits the pid namespace that the calling process is the first of. It allocates nothing.
+fn limit_threads() -> io::Result<()> {
+    // SAFETY: the path ends with a zero byte.
+    let file = unsafe { libc::open(c"/proc/sys/kernel/pid_max".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
+    check(file.min(0))?;
+    // SAFETY: the pointer is that of as many bytes as are named.
+    let written = unsafe { libc::write(file, PID_MAX.as_ptr().cast(), PID_MAX.len()) };
+    // SAFETY: the descriptor was opened above, and is used no more.
+    check(unsafe { libc::close(file) })?;
+    if written == 4 { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero)) }
 }
 
 /// Starts it as the first process of a pid namespace of its own, where that may be made and is wanted.
@@ -77,4 +110,19 @@ fn become_account(account: &Account) -> io::Result<()> {
 
 fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_since_6_14;
+
+    #[test]
+    fn the_limit_of_the_whole_machine_is_not_touched_where_a_namespace_has_none() {
+        for release in ["6.14.0", "6.14-rc1", "6.18.44-fc", "7.0.0\n", "10.1"] {
+            assert!(is_since_6_14(release), "{release}");
+        }
+        for release in ["6.13.12", "6.6.1", "5.15.0-generic", "", "6", "x.y", "4.20"] {
+            assert!(!is_since_6_14(release), "{release}");
+        }
+    }
 }

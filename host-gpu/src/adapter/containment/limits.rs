@@ -2,8 +2,9 @@
 //!
 //! `RLIMIT_AS` would count what an engine only maps: a reservation as large as all guest RAM, and the whole aperture of a
 //! GPU. `RLIMIT_DATA` counts private writable memory: the heap, stacks, what a compiler makes. `RLIMIT_FSIZE` is the same
-//! for each memory file of a driver. What it allocates as shared anonymous memory, how many threads there are, and CPU time
-//! only a cgroup limits; sealed engines start no threads. `RLIMIT_NPROC` counts all processes of a user, and `RLIMIT_CPU` is
+//! for each memory file of a driver. How many threads there are its pid
+//! namespace limits ([`super::isolation`]), where it has one and the kernel can; sealed engines start none. What it allocates as
+//! shared anonymous memory, and CPU time, only a cgroup limits. `RLIMIT_NPROC` counts all processes of a user, and `RLIMIT_CPU` is
 //! for processes that are to end.
 
 use std::fs::File;

@@ -52,6 +52,27 @@ mod tests {
         (String::from_utf8(output.stdout).unwrap(), output.status.success())
     }
 
+    #[test]
+    fn an_engine_with_a_pid_namespace_of_its_own_has_no_more_threads_than_it_is_said() {
+        let own = Containment { namespaces: true, ..Containment::default() };
+        let limit = "cat /proc/sys/kernel/pid_max";
+        let of_all = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
+        let (said, _) = run(limit, &own);
+        match own.seen.last().unwrap().threads {
+            Some(threads) => assert_eq!(said.trim().parse(), Ok(threads + 1)),
+            None => assert_eq!(said, of_all),
+        }
+        assert_eq!(fs::read_to_string("/proc/sys/kernel/pid_max").unwrap(), of_all, "that of this machine");
+        let shared = Containment::default();
+        assert_eq!(run(limit, &shared).0, of_all);
+        assert_eq!(shared.seen.last().unwrap().threads, None);
+        // Where it may be done, and the kernel can, it is.
+        let may = rustix::thread::capabilities(None).unwrap().effective;
+        if may.contains(rustix::thread::CapabilitySet::SYS_ADMIN) && super::isolation::has_own_pid_max() {
+            assert_eq!(said.trim(), "4096");
+        }
+    }
+
     /// Takes 64 MiB, which `tail` keeps, as it is one line.
     const HOG: &str = "head -c 67108864 /dev/zero | tail -n 1 | wc -c";
 

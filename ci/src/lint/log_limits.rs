@@ -1,0 +1,65 @@
+//! Threads that work for a VM log within its limit: each thread that is started in the folders that face guests, VMMs, engines and
+//! peers inherits the limit of its starter.
+
+use crate::finding::Finding;
+use crate::source::masked::Masked;
+use crate::source::shipped::Shipped;
+use crate::tree::Tree;
+
+/// Where guests, VMMs, engines and peers are served.
+const FOLDERS: [&str; 6] = [
+    "daemon/src/front/",
+    "daemon/src/migration/",
+    "daemon/src/session/",
+    "daemon/src/vhost/",
+    "daemon/src/vidmm/",
+    "host-gpu/src/adapter/",
+];
+
+/// Ways to start a thread. `essential_thread::spawn` inherits by itself.
+const STARTS: [&str; 3] = ["thread::Builder::new()", "thread::spawn(", "scope.spawn("];
+
+/// Finds threads that are started there and do not inherit.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.files() {
+        if !file.is_rust() || !FOLDERS.iter().any(|folder| file.path.starts_with(folder)) {
+            continue;
+        }
+        let code = Shipped::new(&Masked::new(&file.text).code).code;
+        for (index, line) in code.lines().enumerate() {
+            // The statement may go on for some lines.
+            let inherits = code.lines().skip(index).take(4).any(|line| line.contains("inherit("));
+            if STARTS.iter().any(|start| line.contains(start)) && !inherits {
+                let message = "this thread logs within no limit: start it with `log_limit::inherit(…)`";
+                findings.push(Finding::new(&file.path, index + 1, message.to_owned()));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use crate::tree::Tree;
+
+    fn findings(path: &str, text: &str) -> Vec<String> {
+        check(&Tree::of([(path, text)])).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_thread_that_serves_a_vm_inherits_its_log_limit() {
+        let bare = "fn a() {\n    let it = thread::Builder::new()\n        .spawn(move || work());\n}\n";
+        assert_eq!(findings("daemon/src/vhost/a.rs", bare).len(), 1);
+        assert_eq!(findings("daemon/src/operator/a.rs", bare).len(), 0, "the operator is trusted");
+        let right = bare.replace("move || work()", "inherit(move || work())");
+        assert_eq!(findings("daemon/src/vhost/a.rs", &right).len(), 0);
+        for start in ["thread::spawn(work)", "scope.spawn(|| work())"] {
+            let text = format!("fn a() {{ {start}; }}");
+            assert_eq!(findings("host-gpu/src/adapter/a.rs", &text).len(), 1, "{start}");
+            let test = format!("#[cfg(test)]\nmod tests {{ fn a() {{ {start}; }} }}");
+            assert_eq!(findings("host-gpu/src/adapter/a.rs", &test).len(), 0, "{start}");
+        }
+    }
+}
