@@ -209,10 +209,10 @@ mod tests {
         let second = begun + Duration::from_secs(1);
         assert_eq!(bucket.admit(second), Some(1000));
         let rest = (0..1000).filter(|_| bucket.admit(second).is_some()).count();
-        assert_eq!(rest as u32, LINES_PER_SECOND - 1);
+        assert_eq!(rest, LINES_PER_SECOND as usize - 1);
         let later = begun + Duration::from_secs(100_000);
         let all = (0..10 * BURST).filter(|_| bucket.admit(later).is_some()).count();
-        assert_eq!(all as u32, BURST, "time without lines is no credit");
+        assert_eq!(all, BURST as usize, "time without lines is no credit");
     }
 
     #[test]
