@@ -227,7 +227,8 @@ impl Played {
             let length = self.files[index].metadata().unwrap().len();
             let (mut count, mut at) = (0, 0);
             // Where nothing was ever written, there is nothing to read.
-            while let Ok(begin) = rustix::fs::seek(&self.files[index], SeekFrom::Data(at)) {
+            while at < length {
+                let Ok(begin) = rustix::fs::seek(&self.files[index], SeekFrom::Data(at)) else { break };
                 at = rustix::fs::seek(&self.files[index], SeekFrom::Hole(begin)).unwrap().min(begin + PIECE);
                 // With the beginning of the next piece.
                 let end = (at + pattern.len() as u64 - 1).min(length);
