@@ -4,7 +4,7 @@
 //!   daemon ──▶ adapter ──spawn, shared block, channel──▶ engine (process)
 //!                                                          │ rings, HW queue
 //!                                                          ▼
-//!                                                         node ──▶ kernel (naga) ──▶ vulkan
+//!                                                         node ──▶ kernel (naga, shader) ──▶ vulkan
 //!                                                          │
 //!                                                          ▼
 //!                                                        memory (page tables, segments)
@@ -23,4 +23,5 @@ pub mod memory;
 pub mod node;
 pub mod outside;
 pub mod scheduling;
+pub mod shader;
 pub mod vulkan;

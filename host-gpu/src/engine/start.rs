@@ -213,7 +213,7 @@ fn open_compute(
     // What a driver compiles on the thread that asks for it is as nice as what runs.
     let (driver, twin) = elsewhere(|| nicely(test))?;
     let info = driver.info().clone();
-    let sanitizer = Sanitizer::start().map_err(|e| refused(&e))?;
+    let sanitizer = Sanitizer::start(*driver.profile()).map_err(|e| refused(&e))?;
     let pipelines = driver.compiler();
     let node = ComputeNode::new(driver, twin, Arc::clone(shared), slice);
     let twins = node.second_compiler().map(|(compiler, door)| Twins::start(compiler, door, commands.clone()));

@@ -12,20 +12,18 @@ use crate::kernel::limits::infos_of;
 use crate::kernel::limits::measure;
 
 /// All workgroup variables together, bytes: what lavapipe and most devices have.
-const WORKGROUP_LIMIT: u64 = 32 * 1024;
+pub(super) const WORKGROUP_LIMIT: u64 = 32 * 1024;
 /// One private variable, local variable, constant or value of an expression, bytes.
 const VALUE_LIMIT: u64 = 16 * 1024;
 /// All private and local variables together once every call is inlined, bytes per invocation.
 const STACK_LIMIT: u64 = 64 * 1024;
 
-/// Checks the valid `module` and returns its bytes of workgroup memory.
-pub(super) fn check(module: &Module, info: &ModuleInfo) -> Result<u32, KernelError> {
-    let workgroup =
-        space_total(module, AddressSpace::WorkGroup, "bytes of workgroup memory", WORKGROUP_LIMIT)?;
+/// Checks the valid `module`.
+pub(super) fn check(module: &Module, info: &ModuleInfo) -> Result<(), KernelError> {
+    space_total(module, AddressSpace::WorkGroup, "bytes of workgroup memory", WORKGROUP_LIMIT)?;
     space_total(module, AddressSpace::Private, "bytes in a private variable", VALUE_LIMIT)?;
     check_constants(module)?;
-    check_functions(module, info)?;
-    u32::try_from(workgroup).map_err(|_| too_much("bytes of workgroup memory", workgroup, WORKGROUP_LIMIT))
+    check_functions(module, info)
 }
 
 fn too_much(what: &'static str, count: u64, limit: u64) -> KernelError {
@@ -47,12 +45,12 @@ fn space_total(
     space: AddressSpace,
     what: &'static str,
     limit: u64,
-) -> Result<u64, KernelError> {
+) -> Result<(), KernelError> {
     let variables = module.global_variables.iter().filter(|(_, variable)| variable.space == space);
     let total = variables.fold(0_u64, |total, (_, variable)| {
         total.next_multiple_of(16).saturating_add(type_size(module, variable.ty))
     });
-    if total > limit { Err(too_much(what, total, limit)) } else { Ok(total) }
+    if total > limit { Err(too_much(what, total, limit)) } else { Ok(()) }
 }
 
 fn check_constants(module: &Module) -> Result<(), KernelError> {

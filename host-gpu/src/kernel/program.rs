@@ -17,12 +17,12 @@ pub const GRID_BYTES: u64 = 12;
 /// has (`maxPushConstantsSize` ≥ 128).
 pub const CONSTANTS_LIMIT: u32 = 128;
 
-/// What a kernel may do with a buffer, as declared.
+/// What a kernel does with a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BufferAccess {
     /// Loads only.
     Read,
-    /// Loads, stores and atomics.
+    /// Stores and atomics too.
     ReadWrite,
 }
 
@@ -33,7 +33,7 @@ pub struct Binding {
     pub group: u32,
     /// Below [`BINDING_LIMIT`].
     pub binding: u32,
-    /// As declared.
+    /// What its instructions do.
     pub access: BufferAccess,
     /// The fewest bytes that may be bound: the fixed part and one element of a runtime-sized array.
     pub min_size: u64,
@@ -45,7 +45,7 @@ pub enum BufferChecks {
     /// The emitted code: out of bounds reads zero and writes nothing, inner arrays included.
     Kernel,
     /// The device's `robustBufferAccess2`: the same at the end of the bound range, but an inner array of fixed
-    /// length may be overrun into the rest of the same range. Only for atomics at a computed index.
+    /// length may be overrun into the rest of the same range. For SPIR-V, and WGSL with atomics at a computed index.
     Device,
 }
 
@@ -54,7 +54,7 @@ pub enum BufferChecks {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Kernel {
-    /// The module, written by naga.
+    /// The module, written by the guard.
     pub spirv: Vec<u32>,
     /// The entry point in `spirv`: [`ENTRY`].
     pub entry: String,

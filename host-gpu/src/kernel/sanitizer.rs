@@ -1,4 +1,4 @@
-//! The thread on which naga runs.
+//! The thread on which naga and the guard run.
 
 use std::any::Any;
 use std::panic;
@@ -14,6 +14,7 @@ use crate::kernel::program::Kernel;
 use crate::kernel::source::SOURCE_LIMIT;
 use crate::kernel::source::Source;
 use crate::kernel::translate::translate;
+use crate::shader::profile::Profile;
 
 /// The stack of the sanitizer's thread, bytes. naga recurses along nesting, and 128 KiB of source hold tens of
 /// thousands of levels; the worst of them need less than a quarter of this. Address space only: pages come when touched.
@@ -35,14 +36,14 @@ struct Request {
 }
 
 impl Sanitizer {
-    /// Starts the thread. It ends when the `Sanitizer` is dropped.
-    pub fn start() -> Result<Self, KernelError> {
+    /// Starts the thread, which takes kernels for a device that offers `profile`. It ends when the `Sanitizer` is dropped.
+    pub fn start(profile: Profile) -> Result<Self, KernelError> {
         silence_panics_of_the_thread();
         let (request_tx, request_rx) = mpsc::channel();
         thread::Builder::new()
             .name(THREAD_NAME.to_owned())
             .stack_size(STACK)
-            .spawn(move || serve(&request_rx))
+            .spawn(move || serve(&request_rx, &profile))
             .map_err(|e| KernelError::NoThread(Diagnostic::new(&e.to_string())))?;
         Ok(Self { request_tx })
     }
@@ -61,15 +62,15 @@ impl Sanitizer {
     }
 }
 
-/// Translates one kernel on a thread of its own. An engine keeps a [`Sanitizer`] instead.
+/// Translates one kernel on a thread of its own, for any device. An engine keeps a [`Sanitizer`] instead.
 pub fn sanitize(source: &Source) -> Result<Kernel, KernelError> {
-    Sanitizer::start()?.sanitize(source)
+    Sanitizer::start(Profile::default())?.sanitize(source)
 }
 
-fn serve(request_rx: &Receiver<Request>) {
+fn serve(request_rx: &Receiver<Request>, profile: &Profile) {
     for Request { source, answer_tx } in request_rx {
         // Nothing outlives a panic: the closure owns or only reads what it touches.
-        let answer = panic::catch_unwind(|| translate(&source))
+        let answer = panic::catch_unwind(|| translate(&source, profile))
             .unwrap_or_else(|payload| Err(KernelError::Crashed(Diagnostic::new(words_of(payload.as_ref())))));
         // A caller that went away does not want its answer.
         let _ = answer_tx.send(answer);

@@ -10,6 +10,7 @@ use crate::kernel::program::GRID_BYTES;
 use crate::kernel::program::Kernel;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
+use crate::shader::profile::Profile;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::gates::BATCH;
 use crate::vulkan::gates::Fate;
@@ -137,6 +138,11 @@ impl Driver {
     /// How much it can.
     pub fn limits(&self) -> &Limits {
         &self.gpu.limits
+    }
+
+    /// What its kernels may use beyond 32-bit arithmetic.
+    pub fn profile(&self) -> &Profile {
+        &self.gpu.profile
     }
 
     /// What the offset of every bound range must be a multiple of, bytes.

@@ -1,8 +1,11 @@
 //! The Vulkan driver, on whatever device `VK_DRIVER_FILES` or `.cache/vulkan/env` names.
 
+#[path = "../../src/shader/tests/assembly.rs"]
+mod assembly;
 mod batches;
 mod bench;
 mod flight;
+mod from_spirv;
 mod grid;
 mod kernels;
 mod limits;

@@ -7,6 +7,7 @@ use crate::kernel::sanitizer::Sanitizer;
 use crate::kernel::source::Language;
 use crate::kernel::source::Source;
 use crate::kernel::tests::samples;
+use crate::shader::profile::Profile;
 
 /// About two seconds of work.
 const ROUNDS: u32 = 6000;
@@ -47,7 +48,7 @@ fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>, unit: usize) {
 
 #[test]
 fn no_mutation_of_good_kernels_takes_the_sanitizer_down() {
-    let sanitizer = Sanitizer::start().unwrap();
+    let sanitizer = Sanitizer::start(Profile::default()).unwrap();
     let mut seeds = Vec::new();
     for text in [samples::SAXPY, samples::MANDELBROT, samples::REDUCE] {
         let spirv = sanitizer.sanitize(&Source::wgsl(text)).unwrap().spirv;

@@ -9,9 +9,11 @@ use std::time::Duration;
 use ash::ext;
 use ash::vk;
 
+use crate::shader::profile::Profile;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
 use crate::vulkan::info::Limits;
+use crate::vulkan::raw::features;
 use crate::vulkan::raw::instance::CONDITIONS;
 use crate::vulkan::raw::instance::Candidate;
 use crate::vulkan::raw::instance::EXTENSIONS;
@@ -26,6 +28,8 @@ pub(in crate::vulkan) struct Gpu {
     pub(super) memory_types: vk::PhysicalDeviceMemoryProperties,
     pub(super) family: u32,
     pub(in crate::vulkan) limits: Limits,
+    /// What kernels may use, all of which is enabled.
+    pub(in crate::vulkan) profile: Profile,
     /// Submission needs external synchronisation.
     queue: Mutex<vk::Queue>,
     physical: vk::PhysicalDevice,
@@ -39,14 +43,15 @@ impl Gpu {
         instance: Arc<Instance>,
         candidate: &Candidate,
     ) -> Result<Arc<Self>, VulkanError> {
-        let Candidate { device, family, limits, has_conditions, .. } = candidate;
-        Self::create(instance, *device, *family, *limits, *has_conditions)
+        let Candidate { device, family, limits, profile, has_conditions, .. } = candidate;
+        Self::create(instance, *device, *family, *limits, *profile, *has_conditions)
     }
 
     /// The same device opened once more, with a queue of its own.
     pub(in crate::vulkan) fn twin(&self) -> Result<Arc<Self>, VulkanError> {
         let has_conditions = self.conditions.is_some();
-        Self::create(Arc::clone(&self.instance), self.physical, self.family, self.limits, has_conditions)
+        let instance = Arc::clone(&self.instance);
+        Self::create(instance, self.physical, self.family, self.limits, self.profile, has_conditions)
     }
 
     fn create(
@@ -54,6 +59,7 @@ impl Gpu {
         physical: vk::PhysicalDevice,
         family: u32,
         limits: Limits,
+        profile: Profile,
         has_conditions: bool,
     ) -> Result<Arc<Self>, VulkanError> {
         let queues =
@@ -61,11 +67,11 @@ impl Gpu {
         let optional = has_conditions.then_some(CONDITIONS);
         let extensions: Vec<_> = EXTENSIONS.into_iter().chain(optional).map(std::ffi::CStr::as_ptr).collect();
         // Never bufferDeviceAddress: on a CPU device it would hand out pointers into this process.
-        let base = vk::PhysicalDeviceFeatures::default().robust_buffer_access(true);
+        let base = features::base(&profile).robust_buffer_access(true);
         let mut robustness = vk::PhysicalDeviceRobustness2FeaturesEXT::default().robust_buffer_access2(true);
-        let mut v12 = vk::PhysicalDeviceVulkan12Features::default().timeline_semaphore(true);
-        let mut v13 =
-            vk::PhysicalDeviceVulkan13Features::default().shader_zero_initialize_workgroup_memory(true);
+        let mut v11 = features::v11(&profile);
+        let mut v12 = features::v12(&profile).timeline_semaphore(true);
+        let mut v13 = features::v13(&profile).shader_zero_initialize_workgroup_memory(true);
         let mut conditions =
             vk::PhysicalDeviceConditionalRenderingFeaturesEXT::default().conditional_rendering(true);
         let mut info = vk::DeviceCreateInfo::default()
@@ -73,6 +79,7 @@ impl Gpu {
             .enabled_extension_names(&extensions)
             .enabled_features(&base)
             .push_next(&mut robustness)
+            .push_next(&mut v11)
             .push_next(&mut v12)
             .push_next(&mut v13);
         if has_conditions {
@@ -92,6 +99,7 @@ impl Gpu {
             memory_types,
             family,
             limits,
+            profile,
             queue: Mutex::new(queue),
             device,
             physical,

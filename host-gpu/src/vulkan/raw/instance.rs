@@ -8,12 +8,14 @@ use ash::vk;
 
 use crate::kernel::program::CONSTANTS_LIMIT;
 use crate::kernel::program::GRID_BINDING;
+use crate::shader::profile::Profile;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
 use crate::vulkan::info::ImportMethod;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
 use crate::vulkan::info::Limits;
+use crate::vulkan::raw::features;
 
 /// The longest binding on any device. Two of it are the longest buffer, see `import.rs`.
 const BINDING_LENGTH_CAP: u64 = 1 << 30;
@@ -35,6 +37,8 @@ pub(in crate::vulkan) struct Instance {
 pub(in crate::vulkan) struct Candidate {
     pub(in crate::vulkan) info: Info,
     pub(in crate::vulkan) limits: Limits,
+    /// What its kernels may use.
+    pub(super) profile: Profile,
     /// What it lacks; empty for a device that will do.
     pub(in crate::vulkan) missing: Vec<String>,
     pub(super) device: vk::PhysicalDevice,
@@ -107,6 +111,7 @@ impl Instance {
         Ok(Candidate {
             info,
             limits: limits(&base.limits, &host),
+            profile: features::profile(&self.raw, device),
             missing,
             device,
             family: family.unwrap_or(0),

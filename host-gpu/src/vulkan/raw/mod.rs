@@ -9,6 +9,7 @@
 
 pub(super) mod commands;
 pub(super) mod device;
+mod features;
 pub(super) mod instance;
 pub(super) mod memory;
 pub(super) mod program;

@@ -1,0 +1,310 @@
+//! What reaches into memory: variables, pointers, loads, stores and atomics; and which indices need a clamp.
+
+use spirv::Decoration as Name;
+use spirv::GlslStd450Op;
+use spirv::Op;
+use spirv::StorageClass;
+
+use crate::shader::atomics;
+use crate::shader::body::Here;
+use crate::shader::decorations::WHOLE;
+use crate::shader::error::GuardError;
+use crate::shader::guard::Guard;
+use crate::shader::module::Id;
+use crate::shader::module::Inst;
+use crate::shader::module::Kind;
+use crate::shader::module::wrong;
+use crate::shader::types::Scalar;
+use crate::shader::types::Shape;
+
+/// An index that must be made at most `last` before the instruction uses it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clamp {
+    /// Index of the instruction, and which operand it is.
+    pub(super) index: u32,
+    pub(super) operand: u32,
+    /// The type of the index, and the largest that is in bounds.
+    pub(super) ty: u32,
+    pub(super) last: u64,
+}
+
+/// A pointer that an instruction uses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pointer {
+    pub(super) class: StorageClass,
+    pub(super) to: u32,
+    /// The global variable that it points into; 0 where it is of none.
+    root: u32,
+}
+
+impl Guard<'_> {
+    /// An `OpVariable` in a function.
+    pub(super) fn local_variable(&mut self, here: Here) -> Result<(), GuardError> {
+        let inst = here.inst;
+        inst.length(4, 5)?;
+        let ty = self.module.word(inst, 1);
+        let Shape::Pointer { class: StorageClass::Function, to } = self.shape(ty) else {
+            return Err(wrong(inst, "its storage class is not Function"));
+        };
+        if self.module.word(inst, 3) != StorageClass::Function as u32 {
+            return Err(wrong(inst, "its storage class is not that of its type"));
+        }
+        if inst.len == 5 {
+            let initial = self.module.id(self.module.word(inst, 4));
+            if initial.kind != Kind::Constant || initial.ty != to {
+                return Err(wrong(inst, "its initial value is no constant of its type"));
+            }
+        }
+        self.check_memory(inst, to)?;
+        self.check_size(inst, to)?;
+        let bytes = self.ty(to).bytes;
+        self.note(here, |function| function.stack = function.stack.saturating_add(bytes));
+        self.result_of(here, true).map(|_| ())
+    }
+
+    fn note(&mut self, here: Here, change: impl FnOnce(&mut crate::shader::function::Function)) {
+        if let Some(function) = self.functions.get_mut(here.function as usize) {
+            change(function);
+        }
+    }
+
+    pub(super) fn pointer(&mut self, here: Here, at: u32) -> Result<Pointer, GuardError> {
+        let id = self.module.word(here.inst, at);
+        let Id { kind, ty, data, .. } = self.seen(here, id)?;
+        let Shape::Pointer { class, to } = self.shape(ty) else {
+            return Err(wrong(here.inst, format!("{id} is not a pointer")));
+        };
+        if kind == Kind::Global {
+            self.note(here, |function| function.names.push(id));
+        }
+        Ok(Pointer { class, to, root: data })
+    }
+
+    /// Checks the instruction if it is one of those in this file, and says whether it was.
+    pub(super) fn check_memory_instruction(&mut self, here: Here) -> Result<bool, GuardError> {
+        let inst = here.inst;
+        match inst.op() {
+            Op::Load => {
+                inst.length(4, 7)?;
+                let pointer = self.pointer(here, 3)?;
+                let ty = self.result_of(here, false)?;
+                if pointer.to != ty {
+                    return Err(wrong(inst, "its result is not what the pointer points to"));
+                }
+                self.check_access(here, 4, false)?;
+            }
+            Op::Store => {
+                inst.length(3, 6)?;
+                let pointer = self.pointer(here, 1)?;
+                let value = self.seen(here, self.module.word(inst, 2))?;
+                if pointer.to != value.ty || !self.is_value(value.ty) {
+                    return Err(wrong(inst, "its value is not what the pointer points to"));
+                }
+                self.writes(here, pointer)?;
+                self.check_access(here, 3, true)?;
+            }
+            Op::CopyMemory => {
+                inst.length(3, 3)?;
+                let (to, from) = (self.pointer(here, 1)?, self.pointer(here, 2)?);
+                if to.to != from.to || !self.is_value(to.to) {
+                    return Err(wrong(inst, "its pointers do not point to the same type"));
+                }
+                self.check_size(inst, to.to)?;
+                self.writes(here, to)?;
+            }
+            Op::AccessChain | Op::InBoundsAccessChain => self.chain(here)?,
+            Op::ArrayLength => {
+                inst.length(5, 5)?;
+                let pointer = self.pointer(here, 3)?;
+                let ty = self.result_of(here, false)?;
+                let members = self.members(pointer.to);
+                let last = members.last().copied().unwrap_or(0);
+                let at = self.module.word(inst, 4) as usize;
+                let good = matches!(self.shape(last), Shape::Runtime { .. }) && at + 1 == members.len();
+                if !good || self.shape(ty) != (Shape::Int { bits: 32, signed: false }) {
+                    return Err(wrong(
+                        inst,
+                        "it is not of the last member of a buffer, an array without a length",
+                    ));
+                }
+            }
+            op if atomics::is_atomic(op) => self.atomic(here)?,
+            Op::ControlBarrier => {
+                inst.length(4, 4)?;
+                self.scope(here, 1, &[2, 3])?;
+                self.scope(here, 2, &[1, 2, 3, 5])?;
+                self.semantics(here, 3, &[0, 2, 4, 8])?;
+            }
+            Op::MemoryBarrier => {
+                inst.length(3, 3)?;
+                self.scope(here, 1, &[1, 2, 3, 5])?;
+                self.semantics(here, 2, &[2, 4, 8])?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Notes that a pointer is written through, and refuses where that is not allowed.
+    pub(super) fn writes(&mut self, here: Here, pointer: Pointer) -> Result<(), GuardError> {
+        let held = self.innermost(self.held(pointer.root));
+        let writable = match pointer.class {
+            StorageClass::Function
+            | StorageClass::Private
+            | StorageClass::Workgroup
+            | StorageClass::StorageBuffer => true,
+            StorageClass::Uniform => self.is_decorated(held, WHOLE, Name::BufferBlock),
+            _ => false,
+        };
+        if !writable {
+            return Err(wrong(here.inst, "it writes what kernels can only read"));
+        }
+        self.note(here, |function| {
+            function.writes.push(pointer.root);
+            function.accesses += 1;
+        });
+        Ok(())
+    }
+
+    /// Memory operands from operand `at` on.
+    fn check_access(&mut self, here: Here, at: u32, is_store: bool) -> Result<(), GuardError> {
+        let inst = here.inst;
+        if !is_store {
+            self.note(here, |function| function.accesses += 1);
+        }
+        if inst.len <= at {
+            return Ok(());
+        }
+        let mask = self.module.word(inst, at);
+        let moves = if is_store { AVAILABLE } else { VISIBLE };
+        if mask & !(VOLATILE | ALIGNED | NONTEMPORAL | NON_PRIVATE | moves) != 0 {
+            return Err(wrong(inst, "these memory operands are not offered"));
+        }
+        let mut next = at + 1;
+        if mask & ALIGNED != 0 {
+            if !self.module.word(inst, next).is_power_of_two() {
+                return Err(wrong(inst, "its alignment is no power of two"));
+            }
+            next += 1;
+        }
+        if mask & moves != 0 {
+            self.scope(here, next, &[1, 2, 3, 5])?;
+            next += 1;
+        }
+        let private = mask & moves != 0 && mask & NON_PRIVATE == 0;
+        if next != inst.len || private || mask & (moves | NON_PRIVATE) != 0 && !self.vulkan_memory {
+            return Err(wrong(inst, "its memory operands do not fit each other or the memory model"));
+        }
+        Ok(())
+    }
+
+    /// `Modf` and `Frexp`, which write a part of their result through a pointer.
+    pub(super) fn split_to_memory(&mut self, here: Here) -> Result<(), GuardError> {
+        let inst = here.inst;
+        inst.length(7, 7)?;
+        let given = self.used(here, 5)?.ty;
+        let pointer = self.pointer(here, 6)?;
+        let ty = self.result_of(here, false)?;
+        let float = self.numeric(ty).filter(|n| n.scalar == Scalar::Float);
+        let second = self.numeric(pointer.to);
+        let whole = self.module.word(inst, 4) == GlslStd450Op::Modf as u32;
+        let good = match (float, second) {
+            (Some(_), _) if whole => pointer.to == ty,
+            (Some(x), Some(y)) => y.scalar == Scalar::Int && y.bits == 32 && y.count == x.count,
+            _ => false,
+        };
+        if !good || given != ty {
+            return Err(wrong(inst, "its operands do not fit each other or its result"));
+        }
+        self.writes(here, pointer)
+    }
+
+    fn chain(&mut self, here: Here) -> Result<(), GuardError> {
+        let inst = here.inst;
+        inst.length(5, 64)?;
+        let base = self.pointer(here, 3)?;
+        let mut ty = base.to;
+        for operand in 4..inst.len {
+            let id = self.module.word(inst, operand);
+            let index = self.used(here, operand)?;
+            let number = self.numeric(index.ty).filter(|n| n.scalar == Scalar::Int && n.count == 1);
+            let number = number.ok_or_else(|| wrong(inst, format!("index {id} is not one integer")))?;
+            let known = self.integer(id);
+            // The array of a variable that holds several buffers: no robustness covers it.
+            let of_buffers =
+                operand == 4 && base.root == self.module.word(inst, 3) && self.is_buffer_array(base);
+            ty = match self.shape(ty) {
+                Shape::Struct => {
+                    let constant = self.module.definition(id).op() == Op::Constant && number.bits == 32;
+                    let member = known.filter(|_| constant).and_then(|at| u32::try_from(at).ok());
+                    member.and_then(|at| self.part(ty, at)).ok_or_else(|| {
+                        wrong(inst, format!("index {id} into a struct is no constant of one of its members"))
+                    })?
+                }
+                Shape::Runtime { of } => of,
+                Shape::Vector { of, count }
+                | Shape::Matrix { column: of, count }
+                | Shape::Array { of, count } => {
+                    let unchecked = of_buffers
+                        || !matches!(base.class, StorageClass::StorageBuffer | StorageClass::Uniform);
+                    let outside = known.is_none_or(|at| at >= u64::from(count));
+                    if unchecked && outside {
+                        // Indices have a sign, whatever their type says.
+                        let last = u64::from(count - 1).min((1 << (number.bits - 1)) - 1);
+                        self.clamps.push(Clamp { index: here.index, operand, ty: index.ty, last });
+                    }
+                    of
+                }
+                _ => return Err(wrong(inst, format!("index {id} reaches into a scalar"))),
+            };
+        }
+        let result = self.result_of(here, true)?;
+        if self.shape(result) != (Shape::Pointer { class: base.class, to: ty }) {
+            return Err(wrong(inst, "its result is no pointer to what its indices reach"));
+        }
+        let id = self.module.word(inst, 2);
+        if let Some(slot) = self.module.ids.get_mut(id as usize) {
+            slot.data = base.root;
+        }
+        Ok(())
+    }
+
+    fn is_buffer_array(&self, pointer: Pointer) -> bool {
+        let buffer = matches!(pointer.class, StorageClass::StorageBuffer | StorageClass::Uniform);
+        buffer && matches!(self.shape(pointer.to), Shape::Array { .. })
+    }
+
+    /// Notes a clamp of operand `operand`, an index into `count` components.
+    pub(super) fn clamp_component(&mut self, here: Here, operand: u32, count: u32) -> Result<(), GuardError> {
+        let index = self.used(here, operand)?;
+        let number = self.numeric(index.ty).filter(|n| n.scalar == Scalar::Int && n.count == 1);
+        if number.is_none() {
+            return Err(wrong(here.inst, "its index is not one integer"));
+        }
+        if self.integer(self.module.word(here.inst, operand)).is_none_or(|at| at >= u64::from(count)) {
+            self.clamps.push(Clamp { index: here.index, operand, ty: index.ty, last: u64::from(count - 1) });
+        }
+        Ok(())
+    }
+
+    /// The memory operands of a load or store that go into the result: the mask without hints, and its scope.
+    pub(super) fn kept_access(&self, inst: Inst, at: u32) -> Vec<u32> {
+        let mask = self.module.word(inst, at);
+        let kept = mask & !(ALIGNED | NONTEMPORAL);
+        let mut words = Vec::new();
+        if kept != 0 {
+            words.push(kept);
+            if kept & (AVAILABLE | VISIBLE) != 0 {
+                words.push(self.module.word(inst, inst.len - 1));
+            }
+        }
+        words
+    }
+}
+
+const VOLATILE: u32 = 1;
+const ALIGNED: u32 = 2;
+const NONTEMPORAL: u32 = 4;
+const AVAILABLE: u32 = 8;
+const VISIBLE: u32 = 16;
+const NON_PRIVATE: u32 = 32;

@@ -1,0 +1,130 @@
+//! Atomics, and the constants that say how memory is ordered.
+
+use spirv::Capability;
+use spirv::Op;
+use spirv::StorageClass;
+
+use crate::shader::body::Here;
+use crate::shader::error::GuardError;
+use crate::shader::guard::Guard;
+use crate::shader::module::wrong;
+use crate::shader::types::Scalar;
+use crate::shader::types::Shape;
+
+const UNIFORM_MEMORY: u32 = 0x40;
+const WORKGROUP_MEMORY: u32 = 0x100;
+const COUNTER_MEMORY: u32 = 0x400;
+const IMAGE_MEMORY: u32 = 0x800;
+const MAKE_AVAILABLE: u32 = 0x2000;
+const MAKE_VISIBLE: u32 = 0x4000;
+
+impl Guard<'_> {
+    /// One of [`is_atomic`].
+    pub(super) fn atomic(&mut self, here: Here) -> Result<(), GuardError> {
+        let (inst, op) = (here.inst, here.inst.op());
+        let is_store = op == Op::AtomicStore;
+        let at = if is_store { 1 } else { 3 };
+        let (orders, values): (&[u32], u32) = match op {
+            Op::AtomicLoad => (&[0, 2], 0),
+            Op::AtomicStore => (&[0, 4], 1),
+            Op::AtomicIIncrement | Op::AtomicIDecrement => (&[0, 2, 4, 8], 0),
+            Op::AtomicCompareExchange => (&[0, 2, 4, 8], 2),
+            _ => (&[0, 2, 4, 8], 1),
+        };
+        let compares = u32::from(op == Op::AtomicCompareExchange);
+        inst.length(at + 3 + compares + values, at + 3 + compares + values)?;
+        let pointer = self.pointer(here, at)?;
+        let number = self.numeric(pointer.to).filter(|n| n.scalar == Scalar::Int && n.count == 1);
+        let wide = self.has(Capability::Int64Atomics);
+        let memory = matches!(
+            pointer.class,
+            StorageClass::StorageBuffer | StorageClass::Workgroup | StorageClass::Uniform
+        );
+        if !memory || !number.is_some_and(|n| n.bits == 32 || n.bits == 64 && wide) {
+            return Err(wrong(
+                inst,
+                "it is not on an integer of 32 bits, or 64 with its capability, in shared memory",
+            ));
+        }
+        self.scope(here, at + 1, &[1, 2, 3, 5])?;
+        self.semantics(here, at + 2, orders)?;
+        if compares > 0 {
+            self.semantics(here, at + 3, &[0, 2])?;
+        }
+        for value in at + 3 + compares..inst.len {
+            if self.used(here, value)?.ty != pointer.to {
+                return Err(wrong(inst, "its value is not what the pointer points to"));
+            }
+        }
+        if !is_store && self.result_of(here, false)? != pointer.to {
+            return Err(wrong(inst, "its result is not what the pointer points to"));
+        }
+        self.writes(here, pointer)
+    }
+
+    /// A constant scope.
+    pub(super) fn scope(&self, here: Here, at: u32, allowed: &[u64]) -> Result<(), GuardError> {
+        let scope = self.word_constant(here, at)?;
+        let vulkan = self.vulkan_memory;
+        let device = scope != 1 || !vulkan || self.has(Capability::VulkanMemoryModelDeviceScope);
+        if allowed.contains(&scope) && device && (scope != 5 || vulkan) {
+            return Ok(());
+        }
+        Err(wrong(here.inst, format!("scope {scope} is not offered here")))
+    }
+
+    /// Constant memory semantics with one of these orders.
+    pub(super) fn semantics(&self, here: Here, at: u32, orders: &[u32]) -> Result<(), GuardError> {
+        let value = self.word_constant(here, at)?;
+        let value = u32::try_from(value).unwrap_or(u32::MAX);
+        let (order, rest) = (value & 0x1e, value & !0x1e);
+        let classes = rest & (UNIFORM_MEMORY | WORKGROUP_MEMORY | COUNTER_MEMORY | IMAGE_MEMORY);
+        let moves = rest & (MAKE_AVAILABLE | MAKE_VISIBLE);
+        let good = orders.contains(&order)
+            && rest == classes | moves
+            && (order != 0) == (classes & !COUNTER_MEMORY != 0)
+            && (order != 0 || classes == 0)
+            && (moves == 0 || self.vulkan_memory)
+            && (rest & MAKE_AVAILABLE == 0 || order & 0xc != 0)
+            && (rest & MAKE_VISIBLE == 0 || order & 0xa != 0);
+        if good {
+            Ok(())
+        } else {
+            Err(wrong(here.inst, format!("memory semantics {value:#x} are not offered here")))
+        }
+    }
+
+    /// A constant of 32 bits, as scopes and semantics are.
+    pub(super) fn word_constant(&self, here: Here, at: u32) -> Result<u64, GuardError> {
+        let id = self.module.word(here.inst, at);
+        let bits = matches!(self.shape(self.module.id(id).ty), Shape::Int { bits: 32, .. });
+        let constant = matches!(
+            self.module.definition(id).op(),
+            Op::Constant | Op::ConstantNull | Op::SpecConstant | Op::SpecConstantOp
+        );
+        let value = self.integer(id).filter(|_| bits && constant);
+        value.ok_or_else(|| wrong(here.inst, format!("{id} is no constant of 32 bits")))
+    }
+}
+
+/// Whether `op` is an atomic that kernels here may use.
+pub(super) fn is_atomic(op: Op) -> bool {
+    matches!(
+        op,
+        Op::AtomicLoad
+            | Op::AtomicStore
+            | Op::AtomicExchange
+            | Op::AtomicCompareExchange
+            | Op::AtomicIIncrement
+            | Op::AtomicIDecrement
+            | Op::AtomicIAdd
+            | Op::AtomicISub
+            | Op::AtomicSMin
+            | Op::AtomicUMin
+            | Op::AtomicSMax
+            | Op::AtomicUMax
+            | Op::AtomicAnd
+            | Op::AtomicOr
+            | Op::AtomicXor
+    )
+}

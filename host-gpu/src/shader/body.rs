@@ -1,0 +1,355 @@
+//! What stands in functions: every value is of the right type and known where it is used.
+
+use spirv::Capability;
+use spirv::GlslStd450Op;
+use spirv::Op;
+
+use crate::shader::error::GuardError;
+use crate::shader::function::Function;
+use crate::shader::guard::Guard;
+use crate::shader::guard::is_debug;
+use crate::shader::module::Id;
+use crate::shader::module::Inst;
+use crate::shader::module::Kind;
+use crate::shader::module::NOWHERE;
+use crate::shader::module::wrong;
+use crate::shader::profile::MIXED_DOT;
+use crate::shader::profile::MIXED_DOT_OP;
+use crate::shader::rules;
+use crate::shader::types::Numeric;
+use crate::shader::types::Scalar;
+use crate::shader::types::Shape;
+use crate::shader::types::has;
+
+/// Where in a module the check stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Here {
+    /// Index of the function, and of the block.
+    pub(super) function: u32,
+    pub(super) block: u32,
+    /// Index of the instruction.
+    pub(super) index: u32,
+    pub(super) inst: Inst,
+}
+
+impl Guard<'_> {
+    /// Checks every function.
+    pub(super) fn check_functions(&mut self) -> Result<(), GuardError> {
+        for function in 0..u32::try_from(self.functions.len()).unwrap_or(NOWHERE) {
+            let Function { first, end, .. } =
+                self.functions.get(function as usize).cloned().unwrap_or_default();
+            self.walk(first, end)?;
+            let mut merges = Vec::new();
+            for block in first..end {
+                if self.block(block).is_kept {
+                    self.check_block(function, block, block == first, &mut merges)?;
+                }
+            }
+            self.check_merged_values(first, end, &merges)?;
+        }
+        for d in self.decorations.iter().filter(|d| d.name == spirv::Decoration::NoContraction) {
+            let target = self.module.id(d.target);
+            if target.kind == Kind::Value && !is_arithmetic(self.module.inst(target.inst).op()) {
+                return Err(wrong(d.inst, "it stands on no arithmetic"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_block(
+        &mut self,
+        function: u32,
+        block: u32,
+        is_first: bool,
+        merges: &mut Vec<Here>,
+    ) -> Result<(), GuardError> {
+        let found = self.block(block);
+        let (mut phis, mut variables) = (!is_first, is_first);
+        for index in found.first + 1..found.end {
+            let inst = self.module.inst(index);
+            let here = Here { function, block, index, inst };
+            let op = inst.op();
+            if inst.code != 0 && is_debug(op) {
+                if matches!(op, Op::Line | Op::NoLine) {
+                    continue;
+                }
+                return Err(wrong(inst, "it may not stand in a function"));
+            }
+            if op == Op::ExtInst && self.module.id(self.module.word(inst, 3)).kind == Kind::Debug {
+                self.debug_instruction(index, inst)?;
+                continue;
+            }
+            if op != Op::Variable {
+                variables = false;
+            }
+            if op != Op::Phi {
+                phis = false;
+            }
+            match op {
+                Op::Phi if phis => {
+                    inst.length(3, u32::MAX)?;
+                    self.result_of(here, false)?;
+                    merges.push(here);
+                }
+                Op::Variable if variables => self.local_variable(here)?,
+                Op::Phi | Op::Variable => {
+                    return Err(wrong(inst, "it must stand at the beginning of its block"));
+                }
+                Op::SelectionMerge | Op::LoopMerge | Op::Branch | Op::Unreachable => {}
+                Op::BranchConditional => {
+                    let condition = self.used(here, 1)?;
+                    if self.shape(condition.ty) != Shape::Bool {
+                        return Err(wrong(inst, "its condition is not a boolean"));
+                    }
+                }
+                Op::Switch if !self.block(block).is_reached => {
+                    return Err(wrong(inst, "it is never reached"));
+                }
+                Op::Switch => {
+                    let selector = self.used(here, 1)?;
+                    let good = |n: Numeric| n.scalar == Scalar::Int && n.count == 1 && n.bits <= 32;
+                    if !self.numeric(selector.ty).is_some_and(good) {
+                        return Err(wrong(inst, "its selector is not one integer of at most 32 bits"));
+                    }
+                }
+                Op::Return | Op::ReturnValue => self.check_return(here)?,
+                _ => self.check_instruction(here)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_return(&self, here: Here) -> Result<(), GuardError> {
+        let returns = self.functions.get(here.function as usize).map_or(0, |function| function.returns);
+        let good = match here.inst.op() {
+            Op::Return => self.shape(returns) == Shape::Void,
+            _ => self.used(here, 1)?.ty == returns,
+        };
+        if good { Ok(()) } else { Err(wrong(here.inst, "it does not return what its function does")) }
+    }
+
+    /// The value that operand `at` names: known here, and not only to be stored or converted.
+    pub(super) fn used(&self, here: Here, at: u32) -> Result<Id, GuardError> {
+        let id = self.module.word(here.inst, at);
+        let meaning = self.seen(here, id)?;
+        if self.is_limited(meaning.ty) {
+            return Err(wrong(
+                here.inst,
+                "8 or 16 bits can only be stored and converted without Int8, Int16 or Float16",
+            ));
+        }
+        Ok(meaning)
+    }
+
+    /// The value `id`, known here.
+    pub(super) fn seen(&self, here: Here, id: u32) -> Result<Id, GuardError> {
+        let meaning = self.module.id(id);
+        let known = match meaning.kind {
+            Kind::Constant | Kind::Undef | Kind::Global => true,
+            Kind::Value => self.is_known(meaning.block, here),
+            _ => false,
+        };
+        if known {
+            Ok(meaning)
+        } else {
+            Err(wrong(here.inst, format!("{id} is no value that is known here")))
+        }
+    }
+
+    fn is_known(&self, defined: u32, here: Here) -> bool {
+        let Some(function) = self.functions.get(here.function as usize) else { return false };
+        // What is not reached never runs: there the order of the text is enough.
+        (function.first..function.end).contains(&defined)
+            && (!self.block(here.block).is_reached || self.dominates(defined, here.block))
+    }
+
+    /// Whether values of this type can only be loaded, stored and converted.
+    pub(super) fn is_limited(&self, ty: u32) -> bool {
+        let inside = self.ty(ty).has;
+        inside & has::INT_8 != 0 && !self.has(Capability::Int8)
+            || inside & has::INT_16 != 0 && !self.has(Capability::Int16)
+            || inside & has::FLOAT_16 != 0 && !self.has(Capability::Float16)
+    }
+
+    /// Defines the result of the instruction, whose type stands first. Only pointers may be none that can be stored.
+    pub(super) fn result_of(&mut self, here: Here, is_pointer: bool) -> Result<u32, GuardError> {
+        let (ty, id) = (self.module.word(here.inst, 1), self.module.word(here.inst, 2));
+        let good = match is_pointer {
+            true => matches!(self.shape(ty), Shape::Pointer { .. }),
+            false => self.is_value(ty),
+        };
+        if !good {
+            return Err(wrong(here.inst, "its result has a type that no value here can have"));
+        }
+        self.check_size(here.inst, ty)?;
+        let meaning = Id { kind: Kind::Value, ty, inst: here.index, block: here.block, data: 0 };
+        self.module.define(here.inst, id, meaning)?;
+        Ok(ty)
+    }
+
+    fn check_instruction(&mut self, here: Here) -> Result<(), GuardError> {
+        let inst = here.inst;
+        let op = inst.op();
+        if let Some(needed) = needed(op)
+            && !self.has(needed)
+        {
+            return Err(wrong(inst, format!("the capability {needed:?} is not declared")));
+        }
+        if inst.code == MIXED_DOT_OP && !self.capabilities.contains(&MIXED_DOT) {
+            return Err(wrong(inst, "its capability is not declared"));
+        }
+        if FIRST_OF_SUBGROUP <= inst.code && inst.code <= LAST_OF_SUBGROUP && !self.profile.subgroup.extended
+        {
+            let compared = self.module.id(self.module.word(inst, 4)).ty;
+            let wide = |ty| self.numeric(ty).is_some_and(|n| n.scalar != Scalar::Bool && n.bits != 32);
+            if wide(self.module.word(inst, 1)) || op == Op::GroupNonUniformAllEqual && wide(compared) {
+                return Err(wrong(inst, "this device has subgroup operations on 32 bits only"));
+            }
+        }
+        if self.check_memory_instruction(here)? || self.check_composed(here)? || self.check_group(here)? {
+            return Ok(());
+        }
+        if op == Op::ExtInst {
+            inst.length(6, u32::MAX)?;
+            if self.module.id(self.module.word(inst, 3)).kind != Kind::Glsl {
+                return Err(wrong(inst, "it is of no instruction set that may be used here"));
+            }
+            let number = self.module.word(inst, 4);
+            if [GlslStd450Op::Modf as u32, GlslStd450Op::Frexp as u32].contains(&number) {
+                return self.split_to_memory(here);
+            }
+            let operands = self.operands(here, 5)?;
+            let ty = self.result_of(here, false)?;
+            return self.check_glsl(here, number, ty, &operands);
+        }
+        if rules::of(inst.code).is_none() {
+            return Err(wrong(inst, "this instruction is not offered to compute kernels here"));
+        }
+        inst.length(3, u32::MAX)?;
+        let converts = matches!(op, Op::FConvert | Op::SConvert | Op::UConvert | Op::CopyObject);
+        let operands = if converts { self.module.rest(inst, 3).to_vec() } else { self.operands(here, 3)? };
+        if converts {
+            for id in &operands {
+                self.seen(here, *id)?;
+            }
+        }
+        let ty = self.result_of(here, false)?;
+        self.check_rule(inst, inst.code, ty, &operands)
+    }
+
+    /// The ids from operand `at` on, each a value known here.
+    pub(super) fn operands(&self, here: Here, at: u32) -> Result<Vec<u32>, GuardError> {
+        for index in at..here.inst.len {
+            self.used(here, index)?;
+        }
+        Ok(self.module.rest(here.inst, at).to_vec())
+    }
+
+    /// Checks values that depend on where control came from, once all blocks are known.
+    fn check_merged_values(&mut self, first: u32, end: u32, merges: &[Here]) -> Result<(), GuardError> {
+        let mut parents: Vec<Vec<u32>> = vec![Vec::new(); (end - first) as usize];
+        for block in (first..end).filter(|block| self.block(*block).is_kept) {
+            for label in self.targets(self.block(block).last) {
+                let target = self.module.id(label).data;
+                if let Some(parents) = parents.get_mut((target - first) as usize)
+                    && parents.last() != Some(&block)
+                {
+                    parents.push(block);
+                }
+            }
+        }
+        for here in merges {
+            let ty = self.module.word(here.inst, 1);
+            let pairs = self.module.rest(here.inst, 3);
+            let wanted = parents.get((here.block - first) as usize).map_or(&[] as &[u32], Vec::as_slice);
+            let mut given = Vec::with_capacity(wanted.len());
+            for pair in pairs.chunks(2) {
+                let [value, label] = *pair else {
+                    return Err(wrong(here.inst, "a value stands without its block"));
+                };
+                let parent = self.module.id(label);
+                if parent.kind != Kind::Label || !(first..end).contains(&parent.data) {
+                    return Err(wrong(here.inst, format!("{label} is no block of its function")));
+                }
+                if !self.block(parent.data).is_kept {
+                    continue;
+                }
+                let from = Here { block: parent.data, ..*here };
+                let meaning = self.seen(from, value)?;
+                if meaning.ty != ty || self.is_limited(ty) {
+                    return Err(wrong(here.inst, format!("{value} has a type other than the result")));
+                }
+                given.push(parent.data);
+            }
+            given.sort_unstable();
+            if given != wanted || wanted.is_empty() {
+                return Err(wrong(here.inst, "it does not name each block that leads here once"));
+            }
+        }
+        Ok(())
+    }
+}
+
+const FIRST_OF_SUBGROUP: u32 = Op::GroupNonUniformElect as u32;
+const LAST_OF_SUBGROUP: u32 = Op::GroupNonUniformQuadSwap as u32;
+
+/// What an instruction needs beyond the capability Shader.
+fn needed(op: Op) -> Option<Capability> {
+    Some(match op {
+        Op::GroupNonUniformElect => Capability::GroupNonUniform,
+        Op::GroupNonUniformAll | Op::GroupNonUniformAny | Op::GroupNonUniformAllEqual => {
+            Capability::GroupNonUniformVote
+        }
+        Op::GroupNonUniformBroadcast
+        | Op::GroupNonUniformBroadcastFirst
+        | Op::GroupNonUniformBallot
+        | Op::GroupNonUniformInverseBallot
+        | Op::GroupNonUniformBallotBitExtract
+        | Op::GroupNonUniformBallotBitCount
+        | Op::GroupNonUniformBallotFindLSB
+        | Op::GroupNonUniformBallotFindMSB => Capability::GroupNonUniformBallot,
+        Op::GroupNonUniformShuffle | Op::GroupNonUniformShuffleXor => Capability::GroupNonUniformShuffle,
+        Op::GroupNonUniformShuffleUp | Op::GroupNonUniformShuffleDown => {
+            Capability::GroupNonUniformShuffleRelative
+        }
+        Op::GroupNonUniformQuadBroadcast | Op::GroupNonUniformQuadSwap => Capability::GroupNonUniformQuad,
+        Op::SDot | Op::UDot | Op::SUDot | Op::SDotAccSat | Op::UDotAccSat | Op::SUDotAccSat => {
+            Capability::DotProduct
+        }
+        _ => return None,
+    })
+}
+
+fn is_arithmetic(op: Op) -> bool {
+    matches!(
+        op,
+        Op::FAdd
+            | Op::FSub
+            | Op::FMul
+            | Op::FDiv
+            | Op::FRem
+            | Op::FMod
+            | Op::FNegate
+            | Op::Dot
+            | Op::VectorTimesScalar
+            | Op::MatrixTimesScalar
+            | Op::VectorTimesMatrix
+            | Op::MatrixTimesVector
+            | Op::MatrixTimesMatrix
+            | Op::OuterProduct
+            | Op::IAdd
+            | Op::ISub
+            | Op::IMul
+            | Op::UDiv
+            | Op::SDiv
+            | Op::UMod
+            | Op::SMod
+            | Op::SRem
+            | Op::SNegate
+            | Op::IAddCarry
+            | Op::ISubBorrow
+            | Op::UMulExtended
+            | Op::SMulExtended
+            | Op::ExtInst
+    )
+}

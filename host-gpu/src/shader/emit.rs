@@ -1,0 +1,371 @@
+//! The words of the result: one entry point, what it uses, known constants, bounded indices, and no debug information.
+
+use std::collections::HashMap;
+
+use spirv::BuiltIn;
+use spirv::Decoration as Name;
+use spirv::ExecutionMode;
+use spirv::Op;
+use spirv::StorageClass;
+
+use crate::shader::access::Clamp;
+use crate::shader::constants::Value;
+use crate::shader::constants::mask;
+use crate::shader::error::GuardError;
+use crate::shader::guard::Entry;
+use crate::shader::guard::Guard;
+use crate::shader::guard::is_debug;
+use crate::shader::interface::Used;
+use crate::shader::interface::Wish;
+use crate::shader::module::Inst;
+use crate::shader::module::Kind;
+use crate::shader::module::V1_3;
+use crate::shader::module::V1_4;
+use crate::shader::module::wrong;
+use crate::shader::profile;
+use crate::shader::types::Shape;
+
+/// The result, while it is written.
+struct Writer {
+    words: Vec<u32>,
+    /// The next free id.
+    next: u32,
+    /// Constants of ours, by type and value.
+    constants: HashMap<(u32, u64), u32>,
+    bool: u32,
+    /// The variables that were the number of workgroups, all of them one buffer now.
+    grid: Vec<Grid>,
+}
+
+/// One of the guest's variables for the number of workgroups.
+#[derive(Clone, Copy)]
+struct Grid {
+    variable: u32,
+    block: u32,
+    /// Pointers to its vector and to a component, and the index 0.
+    vector: u32,
+    component: u32,
+    zero: u32,
+}
+
+impl Writer {
+    fn put(&mut self, op: Op, operands: &[u32]) {
+        self.raw(op as u32, operands);
+    }
+
+    fn raw(&mut self, code: u32, operands: &[u32]) {
+        let length = u32::try_from(operands.len() + 1).unwrap_or(0);
+        self.words.push(length << 16 | code);
+        self.words.extend_from_slice(operands);
+    }
+
+    fn id(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn grid_of(&self, id: u32) -> Option<Grid> {
+        self.grid.iter().find(|grid| grid.variable == id).copied()
+    }
+}
+
+impl Guard<'_> {
+    /// Writes the module again.
+    pub(super) fn emit(
+        &self,
+        entry: &Entry,
+        used: &Used,
+        workgroup: [u32; 3],
+        wish: &Wish<'_>,
+    ) -> Result<Vec<u32>, GuardError> {
+        let module = &self.module;
+        let next = u32::try_from(module.ids.len()).unwrap_or(u32::MAX);
+        let mut out = Writer {
+            words: Vec::with_capacity(module.words.len() + module.words.len() / 8),
+            next,
+            constants: HashMap::new(),
+            bool: 0,
+            grid: Vec::new(),
+        };
+        let version = module.version.max(V1_3);
+        out.words.extend([spirv::MAGIC_NUMBER, version, 0, 0, 0]);
+        for id in used.globals.iter().copied() {
+            if self.is_input(id) && self.builtin(id) == Some(BuiltIn::NumWorkgroups) {
+                let [block, vector, component, zero] = [0; 4].map(|_| out.id());
+                out.grid.push(Grid { variable: id, block, vector, component, zero });
+            }
+        }
+        self.emit_head(&mut out, entry, used, workgroup, wish);
+        self.emit_decorations(&mut out, used, wish);
+        for index in 0..self.code {
+            self.emit_declaration(&mut out, module.inst(index), used);
+        }
+        self.emit_constants(&mut out);
+        for function in &self.functions {
+            let index = module.id(function.id).data;
+            if !used.functions.contains(&index) {
+                continue;
+            }
+            out.put(Op::Function, &[function.returns, function.id, 0, function.ty]);
+            for index in function.from + 1..self.block(function.first).first {
+                let inst = module.inst(index);
+                if inst.op() == Op::FunctionParameter {
+                    out.put(Op::FunctionParameter, module.rest(inst, 1));
+                }
+            }
+            for block in function.first..function.end {
+                let block = self.block(block);
+                if block.is_kept {
+                    for index in block.first..block.end {
+                        self.emit_instruction(&mut out, index)?;
+                    }
+                }
+            }
+            out.put(Op::FunctionEnd, &[]);
+        }
+        if let Some(bound) = out.words.get_mut(3) {
+            *bound = out.next;
+        }
+        Ok(out.words)
+    }
+
+    fn emit_head(&self, out: &mut Writer, entry: &Entry, used: &Used, workgroup: [u32; 3], wish: &Wish<'_>) {
+        let module = &self.module;
+        let mut seen: Vec<u32> = Vec::new();
+        for index in 0..self.code {
+            let inst = module.inst(index);
+            let capability = module.word(inst, 1);
+            if inst.op() == Op::Capability && !seen.contains(&capability) {
+                seen.push(capability);
+                out.put(Op::Capability, &[capability]);
+            }
+        }
+        let mut extensions: Vec<&str> = seen.iter().filter_map(|code| profile::extension(*code)).collect();
+        extensions.sort_unstable();
+        extensions.dedup();
+        for extension in extensions {
+            out.put(Op::Extension, &text(extension));
+        }
+        for index in 0..self.code {
+            let inst = module.inst(index);
+            match inst.op() {
+                Op::ExtInstImport if module.id(module.word(inst, 1)).kind == Kind::Glsl => {
+                    out.put(Op::ExtInstImport, module.rest(inst, 1));
+                }
+                Op::MemoryModel => out.put(Op::MemoryModel, module.rest(inst, 1)),
+                _ => {}
+            }
+        }
+        let mut words = vec![spirv::ExecutionModel::GLCompute as u32, entry.function];
+        words.extend(text(wish.rename));
+        let named = module.rest(entry.inst, entry.interface).iter().copied();
+        let every = module.version >= V1_4;
+        words
+            .extend(named.filter(|id| {
+                used.globals.binary_search(id).is_ok() && (every || out.grid_of(*id).is_none())
+            }));
+        out.put(Op::EntryPoint, &words);
+        let [x, y, z] = workgroup;
+        out.put(Op::ExecutionMode, &[entry.function, ExecutionMode::LocalSize as u32, x, y, z]);
+    }
+
+    fn emit_decorations(&self, out: &mut Writer, used: &Used, wish: &Wish<'_>) {
+        let mut live = vec![false; self.blocks.len()];
+        for function in used.functions.iter().filter_map(|index| self.functions.get(*index as usize)) {
+            live.iter_mut()
+                .take(function.end as usize)
+                .skip(function.first as usize)
+                .for_each(|block| *block = true);
+        }
+        for d in &self.decorations {
+            let target = self.module.id(d.target);
+            let gone = match target.kind {
+                Kind::Global => {
+                    used.globals.binary_search(&d.target).is_err() || out.grid_of(d.target).is_some()
+                }
+                Kind::Value => !live.get(target.block as usize).copied().unwrap_or(false),
+                _ => false,
+            };
+            if self.is_kept(d) && !gone {
+                out.raw(d.inst.code, self.module.rest(d.inst, 1));
+            }
+        }
+        for grid in out.grid.clone() {
+            out.put(Op::MemberDecorate, &[grid.block, 0, Name::Offset as u32, 0]);
+            out.put(Op::MemberDecorate, &[grid.block, 0, Name::NonWritable as u32]);
+            out.put(Op::Decorate, &[grid.block, Name::Block as u32]);
+            out.put(Op::Decorate, &[grid.variable, Name::DescriptorSet as u32, wish.grid.set]);
+            out.put(Op::Decorate, &[grid.variable, Name::Binding as u32, wish.grid.binding]);
+        }
+    }
+
+    fn emit_declaration(&self, out: &mut Writer, inst: Inst, used: &Used) {
+        let module = &self.module;
+        let (ty, id) = (module.word(inst, 1), module.word(inst, 2));
+        match inst.op() {
+            Op::Capability
+            | Op::Extension
+            | Op::ExtInstImport
+            | Op::MemoryModel
+            | Op::EntryPoint
+            | Op::ExecutionMode
+            | Op::ExecutionModeId
+            | Op::Decorate
+            | Op::DecorateId
+            | Op::MemberDecorate
+            | Op::ExtInst => {}
+            op if is_debug(op) => {}
+            Op::TypeBool => {
+                out.bool = ty;
+                out.put(Op::TypeBool, &[ty]);
+            }
+            Op::ConstantComposite | Op::SpecConstantComposite => {
+                out.put(Op::ConstantComposite, module.rest(inst, 1))
+            }
+            Op::ConstantTrue
+            | Op::ConstantFalse
+            | Op::Constant
+            | Op::SpecConstantTrue
+            | Op::SpecConstantFalse
+            | Op::SpecConstant
+            | Op::SpecConstantOp => match self.value(id) {
+                Some(Value::Bits(bits)) => self.emit_scalar(out, ty, id, bits),
+                Some(Value::Null) => out.put(Op::ConstantNull, &[ty, id]),
+                _ => out.raw(inst.code, module.rest(inst, 1)),
+            },
+            Op::Variable => {
+                if used.globals.binary_search(&id).is_ok() {
+                    self.emit_variable(out, inst, ty, id);
+                }
+            }
+            _ => out.raw(inst.code, module.rest(inst, 1)),
+        }
+    }
+
+    fn emit_scalar(&self, out: &mut Writer, ty: u32, id: u32, bits: u64) {
+        match self.shape(ty) {
+            Shape::Bool => out.put(if bits == 0 { Op::ConstantFalse } else { Op::ConstantTrue }, &[ty, id]),
+            Shape::Int { bits: width, .. } | Shape::Float { bits: width } if width > 32 => {
+                let (low, high) = (bits & mask(32), bits >> 32);
+                out.put(Op::Constant, &[ty, id, word(low), word(high)]);
+            }
+            Shape::Int { bits: width, signed: true } if width < 32 && bits >> (width - 1) != 0 => {
+                out.put(Op::Constant, &[ty, id, word((bits | !mask(width)) & mask(32))]);
+            }
+            _ => out.put(Op::Constant, &[ty, id, word(bits & mask(32))]),
+        }
+    }
+
+    fn emit_variable(&self, out: &mut Writer, inst: Inst, ty: u32, id: u32) {
+        let held = self.held(id);
+        if let Some(grid) = out.grid_of(id) {
+            let storage = StorageClass::StorageBuffer as u32;
+            let component = self.part(held, 0).unwrap_or(0);
+            let pointer = out.id();
+            out.put(Op::TypeStruct, &[grid.block, held]);
+            out.put(Op::TypePointer, &[pointer, storage, grid.block]);
+            out.put(Op::TypePointer, &[grid.vector, storage, held]);
+            out.put(Op::TypePointer, &[grid.component, storage, component]);
+            out.put(Op::Constant, &[component, grid.zero, 0]);
+            out.put(Op::Variable, &[pointer, id, storage]);
+            return;
+        }
+        if self.class_of(id) == Some(StorageClass::Workgroup) && inst.len == 4 {
+            // So that no kernel reads what the last one left.
+            let null = out.id();
+            out.put(Op::ConstantNull, &[held, null]);
+            out.put(Op::Variable, &[ty, id, StorageClass::Workgroup as u32, null]);
+            return;
+        }
+        out.put(Op::Variable, self.module.rest(inst, 1));
+    }
+
+    /// Constants that clamps compare with.
+    fn emit_constants(&self, out: &mut Writer) {
+        if !self.clamps.is_empty() && out.bool == 0 {
+            out.bool = out.id();
+            let id = out.bool;
+            out.put(Op::TypeBool, &[id]);
+        }
+        for Clamp { ty, last, .. } in &self.clamps {
+            if !out.constants.contains_key(&(*ty, *last)) {
+                let id = out.id();
+                self.emit_scalar(out, *ty, id, *last);
+                out.constants.insert((*ty, *last), id);
+            }
+        }
+    }
+
+    fn emit_instruction(&self, out: &mut Writer, index: u32) -> Result<(), GuardError> {
+        let module = &self.module;
+        let inst = module.inst(index);
+        let op = inst.op();
+        if inst.code != 0 && is_debug(op) {
+            return Ok(());
+        }
+        let mut words = module.rest(inst, 1).to_vec();
+        let from = self.clamps.partition_point(|clamp| clamp.index < index);
+        for clamp in self.clamps.iter().skip(from).take_while(|clamp| clamp.index == index) {
+            let Some(slot) = words.get_mut(clamp.operand as usize - 1) else { continue };
+            let last = out.constants.get(&(clamp.ty, clamp.last)).copied().unwrap_or(0);
+            let (inside, bounded) = (out.id(), out.id());
+            let bool = out.bool;
+            out.put(Op::ULessThan, &[bool, inside, *slot, last]);
+            out.put(Op::Select, &[clamp.ty, bounded, inside, *slot, last]);
+            *slot = bounded;
+        }
+        match op {
+            Op::ExtInst if module.id(module.word(inst, 3)).kind == Kind::Debug => {}
+            Op::Phi => {
+                let kept = |pair: &&[u32]| {
+                    let label = pair.get(1).copied().unwrap_or(0);
+                    self.block(module.id(label).data).is_kept
+                };
+                let pairs = module.rest(inst, 3).chunks(2).filter(kept).flatten().copied();
+                let words: Vec<u32> = module.rest(inst, 1).iter().take(2).copied().chain(pairs).collect();
+                out.put(Op::Phi, &words);
+            }
+            Op::BranchConditional => out.put(op, words.get(..3).unwrap_or(&words)),
+            Op::Load => {
+                words.truncate(3);
+                words.extend(self.kept_access(inst, 4));
+                if let Some(grid) = words.get(2).and_then(|id| out.grid_of(*id)) {
+                    let pointer = out.id();
+                    out.put(Op::AccessChain, &[grid.vector, pointer, grid.variable, grid.zero]);
+                    words = vec![module.word(inst, 1), module.word(inst, 2), pointer];
+                }
+                out.put(op, &words);
+            }
+            Op::Store => {
+                words.truncate(2);
+                words.extend(self.kept_access(inst, 3));
+                out.put(op, &words);
+            }
+            Op::AccessChain | Op::InBoundsAccessChain => {
+                if let Some(grid) = words.get(2).and_then(|id| out.grid_of(*id)) {
+                    if let Some(ty) = words.get_mut(0) {
+                        *ty = grid.component;
+                    }
+                    words.insert(3, grid.zero);
+                }
+                out.put(op, &words);
+            }
+            Op::CopyMemory if words.iter().any(|id| out.grid_of(*id).is_some()) => {
+                return Err(wrong(inst, "the number of workgroups can only be loaded"));
+            }
+            _ => out.raw(inst.code, &words),
+        }
+        Ok(())
+    }
+}
+
+fn word(bits: u64) -> u32 {
+    u32::try_from(bits).unwrap_or(u32::MAX)
+}
+
+/// Text as words, ended by at least one zero byte.
+fn text(text: &str) -> Vec<u32> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.resize(bytes.len() / 4 * 4 + 4, 0);
+    bytes.chunks_exact(4).map(|b| b.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))).collect()
+}

@@ -1,0 +1,156 @@
+//! Whether an instruction keeps to its row of `rules.rs`.
+
+use crate::shader::error::GuardError;
+use crate::shader::guard::Guard;
+use crate::shader::module::Inst;
+use crate::shader::module::wrong;
+use crate::shader::rules;
+use crate::shader::rules::In;
+use crate::shader::rules::Out;
+use crate::shader::rules::Rule;
+use crate::shader::types::Numeric;
+use crate::shader::types::Scalar;
+use crate::shader::types::Shape;
+
+impl Guard<'_> {
+    /// Checks `operands`, values of an instruction `code` at `inst` with a result of type `ty`.
+    pub(super) fn check_rule(
+        &self,
+        inst: Inst,
+        code: u32,
+        ty: u32,
+        operands: &[u32],
+    ) -> Result<(), GuardError> {
+        let rule = rules::of(code)
+            .ok_or_else(|| wrong(inst, "this instruction is not offered to compute kernels here"))?;
+        self.keep(inst, rule, ty, operands)
+    }
+
+    /// Checks `operands` against `rule`.
+    pub(super) fn keep(&self, inst: Inst, rule: Rule, ty: u32, operands: &[u32]) -> Result<(), GuardError> {
+        if operands.len() != rule.ins.len() {
+            return Err(wrong(
+                inst,
+                format!("it has {} operands where {} belong", operands.len(), rule.ins.len()),
+            ));
+        }
+        if !self.comes_out(rule.out, ty) {
+            return Err(wrong(inst, format!("its result has a type other than {:?}", rule.out)));
+        }
+        let first = operands.first().map_or(0, |id| self.module.id(*id).ty);
+        for (index, (wanted, id)) in rule.ins.iter().zip(operands).enumerate() {
+            let given = self.module.id(*id).ty;
+            if given == 0 || !self.goes_in(*wanted, *id, given, ty, first) {
+                return Err(wrong(inst, format!("operand {index} has a type other than {wanted:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn comes_out(&self, wanted: Out, ty: u32) -> bool {
+        let pair = |unsigned: bool| match *self.members(ty) {
+            [a, b] => {
+                a == b && self.numeric(a).is_some_and(|n| n.scalar == Scalar::Int && !(unsigned && n.signed))
+            }
+            _ => false,
+        };
+        match wanted {
+            Out::Value => return self.is_value(ty),
+            Out::IntPair => return pair(false),
+            Out::UnsignedPair => return pair(true),
+            _ => {}
+        }
+        let Some(n) = self.numeric(ty) else { return false };
+        let (float, int, bool) =
+            (n.scalar == Scalar::Float, n.scalar == Scalar::Int, n.scalar == Scalar::Bool);
+        match wanted {
+            Out::Float => float,
+            Out::Float32 => float && n.bits <= 32,
+            Out::Int => int,
+            Out::Int32 => int && n.bits == 32,
+            Out::Int32One => int && n.bits == 32 && n.count == 1 && !n.signed,
+            Out::Unsigned => int && !n.signed,
+            Out::Bool => bool,
+            Out::OneBool => bool && n.count == 1,
+            Out::OneFloat => float && n.count == 1,
+            Out::Floats(count, bits) => float && n.count == count && n.bits == bits,
+            Out::Words(count, bits) => int && !n.signed && n.count == count && n.bits == bits,
+            Out::Float3 => float && n.count == 3,
+            Out::Any => true,
+            Out::Number => !bool,
+            Out::Value | Out::IntPair | Out::UnsignedPair => false,
+        }
+    }
+
+    fn goes_in(&self, wanted: In, id: u32, given: u32, ty: u32, first: u32) -> bool {
+        match wanted {
+            In::Same => return given == ty,
+            In::First => return given == first,
+            In::Member => return self.members(ty).first() == Some(&given),
+            In::Subgroup => return self.integer(id) == Some(SUBGROUP),
+            In::Logical => return given != ty && self.is_alike(given, ty, &mut { ALIKE_STEPS }),
+            In::Bits => {
+                let (a, b) = (self.numeric(given), self.numeric(ty));
+                let bits = |n: Numeric| (n.scalar != Scalar::Bool).then_some(n.bits * n.count);
+                return a.and_then(bits).is_some() && a.and_then(bits) == b.and_then(bits);
+            }
+            _ => {}
+        }
+        let Some(g) = self.numeric(given) else { return false };
+        let (int, float) = (g.scalar == Scalar::Int, g.scalar == Scalar::Float);
+        let none = Numeric { scalar: Scalar::Bool, bits: 0, signed: false, count: 0 };
+        let r = self.numeric(ty).unwrap_or(none);
+        let f = self.numeric(first).unwrap_or(none);
+        match wanted {
+            In::Int => int && g.count == r.count && g.bits == r.bits,
+            In::IntOf => int && g.count == r.count,
+            In::Int32Of => int && g.count == r.count && g.bits == 32,
+            In::IntFirst => int && g.count == f.count && g.bits == f.bits,
+            In::FloatOf => float && g.count == r.count,
+            In::OtherInt => int && g.count == r.count && g.bits != r.bits,
+            In::OtherFloat => float && g.count == r.count && g.bits != r.bits,
+            In::Bools => g.scalar == Scalar::Bool && g.count > 1,
+            In::Condition => {
+                g.scalar == Scalar::Bool
+                    && (g.count == r.count || g.count == 1 && self.allows_one_condition())
+            }
+            In::Component => self.part(ty, 0) == Some(given),
+            In::FloatsOfResult => self.part(given, 0) == Some(ty),
+            In::FloatOfResult => given == ty || self.part(given, 0) == Some(ty),
+            In::OneInt => int && g.count == 1 && g.bits == 32,
+            In::Index => int && g.count == 1 && g.bits == 32 && !g.signed,
+            In::Floats(count, bits) => float && g.count == count && g.bits == bits,
+            In::Words(count, bits) => int && !g.signed && g.count == count && g.bits == bits,
+            In::OneBool => g.scalar == Scalar::Bool && g.count == 1,
+            In::Same | In::First | In::Member | In::Subgroup | In::Logical | In::Bits => false,
+        }
+    }
+
+    fn allows_one_condition(&self) -> bool {
+        self.module.version >= crate::shader::module::V1_4
+    }
+
+    /// Whether two types are the same but for decorations, member by member.
+    fn is_alike(&self, a: u32, b: u32, steps: &mut u32) -> bool {
+        // Depth is bounded in `types.rs`, and breadth here.
+        *steps = steps.saturating_sub(1);
+        if a == b {
+            return true;
+        }
+        match (self.shape(a), self.shape(b)) {
+            (Shape::Array { of: x, count: m }, Shape::Array { of: y, count: n }) => {
+                m == n && self.is_alike(x, y, steps)
+            }
+            (Shape::Struct, Shape::Struct) => {
+                let (x, y) = (self.members(a), self.members(b));
+                *steps > 0 && x.len() == y.len() && x.iter().zip(y).all(|(x, y)| self.is_alike(*x, *y, steps))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// `Scope` of subgroups.
+pub(super) const SUBGROUP: u64 = 3;
+/// How many parts of two types are compared: more than any kernel needs, and no time.
+const ALIKE_STEPS: u32 = 4096;
