@@ -301,7 +301,7 @@ impl Scene {
             STORE => {
                 let place = u64::from(u32::from_le_bytes([kind, wrong, 0, 0])) << 16 | u64::from(number);
                 let bytes = rest.take(8).first_chunk().copied().unwrap_or_default();
-                engine.store(place % block::BLOCK_BYTES & !7, u64::from_le_bytes(bytes));
+                engine.store((place % block::BLOCK_BYTES) & !7, u64::from_le_bytes(bytes));
             }
             SIGNAL if kind & 1 == 0 => engine.event.signal(),
             SIGNAL => engine.asks.signal(),
