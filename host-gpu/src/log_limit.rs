@@ -137,7 +137,7 @@ impl<L: Log> Log for Limited<L> {
     }
 
     fn log(&self, record: &Record<'_>) {
-        // Who asks for more than info wants all of it.
+        // A log at debug or trace level is asked for by the operator, and whole.
         let limit = LogLimit::of_thread().filter(|_| record.level() <= Level::Info);
         let Some(limit) = limit.filter(|_| self.0.enabled(record.metadata())) else {
             return self.0.log(record);

@@ -124,7 +124,7 @@ impl Drop for Delegated {
 }
 
 /// Removes what daemons have left here that were killed. A daemon sits in its own cgroup, and the kernel removes none that has
-/// a process: what can be removed is nobody's. Where daemons have none of their own, only those of numbers that no process has.
+/// a process: what can be removed has no owner. Where daemons have none of their own, only those of numbers that no process has.
 fn remove_stale(folder: &Path, own: u32, is_alive: impl Fn(u32) -> bool) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();

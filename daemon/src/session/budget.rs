@@ -211,7 +211,7 @@ impl Budget {
 
 #[derive(Debug, Default)]
 struct Own {
-    /// What nobody else can have.
+    /// What no other process can have.
     part: Amount,
     used: Amount,
 }
@@ -261,7 +261,7 @@ impl Account {
         *held = held.minus(less);
     }
 
-    /// Its part is nobody's own any more.
+    /// Gives up its part: what it still holds is charged to the pool.
     fn close(&self) {
         let (mut own, mut books) = (self.own(), self.budget.books());
         let still = own.used.at_most(own.part);

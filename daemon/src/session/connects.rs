@@ -264,7 +264,7 @@ mod tests {
         let before = Instant::now();
         connect(&mut session);
         assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
-        // At that very moment: nothing was done through it yet, so nobody takes it.
+        // At that very moment: nothing was done through it yet, so it is no victim.
         let slots = &mut session.engines[COPY.index()].slots;
         assert!(matches!(slots.choose(before, |_| 9), Taken::Later(_)));
         assert!(matches!(slots.choose(before, |_| 10), Taken::Victim(0, _)), "it has served a ring");

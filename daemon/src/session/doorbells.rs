@@ -525,7 +525,7 @@ mod tests {
 
     #[test]
     fn ums_97_the_switch_disconnects_what_is_connected_the_other_way_and_nothing_else() {
-        // The operator has not thrown it: who polls polls, and who wished for it notifies.
+        // Without the operator's switch each doorbell keeps the mode that its guest chose.
         for (place, wishes, stays) in [
             (Place::Own(0), false, true),
             (Place::Notified, true, true),

@@ -177,7 +177,7 @@ mod tests {
         let policy = Policy { compile_timeout: Duration::ZERO, ..Policy::default() };
         let mut session = restored(Config { policy, ..startable() });
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
-        // Who waits behind it is innocent.
+        // The buffers behind it are innocent.
         for (number, context) in [(4, OWNER), (5, 1)] {
             let kernel =
                 PendingKernel { origin: Origin { context, ..origin }, handle: Handle(number), number };

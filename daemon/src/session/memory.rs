@@ -15,7 +15,6 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::barrier::Barrier;
 use super::budget::Kind;
-use super::budgets::list;
 use super::control::Checked;
 use super::objects::GpuMapping;
 use super::objects::MAX_MAPPINGS;
@@ -27,6 +26,7 @@ use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
 use super::reply::Refused;
+use super::residency_requests::list;
 use super::state::Refusal;
 use super::state::Session;
 use crate::vhost::memory::fault_domain;

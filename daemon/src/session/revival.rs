@@ -445,7 +445,7 @@ mod tests {
     fn tdr_39_a_completion_that_was_not_collected_yet_convicts_nobody() {
         let (mut session, buffer) = with_buffer();
         let ids = [7, 1].map(|owner| give(&mut session, Some((owner, buffer))));
-        // The first is done, the second runs, and nobody has looked since.
+        // The first is done, the second runs, and the session has not looked since.
         end(&session, 0, ids[0], 0);
         store_progress(&session, Work::HwQueue);
         session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);

@@ -114,7 +114,8 @@ fn assert_well_formed(svg: &str) {
 
 #[test]
 fn ums_98_a_notified_ring_of_a_realtime_context_switches_at_once_and_the_timeline_shows_it() {
-    let (operated, vms, folder) = start(&["u"], &[]);
+    // An engine that went to sleep would have all doorbells say RETRY, also that of the urgent queue.
+    let (operated, vms, folder) = start(&["u"], &["--spin", "600000000"]);
     let device = Device::open(vms[0].open("test").unwrap()).unwrap();
     let kernel = device.create_kernel(&KernelSource::wgsl(SLOW)).unwrap();
     let contexts_of = [Band::Normal, Band::Normal, Band::Realtime(3)].map(|band| context(&device, band));

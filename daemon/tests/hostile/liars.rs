@@ -230,7 +230,7 @@ fn an_engine_that_answers_before_it_has_started_or_starts_twice_is_ended() {
         lying.puppet.packet(second, &[]);
         stage.ends(&lying, "two starts");
     }
-    // One that says nothing more is missed by nobody else.
+    // One that says nothing more stalls no other VM.
     let lying = stage.silent();
     lying.puppet.order("close").unwrap();
     stage.ends(&lying, "closed before the start");

@@ -4,7 +4,7 @@
 //!   test ──lines──▶ puppet (a process of the daemon, in the place of an engine) ──channel, block──▶ daemon
 //! ```
 //!
-//! It is this test program, started again in the place of the engine program. Where nobody waits for a puppet, and for other
+//! It is this test program, started again in the place of the engine program. Where no test waits for a puppet, and for other
 //! VMs, it becomes the engine program itself.
 
 use std::fmt::Write as _;

@@ -49,7 +49,7 @@ pub struct Tracker {
     marks: Marks,
     pub(super) hasher: Hasher,
     whole: BasisHandle,
-    /// Held shared by who reads what is sent, and alone by who compares contents with a shadow. Taken before `state`.
+    /// Held shared by reads of what is sent, and alone by comparisons of contents with a shadow. Taken before `state`.
     sending: RwLock<()>,
     state: Mutex<State>,
 }
@@ -68,7 +68,7 @@ pub(super) struct State {
 enum Noted<'a> {
     /// In every view: it was written.
     Written(&'a mut Requests),
-    /// It is only suspect; without a shadow nobody wants to know.
+    /// It is only suspect; without a shadow it is not recorded.
     Suspect(Option<&'a mut Shadow>),
 }
 
@@ -361,8 +361,8 @@ impl Tracker {
         written.map_err(|error| DirtyError::Read(error.to_string()))
     }
 
-    /// Pages of the whole memory that were ever written, as far as is known by now. None where tracking is costly, and nobody
-    /// knows.
+    /// Pages of the whole memory that were ever written, as far as is known by now. Zero where tracking is costly:
+    /// there is no record of them.
     pub fn pages_written(&self) -> u64 {
         let Ok(mut state) = self.tracked() else { return 0 };
         let all = self.all();

@@ -144,7 +144,7 @@ impl Execution {
         if !comes_first {
             self.pay_event();
         }
-        // Who asks signals by itself; who runs alone is not decided about.
+        // An engine that asks for the node signals anyway; one that runs alone needs no decision.
         if is_new && (turn == Turn::Wait || load(&self.machine.shared, scheduling::CONTENDED) != 0) {
             self.events.grant.signal();
         }
@@ -154,7 +154,7 @@ impl Execution {
                 self.step();
             }
             Turn::Resume => {
-                // A kernel may never end: who runs one is watched.
+                // A kernel may never end: an engine that runs one is watched.
                 if !comes_first {
                     self.events.grant.signal();
                 }

@@ -21,7 +21,7 @@ use crate::kernel::program::ENTRY;
 use crate::kernel::resources;
 use crate::kernel::source::Source;
 
-/// The SPIR-V of `source`, whose one entry point is [`ENTRY`], and who checks its buffers. May panic and may use much
+/// The SPIR-V of `source`, whose one entry point is [`ENTRY`], and what checks its buffers. May panic and may use much
 /// stack: call it through the sanitizer.
 pub(super) fn to_spirv(source: &Source) -> Result<(Vec<u32>, BufferChecks), KernelError> {
     let text = str::from_utf8(&source.bytes)

@@ -1,4 +1,4 @@
-//! Functions: their signatures, and who calls whom.
+//! Functions: their signatures, and the call graph.
 
 use spirv::Op;
 use spirv::StorageClass;

@@ -87,7 +87,7 @@ impl Departure {
                     blackout.as_millis()
                 );
                 job.progress.blackout(blackout);
-                // Nothing is written any more, and whoever goes on from here begins anew.
+                // Nothing is written any more, and a vGPU that goes on from here begins anew.
                 job.departing.end();
                 state.held = Some(held);
                 job.progress.say("complete");

@@ -185,7 +185,7 @@ fn lm_31_lm_50_what_is_restored_stands_still_is_connected_nowhere_and_is_counted
             assert_eq!((bell.state, bell.hw_queue.is_some()), (expected, was.place.is_some()));
         }
     }
-    // Who refers to memory follows from the rest.
+    // References to memory follow from the rest.
     for (id, it) in session.allocations.iter() {
         let holds = [(2, 3), (7, 1)].into_iter().find(|held| held.0 == id.0).map_or(0, |held| held.1);
         let is_area = [4, 5, 9, 10, 24].contains(&id.0);

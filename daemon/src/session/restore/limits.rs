@@ -221,7 +221,7 @@ fn lm_39_lm_40_memory_beyond_a_limit_is_refused_by_name() {
             (device.paging[0].0, device.paging[1].0) = (u64::MAX / 2 - 1, u64::MAX / 2);
         }),
         ("a mapping is to come that nobody asked for", |state| {
-            // Other memory than what the address space is to have there, of which nobody would hold it.
+            // Other memory than what the address space is to have there, of which no mapping would hold it.
             device(state, 1).paging[1].1[0] =
                 SavedChange::Map(SavedMapping(0x5000_0000, 4096, 19, 4096, false));
         }),
