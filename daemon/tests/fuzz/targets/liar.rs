@@ -221,7 +221,7 @@ impl Engine {
         let result = HwResult { fence_id: self.load(slot), fault, ..HwResult::default() };
         let place = self.shared.slice(slot + hw_queue::RESULT, size_of::<HwResult>() as u64);
         place.unwrap().copy_from(result.as_bytes());
-        self.store(block::HW_QUEUE_COMPLETED, done + 1);
+        self.store(block::HW_QUEUE_COMPLETED, done.wrapping_add(1));
         true
     }
 
