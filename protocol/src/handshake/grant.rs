@@ -326,6 +326,21 @@ mod tests {
         Given { generation: 5, held }
     }
 
+    #[test]
+    fn the_supervisor_knows_an_engine_to_have_the_node_until_it_gave_it_back() {
+        assert_eq!(
+            [Held::No, Held::Granted, Held::Revoking].map(|held| given(held).holds()),
+            [false, true, true]
+        );
+    }
+
+    #[test]
+    fn an_engine_may_run_while_it_is_granted_or_revoked_and_in_no_other_phase() {
+        let holds = |phase| Grant { phase, generation: 5 }.holds();
+        assert!([Phase::Granted, Phase::Revoking].into_iter().all(holds));
+        assert!(![Phase::Idle, Phase::Want, Phase::Yielded, Phase::Parked].into_iter().any(holds));
+    }
+
     fn phase(word: &AtomicU64) -> Phase {
         Grant::from_word(word.load(core::sync::atomic::Ordering::Relaxed)).phase
     }
