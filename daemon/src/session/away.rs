@@ -168,8 +168,7 @@ impl Session {
     }
 
     /// PARK_DEVICE.
-    pub(super) fn park_device(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
-        bytes.is_empty().or(Status::InvalidParameter)?;
+    pub(super) fn park_device(&mut self, origin: Origin) -> Outcome {
         self.away.is_leaving().or(Status::Busy)?;
         let process = self.processes.get(&origin.context).ok_or(Status::NoDevice)?;
         let blobs: Vec<u32> = process.attached.keys().copied().collect();

@@ -6,19 +6,18 @@ use std::collections::VecDeque;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_protocol::control::message;
+use campanile_protocol::control::message::CREATE_CONTEXT;
 use campanile_protocol::control::message::CreateContext;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::Created;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::block::ProcessEntry;
+use zerocopy::IntoBytes;
 
 use super::areas::SaveArea;
 use super::budget::Kind;
-use super::budget::list_bytes;
 use super::control::Checked;
-use super::control::body;
 use super::engine_slot::WaitingMessage;
 use super::objects::Context;
 use super::reply::Handled;
@@ -30,13 +29,10 @@ use super::suspends::Holds;
 
 /// Bytes of a context: itself, its save area, its place on the run list.
 pub(super) const CONTEXT_BYTES: u64 = 1024;
-/// Bytes of a message that waits for an engine, besides its body.
-pub(super) const MESSAGE_BYTES: u64 = 128;
 
 impl Session {
     /// CREATE_CONTEXT; waits for its engine to start.
-    pub(super) fn new_context(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
-        let message: CreateContext = body(bytes)?;
+    pub(super) fn new_context(&mut self, origin: Origin, message: &CreateContext) -> Outcome {
         let node = usize::try_from(message.node).ok().and_then(|node| NODES.get(node).copied());
         let node = node.ok_or(Status::NotSupported)?;
         (message.flags == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
@@ -45,7 +41,7 @@ impl Session {
         let at = at.ok_or(Status::InvalidParameter)?;
         self.device(origin.context)?.contexts.has_room().or(Status::OutOfResources)?;
         if !self.ensure_engine(at)? {
-            return self.wait_for_engine(origin, at, message::CREATE_CONTEXT, bytes);
+            return self.wait_for_engine(origin, at, CREATE_CONTEXT, message.as_bytes());
         }
         let charge = self.charge(origin.context, Kind::Objects, CONTEXT_BYTES)?;
         let area = self.make_areas(origin.context)?;
@@ -92,19 +88,16 @@ impl Session {
         opcode: u32,
         bytes: &[u8],
     ) -> Outcome {
-        let charge = if opcode == message::DESTROY_KERNEL {
-            None
-        } else {
-            let bytes = list_bytes(bytes.len(), 1).saturating_add(MESSAGE_BYTES);
-            Some(self.charge(origin.context, Kind::Messages, bytes)?)
-        };
-        let origin = match (origin.item, &charge) {
+        let mut message = WaitingMessage { origin, opcode, body: bytes.to_vec(), charge: None };
+        if message.ended_kernel().is_none() {
+            message.charge = Some(self.charge(origin.context, Kind::Messages, message.price())?);
+        }
+        message.origin = match (origin.item, &message.charge) {
             (Some(_), _) => origin,
             (None, Some(_)) => self.park(origin)?,
             (None, None) => self.park_end(origin),
         };
-        let body = bytes.to_vec();
-        self.engines[at.index()].waiting.push(WaitingMessage { origin, opcode, body, charge });
+        self.engines[at.index()].waiting.push(message);
         Ok(Handled::Parked)
     }
 

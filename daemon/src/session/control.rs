@@ -1,26 +1,18 @@
 //! Control messages: from frames to handlers.
 
-use campanile_protocol::control::away;
 use campanile_protocol::control::frame;
 use campanile_protocol::control::frame::FrameError;
-use campanile_protocol::control::memory;
-use campanile_protocol::control::message;
-use campanile_protocol::control::native_fence;
-use campanile_protocol::control::scheduling;
 use campanile_protocol::control::status::Status;
 use std::time::Instant;
-use zerocopy::FromBytes;
-use zerocopy::Immutable;
-use zerocopy::KnownLayout;
 
 use super::counters::count;
 use super::objects::Device;
 use super::objects::Process;
-use super::power::wakes;
 use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
 use super::reply::Refused;
+use super::request::Request;
 use super::state::Refusal;
 use super::state::Session;
 use super::timeline::Timeline;
@@ -37,11 +29,6 @@ impl Checked for bool {
     fn or(self, status: Status) -> Result<(), Status> {
         if self { Ok(()) } else { Err(status) }
     }
-}
-
-/// A body that is exactly a `T`.
-pub fn body<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<T, Status> {
-    T::read_from_bytes(bytes).map_err(|_| Status::InvalidParameter)
 }
 
 impl Session {
@@ -98,22 +85,18 @@ impl Session {
                 Err(_) => return Err(Refusal::Parameter),
             };
             let header = frame.header;
-            let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
-            if device.is_none() && header.opcode == away::ATTACH_DEVICE {
-                let (slot, sequence) = (header.slot, header.sequence);
-                let origin = Origin { context, slot, sequence, ring, item: None };
-                self.attach_device(name, origin, frame.body)?;
-                break;
-            }
-            if device.is_none() && header.opcode != message::CREATE_DEVICE {
-                // There is no place for an answer.
-                return Err(Refusal::Parameter);
-            }
             let origin = Origin { context, slot: header.slot, sequence: header.sequence, ring, item: None };
-            if header.opcode == message::CREATE_DEVICE && device.is_none() {
-                self.open_device(origin, frame.body)?;
-            } else {
-                self.handle(origin, header.opcode, frame.body);
+            let request = Request::decode(header.opcode, frame.body);
+            let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
+            match request {
+                request if device.is_some() => self.handle(origin, request),
+                Ok(Request::CreateDevice(create)) => self.open_device(origin, &create)?,
+                Ok(Request::AttachDevice(body)) => {
+                    self.attach_device(name, origin, body)?;
+                    break;
+                }
+                // There is no place for an answer.
+                _ => return Err(Refusal::Parameter),
             }
         }
         self.keep_looking();
@@ -137,11 +120,11 @@ impl Session {
     }
 
     /// Handles one message and answers it, unless it is parked.
-    pub(super) fn handle(&mut self, origin: Origin, opcode: u32, bytes: &[u8]) {
+    pub(super) fn handle(&mut self, origin: Origin, request: Result<Request<'_>, Status>) {
         count(&self.counters.control_messages);
         self.quiet_since = self.quiet_since.map(|_| Instant::now());
-        let woken = wakes(opcode) && self.leave_d3();
-        let outcome = self.dispatch(origin, opcode, bytes);
+        let woken = request.as_ref().is_ok_and(Request::wakes) && self.leave_d3();
+        let outcome = request.map_err(Refused::from).and_then(|request| self.dispatch(origin, request));
         if woken {
             self.resume_from_d3();
         }
@@ -164,70 +147,53 @@ impl Session {
         }
     }
 
-    fn dispatch(&mut self, origin: Origin, opcode: u32, bytes: &[u8]) -> Outcome {
-        let ends = matches!(
-            opcode,
-            message::DESTROY_DEVICE
-                | message::DESTROY_CONTEXT
-                | message::DESTROY_QUEUE
-                | message::DESTROY_DOORBELL
-                | message::DESTROY_KERNEL
-                | message::UNMAP_MEMORY
-                | native_fence::CLOSE_NATIVE_FENCE
-                | message::QUERY_CAPS
-                | memory::UNMAP_LIST
-                | memory::QUERY_MEMORY
-        );
-        if !ends && opcode != message::CREATE_DEVICE {
+    /// Does what a request asks, where its process is in a state to have it done.
+    pub(super) fn dispatch(&mut self, origin: Origin, request: Request<'_>) -> Outcome {
+        if !request.suits_lost_device() {
             self.active_device(origin.context)?;
         }
         // What runs while it is away would be gone when it comes back. A kernel whose end was asked for before may end.
-        let ended_before = opcode == message::DESTROY_KERNEL && origin.item.is_some();
+        let ended_before = matches!(request, Request::DestroyKernel(_)) && origin.item.is_some();
         if self.is_going(origin.context) && !ended_before {
             return Err(Status::Busy.into());
         }
-        match opcode {
-            message::CREATE_DEVICE => Err(Status::DeviceExists.into()),
-            message::DESTROY_DEVICE => self.destroy_device(origin, bytes),
-            message::QUERY_CAPS => {
-                bytes.is_empty().or(Status::InvalidParameter)?;
-                Ok(Handled::with(&self.capset()))
-            }
-            message::MAP_MEMORY => self.map_memory(origin, &body(bytes)?),
-            message::UNMAP_MEMORY => self.unmap_memory(origin, &body(bytes)?),
-            memory::MAP_LIST => self.map_list(origin, bytes),
-            memory::UNMAP_LIST => self.unmap_list(origin, bytes),
-            memory::MAKE_RESIDENT => self.make_resident(origin, bytes),
-            memory::EVICT => self.evict(origin, bytes),
-            memory::SET_PRIORITY => self.set_priority(origin, bytes),
-            memory::QUERY_MEMORY => {
-                bytes.is_empty().or(Status::InvalidParameter)?;
-                Ok(Handled::with(&self.memory_info()))
-            }
-            message::CREATE_CONTEXT => self.new_context(origin, bytes),
-            message::DESTROY_CONTEXT => self.drop_context(origin, &body(bytes)?),
-            message::CREATE_QUEUE => self.create_queue(origin, &body(bytes)?),
-            message::DESTROY_QUEUE => self.destroy_queue(origin, &body(bytes)?),
-            message::CREATE_DOORBELL => self.create_doorbell(origin, &body(bytes)?),
-            message::CONNECT_DOORBELL => self.connect_doorbell(origin, &body(bytes)?),
-            message::DESTROY_DOORBELL => self.destroy_doorbell(origin, &body(bytes)?),
-            message::NOTIFY => self.notify(origin, &body(bytes)?),
-            message::CREATE_KERNEL => self.create_kernel(origin, bytes),
-            message::DESTROY_KERNEL => self.destroy_kernel(origin, &body(bytes)?),
-            message::SUBMIT => self.submit_buffer(origin, &body(bytes)?),
-            message::SUSPEND_CONTEXT => self.suspend_context(origin, &body(bytes)?),
-            message::RESUME_CONTEXT => self.resume_context(origin, &body(bytes)?),
-            away::PARK_DEVICE => self.park_device(origin, bytes),
-            scheduling::SET_SCHEDULING_PROPERTIES => self.set_scheduling(origin, &body(bytes)?),
-            scheduling::SET_PROCESS_CLASS => self.set_process_class(origin, &body(bytes)?),
-            message::WAIT_FENCE => self.wait_fence(origin, &body(bytes)?),
-            native_fence::CREATE_NATIVE_FENCE => self.create_native_fence(origin, &body(bytes)?),
-            native_fence::OPEN_NATIVE_FENCE => self.open_native_fence(origin, &body(bytes)?),
-            native_fence::CLOSE_NATIVE_FENCE => self.close_native_fence(origin, &body(bytes)?),
-            native_fence::WAIT_NATIVE_FENCE => self.wait_native_fence(origin, &body(bytes)?),
-            native_fence::SIGNAL_NATIVE_FENCE => self.signal_native_fence(origin, &body(bytes)?),
-            native_fence::QUERY_NATIVE_FENCE => self.query_native_fence(origin, &body(bytes)?),
-            _ => Err(Status::UnknownMessage.into()),
+        match request {
+            Request::CreateDevice(_) => Err(Status::DeviceExists.into()),
+            // A message of a context without a device.
+            Request::AttachDevice(_) => Err(Status::UnknownMessage.into()),
+            Request::DestroyDevice => self.destroy_device(origin),
+            Request::ParkDevice => self.park_device(origin),
+            Request::QueryCaps => Ok(Handled::with(&self.capset())),
+            Request::MapMemory(map) => self.map_memory(origin, &map),
+            Request::UnmapMemory(unmap) => self.unmap_memory(origin, &unmap),
+            Request::MapList(list) => self.map_list(origin, &list),
+            Request::UnmapList(list) => self.unmap_list(origin, &list),
+            Request::MakeResident(list) => self.make_resident(origin, &list),
+            Request::Evict(list) => self.evict(origin, &list),
+            Request::SetPriority(list) => self.set_priority(origin, &list),
+            Request::QueryMemory => Ok(Handled::with(&self.memory_info())),
+            Request::CreateContext(create) => self.new_context(origin, &create),
+            Request::DestroyContext(named) => self.drop_context(origin, &named),
+            Request::SuspendContext(named) => self.suspend_context(origin, &named),
+            Request::ResumeContext(named) => self.resume_context(origin, &named),
+            Request::CreateQueue(create) => self.create_queue(origin, &create),
+            Request::DestroyQueue(named) => self.destroy_queue(origin, &named),
+            Request::CreateDoorbell(create) => self.create_doorbell(origin, &create),
+            Request::ConnectDoorbell(named) => self.connect_doorbell(origin, &named),
+            Request::DestroyDoorbell(named) => self.destroy_doorbell(origin, &named),
+            Request::Notify(notify) => self.notify(origin, &notify),
+            Request::CreateKernel(create) => self.create_kernel(origin, &create),
+            Request::DestroyKernel(named) => self.destroy_kernel(origin, &named),
+            Request::Submit(submit) => self.submit_buffer(origin, &submit),
+            Request::SetScheduling(properties) => self.set_scheduling(origin, &properties),
+            Request::SetProcessClass(class) => self.set_process_class(origin, &class),
+            Request::WaitFence(wait) => self.wait_fence(origin, &wait),
+            Request::CreateNativeFence(create) => self.create_native_fence(origin, &create),
+            Request::OpenNativeFence(open) => self.open_native_fence(origin, &open),
+            Request::CloseNativeFence(named) => self.close_native_fence(origin, &named),
+            Request::WaitNativeFence(wait) => self.wait_native_fence(origin, &wait),
+            Request::SignalNativeFence(signal) => self.signal_native_fence(origin, &signal),
+            Request::QueryNativeFence(named) => self.query_native_fence(origin, &named),
         }
     }
 

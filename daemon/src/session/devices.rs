@@ -14,7 +14,6 @@ use campanile_protocol::queue::doorbell::DoorbellStatus;
 use super::barrier::Barrier;
 use super::budget::Charge;
 use super::control::Checked;
-use super::control::body;
 use super::objects::Device;
 use super::objects::GpuMapping;
 use super::objects::MAX_CONTEXTS;
@@ -36,8 +35,7 @@ use crate::vidmm::allocations::Spot;
 impl Session {
     /// CREATE_DEVICE. A page that cannot be used is refused through the front, since nothing can be written
     /// there; anything else is answered in it.
-    pub(super) fn open_device(&mut self, origin: Origin, bytes: &[u8]) -> Result<(), Refusal> {
-        let message: CreateDevice = body(bytes).map_err(|_| Refusal::Parameter)?;
+    pub(super) fn open_device(&mut self, origin: Origin, message: &CreateDevice) -> Result<(), Refusal> {
         if self.has_too_much_pending() {
             return Err(Refusal::OutOfMemory);
         }
@@ -129,8 +127,7 @@ impl Session {
     }
 
     /// DESTROY_DEVICE: answered first, since the page goes with it.
-    pub(super) fn destroy_device(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
-        bytes.is_empty().or(Status::InvalidParameter)?;
+    pub(super) fn destroy_device(&mut self, origin: Origin) -> Outcome {
         self.device(origin.context)?;
         self.answer(origin, Ok(Vec::new()));
         self.end_device(origin.context);

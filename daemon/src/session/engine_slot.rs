@@ -22,15 +22,19 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_protocol::control::status::Status;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
+use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
 
 use super::budget::Charge;
+use super::budget::list_bytes;
 use super::connects::WaitingConnect;
 use super::kernels::PendingKernel;
 use super::objects::Buffer;
 use super::outbox::Outbox;
 use super::reply::Origin;
+use super::request::Request;
 use super::run_list::RunList;
 use crate::doorbell::line::Line;
 use crate::doorbell::slots::Slots;
@@ -40,7 +44,8 @@ use crate::recovery::recent::Recent;
 use crate::supervisor::alarm::Alarm;
 use crate::supervisor::turns::EngineId;
 
-/// A message that waits for an engine: to start, or to forget a kernel. It is handled anew then.
+/// A message that waits for an engine: to start, or to forget a kernel. It is handled anew then, so that it is kept, and
+/// saved, as the frame that it came in.
 #[derive(Debug)]
 pub struct WaitingMessage {
     /// Where its answer goes.
@@ -51,6 +56,29 @@ pub struct WaitingMessage {
     pub body: Vec<u8>,
     /// What was charged for it; nothing where it ends something.
     pub charge: Option<Charge>,
+}
+
+/// Bytes of a message that waits, besides its body.
+const MESSAGE_BYTES: u64 = 128;
+
+impl WaitingMessage {
+    /// What it asks, as [`Request::decode`] says it.
+    pub(super) fn request(&self) -> Result<Request<'_>, Status> {
+        Request::decode(self.opcode, &self.body)
+    }
+
+    /// The kernel that it ends, where it ends one.
+    pub(super) fn ended_kernel(&self) -> Option<Handle> {
+        match self.request() {
+            Ok(Request::DestroyKernel(named)) => Some(named.handle),
+            _ => None,
+        }
+    }
+
+    /// Bytes that the VM is charged for it.
+    pub(super) fn price(&self) -> u64 {
+        list_bytes(self.body.len(), 1).saturating_add(MESSAGE_BYTES)
+    }
 }
 
 /// A buffer in the hardware queue.

@@ -240,7 +240,7 @@ impl Session {
             return;
         }
         for message in std::mem::take(&mut self.engines[at.index()].waiting) {
-            self.handle(message.origin, message.opcode, &message.body);
+            self.handle(message.origin, message.request());
         }
     }
 

@@ -9,8 +9,10 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::PROTOCOL_VERSION;
+use campanile_protocol::control::memory;
 use campanile_protocol::control::memory::EVICT_NOW;
 use campanile_protocol::control::memory::List;
+use campanile_protocol::control::message;
 use campanile_protocol::control::message::CREATE_CONTEXT;
 use campanile_protocol::control::message::CreateContext;
 use campanile_protocol::control::message::CreateDevice;
@@ -46,6 +48,7 @@ use crate::session::memory::MAPPING_BYTES;
 use crate::session::reply::Handled;
 use crate::session::reply::Origin;
 use crate::session::reply::Outcome;
+use crate::session::request::Request;
 use crate::session::residency_requests::HOLD_BYTES;
 use crate::session::saved::bytes::Bytes;
 use crate::session::saved::engine::SavedMessage;
@@ -73,6 +76,11 @@ struct Guest {
 
 fn origin(context: u32) -> Origin {
     Origin { context, slot: 0, sequence: 1, ring: 0, item: None }
+}
+
+/// Has the session do what a frame of `of` says.
+fn dispatch(session: &mut Session, of: u32, opcode: u32, bytes: &[u8]) -> Outcome {
+    session.dispatch(origin(of), Request::decode(opcode, bytes)?)
 }
 
 fn payload<T: FromBytes>(outcome: Outcome) -> T {
@@ -118,7 +126,7 @@ impl Guest {
     fn open_device(&mut self, context: u32) -> Result<(), Refusal> {
         let (protocol_version, page_resource) = (PROTOCOL_VERSION, context);
         let create = CreateDevice { protocol_version, page_resource, page_offset: 0, page_va: PAGE_VA };
-        self.session.open_device(origin(context), create.as_bytes())
+        self.session.open_device(origin(context), &create)
     }
 
     /// An engine is there, and stands.
@@ -136,7 +144,7 @@ impl Guest {
 
     fn context(&mut self, of: u32) -> Handle {
         let create = CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 };
-        payload::<Created>(self.session.new_context(origin(of), create.as_bytes())).handle
+        payload::<Created>(self.session.new_context(origin(of), &create)).handle
     }
 
     fn queue(&mut self, of: u32, context: Handle) -> Handle {
@@ -178,14 +186,14 @@ impl Guest {
         let head = CreateKernel { language: LANGUAGE_WGSL, entry_bytes: 0, source_bytes: bytes, reserved: 0 };
         let mut message = head.as_bytes().to_vec();
         message.resize(message.len() + source_bytes.next_multiple_of(8), b' ');
-        self.session.create_kernel(origin(of), &message)
+        dispatch(&mut self.session, of, message::CREATE_KERNEL, &message)
     }
 
     fn evict(&mut self, of: u32, resource: u32, count: u32) -> Outcome {
         let mut message = List { count, argument: EVICT_NOW }.as_bytes().to_vec();
         (0..count.next_multiple_of(2))
             .for_each(|at| message.extend(if at < count { resource } else { 0 }.to_le_bytes()));
-        self.session.evict(origin(of), &message)
+        dispatch(&mut self.session, of, memory::EVICT, &message)
     }
 
     fn held(&self) -> Amount {
@@ -284,7 +292,7 @@ fn messages_that_wait_for_an_engine_to_start_are_bounded() {
     until_refused(60_000, |_| guest.kernel(GREEDY, 100 << 10));
     assert!(guest.held_of(Kind::Messages).bytes > BYTES / 2);
     let create = CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 };
-    until_refused(60_000, |_| guest.session.new_context(origin(GREEDY), create.as_bytes()));
+    until_refused(60_000, |_| guest.session.new_context(origin(GREEDY), &create));
     for at in [COMPUTE, COPY] {
         guest.stop(at);
     }
@@ -395,7 +403,7 @@ fn what_is_held_resident_is_charged_once_and_comes_back_with_its_last_eviction()
     let mut message = List { count: 1, argument: 0 }.as_bytes().to_vec();
     message.extend([100u32, 0].as_bytes());
     for _ in 0..3 {
-        assert!(guest.session.make_resident(origin(GREEDY), &message).is_ok());
+        assert!(dispatch(&mut guest.session, GREEDY, memory::MAKE_RESIDENT, &message).is_ok());
         assert_eq!(guest.held_of(Kind::Paging), Amount { bytes: HOLD_BYTES, items: 1 });
     }
     for left in (0..3).rev() {

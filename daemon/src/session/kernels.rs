@@ -15,8 +15,8 @@ use std::time::Instant;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::kernel::name::KernelName;
-use campanile_protocol::control::message;
-use campanile_protocol::control::message::CreateKernel;
+use campanile_protocol::control::message::CREATE_KERNEL;
+use campanile_protocol::control::message::DESTROY_KERNEL;
 use campanile_protocol::control::message::LANGUAGE_SPIRV;
 use campanile_protocol::control::message::LANGUAGE_WGSL;
 use campanile_protocol::control::message::MAX_ENTRY_BYTES;
@@ -24,7 +24,6 @@ use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::KernelCreated;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
-use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use super::budget::Charge;
@@ -37,6 +36,7 @@ use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
 use super::reply::Refused;
+use super::request::NewKernel;
 use super::state::Session;
 
 /// Bytes of the kernel sources of one VM: they are kept for the next process of an engine (MCDM-06).
@@ -107,24 +107,20 @@ pub struct PendingKernel {
 
 impl Session {
     /// CREATE_KERNEL: answered when it is compiled and warm, or refused.
-    pub(super) fn create_kernel(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
-        let (head, rest) = CreateKernel::read_from_prefix(bytes).map_err(|_| Status::InvalidParameter)?;
-        (head.reserved == 0).or(Status::InvalidParameter)?;
-        matches!(head.language, LANGUAGE_WGSL | LANGUAGE_SPIRV).or(Status::NotSupported)?;
-        let (entry_bytes, source_bytes) = (head.entry_bytes as usize, head.source_bytes as usize);
-        let used = entry_bytes.checked_add(source_bytes).ok_or(Status::InvalidParameter)?;
-        let fits = rest.len() >= used && rest.len() - used < 8 && source_bytes > 0;
-        fits.or(Status::InvalidParameter)?;
-        let entry = if entry_bytes == 0 {
-            None
-        } else {
-            let entry = std::str::from_utf8(&rest[..entry_bytes]).map_err(|_| Status::InvalidParameter)?;
-            is_entry_name(entry).or(Status::InvalidParameter)?;
-            Some(entry.to_owned())
+    pub(super) fn create_kernel(&mut self, origin: Origin, create: &NewKernel<'_>) -> Outcome {
+        (create.head.reserved == 0).or(Status::InvalidParameter)?;
+        matches!(create.head.language, LANGUAGE_WGSL | LANGUAGE_SPIRV).or(Status::NotSupported)?;
+        let entry = match create.entry {
+            None => None,
+            Some(name) => {
+                let entry = std::str::from_utf8(name).map_err(|_| Status::InvalidParameter)?;
+                is_entry_name(entry).or(Status::InvalidParameter)?;
+                Some(entry.to_owned())
+            }
         };
-        let source = &rest[entry_bytes..used];
+        let source = create.source;
         self.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
-        let Some(engines) = self.compilers_for(origin, bytes, source.len())? else {
+        let Some(engines) = self.compilers_for(origin, create)? else {
             return Ok(Handled::Parked);
         };
         (self.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
@@ -133,7 +129,7 @@ impl Session {
         let object = self.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
         let origin = if origin.item.is_some() { origin } else { self.park(origin)? };
         let bytes = SourceBytes::new(source, charge);
-        let kept = KernelSource { language: head.language, entry, bytes, is_ending: false };
+        let kept = KernelSource { language: create.head.language, entry, bytes, is_ending: false };
         let device = self.device_mut(origin.context)?;
         // There is room: it was looked for above.
         let handle = device.kernels.insert(kept.clone(), object).ok_or(Status::OutOfResources)?;
@@ -166,23 +162,22 @@ impl Session {
         self.addresses().filter(|at| at.node == NodeKind::Compute)
     }
 
-    /// Who has to compile a new kernel of `bytes`: every compute engine that has a process. The answer waits for those
+    /// The engines that have to compile a new kernel: every compute engine that has a process. The answer waits for those
     /// that run; one that is on its way up compiles it before it runs. `None`: none runs, and the message is parked.
     fn compilers_for(
         &mut self,
         origin: Origin,
-        message: &[u8],
-        bytes: usize,
+        create: &NewKernel<'_>,
     ) -> Result<Option<Vec<EngineAddress>>, Refused> {
         let hears = |at: &EngineAddress| self.engines[at.index()].hears();
         let there: Vec<EngineAddress> = self.compilers().filter(hears).collect();
         if !there.iter().any(|at| self.engines[at.index()].is_running()) {
             let first = there.first().copied().unwrap_or(EngineAddress::new(0, NodeKind::Compute));
             self.ensure_engine(first)?;
-            let _parked = self.wait_for_engine(origin, first, message::CREATE_KERNEL, message)?;
+            let _parked = self.wait_for_engine(origin, first, CREATE_KERNEL, create.body)?;
             return Ok(None);
         }
-        if !there.iter().all(|at| self.engines[at.index()].outbox.has_room(bytes)) {
+        if !there.iter().all(|at| self.engines[at.index()].outbox.has_room(create.source.len())) {
             let text = "the engine has not read the kernels before this one yet".to_owned();
             return Err(Refused { status: Status::OutOfResources, text });
         }
@@ -293,7 +288,7 @@ impl Session {
         let knows =
             |at: &EngineAddress| self.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle));
         if let Some(at) = self.compilers().find(knows).filter(|_| runs) {
-            return self.wait_for_engine(origin, at, message::DESTROY_KERNEL, message.as_bytes());
+            return self.wait_for_engine(origin, at, DESTROY_KERNEL, message.as_bytes());
         }
         self.drop_kernel(origin.context, message.handle);
         Ok(Handled::done())
@@ -307,13 +302,12 @@ impl Session {
         let processes = &self.processes;
         let waits = |message: &mut WaitingMessage| {
             let device = processes.get(&message.origin.context).and_then(|process| process.device.as_ref());
-            message.opcode == message::DESTROY_KERNEL
-                && message.body == Named { handle: Handle(kernel.handle) }.as_bytes()
+            message.ended_kernel() == Some(Handle(kernel.handle))
                 && device.is_some_and(|device| device.root.0 == kernel.root)
         };
         let ended: Vec<WaitingMessage> = slot.waiting.extract_if(.., waits).collect();
-        for WaitingMessage { origin, opcode, body, .. } in ended {
-            self.handle(origin, opcode, &body);
+        for message in ended {
+            self.handle(message.origin, message.request());
         }
     }
 

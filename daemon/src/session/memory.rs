@@ -26,7 +26,7 @@ use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
 use super::reply::Refused;
-use super::residency_requests::list;
+use super::request::Entries;
 use super::state::Refusal;
 use super::state::Session;
 use crate::vhost::memory::fault_domain;
@@ -129,10 +129,9 @@ impl Session {
     }
 
     /// MAP_LIST.
-    pub(super) fn map_list(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
-        let (head, entries) = list::<MapMemory>(bytes)?;
-        (head.argument == 0).or(Status::InvalidParameter)?;
-        self.map_all(origin, &entries)
+    pub(super) fn map_list(&mut self, origin: Origin, list: &Entries<MapMemory>) -> Outcome {
+        (list.argument == 0).or(Status::InvalidParameter)?;
+        self.map_all(origin, &list.entries)
     }
 
     /// Maps all of them, or none.
@@ -214,10 +213,9 @@ impl Session {
     }
 
     /// UNMAP_LIST.
-    pub(super) fn unmap_list(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
-        let (head, entries) = list::<UnmapMemory>(bytes)?;
-        (head.argument == 0).or(Status::InvalidParameter)?;
-        self.unmap_all(origin, &entries)
+    pub(super) fn unmap_list(&mut self, origin: Origin, list: &Entries<UnmapMemory>) -> Outcome {
+        (list.argument == 0).or(Status::InvalidParameter)?;
+        self.unmap_all(origin, &list.entries)
     }
 
     /// Unmaps all of them, or none.

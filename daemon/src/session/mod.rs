@@ -70,6 +70,7 @@ pub mod pending;
 pub mod power;
 pub mod queues;
 pub mod reply;
+mod request;
 pub mod residency;
 pub mod residency_requests;
 pub mod restore;

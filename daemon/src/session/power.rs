@@ -16,8 +16,6 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_protocol::control::message;
-use campanile_protocol::control::native_fence;
 use campanile_protocol::handle::Handle;
 use log::Level;
 use serde_json::json;
@@ -53,22 +51,6 @@ impl Power {
             Self::D3 => "D3",
         }
     }
-}
-
-/// Whether a message needs an engine, and so wakes the device.
-pub(super) const fn wakes(opcode: u32) -> bool {
-    matches!(
-        opcode,
-        message::CREATE_CONTEXT
-            | message::RESUME_CONTEXT
-            | message::CREATE_DOORBELL
-            | message::CONNECT_DOORBELL
-            | message::NOTIFY
-            | message::CREATE_KERNEL
-            | message::SUBMIT
-            | message::WAIT_FENCE
-            | native_fence::WAIT_NATIVE_FENCE
-    )
 }
 
 impl Session {

@@ -6,17 +6,12 @@ use std::sync::atomic::Ordering;
 
 use campanile_protocol::control::memory;
 use campanile_protocol::control::memory::EVICT_NOW;
-use campanile_protocol::control::memory::List;
-use campanile_protocol::control::memory::MAX_LIST;
 use campanile_protocol::control::memory::MemoryInfo;
 use campanile_protocol::control::memory::RESIDENT_OR_FAIL;
 use campanile_protocol::control::reply::Paging;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::BUDGET;
-use zerocopy::FromBytes;
-use zerocopy::Immutable;
 use zerocopy::IntoBytes;
-use zerocopy::KnownLayout;
 
 use super::budget::Charge;
 use super::budget::Kind;
@@ -29,6 +24,7 @@ use super::reply::Handled;
 use super::reply::Origin;
 use super::reply::Outcome;
 use super::reply::Refused;
+use super::request::Entries;
 use super::state::Session;
 use super::wants::Waiter;
 use crate::vidmm::allocations::AllocationId;
@@ -41,29 +37,15 @@ pub(super) const HOLD_BYTES: u64 = 128;
 /// Bytes of a paging operation, or a residency request, besides its list; and of what waits then until engines have let go.
 pub(super) const PAGING_BYTES: u64 = 512;
 
-/// The head and the entries of a list message.
-pub(super) fn list<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<(List, Vec<T>), Status> {
-    let (head, rest) = List::read_from_prefix(bytes).map_err(|_| Status::InvalidParameter)?;
-    (head.count > 0 && head.count <= MAX_LIST).or(Status::InvalidParameter)?;
-    let bytes = head.count as usize * size_of::<T>();
-    // Frames are whole words: a list of an odd length of short entries has zeroes behind it.
-    (rest.len() == bytes.next_multiple_of(8)).or(Status::InvalidParameter)?;
-    let (entries, padding) = rest.split_at(bytes);
-    padding.iter().all(|byte| *byte == 0).or(Status::InvalidParameter)?;
-    let entries = entries.chunks_exact(size_of::<T>());
-    Ok((head, entries.filter_map(|entry| T::read_from_bytes(entry).ok()).collect()))
-}
-
 impl Session {
     fn named(&self, context: u32, resources: &[u32]) -> Result<Vec<AllocationId>, Refused> {
         resources.iter().map(|resource| self.attached_allocation(context, *resource)).collect()
     }
 
     /// MAKE_RESIDENT: answered when everything is where engines reach it, and held there.
-    pub(super) fn make_resident(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
-        let (head, resources) = list::<u32>(bytes)?;
-        (head.argument & !RESIDENT_OR_FAIL == 0).or(Status::InvalidParameter)?;
-        let allocations = self.named(origin.context, &resources)?;
+    pub(super) fn make_resident(&mut self, origin: Origin, list: &Entries<u32>) -> Outcome {
+        (list.argument & !RESIDENT_OR_FAIL == 0).or(Status::InvalidParameter)?;
+        let allocations = self.named(origin.context, &list.entries)?;
         let root = self.device(origin.context)?.root;
         let listed: BTreeSet<AllocationId> = allocations.iter().copied().collect();
         let is_missing = |id: &AllocationId| {
@@ -89,7 +71,7 @@ impl Session {
         if wanted > local {
             return Err(refuse("more than there is outside of the window"));
         }
-        if head.argument & RESIDENT_OR_FAIL != 0 {
+        if list.argument & RESIDENT_OR_FAIL != 0 {
             let mut plan = self.plan(false);
             let mut movable = self.movable(false);
             let fits = missing.iter().all(|id| {
@@ -167,29 +149,27 @@ impl Session {
     }
 
     /// EVICT: nothing of it leaves before the kernel-mode buffers submitted before are done.
-    pub(super) fn evict(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
-        let (head, resources) = list::<u32>(bytes)?;
-        (head.argument & !EVICT_NOW == 0).or(Status::InvalidParameter)?;
+    pub(super) fn evict(&mut self, origin: Origin, list: &Entries<u32>) -> Outcome {
+        (list.argument & !EVICT_NOW == 0).or(Status::InvalidParameter)?;
         (!self.has_too_much_pending()).or(Status::OutOfResources)?;
-        let allocations = self.named(origin.context, &resources)?;
+        let allocations = self.named(origin.context, &list.entries)?;
         let charge = self.charge_list(origin.context, &allocations)?;
         for id in &allocations {
             self.let_go(origin.context, *id)?;
         }
-        let is_now = head.argument & EVICT_NOW != 0;
+        let is_now = list.argument & EVICT_NOW != 0;
         let leaving = if is_now { allocations } else { Vec::new() };
         let fence = self.issue_paging(origin.context, vec![Change::Evict(leaving)], Some(charge))?;
         Ok(Handled::with(&Paging { fence }))
     }
 
     /// SET_PRIORITY.
-    pub(super) fn set_priority(&mut self, origin: Origin, bytes: &[u8]) -> Outcome {
-        let (head, resources) = list::<u32>(bytes)?;
+    pub(super) fn set_priority(&mut self, origin: Origin, list: &Entries<u32>) -> Outcome {
         let known = memory::PRIORITY_MINIMUM..=memory::PRIORITY_MAXIMUM;
-        known.contains(&head.argument).or(Status::InvalidParameter)?;
-        for id in self.named(origin.context, &resources)? {
+        known.contains(&list.argument).or(Status::InvalidParameter)?;
+        for id in self.named(origin.context, &list.entries)? {
             if let Some(allocation) = self.allocations.get_mut(id) {
-                allocation.priority = head.argument;
+                allocation.priority = list.argument;
             }
         }
         Ok(Handled::done())

@@ -18,7 +18,6 @@ use campanile_host_gpu::adapter::error::AdapterError;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::kernel::name::KernelName;
-use campanile_protocol::control::message;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_HUNG;
 use campanile_protocol::page_table::SegmentId;
@@ -26,7 +25,6 @@ use log::Level;
 
 use super::case::Case;
 use super::counters::count;
-use super::engine_slot::WaitingMessage;
 use super::reply::Refused;
 use super::state::Session;
 use crate::recovery::group::DependentGroup;
@@ -88,15 +86,13 @@ impl Session {
 
     /// Answers what waits for an engine that does not come.
     pub(super) fn refuse_waiting_for(&mut self, at: EngineAddress, refused: &Refused) {
-        for WaitingMessage { origin, opcode, body, charge } in
-            std::mem::take(&mut self.engines[at.index()].waiting)
-        {
-            drop(charge);
-            if opcode == message::DESTROY_KERNEL {
-                // Who is not there knows no kernel.
-                self.handle(origin, opcode, &body);
+        for mut message in std::mem::take(&mut self.engines[at.index()].waiting) {
+            drop(message.charge.take());
+            if message.ended_kernel().is_some() {
+                // An engine that is not there knows no kernel.
+                self.handle(message.origin, message.request());
             } else {
-                self.answer(origin, Err(refused.clone()));
+                self.answer(message.origin, Err(refused.clone()));
             }
         }
     }

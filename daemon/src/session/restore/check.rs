@@ -3,7 +3,6 @@
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 use campanile_protocol::control::memory::PRIORITY_MAXIMUM;
-use campanile_protocol::control::message::DESTROY_KERNEL;
 use campanile_protocol::device_page::RESPONSE_SLOTS;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
@@ -26,13 +25,14 @@ use crate::session::blobs::Shown;
 use crate::session::budget::Kind;
 use crate::session::budget::list_bytes;
 use crate::session::connects::WaitingConnect;
-use crate::session::contexts::MESSAGE_BYTES;
 use crate::session::drains::Drain;
 use crate::session::engine_slot::WaitingMessage;
 use crate::session::kernels::PendingKernel;
 use crate::session::objects::MAX_WAITS;
 use crate::session::reply::Origin;
 use crate::session::residency_requests::PAGING_BYTES;
+use crate::session::saved::bytes::Bytes;
+use crate::session::saved::engine::SavedMessage;
 use crate::session::saved::memory::SavedAllocation;
 use crate::session::saved::memory::SavedBlob;
 use crate::session::saved::memory::SavedPlace;
@@ -193,18 +193,17 @@ impl Builder<'_> {
                 }
             }
             for message in &engine.waiting {
-                let body = message.2.0.clone();
+                let SavedMessage(origin, opcode, Bytes(body)) = message;
                 let fits = u32::try_from(body.len()).is_ok_and(|bytes| bytes <= MAX_CONTROL_BYTES);
                 ensure(fits, || what("a message that is too long"))?;
-                let origin = self.origin(&message.0)?;
-                let price = list_bytes(body.len(), 1).saturating_add(MESSAGE_BYTES);
-                let charge = if message.1 == DESTROY_KERNEL {
-                    None
-                } else {
-                    Some(self.charge_of(origin.context, Kind::Messages, price)?)
-                };
+                let origin = self.origin(origin)?;
+                let mut message =
+                    WaitingMessage { origin, opcode: *opcode, body: body.clone(), charge: None };
+                if message.ended_kernel().is_none() {
+                    message.charge = Some(self.charge_of(origin.context, Kind::Messages, message.price())?);
+                }
                 if let Some(engine) = self.engines.get_mut(place) {
-                    engine.waiting.push(WaitingMessage { origin, opcode: message.1, body, charge });
+                    engine.waiting.push(message);
                 }
             }
         }
