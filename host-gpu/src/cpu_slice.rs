@@ -1,4 +1,4 @@
-//! How soon a thread that wakes up has a CPU on which somebody else computes.
+//! How soon a thread that wakes up has a CPU on which another thread computes.
 //!
 //! ```text
 //!   wake-up ─▶ CPU of a thread with a longer slice ─▶ at once (Linux 6.12)
@@ -108,6 +108,6 @@ mod tests {
         let (short, (inherited, restored), nice_after) = asked.join().unwrap();
         let expected = if is_noted() { SHORTEST } else { own };
         assert_eq!((short, inherited, restored), (expected, expected, own));
-        assert_eq!((slice(), nice_after), (own, nice), "nothing else changes, and nobody else");
+        assert_eq!((slice(), nice_after), (own, nice), "nothing else changes, and no other thread");
     }
 }

@@ -29,7 +29,7 @@ impl Event {
         Ok(Self { descriptor: self.descriptor.try_clone()? })
     }
 
-    /// Wakes who waits. Fails only when the counter is full, and then the reader is awake.
+    /// Wakes the thread that waits. Fails only when the counter is full, and then the reader is awake.
     pub fn signal(&self) {
         if let Err(error) = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes()) {
             log::debug!("an eventfd took no signal: {error}");

@@ -5,10 +5,11 @@
 //!                                              ◀─result─┘   └── open: /proc/ENGINE/pagemap, an operator's file
 //! ```
 //!
-//! Filters and Landlock domains are inherited by threads and by programs that are executed, and who has a domain may not look into a
-//! process outside of it. An engine must have its own sandbox and not its starter's, and be seen by dirty tracking: so a
-//! thread that was started before all others starts engines, and opens what belongs to them. It lives as long as the
-//! process, and with it the engines, which end with the thread that started them (`PR_SET_PDEATHSIG`).
+//! Filters and Landlock domains are inherited by threads and by programs that are executed, and a process in a domain
+//! may not look into a process outside of it. An engine must have its own sandbox and not its starter's, and be seen by
+//! dirty tracking: so a thread that was started before all others starts engines, and opens what belongs to them. It
+//! lives as long as the process, and with it the engines, which end with the thread that started them
+//! (`PR_SET_PDEATHSIG`).
 //!
 //! Jobs run one after the other, so none may wait for a guest, an engine or a peer.
 

@@ -92,7 +92,7 @@ pub trait Adapter {
     /// Nodes that a reset of this one takes down with it, one bit an ordinal; its own is always among them (TDR-31).
     /// Always succeeds (TDR-34).
     fn query_dependent_engine_group(&self) -> u64;
-    /// What there is to say of the engine, before it is reset (TDR-81). Changes nothing, and waits for nobody.
+    /// What there is to say of the engine, before it is reset (TDR-81). Changes nothing, and does not wait.
     fn collect_debug_info(&self) -> DebugInfo;
     /// Stops the engine for good; when this returns nothing touches memory any more (TDR-46). Returns the id of the
     /// buffer that it ran and did not finish, or of the last one that completed (TDR-47, TDR-48).

@@ -71,7 +71,7 @@ pub struct Memory<'a> {
     pub tables: &'a File,
     /// Values of native fences.
     pub fences: &'a File,
-    /// Hears what is written to video memory, where anybody does.
+    /// Hears what is written to video memory, where that is tracked.
     pub tracker: Option<&'a Arc<Tracker>>,
 }
 

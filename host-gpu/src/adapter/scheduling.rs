@@ -1,4 +1,4 @@
-//! Scheduling, from the daemon: properties of contexts and bands, preemption, who had the engine.
+//! Scheduling, from the daemon: properties of contexts and bands, preemption, which context had the engine.
 
 use std::time::Duration;
 

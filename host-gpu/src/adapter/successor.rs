@@ -227,7 +227,7 @@ mod tests {
         engine.disconnect_doorbell(2);
         assert_eq!((looks(&engine), engine.watch_sequence()), (vec![5], sequence + 2));
         engine.disconnect_doorbell(2);
-        assert_eq!(looks(&engine), Vec::<u32>::new(), "nobody had it");
+        assert_eq!(looks(&engine), Vec::<u32>::new(), "no engine had it");
         engine.connect_notified(6);
         assert_eq!((looks(&engine), engine.load(block::NOTIFIED)), (vec![6], 1));
         let sequence = engine.watch_sequence();

@@ -75,7 +75,7 @@ pub(super) fn bury(child: Child) {
 }
 
 impl EngineProcess {
-    /// Notes what the engine runs: whoever that is pays for the reset that follows, even if his work is done by then
+    /// Notes what the engine runs: that context pays for the reset that follows, even if its work is done by then
     /// (TDR-37, TDR-48).
     pub fn snapshot(&mut self) -> Snapshot {
         let progress = Progress::from_word(self.load(block::PROGRESS));
@@ -102,7 +102,7 @@ impl EngineProcess {
     }
 
     /// See [`super::Adapter::reset_engine`]. A process that is known to stand still is not waited for until it is gone,
-    /// which takes the longer the more it had mapped: nobody else of its VM would be served meanwhile.
+    /// which takes the longer the more it had mapped: no other request of its VM would be served meanwhile.
     pub(super) fn kill_and_abort(&mut self) -> Result<u64, AdapterError> {
         let snapshot = match self.snapshot {
             Some(snapshot) => snapshot,

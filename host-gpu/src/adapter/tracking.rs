@@ -50,9 +50,9 @@ pub(super) struct Tracking {
     view: Arc<EngineView>,
     /// While it runs.
     key: Option<EngineKey>,
-    /// What processes that have ended wrote to guest RAM, and nobody has taken yet.
+    /// What processes that have ended wrote to guest RAM, and that has not been taken yet.
     left: BTreeMap<SegmentId, Vec<(u64, u64)>>,
-    /// Whether anybody asks for that.
+    /// Whether that is asked for.
     is_logged: bool,
 }
 
@@ -158,7 +158,7 @@ fn stop(child: &Child) -> io::Result<()> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
     kill_process(pid, Signal::STOP)?;
-    // Nothing is taken: whoever reaps it later finds what there is to find.
+    // Nothing is taken: the later reap finds what there is to find.
     let options =
         WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let begun = Instant::now();
@@ -187,7 +187,7 @@ impl EngineProcess {
         self.tracking.view.announce_segment(id, serial, length);
     }
 
-    /// Whether somebody asks what it writes to guest RAM.
+    /// Whether what it writes to guest RAM is asked for.
     pub fn log_guest_writes(&mut self, is_logged: bool) {
         self.tracking.is_logged = is_logged;
         if !is_logged {

@@ -91,7 +91,7 @@ impl Control {
                 let files: Vec<File> = received.descriptors.into_iter().map(File::from).collect();
                 Some(match add_segment(files, runs) {
                     Ok(mapping) => {
-                        // Before anybody stores there.
+                        // Before the first store there.
                         let address = self.protect(&mapping);
                         let id = SegmentId(segment);
                         self.segments = serial;

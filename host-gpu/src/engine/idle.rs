@@ -15,13 +15,14 @@ use crate::memory::mapping::Mapping;
 
 /// Looks between two readings of the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
-/// How long a nap lasts while a wait is open that nobody will announce the end of.
+/// How long a nap lasts while a wait is open whose end is not announced.
 const NAP: Duration = Duration::from_millis(1);
 /// How long an engine keeps a node that others want, while its guest may be about to ring again.
 pub const LINGER: Duration = Duration::from_micros(20);
-/// Who yields the CPU, and has it back only after so long, has lost it: to somebody who computes, or a hypervisor took it.
+/// A thread that yields the CPU, and has it back only after so long, has lost it: to a busy thread, or a hypervisor
+/// took it.
 const LOST: Duration = Duration::from_micros(500);
-/// So many times in a row, it is somebody who computes.
+/// So many times in a row, it is a busy thread.
 const TIMES: u32 = 2;
 /// For how long that is believed.
 const CROWDED: Duration = Duration::from_secs(1);
@@ -44,7 +45,7 @@ pub struct Quiet {
     pub waits: bool,
     /// Doorbells are watched.
     pub has_doorbells: bool,
-    /// Doorbells are connected in notify mode: whoever rings one says so, and nobody need poll for it (UMS-51).
+    /// Doorbells are connected in notify mode: each ring is announced, and no thread needs to poll for it (UMS-51).
     pub is_notified: bool,
 }
 
@@ -133,7 +134,7 @@ impl Idle {
                 let lasted = now.saturating_duration_since(since);
                 if lasted < self.spin {
                     if !self.crowd.is_there(now) {
-                        // Where CPUs are short, whoever the engine waits for needs this one.
+                        // Where CPUs are short, the thread that the engine waits for needs this one.
                         std::thread::yield_now();
                         self.crowd.note(now, Instant::now());
                     } else if lasted >= LINGER {
@@ -152,7 +153,7 @@ impl Idle {
             }
             Phase::F1Wanted => {
                 if load(shared, block::POWER) == power::F1_ALLOWED && quiet.has_doorbells {
-                    // Not disconnected yet, or a guest has connected since: its rings would reach nobody.
+                    // Not disconnected yet, or a guest has connected since: its rings would be lost.
                     self.work(shared);
                 } else if load(shared, block::POWER) == power::F1_ALLOWED {
                     self.sleep(shared, events, has_work);
@@ -164,7 +165,7 @@ impl Idle {
         }
     }
 
-    /// F1: keeps the node only while nobody wants it, and sleeps until poked.
+    /// F1: keeps the node only while no other engine wants it, and sleeps until poked.
     fn sleep(&mut self, shared: &Mapping, events: &Events, has_work: impl Fn() -> bool) {
         self.block_without_node(shared, events, power::ASLEEP, has_work);
         self.phase = Phase::Working;

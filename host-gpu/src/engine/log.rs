@@ -1,4 +1,4 @@
-//! The scheduling log: who had the engine, and when.
+//! The scheduling log: which context had the engine, and when.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

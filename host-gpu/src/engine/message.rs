@@ -41,7 +41,7 @@ pub struct Start {
     pub tracking: Method,
 }
 
-/// How long a slice of a dispatch takes where nobody says: overhead of 1 to 3 % on a CPU driver.
+/// How long a slice of a dispatch takes where no option says: overhead of 1 to 3 % on a CPU driver.
 pub const SLICE_MICROSECONDS: u64 = 2000;
 
 /// Descriptors of [`Start`], without the planes.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cell = value ─▶ the queue that the value names, at once (UMS-09)
-//!                ─▶ all the others: at once where the value says that rings are hidden, or names nobody; else a few
+//!                ─▶ all the others: at once where the value says that rings are hidden, or names no queue; else a few
 //!                   a loop, since what a guest says is not relied on (UMS-10)
 //! ```
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use campanile_protocol::queue::doorbell::GLOBAL_HIDDEN;
 use campanile_protocol::queue::doorbell::global_queue;
 
-/// Queues looked at in one loop of the engine: few, since somebody may be about to ring.
+/// Queues looked at in one loop of the engine: few, since a doorbell may be about to ring.
 const BATCH: usize = 4;
 /// And where a queue has just been named, which wants to run.
 const BATCH_BESIDE: usize = 1;
@@ -135,7 +135,7 @@ mod tests {
     fn ums_10_every_ring_has_all_queues_looked_at_whatever_its_value() {
         for value in [global_value(1, 500), global_value(1, 500) | GLOBAL_HIDDEN, 1, u64::MAX] {
             let mut rescan = rescan(100);
-            assert!(drain(&mut rescan).is_empty(), "nobody rang");
+            assert!(drain(&mut rescan).is_empty(), "no doorbell rang");
             let _named = rescan.rung(value);
             assert_eq!(drain(&mut rescan), all());
         }
@@ -160,7 +160,7 @@ mod tests {
         step(&mut rescan);
         let _named = rescan.rung(global_value(1, 501));
         assert_eq!(drain(&mut rescan), all());
-        // Somebody who rings without end keeps nobody from being looked at.
+        // A queue that rings without end keeps no other from being looked at.
         let mut looked = Vec::new();
         for _ in 0..100 {
             let _named = rescan.rung(global_value(1, 500));

@@ -53,8 +53,8 @@ impl UserQueue {
     }
 
     /// The value first, which names the buffer that is retired; then the place in the ring, so that it is not run again;
-    /// then the read pointer, which lets the guest overwrite the entry; then the fence, so that who sees it sees the room in
-    /// the ring. True when a waiter is due.
+    /// then the read pointer, which lets the guest overwrite the entry; then the fence, so that a reader of the fence
+    /// sees the room in the ring. True when a waiter is due.
     pub(super) fn retire(
         &mut self,
         entry: &RingEntry,

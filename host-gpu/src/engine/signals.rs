@@ -106,7 +106,7 @@ mod tests {
             assert_eq!(mapping.word(offset).unwrap().load(Ordering::Acquire), value);
         };
         signal(&values, 2 * PAGE_SIZE, 4);
-        assert_eq!((reports(), event.drain()), (0, false), "nobody waits");
+        assert_eq!((reports(), event.drain()), (0, false), "no thread waits");
         word(fences::monitored(2)).store(4, Ordering::Release);
         signal(&values, 2 * PAGE_SIZE + 8, 9);
         signal(&other, 2 * PAGE_SIZE, 9);

@@ -93,7 +93,7 @@ pub fn main(socket: OwnedFd) -> StartError {
             Err(error) => error,
         },
         Err(error) => {
-            // The daemon may be gone too; then nobody needs the reason.
+            // The daemon may be gone too; then the reason is of no use.
             let _sent = channel.send(&Response::Refused { reason: error.to_string() }, &[], &[], true);
             error
         }
@@ -169,7 +169,7 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
         }
     };
     if guard.is_some() && workload == Workload::KernelsOnGpu {
-        // What the device writes by itself, nobody would see.
+        // What the device writes by itself is not tracked.
         return Err(StartError::Tracking(std::io::ErrorKind::Unsupported.into()));
     }
     let choice: Choice =
@@ -189,7 +189,8 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
 }
 
 /// How much nicer the threads that run kernels are than those that give them work, whose CPU slices are shorter, too: on a
-/// CPU driver they take all cores, and whoever wakes up to say what comes next should not have to wait for them.
+/// CPU driver they take all cores, and the thread that wakes up to say what comes next should not have to wait for
+/// them.
 const DRIVER_NICE: i32 = 5;
 
 fn open_compute(
@@ -288,7 +289,7 @@ impl Ready {
             }
             let error = sent.err().unwrap_or_else(|| control.run());
             log::debug!("engine ends: {error}");
-            // The daemon is gone, and with it whoever could use a result.
+            // The daemon is gone, and with it the reader of any result.
             std::process::exit(0);
         })?;
         // This thread's only, which has no more to start.

@@ -154,7 +154,8 @@ impl Execution {
         }
     }
 
-    /// Where the driver is lost, reports that (UMS-121, TDR-23) and waits for the end: whoever ran next would pay for it.
+    /// Where the driver is lost, reports that (UMS-121, TDR-23) and waits for the end: the next context to run would
+    /// pay for it.
     fn end_if_lost(&self) {
         let Node::Compute(compute) = &self.machine.node else { return };
         if !compute.is_lost() {

@@ -1,4 +1,4 @@
-//! Kernels for the second lane of a node: made after those of the first, which nobody has to wait longer for.
+//! Kernels for the second lane of a node: made after those of the first, which are not delayed by them.
 //!
 //! ```text
 //!   control   ── CREATE_KERNEL: pipeline ──▶ AddKernel ──▶ answer

@@ -151,8 +151,8 @@ impl UserQueue {
         self.is_held = is_held;
     }
 
-    /// Tells the daemon, if it waits for that, that nothing is left to run. True when it must be signalled. Of a queue
-    /// whose context is suspended nobody knows that.
+    /// Tells the daemon, if it waits for that, that nothing is left to run. True when it must be signalled. Of a
+    /// queue whose context is suspended that is not known.
     pub fn report_drained(&self, shared: &Mapping) -> bool {
         let base = block::queue(u32::from(self.index));
         if self.is_held || self.has_work() || load(shared, base + block::QUEUE_DRAIN) == 0 {

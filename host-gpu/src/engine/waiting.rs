@@ -49,8 +49,8 @@ impl Execution {
         self.idle = idle;
     }
 
-    /// Whether an engine without work gives up its place among those who want its node, or the node: at once where it was
-    /// asked to yield, and after a moment where others want it.
+    /// Whether an engine without work gives up its place among the engines that want its node, or the node: at once
+    /// where it was asked to yield, and after a moment where others want it.
     fn should_release(&self) -> bool {
         match grant::Grant::from_word(load(&self.machine.shared, block::GRANT)).phase {
             grant::Phase::Want | grant::Phase::Revoking | grant::Phase::Yielded => true,

@@ -148,8 +148,8 @@ impl Watch {
         let mut gone = Vec::new();
         // PAIRS WITH the daemon's release of the sequence, after the tables.
         let sequence = load(shared, block::WATCH_SEQUENCE);
-        // Before the slots are read: who is looked at here has its new slot below, and who gets a slot later is
-        // looked at later.
+        // Before the slots are read: a queue that is looked at here has its new slot below, and one that gets a slot
+        // later is looked at later.
         // PAIRS WITH adapter/process.rs `ask_look`.
         for queue in bits::take(shared, block::LOOK, block::LOOK_WORDS) {
             look(u16::try_from(queue).unwrap_or(u16::MAX));
@@ -158,8 +158,8 @@ impl Watch {
         let slots: Vec<DoorbellSlot> = (0..used(block::USED_DOORBELLS, block::MAX_DOORBELLS))
             .map(|index| DoorbellSlot(load(shared, block::doorbell(index))))
             .collect();
-        // A place is given another generation each time it is used: who has the same is the same. One that is taken down
-        // while it is read is read again, since the sequence rises after that.
+        // A place is given another generation each time it is used: the same generation is the same queue. One that is
+        // taken down while it is read is read again, since the sequence rises after that.
         for index in 0..used(block::USED_PROCESSES, block::MAX_PROCESSES) {
             let generation = load(shared, block::process(index));
             if self.processes.get(&index).map_or(0, |process| process.entry.generation) == generation {
@@ -268,7 +268,7 @@ impl Watch {
                 continue;
             }
             let ProcessEntry { global_cell, summary, .. } = process.entry;
-            // While it is on the move nobody can ring; whoever did is found when it is there again.
+            // While it is on the move no ring arrives; what was rung is found when it is there again.
             let Ok(page) = process.page(tables, segments) else { continue };
             if global_cell != 0 {
                 let value = page.word(global_cell).map_or(0, doorbell::take_global);
@@ -313,7 +313,8 @@ struct Peek {
 }
 
 impl Peeks {
-    /// Whether somebody has rung since the last collection: somebody else than `queue`, as far as that can be told.
+    /// Whether a doorbell has rung since the last collection: of another queue than `queue`, as far as that can be
+    /// told.
     pub fn somebody_rang(&self, queue: Option<u16>) -> bool {
         self.peeks.iter().any(|peek| {
             let value = peek.word.word(0).map_or(0, |word| word.load(Ordering::Relaxed));

@@ -44,7 +44,7 @@ pub(super) fn check_text(text: &str) -> Result<(), KernelError> {
     at_most("operators `&&` and `||`", count as u64, SHORT_CIRCUITS_LIMIT)
 }
 
-/// Refuses what would exhaust the stack of whoever walks the module next.
+/// Refuses what would exhaust the stack of the next walk over the module.
 pub(super) fn check_shape(module: &Module) -> Result<(), KernelError> {
     at_most("types", module.types.len() as u64, TYPES_LIMIT)?;
     check_type_depth(module)?;

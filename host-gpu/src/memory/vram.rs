@@ -19,7 +19,7 @@ use rustix::fs::SealFlags;
 use super::mapping::Access;
 use super::mapping::Mapping;
 
-/// A memfd of `length` zero bytes that can neither shrink nor grow: nobody who maps it can be made to fault by
+/// A memfd of `length` zero bytes that can neither shrink nor grow: no process that maps it can be made to fault by
 /// a peer that truncates it.
 pub fn create_memfd(name: &str, length: u64) -> io::Result<File> {
     let file = unsealed(name, length)?;

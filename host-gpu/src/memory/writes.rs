@@ -1,4 +1,4 @@
-//! What an engine is about to write, for the daemon: in the method where nobody else can see it.
+//! What an engine is about to write, for the daemon: in the tracking method where only the engine can see it.
 //!
 //! ```text
 //!   packet resolved for writing ──▶ open ──▶ its work runs ──▶ all work is done ──▶ touched, no longer open
@@ -23,7 +23,7 @@ use super::bits::masks;
 use super::mapping::Mapping;
 use super::page_table::reader::Run;
 
-/// Ranges that are remembered, before whoever runs work is asked to wait for it.
+/// Ranges that are remembered, before the thread that runs work is asked to wait for it.
 const MANY: usize = 256;
 
 /// Bits of a plane: pages of video memory, or parts of a segment.

@@ -8,10 +8,11 @@
 //! ```
 //!
 //! What one slice costs beside its groups is mostly that an engine has to wake up for it, on a CPU on which kernels run, and
-//! to wake up the driver. It need not, as long as nobody else wants the node. A lane may be ahead of the other one by
-//! some slices when all is called off; then what is missing between is run, so that what is done stays one number.
+//! to wake up the driver. It need not, as long as no other engine wants the node. A lane may be ahead of the other one
+//! by some slices when all is called off; then what is missing between is run, so that what is done stays one number.
 //!
-//! While urgent work comes, slices are started one by one: they are shorter then, and who starts them looks more often.
+//! While urgent work comes, slices are started one by one: they are shorter then, and the thread that starts them looks
+//! more often.
 
 use std::sync::Arc;
 use std::thread;
@@ -46,7 +47,7 @@ const TOO_LATE: u32 = 12;
 /// What counts as likely at the least, when it is about being late.
 const NEVER_LATE: Duration = Duration::from_millis(1);
 /// By how many slices one lane may be ahead of the other before the rest is called off: half of them would have to be run
-/// by themselves, should somebody else want the node.
+/// by themselves, should another engine want the node.
 const AHEAD: usize = 5;
 /// How long to sleep where a slice takes longer than was likely.
 const AGAIN: Duration = Duration::from_micros(100);
@@ -139,7 +140,7 @@ impl ComputeNode {
             let lane = (first + offset) % 2;
             let batch: Vec<Slice> = dealt.iter().skip(offset).step_by(2).copied().collect();
             let handed = self.hand_over(space, lane, order, &batch);
-            // Where the second is refused, nobody would look after the first.
+            // Where the second is refused, nothing would look after the first.
             self.is_lost |= handed.is_err() && offset > 0;
             *ticket = Some((lane, handed?, batch.len()));
         }

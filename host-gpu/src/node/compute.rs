@@ -54,7 +54,7 @@ pub struct ComputeNode {
     pub(super) door: Door,
     pub(super) kernels: HashMap<KernelName, Kernel>,
     pub(super) flight: Flight<Started>,
-    /// It has failed once: whatever is asked of it now fails too, whoever asks.
+    /// It has failed once: every later request fails too, from whichever context.
     pub(super) is_lost: bool,
     shared: Arc<Mapping>,
     /// How long a slice is to take; zero where dispatches run in one piece.
@@ -243,7 +243,7 @@ impl ComputeNode {
         self.flight.newest().map_or(0, |newest| newest.ticket.lane + 1) % self.lanes.len().max(1)
     }
 
-    /// Enters this lane, if it has the kernel, and nobody compiles there.
+    /// Enters this lane, if it has the kernel, and no compilation runs there.
     fn enter<'a>(&self, lane: usize, kernel: KernelName, door: &'a Door) -> Option<Entered<'a>> {
         self.lanes.get(lane).filter(|lane| lane.has_kernel(kernel))?;
         let door = if lane == 0 { None } else { Some(door.try_lock().ok()?) };

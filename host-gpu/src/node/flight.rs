@@ -1,9 +1,9 @@
-//! Slices in flight, and when whoever starts them should come back.
+//! Slices in flight, and when the thread that starts them should come back.
 //!
 //! ```text
 //!   driver     ├── slice 1 ──┼── slice 2 ──┼── slice 3 ──┼─
 //!   engine    start 2 ╵·········start 3 ╵·········start 4 ╵         asleep by the clock between
-//!                                       └ a part of slice 2 is left, and slice 1 is done: nobody saw when
+//!                                       └ a part of slice 2 is left, and slice 1 is done: unseen
 //! ```
 //!
 //! So it is in a node of one lane, and where slices are handed over ahead of their turn. Who waits for the end of a slice is woken by the driver in the moment in which that
@@ -106,7 +106,7 @@ impl<T> Flight<T> {
         Some(self.end.map_or(started, |end| end.max(started)))
     }
 
-    /// Whether nobody need wait for the end of the oldest.
+    /// Whether no wait for the end of the oldest is needed.
     pub fn may_pass(&self) -> bool {
         let is_late = self.unseen.is_some_and(|(_, slices, _)| slices + 1 >= SEEN_EVERY);
         let mut kernels = self.running.iter().map(|slice| slice.kernel);
@@ -198,7 +198,7 @@ mod tests {
         Running { ticket: (), kernel, groups: 10, started, likely }
     }
 
-    /// How long whoever starts slices sleeps with one in flight, and with two, each likely to take `likely`.
+    /// How long the thread that starts slices sleeps with one in flight, and with two, each likely to take `likely`.
     fn naps(likely: Duration) -> [Option<Duration>; 2] {
         let (begun, mut flight) = (Instant::now(), Flight::default());
         [(); 2].map(|()| {

@@ -1,8 +1,8 @@
 //! A device of the driver, with what it made of segments and kernels.
 //!
-//! A queue of a CPU driver runs one dispatch at a time, each on all CPUs: who of them is done first has to wait for the
-//! others, and all of them for the next to be begun. Two queues share those CPUs, and there is always something to go on
-//! with. So a node has two lanes there, and slices take turns; a device that is none of the CPU has one.
+//! A queue of a CPU driver runs one dispatch at a time, each on all CPUs: the CPU that is done first has to wait for
+//! the others, and all of them for the next to be begun. Two queues share those CPUs, and there is always something to
+//! go on with. So a node has two lanes there, and slices take turns; a device that is none of the CPU has one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub struct Order<'a> {
     pub constants: &'a [u8],
 }
 
-/// Held by whoever uses the queue of the second lane: who starts a slice, or compiles.
+/// Held by the thread that uses the queue of the second lane: to start a slice, or to compile.
 pub type Door = Arc<Mutex<()>>;
 
 /// A kernel for one lane.

@@ -4,7 +4,7 @@
 //!   Buffer (bytes copied once) ──decode──▶ Packet ──run──▶ copy · fill · fence      (every node)
 //!                                                   └─────▶ dispatch               (compute node, Vulkan)
 //!   a dispatch:  slices ▶ lanes (devices that take turns) ▶ flight (when the next one is due) ▶ pace (what groups cost)
-//!                  └ ahead (many at once, as long as nobody else waits)
+//!                  └ ahead (many at once, as long as no other engine waits)
 //!   a run ends:  Done · Blocked (fence not there yet) · Paused (told to stop at a boundary) · Fault
 //! ```
 //!

@@ -5,7 +5,7 @@ use crate::memory::segment::Segments;
 
 /// Stores fence values.
 pub trait Signal {
-    /// Stores `value` in the word at `place`, after all that came before, and tells whoever sleeps for it. False
-    /// where there is no such word.
+    /// Stores `value` in the word at `place`, after all that came before, and wakes the threads that sleep for it.
+    /// False where there is no such word.
     fn signal(&self, segments: &Segments, place: &Place, value: u64) -> bool;
 }

@@ -15,7 +15,7 @@
 
 use crate::vulkan::request::Slice;
 
-/// How many groups a grid has; none where nobody can count that far.
+/// How many groups a grid has; none where 64 bits cannot count them.
 pub fn count(grid: [u32; 3]) -> Option<u64> {
     let [x, y, z] = grid.map(u64::from);
     x.checked_mul(y)?.checked_mul(z)

@@ -60,7 +60,7 @@ impl Space<'_> {
         looked.is_err_and(|miss| Self { root: missing.root, ..*self }.stop(miss) == Stop::Moving)
     }
 
-    /// A range that must lie in one piece, to be stored to by whoever says so before each time
+    /// A range that must lie in one piece, to be stored to by a caller that says so before each time
     /// ([`crate::memory::writes::Writes::open`]).
     pub fn run(&self, address: u64, length: u64) -> Result<(Run, Place), Stop> {
         let run = reader::resolve_one(self.tables, self.root, address, length, Intent::Write)

@@ -24,7 +24,7 @@ impl ComputeNode {
             self.finish_oldest(false)?;
         }
         while let Some(nap) = self.flight.nap(usize::MAX, Instant::now()) {
-            // What is likely may be wrong: who sleeps for longer than two slices should take looks now and then.
+            // What is likely may be wrong: a thread that sleeps for longer than two slices should look now and then.
             thread::sleep(nap.min(2 * self.slice));
             let newest = self.flight.newest().map(|slice| slice.ticket);
             let Some(Started { lane, ticket, .. }) = newest else { break };

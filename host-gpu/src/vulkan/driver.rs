@@ -274,7 +274,7 @@ impl Driver {
         self.retire()
     }
 
-    /// Waits like [`Driver::wait`] but sleeps at once: for work that takes long, and where nobody waits for the end.
+    /// Waits like [`Driver::wait`] but sleeps at once: for work that takes long, and whose end is not urgent.
     pub fn sleep(&mut self, ticket: Ticket) -> Result<(), VulkanError> {
         if !self.is_done(&ticket)? {
             self.timeline.wait(ticket.value, None)?;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Gates are the host's to write, notes the device's, from the submission to its end. Whether the device saw a gate before it
-//! was closed, nobody can know but by the note, which is what the device itself goes by.
+//! was closed can be known only by the note, which is what the device itself goes by.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

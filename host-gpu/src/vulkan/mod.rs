@@ -3,8 +3,8 @@
 //! ```text
 //!  Options ─▶ Driver::open ─▶ self_test ─▶ sealed ─▶  dispatch ──▶ Ticket ──▶ wait / is_done
 //!             (loader, device,  (is this    (seccomp,   │  ▲
-//!              all demands)      driver      by whoever │  └ slot free again
-//!                                right?)     owns us)   ▼
+//!              all demands)      driver      by its     │  └ slot free again
+//!                                right?)     owner)     ▼
 //!             Mapping ─▶ import ─▶ Import ──bound at──▶ slot 0 │ slot 1 ──submit──▶ queue ──raises──▶ timeline
 //!             Kernel ─▶ pipeline ─▶ Pipeline ──run by──▶ ┘ at most 2 in flight, in order
 //! ```

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::vulkan::info::Kind;
 
 /// What the operator wants of the device. The driver library itself is chosen by `VK_DRIVER_FILES`, which
-/// whoever starts this process sets.
+/// the process that starts this one sets.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Only a device whose name contains this, any case.

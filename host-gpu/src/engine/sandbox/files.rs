@@ -124,7 +124,7 @@ impl Drivers {
             drivers.manifests.push(named);
         }
         drivers.libraries.extend(paths("LD_LIBRARY_PATH"));
-        // An empty entry means the working folder, which is nobody's driver.
+        // An empty entry means the working folder, where no driver lies.
         drivers.libraries.retain(|path| path.is_absolute());
         drivers.manifests.retain(|path| path.is_absolute());
         for paths in [&mut drivers.libraries, &mut drivers.manifests] {

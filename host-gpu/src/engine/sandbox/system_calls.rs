@@ -246,7 +246,7 @@ const GPU_FILE_COMMANDS: [i32; 7] = [
 ];
 
 /// The memory files that a driver opened for itself and grows as it needs more. Those of the daemon are sealed;
-/// those of guests come later, and cutting one short would end whoever has it mapped.
+/// those of guests come later, and cutting one short would kill each process that has it mapped.
 fn growable_files() -> Vec<u32> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let growable = entries.filter(|entry| is_growable(&entry.path()));

@@ -270,7 +270,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // On a lost device nothing runs any more, and there is nobody to tell.
+        // On a lost device nothing runs any more, and there is nothing to report to.
         let _ = self.settle();
         // SAFETY: nothing is pending; null handles are ignored.
         unsafe { self.gpu.device.destroy_descriptor_pool(self.descriptor_pool, None) };
