@@ -79,7 +79,7 @@ bad_input() {
     vm_kill wrong
     if daemon_start "${daemon_settings[@]}" --no-window --vgpu "name=a,socket=$scratch/a.sock,vram=64M" \
         --vgpu "name=b,socket=$scratch/b.sock,vram=64M"; then
-        claim_line "a stale socket, seen by the daemon" "$scratch/daemon.log" 'nobody serves this socket; replaced' 5
+        claim_line "a stale socket, seen by the daemon" "$scratch/daemon.log" 'no daemon serves this socket; replaced' 5
     else
         fail "a stale socket, seen by the daemon" "$(tail -n 1 "$scratch/daemon.log")"
     fi

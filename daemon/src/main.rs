@@ -60,7 +60,7 @@ fn engine(socket: OwnedFd) -> anyhow::Result<()> {
     std::process::exit(1)
 }
 
-/// The channel to whoever started this process.
+/// The channel to the process that started this one.
 fn standard_input() -> anyhow::Result<OwnedFd> {
     Ok(std::io::stdin().as_fd().try_clone_to_owned()?)
 }

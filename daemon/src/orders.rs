@@ -5,8 +5,8 @@
 //!           ◀──────────────────────── answer, or the time is over ──────────┘
 //! ```
 //!
-//! A vGPU without a front-end has no session: then nobody takes orders, and each is refused at once. The session's
-//! thread never waits for the operator: an answer that nobody waits for any more is dropped.
+//! A vGPU without a front-end has no session: then orders are not taken, and each is refused at once. The session's
+//! thread never waits for the operator: an answer that is not waited for any more is dropped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -98,7 +98,7 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// None yet, and nobody who would take them.
+    /// None yet, and no session to take them.
     ///
     /// # Errors
     /// No eventfd could be had.

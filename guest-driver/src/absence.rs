@@ -101,7 +101,7 @@ fn abandon(control: &Control) {
     migrant.leave();
 }
 
-/// The device's page says that it is lost: whoever looks finds out.
+/// The device's page says that it is lost: the next look finds out.
 fn lose(control: &Control) {
     let word = control.page().word(device_page::DEVICE_STATUS);
     word.into_iter().for_each(|word| word.store(device_page::DEVICE_STOPPED, Ordering::Release));

@@ -74,7 +74,7 @@ impl Context {
     /// take work as before, and keep it (UMS-103, UMS-107). Returns how often it was suspended so far.
     ///
     /// # Errors
-    /// `Refused` with BUSY when it was resumed meanwhile by somebody else, `DeviceLost`.
+    /// `Refused` with BUSY when it was resumed meanwhile by another thread, `DeviceLost`.
     pub fn suspend(&self) -> Result<u64, DriverError> {
         let named = Named { handle: self.inner.handle };
         let control = &self.inner.shared.control;

@@ -27,7 +27,7 @@ use crate::transport::shared_memory::SharedMemory;
 use crate::transport::submission::Submission;
 
 /// How long a message that is answered at once is polled for before its sender sleeps: longer than a CPU of a host takes
-/// to leave its halt for the daemon (measured: 0.1 ms in the median), and far shorter than anybody notices.
+/// to leave its halt for the daemon (measured: 0.1 ms in the median), and far shorter than a user notices.
 const SPIN: Duration = Duration::from_micros(500);
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 64;
@@ -40,7 +40,7 @@ pub(crate) struct Control {
     slots: Slots,
     sequence: AtomicU64,
     gate: Arc<Gate>,
-    /// Its end is the end of who waits for the device to be taken away.
+    /// Its end is the end of the thread that waits for the device to be taken away.
     _watched: Option<Sender<()>>,
 }
 
@@ -88,12 +88,12 @@ impl Control {
         self.page_resource
     }
 
-    /// The device goes, and nobody passes: nothing of it is kept that senders of messages wait for.
+    /// The device goes, and no thread passes: nothing of it is kept that senders of messages wait for.
     pub(crate) fn put_away(&self) {
         self.slots.under_way().iter().for_each(|(_, relay)| relay.put_away());
     }
 
-    /// The device has come back, and nobody passes yet: what senders of messages wait for is asked for again.
+    /// The device has come back, and no thread passes yet: what senders of messages wait for is asked for again.
     pub(crate) fn ask_again(&self) -> Result<(), DriverError> {
         for (slot, relay) in self.slots.under_way() {
             let ring = u8::try_from(slot + 1).unwrap_or(0);
@@ -103,8 +103,8 @@ impl Control {
     }
 
     /// A slot for [`Self::call_alone`], kept from all others until [`Self::release`]; none where none is free. To be taken while
-    /// others pass: with the gate closed nobody can tell which messages are answered, and who waits for a slot would have
-    /// the last one, and stand before the gate with it.
+    /// others pass: with the gate closed it is not known which messages are answered, and a thread that waits for a
+    /// slot would have the last one, and stand before the gate with it.
     pub(crate) fn reserve(&self) -> Option<u32> {
         self.slots.take_now()
     }
@@ -114,7 +114,7 @@ impl Control {
         self.slots.put_back(slot);
     }
 
-    /// Sends a message in a slot of [`Self::reserve`], and waits for its answer, while nobody else passes.
+    /// Sends a message in a slot of [`Self::reserve`], and waits for its answer, while no other thread passes.
     pub(crate) fn call_alone(
         self: &Arc<Self>,
         slot: u32,

@@ -1,5 +1,5 @@
-//! The gate of a device that may be taken away: who speaks with the daemon passes it, and who takes the device along
-//! closes it meanwhile (decision 64).
+//! The gate of a device that may be taken away: a thread that speaks with the daemon passes it, and the one that takes
+//! the device along closes it meanwhile (decision 64).
 //!
 //! Memory needs no gate: it is there all the time (`transport/away.rs`).
 
@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
-/// How often who closes it asks whether that is in vain.
+/// How often the thread that closes it asks whether that is in vain.
 const LOOK: Duration = Duration::from_millis(50);
 
 thread_local! {
@@ -69,7 +69,8 @@ impl Gate {
         Pass { gate: self }
     }
 
-    /// Closes it, once nobody is inside; false, and it stays open, where that takes longer than `limit`, or it is in vain.
+    /// Closes it, once no thread is inside; false, and it stays open, where that takes longer than `limit`, or it is in
+    /// vain.
     pub(crate) fn close(&self, limit: Duration, is_vain: impl Fn() -> bool) -> bool {
         let until = Instant::now() + limit;
         let mut state = self.state();
@@ -145,7 +146,7 @@ mod tests {
     fn a_gate_closes_when_nobody_is_inside_and_lets_who_is_inside_in_again() {
         let gate = Gate::default();
         let outer = gate.enter();
-        assert!(!gate.close(Duration::from_millis(1), || false), "somebody is inside");
+        assert!(!gate.close(Duration::from_millis(1), || false), "a thread is inside");
         drop(gate.enter());
         drop(outer);
         assert!(gate.close(Duration::ZERO, || false));

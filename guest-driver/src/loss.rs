@@ -12,7 +12,7 @@ pub struct DeviceLoss {
     pub status: u64,
     /// Why the GPU was reset (TDR-74), or 0 where no reset was the cause.
     pub reason: u32,
-    /// Whether somebody else's work was the cause.
+    /// Whether other work was the cause.
     pub is_collateral: bool,
     /// Number of the daemon's report, for the operator of the host to find; 0 where there is none.
     pub report: u64,

@@ -39,7 +39,7 @@ pub enum FenceKind {
     IntraGpu,
 }
 
-/// The VM's name for a native fence: whoever is told it may open the fence, in any process of the same VM. It means
+/// The VM's name for a native fence: a process of the same VM that is told it may open the fence. It means
 /// nothing in another VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GlobalFence(pub u64);
@@ -117,7 +117,7 @@ impl NativeFence {
         self.va
     }
 
-    /// Its value now. A message to the daemon: who wants to look often has a queue wait for the fence, and looks at
+    /// Its value now. A message to the daemon: to look often, have a queue wait for the fence, and look at
     /// that queue's [`crate::fence::FencePoint`] instead.
     pub fn value(&self) -> Result<u64, DriverError> {
         let named = Named { handle: self.opened.fence };
@@ -127,7 +127,7 @@ impl NativeFence {
         Ok(current.value)
     }
 
-    /// Stores a value from the CPU: queues that wait for it go on, and so does who waits on the CPU.
+    /// Stores a value from the CPU: queues that wait for it go on, and so do threads that wait on the CPU.
     pub fn signal(&self, value: u64) -> Result<(), DriverError> {
         let signal = NativeFenceValue { fence: self.opened.fence, value };
         let control = &self.shared.control;
@@ -139,7 +139,7 @@ impl NativeFence {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until the value is `value` or more, whoever signals it.
+    /// Sleeps until the value is `value` or more, wherever it is signalled.
     ///
     /// # Errors
     /// `DeviceLost` when the device of this process is in error: at once, and of this process alone. `Timeout` when

@@ -42,7 +42,7 @@ pub enum Patience {
     Wait,
 }
 
-/// When memory that nobody holds is moved out.
+/// When memory that is not held is moved out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Eviction {
     /// When others need the room.

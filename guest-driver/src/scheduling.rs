@@ -46,7 +46,7 @@ pub struct Properties {
     pub in_process_priority: i8,
     /// How long it runs on while others wait; none for the default (PRE-66). Counted in 100 ns, at most 1 s.
     pub quantum: Option<Duration>,
-    /// How long who runs may go on when this one, of the same priority, wakes (PRE-66). As the quantum.
+    /// How long the running context may go on when this one, of the same priority, wakes (PRE-66). As the quantum.
     pub grace_same: Option<Duration>,
     /// The same against lower priority (PRE-66). As the quantum.
     pub grace_lower: Option<Duration>,

@@ -1,7 +1,7 @@
 //! The response slots of a device page: each is free, or has one message under way.
 //!
 //! A slot that the daemon may still write is not used again, so a message that is given up keeps its slot until it is
-//! answered. Where slots are short, the answers of messages that nobody has come for yet are copied out.
+//! answered. Where slots are short, answers that no thread has taken yet are copied out.
 //!
 //! Locks, in this order: the table, then one [`Answer`].
 
@@ -22,7 +22,7 @@ use crate::transport::submission::Submission;
 /// Slots that long waits leave to other messages, some of which may be what ends a wait.
 const KEPT_FROM_WAITS: usize = 8;
 
-/// How often somebody who needs a slot looks whether a message was answered.
+/// How often a thread that needs a slot looks whether a message was answered.
 const SWEEP: Duration = Duration::from_millis(1);
 
 /// Where the answer to a message is, or will be.
@@ -106,7 +106,7 @@ impl Slots {
             }
             table.sweep(&self.page);
             if table.free.is_empty() {
-                // Nobody tells when a message is answered that nobody waits for.
+                // The answer of a message that no thread waits for is not announced.
                 table = self.freed.wait_timeout(table, SWEEP).unwrap_or_else(PoisonError::into_inner).0;
             }
         }

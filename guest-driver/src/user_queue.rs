@@ -257,8 +257,8 @@ impl UserQueue {
             match DoorbellStatus::from_word(status) {
                 Some(DoorbellStatus::Connected) => return Ok(()),
                 Some(DoorbellStatus::ConnectedNotify) => return self.notify(),
-                // The connect came after the write pointer, so it found what was written (UMS-64), though somebody
-                // else has the doorbell already. The next submission connects again.
+                // The connect came after the write pointer, so it found what was written (UMS-64), though another
+                // queue has the doorbell already. The next submission connects again.
                 Some(DoorbellStatus::DisconnectedRetry) if was_connected => return Ok(()),
                 Some(DoorbellStatus::DisconnectedRetry) => self.connect()?,
                 Some(DoorbellStatus::DisconnectedAbort) | None => {

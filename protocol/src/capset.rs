@@ -84,7 +84,7 @@ pub const NODE_KIND_COPY: u32 = 2;
 pub const NODE_FLAG_AVAILABLE: u32 = 1 << 0;
 /// User-mode queues and doorbells exist on the node (UMS-18).
 pub const NODE_FLAG_USER_MODE_SUBMISSION: u32 = 1 << 1;
-/// The device writes the progress fence after nobody uses the buffer any more (UMS-24).
+/// The device writes the progress fence after the buffer is no longer used (UMS-24).
 pub const NODE_FLAG_RING_BUFFER_FENCE_RELEASE: u32 = 1 << 2;
 
 /// The node's doorbells follow the global model: all queues of a process ring one cell (UMS-07, UMS-08). Without it

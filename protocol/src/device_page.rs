@@ -55,7 +55,7 @@ pub const BUDGET: u64 = 88;
 pub const LEAVE: u64 = 96;
 /// In [`LOSS`]: this device's own work was the cause.
 pub const LOSS_PRIMARY: u64 = 0;
-/// In [`LOSS`]: somebody else's work was the cause (TDR-64).
+/// In [`LOSS`]: other work was the cause (TDR-64).
 pub const LOSS_COLLATERAL: u64 = 1;
 /// Last paging operation that is done.
 pub const PAGING_FENCE: u64 = 128;

@@ -34,7 +34,7 @@ impl Fault {
         !matches!(self, Self::Device(_) | Self::Wrong(..))
     }
 
-    /// Whether the device has forgotten the session: nobody writes to its memory any more.
+    /// Whether the device has forgotten the session: its memory is not written to any more.
     pub(crate) fn is_forgotten(self) -> bool {
         matches!(self, Self::Command(_, ERR_INVALID_CONTEXT_ID) | Self::Fuse(_, ENODEV))
     }

@@ -125,7 +125,7 @@ impl Fs {
         Ok(answer.read_as::<OpenOut>(0).handle)
     }
 
-    /// Mounts, and opens the file twice: a session, and who registers pages for it. What was there before is gone.
+    /// Mounts, and opens the file twice: a session, and the registrar of its pages. What was there before is gone.
     pub(crate) fn open(&mut self) -> Result<(), Fault> {
         let init =
             InitIn { major: start::MAJOR, minor: start::MINOR, max_readahead: 0, flags: start::WANTED };

@@ -154,12 +154,12 @@ impl SharedWord {
         unsafe { AtomicU64::from_ptr(place) }
     }
 
-    /// Loads what somebody else has released.
+    /// Loads what another side has released.
     pub(crate) fn acquire(&self) -> u64 {
         self.atomic().load(Ordering::Acquire)
     }
 
-    /// Stores for somebody else to acquire.
+    /// Stores for another side to acquire.
     pub(crate) fn release(&self, value: u64) {
         self.atomic().store(value, Ordering::Release);
     }

@@ -21,7 +21,7 @@ pub(crate) fn read8(port: u16) -> u8 {
 
 /// Writes a byte.
 pub(crate) fn write8(port: u16, value: u8) {
-    // SAFETY: as in `read8`; devices that reach into memory are told where by nobody but `virtio`, with memory of the arena.
+    // SAFETY: as in `read8`; devices that reach into memory are told where by `virtio` alone, with memory of the arena.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) };
 }
 

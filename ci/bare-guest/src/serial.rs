@@ -8,7 +8,7 @@ const DATA: u16 = 0x3f8;
 const LINE_STATUS: u16 = 0x3fd;
 /// In [`LINE_STATUS`]: there is room for a byte to send.
 const ROOM: u8 = 0x20;
-/// Looks for room, which a port that nobody reads may never have.
+/// Looks for room, which a port without a reader may never have.
 const LOOKS: u32 = 10_000;
 
 /// The port as a place to write text to.

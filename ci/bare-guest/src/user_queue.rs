@@ -71,7 +71,7 @@ impl UserQueue {
         page.word(self.queue.fence_offset).acquire() >= self.written
     }
 
-    /// Submits packets. The ring is never full: whoever submits waits for each.
+    /// Submits packets. The ring is never full: each submission is waited for.
     pub(crate) fn submit(
         &mut self,
         front: &mut Front,

@@ -10,7 +10,7 @@ use crate::tree::Tree;
 /// Folders that mean the same on every machine.
 const COMMON: [&str; 9] = ["/", "/home", "/opt", "/srv", "/tmp", "/usr", "/usr/src", "/var", "/var/tmp"];
 
-/// The folders that the project must not name: the home of whoever runs this, and where the checkout lies.
+/// The folders that the project must not name: the home of the user that runs this, and where the checkout lies.
 pub fn of_this_machine(root: &Path) -> Vec<String> {
     let home = env::var("HOME").unwrap_or_default();
     let parent = root.parent().map(|parent| parent.to_string_lossy().into_owned()).unwrap_or_default();

@@ -371,7 +371,7 @@ pub struct MeasureArguments {
     /// Where the picture goes (demo).
     #[arg(long, value_name = "FILE", default_value = "mandelbrot.png")]
     pub picture: PathBuf,
-    /// Have two guests and a realtime context compete, and draw who had the engines into this file (demo).
+    /// Have two guests and a realtime context compete, and draw which context had the engines into this file (demo).
     #[arg(long, value_name = "FILE")]
     pub timeline: Option<PathBuf>,
     /// Common settings.

@@ -19,7 +19,7 @@ use serde_json::json;
 const ANSWER: Duration = Duration::from_secs(60);
 /// Bytes of one line.
 const MAX_LINE: u64 = 16 << 20;
-/// Events that are kept until somebody asks for them, the last ones.
+/// Events that are kept until they are asked for, the last ones.
 const MAX_EVENTS: usize = 256;
 
 /// Why a monitor did not do what was asked.

@@ -61,7 +61,7 @@ pub struct ReplugArguments {
     /// QEMU's name for the root port that it is plugged into.
     #[arg(long, value_name = "ID", default_value = "rp0")]
     pub bus: String,
-    /// Milliseconds that programs may take to let go; who takes longer loses its device.
+    /// Milliseconds that programs may take to let go; one that takes longer loses its device.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 5000)]
     pub limit: u64,
 }
@@ -213,13 +213,13 @@ pub fn replug(control: &Path, vgpu: &str, as_vgpu: &str, arguments: &ReplugArgum
         let stayed = client::ask(control, &Verb::Attach { vgpu: vgpu.to_owned(), file: None });
         let what = match stayed {
             Ok(_) => {
-                // What is here goes on, so nobody is to begin as what it was.
+                // What is here goes on, so no device is to begin as what it was.
                 match std::fs::remove_file(&file) {
                     Ok(()) => "programs go on where they were".to_owned(),
                     Err(why) => {
                         let file = file.display();
                         format!(
-                            "programs go on where they were; nobody may begin as {file}, remove it: {why}"
+                            "programs go on where they were; no device may begin as {file}, remove it: {why}"
                         )
                     }
                 }

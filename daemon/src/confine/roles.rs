@@ -1,5 +1,5 @@
-//! The roles of the daemon's threads: who they are, and what each needs. Data only; [`super::files`], [`super::privileges`]
-//! and [`super::system_calls`] make it hold.
+//! The roles of the daemon's threads: which there are, and what each needs. Data only; [`super::files`],
+//! [`super::privileges`] and [`super::system_calls`] make it hold.
 //!
 //! Each role is to be a process of its own later; what is listed here is what that process gets.
 

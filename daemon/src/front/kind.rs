@@ -43,7 +43,7 @@ pub trait Front: Sized + Send {
         answers: &mut Answers,
     );
 
-    /// A request that cannot be read, or that nobody can answer any more. Counted.
+    /// A request that cannot be read, or that cannot be answered any more. Counted.
     fn refuse(&mut self, command: Option<(Token, Self::Command)>, ticket: Ticket, answers: &mut Answers);
 
     /// Answers a command.

@@ -130,7 +130,7 @@ impl<C: Command> Vgpu<C> {
         }
     }
 
-    /// The guest speaks to a device that was taken away before: from here on it is nobody else's.
+    /// The guest speaks to a device that was taken away before: from here on it is this guest's alone.
     pub(super) fn take_file(&mut self) {
         let right = self.right.take_if(|right| matches!(right, Right::File(..)));
         if let Some(Err(why)) = right.map(Right::start) {
@@ -139,7 +139,7 @@ impl<C: Command> Vgpu<C> {
         }
     }
 
-    /// The guest has reset the device: what of it was elsewhere is nobody's. A driver does that when it begins, too.
+    /// The guest has reset the device: what of it was elsewhere is given up. A driver does that when it begins, too.
     pub(super) fn begin_anew(&mut self) {
         self.right.take_if(|right| !matches!(right, Right::File(..)));
         self.standstill = None;

@@ -24,7 +24,7 @@ pub struct Vgpu<C> {
     pub(super) passage: Option<Arc<Passage>>,
     /// What it must take before its guest runs here.
     pub(super) right: Option<Right>,
-    /// It stands still for a snapshot, and whom to tell its state.
+    /// It stands still for a snapshot, and the request that asked for its state.
     pub(super) standstill: Option<Option<Answer>>,
     /// It was told to freeze, and what engines wrote to guest RAM until they stopped is in the VMM's log.
     pub(super) freeze: Freeze,

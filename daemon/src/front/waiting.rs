@@ -170,7 +170,7 @@ impl<C: Command> WaitingList<C> {
         self.waiting.get(&token).map(|waiting| &waiting.command)
     }
 
-    /// All commands of which nobody knows yet what they will come to.
+    /// All commands whose outcome is not known yet.
     pub fn undecided(&self) -> impl Iterator<Item = (Token, &C)> {
         let decided = |waiting: &Waiting<C>| matches!(waiting.place, Place::Named(_, _, Some(_)));
         let open = self.waiting.iter().filter(move |(_, waiting)| !decided(waiting));
@@ -230,7 +230,7 @@ impl<C: Command> WaitingList<C> {
         }
     }
 
-    /// A command whose chain is not what it was: nobody waits for it any more. What it was, if it was known.
+    /// A command whose chain is not what it was: the guest does not wait for it any more. What it was, if it was known.
     pub fn lost(&mut self, queue: u16, head: u16) -> Option<(Token, C)> {
         let token = self.named(queue, head)?;
         self.waiting.remove(&token).map(|waiting| (token, waiting.command))

@@ -101,7 +101,8 @@ pub struct Scheduling {
 }
 
 impl Default for Scheduling {
-    /// Nothing is asked of the machine's CPUs: whoever starts a host by itself says so, as `campanile serve` does.
+    /// Nothing is asked of the machine's CPUs: a caller that starts a host by itself says so, as `campanile serve`
+    /// does.
     fn default() -> Self {
         Self {
             policy: Choice::default(),
@@ -299,7 +300,7 @@ pub fn check(options: &HostOptions) -> Result<(), HostError> {
     Ok(())
 }
 
-/// LM-02, DIRTY-10: who migrates live must know what is written. Side files need no tracking (DIRTY-60).
+/// LM-02, DIRTY-10: live migration must know what is written. Side files need no tracking (DIRTY-60).
 pub(super) fn check_live_migration(options: &HostOptions, tracking: Method) -> Result<(), HostError> {
     let live = options.migration.peer.is_some() || options.migrate_listen.is_some();
     if live && tracking == Method::Off {

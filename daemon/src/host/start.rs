@@ -73,7 +73,7 @@ pub struct Vgpu {
 /// A daemon that serves. Dropping it ends every session.
 #[derive(Debug)]
 pub struct Host {
-    /// Where the operator asks; the first to go, while there still is somebody to answer for.
+    /// Where the operator asks; the first to go, while there still is a vGPU to answer for.
     pub control: Option<ControlSocket>,
     /// Its vGPUs.
     pub vgpus: Vec<Vgpu>,

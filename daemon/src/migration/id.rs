@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::state;
 
-/// The name of one bundle: what the memories of one vGPU were at one freeze. Random, so that whoever knows it was told by
-/// the source or by the saved state; each is used once, and so is the epoch of design §10.8 too.
+/// The name of one bundle: what the memories of one vGPU were at one freeze. Random, so that a peer that knows it was
+/// told by the source or by the saved state; each is used once, and so is the epoch of design §10.8 too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct BundleId(pub [u8; 16]);

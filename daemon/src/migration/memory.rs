@@ -43,7 +43,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// A memory on the source: who writes to it goes on, and is tracked. Called from migration threads while the vGPU's
+/// A memory on the source: writes to it go on, and are tracked. Called from migration threads while the vGPU's
 /// thread works.
 pub trait MovingMemory: Send + Sync {
     /// Bytes, whole pages.

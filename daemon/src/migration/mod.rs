@@ -6,7 +6,7 @@
 //!                             │ sheet ◀─ trackers                          │ bundle: staged memories
 //!                             └ brownout passes ── channel::line ─────────▶ ┘
 //!                               file: a side file, a snapshot
-//!   ownership: who may run, as pure machines on both sides
+//!   ownership: which side may run, as pure machines on both sides
 //! ```
 //!
 //! Memories move here, page by page, before and while the VM is paused; everything else is *state*, which the front-end

@@ -46,12 +46,12 @@ impl Right {
     /// The guest's rings begin: takes the right.
     ///
     /// # Errors
-    /// The source runs again, or nobody can say: it must not run here.
+    /// The source runs again, or that cannot be known: it must not run here.
     pub fn start(self) -> Result<(), MigrationError> {
         match self {
             Self::Claim(claim) => claim.start(),
             Self::SideFile(files, bundle) => files.take(bundle),
-            // Whoever removes it has the device: nobody else begins as it.
+            // The one that removes it has the device: no other begins as it.
             Self::File(passage, file) => {
                 let named = file.clone();
                 let removed = outside::run(move || std::fs::remove_file(named)).and_then(|removed| removed);
@@ -67,7 +67,7 @@ impl Right {
 #[derive(Debug, Clone)]
 struct Beginning {
     file: PathBuf,
-    /// It is what one device was before it was taken away from its VM: nobody else is to begin as it.
+    /// It is what one device was before it was taken away from its VM: no other is to begin as it.
     is_detached: bool,
 }
 

@@ -31,7 +31,7 @@ impl Default for Patience {
 /// What a source does.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Where vGPUs go when their front-end begins to migrate; nobody, and then by a side file.
+    /// Where vGPUs go when their front-end begins to migrate; none, and then by a side file.
     pub peer: Option<Peer>,
     /// Lines of one migration; 0 is 1.
     pub streams: u8,

@@ -22,7 +22,7 @@ pub enum Wanted {
     GoOn,
 }
 
-/// The place where that is left; whoever leaves something rings the vGPU's bell.
+/// The place where that is left; leaving something there rings the vGPU's bell.
 #[derive(Debug, Default)]
 pub struct Standstill {
     wanted: Mutex<Wanted>,

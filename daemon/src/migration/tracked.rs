@@ -23,8 +23,8 @@ enum Moves {
     Tracked(BasisHandle),
 }
 
-/// One of a session's memories, with who knows what is written to it. A migration has a basis of its own, so that nobody
-/// else's bits are cleared (DIRTY-29, DIRTY-32), and ends it (LM-57).
+/// One of a session's memories, with the tracker of what is written to it. A migration has a basis of its own, so that
+/// no other basis loses bits (DIRTY-29, DIRTY-32), and ends it (LM-57).
 #[derive(Debug)]
 pub struct TrackedMemory {
     tracker: Arc<Tracker>,

@@ -36,7 +36,7 @@ pub struct Reply {
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there, or nobody who may be asked.
+    /// No daemon listens there, or none that may be asked.
     #[error("no daemon answers at {}: {source}; is it started with --control?", path.display())]
     Connect {
         /// The socket.

@@ -94,9 +94,9 @@ const fn default_limit() -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Subcommand)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Verb {
-    /// Show the vGPUs: who uses them, their engines, who is not allowed.
+    /// Show the vGPUs: which guests use them, their engines, which are not allowed.
     Status,
-    /// Reset one engine, or all: whose work it runs is lost, everybody else goes on.
+    /// Reset one engine, or all: the work that it runs is lost, all other work goes on.
     Reset {
         /// The vGPU.
         #[arg(long, value_name = "NAME")]
@@ -177,7 +177,7 @@ pub enum Verb {
         /// The file, as the daemon sees it.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Milliseconds that guest processes may take; who takes longer loses its device.
+        /// Milliseconds that guest processes may take; one that takes longer loses its device.
         #[arg(long, value_name = "MILLISECONDS", default_value_t = default_limit())]
         #[serde(default = "default_limit")]
         limit: u64,
@@ -199,7 +199,7 @@ pub enum Verb {
     Vram,
     /// Show what was counted of each vGPU.
     Metrics,
-    /// Show who had the engines of late, and when.
+    /// Show which contexts had the engines of late, and when.
     Timeline {
         /// The vGPU; all without it.
         #[arg(long, value_name = "NAME")]

@@ -70,7 +70,7 @@ fn parameters(entity: u64, random: &mut Random) -> Parameters {
     Parameters { group: entity / GROUP, band, weight, priority, ..Parameters::default() }
 }
 
-/// Who runs is charged; three of ten times somebody sleeps or wakes too.
+/// The running entity is charged; three of ten times another sleeps or wakes too.
 fn event(
     policy: &mut dyn Policy,
     current: Option<Current>,

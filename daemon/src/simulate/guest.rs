@@ -18,7 +18,7 @@ use super::random::Random;
 pub struct Context {
     /// What it wants.
     pub load: Load,
-    /// Work that is left; for ever for who is always busy. Zero: it sleeps.
+    /// Work that is left; for ever for an entity that is always busy. Zero: it sleeps.
     pub left: Duration,
     /// Since when it has waited to start, and whether no other realtime context had work meanwhile.
     pub waits: Option<(Duration, bool)>,

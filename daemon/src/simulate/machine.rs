@@ -15,7 +15,7 @@ use super::options::Options;
 use super::random::Random;
 use crate::supervisor::turns::policy_between_vgpus;
 
-/// How long somebody waited from its wake to its start.
+/// How long an entity waited from its wake to its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Start {
     /// Its band.
@@ -60,7 +60,7 @@ pub struct Machine {
     /// Who kept the engine, for the next context of the same vGPU.
     vgpu: Option<Current>,
     last: Option<(usize, usize)>,
-    /// When who runs will have stopped.
+    /// When the running entity will have stopped.
     stops: Option<Duration>,
     wakes: BTreeSet<(Duration, usize, usize)>,
     /// Realtime contexts with work.
@@ -171,7 +171,7 @@ impl Machine {
         }
     }
 
-    /// Asks both policies; starts somebody, or begins to stop who runs. Returns when to ask again.
+    /// Asks both policies; starts an entity, or begins to stop the running one. Returns when to ask again.
     fn decide(&mut self) -> Option<Duration> {
         let outer = self.policy.decide(self.vgpu, self.now);
         let next = outer.next.and_then(|entity| usize::try_from(entity.0).ok());
@@ -228,7 +228,7 @@ impl Machine {
         self.stops = Some(if ran.is_zero() { self.now } else { self.now + rest });
     }
 
-    /// Time goes on, at most until then: who runs may have done its work before.
+    /// Time goes on, at most until then: the running entity may have done its work before.
     fn pass(&mut self, until: Duration) {
         let Some(running) = self.running else {
             self.record.idle += until - self.now;

@@ -24,7 +24,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Longest that who may preempt waits for what cannot be stopped (PRE-05).
+    /// Longest that an entity which may preempt waits for what cannot be stopped (PRE-05).
     pub fn bound(&self) -> Duration {
         self.slice.saturating_mul(self.in_flight)
     }

@@ -35,7 +35,7 @@ fn escaped(text: &str) -> String {
 }
 
 impl Svg {
-    /// Empty, with a title for who cannot see it.
+    /// Empty, with a title for readers that cannot see it.
     pub fn new(width: u32, height: u32, title: &str) -> Self {
         let mut svg = Self { text: String::new() };
         svg.push(format_args!(

@@ -1,6 +1,6 @@
 //! How far the worker is, for the connection thread: it may not answer some requests before.
 //!
-//! Each wait is bounded, and the worker waits for nobody here, so that neither can hang the other.
+//! Each wait is bounded, and the worker does not wait here, so that neither can hang the other.
 
 use std::sync::Condvar;
 use std::sync::Mutex;
@@ -53,7 +53,7 @@ impl Gate {
         self.change(|reached| reached.frozen = serial);
     }
 
-    /// The worker has ended; nobody waits any more.
+    /// The worker has ended; no thread waits any more.
     pub(super) fn end(&self) {
         self.change(|reached| reached.is_over = true);
     }

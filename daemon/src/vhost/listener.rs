@@ -38,7 +38,7 @@ pub enum SocketError {
         path: PathBuf,
     },
     /// The file cannot be examined, or a dead one removed.
-    #[error("{}: cannot tell whether somebody serves this socket", path.display())]
+    #[error("{}: cannot tell whether a daemon serves this socket", path.display())]
     Probe {
         /// The socket.
         path: PathBuf,
@@ -84,7 +84,7 @@ impl Listener {
         Self::with(path, |path| UnixListener::bind(path))
     }
 
-    /// As [`Self::bind`], and nobody but this user can ever connect (mode 0600 from the first moment on).
+    /// As [`Self::bind`], and only this user can ever connect (mode 0600 from the first moment on).
     ///
     /// # Errors
     /// The name is taken, or the file cannot be made.
@@ -144,7 +144,7 @@ fn clear(path: &Path) -> Result<(), SocketError> {
     }
     match probe(path) {
         Err(Errno::CONNREFUSED) => {
-            log::info!("{}: nobody serves this socket; replaced", path.display());
+            log::info!("{}: no daemon serves this socket; replaced", path.display());
             fs::remove_file(path).map_err(unknown)
         }
         Err(Errno::NOENT) => Ok(()),

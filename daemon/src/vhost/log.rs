@@ -1,7 +1,7 @@
 //! The dirty log of a migration: which pages of guest RAM this device has written.
 //!
 //! ```text
-//!   write to guest RAM ──▶ mark ──▶ (used index ──▶ mark)          whoever writes, on any thread
+//!   write to guest RAM ──▶ mark ──▶ (used index ──▶ mark)          by the writer, on any thread
 //!                           │
 //!                    DirtyLog: the log that is current now
 //!                           ▲
@@ -138,7 +138,7 @@ impl LogPages {
     }
 }
 
-/// The log of one connection, whichever is current. Shared by all who write guest RAM.
+/// The log of one connection, whichever is current. Shared by all writers of guest RAM.
 #[derive(Debug, Default)]
 pub struct DirtyLog {
     /// Whether there is a log: so that nothing is paid while there is none.
@@ -149,10 +149,11 @@ pub struct DirtyLog {
 }
 
 impl DirtyLog {
-    /// Notes that `length` bytes at a guest address have been written. After writing them, and before anybody is told.
+    /// Notes that `length` bytes at a guest address have been written. After writing them, and before that is
+    /// announced.
     #[inline]
     pub fn mark(&self, guest_physical: u64, length: u64) {
-        // PAIRS WITH `replace`. A log that is being set is not missed by whom it matters: `Session::set_log_base`
+        // PAIRS WITH `replace`. A log that is being set is not missed where it matters: `Session::set_log_base`
         // takes every ring's lock afterwards, and has the worker answer.
         if self.is_on.load(Ordering::Acquire) {
             self.mark_current(guest_physical, length);

@@ -80,7 +80,7 @@ impl From<&VhostUserSingleMemoryRegion> for Claim {
     }
 }
 
-/// The mapped table. Replaced as a whole: whoever holds the old one may still use it.
+/// The mapped table. Replaced as a whole: holders of the old one may still use it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MemoryTable {
     ram: Arc<GuestRam>,

@@ -118,7 +118,7 @@ impl Session {
     pub(super) fn may_start(&self, queue: u16) -> Result<(), Refusal> {
         let load = match self.negotiated().motion.load {
             Load::None | Load::Done | Load::Anew => return Ok(()),
-            Load::Unchecked => "nobody has asked whether its state was loaded",
+            Load::Unchecked => "the front-end has not asked whether its state was loaded",
             Load::Failed => "its state could not be loaded",
         };
         Err(Refusal::NotRestored { queue, load })

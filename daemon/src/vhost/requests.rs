@@ -1,5 +1,5 @@
 //! The front-end's requests, one method each. They run on the connection thread. Those that freeze the device, begin a log
-//! or ask after a state wait for the worker, in bounded time; the others wait for nobody.
+//! or ask after a state wait for the worker, in bounded time; the others do not wait.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

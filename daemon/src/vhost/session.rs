@@ -78,7 +78,7 @@ pub(super) struct Session {
     pub(super) smallest_answer: usize,
     waiting: window::Waiting,
     negotiated: Mutex<Negotiated>,
-    /// The connection itself: whether anybody is there still.
+    /// The connection itself: whether the front-end is there still.
     pub(super) line: UnixStream,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Negotiated {
     pub(super) protocol: u64,
     /// Feature bits that the guest has acknowledged.
     pub(super) features: u64,
-    /// GET_PROTOCOL_FEATURES was asked, or SET_PROTOCOL_FEATURES never said: nobody was connected before.
+    /// GET_PROTOCOL_FEATURES was asked, or SET_PROTOCOL_FEATURES never said: no front-end was connected before.
     pub(super) is_fresh: bool,
     /// GET_PROTOCOL_FEATURES was asked.
     pub(super) has_asked: bool,
@@ -278,7 +278,7 @@ impl Session {
         }
     }
 
-    /// QEMU asks for the windows when it has set up its queues, and nobody else's settings can be wrong.
+    /// QEMU asks for the windows when it has set up its queues, and no other front-end's settings can be wrong.
     pub(super) fn windows_asked(&self) {
         let own = count(self.shared.rings.len());
         let asked = count(self.shared.rings.iter().filter(|ring| ring.lock().has_call()).count());

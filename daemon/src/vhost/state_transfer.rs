@@ -67,7 +67,7 @@ pub(super) enum Done {
 
 type Outcome = Result<Done, String>;
 
-/// What came of a transfer: set once, by whoever has its [`Promise`].
+/// What came of a transfer: set once, by the holder of its [`Promise`].
 #[derive(Debug, Default)]
 struct Cell {
     outcome: Mutex<Option<Outcome>>,

@@ -233,7 +233,7 @@ impl Worker {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Tells who waits for it.
+    /// Tells the threads that wait for it.
     fn look_whether_frozen(&mut self) {
         if self.motion == Motion::Freezes && self.device.is_frozen() {
             self.motion = Motion::Frozen;

@@ -128,7 +128,7 @@ pub extern "C" fn campanile_buffer_map(
 /// Copies `size` bytes out, from `offset` on. On failure `bytes` may have been overwritten.
 ///
 /// # Safety
-/// `bytes` is NULL, or room for `size` bytes that nobody else uses meanwhile.
+/// `bytes` is NULL, or room for `size` bytes that nothing else uses meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn campanile_buffer_read(
     buffer: Option<&CampanileBuffer>,
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn campanile_buffer_read(
 /// Copies `size` bytes in, from `offset` on.
 ///
 /// # Safety
-/// `bytes` is NULL, or `size` bytes lie there that nobody changes meanwhile.
+/// `bytes` is NULL, or `size` bytes lie there that are not changed meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn campanile_buffer_write(
     buffer: Option<&CampanileBuffer>,

@@ -37,11 +37,12 @@ pub const CAMPANILE_NODE_KIND_COPY: u32 = 2;
 pub const CAMPANILE_NODE_AVAILABLE: u32 = 1;
 /// Bit of `campanile_node_info.flags`: the node has user-mode queues.
 pub const CAMPANILE_NODE_USER_MODE_SUBMISSION: u32 = 2;
-/// Bit of `campanile_node_info.flags`: a fence point is reached only after nobody uses the packets any more.
+/// Bit of `campanile_node_info.flags`: a fence point is reached only after the packets are no longer used.
 pub const CAMPANILE_NODE_BUFFER_RELEASE: u32 = 4;
 /// Bit of `campanile_node_info.flags`: all user-mode queues of a process share one doorbell on the node.
 pub const CAMPANILE_NODE_GLOBAL_DOORBELL: u32 = 8;
-/// Bit of `campanile_node_info.flags`: each submission to a user-mode queue of the node sends a message, since nobody polls.
+/// Bit of `campanile_node_info.flags`: each submission to a user-mode queue of the node sends a message, since no
+/// engine polls.
 pub const CAMPANILE_NODE_NOTIFY: u32 = 16;
 
 /// An open device.
@@ -111,7 +112,7 @@ fn device_info(device: &Device) -> CampanileDeviceInfo {
 
 /// Opens a device inside of a VM, over the render node at `path` ("/dev/dri/renderD128"), or over the file `gpu` on
 /// virtiofs. Where `path` is NULL, over the first render node that is a Campanile's, and where there is none, over the
-/// first such file. `CAMPANILE_NO_DEVICE`, with the reason, where it is none, or nobody behind it answers.
+/// first such file. `CAMPANILE_NO_DEVICE`, with the reason, where it is none, or no device behind it answers.
 ///
 /// # Safety
 /// `path` is NULL or a string; `device` is NULL or room for a pointer.

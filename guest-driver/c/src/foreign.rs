@@ -9,7 +9,7 @@ use crate::failure::Failure;
 /// The `count` items at `pointer`, which may be NULL where there are none.
 ///
 /// # Safety
-/// `pointer` is NULL, or `count` initialised items lie there that nobody changes while `'a` lasts.
+/// `pointer` is NULL, or `count` initialised items lie there that are not changed while `'a` lasts.
 pub(crate) unsafe fn items<'a, T>(pointer: *const T, count: usize, name: &str) -> Result<&'a [T], Failure> {
     if count == 0 {
         return Ok(&[]);
@@ -22,7 +22,7 @@ pub(crate) unsafe fn items<'a, T>(pointer: *const T, count: usize, name: &str) -
 /// Room for `count` bytes at `pointer`, zeroed first: what was there need not be initialised.
 ///
 /// # Safety
-/// `pointer` is NULL, or `count` bytes lie there that are the caller's to write, and that nobody else uses while `'a`
+/// `pointer` is NULL, or `count` bytes lie there that are the caller's to write, and that nothing else uses while `'a`
 /// lasts.
 pub(crate) unsafe fn room<'a>(pointer: *mut u8, count: usize, name: &str) -> Result<&'a mut [u8], Failure> {
     if count == 0 {
@@ -31,14 +31,14 @@ pub(crate) unsafe fn room<'a>(pointer: *mut u8, count: usize, name: &str) -> Res
     check(pointer, count, name)?;
     // SAFETY: not NULL and of a possible size, by `check`; writable, by this function's contract.
     unsafe { std::ptr::write_bytes(pointer, 0, count) };
-    // SAFETY: as above, and initialised by now; nobody else uses it, by this function's contract.
+    // SAFETY: as above, and initialised by now; nothing else uses it, by this function's contract.
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer, count) })
 }
 
 /// The string at `pointer`, without its NUL; none where `pointer` is NULL.
 ///
 /// # Safety
-/// `pointer` is NULL, or a string with a NUL at its end lies there that nobody changes while `'a` lasts.
+/// `pointer` is NULL, or a string with a NUL at its end lies there that is not changed while `'a` lasts.
 pub(crate) unsafe fn string<'a>(pointer: *const c_char) -> Option<&'a CStr> {
     if pointer.is_null() {
         return None;

@@ -23,7 +23,7 @@ pub extern "C" fn campanile_last_error() -> *const c_char {
 pub(crate) fn keep(name: &str, failure: &Failure) {
     let mut text = format!("{name}: {}", failure.text).into_bytes();
     text.retain(|byte| *byte != 0);
-    // A thread that is ending has nobody who asks.
+    // A thread that is ending is not asked any more.
     let _ = LAST.try_with(|last| {
         if let (Ok(mut last), Ok(text)) = (last.try_borrow_mut(), CString::new(text)) {
             *last = text;

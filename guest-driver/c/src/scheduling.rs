@@ -65,7 +65,7 @@ pub struct CampanileScheduling {
     pub reserved: u32,
     /// How long it runs on while others wait.
     pub quantum: u64,
-    /// How long who runs may go on when this one, of the same priority, wakes.
+    /// How long the running context may go on when this one, of the same priority, wakes.
     pub grace_same: u64,
     /// The same against lower priority.
     pub grace_lower: u64,

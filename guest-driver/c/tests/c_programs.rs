@@ -112,7 +112,7 @@ impl Daemon {
         command.args(["serve", "--vram", "64M", "--socket"]).arg(folder.path().join("a.sock"));
         let daemon = Self { child: command.stdin(Stdio::null()).spawn().unwrap(), folder };
         let begun = Instant::now();
-        // The socket has its name before anybody listens.
+        // The socket has its name before the daemon listens.
         while std::os::unix::net::UnixStream::connect(daemon.socket()).is_err() {
             assert!(begun.elapsed() < NEVER, "the daemon does not listen");
             std::thread::sleep(Duration::from_millis(10));

@@ -5,8 +5,8 @@
 //!        here              away: stores go there                    what was stored meanwhile goes along
 //! ```
 //!
-//! No address is ever without memory, so nobody who reads or stores has to know. While the pages of one blob change hands
-//! nobody touches them: who tries waits for that moment (`bar.rs`).
+//! No address is ever without memory, so that code which reads or stores need not know. While the pages of one blob
+//! change hands they cannot be touched: a thread that tries waits for that moment (`bar.rs`).
 //!
 //! JUSTIFICATION: a mapping that others hold pointers into is replaced in place.
 #![allow(unsafe_code, reason = "mmap with MAP_FIXED: no safe wrapper exists")]
@@ -132,7 +132,7 @@ fn store_changed(memory: &SharedMemory, index: usize, old: u64, new: u64) {
 }
 
 impl StandIn {
-    /// Puts private pages where `view` is. `blob`: the same bytes at another address; nobody but this process's CPU stores
+    /// Puts private pages where `view` is. `blob`: the same bytes at another address; only this process's CPU stores
     /// there any more.
     pub(crate) fn take_over(view: SharedMemory, blob: &SharedMemory) -> io::Result<Self> {
         let length = view.len();
@@ -177,7 +177,7 @@ impl StandIn {
                 }
             }
         };
-        // Most of it while nobody has to wait.
+        // Most of it while no thread has to wait.
         bring();
         let bar = Bar::before(&view).map_err(refused)?;
         bring();

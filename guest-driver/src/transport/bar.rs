@@ -1,4 +1,4 @@
-//! A bar before memory that changes hands: whoever touches it waits a moment, and goes on where it was.
+//! A bar before memory that changes hands: a thread that touches it waits a moment, and goes on where it was.
 //!
 //! ```text
 //!   mover:  range noted ─▶ no access to it ─▶ pages change hands ─▶ access ─▶ bar lifted
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The handler of SIGSEGV is set with the first bar, and hands on what is not its own. One range at a time is barred in a
-//! process; but whoever has faulted may not reach the handler before that bar and others after it are lifted, as its CPU
-//! may be a virtual one that stands still. So ranges are remembered for long. A system call that is given a pointer into
-//! one that is barred fails with EFAULT.
+//! process; but a thread that has faulted may not reach the handler before that bar and others after it are lifted, as
+//! its CPU may be a virtual one that stands still. So ranges are remembered for long. A system call that is given a
+//! pointer into one that is barred fails with EFAULT.
 //!
 //! JUSTIFICATION: sleeping in a signal handler, and access rights of memory that others hold pointers into.
 #![allow(unsafe_code, reason = "nanosleep in a handler, and mprotect: no safe wrapper exists")]
@@ -37,10 +37,10 @@ const MOST_AGAIN: usize = 100_000;
 /// Nanoseconds between two looks.
 const NAP: i64 = 50_000;
 
-/// What says that somebody stands before it.
+/// What says that a thread waits before it.
 static SIGNAL: FaultSignal = FaultSignal::new(libc::SIGSEGV);
 
-/// Ranges of addresses: those of the last bars, of which one may stand. Only who has [`MOVER`] changes it.
+/// Ranges of addresses: those of the last bars, of which one may stand. Only the holder of [`MOVER`] changes it.
 #[derive(Debug)]
 struct Ranges {
     /// Used one after the other and round again: where each starts, and where it ends.
@@ -79,7 +79,7 @@ impl Ranges {
         self.barred.store(0, Ordering::Release);
     }
 
-    /// Whether nobody may touch this address now.
+    /// Whether no thread may touch this address now.
     fn is_barred(&self, address: usize) -> bool {
         let slot = self.barred.load(Ordering::Acquire).checked_sub(1);
         slot.and_then(|slot| self.slots.get(slot)).is_some_and(|range| is_in(address, range))
@@ -121,7 +121,7 @@ fn protect(view: &SharedMemory, flags: MprotectFlags) -> io::Result<()> {
 }
 
 impl<'a> Bar<'a> {
-    /// Bars a view that is in one piece. From here on nobody but the kernel touches it.
+    /// Bars a view that is in one piece. From here on only the kernel touches it.
     pub(super) fn before(view: &'a SharedMemory) -> io::Result<Self> {
         let mover = MOVER.lock().unwrap_or_else(PoisonError::into_inner);
         SIGNAL.install(on_fault)?;
@@ -159,6 +159,6 @@ mod tests {
             assert!(!ranges.is_barred(0x1000) && ranges.was_barred(0x1000));
             ranges.lift();
         }
-        assert!(!ranges.was_barred(0x4000), "nobody has ever barred this");
+        assert!(!ranges.was_barred(0x4000), "this was never barred");
     }
 }

@@ -31,7 +31,7 @@ pub enum TransportError {
         /// Each mount, and why it is not the one.
         why: String,
     },
-    /// The render node is Campanile's, and nobody behind it answers.
+    /// The render node is Campanile's, and no device behind it answers.
     #[error(
         "{}: the device has not answered for {after:?}: the daemon on the host has ended, or hangs; start it, then \
          restart this VM", path.display()

@@ -1,4 +1,5 @@
-//! Handlers of signals that say that memory cannot be touched: what is none of theirs goes to who was there before.
+//! Handlers of signals that say that memory cannot be touched: what is none of theirs goes to the handler that was
+//! there before.
 //!
 //! JUSTIFICATION: signal handlers.
 #![allow(unsafe_code, reason = "sigaction with SA_SIGINFO: no safe wrapper exists")]
@@ -9,7 +10,7 @@ use std::sync::OnceLock;
 /// What a handler is.
 pub(super) type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// One signal, and who had it before.
+/// One signal, and the handler that it had before.
 pub(super) struct FaultSignal {
     signal: libc::c_int,
     before: OnceLock<libc::sigaction>,
@@ -33,7 +34,7 @@ pub(super) fn code(info: *mut libc::siginfo_t) -> libc::c_int {
 pub(super) fn keeping_errno<T>(what: impl FnOnce() -> T) -> T {
     // SAFETY: the address of this thread's own word.
     let place = unsafe { libc::__errno_location() };
-    // SAFETY: it is valid, and nobody else's.
+    // SAFETY: it is valid, and used by nothing else.
     let errno = unsafe { *place };
     let outcome = what();
     // SAFETY: as above.
@@ -75,7 +76,7 @@ impl FaultSignal {
                 unsafe { libc::signal(self.signal, libc::SIG_DFL) };
             }
             (handler, flags) if flags & libc::SA_SIGINFO != 0 => {
-                // SAFETY: whoever set it has said by SA_SIGINFO that it is of this type.
+                // SAFETY: its owner has said by SA_SIGINFO that it is of this type.
                 let handler = unsafe { std::mem::transmute::<libc::sighandler_t, Handler>(handler) };
                 handler(self.signal, info, context);
             }

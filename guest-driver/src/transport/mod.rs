@@ -13,7 +13,7 @@
 //! * Owner: a transport owns its blobs and its context; dropping it ends both, as closing the render node does.
 //! * Threads: every method may be called from any thread, at the same time. What blocks says so.
 //! * Loss: after the daemon hung up, every call and every wait ends with [`error::TransportError::Disconnected`];
-//!   memory that was mapped stays valid memory, only nobody answers in it.
+//!   memory that was mapped stays valid memory, only without answers.
 
 pub mod away;
 mod bar;
@@ -70,7 +70,7 @@ pub trait Transport: Send + Sync + 'static {
     /// those of this process. User-mode submission must not move it.
     fn commands_sent(&self) -> u64;
 
-    /// Whether the device still answers, as far as is known without asking it. Does not block: whoever polls
+    /// Whether the device still answers, as far as is known without asking it. Does not block: a thread that polls
     /// a word in shared memory looks here now and then, and so ends when the daemon is gone.
     fn is_connected(&self) -> bool;
 

@@ -37,7 +37,7 @@ struct Backing {
     /// (first byte, piece), ascending and without gaps.
     pieces: Vec<(u64, Piece)>,
     length: u64,
-    /// What must not be given to anybody else while these bytes can be reached.
+    /// What must not be used again while these bytes can be reached.
     _keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 

@@ -1,4 +1,4 @@
-//! Hang-ups, resets and sockets that nobody serves.
+//! Hang-ups, resets and sockets that no daemon serves.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -231,7 +231,7 @@ fn a_source_that_dies_in_the_pause_after_its_state_is_out_is_not_missed() {
     let vm = LoopbackVm::connect(&first.path, &VmOptions::default()).unwrap();
     let guest = guest(&vm);
     vm.migrate(&next.path, MigrateOptions::default()).unwrap();
-    // The first device's connection is closed by now; its end was nobody's loss.
+    // The first device's connection is closed by now; its end lost nothing.
     assert!(vm.is_connected());
     guest.work();
     next.device.cut.lock().unwrap().as_ref().unwrap().shutdown();

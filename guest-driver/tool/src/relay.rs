@@ -106,7 +106,7 @@ fn receive(from: &UnixStream, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> anyho
     Ok(true)
 }
 
-/// A log as long as the one of this SET_LOG_BASE (length and offset), which nobody reads.
+/// A log as long as the one of this SET_LOG_BASE (length and offset), which is not read.
 fn other_log(payload: &[u8]) -> anyhow::Result<OwnedFd> {
     let words = payload.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
     let other = rustix::fs::memfd_create("lost-log", MemfdFlags::CLOEXEC)?;

@@ -16,14 +16,14 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
-/// No body → [`Parked`], once nothing of the process is on the GPU. Refused with BUSY where nobody asked for it, with
+/// No body → [`Parked`], once nothing of the process is on the GPU. Refused with BUSY where it was not asked for, with
 /// NOT_SUPPORTED where some of what it has cannot be put aside.
 pub const PARK_DEVICE: u32 = 64;
-/// [`AttachDevice`], then [`PagesAgain`] entries: the first message of a context. A token that is not known, or that somebody has used, is refused
-/// as what is no message. Refused with LEAVING while the device is still to be taken away.
+/// [`AttachDevice`], then [`PagesAgain`] entries: the first message of a context. A token that is not known, or that
+/// was used, is refused as what is no message. Refused with LEAVING while the device is still to be taken away.
 pub const ATTACH_DEVICE: u32 = 65;
 
-/// By what a process that was parked is known: two random numbers, which it tells nobody.
+/// By what a process that was parked is known: two random numbers, which it keeps secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Parked {

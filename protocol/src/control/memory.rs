@@ -35,10 +35,10 @@ pub struct List {
     pub argument: u32,
 }
 
-/// Flag of [`MAKE_RESIDENT`]: where there is no room, and none can be made by evicting what nobody holds, the message
+/// Flag of [`MAKE_RESIDENT`]: where there is no room, and none can be made by evicting what is not held, the message
 /// is refused with OUT_OF_RESOURCES. Without it the message waits until others let go.
 pub const RESIDENT_OR_FAIL: u32 = 1;
-/// Flag of [`EVICT`]: what nobody holds any more is moved out at once, and not only when room is needed.
+/// Flag of [`EVICT`]: what is no longer held is moved out at once, and not only when room is needed.
 pub const EVICT_NOW: u32 = 1;
 
 /// The least of priorities.

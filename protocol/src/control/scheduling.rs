@@ -58,7 +58,7 @@ pub struct SetSchedulingProperties {
     pub in_process_priority: i32,
     /// How long it runs on while others wait (PRE-66).
     pub quantum: u32,
-    /// How long who runs may go on when this one, of the same priority, wakes (PRE-66).
+    /// How long the running context may go on when this one, of the same priority, wakes (PRE-66).
     pub grace_same: u32,
     /// The same against lower priority (PRE-66).
     pub grace_lower: u32,

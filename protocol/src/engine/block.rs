@@ -51,7 +51,7 @@ pub const LOOK_WORDS: u64 = MAX_QUEUES as u64 / 64;
 /// ([`super::save_area`]); engine.
 pub const HW_QUEUE_SAVED: u64 = 0x3c0;
 /// One past the entry of the context that ran last, zero before the first: its state is on the engine until another's
-/// turn begins (PRE-32). Stored before its work starts; a hint, which decides who is evicted last. Engine.
+/// turn begins (PRE-32). Stored before its work starts; a hint, which decides what is evicted last. Engine.
 pub const LAST_CONTEXT: u64 = HW_QUEUE_SAVED + 8;
 
 /// Doorbells connected in notify mode (UMS-51): while there are some and nothing else is watched, the engine sleeps

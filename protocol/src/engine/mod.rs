@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Every word has one writer but the handshake words, which change by compare-and-swap. An eventfd each way
-//! wakes who sleeps. The engine is not trusted: the daemon bounds and checks all that it reads here.
+//! wakes the sleeping side. The engine is not trusted: the daemon bounds and checks all that it reads here.
 
 pub mod block;
 pub mod fences;

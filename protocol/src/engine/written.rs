@@ -1,4 +1,4 @@
-//! Planes of what an engine may have written: a file of its own for each engine whose stores nobody else can see.
+//! Planes of what an engine may have written: a file of its own for each engine whose stores only it can see.
 //!
 //! Three planes, each with one bit a page of video memory and one word of 64 bits, a bit for each part, a segment of
 //! guest RAM:

@@ -141,7 +141,8 @@ pub const RELEASE_SESSION: u32 = 0;
 /// In [`ReleaseAll::scope`]: every session of the VM ends, as if its file were closed (user 0 of the guest only).
 pub const RELEASE_VM: u32 = 1;
 
-/// Body of RELEASE_ALL, for whoever suspends or powers off the VM. Parked reads are answered as engines let go.
+/// Body of RELEASE_ALL, for the process that suspends or powers off the VM. Parked reads are answered as engines let
+/// go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReleaseAll {
@@ -151,7 +152,7 @@ pub struct ReleaseAll {
     pub reserved: u32,
 }
 
-/// Names a session to those whom its process tells it: nobody else can guess it.
+/// Names a session to the processes that are told it: it cannot be guessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Key {

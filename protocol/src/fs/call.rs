@@ -33,8 +33,8 @@ pub enum Call {
     Submit = 3,
     /// [`super::body::Wait`] → [`super::body::Waited`]. Parked.
     Wait = 4,
-    /// [`super::body::BlobName`] → `()`. Answered at once; the reads that registered its pages are when nobody uses them
-    /// any more, which GPU mappings of the blob do.
+    /// [`super::body::BlobName`] → `()`. Answered at once; the reads that registered its pages are when nothing uses
+    /// them any more, which GPU mappings of the blob do.
     DestroyBlob = 5,
     /// [`super::body::ReleaseAll`] → `()`.
     ReleaseAll = 6,

@@ -11,7 +11,7 @@
 //!   open gpu again ─────── OPEN ───────────────────────────────────────▶ a second file
 //!   ioctl JOIN(key) ────── IOCTL ──────────────────────────────────────▶ it registers pages for that session
 //!   pread of own pages ─── READ (direct: descriptors name the pages) ──▶ parked: the pages are the blob's
-//!                                                        ◀────────────── answered when nobody uses them any more
+//!                                                        ◀────────────── answered when they are no longer used
 //! ```
 //!
 //! * [`fuse`]: what the guest's kernel says (FUSE 7.31, of `linux/fuse.h`).
@@ -22,8 +22,8 @@
 //!
 //! # Why two files
 //! A read that the daemon holds cannot be interrupted, and keeps its file open. So pages are registered through a file of
-//! their own, by nobody who must be able to die (io_uring, or a process that is there for that). The session's file is
-//! closed with its process: that ends the session, and then the reads are answered.
+//! their own, by no thread that must be able to die (io_uring, or a process that is there for that). The session's file
+//! is closed with its process: that ends the session, and then the reads are answered.
 
 pub mod body;
 pub mod call;

@@ -19,8 +19,9 @@
 //!   swap(cell, a)        swap(cell, b)        every pointer of the process, a's and b's
 //! ```
 //!
-//! The swaps make one chain: who takes b has synchronized with a too. With plain stores it would not have. Whoever swaps
-//! a ring away says so in the cell, so that the engine knows at once that it must look at more than one queue.
+//! The swaps make one chain: the side that takes b has synchronized with a too. With plain stores it would not have.
+//! The side that swaps a ring away says so in the cell, so that the engine knows at once that it must look at more than
+//! one queue.
 
 use core::sync::atomic::Ordering;
 
@@ -75,7 +76,7 @@ impl<W: Word> GlobalDoorbell<'_, W> {
     #[must_use = "RETRY means that the ring may have reached nothing"]
     pub fn ring(&self, write_pointer: u64) -> u64 {
         self.write_pointer.store(write_pointer, Ordering::Release);
-        // PAIRS WITH `take_global`: a swap, so that whoever rings next hands this ring on as well.
+        // PAIRS WITH `take_global`: a swap, so that the next ring hands this ring on as well.
         if self.cell.swap(self.value, Ordering::AcqRel) != 0 {
             // Another queue's ring, or an earlier one of this, had not been taken: the engine sees no more than ours.
             self.cell.fetch_or(GLOBAL_HIDDEN, Ordering::AcqRel);

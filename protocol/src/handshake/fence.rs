@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 
 use super::word::Word;
 
-/// MonitoredValue when nobody waits (UMS-133).
+/// MonitoredValue when no thread waits (UMS-133).
 pub const NOBODY: u64 = u64::MAX;
 
 /// Engine: stores a new CurrentValue; true when a waiter must be interrupted (UMS-134).
@@ -24,7 +24,7 @@ pub fn signal<W: Word>(current: &W, monitored: &W, value: u64) -> bool {
 }
 
 /// Daemon: sets MonitoredValue for the smallest value that anyone waits for, and returns the CurrentValue read
-/// after it (UMS-137). `None`: nobody waits.
+/// after it (UMS-137). `None`: no thread waits.
 pub fn monitor<W: Word>(current: &W, monitored: &W, smallest: Option<u64>) -> u64 {
     monitored.store(smallest.map_or(NOBODY, |value| value.saturating_sub(1)), Ordering::Relaxed);
     // PAIRS WITH `signal`.

@@ -63,7 +63,7 @@ pub enum Phase {
     Revoking = 3,
     /// Has stopped, and has more work.
     Yielded = 4,
-    /// Sleeps, and keeps the node while nobody wants it.
+    /// Sleeps, and keeps the node while no other engine wants it.
     Parked = 5,
 }
 
@@ -119,11 +119,11 @@ impl Grant {
 pub enum Turn {
     /// Run.
     Run,
-    /// Run, and tell the supervisor: it watches nobody who sleeps.
+    /// Run, and tell the supervisor: it does not watch a sleeping engine.
     Resume,
     /// Stop at the next boundary and [`yield_turn`].
     Stop,
-    /// Wait: the supervisor knows, or is told by who yields.
+    /// Wait: the supervisor knows, or is told by the engine that yields.
     Wait,
     /// Wait, and tell the supervisor: it did not know.
     Ask,
@@ -148,13 +148,13 @@ pub fn take_turn<W: Word>(word: &W) -> Turn {
         Phase::Want | Phase::Yielded => Turn::Wait,
         Phase::Idle if advance(word, Phase::Idle, Phase::Want) => Turn::Ask,
         Phase::Parked if advance(word, Phase::Parked, Phase::Granted) => Turn::Resume,
-        // The supervisor was faster: it has to be asked as by anybody else.
+        // The supervisor was faster: it has to be asked as by any other engine.
         Phase::Parked if advance(word, Phase::Idle, Phase::Want) => Turn::Ask,
         Phase::Idle | Phase::Parked => Turn::Wait,
     }
 }
 
-/// Engine: goes to sleep, or goes on sleeping, with the node, if nobody has asked for it. False when it does not hold
+/// Engine: goes to sleep, or goes on sleeping, with the node, if it was not asked for. False when it does not hold
 /// it, or must give it back.
 #[must_use]
 pub fn park<W: Word>(word: &W) -> bool {

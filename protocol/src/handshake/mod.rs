@@ -1,4 +1,4 @@
-//! The order rules: who stores what first, and who looks again.
+//! The order rules: which side stores what first, and which looks again.
 //!
 //! Five handshakes keep Campanile's shared memory from losing a ring, a wake-up or an interrupt. Each is a
 //! pair of functions over [`Word`], one a side, so that what runs is what the model checker has seen

@@ -38,11 +38,12 @@ pub enum DoorbellModel {
     /// Each connected queue has a physical doorbell of its own, of which there are finitely many (UMS-11, UMS-12).
     #[default]
     Dedicated,
-    /// All queues of a guest process on a node ring one cell, and what they store says who rang (UMS-08, UMS-09).
+    /// All queues of a guest process on a node ring one cell, and what they store says which queue rang (UMS-08,
+    /// UMS-09).
     Global,
 }
 
-/// In [`global_value`]: somebody rang.
+/// In [`global_value`]: a queue rang.
 const GLOBAL_RUNG: u64 = 1 << 63;
 /// In a global cell: a ring was overwritten before the engine took it, so that the queue named is not the only one.
 pub const GLOBAL_HIDDEN: u64 = 1 << 62;
@@ -92,7 +93,7 @@ mod tests {
         for node in [0, 1, 7, 0x3fff_ffff] {
             for index in [0, 1, 1023, u32::MAX] {
                 let value = global_value(node, index);
-                assert_ne!(value, 0, "zero says that nobody rang");
+                assert_ne!(value, 0, "zero says that no queue rang");
                 assert_eq!(global_queue(value), Some((node, index)));
                 assert_eq!(global_queue(value | GLOBAL_HIDDEN), Some((node, index)));
                 assert_eq!(value & GLOBAL_HIDDEN, 0);

@@ -97,7 +97,7 @@ impl Blob {
 }
 
 impl Fs {
-    /// A name that no blob has; the session's resources are named by nobody else.
+    /// A name that no blob has; the session's resources are named here only.
     fn new_blob_name(&mut self) -> u32 {
         loop {
             self.last_blob = self.last_blob % place::MAX_BLOB + 1;
@@ -214,7 +214,7 @@ impl Fs {
         }
     }
 
-    /// A process gives a blob up, or is gone. What lies in it is free when nobody uses it.
+    /// A process gives a blob up, or is gone. What lies in it is free when it is no longer used.
     pub(super) fn retire_blob(&mut self, vgpu: &mut Vgpu<Asked>, name: u32, answers: &mut Answers) {
         let Some(blob) = self.blobs.get_mut(&name) else { return };
         let stage = std::mem::replace(&mut blob.stage, Stage::Retired);

@@ -10,8 +10,8 @@
 //! ```text
 //!   open file:  blank ──first call──▶ session = one context (its number is the file's)
 //!                 └──── JOIN(key) ──▶ registrar of a session
-//!   blob:       waits for pages ──all are there──▶ making ──engines know them──▶ ready ──▶ retired ──nobody uses it──▶ gone
-//!                                                            aperture, video ───┘                    (reads are answered)
+//!   blob:       waits for pages ──all are there──▶ making ──engines know them──▶ ready ──▶ retired ──no longer used──▶ gone
+//!   aperture, video ───┘ (reads are answered)
 //! ```
 //!
 //! # What waits, and its bounds

@@ -135,7 +135,7 @@ impl Fs {
         }
     }
 
-    /// It is answered, and nobody need be told.
+    /// It is answered, and needs no notice.
     pub(super) fn forget(&mut self, token: Token, what: &What) {
         self.parked = self.parked.saturating_sub(1);
         if what.timeout().is_some() {
@@ -228,7 +228,8 @@ impl Fs {
         vgpu.session.wake_front(self.deadlines.first().map(|(at, _)| *at));
     }
 
-    /// INTERRUPT: nobody waits for that request any more. A read that registers pages stays, since they are in use.
+    /// INTERRUPT: the guest does not wait for that request any more. A read that registers pages stays, since they are
+    /// in use.
     pub(super) fn interrupt(&mut self, vgpu: &mut Vgpu<Asked>, unique: u64, answers: &mut Answers) {
         let is_it = |asked: &Asked| asked.unique == unique && asked.what.timeout().is_some();
         let found = vgpu.waiting.undecided().find(|(_, asked)| is_it(asked)).map(|(token, _)| token);

@@ -35,7 +35,7 @@ fn first<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<(T, &[u
     T::read_from_prefix(bytes).map_err(|_| answer::INVALID)
 }
 
-/// Whether an error is a matter of course, and nobody's mistake.
+/// Whether an error is a matter of course, and no mistake.
 const fn is_usual(errno: i32) -> bool {
     matches!(errno, errno::ENOENT | errno::ENOSYS | errno::EAGAIN)
 }

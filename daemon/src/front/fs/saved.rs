@@ -175,7 +175,7 @@ impl SavedFs {
         for (token, file, sequence) in &self.fences {
             let session =
                 fs.sessions.get_mut(file).filter(|session| (1..=session.sequence).contains(sequence));
-            let Some(session) = session else { return ensure(false, "a submission of nobody") };
+            let Some(session) = session else { return ensure(false, "a submission without a session") };
             let is_new = session.open.insert(*sequence, Vec::new()).is_none();
             ensure(is_new && session.open.len() <= MAX_OPEN[0], "a submission twice")?;
             let is_new = fs.fences.insert(Token(*token), (*file, *sequence)).is_none();

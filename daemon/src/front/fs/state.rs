@@ -69,7 +69,7 @@ pub(super) struct ProcessFile {
     pub(super) key: Option<Key>,
     /// Last number of a submission.
     pub(super) sequence: u64,
-    /// Submissions that are not done, and who waits for them.
+    /// Submissions that are not done, and the requests that wait for them.
     pub(super) open: BTreeMap<u64, Vec<Token>>,
     /// Waits that are parked.
     pub(super) waits: usize,
@@ -106,7 +106,7 @@ pub struct Fs {
     pub(super) complete: BTreeSet<u32>,
     /// And blobs of pages that are being made.
     pub(super) making: BTreeMap<Token, u32>,
-    /// And blobs that nobody has a name for.
+    /// And blobs without a name.
     pub(super) retired: BTreeMap<Token, u32>,
     pub(super) deadlines: BTreeSet<(Instant, Token)>,
     pub(super) loads: BTreeMap<u16, Load>,

@@ -113,7 +113,7 @@ fn what_cannot_wait_is_refused() {
     assert!(!refused(&|_| {}));
     assert!(refused(&|fs| drop(fs.blobs.remove(&1))), "a read of no blob");
     assert!(refused(&|fs| fs.fences.clear()), "a wait for nothing");
-    assert!(refused(&|fs| fs.sessions.clear()), "a blob of nobody");
+    assert!(refused(&|fs| fs.sessions.clear()), "a blob without an owner");
     assert!(refused(&|fs| fs.blobs.get_mut(&1).unwrap().bytes = 4096), "a part outside of it");
     assert!(refused(&|fs| fs.blobs.get_mut(&2).unwrap().bytes = 2 << 20), "past the aperture");
     assert!(refused(&|fs| assert!(fs.files.insert(1, OpenFile::Blank).is_none())), "a file twice");

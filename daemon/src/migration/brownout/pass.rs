@@ -70,9 +70,9 @@ pub struct Manner<'a> {
     pub zstd: Option<i32>,
     /// The bandwidth, if it is limited.
     pub pace: Option<&'a Mutex<Pace>>,
-    /// Set by whoever wants it to end between two records.
+    /// Set to have it end between two records.
     pub stop: &'a AtomicBool,
-    /// Bytes of pages sent so far, for those who look on.
+    /// Bytes of pages sent so far, for observers.
     pub progress: &'a AtomicU64,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Bytes that can be sent before anybody knows how fast the line is, per second: a slow network.
+/// Bytes that can be sent before it is known how fast the line is, per second: a slow network.
 const UNKNOWN_RATE: u64 = 100 << 20;
 
 /// What a migration aims at.

@@ -211,7 +211,7 @@ impl Stage {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The memories, for who claims them.
+    /// The memories, for the device that claims them.
     ///
     /// # Errors
     /// No descriptor is left, or not all has come.

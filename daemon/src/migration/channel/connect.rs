@@ -82,7 +82,7 @@ pub enum Door {
     Tcp(TcpListener, Option<Identity>),
 }
 
-/// Somebody who has knocked: not yet a line, since a handshake takes time.
+/// A peer that has connected: not yet a line, since a handshake takes time.
 #[derive(Debug)]
 pub enum Visitor {
     /// Over a Unix socket.
@@ -124,7 +124,7 @@ impl Door {
         }
     }
 
-    /// Who has knocked; `WouldBlock` where nobody has.
+    /// The next peer that has connected; `WouldBlock` where there is none.
     ///
     /// # Errors
     /// Nobody, or no descriptor is left.

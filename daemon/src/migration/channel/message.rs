@@ -100,7 +100,7 @@ pub enum Message {
     MayIRun,
     /// Do: the source never will again.
     Granted,
-    /// Do not: the source runs, or nobody may any more.
+    /// Do not: the source runs, or neither may any more.
     Declined,
     /// The source is about to run: forget the bundle.
     Revoke,

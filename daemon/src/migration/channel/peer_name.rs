@@ -1,4 +1,4 @@
-//! Under which names peers are known, and who may bring a vGPU.
+//! Under which names peers are known, and which of them may bring a vGPU.
 
 use std::fmt;
 use std::str::FromStr;

@@ -63,7 +63,7 @@ impl Stream for TcpStream {
 }
 
 /// How a TCP socket is set up: small messages at once, and a peer whose machine is gone is noticed within half a minute
-/// though nobody speaks.
+/// though nothing is said.
 ///
 /// # Errors
 /// The kernel refuses an option.

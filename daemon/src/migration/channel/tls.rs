@@ -32,7 +32,7 @@ use crate::migration::error::MigrationError;
 /// Bytes read off the socket at a time.
 const READ: usize = 256 << 10;
 
-/// Who this daemon is to others, and whom it believes.
+/// What this daemon is to others, and which peers it believes.
 #[derive(Debug, Clone)]
 pub struct Identity {
     client: Arc<ClientConfig>,

@@ -96,7 +96,7 @@ impl Frames {
 /// Reads all of a file. `begin` looks at what its source says before anything else is read, and `each` takes every record.
 ///
 /// # Errors
-/// It cannot be read, is not whole, or somebody refuses it.
+/// It cannot be read, is not whole, or is refused.
 fn walk(
     path: &Path,
     links: bool,

@@ -1,6 +1,6 @@
 //! Side files: bundles that travel through a folder that both daemons see.
 //!
-//! The file is the right to run: whoever removes it has it. So no two ever do, whoever dies when.
+//! The file is the right to run: the daemon that removes it has it. So no two ever do, whichever dies when.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ pub struct SideFiles {
 
 impl SideFiles {
     /// In a folder `bundles` of the state directory, which is made where it is missing. Where `keep`, files stay there, so that
-    /// a VMM can take snapshots and go on, and who runs is for the VMM to see to.
+    /// a VMM can take snapshots and go on, and which of them runs is for the VMM to see to.
     ///
     /// # Errors
     /// It cannot be made, or is a symlink.
@@ -43,7 +43,7 @@ impl SideFiles {
     /// Takes the right to run with this bundle.
     ///
     /// # Errors
-    /// The other side has it, or nobody can tell.
+    /// The other side has it, or that cannot be known.
     pub fn take(&self, bundle: BundleId) -> Result<(), MigrationError> {
         if self.keep {
             return Ok(());

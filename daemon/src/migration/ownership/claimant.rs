@@ -106,7 +106,7 @@ impl Claimant {
         }
     }
 
-    /// The line has failed, or nobody answers. What was granted stays granted.
+    /// The line has failed, or there is no answer. What was granted stays granted.
     pub fn unreachable(&mut self) -> Step {
         match self {
             Self::Stored { granted: true } | Self::Claimed { granted: true } => Step::Nothing,

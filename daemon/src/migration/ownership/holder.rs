@@ -12,7 +12,7 @@ pub enum Holder {
     Granted,
     /// The target may run, and was asked to forget it.
     Recalls,
-    /// The guest runs elsewhere, or nobody can tell: it never runs here again.
+    /// The guest runs elsewhere, or that cannot be known: it never runs here again.
     Gone,
 }
 

@@ -7,16 +7,16 @@
 //!    │◀─ thaw: REVOKE ────┘  │ MAY_I_RUN: GRANTED ─▶                     ▼
 //!    │                       ▼                                         Asks ── GRANTED ──▶ Runs
 //!    │◀─ REVOKED ── Recalls ◀┴ thaw ── Granted                           │
-//!                      │ COMMITTED, or nobody answers                    └ DECLINED, REVOKE, or nobody answers ──▶ Dropped
+//!                      │ COMMITTED, or no answer                         └ DECLINED, REVOKE, or no answer ──▶ Dropped
 //!                      ▼
 //!                    Gone
 //! ```
 //!
 //! The source decides alone: as long as it has granted nothing, it may run again, whether the target can be reached or not,
-//! and whoever asks it later is declined. Once it has granted, only the target knows whether the guest runs there, and a source
-//! that cannot get that answer never runs again: a lost device, but never two runners.
+//! and a later request is declined. Once it has granted, only the target knows whether the guest runs there, and a
+//! source that cannot get that answer never runs again: a lost device, but never two runners.
 //!
-//! | who dies or goes | before the bundle is complete | complete, not granted | granted |
+//! | which side ends | before the bundle is complete | complete, not granted | granted |
 //! |---|---|---|---|
 //! | source daemon | source VMM: device lost; target drops | target drops; its device is lost when it starts | target runs |
 //! | target daemon | source goes on | source goes on when it thaws; target VMM: device lost | source's device is lost when it thaws |

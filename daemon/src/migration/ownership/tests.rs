@@ -307,7 +307,7 @@ fn lm_65_whoever_dies_when_has_the_outcome_of_the_table() {
 #[test]
 fn a_bundle_is_loaded_once_and_started_once() {
     let mut claimant = Claimant::stored();
-    assert_eq!(claimant.started(), Step::Refuse, "nobody has loaded it");
+    assert_eq!(claimant.started(), Step::Refuse, "it was not loaded");
     assert_eq!(claimant.load(), Step::Nothing);
     assert_eq!(claimant.load(), Step::Refuse);
     assert_eq!(claimant.granted(), Step::Nothing);

@@ -24,7 +24,7 @@ use crate::migration::id::BundleId;
 /// How long one that waits for the pause waits before it looks again what is dirty.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Passes until the VM is paused, or it is called off; then the lines are left for who saves.
+/// Passes until the VM is paused, or it is called off; then the lines are left for the save.
 pub(super) fn run(departure: &Departure, job: &Job) {
     lower_priority();
     let outcome = passes(departure, job);

@@ -13,7 +13,7 @@ pub struct Departing {
 }
 
 impl Departing {
-    /// The memories, for who reads them.
+    /// The memories, for their readers.
     pub fn memories(&self) -> [&dyn MovingMemory; 2] {
         [&*self.memories[0], &*self.memories[1]]
     }

@@ -48,10 +48,10 @@ pub enum Thaw {
     Lost(String),
 }
 
-/// The lines of a migration while nobody uses them.
+/// The lines of a migration while they are not in use.
 #[derive(Debug, Default)]
 pub(super) enum Way {
-    /// There are none yet, and nobody makes any.
+    /// There are none yet, and none is being made.
     #[default]
     None,
     /// The brownout has them.
@@ -282,7 +282,7 @@ impl Departure {
             Err(error) => {
                 if is_ours {
                     state.way = Way::None;
-                    // Where the VM is paused meanwhile, whoever saves tries once more.
+                    // Where the VM is paused meanwhile, the save tries once more.
                     if state.phase == Phase::Brownout {
                         log::warn!("vGPU {}: the brownout has failed: {error}", self.name);
                         let failed = error.to_string();
@@ -315,7 +315,7 @@ impl Departure {
         let lost = match held {
             Some(Held::Line(hold)) => {
                 let runs = hold.thaw(self.settings.patience.answer);
-                (!runs).then(|| "the guest runs elsewhere, or nobody can tell".to_owned())
+                (!runs).then(|| "the guest runs elsewhere, or that cannot be known".to_owned())
             }
             Some(Held::File(bundle)) => {
                 let files = self.side_files.as_ref();

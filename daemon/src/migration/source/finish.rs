@@ -113,7 +113,7 @@ impl Departure {
         })
     }
 
-    /// Where bundles go if nobody says where.
+    /// Where bundles go where no request says otherwise.
     pub(super) fn configured(&self) -> To {
         let peer = self.settings.peer.clone();
         peer.map_or(To::SideFile, |peer| To::Peer(peer, self.name.clone()))

@@ -8,7 +8,7 @@
 //!
 //! A [`departure::Departure`] is of one vGPU and outlives its sessions. The brownout has a thread of the least weight; the last
 //! pass runs on the thread that saves, at full weight, since the VM waits for it; then one thread keeps the line, and answers
-//! who asks whether the guest may run.
+//! which asks whether the guest may run.
 
 mod brownout;
 pub mod departing;

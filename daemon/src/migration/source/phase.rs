@@ -10,7 +10,7 @@ pub enum Phase {
     Brownout,
     /// The VM is paused, and its state is being saved: the last pages go over.
     Finishing,
-    /// A target has everything: [`super::super::ownership`] says who may run.
+    /// A target has everything: [`super::super::ownership`] says which side may run.
     Held,
 }
 
@@ -27,7 +27,7 @@ pub enum OutOfOrder {
     #[error("no migration of this vGPU is under way")]
     None,
     /// Call off, when a target has everything.
-    #[error("the target has everything: who runs is decided by whose rings run next")]
+    #[error("the target has everything: which side runs is decided by whose rings run next")]
     TooLate,
 }
 

@@ -233,7 +233,7 @@ impl Claim {
     /// The guest's rings begin: whether it may run here. Waits for the source's word, where it has not come yet.
     ///
     /// # Errors
-    /// It runs at the source again, or nobody can say: it must not run here.
+    /// It runs at the source again, or that cannot be known: it must not run here.
     pub fn start(&self) -> Result<(), MigrationError> {
         self.bundle.start(self.patience)
     }

@@ -107,7 +107,7 @@ impl Bundle {
         self.bell.signal();
     }
 
-    /// One step of who may run; what the thread of the line has to say about it.
+    /// One step of which side may run; what the thread of the line has to say about it.
     pub(super) fn step(&self, why: &str, act: impl FnOnce(&mut Claimant) -> Step) -> Option<Message> {
         let mut life = locked(&self.life);
         let step = match &mut *life {
@@ -181,7 +181,7 @@ impl Bundle {
         match &*life {
             Life::Committed => Ok(()),
             Life::Dropped(why) => refused(why),
-            _ => refused("it is held by somebody else"),
+            _ => refused("another device holds it"),
         }
     }
 
@@ -190,7 +190,7 @@ impl Bundle {
         matches!(*locked(&self.life), Life::Held(Claimant::Asks, _))
     }
 
-    /// Whether nobody has it and nobody ever will, or it runs: nothing to do for the line any more, but to answer.
+    /// Whether it is lost for ever, or runs: nothing to do for the line any more, but to answer.
     pub(super) fn is_over(&self) -> bool {
         matches!(*locked(&self.life), Life::Committed | Life::Dropped(_))
     }

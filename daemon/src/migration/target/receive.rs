@@ -82,7 +82,7 @@ pub(super) fn serve(
     }
 }
 
-/// Frees a bundle whose line has failed, and says why, if anybody listens.
+/// Frees a bundle whose line has failed, and says why, where the line still stands.
 fn finish(bundle: &Arc<Bundle>, line: &mut Line, outcome: &Result<(), MigrationError>) {
     if let Err(error) = outcome {
         bundle.drop_for(error);
@@ -131,8 +131,8 @@ fn hold(bundle: &Bundle, line: &mut Line, patience: &Patience) -> Result<(), Mig
             patience.claim.saturating_sub(stored.elapsed())
         };
         if left.is_zero() {
-            let _none = bundle.step("nobody has loaded it for too long", Claimant::forget);
-            return Err(MigrationError::State("nobody has loaded it for too long".to_owned()));
+            let _none = bundle.step("it was not loaded for too long", Claimant::forget);
+            return Err(MigrationError::State("it was not loaded for too long".to_owned()));
         }
         let woken = if is_up {
             line.wait(&bundle.bell, left)

@@ -66,7 +66,7 @@ impl Writable {
     }
 
     /// A number that another chain has with other buffers: so that a restored request is seen to be the one that was
-    /// saved. It protects nobody from a guest, which may change its chains as it likes and harms itself only. Part of
+    /// saved. It is no protection from a guest, which may change its chains as it likes and harms itself only. Part of
     /// the saved state (FNV-1a, over addresses and lengths).
     pub(in super::super) fn shape(&self) -> u64 {
         let words = |segment: &Segment| [segment.address, u64::from(segment.length)];

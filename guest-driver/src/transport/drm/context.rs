@@ -266,7 +266,7 @@ impl Migrant for DrmContext {
         };
         match self.begin_on(node) {
             Ok(()) => Ok(true),
-            // It is just going, or just coming, or nobody is behind it any more.
+            // It is just going, or just coming, or nothing is behind it any more.
             Err(
                 TransportError::System { .. } | TransportError::Disconnected | TransportError::Silent { .. },
             ) => {

@@ -1,8 +1,8 @@
 //! Memory of a device that is unplugged while a program has it mapped.
 //!
-//! The guest's kernel takes the pages away; whoever touches them gets SIGBUS. A handler puts zeros where the whole mapping
-//! was, so that the program goes on and finds in its device page, in which no device is active, that the device is gone. A
-//! device that is taken away in order never comes to that (`transport/away.rs`).
+//! The guest's kernel takes the pages away; a thread that touches them gets SIGBUS. A handler puts zeros where the
+//! whole mapping was, so that the program goes on and finds in its device page, in which no device is active, that the
+//! device is gone. A device that is taken away in order never comes to that (`transport/away.rs`).
 //!
 //! JUSTIFICATION: mmap over a mapping that others hold pointers into.
 #![allow(unsafe_code, reason = "mmap with MAP_FIXED: no safe wrapper exists")]
@@ -55,7 +55,7 @@ impl Places {
         loop {
             let free = part.slots.iter().find(|(_, end)| end.load(Ordering::Relaxed) == 0);
             if let Some((start, end)) = free {
-                // PAIRS WITH the acquires of `find`: whoever sees this start sees the slot free before it.
+                // PAIRS WITH the acquires of `find`: a thread that sees this start sees the slot free before it.
                 start.store(range.start, Ordering::Release);
                 return end.store(range.end, Ordering::Release);
             }

@@ -164,6 +164,6 @@ pub(super) fn execute(
     if ring_index.is_none() || request.fence_fd < 0 {
         return Ok(None);
     }
-    // SAFETY: the kernel has just opened this descriptor for this call, and nobody else knows of it.
+    // SAFETY: the kernel has just opened this descriptor for this call, and nothing else knows of it.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(request.fence_fd) }))
 }

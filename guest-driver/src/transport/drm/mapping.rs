@@ -49,7 +49,7 @@ pub(super) fn map(node: BorrowedFd<'_>, offset: u64, size: u64) -> Result<Shared
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // The addresses may be somebody else's as soon as they are free.
+        // The addresses may be in use again as soon as they are free.
         drop(self.watched.take());
         // SAFETY: the range is one whole mapping of this module. `SharedMemory` lends its bytes for its own
         // lifetime only, and drops this together with its pieces, so no reference into it is left.

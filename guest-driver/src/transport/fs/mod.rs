@@ -5,8 +5,8 @@
 //!   context   create_blob   a range of the aperture (BAR of an ivshmem device), or pages of this process:
 //!                           a second file joins the session, and io_uring reads into the pages, without an answer
 //!             submit        SUBMIT; what is longer than an ioctl is written before
-//!             wait          WAIT, some tenths of a second at a time: who waits cannot be killed meanwhile
-//!             destroy_blob  DESTROY_BLOB; the daemon answers the reads when nobody uses the pages any more
+//!             wait          WAIT, some tenths of a second at a time: the thread cannot be killed meanwhile
+//!             destroy_blob  DESTROY_BLOB; the daemon answers the reads when the pages are no longer used
 //! ```
 //!
 //! * No privilege is needed; the aperture's file has to be this user's, and without it pages do.

@@ -115,7 +115,8 @@ impl ParkedReads {
         state.ended.remove(&read.0)
     }
 
-    /// The daemon has these reads: their memory is pinned, whatever becomes of the mapping, and nobody asks how they end.
+    /// The daemon has these reads: their memory is pinned, whatever becomes of the mapping, and how they end is not
+    /// asked.
     pub(super) fn pinned(&self, reads: &[ReadId]) {
         let mut state = self.state();
         state.reap();
@@ -170,7 +171,7 @@ mod tests {
 
     use super::ParkedReads;
 
-    /// A pipe that nobody has written to keeps a read as a daemon does.
+    /// An empty pipe keeps a read as a daemon does.
     fn pipe() -> (ParkedReads, File) {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         (ParkedReads::new(reader.into()).unwrap(), writer.into())

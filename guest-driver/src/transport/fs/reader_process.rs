@@ -1,13 +1,13 @@
-//! Reads that nobody of this process waits in, where io_uring is switched off: each has a process of its own.
+//! Reads that no thread of this process waits in, where io_uring is switched off: each has a process of its own.
 //!
 //! ```text
 //!   this process ── fork ── child ── fork ── helper: closes all else, reads into the shared pages, reports, ends
 //!        └─ waits for ────── ends at once
 //! ```
 //!
-//! The helper cannot be killed while the daemon holds the read, and keeps nobody from ending: it is no child of this
-//! process, and has none of its files open but the one that it reads. Until it ends it keeps what this process's private
-//! memory was at the fork.
+//! The helper cannot be killed while the daemon holds the read, and keeps no process from ending: it is no child of
+//! this process, and has none of its files open but the one that it reads. Until it ends it keeps what this process's
+//! private memory was at the fork.
 //!
 //! JUSTIFICATION: a child of a process with threads may make system calls and nothing else, and `std` does more.
 #![allow(

@@ -23,7 +23,7 @@ const STEP: Duration = Duration::from_millis(250);
 pub(super) struct Pending {
     channel: Arc<FsChannel>,
     sequence: u64,
-    /// It was done when somebody looked.
+    /// It was done when it was looked at.
     done: AtomicBool,
 }
 

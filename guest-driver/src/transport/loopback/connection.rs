@@ -53,7 +53,7 @@ pub(super) enum Opening {
 }
 
 impl Connection {
-    /// Connects, and says what comes before features, memory and rings. While it is new its end is nobody's loss:
+    /// Connects, and says what comes before features, memory and rings. While it is new its end loses nothing:
     /// [`Alarm::release`] changes that.
     pub(super) fn open(path: &Path, machine: &Machine<'_>, opening: Opening) -> Result<Self, TransportError> {
         let Machine { options, ram, ram_file, aperture, queues, wirings } = machine;

@@ -78,12 +78,12 @@ impl FrontEnd {
         Ok(Self { socket, main: Lock::new(main), alarm, message_timeout })
     }
 
-    /// The socket, for whoever watches it.
+    /// The socket, to be watched.
     pub(crate) fn socket(&self) -> &UnixStream {
         &self.socket
     }
 
-    /// Closes the connection at once, under whoever uses it.
+    /// Closes the connection at once, also under threads that use it.
     pub(crate) fn hang_up(&self) {
         if let Err(error) = self.socket.shutdown(Shutdown::Both)
             && error.kind() != io::ErrorKind::NotConnected

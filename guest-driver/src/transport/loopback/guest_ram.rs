@@ -1,4 +1,4 @@
-//! Guest RAM: one memfd, and who has which page of it.
+//! Guest RAM: one memfd, and which of its pages are taken.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl GuestRam {
         self.base
     }
 
-    /// Pages that nobody has.
+    /// Pages that are free.
     pub(crate) fn free_pages(&self) -> u64 {
         self.space().free_pages()
     }
@@ -147,7 +147,7 @@ impl RamBlock {
         self.ram.base + run.offset
     }
 
-    /// The same bytes as the process sees them. The pages stay taken while anybody can reach them.
+    /// The same bytes as the process sees them. The pages stay taken while they can be reached.
     pub(crate) fn shared(self: &Arc<Self>) -> SharedMemory {
         let piece = |run: Run| Piece {
             region: Arc::clone(&self.ram.region),

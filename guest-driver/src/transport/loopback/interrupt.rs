@@ -36,7 +36,7 @@ impl Interrupt {
         &self.event
     }
 
-    /// Ends the sleep of whoever sleeps, as an interrupt does.
+    /// Ends the sleep of the threads that sleep, as an interrupt does.
     pub(crate) fn wake(&self) {
         if let Err(error) = self.event.write(1) {
             log::warn!("a wake-up was lost: {error}");

@@ -120,7 +120,7 @@ impl LoopbackVm {
         Ok(())
     }
 
-    /// Moves the available index on over entries that nobody wrote, and kicks.
+    /// Moves the available index on over entries that were never written, and kicks.
     pub fn raw_advance(&self, queue: u16, entries: u16) -> Result<(), TransportError> {
         self.queue(queue)?.abuse(|ring| {
             let _kicked_anyway = ring.advance(entries);

@@ -10,7 +10,7 @@ use rustix::mm::MapFlags;
 use rustix::mm::ProtFlags;
 use vm_memory::MmapRegion;
 
-/// Maps `file` from `offset` on over all of `region`, at once: who reads meanwhile sees the old bytes or the new ones.
+/// Maps `file` from `offset` on over all of `region`, at once: a read meanwhile sees the old bytes or the new ones.
 pub(super) fn remap(region: &MmapRegion, file: &File, offset: u64, writable: bool) -> io::Result<()> {
     let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
     let flags = MapFlags::SHARED | MapFlags::FIXED;

@@ -39,7 +39,7 @@ impl RingEvents {
         &self.kick
     }
 
-    /// Written by the device when it finds the ring broken. As QEMU, nobody reads it.
+    /// Written by the device when it finds the ring broken. As in QEMU, it is not read.
     pub(crate) fn error(&self) -> &EventFd {
         &self.error
     }

@@ -31,7 +31,7 @@ pub(crate) struct VirtQueue {
 pub(super) struct QueueState {
     pub(super) ring: SplitRing,
     pub(super) events: Arc<RingEvents>,
-    /// Head → the chain under way, and who asks for its outcome.
+    /// Head → the chain under way, and the request that waits for its outcome.
     in_flight: Vec<Option<(Chain, Arc<Request>)>>,
     pub(super) loss: Option<Loss>,
     pub(super) waiters: Waiters,
@@ -183,7 +183,7 @@ impl QueueState {
         }
     }
 
-    /// Takes what the device has used off the ring, and wakes those who wait for it.
+    /// Takes what the device has used off the ring, and wakes the threads that wait for it.
     pub(super) fn reap(&mut self) {
         if self.loss.is_some() {
             return;

@@ -1,12 +1,12 @@
-//! Who sleeps on a queue, and who is woken.
+//! Which threads sleep on a queue, and which is woken.
 //!
 //! ```text
-//!   leader    the one thread that sleeps on the call eventfd; it takes used entries for everybody
+//!   leader    the one thread that sleeps on the call eventfd; it takes used entries for all
 //!   follower  a thread that sleeps in `park`, until its request is done or the lead is free
 //! ```
 //!
-//! A lone waiter is the leader, so its answer costs one wake-up. Whoever leaves wakes a follower if nobody leads,
-//! so a follower never sleeps without a leader.
+//! A lone waiter is the leader, so its answer costs one wake-up. A waiter that leaves wakes a follower where there is
+//! no leader, so a follower never sleeps without a leader.
 
 use std::sync::Arc;
 use std::thread::Thread;
@@ -34,7 +34,7 @@ struct Follower {
 }
 
 impl Waiters {
-    /// Wakes the followers who have what they wait for, and those who may find room.
+    /// Wakes the followers that have what they wait for, and those that may find room.
     pub(super) fn wake_satisfied(&self) {
         for follower in &self.followers {
             if follower.request.as_ref().is_none_or(|request| request.is_done()) {
@@ -50,7 +50,7 @@ impl Waiters {
         }
     }
 
-    /// Wakes one follower to take the lead, if nobody leads.
+    /// Wakes one follower to take the lead, where there is no leader.
     fn hand_over(&self) {
         if !self.led
             && let Some(follower) = self.followers.first()

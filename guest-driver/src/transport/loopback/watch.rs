@@ -71,7 +71,7 @@ impl Alarm {
         Armed { alarm: self }
     }
 
-    /// From now on the end of the connection is nobody's loss: another device may have the rings.
+    /// From now on the end of the connection loses nothing: another device may have the rings.
     pub(crate) fn hold(&self) {
         self.state().silent = true;
     }

@@ -66,7 +66,7 @@ pub fn run(
     let kernel = device.create_kernel(&KernelSource::wgsl(KERNEL))?;
     let bytes = u64::from(animation.words) * 4;
     let (picture, seen_trail) = (device.create_buffer(bytes)?, device.create_buffer(bytes)?);
-    // In video memory that no CPU sees: who moves the VM's memory does not move this.
+    // In video memory that no CPU sees: moving the VM's memory does not move this.
     let trail = device.create_local_buffer(bytes)?;
     let mut queue = device.create_context(Node::Compute)?.create_user_queue(&QueueOptions::default())?;
     let mut model = vec![0_u32; usize::try_from(animation.words)?];

@@ -29,7 +29,7 @@ use crate::args::AnimateArguments;
 use crate::target::Machine;
 use crate::target::Target;
 
-/// Between two looks at what guest threads do: they tell nobody.
+/// Between two looks at what guest threads do: they do not say so.
 const LOOK: Duration = Duration::from_millis(1);
 /// What the process ends with when the guest lost its device and was told so.
 const LOST: u8 = 3;

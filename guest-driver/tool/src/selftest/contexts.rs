@@ -1,4 +1,4 @@
-//! Checks of contexts and their queues together: who gives way, who waits.
+//! Checks of contexts and their queues together: which gives way, which waits.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn victims(machine: &Machine) -> anyhow::Result<()> {
         ensure!(found.chunks_exact(4).all(|word| word == round.to_le_bytes()), "round {round}: {found:?}");
     }
     let reconnects: u64 = queues.iter().map(|queue| queue.reconnects()).sum();
-    ensure!(reconnects > queues.len() as u64, "nobody gave way: {reconnects} connects");
+    ensure!(reconnects > queues.len() as u64, "no queue gave way: {reconnects} connects");
     Ok(())
 }
 

@@ -14,7 +14,7 @@ pub const MINOR: u32 = 31;
 pub const ASYNC_READ: u32 = 1 << 0;
 /// `FUSE_BIG_WRITES`.
 pub const BIG_WRITES: u32 = 1 << 5;
-/// `FUSE_ASYNC_DIO`: whoever starts a direct read asynchronously is not held by it.
+/// `FUSE_ASYNC_DIO`: a thread that starts a direct read asynchronously is not held by it.
 pub const ASYNC_DIO: u32 = 1 << 15;
 /// `FUSE_PARALLEL_DIROPS`.
 pub const PARALLEL_DIROPS: u32 = 1 << 18;
@@ -70,6 +70,6 @@ pub struct InitOut {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InterruptIn {
-    /// [`super::InHeader::unique`] of the request that nobody waits for any more.
+    /// [`super::InHeader::unique`] of the request that is not waited for any more.
     pub unique: u64,
 }

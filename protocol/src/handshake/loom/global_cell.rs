@@ -39,7 +39,7 @@ fn two_rings_one_cell<W: Modelled>() {
         for ring in rings {
             ring.join().unwrap();
         }
-        // Of what is left, only those who are named; all of them where the cell says that a ring is hidden.
+        // Of what is left, only those that are named; all of them where the cell says that a ring is hidden.
         let left = doorbell::take_global(&*cell);
         for index in 0..2 {
             let named = left & !GLOBAL_HIDDEN == index as u64 + 1;

@@ -1,4 +1,4 @@
-//! One engine at a time on a node, whoever yields, sleeps or wakes.
+//! One engine at a time on a node, whichever yields, sleeps or wakes.
 
 use std::sync::Arc;
 

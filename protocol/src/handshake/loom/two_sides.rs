@@ -1,4 +1,4 @@
-//! Who stores first and who looks again, on two sides: doorbell, power, fence.
+//! Which side stores first and which looks again: doorbell, power, fence.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ fn sleep_against_work<W: Modelled>() {
         daemon.join().unwrap();
         assert!(
             !blocks || poked.load(Ordering::Acquire),
-            "the engine sleeps on work that nobody will wake it for"
+            "the engine sleeps on work that nothing will wake it for"
         );
     });
 }

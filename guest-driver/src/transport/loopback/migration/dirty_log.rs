@@ -73,7 +73,7 @@ impl DirtyLog {
     fn take_word(&self, word: u64) -> u64 {
         let place = usize::try_from(word * 8).ok();
         let word = place.and_then(|place| self.mapping.get_atomic_ref::<AtomicU64>(place).ok());
-        // PAIRS WITH the device's mark of a page: what it wrote before is seen by whoever copies the page now.
+        // PAIRS WITH the device's mark of a page: what it wrote before is seen by the thread that copies the page now.
         word.map_or(
             0,
             |word| if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::AcqRel) },

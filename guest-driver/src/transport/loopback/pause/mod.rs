@@ -19,8 +19,8 @@
 //!
 //! | word | writer | readers |
 //! |---|---|---|
-//! | `Slot::wanted` | who closes and opens the gate, under the roster's lock | the virtual CPU |
-//! | `Slot::acknowledged` | the virtual CPU | who closes the gate |
+//! | `Slot::wanted` | the thread that closes and opens the gate, under the roster's lock | the virtual CPU |
+//! | `Slot::acknowledged` | the virtual CPU | the thread that closes the gate |
 //!
 //! Threads that are no virtual CPUs are not stopped; while the VM is paused their commands wait for room on the ring.
 

@@ -15,7 +15,7 @@ thread_local! {
 }
 
 /// A stretch of code in which this thread, if it is a virtual CPU, does not stand still: it holds a lock that threads
-/// which go on need. Sections nest. Keep them short: whoever pauses the VM waits.
+/// which go on need. Sections nest. Keep them short: pausing the VM waits for them.
 #[must_use]
 #[derive(Debug)]
 pub struct Section {

@@ -13,7 +13,7 @@ use super::gate::Gate;
 /// What [`Slot::acknowledged`] holds when the thread is no virtual CPU any more. Even, so no pause has that number.
 pub(super) const ENDED: u32 = u32::MAX - 1;
 
-/// The two words between a virtual CPU and who stops it.
+/// The two words between a virtual CPU and the thread that stops it.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     /// Odd: stand still. A number of its own for each pause.
@@ -56,7 +56,7 @@ impl VirtualCpu {
 
 impl Drop for VirtualCpu {
     fn drop(&mut self) {
-        // In this order: who is off the roster is not woken, so it must not stand any more.
+        // In this order: a CPU that is off the roster is not woken, so it must not stand any more.
         SLOT.with(|own| *own.borrow_mut() = None);
         self.slot.acknowledged.store(ENDED, Ordering::SeqCst);
         wake(&self.slot.acknowledged);
@@ -96,7 +96,7 @@ impl Slot {
     }
 }
 
-/// Wakes whoever sleeps on the word. It fails for no word that exists.
+/// Wakes the threads that sleep on the word. It fails for no word that exists.
 pub(super) fn wake(word: &AtomicU32) {
     let _woken = futex::wake(word, futex::Flags::PRIVATE, i32::MAX.cast_unsigned());
 }
