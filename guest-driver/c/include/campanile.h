@@ -70,7 +70,7 @@
 #define CAMPANILE_NODE_USER_MODE_SUBMISSION 2
 
 /**
- * Bit of `campanile_node_info.flags`: a fence point is reached only after nobody uses the packets any more.
+ * Bit of `campanile_node_info.flags`: a fence point is reached only after the packets are no longer used.
  */
 #define CAMPANILE_NODE_BUFFER_RELEASE 4
 
@@ -80,7 +80,8 @@
 #define CAMPANILE_NODE_GLOBAL_DOORBELL 8
 
 /**
- * Bit of `campanile_node_info.flags`: each submission to a user-mode queue of the node sends a message, since nobody polls.
+ * Bit of `campanile_node_info.flags`: each submission to a user-mode queue of the node sends a message, since no
+ * engine polls.
  */
 #define CAMPANILE_NODE_NOTIFY 16
 
@@ -384,7 +385,7 @@ typedef struct campanile_scheduling {
      */
     uint64_t quantum;
     /**
-     * How long who runs may go on when this one, of the same priority, wakes.
+     * How long the running context may go on when this one, of the same priority, wakes.
      */
     uint64_t grace_same;
     /**
@@ -544,7 +545,7 @@ const char *campanile_last_error(void);
 /**
  * Opens a device inside of a VM, over the render node at `path` ("/dev/dri/renderD128"), or over the file `gpu` on
  * virtiofs. Where `path` is NULL, over the first render node that is a Campanile's, and where there is none, over the
- * first such file. `CAMPANILE_NO_DEVICE`, with the reason, where it is none, or nobody behind it answers.
+ * first such file. `CAMPANILE_NO_DEVICE`, with the reason, where it is none, or no device behind it answers.
  *
  * Safety: `path` is NULL or a string; `device` is NULL or room for a pointer.
  */
@@ -672,7 +673,7 @@ enum campanile_result campanile_buffer_map(const struct campanile_buffer *buffer
 /**
  * Copies `size` bytes out, from `offset` on. On failure `bytes` may have been overwritten.
  *
- * Safety: `bytes` is NULL, or room for `size` bytes that nobody else uses meanwhile.
+ * Safety: `bytes` is NULL, or room for `size` bytes that nothing else uses meanwhile.
  */
 enum campanile_result campanile_buffer_read(const struct campanile_buffer *buffer,
                                             uint64_t offset,
@@ -682,7 +683,7 @@ enum campanile_result campanile_buffer_read(const struct campanile_buffer *buffe
 /**
  * Copies `size` bytes in, from `offset` on.
  *
- * Safety: `bytes` is NULL, or `size` bytes lie there that nobody changes meanwhile.
+ * Safety: `bytes` is NULL, or `size` bytes lie there that are not changed meanwhile.
  */
 enum campanile_result campanile_buffer_write(const struct campanile_buffer *buffer,
                                              uint64_t offset,
