@@ -11,21 +11,17 @@ use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Backing;
 
 /// Bytes that an entry of a page list can say, whole pages.
-const MAX_ENTRY: u64 = 1 << 31;
+const MAX_ENTRY: usize = 0x8000_0000;
 
 /// The page list of a segment.
 fn entries(pieces: &[(u64, u64)]) -> Vec<MemEntry> {
-    let mut entries = Vec::new();
-    for &(address, bytes) in pieces {
-        let mut at = 0;
-        while at < bytes {
-            let length = (bytes - at).min(MAX_ENTRY);
-            let address = address.saturating_add(at);
-            entries.push(MemEntry { address, length: u32::try_from(length).unwrap_or(0), padding: 0 });
-            at += length;
-        }
-    }
-    entries
+    let parts = pieces.iter().flat_map(|&(address, bytes)| {
+        (0..bytes).step_by(MAX_ENTRY).map(move |at| {
+            let length = u32::try_from((bytes - at).min(MAX_ENTRY as u64)).unwrap_or(0);
+            MemEntry { address: address.saturating_add(at), length, padding: 0 }
+        })
+    });
+    parts.collect()
 }
 
 impl Session {
@@ -107,7 +103,6 @@ mod tests {
     use vm_memory::FileOffset;
     use vm_memory::GuestAddress;
 
-    use super::MAX_ENTRY;
     use super::entries;
     use crate::session::saved::process::SavedAway;
     use crate::session::state::Session;
@@ -149,9 +144,9 @@ mod tests {
             entries(pieces).iter().map(|entry| (entry.address, entry.length.into())).collect()
         };
         assert_eq!(said(&[(0x1000, 0x2000), (0x8000, 0x1000)]), [(0x1000, 0x2000), (0x8000, 0x1000)]);
-        let long = said(&[(0x1000, 2 * MAX_ENTRY + 0x1000)]);
+        let long = said(&[(0x1000, (2 << 31) + 0x1000)]);
         assert_eq!(long, [(0x1000, 1 << 31), (0x8000_1000, 1 << 31), (0x1_0000_1000, 0x1000)]);
-        assert_eq!(said(&[(0x1000, MAX_ENTRY)]), [(0x1000, 1 << 31)]);
+        assert_eq!(said(&[(0x1000, 1 << 31)]), [(0x1000, 1 << 31)]);
     }
 
     #[test]

@@ -575,3 +575,18 @@ fn lm_39_engines_compile_a_kernel_for_one_message_and_different_kernels_for_diff
     let why = refusal(&config, &compiling(&both, &[(two, kernel(0))])).unwrap();
     assert!(why.contains("engine 2: a kernel that is compiled"), "{why}");
 }
+
+#[test]
+fn lm_39_times_of_a_context_are_as_long_as_a_message_could_have_set_and_no_longer() {
+    type Time = fn(&mut SavedScheduling) -> &mut u64;
+    let times: [Time; 3] = [|set| &mut set.quantum, |set| &mut set.grace_same, |set| &mut set.grace_lower];
+    // Messages say them in units of 100 ns.
+    let longest = 100 * u64::from(scheduling::MAX_TIME);
+    for time in times {
+        for (length, is_taken) in [(longest, true), (longest + 1, false)] {
+            let mut state = golden();
+            scheduled(&mut state, |set| *time(set) = length);
+            assert_eq!(refusal(&Arc::new(config()), &state).is_none(), is_taken, "{length}");
+        }
+    }
+}
