@@ -122,4 +122,14 @@ mod tests {
         assert_eq!(look(&mut liveness, poked, 20), Verdict::Fine);
         assert_eq!(look(&mut liveness, poked, 22), Verdict::Dead);
     }
+
+    #[test]
+    fn what_was_seen_of_a_process_says_nothing_of_the_next() {
+        let mut liveness = Liveness::default();
+        let owes = Observation { asked: 4, ..IDLE };
+        assert_eq!(look(&mut liveness, owes, 0), Verdict::Fine);
+        liveness.forget();
+        assert_eq!(look(&mut liveness, owes, 2), Verdict::Fine, "it is seen for the first time");
+        assert_eq!(look(&mut liveness, owes, 4), Verdict::Dead);
+    }
 }

@@ -158,4 +158,11 @@ mod tests {
         assert_eq!([Level::Off, Level::Fatal, Level::Recover].map(Level::number), [0, 1, 3]);
         assert_eq!(modes.map(DebugMode::number), [0, 1, 2, 3]);
     }
+
+    #[test]
+    fn tdr_18_tdr_21_a_process_is_tolerated_one_hang_fewer_than_the_adapter() {
+        let limits = |limit_count| Policy { limit_count, ..Policy::default() }.process_limit();
+        assert_eq!(Policy::default().limit_count, 5);
+        assert_eq!([5, 4, 1, 0].map(limits), [4, 3, 0, 0]);
+    }
 }

@@ -58,4 +58,11 @@ mod tests {
         assert_eq!(Reason::PromotedToAdapter.report_code(false), 0x117);
         assert_eq!(Reason::Forced.report_code(true), 0x117);
     }
+
+    #[test]
+    fn tdr_74_each_reason_is_told_in_words() {
+        let names = [Reason::Forced, Reason::EngineTimeout, Reason::PromotedToAdapter, Reason::InvalidFence];
+        let words = ["forced", "engine timeout", "engine timeout promoted to adapter reset", "invalid fence"];
+        assert_eq!(names.map(Reason::name), words);
+    }
 }

@@ -171,11 +171,13 @@ impl Clerk {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::sync::Mutex;
     use std::time::Duration;
     use std::time::Instant;
 
     use serde_json::json;
 
+    use super::Allowance;
     use super::BURST;
     use super::Clerk;
     use super::Filed;
@@ -206,6 +208,38 @@ mod tests {
         now += Duration::from_secs(3600);
         assert!(clerk.file(&reports, 1, &json!("x".repeat(MAX_BYTES)), now).is_err());
         assert_eq!(Reports::new(Some(folder)).number(), written + u64::from(BURST) + 1);
+    }
+
+    #[test]
+    fn one_more_report_is_written_for_each_two_seconds_and_none_before() {
+        let state = tempfile::tempdir().unwrap();
+        let reports = Reports::new(Some(ReportFolder::open(state.path()).unwrap()));
+        let begun = Instant::now();
+        let clerk = Clerk { allowance: Mutex::new(Allowance { allowed: 0, counted: begun }) };
+        let seconds = [0, 1, 2, 2, 3, 4, 4, 5, 10, 10, 10, 10, 11];
+        let filed = seconds.map(|second| {
+            let now = begun + Duration::from_secs(second);
+            clerk.file(&reports, reports.number(), &json!(second), now).unwrap() == Filed::Written
+        });
+        let written: Vec<u64> =
+            seconds.into_iter().zip(filed).filter_map(|(at, it)| it.then_some(at)).collect();
+        assert_eq!(written, [2, 4, 10, 10, 10]);
+    }
+
+    #[test]
+    fn a_report_as_long_as_any_may_be_is_written_and_one_byte_more_is_refused() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = ReportFolder::open(state.path()).unwrap();
+        let path = folder.path().to_owned();
+        let reports = Reports::new(Some(folder));
+        // Two quotes around it.
+        let mut text = "x".repeat(MAX_BYTES - 2);
+        let now = Instant::now();
+        assert_eq!(Clerk::default().file(&reports, 1, &json!(text), now).unwrap(), Filed::Written);
+        assert_eq!(fs::metadata(path.join("000000000001.json")).unwrap().len(), 64 << 10);
+        text.push('x');
+        let error = Clerk::default().file(&reports, 2, &json!(text), now).unwrap_err();
+        assert!(error.to_string().contains("a report of 65537 bytes"), "{error}");
     }
 
     #[test]

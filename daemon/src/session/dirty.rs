@@ -199,3 +199,179 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+    use std::sync::Mutex;
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use campanile_host_gpu::dirty::caps::AdapterCaps;
+    use campanile_host_gpu::dirty::caps::CapsError;
+    use campanile_host_gpu::dirty::caps::DirtyCaps;
+    use campanile_host_gpu::dirty::error::DirtyError;
+    use campanile_host_gpu::dirty::method::Method;
+    use campanile_host_gpu::engine::channel::Channel;
+    use campanile_host_gpu::engine::message::Response;
+    use campanile_host_gpu::engine::message::RunRecord;
+    use campanile_host_gpu::engine::message::Start;
+    use campanile_host_gpu::memory::vram::create_memfd;
+    use campanile_protocol::PAGE_SIZE;
+    use campanile_protocol::page_table::SegmentId;
+
+    use super::Memories;
+    use super::check_caps;
+    use crate::session::budget::Kind;
+    use crate::session::config::Config;
+    use crate::session::segments::GuestSegment;
+    use crate::session::state::Session;
+    use crate::session::testing::COPY;
+    use crate::session::testing::config;
+    use crate::session::testing::session;
+    use crate::vhost::mark::MarkGuestRam;
+    use crate::vidmm::vram::VideoMemory;
+
+    /// What a VMM was told: guest-physical address and bytes.
+    #[derive(Debug, Default)]
+    struct Log(Mutex<Vec<(u64, u64)>>);
+
+    impl Log {
+        fn taken(&self) -> Vec<(u64, u64)> {
+            std::mem::take(&mut *self.0.lock().unwrap())
+        }
+    }
+
+    impl MarkGuestRam for Log {
+        fn mark(&self, guest_physical: u64, length: u64) {
+            self.0.lock().unwrap().push((guest_physical, length));
+        }
+    }
+
+    const FIRST: (u64, u64) = (0x10_0000, PAGE_SIZE);
+    const SECOND: (u64, u64) = (0x40_0000, PAGE_SIZE);
+
+    fn add_segment(session: &mut Session, piece: (u64, u64)) -> SegmentId {
+        let ram = File::from(create_memfd("ram", PAGE_SIZE).unwrap());
+        let runs = vec![RunRecord { file: 0, offset: 0, length: PAGE_SIZE }];
+        let segment = GuestSegment::new(runs, vec![Arc::new(ram)], vec![piece]);
+        let charge = session.purse.charge(Kind::Blobs, 1).unwrap();
+        session.segments.insert(segment, charge).unwrap()
+    }
+
+    /// A session with two segments of guest RAM, whose copy engine, the other end of the channel, says at every look that
+    /// it writes to all of both.
+    fn writing() -> (Session, Channel, [SegmentId; 2]) {
+        let (stand_in, starts) = mpsc::channel();
+        let mut config = Config { tracking: Method::BoundRanges, ..config() };
+        config.program.stand_in = Some(stand_in);
+        let mut session = session(&Arc::new(config));
+        let segments = [FIRST, SECOND].map(|piece| add_segment(&mut session, piece));
+        assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        let engine = starts.recv().unwrap();
+        let start = engine.receive::<Start>(true).unwrap().unwrap();
+        let planes = File::from(start.descriptors.into_iter().next_back().unwrap());
+        let bytes = usize::try_from(planes.metadata().unwrap().len()).unwrap();
+        planes.write_all_at(&vec![0xff; bytes], 0).unwrap();
+        let started = Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0 };
+        engine.send(&started, &[], &[], false).unwrap();
+        session.engine_responses(COPY);
+        assert!(session.engines[COPY.index()].has_begun());
+        (session, engine, segments)
+    }
+
+    /// A session that writes, and its log, which is empty again.
+    fn logged() -> (Session, Channel, Arc<Log>, [SegmentId; 2]) {
+        let (mut session, engine, segments) = writing();
+        let log = Arc::new(Log::default());
+        session.set_dirty_log(Some(Arc::clone(&log) as _));
+        log.taken();
+        (session, engine, log, segments)
+    }
+
+    #[test]
+    fn the_board_shows_the_trackers_of_the_session_that_is_there_and_no_other_takes_them_off() {
+        let config = Arc::new(config());
+        let board = Arc::clone(&config.trackers);
+        let shows = |session: &Session| {
+            let shown = board.trackers().unwrap();
+            shown.iter().zip(&session.trackers()).all(|(shown, its)| Arc::ptr_eq(shown, its))
+        };
+        assert!(board.trackers().is_none());
+        let first = session(&config);
+        assert!(shows(&first));
+        let second = session(&config);
+        assert!(shows(&second) && !shows(&first));
+        drop(first);
+        assert!(shows(&second));
+        drop(second);
+        assert!(board.trackers().is_none());
+    }
+
+    #[test]
+    fn dirty_05_dirty_10_lm_02_a_memory_answers_for_its_own_segments_and_migrates_only_if_it_is_tracked() {
+        let memory = |method| VideoMemory::new(1 << 20, 1 << 20, method).unwrap();
+        let (tracked, other) = (memory(Method::BoundRanges), memory(Method::Off));
+        assert_eq!((check_caps(&tracked, true), check_caps(&tracked, false)), (Ok(()), Ok(())));
+        assert_eq!(check_caps(&other, false), Ok(()));
+        assert_eq!(check_caps(&other, true), Err(CapsError::MigrationWithoutTracking));
+        let mut memories = Memories { memory: &tracked, live_migration: true };
+        let caps = tracked.tracker().caps();
+        let expected = AdapterCaps { supported: true, performant: caps.performant, live_migration: true };
+        assert_eq!(memories.adapter_caps(), expected);
+        for tracker in [tracked.tracker(), tracked.evicted_tracker()] {
+            assert_eq!(memories.segment_page_size(tracker.segment()), Ok(tracker.caps().page_size));
+        }
+        assert_eq!(memories.segment_page_size(99), Err(DirtyError::Segment(99)));
+        let mut memories = Memories { memory: &other, live_migration: true };
+        let segment = other.tracker().segment();
+        assert_eq!(memories.segment_page_size(segment), Err(DirtyError::NotImplemented));
+    }
+
+    #[test]
+    fn dirty_55_a_log_has_what_engines_wrote_when_it_comes_and_before_it_goes_and_only_while_it_is_there() {
+        let (mut session, _engine, _) = writing();
+        assert!(!session.dirty.has_log() && session.dirty.log().is_none());
+        assert_eq!(session.describe_tracking()["guest_ram_logged"], false);
+        session.sweep_guest_ram();
+        assert_eq!(session.dirty.sweep_at, None, "no log, no sweeps");
+        let [one, two] = [(); 2].map(|()| Arc::new(Log::default()));
+        let before = Instant::now();
+        session.set_dirty_log(Some(Arc::clone(&one) as _));
+        assert_eq!(one.taken(), [FIRST, SECOND]);
+        assert!(session.dirty.sweep_at.is_some_and(|at| at > before), "and again later");
+        assert!(session.dirty.has_log() && session.dirty.log().is_some());
+        assert_eq!(session.describe_tracking()["guest_ram_logged"], true);
+        session.set_dirty_log(Some(Arc::clone(&two) as _));
+        assert_eq!((one.taken(), two.taken()), (vec![], vec![FIRST, SECOND]), "the next log has it");
+        session.set_dirty_log(None);
+        assert_eq!((one.taken(), two.taken()), (vec![], vec![FIRST, SECOND]));
+        assert_eq!(session.dirty.sweep_at, None);
+    }
+
+    #[test]
+    fn dirty_55_guest_ram_is_swept_when_that_is_due_and_not_before() {
+        let (mut session, _engine, log, _) = logged();
+        session.dirty.sweep_at = Some(Instant::now() + Duration::from_secs(3600));
+        session.sweep_if_due();
+        assert_eq!(log.taken(), []);
+        session.dirty.sweep_at = Some(Instant::now());
+        session.sweep_if_due();
+        assert_eq!(log.taken(), [FIRST, SECOND]);
+    }
+
+    #[test]
+    fn dirty_55_a_segment_that_goes_is_swept_alone_and_an_engine_that_goes_for_the_last_time() {
+        let (mut session, _engine, log, segments) = logged();
+        session.sweep_segment(segments[1]);
+        assert_eq!(log.taken(), [SECOND]);
+        session.stop_engine(COPY);
+        assert!(session.engines[COPY.index()].process().is_none());
+        assert_eq!(log.taken(), [FIRST, SECOND]);
+        session.sweep_guest_ram();
+        assert_eq!(log.taken(), []);
+    }
+}

@@ -409,24 +409,44 @@ impl Session {
 mod tests {
     use std::time::Instant;
 
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::address::node_index;
+    use campanile_host_gpu::engine::address::node_ordinal;
+    use campanile_host_gpu::engine::message::NodeKind;
     use campanile_host_gpu::memory::bits;
     use campanile_protocol::PAGE_SIZE;
+    use campanile_protocol::control::message::CreateDoorbell;
+    use campanile_protocol::control::message::DOORBELL_NOTIFY;
+    use campanile_protocol::control::message::DOORBELL_REQUIRE_SECONDARY;
+    use campanile_protocol::control::message::DOORBELL_RESIZE_RING;
+    use campanile_protocol::control::message::Named;
     use campanile_protocol::control::message::Notify;
+    use campanile_protocol::control::reply::DoorbellCreated;
     use campanile_protocol::control::status::Status;
+    use campanile_protocol::device_page;
     use campanile_protocol::engine::block;
+    use campanile_protocol::engine::block::QUEUE_EXEMPT;
+    use campanile_protocol::engine::block::QueueEntry;
     use campanile_protocol::handle::Handle;
     use campanile_protocol::handshake::power;
+    use campanile_protocol::queue::doorbell::DoorbellModel;
+    use campanile_protocol::queue::doorbell::global_value;
+    use zerocopy::FromBytes;
 
     use super::LINE;
     use crate::doorbell::slots::Holder;
     use crate::doorbell::slots::Taken;
     use crate::doorbell::state::DoorbellState;
     use crate::doorbell::state::Place;
+    use crate::session::barrier::Barrier;
     use crate::session::budget::Kind;
     use crate::session::config::Config;
     use crate::session::objects::GpuMapping;
     use crate::session::objects::Mapped;
     use crate::session::pending::Action;
+    use crate::session::pending::MAX_PENDING;
+    use crate::session::pending::Pending;
+    use crate::session::reply::Handled;
     use crate::session::reply::Origin;
     use crate::session::state::Session;
     use crate::session::testing::COPY;
@@ -437,6 +457,7 @@ mod tests {
     use crate::session::testing::startable;
     use crate::session::testing::store;
 
+    const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
     const HOLDER: Holder = Holder { context: OWNER, doorbell: Handle::new(0, 1) };
     const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
 
@@ -537,6 +558,165 @@ mod tests {
             session.notify_switched();
             let expected = if stays { DoorbellState::Connected(place) } else { DoorbellState::Retry };
             assert_eq!(state(&mut session), expected, "{place:?}, {wishes}");
+        }
+    }
+
+    const GOOD: CreateDoorbell = CreateDoorbell {
+        queue: Handle::new(0, 1),
+        ring_va: 0x101_3000,
+        control_va: 0x101_4000,
+        ring_resource: 12,
+        control_resource: 13,
+        ring_entries: 64,
+        flags: 0,
+        private_bytes: 16,
+        reserved: 0,
+        private_data: [5; 16],
+    };
+
+    /// A session in which a queue has no doorbell any more.
+    fn without_doorbell(config: Config) -> Session {
+        let mut session = restored(config);
+        session.remove_doorbell(ORIGIN, HOLDER);
+        session
+    }
+
+    fn created(session: &mut Session, message: &CreateDoorbell) -> Result<DoorbellCreated, Status> {
+        match session.create_doorbell(ORIGIN, message) {
+            Ok(Handled::Now(bytes)) => Ok(DoorbellCreated::read_from_bytes(&bytes).unwrap()),
+            Ok(Handled::Parked) => panic!("parked"),
+            Err(refused) => Err(refused.status),
+        }
+    }
+
+    #[test]
+    fn ums_31_ums_41_what_is_wrong_with_a_new_doorbell_is_refused_and_the_next_limit_is_taken() {
+        type Change = fn(&mut CreateDoorbell);
+        let cases: [(Change, Option<Status>); 20] = [
+            (|_| (), None),
+            (|it| it.flags = DOORBELL_RESIZE_RING | DOORBELL_NOTIFY, None),
+            (|it| it.flags = DOORBELL_RESIZE_RING, None),
+            (|it| it.flags = DOORBELL_REQUIRE_SECONDARY, Some(Status::NotSupported)),
+            (|it| it.flags = 8, Some(Status::InvalidParameter)),
+            (|it| it.reserved = 1, Some(Status::InvalidParameter)),
+            (|it| it.private_bytes = 17, Some(Status::InvalidParameter)),
+            (|it| it.ring_entries = 63, Some(Status::InvalidParameter)),
+            (|it| it.ring_entries = 1, Some(Status::InvalidParameter)),
+            (|it| it.ring_entries = 1 << 17, Some(Status::InvalidParameter)),
+            // A page of entries, and one entry more than a page has bytes for.
+            (|it| it.ring_entries = 128, None),
+            (|it| it.ring_entries = 256, Some(Status::InvalidAddress)),
+            (|it| it.queue = Handle::new(9, 1), Some(Status::InvalidHandle)),
+            (|it| it.queue = Handle::new(1, 1), Some(Status::Busy)),
+            (|it| it.queue = Handle::new(3, 1), Some(Status::InvalidParameter)),
+            (|it| it.ring_va += 4, Some(Status::InvalidAddress)),
+            (|it| it.control_va = it.ring_va, Some(Status::InvalidAddress)),
+            (|it| it.ring_resource = 13, Some(Status::InvalidAddress)),
+            (|it| it.control_resource = 12, Some(Status::InvalidAddress)),
+            (|it| it.ring_resource = 2, Some(Status::InvalidResource)),
+        ];
+        for (number, (change, expected)) in cases.into_iter().enumerate() {
+            let mut session = without_doorbell(startable());
+            let mut message = GOOD;
+            change(&mut message);
+            assert_eq!(created(&mut session, &message).err(), expected, "case {number}");
+            let count = device(&mut session, OWNER).doorbells.iter().count();
+            assert_eq!(count, if expected.is_none() { 3 } else { 2 }, "case {number}");
+        }
+    }
+
+    #[test]
+    fn ums_38_the_control_of_a_ring_is_writable_and_the_ring_need_not_be() {
+        for (va, expected) in [(GOOD.ring_va, None), (GOOD.control_va, Some(Status::InvalidAddress))] {
+            let mut session = without_doorbell(startable());
+            device(&mut session, OWNER).mappings.get_mut(&va).unwrap().mapping.writable = false;
+            assert_eq!(created(&mut session, &GOOD).err(), expected, "{va:#x}");
+        }
+    }
+
+    #[test]
+    fn mcdm_06_no_doorbell_is_made_while_too_much_waits() {
+        let mut session = without_doorbell(startable());
+        let pending = || Pending {
+            barrier: Barrier::default(),
+            action: Action::Release(Vec::new()),
+            charges: Vec::new(),
+        };
+        session.pending.extend((0..MAX_PENDING).map(|_| pending()));
+        assert_eq!(created(&mut session, &GOOD).err(), Some(Status::OutOfResources));
+    }
+
+    #[test]
+    fn ums_09_ums_46_ums_89_a_guest_is_told_where_its_doorbell_lies_and_what_to_store_there() {
+        let place = |it: DoorbellCreated| [it.cell_offset, it.summary_bit, it.ring_value, it.summary_offset];
+        let summary = device_page::summary(0, node_ordinal(COPY.node));
+        let mut session = without_doorbell(startable());
+        let found = created(&mut session, &GOOD).unwrap();
+        assert_eq!(place(found), [device_page::cell(0), device_page::summary_bit(0), 0, summary]);
+        assert_eq!((found.status_offset, found.private_data), (device_page::status(0), [5; 16]));
+        let mut config = startable();
+        config.doorbell_modes.0[node_index(COPY.node)].model = DoorbellModel::Global;
+        let mut session = without_doorbell(config);
+        let found = created(&mut session, &GOOD).unwrap();
+        let cell = device_page::global_cell(0, node_ordinal(COPY.node));
+        assert_eq!(place(found), [cell, 0, global_value(node_ordinal(COPY.node), 0), summary]);
+    }
+
+    #[test]
+    fn the_engine_is_told_of_a_doorbell_whose_queue_is_exempt() {
+        for is_exempt in [false, true] {
+            let mut session = without_doorbell(startable());
+            device(&mut session, OWNER).queues.get_mut(GOOD.queue).unwrap().is_exempt = is_exempt;
+            let made = created(&mut session, &GOOD).unwrap().doorbell;
+            let doorbell = device(&mut session, OWNER).doorbells.get(made).unwrap();
+            assert!(!doorbell.notify);
+            let place = block::queue(doorbell.hw_queue.unwrap().into());
+            let mut bytes = [0; size_of::<QueueEntry>()];
+            shared(&session, COPY).slice(place, bytes.len() as u64).unwrap().copy_to(&mut bytes);
+            let entry = QueueEntry::read_from_bytes(&bytes).unwrap();
+            assert_eq!(entry.flags, if is_exempt { QUEUE_EXEMPT } else { 0 });
+            assert_eq!((entry.ring_va, entry.ring_entries), (GOOD.ring_va, 64));
+        }
+    }
+
+    #[test]
+    fn ums_78_ums_94_messages_to_a_doorbell_that_ends_or_with_unknown_bits_are_refused() {
+        let mut session = connected(Place::Own(0));
+        let queue = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().queue;
+        for (flags, reserved) in [(1, 0), (0, 1)] {
+            let refused = session.notify(ORIGIN, &Notify { queue, flags, reserved }).err().unwrap();
+            assert_eq!(refused.status, Status::InvalidParameter);
+        }
+        // That the golden state drains.
+        let ends = Named { handle: Handle::new(1, 1) };
+        let refused = session.destroy_doorbell(ORIGIN, &ends).err().unwrap();
+        assert_eq!(refused.status, Status::Busy);
+        assert!(session.destroy_doorbell(ORIGIN, &Named { handle: HOLDER.doorbell }).is_ok());
+    }
+
+    #[test]
+    fn ums_70_doorbells_are_found_by_engine_and_disconnected_as_they_are_connected() {
+        let mut session = connected(Place::Own(0));
+        assert_eq!(session.connected_doorbells_of(COPY), [HOLDER]);
+        assert_eq!(session.connected_doorbells_of(COMPUTE), []);
+        session.disconnect_all(COMPUTE);
+        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
+        session.victimise_doorbell(HOLDER);
+        assert_eq!(state(&mut session), DoorbellState::Retry);
+        let mut session = connected(Place::Own(0));
+        session.engine_to_f1(COPY);
+        assert_eq!(state(&mut session), DoorbellState::Retry);
+        let of = |session: &mut Session, index: u32| {
+            let doorbell = device(session, OWNER).doorbells.get(Handle::new(index, 1)).unwrap();
+            (doorbell.hw_queue.unwrap(), doorbell.queue)
+        };
+        for index in [0, 2] {
+            let (hw_queue, queue) = of(&mut session, index);
+            assert_eq!(session.owner_of_hw_queue(COPY, hw_queue), Some((OWNER, queue)));
+        }
+        session.abort_doorbells(OWNER);
+        for (_, doorbell) in device(&mut session, OWNER).doorbells.iter() {
+            assert_eq!((doorbell.state, doorbell.hw_queue), (DoorbellState::Abort, None));
         }
     }
 }

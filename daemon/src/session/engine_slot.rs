@@ -382,8 +382,12 @@ mod tests {
     use campanile_protocol::page_table::SegmentId;
 
     use super::EngineSlot;
+    use super::InFlight;
     use crate::recovery::fences::Fences;
+    use crate::session::kernels::PendingKernel;
+    use crate::session::reply::Origin;
     use crate::session::testing::COPY;
+    use crate::session::testing::restored;
     use crate::session::testing::run;
     use crate::session::testing::session;
     use crate::session::testing::startable;
@@ -445,6 +449,51 @@ mod tests {
             }
             assert!(is_clean(slot) && slot.is_parked() && slot.has_devices());
             assert_eq!(slot.process().unwrap().spare(), Spare::Missing, "none runs on");
+        }
+    }
+
+    #[test]
+    fn the_buffer_that_runs_is_the_oldest_of_the_hardware_queue() {
+        let mut slot = slot();
+        assert_eq!(slot.head(), None);
+        for entry in [7, 8] {
+            slot.in_flight.push_back(InFlight { fence_id: 1, entry, suspends: 0, owner: None });
+        }
+        assert_eq!(slot.head(), Some(7));
+    }
+
+    #[test]
+    fn kernels_are_owed_while_there_are_any_to_compile_or_to_forget() {
+        let mut slot = slot();
+        assert!(!slot.owes_kernels());
+        slot.rebuilding.insert((1, 1));
+        assert!(slot.owes_kernels());
+        slot.rebuilding.clear();
+        slot.forgetting.insert((1, 1));
+        assert!(slot.owes_kernels());
+        slot.forgetting.clear();
+        let origin = Origin { context: 1, slot: 0, sequence: 1, ring: 1, item: None };
+        slot.compiling.insert((1, 1), PendingKernel { origin, handle: Handle(1), number: 1 });
+        assert!(slot.owes_kernels());
+    }
+
+    #[test]
+    fn a_stopped_engine_that_never_ran_leaves_nothing_and_any_other_comes_back() {
+        let mut slot = slot();
+        assert!(slot.stop().unwrap());
+        assert!(slot.process().is_none() && !slot.has_devices() && !slot.is_stopped);
+        assert!(!slot.stop().unwrap(), "there is none");
+        for has_begun in [false, true] {
+            let mut session = restored(startable());
+            // The successor of a process: it starts, or it runs.
+            session.start_process_again(COPY).unwrap();
+            let slot = &mut session.engines[COPY.index()];
+            if has_begun {
+                slot.came_up();
+            }
+            assert_eq!(slot.has_begun(), has_begun);
+            assert!(slot.stop().unwrap());
+            assert!(slot.is_parked() && slot.has_devices() && slot.is_stopped, "{has_begun}");
         }
     }
 }

@@ -342,3 +342,127 @@ impl Session {
         KernelName { root, handle: handle.0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::address::MAX_PLACES;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::engine::message::Response;
+    use campanile_protocol::engine::progress::Progress;
+    use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::page_table::SegmentId;
+
+    use super::Wakeup;
+    use crate::recovery::policy::DebugMode;
+    use crate::recovery::policy::Policy;
+    use crate::session::config::Config;
+    use crate::session::engine_slot::WaitingMessage;
+    use crate::session::reply::Origin;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::bands_of;
+    use crate::session::testing::config;
+    use crate::session::testing::restored;
+    use crate::session::testing::session;
+    use crate::session::testing::startable;
+    use crate::session::testing::store_progress;
+    use crate::supervisor::alarm::Hang;
+    use crate::supervisor::alarm::Sighting;
+
+    const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
+
+    #[test]
+    fn each_wakeup_is_known_by_its_data_and_no_other_data_is_one() {
+        let places = (0..MAX_PLACES).map(|place| EngineAddress::from_index(place).unwrap());
+        let mut all: Vec<Wakeup> =
+            places.flat_map(|at| [Wakeup::Event(at), Wakeup::Channel(at), Wakeup::Alarm(at)]).collect();
+        all.extend([Wakeup::Timer, Wakeup::Orders, Wakeup::Switch]);
+        let data: BTreeSet<u64> = all.iter().map(|wakeup| wakeup.data()).collect();
+        assert_eq!(data.len(), all.len());
+        for wakeup in all {
+            assert_eq!(Wakeup::from_data(wakeup.data()), Some(wakeup));
+        }
+        for other in [MAX_PLACES as u64, 6 << 8, u64::MAX] {
+            assert_eq!(Wakeup::from_data(other), None, "{other:#x}");
+        }
+    }
+
+    #[test]
+    fn pre_68_pre_69_an_engine_that_starts_has_the_bands_of_the_operator_before_it_begins() {
+        let mut session = session(&Arc::new(startable()));
+        for at in [COMPUTE, COPY] {
+            assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
+            let process = session.engines[at.index()].process().unwrap();
+            assert_eq!(bands_of(process).normal_share, 37, "{at}");
+        }
+    }
+
+    #[test]
+    fn the_compute_engine_that_starts_compiles_the_kernels_that_there_are_and_no_other_engine_does() {
+        let mut session = restored(startable());
+        for (at, kernels) in [(COMPUTE, 1), (COPY, 0)] {
+            session.stop_engine(at);
+            session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text));
+            assert_eq!(session.engines[at.index()].rebuilding.len(), kernels, "{at}");
+        }
+    }
+
+    #[test]
+    fn tdr_38_an_engine_that_has_gone_on_since_it_was_seen_does_not_hang() {
+        let session = restored(startable());
+        store_progress(&session, Work::HwQueue);
+        let progress = Progress { steps: 1, is_exempt: false, work: Work::HwQueue };
+        let sighting = Sighting { hang: Hang::NoProgress, progress, at: Instant::now() };
+        assert!(!session.has_gone_on(COPY, &sighting));
+        assert!(session.has_gone_on(COMPUTE, &Sighting { hang: Hang::NotYielded, ..sighting }));
+        store_progress(&session, Work::Nothing);
+        assert!(session.has_gone_on(COPY, &sighting));
+    }
+
+    #[test]
+    fn tdr_17_an_engine_that_hangs_is_held_for_a_debugger_where_the_operator_wants_that() {
+        let policy = Policy { debug: DebugMode::Break, ..Policy::default() };
+        let mut session = restored(Config { policy, ..startable() });
+        session.engine_timeout(COPY, "it hangs", None);
+        let slot = &session.engines[COPY.index()];
+        assert!(slot.is_held && slot.has_begun());
+    }
+
+    #[test]
+    fn a_process_that_comes_up_has_a_spare_where_the_operator_wants_one() {
+        for spares in [false, true] {
+            let (stand_in, starts) = mpsc::channel();
+            let mut config = Config { spares, ..config() };
+            config.program.stand_in = Some(stand_in);
+            let mut session = session(&Arc::new(config));
+            session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text));
+            let engine = starts.recv().unwrap();
+            assert!(starts.try_recv().is_err());
+            let started = Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0 };
+            engine.send(&started, &[], &[], false).unwrap();
+            session.engine_responses(COPY);
+            assert!(session.engines[COPY.index()].has_begun());
+            assert_eq!(starts.try_recv().is_ok(), spares);
+        }
+    }
+
+    #[test]
+    fn messages_wait_for_their_engine_until_it_runs() {
+        let mut session = restored(startable());
+        let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
+        let waiting = WaitingMessage { origin, opcode: u32::MAX, body: Vec::new(), charge: None };
+        session.engines[COPY.index()].waiting.push(waiting);
+        session.engines[COPY.index()].segments_outstanding.insert(1, SegmentId(3));
+        session.retry_waiting(COPY);
+        assert_eq!(session.engines[COPY.index()].waiting.len(), 1);
+        session.engines[COPY.index()].segments_outstanding.clear();
+        session.retry_waiting(COPY);
+        assert_eq!(session.engines[COPY.index()].waiting.len(), 0);
+    }
+}

@@ -201,17 +201,26 @@ mod tests {
     use campanile_host_gpu::engine::message::NodeKind;
     use campanile_host_gpu::memory::mapping::Mapping;
     use campanile_host_gpu::memory::page_table::writer::Root;
+    use campanile_protocol::device_page;
     use campanile_protocol::engine::block;
     use campanile_protocol::page_table::SegmentId;
 
     use super::Action;
+    use super::Pending;
     use crate::session::barrier::Barrier;
     use crate::session::barrier::tests::LOOKED;
     use crate::session::config::Config;
     use crate::session::reply::Origin;
     use crate::session::state::Session;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
     use crate::session::testing::config;
+    use crate::session::testing::device;
+    use crate::session::testing::end;
+    use crate::session::testing::give;
+    use crate::session::testing::restored;
     use crate::session::testing::session;
+    use crate::session::testing::startable;
     use crate::session::timeline::Token;
     use crate::vidmm::allocations::Backing;
     use crate::vidmm::allocations::Spot;
@@ -294,5 +303,43 @@ mod tests {
         acknowledge(&shared, block::SEGMENT_ACK, after);
         session.run_pending();
         assert_eq!(session.allocations.spot(allocation), Spot::Segment(second, 0));
+    }
+
+    #[test]
+    fn mcdm_06_too_much_waits_when_as_much_does_as_may() {
+        let mut session = session(&Arc::new(config()));
+        let pending =
+            || Pending { barrier: Barrier::default(), action: Action::Answer(Token(1)), charges: Vec::new() };
+        session.pending.extend((0..16 * 1024 - 1).map(|_| pending()));
+        assert!(!session.has_too_much_pending());
+        session.pending.push(pending());
+        assert!(session.has_too_much_pending());
+    }
+
+    #[test]
+    fn a_message_that_waited_is_answered_to_the_device_that_sent_it_and_to_no_later_one() {
+        let mut session = restored(startable());
+        let root = device(&mut session, OWNER).root;
+        let sequence = |session: &Session| {
+            let page = session.page(OWNER).unwrap();
+            page.word(device_page::response(9)).unwrap().load(Ordering::Acquire)
+        };
+        let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
+        for (root, expected) in [(Root(root.0 + 1), 0), (root, 77)] {
+            let origin = session.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+            session.fence(OWNER, 9, Token(5));
+            session.act(Action::Reply { origin, root });
+            assert_eq!((sequence(&session), due(&mut session)), (expected, vec![5]));
+        }
+    }
+
+    #[test]
+    fn an_engine_that_signals_is_looked_at() {
+        let mut session = restored(startable());
+        let fence_id = give(&mut session, None);
+        end(&session, 0, fence_id, 0);
+        session.engine_event(COPY);
+        let slot = &session.engines[COPY.index()];
+        assert_eq!((slot.in_flight.len(), slot.fences.completed()), (0, fence_id));
     }
 }

@@ -9,7 +9,7 @@ use super::objects::GpuMapping;
 use crate::vidmm::allocations::AllocationId;
 
 /// An address of an address space.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     root: Root,
     va: u64,
@@ -28,14 +28,6 @@ impl PartialOrd for Place {
         Some(self.cmp(other))
     }
 }
-
-impl PartialEq for Place {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Place {}
 
 /// The mappings that page tables have, by allocation and place: a process may map one allocation 65,536 times.
 #[derive(Debug, Default)]
@@ -77,6 +69,7 @@ mod tests {
 
     use campanile_host_gpu::memory::page_table::writer::Root;
 
+    use super::Place;
     use super::Shown;
     use crate::session::objects::GpuMapping;
     use crate::vidmm::allocations::AllocationId;
@@ -126,5 +119,12 @@ mod tests {
         let left: Vec<(u64, u64)> = shown.of(ONE).map(|(root, va, _)| (root.0, va)).collect();
         assert_eq!(left, [(1, 0x2000), (2, 0x1000)]);
         assert!(shown.contains(OTHER));
+    }
+
+    #[test]
+    fn places_are_in_the_order_of_their_spaces_and_of_their_addresses_there() {
+        let place = |root, va| Place { root: Root(root), va };
+        assert!(place(1, 5) < place(1, 6) && place(1, 6) < place(2, 5));
+        assert!(place(2, 5) == place(2, 5) && place(2, 5) != place(2, 6));
     }
 }

@@ -85,7 +85,10 @@ fn all_processes_that_there_can_be_have_a_part_however_full_the_pool_is() {
     let vm = budget.vm();
     let pool = vm.charge(Kind::Blobs, 768 << 10).unwrap();
     let all: Vec<Purse> = (0..MAX_PROCESSES).map(|_| budget.process().unwrap()).collect();
-    assert!(budget.process().is_err());
+    for refused in 1..=2 {
+        assert!(budget.process().is_err());
+        assert_eq!(budget.standing().refused, refused);
+    }
     let own: Vec<Charge> = all.iter().map(|purse| purse.charge(Kind::Work, 1024).unwrap()).collect();
     assert_eq!(budget.standing().held.bytes, 1 << 20, "all of it, and no more");
     drop((pool, own, all));

@@ -136,3 +136,90 @@ impl Builder<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+
+    use campanile_host_gpu::memory::page_table::reader::Intent;
+    use campanile_host_gpu::memory::page_table::reader::resolve_one;
+    use campanile_protocol::engine::save_area;
+    use campanile_protocol::engine::save_area::AreaKind;
+    use campanile_protocol::engine::save_area::KERNEL_MODE_SLOT;
+    use campanile_protocol::engine::save_area::SLOT_WORDS;
+    use campanile_protocol::engine::saved::Saved;
+
+    use crate::session::areas::SaveArea;
+    use crate::session::saved::SavedSession;
+    use crate::session::saved::row::SavedProgress;
+    use crate::session::state::Session;
+    use crate::session::testing::CONTEXT;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::config;
+    use crate::session::testing::device;
+    use crate::session::testing::golden;
+    use crate::session::testing::session;
+
+    /// The golden state as version 1 would have it: how far work is stands beside it, and there are no save areas.
+    fn without_areas() -> SavedSession {
+        let mut state = golden();
+        let mut areas = Vec::new();
+        for device in state.processes.iter_mut().filter_map(|process| process.device.as_mut()) {
+            areas.extend(device.area.take());
+            let contexts = device.contexts.0.iter_mut().filter_map(|(_, context)| context.as_mut());
+            areas.extend(contexts.filter_map(|context| context.area.take()));
+        }
+        assert_eq!(areas, [4, 5, 9, 10, 24]);
+        state.allocations.retain(|allocation| !areas.contains(&allocation.0));
+        let owner = state.processes[1].device.as_mut().unwrap();
+        let place = owner.doorbells.0[2].1.as_mut().unwrap().place.as_mut().unwrap();
+        (place.consumed, place.progress) = (3, Some(SavedProgress(40, 5, [6, 7, 8])));
+        let buffers = &mut owner.contexts.0[0].1.as_mut().unwrap().buffers;
+        (buffers[0].is_saved, buffers[0].progress) = (false, SavedProgress(24, 1, [0; 3]));
+        state
+    }
+
+    /// Words of a save area, as engines come to them.
+    fn words<const N: usize>(session: &Session, area: SaveArea, offset: u64) -> [u64; N] {
+        let bytes = 8 * N as u64;
+        let (tables, root) = (session.tables.mapping(), session.areas.root().0);
+        let run = resolve_one(tables, root, area.va + offset, bytes, Intent::Write).unwrap();
+        let file = session.allocations.memory().file();
+        std::array::from_fn(|index| {
+            let mut word = [0; 8];
+            file.read_exact_at(&mut word, run.offset + 8 * index as u64).unwrap();
+            u64::from_ne_bytes(word)
+        })
+    }
+
+    #[test]
+    fn lm_26_pre_31_a_state_of_version_1_gets_save_areas_that_say_how_far_its_work_is() {
+        let mut session = session(&Arc::new(config()));
+        session.restore(&without_areas()).unwrap();
+        let shared = device(&mut session, OWNER).area.expect("an area of the device");
+        let own = device(&mut session, OWNER).contexts.get(CONTEXT).unwrap().area;
+        assert_eq!(words(&session, shared, 0), [AreaKind::Device.header()]);
+        assert_eq!(words(&session, own, 0), [AreaKind::Context.header()]);
+        let (_, slot) = save_area::queue_slot(2);
+        let found = save_area::read_slot(words::<SLOT_WORDS>(&session, own, slot), 3);
+        assert_eq!(found, Some(Saved { at: 40, done_in_packet: 5, grid: [6, 7, 8] }));
+        let found = save_area::read_slot(words::<SLOT_WORDS>(&session, own, KERNEL_MODE_SLOT), 1);
+        assert_eq!(found, Some(Saved { at: 24, done_in_packet: 1, grid: [0; 3] }));
+        // The engine is told to look there, and for nothing else.
+        let saved = session.save().unwrap();
+        let saved = saved.processes[1].device.as_ref().unwrap();
+        let buffers = saved.contexts.0[0].1.as_ref().unwrap().buffers.iter();
+        assert_eq!(buffers.map(|buffer| buffer.is_saved).collect::<Vec<_>>(), [true, false, false, false]);
+    }
+
+    #[test]
+    fn lm_26_a_device_without_contexts_gets_no_save_area() {
+        let mut state = without_areas();
+        let first = state.processes[0].device.as_mut().unwrap();
+        (first.contexts.0, first.queues.0, first.doorbells.0) = (Vec::new(), Vec::new(), Vec::new());
+        let mut session = session(&Arc::new(config()));
+        session.restore(&state).unwrap();
+        assert!(device(&mut session, 1).area.is_none() && device(&mut session, OWNER).area.is_some());
+    }
+}

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use campanile_protocol::control::message::CREATE_KERNEL;
+use campanile_protocol::control::message::DESTROY_KERNEL;
 use ciborium::Value;
 
 use crate::doorbell::state::DoorbellState;
@@ -277,4 +279,42 @@ fn lm_26_lm_39_lm_40_each_word_of_a_state_that_is_changed_is_kept_or_refused_and
     }
     assert!(dropped.is_empty(), "taken, and lost: {dropped:#?}");
     assert!(taken.len() > 60 && refused > 200, "{} taken, {refused} refused", taken.len());
+}
+
+/// Items of each kind that are held for a state of these counts, as they are named to the operator.
+fn held_for(state: &SavedSession) -> Vec<(&'static str, u64)> {
+    let config = Arc::new(config());
+    let mut session = session(&config);
+    session.restore(state).unwrap();
+    config.budget.standing().kinds.iter().map(|(name, held)| (*name, held.items)).collect()
+}
+
+#[test]
+fn lm_39_each_thing_of_a_state_is_charged_and_what_ends_something_was_paid_for_with_it() {
+    let state = full();
+    let held = held_for(&state);
+    let expected = [
+        ("processes", 2),
+        // Two segments, 19 blobs, as many names of processes, and two blobs that are kept.
+        ("blobs", 2 + 19 + 19 + 2),
+        // Contexts, queues, doorbells and an open native fence.
+        ("objects", 3 + 5 + 4 + 1),
+        ("mappings", 5 + 14 + 1),
+        ("kernels", 1),
+        // Seven pieces of open work, of which one is the end of a doorbell.
+        ("work", 6),
+        ("messages", 1),
+        // Two holds, one list of what is to make room, and a list that is to be made resident.
+        ("paging", 2 + 1 + 1),
+        ("files", 0),
+    ];
+    assert_eq!(held, expected);
+    // A message that ends a kernel, and one that does not, each with its work.
+    let mut state = full();
+    state.processes[1].timelines[0].open = vec![4, 5];
+    let waiting =
+        |slot, opcode, item| SavedMessage(SavedOrigin(7, slot, 1, 1, Some(item)), opcode, Bytes(vec![0; 8]));
+    state.engines[1].waiting = vec![waiting(10, DESTROY_KERNEL, 4), waiting(11, CREATE_KERNEL, 5)];
+    let held = held_for(&state);
+    assert_eq!((held[5], held[6]), (("work", 6 + 1), ("messages", 1)));
 }

@@ -11,21 +11,17 @@ use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Backing;
 
 /// Bytes that an entry of a page list can say, whole pages.
-const MAX_ENTRY: u64 = 1 << 31;
+const MAX_ENTRY: usize = 0x8000_0000;
 
 /// The page list of a segment.
 fn entries(pieces: &[(u64, u64)]) -> Vec<MemEntry> {
-    let mut entries = Vec::new();
-    for &(address, bytes) in pieces {
-        let mut at = 0;
-        while at < bytes {
-            let length = (bytes - at).min(MAX_ENTRY);
-            let address = address.saturating_add(at);
-            entries.push(MemEntry { address, length: u32::try_from(length).unwrap_or(0), padding: 0 });
-            at += length;
-        }
-    }
-    entries
+    let parts = pieces.iter().flat_map(|&(address, bytes)| {
+        (0..bytes).step_by(MAX_ENTRY).map(move |at| {
+            let length = u32::try_from((bytes - at).min(MAX_ENTRY as u64)).unwrap_or(0);
+            MemEntry { address: address.saturating_add(at), length, padding: 0 }
+        })
+    });
+    parts.collect()
 }
 
 impl Session {
@@ -94,5 +90,108 @@ impl Session {
         for context in lost {
             self.put_device_in_error(context, device_page::DEVICE_STOPPED);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::Arc;
+
+    use campanile_host_gpu::memory::vram::create_memfd;
+    use campanile_protocol::device_page;
+    use vm_memory::FileOffset;
+    use vm_memory::GuestAddress;
+
+    use super::entries;
+    use crate::session::saved::process::SavedAway;
+    use crate::session::state::Session;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::config;
+    use crate::session::testing::device;
+    use crate::session::testing::golden;
+    use crate::session::testing::session;
+    use crate::vhost::memory::GuestRam;
+
+    /// The two segments of the golden state: the device page of [`OWNER`], and memory that it maps.
+    const SEGMENTS: [(u64, usize); 2] = [(0x4000_6000, 73_728), (0x4001_8000, 65_536)];
+
+    fn guest_ram(pieces: &[(u64, usize)]) -> Arc<GuestRam> {
+        let regions = pieces.iter().map(|&(address, bytes)| {
+            let file = File::from(create_memfd("ram", bytes as u64).unwrap());
+            (GuestAddress(address), bytes, Some(FileOffset::new(file, 0)))
+        });
+        Arc::new(GuestRam::from_ranges_with_files(regions.collect::<Vec<_>>()).unwrap())
+    }
+
+    fn restored() -> Session {
+        let state = golden();
+        let pieces = state.segments.iter().map(|segment| segment.pieces[0]);
+        assert_eq!(pieces.collect::<Vec<_>>(), SEGMENTS.map(|(at, bytes)| (at, bytes as u64)));
+        let mut session = session(&Arc::new(config()));
+        session.restore(&state).unwrap();
+        session
+    }
+
+    /// The states of both devices.
+    fn statuses(session: &mut Session) -> [u64; 2] {
+        [1, OWNER].map(|of| device(session, of).status)
+    }
+
+    #[test]
+    fn a_piece_longer_than_an_entry_of_a_page_list_can_say_is_said_by_several() {
+        let said = |pieces: &[(u64, u64)]| -> Vec<(u64, u64)> {
+            entries(pieces).iter().map(|entry| (entry.address, entry.length.into())).collect()
+        };
+        assert_eq!(said(&[(0x1000, 0x2000), (0x8000, 0x1000)]), [(0x1000, 0x2000), (0x8000, 0x1000)]);
+        let long = said(&[(0x1000, (2 << 31) + 0x1000)]);
+        assert_eq!(long, [(0x1000, 1 << 31), (0x8000_1000, 1 << 31), (0x1_0000_1000, 0x1000)]);
+        assert_eq!(said(&[(0x1000, 1 << 31)]), [(0x1000, 1 << 31)]);
+    }
+
+    #[test]
+    fn lm_45_guest_pages_are_found_as_guest_memory_comes_before_or_after_the_state() {
+        let mut session = restored();
+        assert_eq!(session.segments.unknown().len(), 2);
+        assert!(device(&mut session, OWNER).page.guest.is_none());
+        session.set_guest_memory(guest_ram(&SEGMENTS[..1]));
+        assert_eq!(session.segments.unknown().keys().copied().collect::<Vec<_>>(), [2]);
+        let page = device(&mut session, OWNER).page.guest.clone().expect("its device page");
+        assert_eq!(page.addresses[..2], [0x4000_6000, 0x4000_7000]);
+        assert!(device(&mut session, 1).page.guest.is_none(), "it lies in video memory");
+        session.set_guest_memory(guest_ram(&SEGMENTS));
+        assert!(session.segments.unknown().is_empty());
+        let after = device(&mut session, OWNER).page.guest.clone().unwrap();
+        assert!(Arc::ptr_eq(&page.mapping, &after.mapping), "it is mapped once");
+        session.settle_guest_memory();
+        assert_eq!(statuses(&mut session), [device_page::DEVICE_ACTIVE; 2]);
+        // The other way round.
+        let mut session = crate::session::testing::session(&Arc::new(config()));
+        session.set_guest_memory(guest_ram(&SEGMENTS));
+        session.restore(&golden()).unwrap();
+        assert!(session.segments.unknown().is_empty());
+        assert!(device(&mut session, OWNER).page.guest.is_some());
+    }
+
+    #[test]
+    fn lm_45_the_device_whose_guest_memory_is_not_there_is_lost_when_all_begins_to_run_and_no_other() {
+        // Its page; what it maps; nothing.
+        for found in [&SEGMENTS[1..], &SEGMENTS[..1], &[]] {
+            let mut session = restored();
+            session.set_guest_memory(guest_ram(if found.is_empty() { &[(0x1000, 4096)] } else { found }));
+            session.settle_guest_memory();
+            let expected = [device_page::DEVICE_ACTIVE, device_page::DEVICE_STOPPED];
+            assert_eq!(statuses(&mut session), expected, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn lm_45_a_process_that_is_away_loses_no_device_for_pages_that_it_does_not_bring_yet() {
+        let mut state = golden();
+        state.processes[1].away = Some(SavedAway { token: 77, names: 1 << 40, ..SavedAway::default() });
+        let mut session = session(&Arc::new(config()));
+        session.restore(&state).unwrap();
+        session.settle_guest_memory();
+        assert_eq!(statuses(&mut session), [device_page::DEVICE_ACTIVE; 2]);
     }
 }

@@ -12,10 +12,16 @@ use campanile_host_gpu::memory::page_table::reader::resolve_one;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
 use campanile_protocol::control::scheduling;
+use campanile_protocol::device_page::DEVICE_STOPPED;
+use campanile_protocol::engine::fences;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::queue::doorbell::DoorbellModel;
 
+use crate::doorbell::state::DoorbellState;
 use crate::session::config::Compute;
 use crate::session::config::Config;
+use crate::session::restore::install::RestoreError;
 use crate::session::saved::SavedSession;
 use crate::session::saved::memory::SavedPlace;
 use crate::session::saved::process::SavedContext;
@@ -25,10 +31,13 @@ use crate::session::saved::process::SavedQueue;
 use crate::session::saved::process::SavedScheduling;
 use crate::session::saved::row::SavedChange;
 use crate::session::saved::row::SavedOperation;
+use crate::session::saved::row::SavedOrigin;
 use crate::session::state::Session;
+use crate::session::testing::OWNER;
 use crate::session::testing::bands_of;
 use crate::session::testing::config;
 use crate::session::testing::golden;
+use crate::session::testing::load;
 use crate::session::testing::session;
 use crate::supervisor::share::Share;
 use crate::vidmm::allocations::AllocationId;
@@ -37,6 +46,7 @@ use crate::vidmm::compaction::Relocation;
 use crate::vidmm::quota::Account;
 use crate::vidmm::quota::Pool;
 use crate::vidmm::quota::Quota;
+use crate::vidmm::vram::VideoMemory;
 
 /// Why this state is refused on a vGPU that is configured so; none where it is taken.
 fn refusal(config: &Arc<Config>, state: &SavedSession) -> Option<String> {
@@ -458,4 +468,125 @@ fn lm_34_lm_33_every_setting_that_a_guest_has_seen_must_be_the_same_where_its_st
     other.timeouts = [Duration::from_secs(1); 2];
     other.bands.normal_share = 50;
     assert_eq!(session(&Arc::new(other)).check_immutable(&saved), Ok(()));
+}
+
+#[test]
+fn lm_33_a_state_of_another_kind_of_vgpu_does_not_fit() {
+    let session = session(&Arc::new(config()));
+    let mut other = session.immutable();
+    assert_eq!(session.check_immutable(&other), Ok(()));
+    other.vram_bytes *= 2;
+    assert_eq!(session.check_immutable(&other).unwrap_err().field, "vram_bytes");
+}
+
+#[test]
+fn lm_31_a_session_of_which_anything_was_asked_takes_no_state_and_no_memory() {
+    type Change = fn(&mut Session);
+    let changes: [Change; 2] = [
+        // A guest process, which has no memory yet.
+        |session| session.create_context(5).unwrap(),
+        |session| assert!(session.allocations.create_vram(4096).is_ok()),
+    ];
+    for change in changes {
+        let config = Arc::new(config());
+        let mut session = session(&config);
+        change(&mut session);
+        let memory = VideoMemory::new(64 << 20, 4 << 30, config.tracking).unwrap();
+        assert!(matches!(session.adopt_memory(memory), Err(RestoreError::InUse)));
+        assert!(matches!(session.restore(&golden()), Err(RestoreError::InUse)));
+    }
+}
+
+#[test]
+fn an_engine_that_is_restored_knows_the_native_fences_of_the_state() {
+    let mut state = golden();
+    // Not the first, which lies where all begins.
+    (state.fences[0].0, device(&mut state, 1).fences.0[0].1.as_mut().unwrap().0) = (3, 3);
+    device(&mut state, 1).native_waits.clear();
+    state.processes[1].timelines.retain(|timeline| timeline.ring != 2);
+    let mut session = session(&Arc::new(config()));
+    session.restore(&state).unwrap();
+    for node in [NodeKind::Compute, NodeKind::Copy] {
+        let handle = load(&session, EngineAddress::new(0, node), fences::handle(3));
+        assert_eq!(handle, state.fences[0].1, "{node:?}");
+    }
+    // And its page is found where the process has it open.
+    let root = session.processes[&OWNER].device.as_ref().unwrap().root;
+    let run = resolve_one(session.tables.mapping(), root.0, 1 << 30, 8, Intent::Write).unwrap();
+    assert_eq!((run.segment, run.offset), (SegmentId::FENCES, 3 * 4096));
+}
+
+#[test]
+fn lm_50_a_doorbell_is_dead_where_it_says_so_and_where_its_device_is_and_alive_elsewhere() {
+    type Change = fn(&mut SavedSession);
+    let cases: [(Change, [DoorbellState; 2]); 3] = [
+        (|_| (), [DoorbellState::Retry; 2]),
+        (|state| doorbell(state, 0).is_aborted = true, [DoorbellState::Abort, DoorbellState::Retry]),
+        (|state| device(state, 1).status = DEVICE_STOPPED, [DoorbellState::Abort; 2]),
+    ];
+    for (change, expected) in cases {
+        let mut state = golden();
+        change(&mut state);
+        let mut session = session(&Arc::new(config()));
+        session.restore(&state).unwrap();
+        let device = session.processes[&OWNER].device.as_ref().unwrap();
+        let found = [0, 2].map(|index| device.doorbells.get(Handle::new(index, 1)).unwrap());
+        assert_eq!(found.map(|doorbell| doorbell.state), expected);
+        let is_alive = expected.map(|state| state == DoorbellState::Retry);
+        assert_eq!(found.map(|doorbell| doorbell.hw_queue.is_some()), is_alive);
+    }
+}
+
+#[test]
+fn a_context_of_a_state_counts_its_queues() {
+    let mut session = session(&Arc::new(config()));
+    session.restore(&golden()).unwrap();
+    let counts = |of: u32| {
+        let device = session.processes[&of].device.as_ref().unwrap();
+        device.contexts.iter().map(|(_, context)| context.queues).collect::<Vec<_>>()
+    };
+    assert_eq!((counts(1), counts(OWNER)), (vec![1], vec![4, 0]));
+}
+
+/// A state of two physical adapters, whose compute engines compile these kernels for these messages.
+fn compiling(first: &[(SavedOrigin, u64)], second: &[(SavedOrigin, u64)]) -> SavedSession {
+    let mut state = golden();
+    device(&mut state, 0).kernels.0.push((1, Some(0)));
+    state.processes[0].timelines[0].open = vec![1, 2];
+    state.engines.resize_with(4, Default::default);
+    (state.engines[0].compiling, state.engines[2].compiling) = (first.to_vec(), second.to_vec());
+    state
+}
+
+#[test]
+fn lm_39_engines_compile_a_kernel_for_one_message_and_different_kernels_for_different_ones() {
+    let config = Arc::new(Config { engines: 2, ..config() });
+    let kernel = |index: u64| 1 << 32 | index;
+    let [one, two] = [1, 2].map(|item| SavedOrigin(1, u32::try_from(item).unwrap(), 77, 1, Some(item)));
+    let both = [(one, kernel(0)), (two, kernel(1))];
+    for (first, second) in [(&both[..], &both[..]), (&both, &[]), (&both[..1], &both[1..])] {
+        let state = compiling(first, second);
+        let mut session = session(&config);
+        session.restore(&state).unwrap();
+        let saved = session.save().unwrap().engines;
+        assert_eq!((saved[0].compiling.as_slice(), saved[2].compiling.as_slice()), (first, second));
+    }
+    // One kernel for two messages.
+    let why = refusal(&config, &compiling(&both, &[(two, kernel(0))])).unwrap();
+    assert!(why.contains("engine 2: a kernel that is compiled"), "{why}");
+}
+
+#[test]
+fn lm_39_times_of_a_context_are_as_long_as_a_message_could_have_set_and_no_longer() {
+    type Time = fn(&mut SavedScheduling) -> &mut u64;
+    let times: [Time; 3] = [|set| &mut set.quantum, |set| &mut set.grace_same, |set| &mut set.grace_lower];
+    // Messages say them in units of 100 ns.
+    let longest = 100 * u64::from(scheduling::MAX_TIME);
+    for time in times {
+        for (length, is_taken) in [(longest, true), (longest + 1, false)] {
+            let mut state = golden();
+            scheduled(&mut state, |set| *time(set) = length);
+            assert_eq!(refusal(&Arc::new(config()), &state).is_none(), is_taken, "{length}");
+        }
+    }
 }

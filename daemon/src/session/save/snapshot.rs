@@ -106,8 +106,13 @@ pub(in crate::session) const REFUSALS: [Refusal; 5] =
 
 fn refusal_number(outcome: Result<(), Refusal>) -> u32 {
     let Err(refusal) = outcome else { return 0 };
-    let place = REFUSALS.iter().position(|known| *known == refusal).unwrap_or(REFUSALS.len() - 1);
-    u32::try_from(place + 1).unwrap_or(u32::MAX)
+    match refusal {
+        Refusal::OutOfMemory => 1,
+        Refusal::Resource => 2,
+        Refusal::Context => 3,
+        Refusal::Parameter => 4,
+        Refusal::Unspecified => 5,
+    }
 }
 
 /// What a vGPU of this configuration must be like for the state of another to become that of it, or the other way round.
@@ -321,5 +326,85 @@ fn save_engine(slot: &EngineSlot, collected: &mut Collected, now: Instant) -> Sa
             .into_iter()
             .map(|kernel| (collected.origin(&kernel.origin), kernel.handle.0))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use campanile_protocol::queue::doorbell::DoorbellModel;
+
+    use super::REFUSALS;
+    use super::SaveError;
+    use super::immutable_of;
+    use super::refusal_number;
+    use crate::session::barrier::Barrier;
+    use crate::session::blobs::Shown;
+    use crate::session::config::Config;
+    use crate::session::engine_slot::InFlight;
+    use crate::session::pending::Action;
+    use crate::session::pending::Pending;
+    use crate::session::state::Session;
+    use crate::session::testing::CONTEXT;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::config;
+    use crate::session::testing::golden;
+    use crate::session::testing::session;
+    use crate::session::testing::startable;
+    use crate::session::timeline::Token;
+
+    #[test]
+    fn lm_26_the_number_of_a_refusal_is_its_place_among_all_and_that_of_none_is_zero() {
+        assert_eq!(refusal_number(Ok(())), 0);
+        assert_eq!(REFUSALS.map(|refusal| refusal_number(Err(refusal))), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn lm_34_what_guests_see_of_nodes_follows_the_configuration() {
+        let nodes = |config: &Config| immutable_of(config).nodes;
+        let [compute, copy] = &nodes(&config())[..] else { panic!("two nodes") };
+        assert_eq!((compute.name.as_str(), copy.name.as_str()), ("compute", "copy"));
+        assert_eq!((compute.is_sliced, copy.is_sliced), (true, false), "a copy has no thread groups");
+        assert_eq!((compute.has_global_doorbell, copy.has_global_doorbell), (false, false));
+        let mut other = Config { slice: Duration::ZERO, ..config() };
+        other.doorbell_modes.0[1].model = DoorbellModel::Global;
+        let nodes = nodes(&other);
+        assert_eq!([&nodes[0], &nodes[1]].map(|node| node.is_sliced), [false, false]);
+        assert_eq!([&nodes[0], &nodes[1]].map(|node| node.has_global_doorbell), [false, true]);
+    }
+
+    #[test]
+    fn lm_25_no_state_is_taken_of_a_session_in_which_something_has_not_come_to_an_end() {
+        type Change = fn(&mut Session);
+        let changes: [(&str, Change); 6] = [
+            ("what waits for engines", |session| {
+                let (barrier, action) = (Barrier::default(), Action::Answer(Token(1)));
+                session.pending.push(Pending { barrier, action, charges: Vec::new() });
+            }),
+            ("a suspend", |session| {
+                let suspending = session.hold(OWNER, CONTEXT, |held| held.by_guest = true);
+                session.suspending.push(suspending.unwrap());
+            }),
+            ("a move", |session| session.blobs.values_mut().next().unwrap().shown = Shown::Moving),
+            ("an eviction", |session| {
+                let id = session.allocations.iter().next().unwrap().0;
+                session.allocations.get_mut(id).unwrap().is_moving = true;
+            }),
+            ("an engine", |session| session.start_process_again(COPY).unwrap()),
+            ("a buffer in a hardware queue", |session| {
+                let flight = InFlight { fence_id: 5, entry: 0, suspends: 0, owner: None };
+                session.engines[COPY.index()].in_flight.push_back(flight);
+            }),
+        ];
+        for (what, change) in changes {
+            let mut session = session(&Arc::new(startable()));
+            session.restore(&golden()).unwrap();
+            assert!(session.save().is_ok());
+            change(&mut session);
+            assert_eq!(session.save().unwrap_err(), SaveError::NotSettled(what));
+        }
     }
 }
