@@ -13,6 +13,8 @@ pub struct Held {
     pub cpus: Option<u32>,
     /// Why they have no cgroup of their own, where they have none.
     pub why_no_cgroup: Option<String>,
+    /// Why they have the account that they have.
+    pub why_account: String,
 }
 
 impl Held {
@@ -30,7 +32,10 @@ impl Held {
                 "threads": facts.threads,
             })
         });
+        let account = self.containment.account.as_ref().map_or("daemon", |_| "own");
         json!({
+            "account": account,
+            "why_account": self.why_account,
             "limits": by,
             "why": self.why_no_cgroup,
             "memory_bytes": self.containment.memory,

@@ -97,9 +97,12 @@ fn unshare(namespace: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(namespace) })
 }
 
-/// Capabilities go with root's id.
+/// Capabilities go with root's id, and those of a daemon that is another user with the program that is executed: none is
+/// inherited.
 fn become_account(account: &Account) -> io::Result<()> {
     let Account { uid, gid, groups } = account;
+    // SAFETY: the call takes numbers.
+    check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) })?;
     // SAFETY: the pointer is that of as many ids as are named.
     check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })?;
     // SAFETY: the call takes numbers.
