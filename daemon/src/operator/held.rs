@@ -20,7 +20,19 @@ pub struct Held {
 impl Held {
     /// As JSON.
     pub fn describe(&self) -> Value {
-        let by = if self.containment.cgroup.is_some() { "cgroup" } else { "rlimits" };
+        let has_cgroup = self.containment.cgroup.is_some();
+        let by = if has_cgroup { "cgroup" } else { "rlimits" };
+        let memory_by = match self.containment.memory {
+            None => "nothing",
+            Some(_) if has_cgroup => "cgroup and RLIMIT_DATA",
+            Some(_) => "RLIMIT_DATA, and looks at shared memory",
+        };
+        let is_autogroup = self.containment.seen.last().is_some_and(|facts| facts.autogroup);
+        let cpu_by = match (has_cgroup, is_autogroup) {
+            (true, _) => "cgroup",
+            (false, true) => "autogroup",
+            (false, false) => "nothing",
+        };
         let process = self.containment.seen.last().map(|facts| {
             json!({
                 "pid": facts.pid,
@@ -40,6 +52,8 @@ impl Held {
             "why": self.why_no_cgroup,
             "memory_bytes": self.containment.memory,
             "cpus": self.cpus,
+            "memory_by": memory_by,
+            "cpu_by": cpu_by,
             "last_process": process,
         })
     }

@@ -92,11 +92,24 @@ fn engines_are_held_as_the_operator_is_told() {
             let cgroup = fs::read_to_string(engine.join("cgroup")).unwrap();
             let cgroup = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
             assert_eq!(last["cgroup"], cgroup.map_or(Value::Null, Value::from));
+            let autogroup = "/proc/sys/kernel/sched_autogroup_enabled";
+            let is_autogroup = fs::read_to_string(autogroup).is_ok_and(|text| text.trim() == "1");
             match told["limits"].as_str() {
-                Some("cgroup") => assert!(cgroup.unwrap().contains("campanile-") && told["why"].is_null()),
-                Some("rlimits") => assert!(!told["why"].as_str().unwrap().is_empty()),
+                Some("cgroup") => {
+                    assert!(cgroup.unwrap().contains("campanile-") && told["why"].is_null());
+                    assert_eq!((&told["memory_by"], &told["cpu_by"]), (&"cgroup and RLIMIT_DATA".into(), &"cgroup".into()));
+                }
+                Some("rlimits") => {
+                    assert!(!told["why"].as_str().unwrap().is_empty());
+                    assert_eq!(told["memory_by"], "RLIMIT_DATA, and looks at shared memory");
+                    assert!(told["cpu_by"] == "nothing" || is_autogroup && told["cpu_by"] == "autogroup", "{told}");
+                }
                 _ => panic!("{told}"),
             }
+            // Process, parent, group and session stand behind the name.
+            let stat = fs::read_to_string(engine.join("stat")).unwrap();
+            let session = stat.rsplit(") ").next().unwrap().split(' ').nth(3).unwrap().to_owned();
+            assert_eq!(session, last["pid"].to_string(), "a session of its own");
             let ids = ["Uid", "Gid"]
                 .map(|name| status(&engine)(name).split_whitespace().nth(1).unwrap().to_owned());
             assert_eq!(ids, ["uid", "gid"].map(|name| last[name].to_string()));

@@ -55,6 +55,9 @@ pub(super) fn before_exec(command: &mut Command, containment: &Containment) {
         if bounds_threads && unsafe { libc::getpid() } == 1 {
             let _refused = limit_threads();
         }
+        // A session of its own is a group of its own for the scheduler (autogroup), where that is how CPU time is shared.
+        // SAFETY: the call takes nothing. It fails where the process leads a group already, which a child does not.
+        let _session = unsafe { libc::setsid() };
         limits::limit_own(memory)?;
         account.as_ref().map_or(Ok(()), |account| become_account(account))
     };
