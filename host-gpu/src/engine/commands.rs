@@ -183,7 +183,7 @@ mod tests {
     use crate::kernel::name::KernelName;
 
     /// A kernel that tells how many there are.
-    struct Counted(u64, Arc<()>);
+    struct Counted(u64, #[allow(dead_code, reason = "it is counted")] Arc<()>);
 
     impl Numbered for Counted {
         fn serial(&self) -> u64 {
