@@ -22,18 +22,20 @@ impl Held {
     pub fn describe(&self) -> Value {
         let has_cgroup = self.containment.cgroup.is_some();
         let by = if has_cgroup { "cgroup" } else { "rlimits" };
-        let memory_by = match self.containment.memory {
-            None => "nothing",
-            Some(_) if has_cgroup => "cgroup and RLIMIT_DATA",
-            Some(_) => "RLIMIT_DATA, and looks at shared memory",
+        let last = self.containment.seen.last();
+        let memory_by = match (self.containment.memory, &last) {
+            (None, _) => "nothing",
+            (Some(_), _) if has_cgroup => "cgroup and RLIMIT_DATA",
+            (Some(_), Some(facts)) if !facts.seen => "RLIMIT_DATA",
+            (Some(_), _) => "RLIMIT_DATA, and looks at shared memory",
         };
-        let is_autogroup = self.containment.seen.last().is_some_and(|facts| facts.autogroup);
+        let is_autogroup = last.as_ref().is_some_and(|facts| facts.autogroup);
         let cpu_by = match (has_cgroup, is_autogroup) {
             (true, _) => "cgroup",
             (false, true) => "autogroup",
             (false, false) => "nothing",
         };
-        let process = self.containment.seen.last().map(|facts| {
+        let process = last.map(|facts| {
             json!({
                 "pid": facts.pid,
                 "uid": facts.uid,

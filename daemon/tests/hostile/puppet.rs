@@ -94,7 +94,7 @@ struct Played {
     is_honest: bool,
     /// Whether it says of kernels that they are compiled.
     compiles: bool,
-    /// The last that it was to compile.
+    /// The last that it was to compile, and that the test has not heard of.
     kernel: Option<KernelName>,
     segments: u64,
 }
@@ -216,7 +216,7 @@ impl Played {
             "packet" => return self.packet(&unhex(words[1]), &words[2..]),
             "close" => rustix::net::shutdown(&self.channel, Shutdown::Both).unwrap(),
             "kernel" => {
-                return self.kernel.map_or(String::new(), |kernel| format!("{} {}", kernel.root, kernel.handle));
+                return self.kernel.take().map_or(String::new(), |kernel| format!("{} {}", kernel.root, kernel.handle));
             }
             "scan" => return self.scan(&unhex(words[1])),
             other => panic!("a puppet knows no {other}"),

@@ -32,6 +32,8 @@ pub struct Facts {
     pub namespaces: Vec<&'static str>,
     /// Processes and threads that it may have, where its pid namespace is limited; else they are not.
     pub threads: Option<u64>,
+    /// Whether its shared memory can be looked at.
+    pub seen: bool,
     /// Whether the kernel shares CPU time among sessions, and this is one of its own.
     pub autogroup: bool,
 }
@@ -82,7 +84,9 @@ impl Facts {
         let cgroup = cgroups.lines().find_map(|line| line.strip_prefix("0::")).map(ToOwned::to_owned);
         let threads = (namespaces.contains(&"pid") && has_own_pid_max()).then_some(MAX_THREADS);
         let autogroup = has_autogroup(&cgroups, &read("autogroup").unwrap_or_default());
-        Ok(Self { pid, uid: id("Uid")?, gid: id("Gid")?, memory, cgroup, namespaces, threads, autogroup })
+        let seen = fs::File::open(format!("/proc/{pid}/maps")).is_ok();
+        let (uid, gid) = (id("Uid")?, id("Gid")?);
+        Ok(Self { pid, uid, gid, memory, cgroup, namespaces, threads, seen, autogroup })
     }
 }
 
