@@ -11,7 +11,7 @@
 //! lives as long as the process, and with it the engines, which end with the thread that started them
 //! (`PR_SET_PDEATHSIG`).
 //!
-//! Jobs run one after the other, so none may wait for a guest, an engine or a peer.
+//! Jobs run one after the other, so none may wait for a guest, an engine or a peer. Between them engines' memory is looked at.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -20,14 +20,23 @@ use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::thread;
+use std::thread::Thread;
+use std::time::Duration;
 
 use crate::log_limit::inherit;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// Work that comes again; when it is due next.
+pub type Round = fn() -> Option<Duration>;
+
 static JOBS: OnceLock<Sender<Job>> = OnceLock::new();
+static ROUND: OnceLock<Round> = OnceLock::new();
+static ROUNDS: OnceLock<Thread> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
 
 /// Starts the thread, once for the process. Call it before the calling thread is confined: the new one inherits that.
@@ -39,16 +48,60 @@ pub fn start() -> io::Result<()> {
     if JOBS.get().is_some() {
         return Ok(());
     }
-    let (jobs, waiting) = mpsc::channel::<Job>();
-    thread::Builder::new().name("engines".to_owned()).spawn(move || {
-        for job in waiting {
-            // The result's sender goes with the job: its caller learns that there is none.
-            if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                log::error!("a job outside of the confined threads panicked");
+    let (jobs, waiting) = mpsc::channel();
+    thread::Builder::new().name("engines".to_owned()).spawn(move || work(&waiting))?;
+    let _once = JOBS.set(jobs);
+    Ok(())
+}
+
+fn work(waiting: &Receiver<Job>) {
+    let mut round = None;
+    loop {
+        let next = match round {
+            None => waiting.recv().map_err(RecvTimeoutError::from),
+            Some(wait) => waiting.recv_timeout(wait),
+        };
+        match next {
+            Ok(job) => {
+                // The result's sender goes with the job: its caller learns that there is none.
+                if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                    log::error!("a job outside of the confined threads panicked");
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        round = ROUND.get().and_then(|round| round());
+    }
+}
+
+/// Has `round` done there again and again, the first time now: each says when the next is due, or that none is until this is
+/// called again. There is one such work in a process. Where no thread was started, it has one of its own.
+///
+/// # Errors
+/// No thread could be had.
+pub fn again(round: Round) -> io::Result<()> {
+    let round = *ROUND.get_or_init(|| round);
+    if JOBS.get().is_some() {
+        // After whatever is done there now, at the latest this, it looks.
+        let nothing: Job = Box::new(|| ());
+        let lost = |_| io::Error::other("the thread outside of the confined ones is gone");
+        return JOBS.get().map_or(Ok(()), |jobs| jobs.send(nothing).map_err(lost));
+    }
+    let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(thread) = ROUNDS.get() {
+        thread.unpark();
+        return Ok(());
+    }
+    let rounds = thread::Builder::new().name("engine-memory".to_owned()).spawn(move || {
+        loop {
+            match round() {
+                Some(wait) => thread::park_timeout(wait),
+                None => thread::park(),
             }
         }
     })?;
-    let _once = JOBS.set(jobs);
+    let _once = ROUNDS.set(rounds.thread().clone());
     Ok(())
 }
 

@@ -118,7 +118,7 @@ fn status(result: &Value) -> String {
 /// What holds the engines of each vGPU, the last that was started as the kernel showed it.
 fn holding(vgpus: &[Value]) -> Table {
     let mut table =
-        Table::new(&["VGPU", "ENGINE LIMITS", "MEMORY", "CPUS", "USER", "OWN NAMESPACES", "WHY NO CGROUP"]);
+        Table::new(&["VGPU", "ENGINE LIMITS", "MEMORY", "CPUS", "CPU SHARE BY", "USER", "OWN NAMESPACES", "WHY NO CGROUP", "WHY USER"]);
     for vgpu in vgpus {
         let (held, last) = (&vgpu["engine_processes"], &vgpu["engine_processes"]["last_process"]);
         if held.is_null() {
@@ -132,12 +132,14 @@ fn holding(vgpus: &[Value]) -> Table {
             word(&held["limits"]),
             memory.map_or("no limit".to_owned(), |bytes| format!("{} MiB each", bytes >> 20)),
             cpus.map_or("all".to_owned(), |cpus| cpus.to_string()),
+            word(&held["cpu_by"]),
             of_last(format!("{}:{}", word(&last["uid"]), word(&last["gid"]))),
             of_last(match list(&last["namespaces"]) {
                 [] => "none".to_owned(),
                 _ => word(&last["namespaces"]),
             }),
             word(&held["why"]),
+            word(&held["why_account"]),
         ]);
     }
     table
@@ -230,7 +232,7 @@ mod tests {
                 "processes": [{ "context": 3, "device": "lost: hung", "queues": 2, "kernels": 1,
                                 "mapped_bytes": 8192 }] } },
             { "name": "b", "socket": "/run/b", "vram_bytes": 32 << 20, "vm_connected": false, "engine_processes":
-              { "limits": "rlimits", "why": "no cgroup here", "memory_bytes": 4u64 << 30, "cpus": null, "last_process":
+              { "limits": "rlimits", "why": "no cgroup here", "why_account": "made up", "cpu_by": "autogroup", "memory_bytes": 4u64 << 30, "cpus": null, "last_process":
                 { "pid": 9, "uid": 7, "gid": 8, "namespaces": ["ipc", "net"] } } },
             { "name": "c", "engine_processes": { "limits": "cgroup", "why": null, "memory_bytes": null, "cpus": 2,
               "last_process": null } },
@@ -241,8 +243,8 @@ mod tests {
         for row in [
             "42 control  yes       7:8   never           none              filter   no\n",
             "42 main     yes       7:8   never           00000000000000c0  off      no\n",
-            "b     rlimits        4096 MiB each  all   7:8   ipc, net        no cgroup here\n",
-            "c     cgroup         no limit       2     -     -               -\n",
+            "b     rlimits        4096 MiB each  all   autogroup     7:8   ipc, net        no cgroup here  made up\n",
+            "c     cgroup         no limit       2     -             -     -               -               -\n",
         ] {
             assert_eq!(text.matches(row).count(), 1, "{row} is not once in\n{text}");
         }

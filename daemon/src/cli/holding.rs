@@ -1,16 +1,17 @@
 //! What holds engines, on the command line.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::str::FromStr;
 
 use anyhow::Context;
-use campanile_host_gpu::adapter::containment::Account;
 use clap::Args;
-use nix::unistd::Gid;
 use rustix::process::geteuid;
 
 use super::size::parse_size;
 use crate::confine::identity::Identity;
 use crate::confine::identity::UserSpec;
+use crate::host::accounts::Accounts;
+use crate::host::accounts::may_change_user;
 use crate::host::holding::Holding;
 
 /// Limits and account of engines.
@@ -22,28 +23,57 @@ pub struct HoldingArguments {
     /// CPUs that the engines of each vGPU may use together; needs a cgroup (version 2) that was delegated to the daemon.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub engine_cpus: Option<u32>,
-    /// Account of engine processes, where the daemon serves as root: NAME or UID, and where wanted :GROUP or :GID. Driver
-    /// files, and this program, must be readable for it, and it must be in the groups of GPU device nodes.
-    #[arg(long, value_name = "USER", conflicts_with = "user")]
-    pub engine_user: Option<UserSpec>,
+    /// Account of engine processes, where the daemon serves as root: `auto` for the account campanile-engine, where there is
+    /// one, else for a user of each vGPU's own that needs no account, in the groups of GPU device nodes; `none` for the
+    /// daemon's; or NAME or UID, and where wanted :GROUP or :GID. Driver files, and this program, must be readable for it.
+    #[arg(long, value_name = "auto|none|USER", default_value = "auto", conflicts_with = "user")]
+    pub engine_user: EngineUser,
+}
+
+/// What the operator says of the account of engines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EngineUser {
+    /// One of their own, where that is possible.
+    Auto,
+    /// The daemon's.
+    None,
+    /// This one.
+    Named(UserSpec),
+}
+
+impl FromStr for EngineUser {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
+            name => name.parse().map(Self::Named),
+        }
+    }
 }
 
 impl HoldingArguments {
-    /// What it comes to; cgroups are not made yet.
-    pub fn holding(&self) -> anyhow::Result<Holding> {
-        let account = self.engine_user.as_ref().map(account).transpose().context("--engine-user")?;
+    /// What it comes to for vGPUs with these sockets; cgroups are not made yet. With `gives_up_root` the daemon is not root any
+    /// more when it starts engines.
+    pub fn holding(&self, sockets: &[&Path], gives_up_root: bool) -> anyhow::Result<Holding> {
+        let accounts = match &self.engine_user {
+            EngineUser::Auto if gives_up_root => Accounts::of_the_daemon("--user gives up what it takes"),
+            EngineUser::Auto => Accounts::automatic(sockets),
+            EngineUser::None => Accounts::of_the_daemon("--engine-user none"),
+            EngineUser::Named(user) => named(user).context("--engine-user")?,
+        };
         let memory = Some(self.engine_memory).filter(|memory| *memory > 0);
-        Ok(Holding { memory, cpus: self.engine_cpus, account: account.map(Arc::new), ..Holding::default() })
+        Ok(Holding { memory, cpus: self.engine_cpus, accounts, ..Holding::default() })
     }
 }
 
-fn account(user: &UserSpec) -> anyhow::Result<Account> {
-    let Identity { uid, gid, groups } = Identity::find(user)?;
-    if !geteuid().is_root() {
+fn named(user: &UserSpec) -> anyhow::Result<Accounts> {
+    let identity = Identity::find(user)?;
+    if !may_change_user() {
         anyhow::bail!("only root can start engines as another user, and this is user {}", geteuid().as_raw());
     }
-    let groups = groups.into_iter().map(Gid::as_raw).collect();
-    Ok(Account { uid: uid.as_raw(), gid: gid.as_raw(), groups })
+    Ok(Accounts::named(&identity))
 }
 
 #[cfg(test)]
@@ -59,7 +89,7 @@ mod tests {
         let memory = |line: &[&str]| {
             let line = Arguments::try_parse_from([&["campanile", "serve"], line].concat()).unwrap();
             let Command::Serve(arguments) = line.command else { panic!("no serve") };
-            arguments.holding.holding().unwrap().memory
+            arguments.holding.holding(&[], false).unwrap().memory
         };
         assert_eq!(memory(&[]), Some(ENGINE_MEMORY));
         assert_eq!(memory(&["--engine-memory", "512M"]), Some(512 << 20));

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -93,7 +94,8 @@ fn serve_options(arguments: ServeArguments) -> anyhow::Result<HostOptions> {
     let (vram_total, control) = (arguments.vram_total, arguments.control);
     let migration = arguments.migration.settings(options.state_dir.as_deref())?;
     let migrate_listen = arguments.migration.migrate_listen;
-    let holding = arguments.holding.holding()?;
+    let sockets: Vec<&Path> = options.vgpus.iter().map(|vgpu| vgpu.socket.as_path()).collect();
+    let holding = arguments.holding.holding(&sockets, arguments.user.is_some())?;
     let confinement = if arguments.no_confinement { Confinement::Off } else { Confinement::On };
     let vm_budget = arguments.vm_budget;
     Ok(HostOptions {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use campanile_host_gpu::adapter::containment::Account;
 use campanile_host_gpu::adapter::containment::Cgroup;
 use campanile_host_gpu::adapter::containment::Containment;
 
+use super::accounts::Accounts;
 use super::options::VgpuOptions;
 use crate::confine::cgroup::Ceiling;
 use crate::confine::cgroup::Delegated;
@@ -28,8 +28,8 @@ pub struct Holding {
     pub memory: Option<u64>,
     /// CPUs that the engines of each vGPU may use; none for all.
     pub cpus: Option<u32>,
-    /// The account of engine processes; none for that of the daemon.
-    pub account: Option<Arc<Account>>,
+    /// The accounts of engine processes.
+    pub accounts: Accounts,
     /// Those of the vGPUs, by name.
     pub cgroups: Cgroups,
 }
@@ -53,8 +53,9 @@ pub struct Made {
 impl Default for Holding {
     /// A program that serves by itself has a cgroup that is not the daemon's to arrange.
     fn default() -> Self {
-        let cgroups = Cgroups::Unused("the daemon is part of another program".to_owned());
-        Self { memory: Some(ENGINE_MEMORY), cpus: None, account: None, cgroups }
+        let why = "the daemon is part of another program";
+        let (accounts, cgroups) = (Accounts::of_the_daemon(why), Cgroups::Unused(why.to_owned()));
+        Self { memory: Some(ENGINE_MEMORY), cpus: None, accounts, cgroups }
     }
 }
 
@@ -94,8 +95,8 @@ impl Holding {
         }
     }
 
-    /// For the engines of a vGPU; in `namespaces` of their own or not.
-    pub fn of_vgpu(&self, name: &str, namespaces: bool) -> Held {
+    /// For the engines of a vGPU, the `index`th; in `namespaces` of their own or not.
+    pub fn of_vgpu(&self, index: usize, name: &str, namespaces: bool) -> Held {
         let (cgroup, why_no_cgroup) = match &self.cgroups {
             Cgroups::Made(made) => (made.vgpus.get(name).cloned(), None),
             Cgroups::Unused(why) => (None, Some(why.clone())),
@@ -103,11 +104,11 @@ impl Holding {
         let containment = Containment {
             memory: self.memory,
             cgroup,
-            account: self.account.clone(),
+            account: self.accounts.of_vgpu(index),
             namespaces,
             ..Containment::default()
         };
-        Held { containment, cpus: self.cpus, why_no_cgroup }
+        Held { containment, cpus: self.cpus, why_no_cgroup, why_account: self.accounts.why().to_owned() }
     }
 }
 

@@ -6,6 +6,7 @@
 //!         └─ vGPU a, b, …: a socket each ─▶ connection thread, queue worker ─▶ session ─▶ engines
 //! ```
 
+pub mod accounts;
 pub mod error;
 pub mod holding;
 pub mod options;

@@ -1,14 +1,20 @@
 //! Bringing a daemon up.
 
+use std::io;
 use std::sync::Arc;
 
+use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::cpu_slice;
 use campanile_host_gpu::log_limit::LogLimit;
 use campanile_host_gpu::outside;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
+use rustix::process::geteuid;
 
+use super::accounts::Accounts;
+use super::accounts::settle;
 use super::error::HostError;
+use super::holding::Holding;
 use super::options::FrontOptions;
 use super::options::HostOptions;
 use super::options::Scheduling;
@@ -118,9 +124,9 @@ impl Host {
         let reach = |role| Reach::of(role, setting);
         let schedule = move || Supervisor::start(policy, normal_share, awake);
         let supervisor = Arc::new(confiner.within(Role::Schedule, &reach(Role::Schedule), schedule)??);
-        let probe = options.program.of("probe", options.holding.of_vgpu("", options.sandbox).containment);
-        let (compute, computes_on_gpu) =
-            probe_compute(&probe, options.vulkan_device.clone(), options.sandbox)?;
+        let (probed, holding) = settle_accounts(&options);
+        let (compute, computes_on_gpu) = probed?;
+        let probe = probe_program(&options, &holding);
         match &compute {
             Compute::Available(device) => log::info!("compute node: {device}"),
             Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
@@ -138,7 +144,7 @@ impl Host {
         let mut vgpus = Vec::with_capacity(options.vgpus.len());
         let mut known = Vec::with_capacity(options.vgpus.len());
         let mut passages = Vec::with_capacity(options.vgpus.len());
-        for vgpu in &options.vgpus {
+        for (index, vgpu) in options.vgpus.iter().enumerate() {
             let orders = Arc::new(Orders::new()?);
             let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
             let standing = Arc::new(Standing::default());
@@ -147,7 +153,7 @@ impl Host {
             let [compute_timeout, copy_timeout] = options.timeouts;
             let nudged = Arc::clone(&orders);
             pool.watch(Box::new(move || nudged.nudge()));
-            let held = options.holding.of_vgpu(&vgpu.name, options.sandbox);
+            let held = holding.of_vgpu(index, &vgpu.name, options.sandbox);
             let account = Arc::new(Account::new(vgpu.quota(), Arc::clone(&pool)));
             let budget = Arc::new(Budget::new(options.vm_budget));
             let config = Arc::new(Config {
@@ -256,6 +262,32 @@ impl Host {
         }
         Ok(Self { control, vgpus, arrivals, compute })
     }
+}
+
+/// How an engine is started that is only asked, as those of the first vGPU but for the cgroup.
+fn probe_program(options: &HostOptions, holding: &Holding) -> Program {
+    options.program.of("probe", holding.of_vgpu(0, "", options.sandbox).containment)
+}
+
+/// What this machine computes, and whether on a GPU; and how engines are held for that.
+fn settle_accounts(options: &HostOptions) -> (io::Result<(Compute, bool)>, Holding) {
+    let with = |accounts: &Accounts| Holding { accounts: accounts.clone(), ..options.holding.clone() };
+    let start = |accounts: &Accounts| {
+        let program = probe_program(options, &with(accounts));
+        probe_compute(&program, options.vulkan_device.clone(), options.sandbox)
+    };
+    let reason = |probed: &io::Result<(Compute, bool)>| match probed {
+        Ok((Compute::Available(_), _)) => None,
+        Ok((Compute::Refused(reason), _)) => Some(reason.clone()),
+        Err(error) => Some(error.to_string()),
+    };
+    let (probed, accounts) = settle(options.holding.accounts.clone(), start, reason);
+    if accounts.of_vgpu(0).is_none() && geteuid().is_root() {
+        log::warn!("engines run as root, confined: {}", accounts.why());
+    } else {
+        log::info!("engines run as {accounts}");
+    }
+    (probed, with(&accounts))
 }
 
 /// Where vGPUs go, in the words of confinement.

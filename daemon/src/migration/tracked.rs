@@ -73,15 +73,7 @@ impl MovingMemory for TrackedMemory {
         let basis =
             self.tracker.create_memory_basis(self.tracker.segment(), &all).map_err(io::Error::other)?;
         *locked(&self.moves) = Moves::Tracked(basis);
-        self.tracker.start_dirty_tracking(basis).map_err(io::Error::other)?;
-        if !self.is_performant() {
-            // What was written before is not known.
-            bits.fill(0xff);
-            return Ok(());
-        }
-        // What is written between the two is in both.
-        let whole = self.tracker.whole();
-        self.tracker.query_dirty_bit_data(whole, None, bits, false).map_err(io::Error::other)
+        self.tracker.start_after_history(basis, bits).map_err(io::Error::other)
     }
 
     fn begin_paused(&self, bits: &mut [u8]) -> io::Result<()> {
@@ -131,9 +123,11 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::sync::Arc;
 
+    use campanile_host_gpu::dirty::basis::Range;
     use campanile_host_gpu::dirty::method::Method;
 
     use super::TrackedMemory;
+    use crate::migration::brownout::sheet::Sheet;
     use crate::migration::memory::MovingMemory;
     use crate::migration::pages::PAGE;
     use crate::vidmm::vram::AREA_REGION;
@@ -162,5 +156,47 @@ mod tests {
         // The next one is told all of it again.
         moving.begin(&mut bits).unwrap();
         assert_eq!(first(&bits), [1 << 5, 2]);
+    }
+
+    /// Sends all that is to be sent; how many pages that is.
+    fn sent(sheet: &mut Sheet, memories: [&dyn MovingMemory; 2]) -> u64 {
+        let mut pages = 0;
+        while let Some(batch) = sheet.next_batch() {
+            for (offset, length) in batch.ranges {
+                memories[batch.memory.index()].read(offset, &mut vec![0; length]).unwrap();
+                pages += length as u64 / PAGE;
+            }
+        }
+        pages
+    }
+
+    #[test]
+    fn dirty_44_pages_that_the_guests_cpu_can_write_are_sent_once_and_again_when_it_has_written_them() {
+        let memories = [(); 2].map(|()| VideoMemory::new(64 * PAGE, 64 * PAGE, Method::BoundRanges).unwrap());
+        let [first, second] = [0, 1].map(|at: usize| TrackedMemory::new(Arc::clone(memories[at].tracker())));
+        let moving: [&dyn MovingMemory; 2] = [&first, &second];
+        let visible = Range { offset: 8 * PAGE, length: 20 * PAGE };
+        memories[0].tracker().set_cpu_visible(visible, true);
+        memories[0].file().write_all_at(&[1; 4096], 9 * PAGE).unwrap();
+        memories[1].tracker().mark(5 * PAGE, PAGE);
+        // A migration that ended, and the next: all of it again, and each page once.
+        for _ in 0..2 {
+            let mut sheet = Sheet::begin(moving).unwrap();
+            assert_eq!(sent(&mut sheet, moving), 20 + 1);
+            sheet.query(moving).unwrap();
+            assert_eq!(sent(&mut sheet, moving), 0, "nothing was written since");
+            memories[0].file().write_all_at(&[2; 4096], 11 * PAGE).unwrap();
+            memories[1].tracker().mark(5 * PAGE, PAGE);
+            sheet.query(moving).unwrap();
+            assert_eq!(sent(&mut sheet, moving), 2);
+            memories[0].file().write_all_at(&[3; 4096], 11 * PAGE).unwrap();
+            moving.iter().for_each(|memory| memory.end());
+        }
+        // Before anything is sent, what is still to be sent is not told to be more.
+        let mut sheet = Sheet::begin(moving).unwrap();
+        sheet.query(moving).unwrap();
+        assert_eq!(sent(&mut sheet, moving), 20 + 1);
+        sheet.query(moving).unwrap();
+        assert_eq!(sent(&mut sheet, moving), 0);
     }
 }

@@ -13,13 +13,29 @@ pub struct Held {
     pub cpus: Option<u32>,
     /// Why they have no cgroup of their own, where they have none.
     pub why_no_cgroup: Option<String>,
+    /// Why they have the account that they have.
+    pub why_account: String,
 }
 
 impl Held {
     /// As JSON.
     pub fn describe(&self) -> Value {
-        let by = if self.containment.cgroup.is_some() { "cgroup" } else { "rlimits" };
-        let process = self.containment.seen.last().map(|facts| {
+        let has_cgroup = self.containment.cgroup.is_some();
+        let by = if has_cgroup { "cgroup" } else { "rlimits" };
+        let last = self.containment.seen.last();
+        let memory_by = match (self.containment.memory, &last) {
+            (None, _) => "nothing",
+            (Some(_), _) if has_cgroup => "cgroup and RLIMIT_DATA",
+            (Some(_), Some(facts)) if !facts.seen => "RLIMIT_DATA",
+            (Some(_), _) => "RLIMIT_DATA, and looks at shared memory",
+        };
+        let is_autogroup = last.as_ref().is_some_and(|facts| facts.autogroup);
+        let cpu_by = match (has_cgroup, is_autogroup) {
+            (true, _) => "cgroup",
+            (false, true) => "autogroup",
+            (false, false) => "nothing",
+        };
+        let process = last.map(|facts| {
             json!({
                 "pid": facts.pid,
                 "uid": facts.uid,
@@ -30,11 +46,16 @@ impl Held {
                 "threads": facts.threads,
             })
         });
+        let account = self.containment.account.as_ref().map_or("daemon", |_| "own");
         json!({
+            "account": account,
+            "why_account": self.why_account,
             "limits": by,
             "why": self.why_no_cgroup,
             "memory_bytes": self.containment.memory,
             "cpus": self.cpus,
+            "memory_by": memory_by,
+            "cpu_by": cpu_by,
             "last_process": process,
         })
     }

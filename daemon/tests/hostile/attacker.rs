@@ -141,7 +141,11 @@ impl Attacker {
 
     /// A context on the copy node.
     pub(crate) fn create_context(&self) -> Handle {
-        let create = CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 };
+        self.create_context_on(1)
+    }
+
+    pub(crate) fn create_context_on(&self, node: u32) -> Handle {
+        let create = CreateContext { node, engine_affinity: 1, flags: 0, reserved: 0 };
         self.created::<Created>(message::CREATE_CONTEXT, create.as_bytes()).handle
     }
 

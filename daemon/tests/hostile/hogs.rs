@@ -1,11 +1,13 @@
 //! An engine that takes memory without end is a lost engine, and other vGPUs go on.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
+use std::time::Duration;
 
 use campanile_daemon::host::holding::Holding;
 use campanile_daemon::host::options::HostOptions;
@@ -16,6 +18,9 @@ use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
+use rustix::fs::FallocateFlags;
+use rustix::fs::MemfdFlags;
+use rustix::fs::memfd_create;
 
 use crate::bystander::Bystander;
 use crate::daemon::until;
@@ -32,12 +37,23 @@ fn hog() {
     }
 }
 
+/// The same with memory that is shared, or a file: no rlimit counts it. Where it is not ended it ends by itself.
+#[test]
+#[ignore = "takes memory: run by the tests below"]
+fn shared_hog() {
+    let kept: Vec<OwnedFd> = (0..3).map(|_| memfd_create("hog", MemfdFlags::empty()).unwrap()).collect();
+    for file in &kept {
+        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, LIMIT / 2).unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(60));
+}
+
 /// A program that is an engine, or the hog as long as there is `marker`.
-fn program(folder: &Path, marker: &Path) -> Program {
+fn program(folder: &Path, marker: &Path, test: &str) -> Program {
     let path = folder.join("program");
     let (hog, engine) = (std::env::current_exe().unwrap(), PathBuf::from(env!("CARGO_BIN_EXE_campanile")));
     let script = format!(
-        "#!/bin/sh\n[ -e {} ] && exec {} --ignored --exact hogs::hog\nexec {} \"$@\"\n",
+        "#!/bin/sh\n[ -e {} ] && exec {} --ignored --exact hogs::{test}\nexec {} \"$@\"\n",
         marker.display(),
         hog.display(),
         engine.display()
@@ -57,10 +73,19 @@ fn program(folder: &Path, marker: &Path) -> Program {
 
 #[test]
 fn an_engine_that_takes_more_memory_than_its_limit_is_lost_for_that_reason_and_others_go_on() {
+    is_lost_and_others_go_on("hog");
+}
+
+#[test]
+fn an_engine_that_takes_more_shared_memory_than_its_limit_is_lost_for_that_reason_and_others_go_on() {
+    is_lost_and_others_go_on("shared_hog");
+}
+
+fn is_lost_and_others_go_on(hog: &str) {
     let folder = tempfile::tempdir().unwrap();
     let marker = folder.path().join("marker");
     let vgpu = |name: &str| VgpuOptions::new(name.to_owned(), folder.path().join(name), 64 << 20);
-    let options = HostOptions::new(vec![vgpu("a"), vgpu("b")], program(folder.path(), &marker));
+    let options = HostOptions::new(vec![vgpu("a"), vgpu("b")], program(folder.path(), &marker, hog));
     let holding = Holding { memory: Some(LIMIT), ..Holding::default() };
     let _host = Host::start(HostOptions { spares: false, holding, ..options }).unwrap();
     let [vm, other_vm] =

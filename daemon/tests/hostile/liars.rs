@@ -91,21 +91,21 @@ fn write_program(path: &Path) {
 }
 
 /// The daemon, a VM whose engines may be puppets, and another VM.
-struct Stage {
+pub(crate) struct Stage {
     other: Bystander,
     other_vm: Arc<LoopbackVm>,
     daemon: Daemon,
 }
 
-/// One guest of v0 whose copy engine is a puppet.
-struct Lying {
-    attacker: Attacker,
+/// One guest of v0 one of whose engines is a puppet.
+pub(crate) struct Lying {
+    pub(crate) attacker: Attacker,
     vm: Arc<LoopbackVm>,
-    puppet: Puppet,
+    pub(crate) puppet: Puppet,
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         write_program(&folder.path().join("program"));
         let log = File::create(folder.path().join("log")).unwrap();
@@ -123,12 +123,16 @@ impl Stage {
         stage
     }
 
-    /// A guest whose engine has said nothing yet.
+    /// A guest whose copy engine has said nothing yet.
     fn silent(&self) -> Lying {
+        self.silent_on(wire::NODE_COPY)
+    }
+
+    fn silent_on(&self, node: u32) -> Lying {
         let vm = self.daemon.vm(0);
         let attacker = Attacker::new(&vm);
         let puppet = Puppet::of(&self.daemon.folder().join("puppet.sock"), || {
-            let create = CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 };
+            let create = CreateContext { node, engine_affinity: 1, flags: 0, reserved: 0 };
             let _asked = attacker.start(CREATE_CONTEXT, 2, create.as_bytes());
         });
         Lying { puppet, attacker, vm }
@@ -136,15 +140,23 @@ impl Stage {
 
     /// One whose engine has come up, and does as it should.
     fn honest(&self) -> Lying {
-        let lying = self.silent();
+        self.honest_on(wire::NODE_COPY)
+    }
+
+    pub(crate) fn honest_on(&self, node: u32) -> Lying {
+        let lying = self.silent_on(node);
         lying.puppet.order("started").unwrap();
         lying.puppet.order("honest 1").unwrap();
-        lying.attacker.create_context();
+        lying.attacker.create_context_on(node);
         lying
     }
 
+    pub(crate) fn log(&self) -> String {
+        self.daemon.log()
+    }
+
     /// One VM does what it wants, whatever the other's engine has said.
-    fn unharmed(&mut self, lie: &str) {
+    pub(crate) fn unharmed(&mut self, lie: &str) {
         self.other.compute();
         assert!(!self.other.is_lost() && self.daemon.is_alive(), "{lie}: the daemon ended");
         let log = self.daemon.log();
@@ -154,7 +166,7 @@ impl Stage {
     }
 
     /// The daemon's descriptors and mappings, and bytes of its memory that are there, while the liars' VM is not.
-    fn footprint(&self) -> (usize, usize, u64) {
+    pub(crate) fn footprint(&self) -> (usize, usize, u64) {
         until("the engines of the VM that left are gone", || self.daemon.children().len() == 1);
         let (descriptors, mappings) = self.daemon.footprint();
         let status = fs::read_to_string(format!("/proc/{}/status", self.daemon.pid())).unwrap();
@@ -163,7 +175,7 @@ impl Stage {
         (descriptors, mappings, resident)
     }
 
-    fn has_not_grown(&self, before: (usize, usize, u64)) {
+    pub(crate) fn has_not_grown(&self, before: (usize, usize, u64)) {
         until("the daemon has let go of what lies had it hold", || {
             let now = self.footprint();
             now.0 <= before.0 + 2 && now.1 <= before.1 + 16
@@ -173,7 +185,7 @@ impl Stage {
     }
 
     /// The engine that says this is ended, and the next one of its VM computes.
-    fn ends(&mut self, lying: &Lying, lie: &str) {
+    pub(crate) fn ends(&mut self, lying: &Lying, lie: &str) {
         lying.puppet.has_ended(lie);
         let status = lying.attacker.status(QUERY_CAPS, &[]);
         assert!(matches!(status, Status::Ok | Status::DeviceLost), "{lie}: {status:?}");
@@ -194,6 +206,16 @@ fn every_message_of_the_channel_is_lied_about() {
 
 #[test]
 fn a_message_that_nobody_asked_for_or_that_is_broken_ends_its_engine_and_no_other() {
+    are_not_asked_for(wire::NODE_COPY);
+}
+
+#[test]
+fn a_message_of_a_compute_engine_that_nobody_asked_for_or_that_is_broken_ends_it_and_no_other() {
+    are_not_asked_for(wire::NODE_COMPUTE);
+}
+
+/// Each message, right and broken, of an engine that was not asked for it.
+fn are_not_asked_for(node: u32) {
     let mut stage = Stage::new();
     let before = stage.footprint();
     for (name, kind, behind) in messages() {
@@ -203,7 +225,7 @@ fn a_message_that_nobody_asked_for_or_that_is_broken_ends_its_engine_and_no_othe
         let long = [right.as_slice(), &[0]].concat();
         for (how, bytes) in [("right", right), ("cut off", short), ("too long", long)] {
             let lie = format!("{name}, {how}");
-            let lying = stage.honest();
+            let lying = stage.honest_on(node);
             lying.puppet.order("honest 0").unwrap();
             lying.puppet.packet(&bytes, &[]);
             stage.ends(&lying, &lie);

@@ -19,6 +19,7 @@ mod floods;
 mod frames;
 mod front_ends;
 mod hogs;
+mod kernel_lies;
 mod liars;
 mod lies;
 mod lifetimes;

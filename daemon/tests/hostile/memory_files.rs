@@ -22,15 +22,26 @@ const RAM: u64 = 1 << 20;
 const USER: u64 = 0x7f00_0000_0000;
 const RING: u64 = 0x1_0000;
 
-/// A VMM whose control queue runs, empty, in memory that it can cut short.
+/// A VMM with a control queue, empty, in memory that it can cut short.
 struct Vmm {
     memory: File,
     kick: EventFd,
-    _front: Frontend,
+    front: Frontend,
 }
 
 impl Vmm {
+    /// One whose queue runs.
     fn connect(scene: &Scene) -> Self {
+        let mut vmm = Self::prepare(scene);
+        vmm.front.set_vring_kick(0, &vmm.kick).unwrap();
+        vmm.front.set_vring_enable(0, true).unwrap();
+        // Answered after all of that was done.
+        vmm.front.get_vring_base(1).unwrap();
+        vmm
+    }
+
+    /// One that has not started its queue.
+    fn prepare(scene: &Scene) -> Self {
         let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
         memory.set_len(RAM).unwrap();
         let [kick, call] = [(); 2].map(|()| EventFd::new(EFD_NONBLOCK).unwrap());
@@ -61,12 +72,18 @@ impl Vmm {
         front.set_vring_addr(0, &addresses).unwrap();
         front.set_vring_base(0, 0).unwrap();
         front.set_vring_call(0, &call).unwrap();
-        front.set_vring_kick(0, &kick).unwrap();
-        front.set_vring_enable(0, true).unwrap();
-        // Answered after all of that was done.
         front.get_vring_base(1).unwrap();
-        Self { memory, kick, _front: front }
+        Self { memory, kick, front }
     }
+}
+
+/// Waits until the sessions of as many front-ends of v0 have ended as said, since memory at `address` was gone.
+fn have_ended(scene: &Scene, address: &str, count: usize) {
+    until("the session has ended, and says why", || {
+        let log = scene.daemon.log();
+        let ended = log.lines().filter(|line| line.contains("session ended: guest memory"));
+        ended.filter(|line| line.contains("v0.sock") && line.contains(address)).count() == count
+    });
 }
 
 #[test]
@@ -79,14 +96,29 @@ fn a_vmm_that_cuts_its_memory_short_ends_its_own_session_and_is_named() {
         let vmm = Vmm::connect(&scene);
         vmm.memory.set_len(0).unwrap();
         vmm.kick.write(1).unwrap();
-        until("the session has ended, and says why", || {
-            let log = scene.daemon.log();
-            let ended = log.lines().filter(|line| line.contains("session ended: guest memory"));
-            ended.filter(|line| line.contains("v0.sock") && line.contains("guest memory at 0x18")).count()
-                == turn
-        });
+        have_ended(&scene, "guest memory at 0x18", turn);
         scene.unharmed();
     }
+    scene.vm = scene.daemon.vm(0);
+    scene.neighbour = Some(Bystander::new(&scene.vm));
+    scene.unharmed();
+}
+
+#[test]
+fn a_vmm_that_starts_a_queue_in_memory_that_is_gone_has_no_session_although_no_queue_runs() {
+    let mut scene = Scene::new();
+    let old = scene.give_neighbour_up();
+    scene.vm.hang_up();
+    drop(old);
+    let mut vmm = Vmm::prepare(&scene);
+    // With its answer the worker has read its mail, and rests.
+    vmm.front.set_vring_kick(0, &vmm.kick).unwrap();
+    vmm.front.get_vring_base(0).unwrap();
+    vmm.memory.set_len(0).unwrap();
+    // Its used ring is looked at, and the queue is not enabled: nothing wakes the worker.
+    vmm.front.set_vring_kick(0, &vmm.kick).unwrap();
+    have_ended(&scene, "guest memory at 0x14", 1);
+    assert!(vmm.front.get_features().is_err());
     scene.vm = scene.daemon.vm(0);
     scene.neighbour = Some(Bystander::new(&scene.vm));
     scene.unharmed();

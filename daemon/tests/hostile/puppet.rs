@@ -5,7 +5,8 @@
 //! ```
 //!
 //! It is this test program, started again in the place of the engine program. Where no test waits for a puppet, and for other
-//! VMs, it becomes the engine program itself.
+//! VMs, it becomes the engine program itself on the copy node; on the compute node it does as it should, with kernels that compile
+//! and never run: so these tests need no driver.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -33,16 +34,19 @@ use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::event::Event;
+use campanile_host_gpu::kernel::name::KernelName;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::message as wire;
 use rustix::fs::SeekFrom;
 use rustix::net::RecvFlags;
 use rustix::net::SendAncillaryBuffer;
 use rustix::net::SendAncillaryMessage;
 use rustix::net::SendFlags;
 use rustix::net::Shutdown;
+use zerocopy::FromBytes;
 
 use crate::daemon::NEVER;
 use crate::daemon::until;
@@ -51,8 +55,6 @@ use crate::daemon::until;
 pub(crate) const SOCKET: &str = "CAMPANILE_TEST_PUPPET";
 /// Video memory of the VM whose engines are puppets; others have less, with all that lies behind it.
 pub(crate) const VRAM: u64 = 64 << 20;
-/// Where video memory stands in the first packet, behind its header.
-const VRAM_AT: usize = 16;
 /// What is searched at once: an honest engine does not keep the daemon waiting meanwhile.
 const PIECE: u64 = 1 << 20;
 /// Where patterns begin that are searched, in whatever page.
@@ -63,12 +65,19 @@ const STEP: usize = 64;
 #[ignore = "an engine: run by the daemons of liars.rs"]
 fn engine() {
     let channel = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-    let mut head = [0; VRAM_AT + 8];
+    let mut head = [0; size_of::<wire::Header>() + size_of::<wire::Start>()];
     rustix::net::recv(&channel, &mut head[..], RecvFlags::PEEK).unwrap();
-    let vram = u64::from_le_bytes(*head[VRAM_AT..].first_chunk().unwrap());
-    let test = std::env::var_os(SOCKET).filter(|_| vram >= VRAM);
+    let start = wire::Start::read_from_bytes(&head[size_of::<wire::Header>()..]).unwrap();
+    let test = std::env::var_os(SOCKET).filter(|_| start.vram_bytes >= VRAM);
     match test.and_then(|path| UnixStream::connect(path).ok()) {
         Some(test) => Played::new(Channel::from_socket(channel), test).play(),
+        None if start.node == wire::NODE_COMPUTE => {
+            let (silent, _kept) = UnixStream::pair().unwrap();
+            let mut stub = Played::new(Channel::from_socket(channel), silent);
+            stub.obey("started");
+            (stub.is_honest, stub.compiles) = (true, true);
+            stub.play();
+        }
         None => {
             let error = Command::new(env!("CARGO_BIN_EXE_campanile")).arg("engine").exec();
             panic!("no engine: {error}");
@@ -83,6 +92,10 @@ struct Played {
     shared: Mapping,
     files: Vec<File>,
     is_honest: bool,
+    /// Whether it says of kernels that they are compiled.
+    compiles: bool,
+    /// The last that it was to compile, and that the test has not heard of.
+    kernel: Option<KernelName>,
     segments: u64,
 }
 
@@ -93,7 +106,8 @@ impl Played {
         let shared =
             Mapping::new(files[0].try_clone().unwrap(), 0, block::BLOCK_BYTES, Access::ReadWrite).unwrap();
         test.set_nonblocking(true).unwrap();
-        Self { channel, test: BufReader::new(test), shared, files, is_honest: false, segments: 0 }
+        let (test, is_honest, compiles) = (BufReader::new(test), false, false);
+        Self { channel, test, shared, files, is_honest, compiles, kernel: None, segments: 0 }
     }
 
     fn load(&self, place: u64) -> u64 {
@@ -111,7 +125,13 @@ impl Played {
     /// Does what it was asked, and acknowledges what it was told.
     fn serve(&mut self) {
         let mut any = false;
-        while let Ok(Some(received)) = self.channel.receive::<Request>(false) {
+        loop {
+            let received = match self.channel.receive::<Request>(false) {
+                Ok(Some(received)) => received,
+                Ok(None) => break,
+                // The daemon is gone, or has ended this engine.
+                Err(_) => std::process::exit(0),
+            };
             any = true;
             self.files.extend(received.descriptors.into_iter().map(File::from));
             match received.message {
@@ -121,7 +141,18 @@ impl Played {
                     self.channel.send(&added, &[], &[], true).unwrap();
                 }
                 Request::RemoveSegment { serial, .. } => self.segments = serial,
-                Request::Begin { .. } | Request::CreateKernel { .. } | Request::DestroyKernel { .. } => {}
+                Request::CreateKernel { kernel, .. } => {
+                    self.kernel = Some(kernel);
+                    let (workgroup, binding_count, constant_bytes) = ([1; 3], 0, 0);
+                    let created = Response::KernelCreated { kernel, workgroup, binding_count, constant_bytes };
+                    if self.compiles {
+                        self.channel.send(&created, &[], &[], true).unwrap();
+                    }
+                }
+                Request::DestroyKernel { kernel } => {
+                    self.channel.send(&Response::KernelDestroyed { kernel }, &[], &[], true).unwrap();
+                }
+                Request::Begin { .. } => {}
             }
         }
         let words = [
@@ -184,6 +215,9 @@ impl Played {
             "signal" => self.event(usize::try_from(number(1)).unwrap()).signal(),
             "packet" => return self.packet(&unhex(words[1]), &words[2..]),
             "close" => rustix::net::shutdown(&self.channel, Shutdown::Both).unwrap(),
+            "kernel" => {
+                return self.kernel.take().map_or(String::new(), |kernel| format!("{} {}", kernel.root, kernel.handle));
+            }
             "scan" => return self.scan(&unhex(words[1])),
             other => panic!("a puppet knows no {other}"),
         }

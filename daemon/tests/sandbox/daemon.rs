@@ -20,7 +20,7 @@ use crate::outside::Daemon;
 use crate::outside::NEVER;
 use crate::outside::engines_of;
 use crate::outside::run_copies;
-use crate::outside::start;
+use crate::outside::start_program;
 use crate::outside::status;
 
 /// An account that no machine has.
@@ -38,10 +38,14 @@ impl Scene {
     }
 
     pub(crate) fn within(folder: TempDir, arguments: &[&str]) -> Self {
+        Self::of(Path::new(env!("CARGO_BIN_EXE_campanile")), folder, arguments)
+    }
+
+    pub(crate) fn of(program: &Path, folder: TempDir, arguments: &[&str]) -> Self {
         let control = folder.path().join("control");
         let mut all = vec!["--control", control.to_str().unwrap()];
         all.extend(arguments);
-        let daemon = start(&folder.path().join("v.sock"), &all);
+        let daemon = start_program(program, &folder.path().join("v.sock"), &all);
         let begun = Instant::now();
         while let Err(error) = UnixStream::connect(&control) {
             assert!(begun.elapsed() < NEVER, "the daemon does not listen to its operator: {error}");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
@@ -91,11 +92,24 @@ fn engines_are_held_as_the_operator_is_told() {
             let cgroup = fs::read_to_string(engine.join("cgroup")).unwrap();
             let cgroup = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
             assert_eq!(last["cgroup"], cgroup.map_or(Value::Null, Value::from));
+            let autogroup = "/proc/sys/kernel/sched_autogroup_enabled";
+            let is_autogroup = fs::read_to_string(autogroup).is_ok_and(|text| text.trim() == "1");
             match told["limits"].as_str() {
-                Some("cgroup") => assert!(cgroup.unwrap().contains("campanile-") && told["why"].is_null()),
-                Some("rlimits") => assert!(!told["why"].as_str().unwrap().is_empty()),
+                Some("cgroup") => {
+                    assert!(cgroup.unwrap().contains("campanile-") && told["why"].is_null());
+                    assert_eq!((&told["memory_by"], &told["cpu_by"]), (&"cgroup and RLIMIT_DATA".into(), &"cgroup".into()));
+                }
+                Some("rlimits") => {
+                    assert!(!told["why"].as_str().unwrap().is_empty());
+                    assert_eq!(told["memory_by"], "RLIMIT_DATA, and looks at shared memory");
+                    assert!(told["cpu_by"] == "nothing" || is_autogroup && told["cpu_by"] == "autogroup", "{told}");
+                }
                 _ => panic!("{told}"),
             }
+            // Process, parent, group and session stand behind the name.
+            let stat = fs::read_to_string(engine.join("stat")).unwrap();
+            let session = stat.rsplit(") ").next().unwrap().split(' ').nth(3).unwrap().to_owned();
+            assert_eq!(session, last["pid"].to_string(), "a session of its own");
             let ids = ["Uid", "Gid"]
                 .map(|name| status(&engine)(name).split_whitespace().nth(1).unwrap().to_owned());
             assert_eq!(ids, ["uid", "gid"].map(|name| last[name].to_string()));
@@ -165,6 +179,91 @@ fn engines_of_a_daemon_that_is_root_have_an_account_of_their_own() {
         // Its pages are seen although they are another user's.
         let said: Value = serde_json::from_str(&scene.ctl(&["status", "--json"])).unwrap();
         assert!(said["vgpus"][0]["session"].is_object(), "{said}");
+    });
+}
+
+/// Supplementary groups of a process.
+fn groups(process: &Path) -> BTreeSet<u32> {
+    status(process)("Groups").split_whitespace().map(|group| group.parse().unwrap()).collect()
+}
+
+/// Those of GPU device nodes that this machine has, by name.
+fn gpu_groups() -> BTreeSet<u32> {
+    let all = fs::read_to_string("/etc/group").unwrap();
+    let found = all.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let is_one = matches!(fields.next(), Some("render" | "video"));
+        fields.nth(1).filter(|_| is_one).map(|gid| gid.parse().unwrap())
+    });
+    found.collect()
+}
+
+#[test]
+fn where_the_operator_says_nothing_engines_of_each_vgpu_have_a_user_that_is_neither_root_nor_the_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let second = folder.path().join("b.sock");
+    let vgpu = format!("name=b,socket={},vram=64M", second.display());
+    let scene = Scene::within(folder, &["--vgpu", &vgpu]);
+    let own = |name: &str| status(Path::new("/proc/self"))(name).split_whitespace().next().unwrap().to_owned();
+    let mut users = BTreeSet::new();
+    let mut check = |index: usize| {
+        let told = told(&scene, index);
+        let process = Path::new("/proc").join(told["last_process"]["pid"].to_string());
+        let status = status(&process);
+        if !is_root() {
+            assert_eq!(told["account"], "daemon");
+            assert!(told["why_account"].as_str().unwrap().contains("not root"), "{told}");
+            assert_eq!(status("Uid").split_whitespace().next(), Some(own("Uid").as_str()));
+            return;
+        }
+        assert_eq!(told["account"], "own", "{told}");
+        for (name, field) in [("Uid", "uid"), ("Gid", "gid")] {
+            let ids: BTreeSet<String> = status(name).split_whitespace().map(ToOwned::to_owned).collect();
+            assert_eq!(ids, BTreeSet::from([told["last_process"][field].to_string()]), "{name}");
+            assert!(!ids.contains("0") && !ids.contains(&own(name)), "{name}: {ids:?}");
+        }
+        let groups = groups(&process);
+        assert!(!groups.contains(&0) && groups.is_superset(&gpu_groups()), "{groups:?}");
+        users.insert(status("Uid"));
+    };
+    run_copies(&scene.socket(), || check(1));
+    run_copies(&second, || check(0));
+    let text = fs::read_to_string("/etc/passwd").unwrap();
+    if is_root() && !text.contains("campanile-engine:") {
+        assert_eq!(users.len(), 2, "each vGPU its own: {users:?}");
+    }
+    assert!(scene.ctl(&["status"]).contains("WHY USER"));
+}
+
+#[test]
+fn engines_have_the_daemons_user_where_the_operator_wants_it() {
+    let scene = Scene::start(&["--engine-user", "none"]);
+    run_copies(&scene.socket(), || {
+        let told = told(&scene, 0);
+        assert_eq!((&told["account"], &told["why_account"]), (&"daemon".into(), &"--engine-user none".into()));
+        for engine in engines_of(&scene.daemon) {
+            for name in ["Uid", "Gid", "Groups"] {
+                assert_eq!(status(&engine)(name), status(&scene.proc())(name), "{name}");
+            }
+        }
+    });
+}
+
+#[test]
+fn where_no_user_but_root_can_start_engines_they_are_roots_and_the_operator_is_told_why() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // A folder of root's, as a home folder is; what is below only root finds.
+    let program = folder.path().join("campanile");
+    fs::copy(env!("CARGO_BIN_EXE_campanile"), &program).unwrap();
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o700)).unwrap();
+    let scene = Scene::of(&program, folder, &[]);
+    run_copies(&scene.socket(), || {
+        let told = told(&scene, 0);
+        assert_eq!((&told["account"], &told["last_process"]["uid"]), (&"daemon".into(), &0.into()), "{told}");
+        assert!(told["why_account"].as_str().unwrap().contains("engines do not start as user"), "{told}");
     });
 }
 

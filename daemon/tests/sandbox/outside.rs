@@ -29,7 +29,11 @@ impl Drop for Daemon {
 }
 
 pub(crate) fn start(socket: &Path, arguments: &[&str]) -> Daemon {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    start_program(Path::new(env!("CARGO_BIN_EXE_campanile")), socket, arguments)
+}
+
+pub(crate) fn start_program(program: &Path, socket: &Path, arguments: &[&str]) -> Daemon {
+    let mut command = Command::new(program);
     // A spare seals itself before it is told to begin, and not before it is there.
     command.args(["serve", "--vram", "64M", "--spares", "off", "--socket"]).arg(socket).args(arguments);
     Daemon(command.stdin(Stdio::null()).spawn().unwrap())

@@ -153,7 +153,10 @@ impl Tracking {
     }
 }
 
-/// Stops a process, all threads of it.
+/// Stops a process, all threads of it, or waits until it has ended, all threads of it: either way none of its own steps writes
+/// any more. One that is stopped keeps its pages, which are looked at before it is killed, and only root or its own user could
+/// continue it; of one that has ended by itself they are gone, which the look is told (`ESRCH`), and all counts as written. A
+/// thread within a system call that writes keeps the process from being stopped, and so from being known.
 fn stop(child: &Child) -> io::Result<()> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;

@@ -309,6 +309,27 @@ impl Tracker {
         state.requests.start(handle)
     }
 
+    /// Tracks a basis, and tells in `buffer` which pages of the whole memory were ever written until then: each write is in
+    /// `buffer` or in a later query of the basis, and in both only where it came while this was going on. Where tracking is
+    /// costly all pages were.
+    ///
+    /// # Errors
+    /// No such basis, it is tracked already, or too small a buffer.
+    pub fn start_after_history(&self, handle: BasisHandle, buffer: &mut [u8]) -> Result<(), DirtyError> {
+        if !self.method.is_performant() {
+            buffer.fill(0xff);
+            return self.start_dirty_tracking(handle);
+        }
+        // What the guest's CPU has written is noted before the basis is tracked: it would be told by it, too.
+        self.compare_visible(self.all());
+        let mut state = self.tracked()?;
+        state.requests.check_start(handle)?;
+        state.requests.check_query(self.whole, None, buffer.len())?;
+        self.harvest(&mut state, self.all());
+        state.requests.query(self.whole, None, buffer, false)?;
+        state.requests.start(handle)
+    }
+
     /// Ends that (DIRTY-28). Others go on (DIRTY-29).
     ///
     /// # Errors

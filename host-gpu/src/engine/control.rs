@@ -117,8 +117,7 @@ impl Control {
                             binding_count: u32::try_from(program.bindings.len()).unwrap_or(u32::MAX),
                             constant_bytes: program.constants,
                         };
-                        self.commands
-                            .send(Command::AddKernel(kernel, Box::new(Compiled { serial, pipeline })));
+                        self.commands.add_kernel(kernel, Compiled { serial, pipeline });
                         if let Some(twins) =
                             self.compiler.as_ref().and_then(|compiler| compiler.twins.as_ref())
                         {
@@ -130,7 +129,7 @@ impl Control {
                 })
             }
             Request::DestroyKernel { kernel } => {
-                self.commands.send(Command::RemoveKernel(kernel));
+                self.commands.remove_kernel(kernel);
                 Some(Response::KernelDestroyed { kernel })
             }
         }
@@ -222,7 +221,7 @@ mod tests {
         let (daemon, channel) = Channel::pair().unwrap();
         let (sender, _commands) = mpsc::channel();
         let (pending, wake) = (Arc::new(AtomicBool::new(false)), Arc::new(Event::new().unwrap()));
-        let commands = CommandSender { sender, pending, wake };
+        let commands = CommandSender { sender, kernels: Arc::default(), pending, wake };
         let (begin, begun) = mpsc::channel();
         let control = Control {
             channel,

@@ -12,6 +12,7 @@ use campanile_protocol::engine::scheduling::Urgency;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::handshake::grant::Turn;
 
+use super::commands::Change;
 use super::commands::Command;
 use super::commands::Commands;
 use super::idle::Idle;
@@ -287,20 +288,18 @@ impl Execution {
                         compute.forget_segment(id);
                     }
                 }
-                Command::AddKernel(id, kernel) => {
-                    if let Node::Compute(compute) = &mut self.machine.node {
-                        compute.add_kernel(id, *kernel);
-                    }
+            }
+        }
+        if let Node::Compute(compute) = &mut self.machine.node {
+            for (name, Change { is_gone, added, twin }) in self.commands.kernels.take() {
+                if is_gone {
+                    compute.remove_kernel(name);
                 }
-                Command::AddTwin(id, kernel) => {
-                    if let Node::Compute(compute) = &mut self.machine.node {
-                        compute.add_twin(id, *kernel);
-                    }
+                if let Some(kernel) = added {
+                    compute.add_kernel(name, *kernel);
                 }
-                Command::RemoveKernel(id) => {
-                    if let Node::Compute(compute) = &mut self.machine.node {
-                        compute.remove_kernel(id);
-                    }
+                if let Some(twin) = twin {
+                    compute.add_twin(name, *twin);
                 }
             }
         }
@@ -399,11 +398,12 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let pending = Arc::new(AtomicBool::new(false));
         let wake = Arc::new(events.wake.try_clone().unwrap());
-        let sender = CommandSender { sender, pending: Arc::clone(&pending), wake };
+        let kernels = Arc::default();
+        let sender = CommandSender { sender, kernels: Arc::clone(&kernels), pending: Arc::clone(&pending), wake };
         let signals = Signals::new(Arc::clone(&shared), events.event.try_clone().unwrap());
         let (tables, segments) = (mapping(PAGE_SIZE), Segments::default());
         let machine = Machine { shared, tables, segments, node: Node::Copy, signals };
-        let commands = Commands { receiver, pending };
+        let commands = Commands { receiver, kernels, pending };
         let policy = Choice::default().make();
         (Execution::new(machine, policy, commands, events, Duration::ZERO), sender)
     }

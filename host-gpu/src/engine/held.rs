@@ -137,11 +137,12 @@ impl Desk {
         let (sender, receiver) = mpsc::channel();
         let pending = Arc::new(AtomicBool::new(false));
         let wake = Arc::new(events.wake.try_clone().unwrap());
-        let commands = CommandSender { sender, pending: Arc::clone(&pending), wake };
+        let kernels = Arc::default();
+        let commands = CommandSender { sender, kernels: Arc::clone(&kernels), pending: Arc::clone(&pending), wake };
         let signals = Signals::new(Arc::clone(&shared), events.event.try_clone().unwrap());
         let machine = Machine { shared, tables: seen, segments, node: Node::Copy, signals };
         let policy = Choice::default().make();
-        let taken = Commands { receiver, pending };
+        let taken = Commands { receiver, kernels, pending };
         let execution = Execution::new(machine, policy, taken, events, Duration::ZERO);
         (Self { engine, tables, root, vram, commands, areas: 0, buffers: 0, fences: 0 }, execution)
     }

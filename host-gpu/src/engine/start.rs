@@ -157,8 +157,9 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let (sender, receiver) = mpsc::channel();
     let pending = Arc::new(AtomicBool::new(false));
     let wake = Arc::new(events.wake.try_clone()?);
-    let sender = CommandSender { sender, pending: Arc::clone(&pending), wake };
-    let commands = Commands { receiver, pending };
+    let kernels = Arc::default();
+    let sender = CommandSender { sender, kernels: Arc::clone(&kernels), pending: Arc::clone(&pending), wake };
+    let commands = Commands { receiver, kernels, pending };
     let (node, compiler, device, workload) = match start.node {
         NodeKind::Copy => (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies),
         NodeKind::Compute => {

@@ -14,7 +14,6 @@ use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::thread;
 
-use super::commands::Command;
 use super::commands::CommandSender;
 use crate::kernel::name::KernelName;
 use crate::kernel::program::Kernel;
@@ -48,7 +47,7 @@ impl Twins {
                 drop(closed);
                 match compiled {
                     Ok(pipeline) => {
-                        commands.send(Command::AddTwin(name, Box::new(Compiled { serial, pipeline })));
+                        commands.add_twin(name, Compiled { serial, pipeline });
                     }
                     Err(error) => log::debug!("a kernel stays in one lane: {error}"),
                 }

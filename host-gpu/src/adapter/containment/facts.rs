@@ -32,6 +32,10 @@ pub struct Facts {
     pub namespaces: Vec<&'static str>,
     /// Processes and threads that it may have, where its pid namespace is limited; else they are not.
     pub threads: Option<u64>,
+    /// Whether its shared memory can be looked at.
+    pub seen: bool,
+    /// Whether the kernel shares CPU time among sessions, and this is one of its own.
+    pub autogroup: bool,
 }
 
 /// What was seen of the last process that was started.
@@ -62,7 +66,7 @@ impl Facts {
     /// Of a process that is there, which this thread may look into.
     pub(super) fn of(pid: u32) -> io::Result<Self> {
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
-        let (status, limits, cgroup) = (read("status")?, read("limits")?, read("cgroup")?);
+        let (status, limits, cgroups) = (read("status")?, read("limits")?, read("cgroup")?);
         let id = |name: &str| effective_id(&status, name).ok_or_else(|| missing("status", name));
         let data = "Max data size";
         let memory = limits.lines().find_map(|line| line.strip_prefix(data)?.split_whitespace().next());
@@ -77,10 +81,31 @@ impl Facts {
                 namespaces.push(name);
             }
         }
-        let cgroup = cgroup.lines().find_map(|line| line.strip_prefix("0::")).map(ToOwned::to_owned);
+        let cgroup = cgroups.lines().find_map(|line| line.strip_prefix("0::")).map(ToOwned::to_owned);
         let threads = (namespaces.contains(&"pid") && has_own_pid_max()).then_some(MAX_THREADS);
-        Ok(Self { pid, uid: id("Uid")?, gid: id("Gid")?, memory, cgroup, namespaces, threads })
+        let autogroup = has_autogroup(&cgroups, &read("autogroup").unwrap_or_default());
+        let seen = fs::File::open(format!("/proc/{pid}/maps")).is_ok();
+        let (uid, gid) = (id("Uid")?, id("Gid")?);
+        Ok(Self { pid, uid, gid, memory, cgroup, namespaces, threads, seen, autogroup })
     }
+}
+
+/// Autogroups are those of the root of the cpu controller only, and of no effect where the machine's switch is off.
+fn has_autogroup(cgroups: &str, autogroup: &str) -> bool {
+    let is_on = |name: &str| fs::read_to_string(name).is_ok_and(|text| text.trim() == "1");
+    let own = fs::read_to_string("/proc/self/autogroup").unwrap_or_default();
+    let number = |text: &str| text.split(' ').next().map(ToOwned::to_owned);
+    is_on("/proc/sys/kernel/sched_autogroup_enabled")
+        && is_at_root_of_cpu(cgroups)
+        && !autogroup.is_empty()
+        && number(autogroup) != number(&own)
+}
+
+/// Version 1 names the controller; of version 2 it is the unnamed hierarchy, where no other has it.
+fn is_at_root_of_cpu(cgroups: &str) -> bool {
+    let lines = || cgroups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let of_cpu = lines().find(|(controllers, _)| controllers.split(',').any(|name| name == "cpu"));
+    of_cpu.or_else(|| lines().find(|(controllers, _)| controllers.is_empty())).is_some_and(|(_, path)| path == "/")
 }
 
 fn missing(file: &str, line: &str) -> io::Error {
@@ -91,4 +116,22 @@ fn missing(file: &str, line: &str) -> io::Error {
 fn effective_id(status: &str, name: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"))?;
     line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_at_root_of_cpu;
+
+    #[test]
+    fn autogroups_are_those_of_the_root_of_the_cpu_controller() {
+        for (cgroups, is_root) in [
+            ("2:cpuacct:/a\n1:cpu:/\n0::/a\n", true),
+            ("4:cpu,cpuacct:/a\n0::/\n", false),
+            ("3:cpuset:/\n0::/system.slice/campanile.service\n", false),
+            ("0::/\n", true),
+            ("", false),
+        ] {
+            assert_eq!(is_at_root_of_cpu(cgroups), is_root, "{cgroups}");
+        }
+    }
 }

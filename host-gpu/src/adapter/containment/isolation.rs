@@ -55,6 +55,9 @@ pub(super) fn before_exec(command: &mut Command, containment: &Containment) {
         if bounds_threads && unsafe { libc::getpid() } == 1 {
             let _refused = limit_threads();
         }
+        // A session of its own is a group of its own for the scheduler (autogroup), where that is how CPU time is shared.
+        // SAFETY: the call takes nothing. It fails where the process leads a group already, which a child does not.
+        let _session = unsafe { libc::setsid() };
         limits::limit_own(memory)?;
         account.as_ref().map_or(Ok(()), |account| become_account(account))
     };
@@ -97,9 +100,12 @@ fn unshare(namespace: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(namespace) })
 }
 
-/// Capabilities go with root's id.
+/// Capabilities go with root's id, and those of a daemon that is another user with the program that is executed: none is
+/// inherited.
 fn become_account(account: &Account) -> io::Result<()> {
     let Account { uid, gid, groups } = account;
+    // SAFETY: the call takes numbers.
+    check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) })?;
     // SAFETY: the pointer is that of as many ids as are named.
     check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })?;
     // SAFETY: the call takes numbers.

@@ -4,8 +4,9 @@
 //! GPU. `RLIMIT_DATA` counts private writable memory: the heap, stacks, what a compiler makes. `RLIMIT_FSIZE` is the same
 //! for each memory file of a driver. How many threads there are its pid
 //! namespace limits ([`super::isolation`]), where it has one and the kernel can; sealed engines start none. What it allocates as
-//! shared anonymous memory, and CPU time, only a cgroup limits. `RLIMIT_NPROC` counts all processes of a user, and `RLIMIT_CPU` is
-//! for processes that are to end.
+//! shared memory is looked at from time to time ([`super::watch`]). CPU time only a cgroup limits; without one, autogroup (where
+//! the kernel does it) gives each engine what it gives any other session, whatever threads it has. `RLIMIT_NPROC` counts all
+//! processes of a user, and `RLIMIT_CPU` is for processes that are to end.
 
 use std::fs::File;
 use std::io;

@@ -10,6 +10,7 @@
 //!                                         execve
 //!   cgroup.procs  ◀───────────────────────┘
 //!   /proc/PID: what is in force ──▶ Seen, for the operator
+//!   without a cgroup: watch, as long as it lives
 //!   first message ──channel───────────▶   sandbox
 //! ```
 //!
@@ -20,6 +21,7 @@ mod facts;
 mod isolation;
 mod limits;
 mod spawn;
+mod watch;
 
 use std::sync::Arc;
 

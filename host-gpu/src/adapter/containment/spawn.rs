@@ -7,6 +7,7 @@ use std::process::Command;
 use super::Containment;
 use super::Facts;
 use super::isolation;
+use super::watch;
 
 /// Starts the program. Call it on a thread that nothing confines.
 ///
@@ -17,7 +18,10 @@ pub(in crate::adapter) fn spawn(mut command: Command, containment: &Containment)
     let mut child = isolation::spawn(&mut command, containment.namespaces)?;
     let pid = child.id();
     let taken = containment.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.take(pid));
-    match taken.and_then(|()| Facts::of(pid)) {
+    // Where there is one, the kernel counts all of its memory.
+    let unwatched = containment.memory.filter(|_| containment.cgroup.is_none());
+    let watched = taken.and_then(|()| unwatched.map_or(Ok(()), |limit| watch::begin(pid, limit)));
+    match watched.and_then(|()| Facts::of(pid)) {
         Ok(facts) => {
             containment.seen.note(facts, containment.namespaces);
             Ok(child)
