@@ -2,6 +2,7 @@
 # For ci/test and ci/full to source, in the root of the checkout: stages, their verdicts, and what both of them run.
 #
 #   stage, counted, tested   run a command, keep what it said for the last lines, try failed tests once more
+#   times                    verdict and seconds of each stage, in one line
 #   recorded                 keeps test results for `cargo ci conformance`
 #   short_stages             everything that ci/test runs
 #   sum_up                   the last lines: what failed, and the count of all tests
@@ -18,6 +19,7 @@ trap 'rm -rf "$scratch"' EXIT
 results=$scratch/results
 touch "$results" "$scratch/remarks"
 failed_stages=()
+all_stages=()
 
 room_of_memory() { awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo; }
 room_on_disk() { df --output=avail --block-size=1M . | tail -n 1 | tr -d ' '; }
@@ -37,7 +39,13 @@ stage() {
         } >>"$scratch/remarks"
     fi
     printf '== %s: %s, %d s\n' "$name" "$verdict" $((SECONDS - started))
+    all_stages+=("$name $verdict $((SECONDS - started)) s")
     [ "$verdict" = ok ]
+}
+
+times() {
+    local IFS=,
+    printf '%s: %s\n' "$1" "${all_stages[*]}" | sed 's/,/, /g'
 }
 
 # Runs a command that ends in test results, and keeps the lines that count them.

@@ -16,3 +16,17 @@ pub fn run(target: &str, bytes: &[u8]) {
 pub fn changed(bytes: &[u8], seed: u64) -> Option<Vec<u8>> {
     targets::change::changed(bytes, 17, seed)
 }
+
+/// What the guard makes of a module, as bytes; `None` where it is refused.
+///
+/// # Panics
+/// Something is wrong with the guard.
+pub fn guarded(bytes: &[u8]) -> Option<Vec<u8>> {
+    Some(targets::shader::bytes(&targets::shader::run(bytes)?.words))
+}
+
+/// A module near to one.
+pub fn changed_module(bytes: &[u8], seed: u64) -> Option<Vec<u8>> {
+    let near = targets::instructions::changed(&targets::shader::words(bytes), seed)?;
+    Some(targets::shader::bytes(&near))
+}

@@ -11,12 +11,12 @@ use campanile_host_gpu::dirty::protect::Guard;
 use campanile_protocol::engine::block::MAX_DOORBELLS;
 use serde::Serialize;
 
-use super::args::BenchArguments;
 use super::args::EngineArguments;
-use super::args::Figure;
-use super::args::MeasureArguments;
 use super::args::Profile;
 use super::args::Spares;
+use super::measuring::BenchArguments;
+use super::measuring::Figure;
+use super::measuring::MeasureArguments;
 use super::doorbells::parse_models;
 use super::gantt;
 use super::serve::host_options;

@@ -17,6 +17,7 @@ pub mod doorbells;
 pub mod gantt;
 pub mod holding;
 pub mod inspect;
+pub mod measuring;
 pub mod migration;
 pub mod qmp;
 pub mod replug;

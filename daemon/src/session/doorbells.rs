@@ -1,4 +1,4 @@
-//! Doorbells: create, disconnect, switch to notify mode and back, notify, destroy, F1. Connecting is `connects.rs`.
+//! Doorbells: create, disconnect, switch to notify mode and back, notify, destroy. Connecting is `connects.rs`.
 //!
 //! Order, as the guest sees it: disconnecting, the status says RETRY or ABORT before the slot lets the cell go
 //! (UMS-67, UMS-70).
@@ -6,10 +6,8 @@
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::address::node_ordinal;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::message::CreateDoorbell;
 use campanile_protocol::control::message::DOORBELL_NOTIFY;
@@ -328,18 +326,6 @@ impl Session {
     pub(super) fn disconnect_all(&mut self, at: EngineAddress) {
         for holder in self.connected_doorbells_of(at) {
             self.retry_doorbell(holder);
-        }
-    }
-
-    /// TRANSITION_TO_F1: every doorbell of the engine is disconnected first, then it may sleep (UMS-118). Other
-    /// engines' doorbells stay (UMS-119).
-    pub(super) fn engine_to_f1(&mut self, at: EngineAddress) {
-        self.disconnect_all(at);
-        let process = self.engines[at.index()].process_mut();
-        if process.is_some_and(EngineProcess::allow_f1) {
-            count(&self.counters.f1_transitions);
-            self.quiet_since = Some(Instant::now());
-            self.set_timer();
         }
     }
 

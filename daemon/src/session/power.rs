@@ -1,4 +1,4 @@
-//! Device power: D0 and D3 (UMS-123 to UMS-125).
+//! Power: F1 of engines (UMS-118, UMS-119), D0 and D3 of the device (UMS-123 to UMS-125).
 //!
 //! ```text
 //!        operator, or all engines asleep for long            every suspend is reported
@@ -15,6 +15,7 @@
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::handle::Handle;
 use log::Level;
@@ -54,6 +55,18 @@ impl Power {
 }
 
 impl Session {
+    /// TRANSITION_TO_F1: every doorbell of the engine is disconnected first, then it may sleep (UMS-118). Other
+    /// engines' doorbells stay (UMS-119).
+    pub(super) fn engine_to_f1(&mut self, at: EngineAddress) {
+        self.disconnect_all(at);
+        let process = self.engines[at.index()].process_mut();
+        if process.is_some_and(EngineProcess::allow_f1) {
+            count(&self.counters.f1_transitions);
+            self.quiet_since = Some(Instant::now());
+            self.set_timer();
+        }
+    }
+
     /// Begins to go to D3. `errand` is answered when it is there.
     pub(super) fn enter_d3(&mut self, errand: Option<Errand>) {
         if self.is_stopping() {

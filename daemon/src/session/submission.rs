@@ -46,6 +46,11 @@ const LINGER: Duration = Duration::from_micros(5);
 /// soon as it has it would have its session do nothing else.
 const RESULTS: usize = 64;
 
+/// Takes one result after the other until there is none. False after [`RESULTS`] of them, when more may be there.
+fn take_all(mut take: impl FnMut() -> bool) -> bool {
+    (0..RESULTS).any(|_| !take())
+}
+
 /// Ends the listening that was begun before the submission, with a last look. True when a completion is there.
 fn engine_lingers(engine: Option<&EngineProcess>, lingers: bool) -> bool {
     engine.is_some_and(|engine| engine.stop_listening(if lingers { LINGER } else { Duration::ZERO }))
@@ -109,13 +114,13 @@ impl Session {
 
     /// Takes the results that are there, up to [`RESULTS`], and then the report of a preemption (PRE-26, MCDM-33).
     pub(super) fn collect_completions(&mut self, at: EngineAddress) {
-        for _ in 0..RESULTS {
-            match self.engines[at.index()].process_mut().and_then(Adapter::completed_command) {
-                Some(result) => self.buffer_completed(at, result),
-                None => return self.collect_preemption(at),
-            }
-        }
-        if let Some(process) = self.engines[at.index()].process() {
+        let has_taken_all = take_all(|| {
+            let result = self.engines[at.index()].process_mut().and_then(Adapter::completed_command);
+            result.map(|result| self.buffer_completed(at, result)).is_some()
+        });
+        if has_taken_all {
+            self.collect_preemption(at);
+        } else if let Some(process) = self.engines[at.index()].process() {
             process.look_again();
         }
     }
@@ -346,6 +351,7 @@ mod tests {
     use campanile_protocol::engine::hw_queue::HwSubmission;
     use zerocopy::FromBytes;
 
+    use super::take_all;
     use crate::session::objects::Buffer;
     use crate::session::testing::COPY;
     use crate::session::testing::OWNER;
@@ -354,6 +360,21 @@ mod tests {
     use crate::session::testing::shared;
     use crate::session::testing::startable;
     use crate::session::testing::take_buffer;
+
+    #[test]
+    fn of_an_engine_that_always_has_another_result_64_are_taken_in_one_look() {
+        for (there, taken, is_all) in
+            [(0, 0, true), (1, 1, true), (63, 63, true), (64, 64, false), (u64::MAX, 64, false)]
+        {
+            let mut left = there;
+            let all = take_all(|| {
+                let is_there = left > 0;
+                left -= u64::from(is_there);
+                is_there
+            });
+            assert_eq!((there - left, all), (taken, is_all), "{there} are there");
+        }
+    }
 
     #[test]
     fn tdr_22_pre_45_what_is_known_of_a_buffer_goes_with_it_to_its_engine() {

@@ -44,6 +44,7 @@ mod residency;
 mod ring_shapes;
 mod save_area_ends;
 mod save_areas;
+mod scheduling_requests;
 mod signals;
 mod slices;
 mod spy;

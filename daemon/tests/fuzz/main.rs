@@ -15,7 +15,9 @@ use crate::targets::chain;
 use crate::targets::change::changed;
 use crate::targets::control;
 use crate::targets::front;
+use crate::targets::instructions;
 use crate::targets::seeds;
+use crate::targets::shader;
 use crate::targets::state;
 use crate::targets::state::Became;
 use crate::targets::stream;
@@ -118,6 +120,19 @@ fn a_chain_comes_back_once_for_each_time_that_it_was_handed_over() {
 }
 
 #[test]
+fn every_shader_of_the_project_passes_the_guard_and_its_words_pass_again() {
+    let seeds = seeds::of("shader");
+    assert_eq!(seeds.len(), 5);
+    for (name, bytes) in seeds {
+        let made = shader::run(&bytes).unwrap_or_else(|| panic!("{name} is refused"));
+        assert!(made.bindings.iter().any(|binding| binding.is_written), "{name}");
+        // Its first instruction, behind the header, is a capability that it needs.
+        let cut = [&bytes[..20], &bytes[28..]].concat();
+        assert!(shader::run(&cut).is_none(), "{name} without its first instruction");
+    }
+}
+
+#[test]
 fn every_stored_crash_is_that_of_a_target_and_none_lies_elsewhere() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/fuzz");
     let names = |folder: &Path| -> Vec<String> {
@@ -181,6 +196,10 @@ fn lm_39_lm_40_what_is_near_to_right_breaks_nothing() {
             let mut bytes = all[random.below(all.len())].1.clone();
             match changed(&bytes, 17, random.next()) {
                 Some(near) if target == "state" && round % 2 == 0 => bytes = near,
+                _ if target == "shader" && round % 8 != 0 => {
+                    let near = instructions::changed(&shader::words(&bytes), random.next()).unwrap();
+                    bytes = shader::bytes(&near);
+                }
                 _ => (0..=random.below(3)).for_each(|_| spoil(&mut bytes, &mut random)),
             }
             targets::run(target, &bytes);

@@ -24,7 +24,6 @@ use crate::session::objects::MAX_MAPPINGS;
 use crate::session::objects::MAX_OPEN_FENCES;
 use crate::session::objects::MAX_SOFTWARE_QUEUE;
 use crate::session::objects::MAX_WAITS;
-use crate::session::restore::install::RestoreError;
 use crate::session::saved::SavedSession;
 use crate::session::saved::bytes::Bytes;
 use crate::session::saved::engine::SavedMessage;
@@ -46,7 +45,6 @@ use crate::session::saved::row::SavedWait;
 use crate::session::segments::MAX_RUNS_OF_VM;
 use crate::session::testing::config;
 use crate::session::testing::session;
-use crate::vidmm::vram::VideoMemory;
 
 type Change = fn(&mut SavedSession);
 
@@ -397,21 +395,4 @@ fn lm_39_lm_40_messages_and_names_beyond_a_limit_are_refused_by_name() {
         ("context 13, which is process 7", |state| state.names.push((13, 7))),
         ("context 12, which is process 1", |state| state.names.push((12, 1))),
     ]);
-}
-
-#[test]
-fn lm_31_lm_39_memory_of_another_size_or_for_a_session_in_use_is_refused() {
-    let config = Arc::new(config());
-    let limit = config.account.quota().max;
-    let memory = |bytes| VideoMemory::new(bytes, limit, config.tracking).unwrap();
-    let mut session = session(&config);
-    let why = session.adopt_memory(memory(32 << 20)).unwrap_err().to_string();
-    assert!(why.contains("33554432 bytes of video memory, not 67108864"), "{why}");
-    session.adopt_memory(memory(64 << 20)).unwrap();
-    session.restore(&full()).unwrap();
-    assert!(session.is_frozen() && !session.is_fresh());
-    assert!(matches!(session.adopt_memory(memory(64 << 20)), Err(RestoreError::InUse)));
-    let before = session.save().unwrap().allocations;
-    assert!(matches!(session.restore(&full()), Err(RestoreError::InUse)));
-    assert_eq!(session.save().unwrap().allocations, before);
 }

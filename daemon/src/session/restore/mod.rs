@@ -24,6 +24,8 @@ mod limits;
 mod objects;
 mod pages;
 mod processes;
+#[cfg(test)]
+mod read_only;
 mod space;
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,6 @@ use std::time::Duration;
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
-use campanile_host_gpu::memory::page_table::reader::Intent;
-use campanile_host_gpu::memory::page_table::reader::Miss;
-use campanile_host_gpu::memory::page_table::reader::resolve_one;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
 use campanile_protocol::control::scheduling;
@@ -22,6 +19,7 @@ use crate::doorbell::state::DoorbellState;
 use crate::session::config::Compute;
 use crate::session::config::Config;
 use crate::session::restore::install::RestoreError;
+use crate::session::restore::kept::full;
 use crate::session::saved::SavedSession;
 use crate::session::saved::memory::SavedPlace;
 use crate::session::saved::process::SavedContext;
@@ -40,9 +38,6 @@ use crate::session::testing::golden;
 use crate::session::testing::load;
 use crate::session::testing::session;
 use crate::supervisor::share::Share;
-use crate::vidmm::allocations::AllocationId;
-use crate::vidmm::allocations::Spot;
-use crate::vidmm::compaction::Relocation;
 use crate::vidmm::quota::Account;
 use crate::vidmm::quota::Pool;
 use crate::vidmm::quota::Quota;
@@ -61,7 +56,7 @@ fn with_highest(highest_band: Band) -> Arc<Config> {
 }
 
 /// The device of one of the two guest processes of the golden state.
-fn device(state: &mut SavedSession, process: usize) -> &mut SavedDevice {
+pub(super) fn device(state: &mut SavedSession, process: usize) -> &mut SavedDevice {
     state.processes[process].device.as_mut().unwrap()
 }
 
@@ -341,85 +336,6 @@ fn lm_54_tdr_53_what_was_handed_back_before_a_move_has_not_completed_after_it() 
     assert_eq!((saved.engines[1].submitted, saved.engines[1].completed), (4, 2));
 }
 
-const READ_ONLY: u64 = 16_809_984;
-const WRITABLE: u64 = 16_777_216;
-
-/// What an engine comes to at an address of the first process.
-fn look(session: &Session, va: u64, intent: Intent) -> Result<u64, Miss> {
-    let root = session.processes[&1].device.as_ref().unwrap().root;
-    resolve_one(session.tables.mapping(), root.0, va, 4096, intent).map(|run| run.offset)
-}
-
-/// A session with one mapping that allows no stores, and one that does, of memory that may move.
-fn with_read_only() -> (Session, [AllocationId; 2]) {
-    let mut state = golden();
-    // Neither is a blob that the guest sees in its window.
-    for (id, place) in [(7, 33 << 20), (2, 34 << 20)] {
-        state.blobs.retain(|blob| blob.1 != id);
-        let allocation = state.allocations.iter_mut().find(|it| it.0 == id).unwrap();
-        allocation.2 = SavedPlace::Local(place);
-    }
-    let known: Vec<u32> = state.blobs.iter().map(|blob| blob.0).collect();
-    state.processes[0].attached.retain(|resource| known.contains(resource));
-    let row = device(&mut state, 0).mappings.iter_mut().find(|row| row.0 == READ_ONLY).unwrap();
-    row.4 = false;
-    let mut session = session(&Arc::new(config()));
-    session.restore(&state).unwrap();
-    (session, [AllocationId(7), AllocationId(2)])
-}
-
-fn assert_access(session: &Session, when: &str) {
-    let reads = look(session, READ_ONLY, Intent::Read);
-    assert!(reads.is_ok(), "{when}: {reads:?}");
-    assert_eq!(look(session, READ_ONLY, Intent::Write), Err(Miss::Fault(READ_ONLY)), "{when}");
-    assert_eq!(look(session, WRITABLE, Intent::Write), look(session, WRITABLE, Intent::Read), "{when}");
-    assert!(look(session, WRITABLE, Intent::Write).is_ok(), "{when}");
-}
-
-#[test]
-fn lm_45_a_mapping_that_allows_no_stores_allows_none_after_a_restore_and_a_save() {
-    let (session, _) = with_read_only();
-    assert_access(&session, "restored");
-    let saved = session.save().unwrap();
-    let rows = &saved.processes[0].device.as_ref().unwrap().mappings;
-    let writable = |va| rows.iter().find(|row| row.0 == va).unwrap().4;
-    assert!(!writable(READ_ONLY) && writable(WRITABLE));
-}
-
-#[test]
-fn mcdm_54_a_mapping_that_allows_no_stores_allows_none_wherever_its_memory_went() {
-    let (mut session, ids) = with_read_only();
-    for id in ids {
-        // No engine runs: what waits for none happens at once.
-        session.start_eviction(id);
-        session.run_pending();
-        assert_eq!(session.allocations.spot(id), Spot::Evicted);
-    }
-    for va in [READ_ONLY, WRITABLE] {
-        assert_eq!(look(&session, va, Intent::Read), Err(Miss::Evicted(va)));
-    }
-    for id in ids {
-        assert!(session.allocations.bring_back(id, session.residency.epoch));
-        session.remap(id);
-    }
-    assert_access(&session, "evicted and brought back");
-    for (id, va) in ids.into_iter().zip([READ_ONLY, WRITABLE]) {
-        let before = look(&session, va, Intent::Read).unwrap();
-        let free = session.allocations.memory().local().iter().last().unwrap().0;
-        session.start_relocation(Relocation { id, target: free });
-        session.run_pending();
-        assert_ne!(look(&session, va, Intent::Read).unwrap(), before, "it has moved");
-    }
-    assert_access(&session, "moved within video memory");
-    session.purge_memory();
-    for id in ids {
-        assert_eq!(session.allocations.spot(id), Spot::Evicted);
-        assert!(session.allocations.bring_back(id, session.residency.epoch));
-        session.remap(id);
-    }
-    assert_access(&session, "after a reset of the adapter");
-}
-
 #[test]
 fn lm_34_lm_33_every_setting_that_a_guest_has_seen_must_be_the_same_where_its_state_goes() {
     type Other = (&'static str, fn(&mut Config));
@@ -589,4 +505,21 @@ fn lm_39_times_of_a_context_are_as_long_as_a_message_could_have_set_and_no_longe
             assert_eq!(refusal(&Arc::new(config()), &state).is_none(), is_taken, "{length}");
         }
     }
+}
+
+#[test]
+fn lm_31_lm_39_memory_of_another_size_or_for_a_session_in_use_is_refused() {
+    let config = Arc::new(config());
+    let limit = config.account.quota().max;
+    let memory = |bytes| VideoMemory::new(bytes, limit, config.tracking).unwrap();
+    let mut session = session(&config);
+    let why = session.adopt_memory(memory(32 << 20)).unwrap_err().to_string();
+    assert!(why.contains("33554432 bytes of video memory, not 67108864"), "{why}");
+    session.adopt_memory(memory(64 << 20)).unwrap();
+    session.restore(&full()).unwrap();
+    assert!(session.is_frozen() && !session.is_fresh());
+    assert!(matches!(session.adopt_memory(memory(64 << 20)), Err(RestoreError::InUse)));
+    let before = session.save().unwrap().allocations;
+    assert!(matches!(session.restore(&full()), Err(RestoreError::InUse)));
+    assert_eq!(session.save().unwrap().allocations, before);
 }

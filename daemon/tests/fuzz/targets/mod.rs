@@ -6,7 +6,8 @@
 //!                   ├─▶ control    lines of an operator's client ─▶ the desk
 //!                   ├─▶ front      requests of a guest, resets, standstills and moves meanwhile
 //!                   ├─▶ liar       the same, and an engine that says (`engine`) and stores (`block`) what it likes
-//!                   └─▶ chain      descriptor tables and rings in guest memory ─▶ the queue worker of either front
+//!                   ├─▶ chain      descriptor tables and rings in guest memory ─▶ the queue worker of either front
+//!                   └─▶ shader    SPIR-V ─▶ the guard ─▶ the guard once more
 //! ```
 //!
 //! No target has a process or a clock of its own: a vGPU here has no engines ([`world`]), or those of [`liar`], and lines
@@ -20,9 +21,12 @@ pub(crate) mod control;
 pub(crate) mod conversation;
 pub(crate) mod front;
 pub(crate) mod input;
+pub(crate) mod instructions;
 pub(crate) mod liar;
 pub(crate) mod lies;
+pub(crate) mod lying_engine;
 pub(crate) mod seeds;
+pub(crate) mod shader;
 pub(crate) mod state;
 pub(crate) mod stream;
 pub(crate) mod wire;
@@ -33,12 +37,13 @@ use campanile_daemon::front::fs::state::Fs;
 use campanile_daemon::front::gpu::device::Gpu;
 
 /// Names of all targets.
-pub(crate) const NAMES: [&str; 8] = ["stream", "state", "fs", "gpu", "control", "engine", "block", "chain"];
+pub(crate) const NAMES: [&str; 9] =
+    ["stream", "state", "fs", "gpu", "control", "engine", "block", "chain", "shader"];
 
 /// Gives bytes to the target of that name.
 ///
 /// # Panics
-/// Something is wrong with the daemon, or there is no such target.
+/// Something is wrong with the daemon or the guard, or there is no such target.
 pub(crate) fn run(name: &str, bytes: &[u8]) {
     match name {
         "stream" => drop(stream::run(bytes)),
@@ -49,6 +54,7 @@ pub(crate) fn run(name: &str, bytes: &[u8]) {
         // One grammar: their seeds and what was found in them differ.
         "engine" | "block" => drop(liar::run(bytes)),
         "chain" => drop(chain::run(bytes)),
+        "shader" => drop(shader::run(bytes)),
         other => panic!("there is no target {other}"),
     }
 }

@@ -9,12 +9,15 @@ use campanile_daemon::session::save::snapshot::immutable_of;
 use campanile_daemon::session::saved::bytes::Bytes;
 use campanile_daemon::vhost::saved::SavedRing;
 use campanile_daemon::vhost::saved::SavedShell;
+use campanile_host_gpu::kernel::sanitizer::sanitize;
+use campanile_host_gpu::kernel::source::Source;
 
 use super::chain;
 use super::control;
 use super::conversation;
 use super::input::piece;
 use super::lies;
+use super::shader;
 use super::state as states;
 use super::wire;
 use super::world::SMALL;
@@ -46,6 +49,7 @@ pub(crate) fn of(target: &str) -> Vec<Seed> {
         "engine" => lies::engines(),
         "block" => lies::blocks(),
         "chain" => chain::seeds(),
+        "shader" => kernels(),
         other => panic!("there is no target {other}"),
     }
 }
@@ -107,6 +111,26 @@ fn streams() -> Vec<Seed> {
         named("forgotten", then(&[&[wire::CLAIM, wire::DROP, wire::CLAIM], &still])),
         named("two-lines", with_lines),
     ]
+}
+
+/// The shaders of this project, as its sanitizer writes them.
+fn kernels() -> Vec<Seed> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let tool = root.join("guest-driver/tool/src");
+    let tests = root.join("ci/e2e");
+    [
+        tool.join("mandelbrot.wgsl"),
+        tool.join("burn.wgsl"),
+        tool.join("animation/frame.wgsl"),
+        tests.join("spin.wgsl"),
+        tests.join("squares.wgsl"),
+    ]
+    .iter()
+    .map(|path| {
+        let kernel = sanitize(&Source::wgsl(&std::fs::read_to_string(path).unwrap())).unwrap();
+        named(path.file_stem().unwrap().to_str().unwrap(), shader::bytes(&kernel.spirv))
+    })
+    .collect()
 }
 
 /// The golden states as they are, without what their front keeps, and with the shell's part in front.

@@ -40,7 +40,16 @@ pub(crate) fn assemble(minor: u32, text: &str) -> Vec<u32> {
         words.extend(operands);
     }
     words[3] = u32::try_from(ids.len() + 1).expect("right assembly");
+    keep_for_fuzzers(&words);
     words
+}
+
+/// Every module of these tests is one to begin with: `ci/fuzz/run shader` names the folder.
+fn keep_for_fuzzers(words: &[u32]) {
+    let Some(folder) = std::env::var_os("CAMPANILE_FUZZ_MODULES") else { return };
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let name = format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&bytes));
+    std::fs::write(std::path::Path::new(&folder).join(name), bytes).expect("a folder for modules");
 }
 
 /// The crate has names for instructions, and no way back from them.
