@@ -213,9 +213,9 @@ mod tests {
             eprintln!("skipped: this kernel notes no stores (it needs to be Linux 6.7)");
             return;
         };
-        let mapping =
-            Mapping::new(create_memfd("test", 4 * PAGE_SIZE).unwrap(), 0, 4 * PAGE_SIZE, Access::ReadWrite)
-                .unwrap();
+        let file = create_memfd("test", 4 * PAGE_SIZE).unwrap();
+        let map = || Mapping::new(file.try_clone().unwrap(), 0, 4 * PAGE_SIZE, Access::ReadWrite).unwrap();
+        let (mapping, unprotected) = (map(), map());
         let address = mapping.host_pointer().addr() as u64;
         guard.protect(address, 4 * PAGE_SIZE).unwrap();
         let view = with_two_segments(Some(How::Protected { pagemap: Pagemap::own().unwrap(), vram: 0 }));

@@ -547,6 +547,11 @@ mod tests {
         list.know(3, of_band(Band::Realtime, 31, 1), Duration::ZERO);
         list.queue_ready(3, 3);
         assert!(list.is_hurried(), "of any level");
+        let mut list = RunList::new(Choice::default().make());
+        list.know(URGENT, of_band(Band::Focus, 0, 1), Duration::ZERO);
+        list.queue_ready(NORMAL, 0);
+        list.queue_ready(URGENT, 1);
+        assert!(!list.is_hurried(), "focus is not realtime");
     }
 
     #[test]
@@ -641,6 +646,11 @@ mod tests {
         listened.list.queue_ready(1, 10);
         listened.list.next(at(40)).unwrap();
         assert_eq!(listened.heard(), ["decide 1 30"], "since it took over");
+        listened.list.queue_ready(7, 70);
+        listened.list.forget_queue(7, 70, at(45));
+        listened.list.queue_ready(1, 10);
+        listened.list.next(at(45)).unwrap();
+        assert_eq!(listened.heard(), ["decide 1 30"], "whoever else leaves");
         assert!(listened.list.settle(1, at(50)));
         assert_eq!(listened.heard(), ["sleep 1"]);
         assert!(listened.list.settle(1, at(50)), "nothing is left");

@@ -60,6 +60,7 @@ fn indices_of_composites_stay_inside() {
         &[("0 4", "0 5"), ("0 4", "0"), ("0 4", "0 4 4"), ("0 4", "4294967294 4")],
     );
     assert!(check(3, all, "", "%r = OpVectorShuffle %u32x2 %_u32x2 %_u32x3 0 4294967295").is_ok());
+    only(3, all, "", "%r = OpCompositeExtract %f32x3 %_m23 1", &[("m23 1", "m23 2")]);
     only(
         3,
         all,

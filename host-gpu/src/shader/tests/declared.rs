@@ -303,6 +303,47 @@ fn a_buffer_is_a_block_with_a_place() {
 }
 
 #[test]
+fn small_members_of_an_old_storage_buffer_need_the_capability_of_storage_buffers() {
+    let text = kernel(
+        "OpCapability StorageBuffer8BitAccess",
+        "OpDecorate %b BufferBlock
+         OpMemberDecorate %b 0 Offset 0
+         OpDecorate %p DescriptorSet 0
+         OpDecorate %p Binding 4",
+        "%byte = OpTypeInt 8 0
+         %b = OpTypeStruct %byte
+         %pb = OpTypePointer Uniform %b
+         %p = OpVariable %pb Uniform",
+        "OpReturn",
+    );
+    breaks(&text, &[("BufferBlock", "Block", "8 or 16 bits in this kind of buffer")]);
+}
+
+#[test]
+fn values_without_the_capability_to_compute_are_only_stored_and_converted() {
+    let with = |capability: &str, ty: &str, line: &str| {
+        kernel(
+            &format!(
+                "OpCapability StorageBuffer8BitAccess\nOpCapability StorageBuffer16BitAccess\n{capability}"
+            ),
+            "",
+            &format!("%small = {ty}\n%s = OpUndef %small"),
+            &format!("{line}\nOpReturn"),
+        )
+    };
+    for (capability, ty, add) in [
+        ("OpCapability Int8", "OpTypeInt 8 0", "OpIAdd"),
+        ("OpCapability Int16", "OpTypeInt 16 0", "OpIAdd"),
+        ("OpCapability Float16", "OpTypeFloat 16", "OpFAdd"),
+    ] {
+        let line = format!("%r = {add} %small %s %s");
+        assert!(pass(&with(capability, ty, &line)).is_ok(), "{ty}");
+        says(&with("", ty, &line), "can only be stored and converted");
+        assert!(pass(&with("", ty, "%r = OpCopyObject %small %s")).is_ok(), "{ty}");
+    }
+}
+
+#[test]
 fn memory_of_workgroups_and_invocations_is_sized_and_may_be_computed_with() {
     let shared = |class: &str, ty: &str| {
         declared(

@@ -51,7 +51,7 @@ fn computed(declarations: &str, operation: &str) -> Option<u64> {
 
 #[test]
 fn operations_on_constants_are_computed_as_instructions_would() {
-    let numbers = "%9 = OpSpecConstant %uint 9\n%m9 = OpConstant %int -9\n%p4 = OpConstant %int 4\n%m4 = OpConstant %int -4\n%z = OpConstantNull %uint\n%big = OpConstant %uint 4294967295\n%min = OpConstant %int 2147483648\n%m1 = OpConstant %int -1\n%b5 = OpConstant %byte -5\n%31 = OpConstant %uint 31\n%32 = OpConstant %uint 32\n%ff = OpConstantFalse %bool\n%nb = OpConstantNull %bool\n%33 = OpConstant %uint 33";
+    let numbers = "%9 = OpSpecConstant %uint 9\n%m9 = OpConstant %int -9\n%p4 = OpConstant %int 4\n%m4 = OpConstant %int -4\n%z = OpConstantNull %uint\n%big = OpConstant %uint 4294967295\n%min = OpConstant %int 2147483648\n%m1 = OpConstant %int -1\n%b5 = OpConstant %byte -5\n%b7 = OpConstant %byte 7\n%31 = OpConstant %uint 31\n%32 = OpConstant %uint 32\n%ff = OpConstantFalse %bool\n%nb = OpConstantNull %bool\n%33 = OpConstant %uint 33";
     let int = |value: i32| u64::from(value.cast_unsigned());
     for (operation, value) in [
         ("%uint IAdd %9 %4", 13),
@@ -78,7 +78,10 @@ fn operations_on_constants_are_computed_as_instructions_would() {
         ("%uint ShiftRightLogical %big %31", 1),
         ("%uint BitwiseAnd %9 %1", 1),
         ("%uint BitwiseOr %9 %4", 13),
+        ("%uint BitwiseOr %9 %1", 9),
         ("%uint BitwiseXor %9 %1", 8),
+        ("%uint UConvert %b7", 7),
+        ("%bool LogicalOr %true %true", 1),
         ("%bool LogicalAnd %true %ff", 0),
         ("%bool LogicalAnd %true %true", 1),
         ("%bool LogicalOr %true %ff", 1),
@@ -161,6 +164,7 @@ fn parts_of_constants_are_known() {
     for unknown in [
         "%uint2 CompositeExtract %a 0",
         "%uint CompositeExtract %u 1",
+        "%uint2 IAdd %n %n",
         "%uint2 CompositeInsert %9 %v 1",
         "%uint2 VectorShuffle %v %v 0 1",
     ] {
@@ -248,6 +252,12 @@ fn a_constant_has_a_value_of_its_type() {
     assert!(constants.iter().any(|c| c[2..] == [1, 2]), "64 bits take two words");
     assert!(constants.iter().any(|c| c[2..] == [u32::MAX]), "a small negative number is extended");
     assert!(constants.iter().any(|c| c[2..] == [15360]));
+    let positive = pass(&good.replace("OpConstant %byte -1", "OpConstant %byte 7")).unwrap().words;
+    assert_eq!(
+        all(&positive, Op::Constant).iter().filter(|c| c[2..] == [7]).count(),
+        2,
+        "a positive one is not"
+    );
     assert_eq!((all(&words, Op::ConstantTrue).len(), all(&words, Op::ConstantFalse).len()), (2, 2));
     assert_eq!(all(&words, Op::ConstantComposite).len(), 5, "none is a specialisation");
     let small = |more: &str| {
@@ -570,6 +580,12 @@ fn memory_of_a_workgroup_is_counted_with_its_alignment() {
         .collect();
     assert_eq!(shared.len(), 3);
     assert!(shared.iter().all(|v| v.len() == 4), "each begins at zero, and not twice");
+    let floats = text.replace("%a5 = OpTypeArray %uint %7", "%a5 = OpTypeArray %float %7").replace(
+        "%q = OpAccessChain %p1 %s %0\nOpStore %q %7",
+        "%q = OpAccessChain %pf %s %0\n%fl = OpLoad %float %q",
+    );
+    let floats = floats.replace("%s = OpVariable", "%pf = OpTypePointer Workgroup %float\n%s = OpVariable");
+    assert_eq!(pass(&floats).unwrap().workgroup_memory, 52);
     let large = |class: &str| {
         kernel(
             "",

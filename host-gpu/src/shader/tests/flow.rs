@@ -184,7 +184,7 @@ fn a_loop_has_one_head_one_end_and_one_way_back() {
     let whole = "OpBranch %head\n%head = OpLabel\n%i = OpPhi %uint %0 %start %j %head\n%j = OpIAdd %uint %i %1\n%d = OpULessThan %bool %j %7\nOpLoopMerge %end %head 0\nOpBranchConditional %d %head %end\n%end = OpLabel";
     breaks(
         &body(whole),
-        &[("OpBranchConditional %d %head %end", "OpBranch %end", "never closed by a branch to its header")],
+        &[("OpBranchConditional %d %head %end", "OpBranch %end", "branches into another construct")],
     );
     // A loop may leave from the middle of its continue construct only where it also goes back.
     let back = LOOP.replace("OpBranch %head\n     %end", "OpBranchConditional %c %head %end\n     %end");
@@ -266,6 +266,7 @@ fn a_switch_has_cases_that_fall_through_in_order() {
         &body(SWITCH),
         &[
             ("OpSelectionMerge %end 0\n", "", "no merge instruction stands before it"),
+            ("OpSwitch %x %other 1 %one 2 %two", "OpSwitch", "it has literals without labels"),
             ("OpSwitch %x %other 1 %one 2 %two", "OpSwitch %x", "it has literals without labels"),
             (
                 "OpSwitch %x %other 1 %one 2 %two",
@@ -324,6 +325,30 @@ fn a_switch_has_cases_that_fall_through_in_order() {
         "OpBranch %head\n%head = OpLabel\nOpLoopMerge %end %next 0\nOpBranch %end\n%next = OpLabel\nOpSelectionMerge %m 0\nOpSwitch %x %m\n%m = OpLabel\nOpBranch %head\n%end = OpLabel",
     );
     says(&kept, "it is never reached");
+}
+
+#[test]
+fn a_block_ends_or_continues_one_construct_only() {
+    let deep = "OpSelectionMerge %end 0
+         OpBranchConditional %c %a %end
+         %a = OpLabel
+         OpSelectionMerge %m 0
+         OpBranchConditional %c %b %m
+         %b = OpLabel
+         OpBranch %m
+         %m = OpLabel
+         OpBranch %end
+         %end = OpLabel";
+    breaks(
+        &body(deep),
+        &[("OpSelectionMerge %m 0", "OpSelectionMerge %end 0", "ends or continues another construct")],
+    );
+    // A loop is continued behind its header.
+    let early = LOOP.replace("%next = OpLabel\n     %j = OpIAdd %uint %i %1\n     OpBranch %head\n", "").replace(
+        "%head = OpLabel\n     %i = OpPhi %uint %0 %start %j %next",
+        "%next = OpLabel\n     OpBranch %head\n     %head = OpLabel\n     %i = OpPhi %uint %0 %start %7 %next",
+    );
+    says(&body(&early), "or stands before it");
 }
 
 #[test]
@@ -509,6 +534,58 @@ fn pointers_are_handed_on_to_whole_variables_only() {
     says(&buffer, "this storage class cannot be handed to functions");
     let part = good.replace("%pp = OpTypePointer Private %uint", "%pp = OpTypePointer Private %uint\n%p3 = OpTypePointer Private %uint3\n%v3 = OpVariable %p3 Private").replace("%n = OpFunctionCall %void %g %own", "%q = OpAccessChain %pp %v3 %0\n%n = OpFunctionCall %void %g %q");
     says(&part, "only whole variables can be handed to functions by pointer");
+}
+
+#[test]
+fn blocks_of_a_later_function_are_checked_as_those_of_the_first() {
+    let suffix = |text: &str| {
+        ["head", "test", "next", "end", "then", "start", "i", "j", "d", "c", "x"].iter().fold(
+            text.to_owned(),
+            |text, name| {
+                let plain = format!("{text} ").replace('\n', " \n");
+                plain.replace(&format!("%{name} "), &format!("%{name}2 "))
+            },
+        )
+    };
+    let second = format!(
+        "\n%g = OpFunction %void 0 %f
+         %start2 = OpLabel
+         %x2 = OpIAdd %uint %7 %7
+         %c2 = OpULessThan %bool %x2 %7
+         OpSelectionMerge %join 0
+         OpBranchConditional %c2 %left %right
+         %left = OpLabel
+         %l = OpIAdd %uint %x2 %1
+         OpBranch %join
+         %right = OpLabel
+         OpBranch %join
+         %join = OpLabel
+         %p = OpPhi %uint %l %left %x2 %right
+         {}
+         %after = OpIAdd %uint %p %i2
+         OpReturn
+         OpFunctionEnd",
+        suffix(LOOP).replace("%0 %start2 ", "%0 %join ")
+    );
+    let good = body(LOOP).replace("OpReturn", "%call = OpFunctionCall %void %g\nOpReturn") + &second;
+    let words = pass(&good).unwrap_or_else(|error| panic!("{good}\n{error}")).words;
+    assert_eq!((all(&words, Op::Phi).len(), all(&words, Op::Label).len()), (3, 5 + 8));
+    breaks(
+        &good,
+        &[
+            (
+                "%p = OpPhi %uint %l %left %x2 %right",
+                "%p = OpIAdd %uint %l %x2",
+                "is no value that is known here",
+            ),
+            ("%l %left %x2 %right", "%l %left", "each block that leads here once"),
+            ("%l %left %x2 %right", "%l %right %x2 %left", "is no value that is known here"),
+            ("%l %left %x2 %right", "%l %left %x2 %start", "is no block of its function"),
+            ("%l %left %x2 %right", "%l %left %x2 %uint", "is no block of its function"),
+            ("%x2 = OpIAdd %uint %7 %7", "%x2 = OpIAdd %uint %x %7", "is no value that is known here"),
+            ("%after = OpIAdd %uint %p %i2", "%after = OpIAdd %uint %p %l", "is no value that is known here"),
+        ],
+    );
 }
 
 /// Functions of which each calls the one before `calls` times; the first has `body`.

@@ -562,6 +562,18 @@ fn debug_information_is_left_out() {
             ("OpNoLine", "OpName %o \"x\"", "it may not stand in a function"),
         ],
     );
+    breaks(
+        &text,
+        &[(
+            "%file = OpString \"kernel.comp\"",
+            "%file = OpString \"a\"\n%file = OpString \"b\"",
+            "is defined twice",
+        )],
+    );
+    let lines = text
+        .replace("%start = OpLabel", "OpLine %file 5 6\n%start = OpLabel")
+        .replace("OpFunctionEnd", "OpFunctionEnd\nOpNoLine");
+    assert!(pass(&lines).is_ok(), "{:?}", pass(&lines));
     let named = |name: &str| pass(&text.replace("OpName %o \"out\"", name)).unwrap().bindings[0].name.clone();
     assert_eq!(named("OpName %block \"Words\""), "Words", "by its type");
     assert_eq!(named("OpName %o \"\"\nOpName %block \"Words\""), "Words");

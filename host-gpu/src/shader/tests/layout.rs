@@ -98,6 +98,7 @@ fn members_lie_aligned_and_apart() {
         (&[("%m22", 4, COLUMNS)], None),
         (&[("%m22", 0, "ColMajor,MatrixStride 4")], None),
         (&[("%m22", 0, "ColMajor,MatrixStride 12")], None),
+        (&[("%m22", 0, "ColMajor,MatrixStride 0")], None),
         (&[("%m22", 0, "ColMajor")], None),
         (&[("%m22", 0, "MatrixStride 8")], None),
         (&[("%m22", 0, "ColMajor,RowMajor,MatrixStride 8")], None),

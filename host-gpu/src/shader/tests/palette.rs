@@ -65,42 +65,51 @@ pub(super) const CAPABILITIES: &str = "Shader Int8 Int16 Int64 Float16 Float64 I
 
 /// `line` in a module of SPIR-V 1.`minor`. `%T` is a type of the table, `%_T` a value of it, `%vT` and `%wT` variables
 /// of it in the function and the workgroup, `%cN` a constant from 0 to 8.
-pub(super) fn with(minor: u32, capabilities: &str, more: &str, line: &str) -> Vec<u32> {
-    let each =
-        |text: &dyn Fn(&str) -> String| TYPES.iter().map(|(name, _)| text(name) + "\n").collect::<String>();
-    let (mut types, mut numbers) = (String::new(), String::new());
+fn with(minor: u32, capabilities: &str, more: &str, line: &str) -> Vec<u32> {
+    let mut types = String::new();
     for (name, declaration) in TYPES {
         types += &format!("%{name} = {declaration}\n");
         if name == "u64" {
-            numbers = (0..=8).map(|n| format!("%c{n} = OpConstant %u32 {n}\n")).collect();
-            types += &numbers;
+            types.extend((0..=8).map(|n| format!("%c{n} = OpConstant %u32 {n}\n")));
         }
     }
-    assert!(!numbers.is_empty());
-    let shared = each(&|name| {
-        format!("%pw{name} = OpTypePointer Workgroup %{name}\n%w{name} = OpVariable %pw{name} Workgroup")
-    });
-    let interface: String =
-        if minor >= 4 { each(&|name| format!("%w{name}")).replace('\n', " ") } else { String::new() };
+    // Values and variables, as far as the line names them.
+    let (mut declarations, mut variables, mut interface) = (String::new(), String::new(), String::new());
+    for (name, _) in TYPES {
+        let is_named = |prefix: &str| {
+            line.split_whitespace().any(|token| token.strip_prefix(prefix).is_some_and(|rest| rest == name))
+        };
+        if is_named("%_") {
+            declarations += &format!("%_{name} = OpUndef %{name}\n");
+        }
+        if is_named("%v") {
+            declarations += &format!("%p{name} = OpTypePointer Function %{name}\n");
+            variables += &format!("%v{name} = OpVariable %p{name} Function\n");
+        }
+        if is_named("%w") {
+            declarations += &format!("%pw{name} = OpTypePointer Workgroup %{name}\n");
+            declarations += &format!("%w{name} = OpVariable %pw{name} Workgroup\n");
+            interface += &format!(" %w{name}");
+        }
+    }
+    let interface = if minor >= 4 { interface } else { String::new() };
+    let memory_model = if capabilities.contains("VulkanMemoryModel") { 3 } else { 1 };
+    let capabilities: String =
+        capabilities.split_whitespace().map(|name| format!("OpCapability {name}\n")).collect();
     let text = format!(
-        "{}
+        "{capabilities}
          %glsl = OpExtInstImport \"GLSL.std.450\"
-         OpMemoryModel 0 {}
+         OpMemoryModel 0 {memory_model}
          OpEntryPoint 5 %main \"main\" {interface}
          OpExecutionMode %main LocalSize 1 1 1
          %void = OpTypeVoid
          %f = OpTypeFunction %void
-         {types}{}{}{shared}{more}
+         {types}{declarations}{more}
          %main = OpFunction %void 0 %f
          %start = OpLabel
-         {}{line}
+         {variables}{line}
          OpReturn
-         OpFunctionEnd",
-        capabilities.split_whitespace().map(|name| format!("OpCapability {name}\n")).collect::<String>(),
-        if capabilities.contains("VulkanMemoryModel") { 3 } else { 1 },
-        each(&|name| format!("%p{name} = OpTypePointer Function %{name}")),
-        each(&|name| format!("%_{name} = OpUndef %{name}")),
-        each(&|name| format!("%v{name} = OpVariable %p{name} Function")),
+         OpFunctionEnd"
     );
     assemble(minor, &text)
 }
