@@ -65,3 +65,24 @@ impl FromStr for Method {
         all.into_iter().find(|method| method.name() == name).ok_or_else(|| NoSuchMethod(name.to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Method;
+
+    #[test]
+    fn dirty_03_a_method_has_a_name_a_cost_and_planes_or_none() {
+        for (name, method, is_performant, has_planes) in [
+            ("write-protect", Method::WriteProtect, true, false),
+            ("bound-ranges", Method::BoundRanges, true, true),
+            ("shadow-compare", Method::ShadowCompare, false, true),
+            ("off", Method::Off, false, false),
+        ] {
+            assert_eq!(name.parse(), Ok(method));
+            assert_eq!(method.to_string(), name);
+            assert_eq!((method.is_performant(), method.has_planes()), (is_performant, has_planes), "{name}");
+        }
+        let error = "on".parse::<Method>().unwrap_err().to_string();
+        assert!(error.contains("\"on\" is no way to track writes"), "{error}");
+    }
+}

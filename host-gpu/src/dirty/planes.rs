@@ -195,14 +195,14 @@ mod tests {
     #[test]
     fn what_is_under_way_is_found_each_time_until_its_process_has_ended() {
         let planes = planes();
-        set_vram(&planes, OPEN, 0, 1 << 3);
-        set_vram(&planes, HELD, 0, 1 << 9 | 1 << 3);
-        set_vram(&planes, TOUCHED, 0, 1 << 20 | 1 << 3);
+        set_vram(&planes, HELD, 0, 1 << 9 | 1 << 3 | 1 << 40 | 1 << 50);
+        set_vram(&planes, OPEN, 0, 1 << 3 | 1 << 40);
+        set_vram(&planes, TOUCHED, 0, 1 << 20 | 1 << 3 | 1 << 50);
         set_segment(&planes, OPEN, 0b01);
         set_segment(&planes, HELD, 0b10);
         set_segment(&planes, TOUCHED, 0b100);
-        assert_eq!(taken(&planes, ALL), [(3, 1), (9, 1), (20, 1)]);
-        assert_eq!(taken(&planes, ALL), [(3, 1), (9, 1)]);
+        assert_eq!(taken(&planes, ALL), [(3, 1), (9, 1), (20, 1), (40, 1), (50, 1)]);
+        assert_eq!(taken(&planes, ALL), [(3, 1), (9, 1), (40, 1), (50, 1)], "also what is open and held");
         assert_eq!(taken_of_segment(&planes, 64 * PAGE_SIZE), [(0, 1), (1, 1), (2, 1)]);
         set_segment(&planes, TOUCHED, 0b100);
         planes.close([SEGMENT].into_iter());

@@ -105,6 +105,8 @@ impl Guard {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::Guard;
     use crate::dirty::pagemap::Pagemap;
     use crate::memory::mapping::Access;
@@ -125,6 +127,8 @@ mod tests {
         let pagemap = Pagemap::own().unwrap();
         let unregistered = pagemap.scan(address, 64 * PAGE, |_, _| ());
         assert!(unregistered.is_err(), "a mapping that is not protected is no clean one");
+        assert_eq!(guard.number(), guard.descriptor.as_raw_fd());
+        assert!(guard.protect(address + 1, PAGE).is_err(), "no whole pages");
         guard.protect(address, 64 * PAGE).unwrap();
         let look = |first: u64, count: u64| {
             let mut found = Vec::new();

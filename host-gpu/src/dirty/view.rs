@@ -138,3 +138,99 @@ impl EngineView {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use campanile_protocol::PAGE_SIZE;
+    use campanile_protocol::engine::written::HELD;
+    use campanile_protocol::engine::written::Layout;
+    use campanile_protocol::engine::written::TOUCHED;
+    use campanile_protocol::page_table::SegmentId;
+
+    use super::EngineView;
+    use super::How;
+    use super::Pagemap;
+    use super::Planes;
+    use crate::dirty::protect::Guard;
+    use crate::memory::mapping::Access;
+    use crate::memory::mapping::Mapping;
+    use crate::memory::vram::create_memfd;
+
+    const ONE: SegmentId = SegmentId(1);
+    const TWO: SegmentId = SegmentId(2);
+
+    fn swept(view: &EngineView, only: Option<SegmentId>) -> Vec<(u16, u64, u64)> {
+        let mut found = Vec::new();
+        view.sweep(only, |id, at, length| found.push((id.0, at / PAGE_SIZE, length / PAGE_SIZE)));
+        found
+    }
+
+    fn with_two_segments(how: Option<How>) -> EngineView {
+        let view = EngineView::new(0);
+        view.announce_segment(ONE, 7, 4 * PAGE_SIZE);
+        view.announce_segment(TWO, 8, 2 * PAGE_SIZE);
+        if let Some(how) = how {
+            view.begin(how);
+        }
+        view
+    }
+
+    #[test]
+    fn dirty_50_of_a_segment_of_which_nothing_is_known_all_counts_as_written() {
+        assert!(swept(&with_two_segments(None), None).is_empty(), "it has not begun");
+        let view = with_two_segments(Some(How::Unknown));
+        assert_eq!(swept(&view, None), [(1, 0, 4), (2, 0, 2)]);
+        assert_eq!(swept(&view, Some(TWO)), [(2, 0, 2)]);
+        view.remove_segment(TWO);
+        assert_eq!(swept(&view, None), [(1, 0, 4)]);
+        assert!(swept(&view, Some(TWO)).is_empty());
+    }
+
+    #[test]
+    fn what_an_engine_notes_of_segments_is_swept_and_what_is_under_way_ends_with_it() {
+        let planes = Arc::new(Planes::new(64 * PAGE_SIZE).unwrap());
+        let view = with_two_segments(Some(How::Planes(Arc::clone(&planes))));
+        let layout = Layout::new(64 * PAGE_SIZE);
+        let engine =
+            Mapping::new(planes.file().try_clone().unwrap(), 0, layout.bytes(), Access::ReadWrite).unwrap();
+        let note = |plane, id: SegmentId, bits| {
+            engine.word(layout.segment(plane, id.0)).unwrap().store(bits, Ordering::Relaxed);
+        };
+        note(TOUCHED, ONE, 0b100);
+        note(HELD, TWO, 0b1);
+        assert_eq!(swept(&view, None), [(1, 2, 1), (2, 0, 1)]);
+        assert_eq!(swept(&view, None), [(2, 0, 1)], "under way still");
+        view.close();
+        assert!(swept(&view, None).is_empty());
+    }
+
+    #[test]
+    fn dirty_50_stores_to_a_segment_that_is_mapped_protected_are_found_once() {
+        let Ok(guard) = Guard::new() else {
+            eprintln!("skipped: this kernel notes no stores (it needs to be Linux 6.7)");
+            return;
+        };
+        let file = create_memfd("test", 4 * PAGE_SIZE).unwrap();
+        let map = || Mapping::new(file.try_clone().unwrap(), 0, 4 * PAGE_SIZE, Access::ReadWrite).unwrap();
+        let (mapping, unprotected) = (map(), map());
+        let address = mapping.host_pointer().addr() as u64;
+        guard.protect(address, 4 * PAGE_SIZE).unwrap();
+        let view = with_two_segments(Some(How::Protected { pagemap: Pagemap::own().unwrap(), vram: 0 }));
+        assert_eq!(swept(&view, Some(ONE)), [(1, 0, 4)], "it is not known where it is mapped");
+        view.segment_is_mapped(ONE, 6, Some(address));
+        assert_eq!(swept(&view, Some(ONE)), [(1, 0, 4)], "the answer is of an earlier segment");
+        view.segment_is_mapped(ONE, 7, Some(address));
+        assert!(swept(&view, Some(ONE)).is_empty());
+        mapping.slice(3 * PAGE_SIZE, 1).unwrap().copy_from(&[1u8]);
+        assert_eq!(swept(&view, Some(ONE)), [(1, 3, 1)]);
+        assert!(swept(&view, Some(ONE)).is_empty());
+        view.segment_is_mapped(TWO, 8, None);
+        assert_eq!(swept(&view, None), [(2, 0, 2)], "it is mapped unprotected");
+        // Where the kernel has noted nothing all counts.
+        view.segment_is_mapped(TWO, 8, Some(unprotected.host_pointer().addr() as u64));
+        assert_eq!(swept(&view, None), [(2, 0, 2)]);
+    }
+}

@@ -393,24 +393,146 @@ impl Urgencies {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::Mutex;
     use std::time::Duration;
 
+    use campanile_protocol::engine::block::MAX_CONTEXTS;
+    use campanile_protocol::engine::scheduling;
+    use campanile_protocol::engine::scheduling::Bands;
     use campanile_protocol::engine::scheduling::ContextProperties;
+    use campanile_protocol::engine::scheduling::Urgency;
+    use zerocopy::IntoBytes;
 
+    use super::Next;
     use super::RunList;
+    use super::Turn;
     use crate::engine::properties;
+    use crate::memory::bits;
+    use crate::memory::mapping::Access;
+    use crate::memory::mapping::Mapping;
+    use crate::memory::vram::create_memfd;
     use crate::scheduling::choice::Choice;
     use crate::scheduling::parameters::Band;
+    use crate::scheduling::parameters::Parameters;
+    use crate::scheduling::parameters::Settings;
+    use crate::scheduling::policy::Current;
+    use crate::scheduling::policy::Decision;
+    use crate::scheduling::policy::EntityId;
+    use crate::scheduling::policy::Policy;
 
     const NORMAL: u32 = 0;
     const URGENT: u32 = 1;
+    const SOON: Duration = Duration::from_millis(3);
+
+    /// A policy that writes down what it is told, and decides as the test says.
+    #[derive(Debug, Default)]
+    struct Scripted {
+        told: Arc<Mutex<Vec<String>>>,
+        next: Arc<Mutex<Option<u64>>>,
+    }
+
+    impl Scripted {
+        fn note(&self, text: String) {
+            self.told.lock().unwrap().push(text);
+        }
+    }
+
+    impl Policy for Scripted {
+        fn name(&self) -> &'static str {
+            "scripted"
+        }
+
+        fn set_bands(&mut self, settings: &Settings) {
+            self.note(format!("bands {}", settings.normal_share));
+        }
+
+        fn add(&mut self, entity: EntityId, parameters: Parameters, _now: Duration) {
+            self.note(format!("add {} {:?}", entity.0, parameters.band));
+        }
+
+        fn change(&mut self, entity: EntityId, parameters: Parameters, _now: Duration) {
+            self.note(format!("change {} {:?}", entity.0, parameters.band));
+        }
+
+        fn remove(&mut self, entity: EntityId) {
+            self.note(format!("remove {}", entity.0));
+        }
+
+        fn wake(&mut self, entity: EntityId, _now: Duration) {
+            self.note(format!("wake {}", entity.0));
+        }
+
+        fn sleep(&mut self, entity: EntityId, _now: Duration) {
+            self.note(format!("sleep {}", entity.0));
+        }
+
+        fn charge(&mut self, entity: EntityId, time: Duration, now: Duration) {
+            self.note(format!("charge {} {} {}", entity.0, time.as_nanos(), now.as_nanos()));
+        }
+
+        fn decide(&mut self, current: Option<Current>, _now: Duration) -> Decision {
+            self.note(match current {
+                Some(current) => format!("decide {} {}", current.entity.0, current.since.as_nanos()),
+                None => "decide".to_owned(),
+            });
+            Decision { next: self.next.lock().unwrap().map(EntityId), until: Some(SOON) }
+        }
+
+        fn used(&self, _group: u64, _band: Band) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// A list, what its policy was told since the last look, and what that decides.
+    struct Listened {
+        list: RunList,
+        told: Arc<Mutex<Vec<String>>>,
+        next: Arc<Mutex<Option<u64>>>,
+    }
+
+    impl Listened {
+        fn new() -> Self {
+            let policy = Scripted::default();
+            let (told, next) = (Arc::clone(&policy.told), Arc::clone(&policy.next));
+            Self { list: RunList::new(Box::new(policy)), told, next }
+        }
+
+        fn heard(&self) -> Vec<String> {
+            std::mem::take(&mut *self.told.lock().unwrap())
+        }
+
+        fn choose(&self, context: u32) {
+            *self.next.lock().unwrap() = Some(u64::from(context));
+        }
+    }
+
+    const fn at(nanoseconds: u64) -> Duration {
+        Duration::from_nanos(nanoseconds)
+    }
+
+    fn of_band(band: Band, level: u8, generation: u32) -> ContextProperties {
+        ContextProperties { generation, band: band as u8, level, ..properties::UNKNOWN }
+    }
+
+    fn shared() -> Mapping {
+        let file = create_memfd("block", scheduling::END.next_multiple_of(4096)).unwrap();
+        Mapping::new(file, 0, scheduling::END.next_multiple_of(4096), Access::ReadWrite).unwrap()
+    }
+
+    fn write(shared: &Mapping, offset: u64, bytes: &[u8]) {
+        shared.slice(offset, bytes.len() as u64).unwrap().copy_from(bytes);
+    }
+
+    fn say(shared: &Mapping, context: u32, properties: ContextProperties) {
+        write(shared, scheduling::properties(context), properties.as_bytes());
+    }
 
     #[test]
     fn realtime_work_beside_other_work_is_in_a_hurry_and_alone_it_is_not() {
         let mut list = RunList::new(Choice::default().make());
         for (context, band) in [(NORMAL, Band::Normal), (URGENT, Band::Realtime)] {
-            let known = ContextProperties { generation: 1, band: band as u8, ..properties::UNKNOWN };
-            list.know(context, known, Duration::ZERO);
+            list.know(context, of_band(band, 0, 1), Duration::ZERO);
         }
         assert!(!list.is_hurried(), "no work");
         list.queue_ready(URGENT, 1);
@@ -420,5 +542,250 @@ mod tests {
         assert_eq!(list.next(Duration::ZERO).unwrap().context, URGENT);
         list.settle(URGENT, Duration::ZERO);
         assert!(!list.is_hurried(), "it is done");
+        list.queue_ready(2, 2);
+        assert!(!list.is_hurried(), "none of several is realtime work");
+        list.know(3, of_band(Band::Realtime, 31, 1), Duration::ZERO);
+        list.queue_ready(3, 3);
+        assert!(list.is_hurried(), "of any level");
+        let mut list = RunList::new(Choice::default().make());
+        list.know(URGENT, of_band(Band::Focus, 0, 1), Duration::ZERO);
+        list.queue_ready(NORMAL, 0);
+        list.queue_ready(URGENT, 1);
+        assert!(!list.is_hurried(), "focus is not realtime");
+    }
+
+    #[test]
+    fn a_process_takes_up_what_was_said_of_contexts_before_it() {
+        let shared = shared();
+        say(&shared, 3, of_band(Band::Focus, 0, 1));
+        say(&shared, 4, ContextProperties { generation: 0, ..of_band(Band::Focus, 0, 0) });
+        say(&shared, MAX_CONTEXTS - 1, of_band(Band::Idle, 0, 9));
+        let mut listened = Listened::new();
+        listened.list.begin(&shared, at(0));
+        assert_eq!(listened.heard(), ["add 3 Focus".to_owned(), format!("add {} Idle", MAX_CONTEXTS - 1)]);
+        assert_eq!(listened.list.properties(3).band, Band::Focus as u8);
+        assert_eq!(listened.list.properties(4), properties::UNKNOWN);
+        assert_eq!(listened.list.urgency_of(3), Urgency { band: Band::Focus as u8, level: 0 });
+    }
+
+    #[test]
+    fn pre_69_a_change_is_told_once_and_another_context_is_another_entity() {
+        let shared = shared();
+        let mut listened = Listened::new();
+        let bands = Bands { normal_share: 20, ..Bands::default() };
+        write(&shared, scheduling::BANDS, bands.as_bytes());
+        say(&shared, 3, of_band(Band::Normal, 0, 1));
+        bits::raise(&shared, scheduling::RESCHEDULED, 3);
+        listened.list.refresh(&shared, at(0));
+        assert_eq!(listened.heard(), ["bands 20", "add 3 Normal"]);
+        listened.list.refresh(&shared, at(0));
+        assert_eq!(listened.heard(), [""; 0], "nothing is new");
+        say(&shared, 3, of_band(Band::Focus, 0, 1));
+        bits::raise(&shared, scheduling::RESCHEDULED, 3);
+        listened.list.refresh(&shared, at(0));
+        assert_eq!(listened.heard(), ["change 3 Focus"]);
+        // The entry belongs to another context now.
+        listened.list.know(3, of_band(Band::Idle, 0, 2), at(0));
+        assert_eq!(listened.heard(), ["remove 3", "add 3 Idle"]);
+        // One that has work, of which the policy has heard.
+        listened.list.queue_ready(3, 1);
+        listened.list.queue_ready(5, 2);
+        listened.choose(3);
+        listened.list.next(at(1)).unwrap();
+        assert_eq!(listened.heard(), ["add 5 Normal", "wake 5", "wake 3", "decide"]);
+        listened.list.know(3, of_band(Band::Normal, 0, 3), at(2));
+        assert_eq!(listened.heard(), ["remove 3", "add 3 Normal", "wake 3"]);
+        // One that has work, of which it has not.
+        listened.list.queue_ready(6, 3);
+        listened.list.know(6, of_band(Band::Normal, 0, 3), at(2));
+        assert_eq!(listened.heard(), ["add 6 Normal"]);
+        // Of no entry nothing is known.
+        listened.list.know(MAX_CONTEXTS, of_band(Band::Normal, 0, 3), at(2));
+        assert_eq!(listened.heard(), [""; 0]);
+    }
+
+    #[test]
+    fn one_context_alone_runs_without_a_decision() {
+        let mut listened = Listened::new();
+        assert_eq!(listened.list.next(at(0)), None);
+        assert!(listened.list.is_empty());
+        listened.list.queue_ready(7, 40);
+        listened.list.queue_ready(7, 40);
+        assert!(!listened.list.is_empty());
+        let turn = Turn { context: 7, next: Next::Queue(40), until: None };
+        assert_eq!(listened.list.next(at(0)), Some(turn));
+        listened.list.ran(7, at(0), at(5));
+        assert!(listened.list.settle(7, at(5)));
+        assert!(listened.list.is_empty());
+        assert_eq!(listened.heard(), [""; 0], "it heard of nothing");
+        // Once off the list, a queue may be put back.
+        listened.list.queue_ready(7, 40);
+        assert_eq!(listened.list.next(at(0)), Some(turn));
+    }
+
+    #[test]
+    fn a_policy_hears_of_work_when_it_has_to_choose_and_of_its_end() {
+        let mut listened = Listened::new();
+        for (context, queue) in [(1, 10), (2, 20)] {
+            listened.list.queue_ready(context, queue);
+        }
+        listened.choose(2);
+        let turn = listened.list.next(at(5)).unwrap();
+        assert_eq!(turn, Turn { context: 2, next: Next::Queue(20), until: Some(SOON) });
+        assert_eq!(listened.heard(), ["add 2 Normal", "wake 2", "add 1 Normal", "wake 1", "decide"]);
+        listened.list.ran(2, at(5), at(25));
+        listened.list.queue_ready(2, 20);
+        assert!(!listened.list.settle(2, at(25)), "it has more");
+        assert_eq!(listened.heard(), ["charge 2 20 25"]);
+        listened.list.next(at(25)).unwrap();
+        assert_eq!(listened.heard(), ["decide 2 5"], "it runs since it began");
+        listened.choose(1);
+        listened.list.queue_ready(2, 20);
+        listened.list.next(at(30)).unwrap();
+        listened.heard();
+        listened.list.queue_ready(1, 10);
+        listened.list.next(at(40)).unwrap();
+        assert_eq!(listened.heard(), ["decide 1 30"], "since it took over");
+        listened.list.queue_ready(7, 70);
+        listened.list.forget_queue(7, 70, at(45));
+        listened.list.queue_ready(1, 10);
+        listened.list.next(at(45)).unwrap();
+        assert_eq!(listened.heard(), ["decide 1 30"], "whoever else leaves");
+        assert!(listened.list.settle(1, at(50)));
+        assert_eq!(listened.heard(), ["sleep 1"]);
+        assert!(listened.list.settle(1, at(50)), "nothing is left");
+        assert!(listened.list.settle(99, at(50)), "nor was there ever");
+        assert_eq!(listened.heard(), [""; 0]);
+        // Whoever sleeps does not run on.
+        listened.list.queue_ready(3, 30);
+        listened.list.next(at(60)).unwrap();
+        assert_eq!(listened.heard(), ["add 3 Normal", "wake 3", "decide"]);
+        // What it never heard of needs no end.
+        listened.list.queue_ready(4, 41);
+        listened.list.forget_queue(4, 41, at(70));
+        listened.list.queue_ready(2, 20);
+        listened.list.queue_ready(3, 30);
+        listened.list.next(at(80)).unwrap();
+        assert!(listened.heard().iter().all(|told| !told.ends_with(" 4")));
+    }
+
+    #[test]
+    fn a_decision_for_what_has_no_work_runs_the_first_that_has() {
+        let mut listened = Listened::new();
+        for (context, queue) in [(1, 10), (2, 20)] {
+            listened.list.queue_ready(context, queue);
+        }
+        for chosen in [9, u32::MAX] {
+            listened.choose(chosen);
+            let turn = listened.list.next(at(0)).unwrap();
+            assert_eq!(turn.context, 1);
+            listened.list.queue_ready(1, 10);
+        }
+        *listened.next.lock().unwrap() = None;
+        assert_eq!(listened.list.next(at(0)).unwrap().context, 1);
+    }
+
+    #[test]
+    fn kernel_mode_and_user_mode_work_of_a_context_take_turns() {
+        let mut listened = Listened::new();
+        let list = &mut listened.list;
+        assert!(!list.has_kernel());
+        list.set_kernel(Some(1), at(0));
+        list.set_kernel(Some(1), at(0));
+        assert!(list.has_kernel());
+        list.queue_ready(1, 10);
+        list.queue_ready(1, 11);
+        let mut turns = Vec::new();
+        for _ in 0..5 {
+            let next = list.next(at(0)).unwrap().next;
+            if let Next::Queue(queue) = next {
+                list.queue_ready(1, queue);
+            }
+            turns.push(next);
+        }
+        assert_eq!(turns, [Next::Queue(10), Next::Kernel, Next::Queue(11), Next::Kernel, Next::Queue(10)]);
+        list.set_kernel(None, at(0));
+        assert!(!list.has_kernel());
+        assert_eq!(list.next(at(0)).unwrap().next, Next::Queue(11));
+        assert_eq!(list.next(at(0)).unwrap().next, Next::Queue(10));
+        assert!(list.settle(1, at(0)));
+        list.set_kernel(Some(2), at(0));
+        assert!(!list.settle(2, at(0)), "its buffer waits");
+        list.set_kernel(Some(3), at(0));
+        assert_eq!(list.next(at(0)).unwrap().context, 3);
+        list.set_kernel(None, at(0));
+        assert!(list.is_empty());
+    }
+
+    #[test]
+    fn a_queue_that_is_gone_has_no_turn_and_others_have() {
+        let mut listened = Listened::new();
+        let list = &mut listened.list;
+        list.queue_ready(1, 10);
+        list.queue_ready(1, 11);
+        list.queue_ready(2, 20);
+        list.forget_queue(1, 10, at(0));
+        list.forget_queue(1, 10, at(0));
+        list.forget_queue(2, 20, at(0));
+        list.forget_queue(1, u16::MAX, at(0));
+        assert_eq!(list.next(at(0)), Some(Turn { context: 1, next: Next::Queue(11), until: None }));
+        assert!(list.settle(1, at(0)));
+        // Numbers that no context and no queue has.
+        list.queue_ready(MAX_CONTEXTS, 12);
+        list.queue_ready(1, u16::MAX);
+        assert!(list.is_empty());
+        list.queue_ready(1, 12);
+        assert_eq!(list.next(at(0)).unwrap().next, Next::Queue(12), "nothing was noted of it");
+    }
+
+    #[test]
+    fn those_with_work_stay_in_line_when_one_of_them_leaves() {
+        let mut listened = Listened::new();
+        for context in 1..=4 {
+            listened.list.queue_ready(context, u16::try_from(context).unwrap());
+        }
+        listened.choose(1);
+        for (leaves, left) in [(1, 3), (4, 2), (2, 1), (3, 0)] {
+            listened.list.forget_queue(leaves, u16::try_from(leaves).unwrap(), at(0));
+            assert_eq!(listened.list.ready.len(), left);
+            for (place, context) in listened.list.ready.iter().enumerate() {
+                assert_eq!(listened.list.members[*context as usize].place, Some(place));
+            }
+        }
+        assert!(listened.list.is_empty());
+    }
+
+    #[test]
+    fn pre_62_pre_63_the_most_urgent_work_is_known_whatever_comes_goes_and_changes() {
+        let mut listened = Listened::new();
+        let list = &mut listened.list;
+        let lowest = Urgency { band: 0, level: 0 };
+        assert_eq!(list.urgency(), lowest);
+        let bands =
+            [(Band::Idle, 0), (Band::Normal, 0), (Band::Focus, 0), (Band::Realtime, 0), (Band::Realtime, 31)];
+        for (context, (band, level)) in (0..).zip(bands) {
+            list.know(context, of_band(band, level, 1), at(0));
+            list.queue_ready(context, u16::try_from(context).unwrap());
+            assert_eq!(list.urgency(), Urgency { band: band as u8, level });
+        }
+        list.queue_ready(5, 5);
+        assert_eq!(list.urgency(), Urgency { band: 3, level: 31 }, "one more of another");
+        for (context, (band, level)) in (0..5_u32).zip(bands).rev() {
+            assert_eq!(list.urgency(), Urgency { band: band as u8, level });
+            list.forget_queue(context, u16::try_from(context).unwrap(), at(0));
+            if band == Band::Focus {
+                // Two of one urgency are two.
+                assert_eq!(list.urgency(), Urgency { band: 1, level: 0 });
+                list.forget_queue(5, 5, at(0));
+            }
+        }
+        assert_eq!(list.urgency(), lowest);
+        list.queue_ready(1, 1);
+        list.know(1, of_band(Band::Realtime, 7, 1), at(0));
+        assert_eq!(list.urgency(), Urgency { band: 3, level: 7 });
+        list.know(1, of_band(Band::Idle, 7, 1), at(0));
+        assert_eq!(list.urgency(), lowest);
+        list.know(2, of_band(Band::Realtime, 7, 1), at(0));
+        assert_eq!(list.urgency(), lowest, "without work it is nothing");
     }
 }

@@ -87,6 +87,7 @@ mod tests {
             assert_eq!(choice.to_string().parse(), Ok(*choice));
         }
         assert_eq!(Choice::default().name(), "fair");
+        assert_ne!(ALL[0], ALL[1]);
     }
 
     #[test]

@@ -92,3 +92,20 @@ impl Order for VirtualTime {
         u64::try_from(time).unwrap_or(u64::MAX).saturating_add(1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::VirtualTime;
+    use crate::scheduling::parameters::Parameters;
+    use crate::scheduling::rota::member::Member;
+    use crate::scheduling::rota::order::Order;
+
+    #[test]
+    fn one_that_is_level_is_passed_in_a_moment_and_one_that_is_before_at_once() {
+        let (order, member) = (VirtualTime::default(), Member::new(&Parameters::default(), 0));
+        assert_eq!(order.passes_in(&member, 7, 6), 0);
+        assert_eq!(order.passes_in(&member, 7, 7), 1);
+        // A hundredth of the largest weight: a hundred of virtual time are one of the engine's.
+        assert_eq!(order.passes_in(&member, 0, 99), 2);
+    }
+}

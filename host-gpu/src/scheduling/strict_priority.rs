@@ -87,3 +87,37 @@ impl Order for Rounds {
         rounds.saturating_mul(member.quantum).saturating_sub(member.spent).max(1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ROUND;
+    use super::Rounds;
+    use crate::scheduling::parameters::Parameters;
+    use crate::scheduling::rota::member::Member;
+    use crate::scheduling::rota::order::Order;
+
+    #[test]
+    fn one_that_missed_a_round_begins_the_next_with_a_whole_quantum() {
+        let (mut order, mut member) = (Rounds::default(), Member::new(&Parameters::default(), 0));
+        member.spent = 5;
+        let key = order.enters(&mut member, 0);
+        assert_eq!((key.div_euclid(ROUND), member.spent), (0, 5), "it is still the same round");
+        order.first_is(member.tier, ROUND + 3);
+        let key = order.enters(&mut member, 0);
+        assert_eq!((key.div_euclid(ROUND), member.spent), (1, 0));
+        member.key = 2 * ROUND;
+        member.spent = 5;
+        let key = order.enters(&mut member, 0);
+        assert_eq!((key.div_euclid(ROUND), member.spent), (2, 5), "it is ahead");
+    }
+
+    #[test]
+    fn one_that_is_level_is_passed_after_a_round_and_one_that_is_before_at_once() {
+        let (order, mut member) = (Rounds::default(), Member::new(&Parameters::default(), 0));
+        assert_eq!(order.passes_in(&member, ROUND + 7, ROUND + 6), 0);
+        assert_eq!(order.passes_in(&member, 7, 7), member.quantum);
+        assert_eq!(order.passes_in(&member, 7, 3 * ROUND), 3 * member.quantum);
+        member.spent = 100;
+        assert_eq!(order.passes_in(&member, 7, 7), member.quantum - 100);
+    }
+}

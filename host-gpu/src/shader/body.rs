@@ -69,7 +69,7 @@ impl Guard<'_> {
             let inst = self.module.inst(index);
             let here = Here { function, block, index, inst };
             let op = inst.op();
-            if inst.code != 0 && is_debug(op) {
+            if is_debug(op) {
                 if matches!(op, Op::Line | Op::NoLine) {
                     continue;
                 }

@@ -300,7 +300,7 @@ impl Guard<'_> {
         let module = &self.module;
         let inst = module.inst(index);
         let op = inst.op();
-        if inst.code != 0 && is_debug(op) {
+        if is_debug(op) {
             return Ok(());
         }
         let mut words = module.rest(inst, 1).to_vec();

@@ -52,7 +52,7 @@ impl Guard<'_> {
         for index in from..to {
             let inst = self.module.inst(index);
             match (inst.op(), open) {
-                (Op::Line | Op::NoLine, _) if inst.code != 0 => {}
+                (Op::Line | Op::NoLine, _) => {}
                 (Op::Label, None) => {
                     inst.length(2, 2)?;
                     let label = self.module.word(inst, 1);
@@ -71,14 +71,7 @@ impl Guard<'_> {
                         end: index + 1,
                         merge,
                         last: inst,
-                        role: Role::Plain,
-                        within: NOWHERE,
-                        is_kept: false,
-                        is_reached: false,
-                        enter: 0,
-                        leave: 0,
-                        dominator: NOWHERE,
-                        order: NOWHERE,
+                        ..MISSING
                     });
                     open = None;
                 }

@@ -63,7 +63,7 @@ impl Guard<'_> {
         let mut at = self.code;
         while at < count {
             let inst = self.module.inst(at);
-            if matches!(inst.op(), Op::Line | Op::NoLine) && inst.code != 0 {
+            if matches!(inst.op(), Op::Line | Op::NoLine) {
                 at += 1;
                 continue;
             }
@@ -97,7 +97,7 @@ impl Guard<'_> {
         let mut at = from + 1;
         for wanted in takes {
             let mut parameter = self.module.inst(at);
-            while matches!(parameter.op(), Op::Line | Op::NoLine) && parameter.code != 0 {
+            while matches!(parameter.op(), Op::Line | Op::NoLine) {
                 at += 1;
                 parameter = self.module.inst(at);
             }

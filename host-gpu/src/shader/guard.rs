@@ -116,9 +116,6 @@ impl<'a> Guard<'a> {
                 if section < reached {
                     return Err(wrong(inst, format!("it comes after {reached:?}")));
                 }
-                if section > Section::Annotations && reached <= Section::Annotations {
-                    self.sort_decorations();
-                }
                 reached = section;
             }
             match inst.op() {

@@ -49,7 +49,7 @@ impl Guard<'_> {
                 let unit = self.lay_out(of, uniform, None)?.bytes;
                 let (wide, many) = if rows { (count, height) } else { (height, count) };
                 let align = round(unit * if wide == 2 { 2 } else { 4 });
-                let good = stride >= unit * u64::from(wide) && stride.is_multiple_of(align);
+                let good = stride > 0 && stride.is_multiple_of(align);
                 good.then_some(Layout { align, bytes: stride.checked_mul(u64::from(many))? })
             }
             Shape::Array { of, count } => {

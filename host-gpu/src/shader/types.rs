@@ -247,9 +247,8 @@ impl Guard<'_> {
                 let Some(count) = self.length_of(second) else {
                     return refuse("its length is not a known integer constant of at least 1, below 2^31");
                 };
-                // Buffers that end in an array without a length can be several at one binding.
-                let buffers = inside.shape == Shape::Struct && inside.has & has::RUNTIME != 0;
-                if !buffers && !self.is_value(first) {
+                // Also of structs that end in an array without a length: several buffers at one binding.
+                if inside.shape != Shape::Struct && !self.is_value(first) {
                     return refuse("its elements have no type that can be stored");
                 }
                 times(Shape::Array { of: first, count }, count)

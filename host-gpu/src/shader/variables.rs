@@ -163,23 +163,16 @@ impl Guard<'_> {
         }
         let (eight, sixteen) = match class {
             StorageClass::PushConstant => {
-                (vec![Capability::StoragePushConstant8], vec![Capability::StoragePushConstant16])
+                (Capability::StoragePushConstant8, Capability::StoragePushConstant16)
             }
-            StorageClass::StorageBuffer => (
-                vec![Capability::StorageBuffer8BitAccess, Capability::UniformAndStorageBuffer8BitAccess],
-                vec![Capability::StorageBuffer16BitAccess, Capability::UniformAndStorageBuffer16BitAccess],
-            ),
-            _ if old => (
-                vec![Capability::StorageBuffer8BitAccess, Capability::UniformAndStorageBuffer8BitAccess],
-                vec![Capability::StorageBuffer16BitAccess, Capability::UniformAndStorageBuffer16BitAccess],
-            ),
+            _ if storage => (Capability::StorageBuffer8BitAccess, Capability::StorageBuffer16BitAccess),
             _ => (
-                vec![Capability::UniformAndStorageBuffer8BitAccess],
-                vec![Capability::UniformAndStorageBuffer16BitAccess],
+                Capability::UniformAndStorageBuffer8BitAccess,
+                Capability::UniformAndStorageBuffer16BitAccess,
             ),
         };
-        let small = inside & has::INT_8 != 0 && !self.has_any(&eight)
-            || inside & (has::INT_16 | has::FLOAT_16) != 0 && !self.has_any(&sixteen);
+        let small = inside & has::INT_8 != 0 && !self.has(eight)
+            || inside & (has::INT_16 | has::FLOAT_16) != 0 && !self.has(sixteen);
         if small {
             return Err(wrong(
                 inst,

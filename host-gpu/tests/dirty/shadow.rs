@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::dirty::basis::Range;
+use campanile_host_gpu::dirty::basis::Subrange;
 use campanile_host_gpu::dirty::error::DirtyError;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::dirty::requests::BasisHandle;
@@ -54,7 +55,8 @@ fn dirty_03_dirty_30_costly_tracking_is_on_and_takes_memory_only_while_a_basis_i
     is_off();
     let basis = started(&memory);
     assert!(memory.tracker.is_tracking());
-    assert!(memory.tracker.shadow_bytes() >= 8 * PAGES as u64, "what is kept is told");
+    // A hash and two bits a page.
+    assert_eq!(memory.tracker.shadow_bytes(), 8 * 150 + 38);
     assert!(memory.dirty(basis, PAGES, false).is_empty(), "what was written before is not known");
     let other = started(&memory);
     memory.tracker.stop_dirty_tracking(basis).unwrap();
@@ -85,6 +87,24 @@ fn a_page_is_dirty_when_its_contents_differ_from_what_was_sent_of_it() {
     memory.write(5, 2);
     memory.write(5, 1);
     assert!(memory.dirty(basis, PAGES, true).is_empty(), "the other side has that");
+}
+
+#[test]
+fn dirty_36_a_query_of_a_part_compares_no_other_pages() {
+    let memory = costly();
+    let basis = memory.started(&[(0, 64), (64, 64)]);
+    send(&memory, basis, 0..PAGES);
+    memory.write(5, 1);
+    memory.write(70, 1);
+    // Whoever begins has all that was noted looked at first.
+    memory.started(&[(0, 1)]);
+    let mut bits = [0; 8];
+    let part = Some(Subrange { index: 0, offset: 0, length: 64 * PAGE });
+    memory.tracker.query_dirty_bit_data(basis, part, &mut bits, true).unwrap();
+    assert_eq!(u64::from_le_bytes(bits), 1 << 5);
+    send(&memory, basis, [5]);
+    memory.write(70, 0);
+    assert!(memory.dirty(basis, 128, true).is_empty(), "it is again what was sent");
 }
 
 #[test]

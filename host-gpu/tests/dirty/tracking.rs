@@ -1,8 +1,14 @@
 //! Start and stop.
 
+use std::sync::Arc;
+
 use campanile_host_gpu::dirty::error::DirtyError;
+use campanile_host_gpu::dirty::tracker::Last;
+use campanile_host_gpu::dirty::view::EngineView;
+use campanile_host_gpu::dirty::view::How;
 
 use crate::support::Memory;
+use crate::support::SEGMENT;
 
 #[test]
 fn dirty_24_dirty_25_dirty_26_a_start_reads_zero_and_counts_what_comes_after_it() {
@@ -62,6 +68,8 @@ fn dirty_54_what_comes_from_elsewhere_is_dirty_for_the_next_who_moves_it() {
     let mut page = vec![0; 4096];
     memory.tracker.read(basis, 7 * 4096, &mut page).unwrap();
     assert_eq!((page[99], page[100]), (0, 5));
+    memory.tracker.write(64 * 4096 - 1, &[0]).unwrap();
+    assert_eq!(memory.dirty(basis, 64, true), [63]);
     assert!(memory.tracker.write(64 * 4096 - 1, &[0; 2]).is_err());
     assert!(memory.tracker.write(u64::MAX, &[0; 2]).is_err());
     assert!(memory.dirty(basis, 64, false).is_empty());
@@ -91,4 +99,25 @@ fn dirty_33_a_stop_without_a_start_and_a_second_start_are_refused() {
     assert_eq!(memory.dirty(basis, 64, false), [1], "and it changes nothing");
     memory.tracker.stop_dirty_tracking(basis).unwrap();
     assert_eq!(memory.tracker.stop_dirty_tracking(basis), Err(DirtyError::NotStarted));
+}
+
+#[test]
+fn dirty_50_each_engine_counts_for_itself_and_for_the_part_that_is_asked() {
+    let memory = Memory::new(64);
+    assert_eq!((memory.tracker.segment(), memory.tracker.length()), (SEGMENT, 64 * 4096));
+    let unknown = || {
+        let view = EngineView::new(64 * 4096);
+        view.begin(How::Unknown);
+        memory.tracker.attach(Arc::new(view))
+    };
+    let (one, other) = (unknown(), unknown());
+    let basis = memory.started(&[(8, 8), (40, 2)]);
+    assert_eq!(memory.dirty(basis, 10, true).len(), 10, "of an unknown one all counts, at each query");
+    assert!(memory.tracker.detach(one, Last::Look));
+    assert_eq!(memory.dirty(basis, 10, true).len(), 10, "and the other one is still there");
+    assert_eq!(memory.dirty(basis, 10, true).len(), 10);
+    assert!(memory.tracker.detach(other, Last::Look));
+    assert!(memory.tracker.detach(other, Last::Unscanned), "it is gone already");
+    memory.dirty(basis, 10, true);
+    assert!(memory.dirty(basis, 10, true).is_empty());
 }

@@ -1,6 +1,7 @@
 //! Pages that the guest's CPU can write.
 
 use campanile_host_gpu::dirty::basis::Range;
+use campanile_host_gpu::dirty::basis::Subrange;
 use campanile_host_gpu::dirty::error::DirtyError;
 
 use crate::support::Memory;
@@ -83,4 +84,28 @@ fn only_whole_pages_of_the_segment_are_read() {
         let read = memory.tracker.read(whole, offset, &mut bytes);
         assert_eq!(read, Err(DirtyError::Pages { offset, length: length as u64 }));
     }
+}
+
+#[test]
+fn all_pages_of_a_query_that_were_sent_are_compared_and_no_others() {
+    let memory = Memory::new(64);
+    show(&memory, 0, 64, true);
+    let basis = memory.started(&[(0, 32), (32, 32)]);
+    let sent = [2, 3, 6, 7, 20, 40];
+    sent.into_iter().for_each(|page| drop(send(&memory, basis, page)));
+    memory.dirty(basis, 64, true);
+    (0..64).filter(|page| !sent.contains(page)).for_each(|page| drop(send(&memory, basis, page)));
+    memory.dirty(basis, 64, true);
+    // Of some pages nothing was sent, so that what was lies apart.
+    show(&memory, 4, 2, true);
+    show(&memory, 8, 1, true);
+    memory.store(20, 1);
+    memory.store(40, 1);
+    let mut first = [0; 4];
+    let part = Some(Subrange { index: 0, offset: 0, length: 32 * PAGE });
+    memory.tracker.query_dirty_bit_data(basis, part, &mut first, true).unwrap();
+    assert_eq!(u32::from_le_bytes(first), 1 << 4 | 1 << 5 | 1 << 8 | 1 << 20);
+    memory.store(40, 0);
+    let dirty = memory.dirty(basis, 64, true);
+    assert!(!dirty.contains(&40), "it is again what was sent, and nobody looked meanwhile");
 }

@@ -14,6 +14,8 @@ use crate::bench::run;
 use crate::bench::set_word;
 use crate::bench::with_driver;
 use crate::bench::word;
+use crate::frame;
+use crate::frame::Parts;
 
 const FAR: u32 = 0x1234_5678;
 
@@ -23,57 +25,24 @@ fn sanitize(driver: &Driver, text: &str) -> Kernel {
     Sanitizer::start(*driver.profile()).expect("a thread").sanitize(&source).expect("a good kernel")
 }
 
-/// A kernel over `%o`, words at binding 1; `%x` is the invocation and `%far` the first word.
+/// A kernel in which `%far` is the first word of `%o`, at binding 3.
 fn kernel(capabilities: &str, decorations: &str, declarations: &str, variables: &str, body: &str) -> String {
-    format!(
-        "OpCapability Shader
-         {capabilities}
-         OpMemoryModel 0 1
-         OpEntryPoint 5 %main \"work\" %id %groups
-         OpExecutionMode %main LocalSize 1 1 1
-         OpDecorate %id BuiltIn GlobalInvocationId
-         OpDecorate %groups BuiltIn NumWorkgroups
-         OpDecorate %words ArrayStride 4
-         OpDecorate %block Block
-         OpMemberDecorate %block 0 Offset 0
-         OpDecorate %o DescriptorSet 0
-         OpDecorate %o Binding 1
-         {decorations}
-         %void = OpTypeVoid
-         %f = OpTypeFunction %void
-         %bool = OpTypeBool
-         %uint = OpTypeInt 32 0
-         %uint3 = OpTypeVector %uint 3
-         %uint4 = OpTypeVector %uint 4
-         %0 = OpConstant %uint 0
-         %1 = OpConstant %uint 1
+    let declarations = format!(
+        "%uint4 = OpTypeVector %uint 4
          %2 = OpConstant %uint 2
          %3 = OpConstant %uint 3
-         %7 = OpConstant %uint 7
          %million = OpConstant %uint 1000000
-         %true = OpConstantTrue %bool
-         %in3 = OpTypePointer Input %uint3
-         %in1 = OpTypePointer Input %uint
-         %id = OpVariable %in3 Input
-         %groups = OpVariable %in3 Input
-         %words = OpTypeRuntimeArray %uint
-         %block = OpTypeStruct %words
-         %pblock = OpTypePointer StorageBuffer %block
-         %pword = OpTypePointer StorageBuffer %uint
-         %o = OpVariable %pblock StorageBuffer
-         {declarations}
-         %main = OpFunction %void 0 %f
-         %start = OpLabel
-         {variables}
-         %at = OpAccessChain %in1 %id %0
-         %x = OpLoad %uint %at
-         %place = OpAccessChain %pword %o %0 %x
+         {declarations}"
+    );
+    let body = format!(
+        "%place = OpAccessChain %pword %o %0 %x
          %first = OpAccessChain %pword %o %0 %0
          %far = OpLoad %uint %first
          {body}
-         OpReturn
-         OpFunctionEnd"
-    )
+         OpReturn"
+    );
+    let (declarations, body) = (&declarations, &body);
+    frame::kernel(&Parts { size: "1 1 1", capabilities, decorations, declarations, variables, body })
 }
 
 #[test]
@@ -137,7 +106,7 @@ fn small_integers_subgroups_and_specialisation_constants_compute() {
         for at in 0..64 {
             set_word(&seen, 1024 + at, 0x0102_0304_u32.wrapping_mul(u32::try_from(at).unwrap() + 1));
         }
-        let bounds = [bind(1, &import, 0, 256), bind(4, &import, 0x1000, 256)];
+        let bounds = [bind(3, &import, 0, 256), bind(4, &import, 0x1000, 256)];
         run(&mut driver, &pipeline, &bounds, &[], [64, 1, 1]);
         for at in 0..64 {
             let byte = word(&seen, 1024 + at / 4) >> (8 * (at % 4)) & 0xff;
@@ -155,7 +124,6 @@ fn indices_out_of_bounds_of_memory_that_no_buffer_is_do_no_harm() {
             let (global, local) = if class == "Function" { ("", &*variable) } else { (&*variable, "") };
             let declarations = format!(
                 "%5 = OpConstant %uint 5
-                 %4 = OpConstant %uint 4
                  %array = OpTypeArray %uint %5
                  %pcells = OpTypePointer {class} %array
                  %pcell = OpTypePointer {class} %uint
@@ -170,7 +138,7 @@ fn indices_out_of_bounds_of_memory_that_no_buffer_is_do_no_harm() {
             let pipeline = driver.pipeline(&kernel).unwrap();
             let (import, seen) = memory(&driver, 0x1000);
             set_word(&seen, 0, FAR);
-            run(&mut driver, &pipeline, &[bind(1, &import, 0, 256)], &[], [1, 1, 1]);
+            run(&mut driver, &pipeline, &[bind(3, &import, 0, 256)], &[], [1, 1, 1]);
             assert_eq!(word(&seen, 0), 7, "{class}: the last cell is what a far index reaches");
         }
     });
@@ -190,7 +158,7 @@ fn indices_out_of_bounds_of_a_buffer_do_no_harm() {
         for far in [64, 100, 1024, 0x4000_0000, u32::MAX] {
             (0..0x1000).for_each(|at| set_word(&seen, at, 9));
             set_word(&seen, 0, far);
-            run(&mut driver, &pipeline, &[bind(1, &import, 0, 256)], &[], [1, 1, 1]);
+            run(&mut driver, &pipeline, &[bind(3, &import, 0, 256)], &[], [1, 1, 1]);
             // Times 4 it is 0 in 32 bits, so a device may land inside; what lies outside is safe all the same.
             if far != 0x4000_0000 {
                 assert_eq!(word(&seen, 0), 1, "a load out of bounds is zero");
@@ -216,7 +184,7 @@ fn a_slice_of_a_kernel_in_spirv_is_told_the_whole_grid() {
         let (import, seen) = memory(&driver, 0x1000);
         for x in 0..6 {
             let slice = Slice { grid: [6, 2, 1], base: [x, 1, 0], groups: [1; 3] };
-            let ticket = driver.dispatch(&pipeline, &[bind(1, &import, 0, 256)], &[], &slice).unwrap();
+            let ticket = driver.dispatch(&pipeline, &[bind(3, &import, 0, 256)], &[], &slice).unwrap();
             driver.wait(ticket).unwrap();
             assert_eq!(word(&seen, u64::from(x)), 2_000_006);
         }

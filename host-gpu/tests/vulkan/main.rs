@@ -5,6 +5,8 @@ mod assembly;
 mod batches;
 mod bench;
 mod flight;
+#[path = "../../src/shader/tests/frame.rs"]
+mod frame;
 mod from_spirv;
 mod grid;
 mod kernels;

@@ -64,3 +64,46 @@ impl Bucket {
         u64::try_from(self.tokens.max(0) / (WHOLE - self.cap) + 1).unwrap_or(u64::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Bucket;
+    use super::LONGEST;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn an_empty_bucket_is_filled_for_a_millisecond_or_half_of_what_it_holds() {
+        let mut half = Bucket::new(500, 0).unwrap();
+        assert_eq!(half.lasts(), 100_000_001, "it fills at the half of what is taken");
+        assert!(!half.is_empty());
+        half.spend(SECOND / 20, 0);
+        assert!(half.is_empty());
+        assert_eq!(half.lasts(), 1);
+        assert_eq!(half.filled_at(), 2_000_001);
+        half.spend(1000, 0);
+        assert_eq!(half.filled_at(), 2_002_001, "what is owed comes first");
+        let mut least = Bucket::new(1, 7).unwrap();
+        least.spend(SECOND / 10_000, 7);
+        assert_eq!(least.filled_at(), 7 + 50_000_001);
+        assert!(Bucket::new(999, 0).is_some() && Bucket::new(1000, 0).is_none());
+    }
+
+    #[test]
+    fn a_new_cap_inherits_what_was_used_under_the_old_one_as_far_as_it_may_be_owed() {
+        let mut half = Bucket::new(500, 0).unwrap();
+        half.spend(SECOND / 2, SECOND);
+        assert!(half.is_empty());
+        let tenth = Bucket::new(100, 2 * SECOND).unwrap().inherit(&half);
+        // What is owed is engine time, whatever the cap.
+        assert_eq!(tenth.tokens, half.tokens);
+        assert_eq!(tenth.at, SECOND, "it fills from when the old one was filled");
+        half.spend(10_000 * SECOND, 2 * SECOND);
+        assert_eq!(half.tokens, -500 * LONGEST);
+        let tenth = Bucket::new(100, 2 * SECOND).unwrap().inherit(&half);
+        assert_eq!(tenth.tokens, -100 * LONGEST, "no more than its own rate pays in ten seconds");
+        let full = Bucket::new(900, 2 * SECOND).unwrap();
+        let inherited = Bucket::new(100, 2 * SECOND).unwrap().inherit(&full);
+        assert_eq!(inherited.tokens, Bucket::new(100, 0).unwrap().tokens, "no more than it holds");
+    }
+}

@@ -188,3 +188,68 @@ impl<O: Order> Rota<O> {
         Decision { next, until: (until < u64::MAX).then(|| Duration::from_nanos(until)) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::scheduling::fair::Fair;
+    use crate::scheduling::parameters::Band;
+    use crate::scheduling::parameters::Parameters;
+    use crate::scheduling::policy::Current;
+    use crate::scheduling::policy::EntityId;
+    use crate::scheduling::policy::Policy;
+
+    const FIRST: EntityId = EntityId(1);
+    const MATE: EntityId = EntityId(2);
+    const OTHER: EntityId = EntityId(3);
+
+    const fn us(count: u64) -> Duration {
+        Duration::from_micros(count)
+    }
+
+    /// Members of the groups and bands that are given, all with work from the beginning.
+    fn awake(members: &[(EntityId, u64, Band)]) -> Fair {
+        let mut fair = Fair::default();
+        for (entity, group, band) in members {
+            fair.add(*entity, Parameters { group: *group, band: *band, ..Parameters::default() }, us(0));
+            fair.wake(*entity, us(0));
+        }
+        fair
+    }
+
+    #[test]
+    fn pre_66_one_that_waits_from_the_start_gets_its_turn_after_a_quantum_and_not_after_a_grace() {
+        let mut fair = awake(&[(FIRST, 1, Band::Normal), (OTHER, 2, Band::Normal)]);
+        let current = Some(Current { entity: FIRST, since: us(0) });
+        fair.charge(FIRST, us(1999), us(1999));
+        let decision = fair.decide(current, us(1999));
+        assert_eq!((decision.next, decision.until), (Some(FIRST), Some(us(2000))));
+        fair.charge(FIRST, us(1), us(2000));
+        assert_eq!(fair.decide(current, us(2000)).next, Some(OTHER));
+    }
+
+    #[test]
+    fn pre_67_a_group_goes_on_through_another_member_until_its_quantum_ends() {
+        for (slept, next) in [(1999, MATE), (2000, OTHER)] {
+            let mut fair =
+                awake(&[(FIRST, 1, Band::Normal), (MATE, 1, Band::Normal), (OTHER, 2, Band::Normal)]);
+            // The mate is behind the other group.
+            fair.charge(MATE, us(100), us(0));
+            fair.charge(FIRST, us(1000), us(1000));
+            let current = Some(Current { entity: FIRST, since: us(0) });
+            assert_eq!(fair.decide(current, us(1000)).next, Some(FIRST));
+            fair.charge(FIRST, us(slept - 1000), us(slept));
+            fair.sleep(FIRST, us(slept));
+            assert_eq!(fair.decide(None, us(slept)).next, Some(next), "{slept} us");
+        }
+    }
+
+    #[test]
+    fn pre_68_a_share_that_is_due_waits_for_no_grace() {
+        let mut fair = awake(&[(FIRST, 1, Band::Focus), (OTHER, 2, Band::Normal)]);
+        fair.charge(FIRST, us(18_000), us(18_000));
+        let just_now = Some(Current { entity: FIRST, since: us(18_000) });
+        assert_eq!(fair.decide(just_now, us(18_000)).next, Some(OTHER));
+    }
+}

@@ -161,3 +161,25 @@ impl Member {
         self.standing == Standing::InLine
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Tier;
+    use crate::scheduling::parameters::Band;
+    use crate::scheduling::parameters::MAX_LEVEL;
+
+    #[test]
+    fn pre_62_pre_63_tiers_are_the_bands_and_the_levels_of_the_highest() {
+        let of =
+            [(Band::Idle, 9), (Band::Normal, 9), (Band::Focus, 9)].map(|(band, level)| Tier::of(band, level));
+        assert_eq!(of.map(Tier::place), [0, 1, 2]);
+        assert_eq!(Tier::of(Band::Realtime, 0).place(), 3);
+        let top = Tier::of(Band::Realtime, u8::MAX);
+        assert_eq!((top.place(), top), (Tier::COUNT - 1, Tier::of(Band::Realtime, MAX_LEVEL)));
+        assert_eq!(Tier::COUNT, 35);
+        for place in 0..Tier::COUNT {
+            assert_eq!(Tier::at(place).map(Tier::place), Some(place));
+        }
+        assert_eq!(Tier::at(Tier::COUNT), None);
+    }
+}

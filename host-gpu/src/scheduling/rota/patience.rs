@@ -73,3 +73,61 @@ impl Patience {
 fn tiers_below(line: &Line, top: Tier) -> impl Iterator<Item = Tier> + '_ {
     (0..top.place()).filter_map(Tier::at).filter(|&tier| line.has(tier))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Line;
+    use super::PATIENCE;
+    use super::Patience;
+    use super::RELIEF;
+    use super::Tier;
+    use crate::scheduling::parameters::Band;
+    use crate::scheduling::policy::EntityId;
+    use crate::scheduling::rota::line::Place;
+
+    const URGENT: u8 = 5;
+
+    /// Tiers with work, each since then.
+    fn line(tiers: &[(Tier, u64)]) -> Line {
+        let mut line = Line::default();
+        for (number, (tier, since)) in (0..).zip(tiers) {
+            line.insert(Place { tier: *tier, group: number, priority: 0 }, EntityId(number), 0, *since);
+        }
+        line
+    }
+
+    #[test]
+    fn a_tier_that_got_nothing_for_long_gets_its_relief_to_the_end() {
+        let idle = Tier::of(Band::Idle, 0);
+        let line = line(&[(Tier::NORMAL, 0), (idle, 100)]);
+        let mut patience = Patience::default();
+        let due = |patience: &mut Patience, now| patience.due(&line, Tier::NORMAL, now);
+        assert_eq!(patience.next(&line, Tier::NORMAL), 100 + PATIENCE);
+        assert_eq!(due(&mut patience, 99 + PATIENCE), None);
+        assert_eq!(patience.left(idle), None);
+        assert_eq!(due(&mut patience, 100 + PATIENCE), Some(idle));
+        assert_eq!(patience.left(idle), Some(RELIEF));
+        patience.ran(idle, RELIEF - 1, 2 * PATIENCE);
+        assert_eq!(due(&mut patience, 2 * PATIENCE), Some(idle), "some of it is left");
+        assert_eq!(patience.left(idle), Some(1));
+        patience.ran(idle, 5, 2 * PATIENCE);
+        assert_eq!(due(&mut patience, 2 * PATIENCE), None);
+        assert_eq!(patience.next(&line, Tier::NORMAL), 3 * PATIENCE);
+        assert_eq!(due(&mut patience, 3 * PATIENCE), Some(idle));
+        patience.sleeps(idle);
+        assert_eq!(patience.left(idle), None, "who has no work has no relief");
+        assert_eq!(patience.next(&line, idle), u64::MAX, "nothing is below");
+    }
+
+    #[test]
+    fn realtime_work_that_has_just_come_is_not_held_up_and_later_the_lowest_is_helped_first() {
+        let top = Tier::of(Band::Realtime, URGENT);
+        let line = line(&[(top, 500), (Tier::NORMAL, 0), (Tier::FOCUS, 0)]);
+        let mut patience = Patience::default();
+        assert_eq!(patience.next(&line, top), 500 + PATIENCE);
+        assert_eq!(patience.due(&line, top, 499 + PATIENCE), None);
+        assert_eq!(patience.due(&line, top, 500 + PATIENCE), Some(Tier::NORMAL));
+        patience.ran(Tier::NORMAL, RELIEF, 600 + PATIENCE);
+        assert_eq!(patience.due(&line, top, 600 + PATIENCE), Some(Tier::FOCUS));
+    }
+}

@@ -86,3 +86,69 @@ impl NormalShare {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::MOST;
+    use super::NormalShare;
+    use crate::scheduling::parameters::Band;
+    use crate::scheduling::parameters::Settings;
+
+    const QUANTUM: u64 = 2_000_000;
+
+    fn of(percent: u32) -> NormalShare {
+        let mut share = NormalShare::none();
+        share.set(&Settings { normal_share: percent, ..Settings::default() });
+        share
+    }
+
+    #[test]
+    fn pre_68_normal_has_a_turn_when_focus_has_saved_up_a_quantum_for_it() {
+        let mut share = of(10);
+        assert_eq!(share.turn_of_other_in(Band::Focus), Some(9 * QUANTUM));
+        assert_eq!(share.turn_of_other_in(Band::Normal), None);
+        share.focus_ran(9 * QUANTUM - 1);
+        assert!(!share.is_due());
+        assert_eq!(share.turn_of_other_in(Band::Focus), Some(1));
+        share.focus_ran(2);
+        assert!(share.is_due());
+        assert_eq!(share.turn_of_other_in(Band::Focus), None);
+        assert_eq!(share.turn_of_other_in(Band::Normal), Some(QUANTUM + 1), "rounded up");
+        share.normal_ran(QUANTUM, true);
+        assert!(share.is_due(), "until all of it is spent");
+        share.normal_ran(1, true);
+        assert!(!share.is_due());
+        assert_eq!(of(7).turn_of_other_in(Band::Focus), Some((QUANTUM * 93).div_ceil(7)));
+        assert_eq!(of(Settings::MAX_NORMAL_SHARE + 9).percent, i128::from(Settings::MAX_NORMAL_SHARE));
+    }
+
+    #[test]
+    fn pre_68_what_one_owes_the_other_is_bounded() {
+        let mut share = of(10);
+        share.focus_ran(u64::MAX / 2);
+        assert_eq!(share.owed, MOST * 100);
+        share.normal_sleeps();
+        assert_eq!(share.owed, share.turn, "one turn at most is saved up");
+        share.normal_ran(u64::MAX / 2, false);
+        assert_eq!(share.owed, 0, "focus did not wait for it");
+        share.normal_ran(u64::MAX / 2, true);
+        assert_eq!(share.owed, -MOST * 100);
+        share.normal_ran(1, false);
+        assert_eq!(share.owed, -MOST * 100, "nor does that give anything back");
+    }
+
+    #[test]
+    fn pre_69_what_is_owed_stays_owed_when_bands_are_set_up_anew_unless_normal_gets_nothing() {
+        let mut share = of(10);
+        share.focus_ran(QUANTUM);
+        share.set(&Settings { normal_share: 20, ..Settings::default() });
+        assert_eq!(share.owed, i128::from(QUANTUM) * 10);
+        share.focus_ran(4 * QUANTUM);
+        assert!(share.is_due());
+        share.set(&Settings { normal_share: 0, ..Settings::default() });
+        assert_eq!((share.owed, share.is_due()), (0, false));
+        share.focus_ran(u64::MAX / 2);
+        share.normal_ran(QUANTUM, true);
+        assert_eq!((share.owed, share.turn_of_other_in(Band::Focus)), (0, None));
+    }
+}

@@ -1,7 +1,16 @@
 //! What the guard lets through, what it makes of it, and what it refuses and why.
 
 pub(crate) mod assembly;
+mod composed;
+mod declared;
+mod emitted;
+mod flow;
+mod frame;
+mod header;
+mod layout;
 mod made;
 mod mutations;
+mod palette;
 mod refused;
 mod samples;
+mod typing;

@@ -9,6 +9,8 @@ use crate::shader::interface::Wish;
 use crate::shader::interface::guard;
 use crate::shader::profile::Profile;
 use crate::shader::tests::assembly::assemble;
+use crate::shader::tests::frame;
+use crate::shader::tests::frame::Parts;
 
 /// Where the grid is put.
 pub(super) const GRID: Place = Place { set: 0, binding: 16 };
@@ -27,6 +29,17 @@ pub(super) fn says(text: &str, why: &str) {
     assert!(words.contains(why), "`{why}` is not in: {words}");
 }
 
+/// Asserts that `good` passes, and that each change of it, from and to, is refused with these words.
+pub(super) fn breaks(good: &str, changes: &[(&str, &str, &str)]) {
+    if let Err(error) = pass(good) {
+        panic!("{good}\n{error}");
+    }
+    for (from, to, why) in changes {
+        assert!(good.contains(from), "`{from}` is not in: {good}");
+        says(&good.replacen(from, to, 1), why);
+    }
+}
+
 /// The instructions `op` of a module, without their first words.
 pub(super) fn all(words: &[u32], op: Op) -> Vec<Vec<u32>> {
     let (mut at, mut found) = (5, Vec::new());
@@ -40,53 +53,9 @@ pub(super) fn all(words: &[u32], op: Op) -> Vec<Vec<u32>> {
     found
 }
 
-/// A kernel with capabilities, decorations, declarations and a body put in. `%o` is a storage buffer of words, `%id` where
-/// the invocation is, `%x` its first component.
+/// A kernel with capabilities, decorations, declarations and a body put in.
 pub(super) fn kernel(capabilities: &str, decorations: &str, declarations: &str, body: &str) -> String {
-    format!(
-        "OpCapability Shader
-         {capabilities}
-         %glsl = OpExtInstImport \"GLSL.std.450\"
-         OpMemoryModel 0 1
-         OpEntryPoint 5 %main \"work\" %id %groups
-         OpExecutionMode %main LocalSize 8 4 2
-         OpDecorate %id BuiltIn GlobalInvocationId
-         OpDecorate %groups BuiltIn NumWorkgroups
-         OpDecorate %words ArrayStride 4
-         OpDecorate %block Block
-         OpMemberDecorate %block 0 Offset 0
-         OpDecorate %o DescriptorSet 0
-         OpDecorate %o Binding 3
-         {decorations}
-         %void = OpTypeVoid
-         %f = OpTypeFunction %void
-         %bool = OpTypeBool
-         %uint = OpTypeInt 32 0
-         %int = OpTypeInt 32 1
-         %float = OpTypeFloat 32
-         %uint3 = OpTypeVector %uint 3
-         %0 = OpConstant %uint 0
-         %1 = OpConstant %uint 1
-         %4 = OpConstant %uint 4
-         %7 = OpConstant %uint 7
-         %true = OpConstantTrue %bool
-         %in3 = OpTypePointer Input %uint3
-         %in1 = OpTypePointer Input %uint
-         %id = OpVariable %in3 Input
-         %groups = OpVariable %in3 Input
-         %words = OpTypeRuntimeArray %uint
-         %block = OpTypeStruct %words
-         %pblock = OpTypePointer StorageBuffer %block
-         %pword = OpTypePointer StorageBuffer %uint
-         %o = OpVariable %pblock StorageBuffer
-         {declarations}
-         %main = OpFunction %void 0 %f
-         %start = OpLabel
-         %at = OpAccessChain %in1 %id %0
-         %x = OpLoad %uint %at
-         {body}
-         OpFunctionEnd"
-    )
+    frame::kernel(&Parts { size: "8 4 2", capabilities, decorations, declarations, variables: "", body })
 }
 
 /// The end of a body that stores `%y` where the invocation is.
