@@ -6,6 +6,8 @@ use std::time::Duration;
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::memory::page_table::reader::Intent;
+use campanile_host_gpu::memory::page_table::reader::resolve_one;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
 use campanile_protocol::control::scheduling;

@@ -6,8 +6,7 @@ const HEADER: usize = 5;
 const GENERATOR: usize = 2;
 const BOUND: usize = 3;
 /// Numbers that mean something: counts, widths, storage classes, scopes, semantics, signs.
-const NUMBERS: [u32; 14] =
-    [0, 1, 2, 3, 4, 7, 8, 16, 64, 264, 0xffff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff];
+const NUMBERS: [u32; 14] = [0, 1, 2, 3, 4, 7, 8, 16, 64, 264, 0xffff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff];
 
 /// Numbers that look random, and are the same for the same seed.
 struct Numbers(u64);
