@@ -117,8 +117,17 @@ fn status(result: &Value) -> String {
 
 /// What holds the engines of each vGPU, the last that was started as the kernel showed it.
 fn holding(vgpus: &[Value]) -> Table {
-    let mut table =
-        Table::new(&["VGPU", "ENGINE LIMITS", "MEMORY", "CPUS", "CPU SHARE BY", "USER", "OWN NAMESPACES", "WHY NO CGROUP", "WHY USER"]);
+    let mut table = Table::new(&[
+        "VGPU",
+        "ENGINE LIMITS",
+        "MEMORY",
+        "CPUS",
+        "CPU SHARE BY",
+        "USER",
+        "OWN NAMESPACES",
+        "WHY NO CGROUP",
+        "WHY USER",
+    ]);
     for vgpu in vgpus {
         let (held, last) = (&vgpu["engine_processes"], &vgpu["engine_processes"]["last_process"]);
         if held.is_null() {

@@ -302,7 +302,8 @@ mod tests {
             let works = if accounts.of_vgpu(0).is_some() { own } else { daemons };
             if works { Ok(()) } else { Err(io::Error::other("no driver")) }
         };
-        let (started, accounts) = settle(accounts, start, |started| started.as_ref().err().map(ToString::to_string));
+        let (started, accounts) =
+            settle(accounts, start, |started| started.as_ref().err().map(ToString::to_string));
         (started.is_ok(), accounts)
     }
 

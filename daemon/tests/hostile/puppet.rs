@@ -144,7 +144,8 @@ impl Played {
                 Request::CreateKernel { kernel, .. } => {
                     self.kernel = Some(kernel);
                     let (workgroup, binding_count, constant_bytes) = ([1; 3], 0, 0);
-                    let created = Response::KernelCreated { kernel, workgroup, binding_count, constant_bytes };
+                    let created =
+                        Response::KernelCreated { kernel, workgroup, binding_count, constant_bytes };
                     if self.compiles {
                         self.channel.send(&created, &[], &[], true).unwrap();
                     }
@@ -216,7 +217,10 @@ impl Played {
             "packet" => return self.packet(&unhex(words[1]), &words[2..]),
             "close" => rustix::net::shutdown(&self.channel, Shutdown::Both).unwrap(),
             "kernel" => {
-                return self.kernel.take().map_or(String::new(), |kernel| format!("{} {}", kernel.root, kernel.handle));
+                return self
+                    .kernel
+                    .take()
+                    .map_or(String::new(), |kernel| format!("{} {}", kernel.root, kernel.handle));
             }
             "scan" => return self.scan(&unhex(words[1])),
             other => panic!("a puppet knows no {other}"),

@@ -97,12 +97,18 @@ fn engines_are_held_as_the_operator_is_told() {
             match told["limits"].as_str() {
                 Some("cgroup") => {
                     assert!(cgroup.unwrap().contains("campanile-") && told["why"].is_null());
-                    assert_eq!((&told["memory_by"], &told["cpu_by"]), (&"cgroup and RLIMIT_DATA".into(), &"cgroup".into()));
+                    assert_eq!(
+                        (&told["memory_by"], &told["cpu_by"]),
+                        (&"cgroup and RLIMIT_DATA".into(), &"cgroup".into())
+                    );
                 }
                 Some("rlimits") => {
                     assert!(!told["why"].as_str().unwrap().is_empty());
                     assert_eq!(told["memory_by"], "RLIMIT_DATA, and looks at shared memory");
-                    assert!(told["cpu_by"] == "nothing" || is_autogroup && told["cpu_by"] == "autogroup", "{told}");
+                    assert!(
+                        told["cpu_by"] == "nothing" || is_autogroup && told["cpu_by"] == "autogroup",
+                        "{told}"
+                    );
                 }
                 _ => panic!("{told}"),
             }
@@ -204,7 +210,8 @@ fn where_the_operator_says_nothing_engines_of_each_vgpu_have_a_user_that_is_neit
     let second = folder.path().join("b.sock");
     let vgpu = format!("name=b,socket={},vram=64M", second.display());
     let scene = Scene::within(folder, &["--vgpu", &vgpu]);
-    let own = |name: &str| status(Path::new("/proc/self"))(name).split_whitespace().next().unwrap().to_owned();
+    let own =
+        |name: &str| status(Path::new("/proc/self"))(name).split_whitespace().next().unwrap().to_owned();
     let mut users = BTreeSet::new();
     let mut check = |index: usize| {
         let told = told(&scene, index);
@@ -240,7 +247,10 @@ fn engines_have_the_daemons_user_where_the_operator_wants_it() {
     let scene = Scene::start(&["--engine-user", "none"]);
     run_copies(&scene.socket(), || {
         let told = told(&scene, 0);
-        assert_eq!((&told["account"], &told["why_account"]), (&"daemon".into(), &"--engine-user none".into()));
+        assert_eq!(
+            (&told["account"], &told["why_account"]),
+            (&"daemon".into(), &"--engine-user none".into())
+        );
         for engine in engines_of(&scene.daemon) {
             for name in ["Uid", "Gid", "Groups"] {
                 assert_eq!(status(&engine)(name), status(&scene.proc())(name), "{name}");

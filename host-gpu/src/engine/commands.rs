@@ -199,7 +199,9 @@ mod tests {
     fn taken(kernels: &Kernels<Counted>) -> Vec<(u64, bool, Option<u64>, Option<u64>)> {
         let serial = |kernel: Option<Box<Counted>>| kernel.map(|kernel| kernel.0);
         let changes = kernels.take().into_iter();
-        changes.map(|(name, change)| (name.handle, change.is_gone, serial(change.added), serial(change.twin))).collect()
+        changes
+            .map(|(name, change)| (name.handle, change.is_gone, serial(change.added), serial(change.twin)))
+            .collect()
     }
 
     #[test]

@@ -399,7 +399,8 @@ mod tests {
         let pending = Arc::new(AtomicBool::new(false));
         let wake = Arc::new(events.wake.try_clone().unwrap());
         let kernels = Arc::default();
-        let sender = CommandSender { sender, kernels: Arc::clone(&kernels), pending: Arc::clone(&pending), wake };
+        let sender =
+            CommandSender { sender, kernels: Arc::clone(&kernels), pending: Arc::clone(&pending), wake };
         let signals = Signals::new(Arc::clone(&shared), events.event.try_clone().unwrap());
         let (tables, segments) = (mapping(PAGE_SIZE), Segments::default());
         let machine = Machine { shared, tables, segments, node: Node::Copy, signals };

@@ -138,7 +138,8 @@ impl Desk {
         let pending = Arc::new(AtomicBool::new(false));
         let wake = Arc::new(events.wake.try_clone().unwrap());
         let kernels = Arc::default();
-        let commands = CommandSender { sender, kernels: Arc::clone(&kernels), pending: Arc::clone(&pending), wake };
+        let commands =
+            CommandSender { sender, kernels: Arc::clone(&kernels), pending: Arc::clone(&pending), wake };
         let signals = Signals::new(Arc::clone(&shared), events.event.try_clone().unwrap());
         let machine = Machine { shared, tables: seen, segments, node: Node::Copy, signals };
         let policy = Choice::default().make();

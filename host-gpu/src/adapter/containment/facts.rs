@@ -105,7 +105,9 @@ fn has_autogroup(cgroups: &str, autogroup: &str) -> bool {
 fn is_at_root_of_cpu(cgroups: &str) -> bool {
     let lines = || cgroups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let of_cpu = lines().find(|(controllers, _)| controllers.split(',').any(|name| name == "cpu"));
-    of_cpu.or_else(|| lines().find(|(controllers, _)| controllers.is_empty())).is_some_and(|(_, path)| path == "/")
+    of_cpu
+        .or_else(|| lines().find(|(controllers, _)| controllers.is_empty()))
+        .is_some_and(|(_, path)| path == "/")
 }
 
 fn missing(file: &str, line: &str) -> io::Error {

@@ -129,7 +129,9 @@ fn allocated(pid: u32, enough: u64) -> io::Result<u64> {
     let process = format!("/proc/{pid}");
     let private = private(&fs::read_to_string(format!("{process}/status"))?);
     let mut shared = shared(Path::new(&process))?;
-    let total = |shared: &BTreeMap<Inode, u64>| shared.values().fold(private, |sum, bytes| sum.saturating_add(*bytes));
+    let total = |shared: &BTreeMap<Inode, u64>| {
+        shared.values().fold(private, |sum, bytes| sum.saturating_add(*bytes))
+    };
     if total(&shared) > enough {
         // What the daemon has too it was given.
         let given: BTreeSet<Inode> = self::shared(Path::new("/proc/self"))?.into_keys().collect();
@@ -222,7 +224,10 @@ mod tests {
 
     #[test]
     fn private_memory_is_what_is_resident_and_what_is_swapped_out() {
-        assert_eq!(private("VmRSS:\t  900 kB\nRssAnon:\t  100 kB\nRssShmem:\t 800 kB\nVmSwap:\t  28 kB\n"), 128 << 10);
+        assert_eq!(
+            private("VmRSS:\t  900 kB\nRssAnon:\t  100 kB\nRssShmem:\t 800 kB\nVmSwap:\t  28 kB\n"),
+            128 << 10
+        );
         assert_eq!(private(""), 0);
     }
 
