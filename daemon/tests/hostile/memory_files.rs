@@ -110,7 +110,7 @@ fn a_vmm_that_starts_a_queue_in_memory_that_is_gone_has_no_session_although_no_q
     let old = scene.give_neighbour_up();
     scene.vm.hang_up();
     drop(old);
-    let mut vmm = Vmm::prepare(&scene);
+    let vmm = Vmm::prepare(&scene);
     // With its answer the worker has read its mail, and rests.
     vmm.front.set_vring_kick(0, &vmm.kick).unwrap();
     vmm.front.get_vring_base(0).unwrap();
