@@ -125,11 +125,11 @@ fn kernels_of_devices_that_end_again_and_again_are_held_until_the_engine_has_hea
     let mut cycles = 0;
     loop {
         let mut given = 0;
-        while given < 200 && guest.kernel(GREEDY, 1).is_ok() {
+        while given < 40 && guest.kernel(GREEDY, 1).is_ok() {
             given += 1;
         }
         guest.session.end_device(GREEDY);
-        if given < 200 || guest.open_device(GREEDY).is_err() {
+        if given < 40 || guest.open_device(GREEDY).is_err() {
             break;
         }
         cycles += 1;

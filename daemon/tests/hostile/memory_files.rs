@@ -110,15 +110,15 @@ fn a_vmm_that_starts_a_queue_in_memory_that_is_gone_has_no_session_although_no_q
     let old = scene.give_neighbour_up();
     scene.vm.hang_up();
     drop(old);
-    let mut vmm = Vmm::prepare(&scene);
+    let vmm = Vmm::prepare(&scene);
     // With its answer the worker has read its mail, and rests.
     vmm.front.set_vring_kick(0, &vmm.kick).unwrap();
     vmm.front.get_vring_base(0).unwrap();
     vmm.memory.set_len(0).unwrap();
-    // Its used ring is looked at, and the queue is not enabled: nothing wakes the worker.
+    // Its used ring is looked at, and the queue is not enabled: nothing wakes the worker at once.
     vmm.front.set_vring_kick(0, &vmm.kick).unwrap();
+    assert!(vmm.front.get_features().is_err(), "no request after that is answered");
     have_ended(&scene, "guest memory at 0x14", 1);
-    assert!(vmm.front.get_features().is_err());
     scene.vm = scene.daemon.vm(0);
     scene.neighbour = Some(Bystander::new(&scene.vm));
     scene.unharmed();
