@@ -1,7 +1,7 @@
 //! The project's own checks, behind `cargo ci`.
 //!
 //! ```text
-//!   git's list of files ──▶ tree ──▶ source (a file without comments, strings, tests)
+//!   git's list of files ──▶ tree ──▶ source (the tokens of a file, and its comments; what is for tests only)
 //!                                       │
 //!                         ┌─────────────┼─────────────┬───────────┐
 //!                         ▼             ▼             ▼           ▼
@@ -11,7 +11,7 @@
 //!                                     stage        runs cargo, reads tables, prints, decides the exit code
 //! ```
 //!
-//! Checkers read text and not syntax trees: a rule that a reader can't check by eye is not a house rule.
+//! Rules are about tokens and not syntax trees: a rule that a reader can't check by eye is not a house rule.
 
 pub mod conformance;
 pub mod finding;
@@ -20,4 +20,5 @@ pub mod lint;
 pub mod mutants;
 pub mod source;
 pub mod stage;
+pub mod test_files;
 pub mod tree;

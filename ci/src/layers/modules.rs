@@ -9,9 +9,7 @@ use super::table::PATH;
 use super::table::Rank;
 use super::table::Table;
 use crate::finding::Finding;
-use crate::source::masked::Masked;
-use crate::source::shipped::Shipped;
-use crate::source::testing::TestFiles;
+use crate::test_files::TestFiles;
 use crate::tree::SourceFile;
 use crate::tree::Tree;
 
@@ -42,9 +40,9 @@ pub fn check(tree: &Tree, table: &Table) -> Vec<Finding> {
         let mut targets: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         for member in &members {
             findings.extend(empty_name(member));
-            let code = Shipped::new(&Masked::new(&member.file.text).code).code;
             let Some(own) = member.path.first() else { continue };
-            for edge in edges(&code, &member.path, &modules).into_iter().filter(|edge| edge.target != *own) {
+            let found = edges(member.file.source(), &member.path, &modules);
+            for edge in found.into_iter().filter(|edge| edge.target != *own) {
                 findings.extend(upward(table, name, own, &edge, &modules, &member.file.path));
                 targets.entry(own).or_default().insert(edge.target);
             }
