@@ -2,21 +2,23 @@
 //!
 //! ```text
 //!   git's list of files ──▶ tree ──▶ source (the tokens of a file, and its comments; what is for tests only)
-//!                                       │
-//!                         ┌─────────────┼─────────────┬───────────┐
-//!                         ▼             ▼             ▼           ▼
-//!                       lint         layers      conformance   mutants      text in, findings out; no I/O
-//!                         └─────────────┼─────────────┴───────────┘
-//!                                       ▼
-//!                                     stage        runs cargo, reads tables, prints, decides the exit code
+//!                             │ └──▶ members (the shipped files of a crate, and which refer to which)
+//!              ┌──────────────┼─────────────┬───────────┬──────────┐
+//!              ▼              ▼             ▼           ▼          ▼
+//!            lint          layers      conformance   mutants     house      text in, findings out; no I/O
+//!              └──────────────┼─────────────┴───────────┴──────────┘
+//!                             ▼
+//!                           stage        runs cargo, reads tables, prints, decides the exit code
 //! ```
 //!
-//! Rules are about tokens and not syntax trees: a rule that a reader can't check by eye is not a house rule.
+//! Rules are about tokens, which a reader can check by eye. Syntax trees are for figures alone: which type has how many methods.
 
 pub mod conformance;
 pub mod finding;
+pub mod house;
 pub mod layers;
 pub mod lint;
+pub mod members;
 pub mod mutants;
 pub mod source;
 pub mod stage;
