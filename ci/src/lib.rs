@@ -1,23 +1,26 @@
 //! The project's own checks, behind `cargo ci`.
 //!
 //! ```text
-//!   git's list of files ──▶ tree ──▶ source (a file without comments, strings, tests)
-//!                                       │
-//!                         ┌─────────────┼─────────────┬───────────┐
-//!                         ▼             ▼             ▼           ▼
-//!                       lint         layers      conformance   mutants      text in, findings out; no I/O
-//!                         └─────────────┼─────────────┴───────────┘
-//!                                       ▼
-//!                                     stage        runs cargo, reads tables, prints, decides the exit code
+//!   git's list of files ──▶ tree ──▶ source (the tokens of a file, and its comments; what is for tests only)
+//!                             │ └──▶ members (the shipped files of a crate, and which refer to which)
+//!              ┌──────────────┼─────────────┬───────────┬──────────┐
+//!              ▼              ▼             ▼           ▼          ▼
+//!            lint          layers      conformance   mutants     house      text in, findings out; no I/O
+//!              └──────────────┼─────────────┴───────────┴──────────┘
+//!                             ▼
+//!                           stage        runs cargo, reads tables, prints, decides the exit code
 //! ```
 //!
-//! Checkers read text and not syntax trees: a rule that a reader can't check by eye is not a house rule.
+//! Rules are about tokens, which a reader can check by eye. Syntax trees are for figures alone: which type has how many methods.
 
 pub mod conformance;
 pub mod finding;
+pub mod house;
 pub mod layers;
 pub mod lint;
+pub mod members;
 pub mod mutants;
 pub mod source;
 pub mod stage;
+pub mod test_files;
 pub mod tree;

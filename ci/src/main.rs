@@ -28,8 +28,10 @@ enum Check {
     Fmt,
     /// Clippy without warnings, and the house rules: unsafe, imports, open ends, folders, places
     Lint,
-    /// Do imports go down in rank only?
+    /// Do imports go down in rank only, and in no circle below the top?
     Layers,
+    /// Types by methods and fields, circles of imports, source lines: do they keep the limits of `ci/house.txt`?
+    House,
     /// Which lines of the conformance checklist do tests show?
     Conformance {
         /// List the lines that no test shows
@@ -50,7 +52,7 @@ enum Check {
         #[arg(required = true)]
         folders: Vec<PathBuf>,
     },
-    /// fmt, lint, layers, conformance
+    /// fmt, lint, layers, house, conformance
     All,
 }
 
@@ -61,6 +63,7 @@ fn main() -> Result<ExitCode> {
         Check::Fmt => stage::fmt(&root),
         Check::Lint => stage::lint(&root),
         Check::Layers => stage::layers(&root),
+        Check::House => stage::house(&root),
         Check::Conformance { missing, strict } => {
             let strict = strict.map(|groups| if groups.is_empty() { Group::ALL.to_vec() } else { groups });
             stage::conformance(&root, &Wanted { list_missing: missing, strict: strict.unwrap_or_default() })

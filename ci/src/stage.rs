@@ -15,6 +15,7 @@ use crate::conformance::results;
 use crate::conformance::results::Results;
 use crate::conformance::rule_id::Group;
 use crate::finding::Finding;
+use crate::house::figures::House;
 use crate::layers;
 use crate::lint;
 use crate::mutants::judge::judge;
@@ -71,6 +72,20 @@ pub fn lint(root: &Path) -> Result<Verdict> {
 /// The ranks of crates and modules.
 pub fn layers(root: &Path) -> Result<Verdict> {
     Ok(print_findings(&layers::check(&Tree::read(root)?)))
+}
+
+/// The figures of the house, and their limits.
+pub fn house(root: &Path) -> Result<Verdict> {
+    let tree = Tree::read(root)?;
+    let house = House::of(&tree);
+    print!("{}", house.report());
+    Ok(print_findings(&house.check(&tree)))
+}
+
+/// The limits alone.
+fn house_limits(root: &Path) -> Result<Verdict> {
+    let tree = Tree::read(root)?;
+    Ok(print_findings(&House::of(&tree).check(&tree)))
 }
 
 /// The state of the conformance checklist.
@@ -177,8 +192,13 @@ pub fn mutants(root: &Path, folders: &[PathBuf], all: bool) -> Result<Verdict> {
 
 /// All stages, each with its verdict; a failed one does not keep the next from running.
 pub fn all(root: &Path) -> Result<Verdict> {
-    let stages: [(&str, Stage); 4] =
-        [("fmt", fmt), ("lint", lint), ("layers", layers), ("conformance", checklist_of_all)];
+    let stages: [(&str, Stage); 5] = [
+        ("fmt", fmt),
+        ("lint", lint),
+        ("layers", layers),
+        ("house", house_limits),
+        ("conformance", checklist_of_all),
+    ];
     let mut verdict = Verdict::Pass;
     for (name, stage) in stages {
         let own = stage(root)?;

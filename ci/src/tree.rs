@@ -1,5 +1,6 @@
 //! The files of the checkout, as text in memory.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
@@ -11,6 +12,8 @@ use anyhow::Result;
 use anyhow::ensure;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::source::shipped::Source;
+
 /// One text file.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
@@ -18,12 +21,18 @@ pub struct SourceFile {
     pub path: String,
     /// The whole content.
     pub text: String,
+    source: OnceCell<Source>,
 }
 
 impl SourceFile {
     /// True for Rust source.
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
+    }
+
+    /// The tokens of Rust source, read when first asked for.
+    pub fn source(&self) -> &Source {
+        self.source.get_or_init(|| Source::new(&self.text))
     }
 
     /// The last component of the path.
@@ -100,7 +109,7 @@ impl Tree {
     pub fn of<P: Into<String>, T: Into<String>>(files: impl IntoIterator<Item = (P, T)>) -> Self {
         let mut files: Vec<SourceFile> = files
             .into_iter()
-            .map(|(path, text)| SourceFile { path: path.into(), text: text.into() })
+            .map(|(path, text)| SourceFile { path: path.into(), text: text.into(), source: OnceCell::new() })
             .collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         files.dedup_by(|a, b| a.path == b.path);

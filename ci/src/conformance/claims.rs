@@ -2,7 +2,6 @@
 
 use super::rule_id::Group;
 use super::rule_id::RuleId;
-use crate::source::masked::Masked;
 use crate::source::test_fns::test_fns;
 use crate::tree::Tree;
 
@@ -30,7 +29,7 @@ pub fn claims(tree: &Tree) -> Vec<Claim> {
     let mut found = Vec::new();
     for file in tree.rust() {
         let lines: Vec<&str> = file.text.lines().collect();
-        for test in test_fns(&Masked::new(&file.text).code) {
+        for test in test_fns(file.source()) {
             let ids = leading_ids(&test.name);
             let before = lines.get(..test.start.saturating_sub(1)).unwrap_or_default();
             let claim = |id: &RuleId| Claim {

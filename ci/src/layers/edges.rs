@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::source::words::line_of;
-use crate::source::words::words;
+use crate::source::paths::paths;
+use crate::source::shipped::Source;
 
 /// A reference from a file to a top module of the same crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,40 +14,22 @@ pub struct Edge {
     pub line: usize,
 }
 
-/// All references in `code`, which is masked, without tests, and belongs to the module `path`
-/// (`["a", "b"]` for `src/a/b.rs`, nothing for a root). `super::` counts where it leads out of the top
-/// module and to one of `modules`.
-pub fn edges(code: &str, path: &[&str], modules: &BTreeSet<String>) -> Vec<Edge> {
+/// All references in the shipped code of a file that belongs to the module `path` (`["a", "b"]` for `src/a/b.rs`, nothing for
+/// a root). `super::` counts where it leads out of the top module and to one of `modules`.
+pub fn edges(source: &Source, path: &[&str], modules: &BTreeSet<String>) -> Vec<Edge> {
     let mut found = Vec::new();
-    let mut supers = 0;
-    let mut behind = 0;
-    for (offset, word) in words(code) {
-        let continues = code[behind..offset].trim() == "::" && behind > 0;
-        behind = offset + word.len();
-        match word {
-            "super" => {
-                supers = if continues { supers + 1 } else { 1 };
-                continue;
+    for reference in paths(source) {
+        let supers = reference.words.iter().take_while(|word| **word == "super").count();
+        let target = match reference.words[..] {
+            ["crate", target, ..] => Some(target),
+            _ if supers > 0 && supers >= path.len() => {
+                reference.words.get(supers).copied().filter(|word| modules.contains(*word))
             }
-            _ if continues && supers >= path.len() && supers > 0 && modules.contains(word) => {
-                found.push(Edge { target: word.to_owned(), line: line_of(code, offset) });
-            }
-            "crate" => found.extend(
-                behind_crate(&code[behind..])
-                    .map(|target| Edge { target: target.to_owned(), line: line_of(code, offset) }),
-            ),
-            _ => {}
-        }
-        supers = 0;
+            _ => None,
+        };
+        found.extend(target.map(|target| Edge { target: target.to_owned(), line: reference.line }));
     }
     found
-}
-
-/// The name in `::name`, given what stands behind `crate`.
-fn behind_crate(rest: &str) -> Option<&str> {
-    let rest = rest.trim_start().strip_prefix("::")?;
-    let (offset, name) = words(rest).next()?;
-    rest[..offset].trim().is_empty().then_some(name)
 }
 
 #[cfg(test)]
@@ -55,10 +37,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::edges;
+    use crate::source::shipped::Source;
 
     fn targets(code: &str, path: &[&str]) -> Vec<String> {
         let modules = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
-        edges(code, path, &modules).into_iter().map(|edge| edge.target).collect()
+        edges(&Source::new(code), path, &modules).into_iter().map(|edge| edge.target).collect()
     }
 
     #[test]
@@ -80,6 +63,6 @@ mod tests {
 
     #[test]
     fn an_edge_knows_its_line() {
-        assert_eq!(edges("\n\nuse crate::a;", &["z"], &BTreeSet::new())[0].line, 3);
+        assert_eq!(edges(&Source::new("\n\nuse crate::a;"), &["z"], &BTreeSet::new())[0].line, 3);
     }
 }

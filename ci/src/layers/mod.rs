@@ -5,13 +5,15 @@
 //!                              │
 //!                              ├─ crates   [dependencies] of every Cargo.toml point to lower crates
 //!                              ├─ modules  every module is in the table, under a name that says something
-//!                              └─ edges    `crate::x` and `super::x` in shipped code lead to lower modules
+//!                              ├─ edges    `crate::x` and `super::x` in shipped code lead to lower modules
+//!                              └─ folders  below the top, the modules of each folder import each other in no circle
 //! ```
 //!
 //! A crate's root (`lib.rs`, `main.rs`, `bin/`) stands above all its modules. Test code may look anywhere.
 
 pub mod crates;
 pub mod edges;
+pub mod folders;
 pub mod modules;
 pub mod table;
 
@@ -24,6 +26,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let (table, mut findings) = table::Table::parse(text);
     findings.extend(crates::check(tree, &table));
     findings.extend(modules::check(tree, &table));
+    findings.extend(folders::check(tree, &table));
     findings.sort();
     findings
 }

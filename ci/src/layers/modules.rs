@@ -9,10 +9,9 @@ use super::table::PATH;
 use super::table::Rank;
 use super::table::Table;
 use crate::finding::Finding;
-use crate::source::masked::Masked;
-use crate::source::shipped::Shipped;
-use crate::source::testing::TestFiles;
-use crate::tree::SourceFile;
+use crate::members::Member;
+use crate::members::Members;
+use crate::test_files::TestFiles;
 use crate::tree::Tree;
 
 /// Names that say nothing about what is inside.
@@ -21,30 +20,25 @@ const EMPTY_NAMES: [&str; 6] = ["common", "util", "utils", "helper", "helpers", 
 /// How far apart suggested ranks are.
 const STEP: Rank = 10;
 
-/// One shipped file: the module path that it defines, and the file.
-struct Member<'a> {
-    path: Vec<&'a str>,
-    file: &'a SourceFile,
-}
-
 /// Checks every crate that the table ranks.
 pub fn check(tree: &Tree, table: &Table) -> Vec<Finding> {
     let test_files = TestFiles::of(tree);
     let mut findings = Vec::new();
     let mut all_modules = BTreeSet::new();
     for name in table.crates.keys() {
-        let members = members(tree, name, &test_files);
+        let members = Members::of(tree, name, &test_files);
         let modules: BTreeSet<String> = members
+            .all()
             .iter()
             .filter_map(|member| member.path.first())
             .map(|module| (*module).to_owned())
             .collect();
         let mut targets: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-        for member in &members {
+        for member in members.all() {
             findings.extend(empty_name(member));
-            let code = Shipped::new(&Masked::new(&member.file.text).code).code;
             let Some(own) = member.path.first() else { continue };
-            for edge in edges(&code, &member.path, &modules).into_iter().filter(|edge| edge.target != *own) {
+            let found = edges(member.file.source(), &member.path, &modules);
+            for edge in found.into_iter().filter(|edge| edge.target != *own) {
                 findings.extend(upward(table, name, own, &edge, &modules, &member.file.path));
                 targets.entry(own).or_default().insert(edge.target);
             }
@@ -82,25 +76,6 @@ fn suggestions<'a>(
         }
     }
     suggested
-}
-
-/// The shipped files of a crate.
-fn members<'a>(tree: &'a Tree, name: &str, test_files: &TestFiles) -> Vec<Member<'a>> {
-    let source = format!("{name}/src/");
-    let shipped = tree.rust().filter(|file| !test_files.contains(&file.path));
-    let inside =
-        shipped.filter_map(|file| Some((file, file.path.strip_prefix(&source)?.strip_suffix(".rs")?)));
-    inside
-        .map(|(file, inside)| {
-            let mut path: Vec<&str> = inside.split('/').collect();
-            if matches!(path[..], ["lib" | "main"] | ["bin", ..]) {
-                path.clear();
-            } else if path.last() == Some(&"mod") {
-                path.pop();
-            }
-            Member { path, file }
-        })
-        .collect()
 }
 
 fn empty_name(member: &Member<'_>) -> Option<Finding> {

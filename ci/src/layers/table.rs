@@ -19,13 +19,16 @@ pub struct Entry {
     pub line: usize,
 }
 
-/// Ranks of crates, `crate rank`, and of their modules, `crate module rank`. A crate is called by its folder.
+/// Ranks of crates, `crate rank`, and of their modules, `crate module rank`, and folders with circles of imports,
+/// `crate folder open count`. A crate is called by its folder.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// Crate to rank.
     pub crates: BTreeMap<String, Entry>,
     /// Crate and top module to rank.
     pub modules: BTreeMap<(String, String), Entry>,
+    /// Crate and folder to the number of modules in circles.
+    pub open: BTreeMap<(String, String), Entry>,
 }
 
 impl Table {
@@ -37,23 +40,27 @@ impl Table {
             let line = index + 1;
             let fields: Vec<&str> = text.split('#').next().unwrap_or_default().split_whitespace().collect();
             let entry = |rank: &str| rank.parse().ok().map(|rank| Entry { rank, line });
-            let replaced = match fields[..] {
-                [] => continue,
-                [name, rank] => entry(rank).map(|entry| table.crates.insert(name.to_owned(), entry)),
-                [name, module, rank] => {
-                    entry(rank).map(|entry| table.modules.insert((name.to_owned(), module.to_owned()), entry))
-                }
-                _ => None,
-            };
+            let replaced =
+                match fields[..] {
+                    [] => continue,
+                    [name, rank] => entry(rank).map(|entry| table.crates.insert(name.to_owned(), entry)),
+                    [name, module, rank] => entry(rank)
+                        .map(|entry| table.modules.insert((name.to_owned(), module.to_owned()), entry)),
+                    [name, folder, "open", count] => entry(count)
+                        .map(|entry| table.open.insert((name.to_owned(), folder.to_owned()), entry)),
+                    _ => None,
+                };
             match replaced {
-                None => {
-                    findings.push(Finding::new(PATH, line, "neither `crate rank` nor `crate module rank`"))
-                }
+                None => findings.push(Finding::new(
+                    PATH,
+                    line,
+                    "is none of `crate rank`, `crate module rank`, `crate folder open count`",
+                )),
                 Some(Some(before)) => {
                     findings.push(Finding::new(
                         PATH,
                         line,
-                        format!("has its rank already in line {}", before.line),
+                        format!("stands here already, in line {}", before.line),
                     ));
                 }
                 Some(None) => {}
@@ -74,9 +81,10 @@ mod tests {
 
     #[test]
     fn crates_and_modules_have_ranks() {
-        let (table, findings) = Table::parse("# ranks\na 0\n\na x 10 # why\n");
+        let (table, findings) = Table::parse("# ranks\na 0\n\na x 10 # why\na x/y open 3\n");
         assert!(findings.is_empty());
         assert_eq!(table.crates["a"].rank, 0);
+        assert_eq!(table.open[&("a".to_owned(), "x/y".to_owned())].rank, 3);
         assert_eq!((table.module("a", "x"), table.module("a", "y")), (Some(10), None));
     }
 

@@ -2,9 +2,7 @@
 //! peers inherits the limit of its starter.
 
 use crate::finding::Finding;
-use crate::source::masked::Masked;
-use crate::source::shipped::Shipped;
-use crate::source::testing::TestFiles;
+use crate::test_files::TestFiles;
 use crate::tree::Tree;
 
 /// Where guests, VMMs, engines and peers are served.
@@ -17,10 +15,11 @@ const FOLDERS: [&str; 6] = [
     "host-gpu/src/adapter/",
 ];
 
-/// Starts a thread that inherits by itself.
-const INHERITS: &str = "essential_thread::spawn(";
-/// Ways to start a thread.
-const STARTS: [&str; 3] = ["thread::Builder::new()", "thread::spawn(", "scope.spawn("];
+/// Ways to start a thread. `essential_thread::spawn` inherits by itself.
+const STARTS: [&[&str]; 3] =
+    [&["thread", ":", ":", "Builder"], &["thread", ":", ":", "spawn", "("], &["scope", ".", "spawn", "("]];
+/// In how many lines a statement that starts a thread says that it inherits.
+const LINES: usize = 4;
 
 /// Finds threads that are started there and do not inherit.
 pub fn check(tree: &Tree) -> Vec<Finding> {
@@ -30,14 +29,13 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         if !FOLDERS.iter().any(|folder| file.path.starts_with(folder)) {
             continue;
         }
-        let code = Shipped::new(&Masked::new(&file.text).code).code;
-        for (index, line) in code.lines().enumerate() {
-            // The statement may go on for some lines.
-            let inherits = code.lines().skip(index).take(4).any(|line| line.contains("inherit("));
-            let line = line.replace(INHERITS, "");
-            if STARTS.iter().any(|start| line.contains(start)) && !inherits {
+        let source = file.source();
+        for at in source.shipped().filter(|at| STARTS.iter().any(|start| source.has(*at, start))) {
+            let line = source.line(at);
+            let mut statement = (at..source.count()).take_while(|at| source.line(*at) < line + LINES);
+            if !statement.any(|at| source.has(at, &["inherit", "("])) {
                 let message = "this thread logs within no limit: start it with `log_limit::inherit(…)`";
-                findings.push(Finding::new(&file.path, index + 1, message.to_owned()));
+                findings.push(Finding::new(&file.path, line, message));
             }
         }
     }

@@ -21,6 +21,7 @@ pub mod unsafe_list;
 use std::path::Path;
 
 use crate::finding::Finding;
+use crate::tree::SourceFile;
 use crate::tree::Tree;
 
 /// Applies every rule to the checkout at `root`.
@@ -31,6 +32,27 @@ pub fn check(tree: &Tree, root: &Path) -> Vec<Finding> {
     findings.extend(log_limits::check(tree));
     findings.extend(folders::check(tree));
     findings.extend(places::check(tree, &places::of_this_machine(root)));
+    findings.extend(unreadable(tree));
     findings.sort();
     findings
+}
+
+/// Files of which no rule sees anything.
+fn unreadable(tree: &Tree) -> impl Iterator<Item = Finding> {
+    let error = |file: &SourceFile| Some((file.path.clone(), file.source().error()?));
+    let found = tree.rust().filter_map(error);
+    found.map(|(path, line)| Finding::new(&path, line, "can't be read as Rust from here on"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unreadable;
+    use crate::tree::Tree;
+
+    #[test]
+    fn what_is_no_rust_is_a_finding() {
+        let tree = Tree::of([("a.rs", "fn a() {}"), ("b.rs", "\nfn a() {"), ("c.txt", "{")]);
+        let found: Vec<String> = unreadable(&tree).map(|found| found.to_string()).collect();
+        assert_eq!(found, ["b.rs:2: can't be read as Rust from here on"]);
+    }
 }

@@ -4,7 +4,6 @@ use std::env;
 use std::path::Path;
 
 use crate::finding::Finding;
-use crate::source::words::line_of;
 use crate::tree::Tree;
 
 /// Folders that mean the same on every machine.
@@ -29,8 +28,9 @@ pub fn check(tree: &Tree, places: &[String]) -> Vec<Finding> {
         for place in places {
             for (offset, _) in file.text.match_indices(&format!("{place}/")) {
                 if starts_path(&file.text[..offset]) {
+                    let line = 1 + file.text[..offset].matches('\n').count();
                     let message = format!("names a place on this machine, {place}");
-                    findings.push(Finding::new(&file.path, line_of(&file.text, offset), message));
+                    findings.push(Finding::new(&file.path, line, message));
                 }
             }
         }

@@ -1,8 +1,6 @@
 //! What is left open has an issue, `TODO(#12)`.
 
 use crate::finding::Finding;
-use crate::source::masked::Masked;
-use crate::source::words::words;
 use crate::tree::SourceFile;
 use crate::tree::Tree;
 
@@ -11,8 +9,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files() {
         for (index, comment) in comments(file).lines().enumerate() {
-            for (offset, word) in words(comment) {
-                if matches!(word, "TODO" | "FIXME") && !names_issue(&comment[offset + word.len()..]) {
+            for word in ["TODO", "FIXME"] {
+                for _ in behind(comment, word).filter(|rest| !names_issue(rest)) {
                     let message = format!("{word} without an issue: write `{word}(#12)`");
                     findings.push(Finding::new(&file.path, index + 1, message));
                 }
@@ -22,10 +20,19 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// What stands behind each place where `word` is a word of its own.
+fn behind<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
+    let is_part = |c: char| c == '_' || c.is_alphanumeric();
+    let sides = text.match_indices(word).map(|(at, word)| (&text[..at], &text[at + word.len()..]));
+    sides
+        .filter(move |(before, rest)| !before.ends_with(is_part) && !rest.starts_with(is_part))
+        .map(|(_, rest)| rest)
+}
+
 /// The comments of a file, on their own lines.
 fn comments(file: &SourceFile) -> String {
     if file.is_rust() {
-        return Masked::new(&file.text).comments;
+        return file.source().comments();
     }
     if file.path.ends_with(".toml") || file.text.starts_with("#!") {
         return file

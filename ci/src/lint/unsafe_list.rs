@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::finding::Finding;
-use crate::source::attributes::attribute_groups;
-use crate::source::masked::Masked;
-use crate::source::words::line_of;
-use crate::source::words::words;
+use crate::source::tokens::Tokens;
 use crate::tree::Tree;
 
 /// Lines of `path  reason`; `#` starts a comment line.
@@ -31,7 +28,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     }
 
     for file in tree.rust() {
-        let found = first_unsafe(&file.text);
+        let found = first_unsafe(file.source());
         match (found, listed.remove(file.path.as_str())) {
             (Some(line), None) => {
                 let message = format!("unsafe code in a file that {LIST} does not list with a reason");
@@ -50,18 +47,14 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 /// The line of the first `unsafe`, or of an attribute that allows it.
-fn first_unsafe(text: &str) -> Option<usize> {
-    let code = Masked::new(text).code;
-    let keyword = words(&code).find(|(_, word)| *word == "unsafe").map(|(offset, _)| offset);
-    // `#![…]` as `#[…]`, at the same offsets but one.
-    let allowing = attribute_groups(&code.replace("#!", " #")).into_iter().find_map(|group| {
-        let allows = |attribute: &String| {
-            let mut names = words(attribute).map(|(_, word)| word);
-            matches!(names.next(), Some("allow" | "expect")) && names.any(|word| word == "unsafe_code")
-        };
-        group.attributes.iter().any(allows).then_some(group.start)
-    });
-    [keyword, allowing].into_iter().flatten().min().map(|offset| line_of(&code, offset))
+fn first_unsafe(tokens: &Tokens) -> Option<usize> {
+    let allows = |at: usize| {
+        tokens.text(at) == "["
+            && matches!(tokens.text(at + 1), "allow" | "expect")
+            && (at..tokens.behind(at)).any(|at| tokens.text(at) == "unsafe_code")
+    };
+    let found = (0..tokens.count()).find(|at| tokens.text(*at) == "unsafe" || allows(*at));
+    found.map(|at| tokens.line(at))
 }
 
 #[cfg(test)]

@@ -1,34 +1,35 @@
 //! Outer attributes and the items that they stand before.
 
-use super::words::behind_matching;
+use std::ops::Range;
+
+use super::tokens::Tokens;
 
 /// The attributes of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttributeGroup {
-    /// Where the first `#` is.
+    /// The first `#`.
     pub start: usize,
-    /// Where the item begins.
+    /// The first token of the item.
     pub item: usize,
-    /// What stands between the brackets of each, trimmed.
-    pub attributes: Vec<String>,
+    /// What stands between the brackets of each.
+    pub attributes: Vec<Range<usize>>,
 }
 
-/// Every group of `#[…]` in masked code, in order, those inside other items included.
-pub fn attribute_groups(code: &str) -> Vec<AttributeGroup> {
+/// Every group of `#[…]`, in order, those inside other items included.
+pub fn attribute_groups(tokens: &Tokens) -> Vec<AttributeGroup> {
     let mut groups = Vec::new();
     let mut at = 0;
-    while let Some(found) = code[at..].find("#[") {
-        let start = at + found;
-        let mut group = AttributeGroup { start, item: start, attributes: Vec::new() };
-        while code[group.item..].starts_with("#[") {
-            let open = group.item + 1;
-            let end = behind_matching(code, open);
-            let inside = &code[open + 1..end];
-            group.attributes.push(inside.strip_suffix(']').unwrap_or(inside).trim().to_owned());
-            group.item = end + (code[end..].len() - code[end..].trim_start().len());
+    while at < tokens.count() {
+        let mut group = AttributeGroup { start: at, item: at, attributes: Vec::new() };
+        while tokens.has(group.item, &["#", "["]) {
+            let behind = tokens.behind(group.item + 1);
+            group.attributes.push(group.item + 2..behind - 1);
+            group.item = behind;
         }
-        at = group.item;
-        groups.push(group);
+        at = group.item.max(at + 1);
+        if !group.attributes.is_empty() {
+            groups.push(group);
+        }
     }
     groups
 }
@@ -36,19 +37,17 @@ pub fn attribute_groups(code: &str) -> Vec<AttributeGroup> {
 #[cfg(test)]
 mod tests {
     use super::attribute_groups;
+    use crate::source::tokens::Tokens;
 
     #[test]
     fn attributes_of_one_item_are_one_group() {
-        let code = "#[test]\n#[ignore = x] fn a() {}\n#[inline]\nfn b() {}";
-        let groups = attribute_groups(code);
-        assert_eq!(groups.len(), 2);
-        assert_eq!(groups[0].attributes, ["test", "ignore = x"]);
-        assert!(code[groups[0].item..].starts_with("fn a"));
-        assert!(code[groups[1].item..].starts_with("fn b"));
-    }
-
-    #[test]
-    fn an_attribute_may_hold_brackets() {
-        assert_eq!(attribute_groups("#[a([b])] x")[0].attributes, ["a([b])"]);
+        let source =
+            Tokens::new("#[test]\n#[ignore = \"]\"]\n// why\n#[a([b])] fn a() {}\n#[inline]\nfn b() {}");
+        let groups = attribute_groups(&source);
+        let texts: Vec<&str> =
+            groups[0].attributes.iter().map(|inside| source.span(inside.clone())).collect();
+        assert_eq!((groups.len(), texts), (2, vec!["test", "ignore = \"]\"", "a([b])"]));
+        assert!(source.has(groups[0].item, &["fn", "a"]));
+        assert!(source.has(groups[1].item, &["fn", "b"]));
     }
 }

@@ -1,21 +1,18 @@
-//! What a checker sees of a Rust file.
+//! What a checker sees of a Rust file: its tokens, and its comments apart from them.
 //!
 //! ```text
-//!   text ──masked──▶ code and comments, apart      same length and lines as the text, the rest is blanks
-//!                      │
-//!                      ├─attributes─▶ groups of #[…] and where the item behind them starts
-//!                      ├─shipped────▶ code without #[cfg(test)] items
-//!                      ├─uses───────▶ `use` statements
-//!                      └─test_fns───▶ #[test] functions
-//!   tree ──testing──▶ which files hold nothing but tests
+//!   text ──proc-macro2──▶ tokens   words, punctuation, literals, with line and the end of the group that each opens
+//!                           ├─ comments     everything else, and doc comments
+//!                           ├─ attributes   groups of #[…] and where the item behind them starts
+//!                           ├─ test_fns     #[test] functions
+//!                           └─ shipped      tokens that are no part of a #[cfg(test)] item
+//!                                └─ paths   `a::b::c`
 //! ```
 //!
-//! An offset means the same place in the text, the code and the comments.
+//! Tokens and not syntax trees, so that what macros are given (`proptest! { #[test] fn … }`) is seen like everything else.
 
 pub mod attributes;
-pub mod masked;
+pub mod paths;
 pub mod shipped;
 pub mod test_fns;
-pub mod testing;
-pub mod uses;
-pub mod words;
+pub mod tokens;

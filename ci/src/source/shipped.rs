@@ -1,105 +1,147 @@
-//! The part of a file that is compiled outside tests.
+//! Which tokens of a file are compiled outside tests.
+
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::ops::Range;
+
+use syn::Meta;
+use syn::Token;
+use syn::punctuated::Punctuated;
 
 use super::attributes::attribute_groups;
-use super::masked::blank;
-use super::words::behind_matching;
-use super::words::words;
+use super::tokens::Tokens;
 
-/// Code without its test items.
+/// The tokens of a file, and which of them are shipped.
 #[derive(Clone, Debug)]
-pub struct Shipped {
-    /// Masked code in which every `#[cfg(test)]` item is blanked.
-    pub code: String,
+pub struct Source {
+    tokens: Tokens,
+    /// The `#[cfg(test)]` items, attributes included, in order; one inside another is part of that.
+    test_items: Vec<Range<usize>>,
+}
+
+impl Source {
+    /// Reads `text`.
+    pub fn new(text: &str) -> Self {
+        let tokens = Tokens::new(text);
+        let test_items = test_items(&tokens);
+        Self { tokens, test_items }
+    }
+
+    /// True unless the token is part of a `#[cfg(test)]` item.
+    pub fn is_shipped(&self, at: usize) -> bool {
+        !self.test_items.iter().any(|item| item.contains(&at))
+    }
+
+    /// The indices of all shipped tokens.
+    pub fn shipped(&self) -> impl Iterator<Item = usize> {
+        let mut items = self.test_items.iter().peekable();
+        (0..self.count()).filter(move |at| {
+            while items.next_if(|item| item.end <= *at).is_some() {}
+            items.peek().is_none_or(|item| !item.contains(at))
+        })
+    }
+
+    /// The lines, from 1, that hold nothing but `#[cfg(test)]` items.
+    pub fn test_lines(&self) -> BTreeSet<usize> {
+        let lines = self.test_items.iter().flat_map(|item| self.line(item.start)..=self.line(item.end - 1));
+        let shipped: BTreeSet<usize> = self.shipped().map(|at| self.line(at)).collect();
+        lines.filter(|line| !shipped.contains(line)).collect()
+    }
+
     /// Names of modules in other files that are declared as test items (`#[cfg(test)] mod tests;`).
-    pub test_modules: Vec<String>,
-}
-
-impl Shipped {
-    /// Cuts the test items out of masked code.
-    pub fn new(code: &str) -> Self {
-        let mut shipped = Self { code: String::with_capacity(code.len()), test_modules: Vec::new() };
-        for group in attribute_groups(code) {
-            let done = shipped.code.len();
-            if group.start < done || !group.attributes.iter().any(|attribute| is_for_tests(attribute)) {
-                continue;
-            }
-            let end = behind_item(code, group.item);
-            shipped.test_modules.extend(declared_module(&code[group.item..end]));
-            shipped.code.push_str(&code[done..group.start]);
-            shipped.code.push_str(&blank(&code[group.start..end]));
-        }
-        shipped.code.push_str(&code[shipped.code.len()..]);
-        shipped
+    pub fn test_modules(&self) -> Vec<&str> {
+        let declarations = self.test_items.iter().filter(|item| self.text(item.end - 1) == ";");
+        let names = declarations.filter_map(|item| item.clone().find(|at| self.text(*at) == "mod"));
+        names.map(|at| self.text(at + 1)).collect()
     }
 }
 
-/// True for `cfg(test)` and `cfg(all(…, test, …))`: without tests, the item does not exist.
-fn is_for_tests(attribute: &str) -> bool {
-    let dense: String = attribute.chars().filter(|c| !c.is_whitespace()).collect();
-    let conditions = match dense.strip_prefix("cfg(all(") {
-        Some(all) => all.trim_end_matches(')'),
-        None => dense.strip_prefix("cfg(").map_or("", |one| one.trim_end_matches(')')),
-    };
-    conditions.split(',').any(|condition| condition == "test")
+impl Deref for Source {
+    type Target = Tokens;
+
+    fn deref(&self) -> &Tokens {
+        &self.tokens
+    }
 }
 
-/// The offset just behind the item that starts at `item`: behind its `;` or its block.
-fn behind_item(code: &str, item: usize) -> usize {
+fn test_items(tokens: &Tokens) -> Vec<Range<usize>> {
+    let mut items: Vec<Range<usize>> = Vec::new();
+    for group in attribute_groups(tokens) {
+        let inside_another = items.last().is_some_and(|item| group.start < item.end);
+        let cuts = |inside: &Range<usize>| {
+            tokens.text(inside.start) == "cfg"
+                && syn::parse_str(tokens.span(inside.clone())).is_ok_and(|meta| is_for_tests(&meta))
+        };
+        if !inside_another && group.attributes.iter().any(cuts) {
+            items.push(group.start..behind_item(tokens, group.item));
+        }
+    }
+    items
+}
+
+/// True for the attributes `cfg(test)` and `cfg(all(…, test, …))`: without tests, the item does not exist.
+pub fn is_for_tests(condition: &Meta) -> bool {
+    match condition {
+        Meta::Path(path) => path.is_ident("test"),
+        Meta::List(list) if list.path.is_ident("cfg") || list.path.is_ident("all") => {
+            let inside = list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
+            inside.is_ok_and(|conditions| conditions.iter().any(is_for_tests))
+        }
+        _ => false,
+    }
+}
+
+/// The index behind the item that starts at `item`: behind its `;` or its block, or at the end of what it is in, such as
+/// that of a struct of which it is the last field.
+fn behind_item(tokens: &Tokens, item: usize) -> usize {
     let mut at = item;
-    while let Some(found) = code[at..].find([';', '{', '(', '[', '}', ')', ']']) {
-        at += found;
-        match code.as_bytes()[at] {
-            b';' => return at + 1,
-            b'{' => return behind_matching(code, at),
-            b'(' | b'[' => at = behind_matching(code, at),
-            // The end of what the item is in, such as the last field of a struct.
-            _ => return at,
+    while at < tokens.count() {
+        match tokens.text(at) {
+            ";" => return at + 1,
+            "{" => return tokens.behind(at),
+            "}" | ")" | "]" => return at,
+            _ => at = tokens.behind(at),
         }
     }
-    code.len()
-}
-
-/// The name in `mod name;`, with any visibility.
-fn declared_module(item: &str) -> Option<String> {
-    if !item.ends_with(';') {
-        return None;
-    }
-    let mut names = words(item).map(|(_, word)| word).skip_while(|word| *word != "mod");
-    (names.next() == Some("mod")).then(|| names.next().map(str::to_owned)).flatten()
+    at
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Shipped;
+    use super::Source;
 
     fn kept(code: &str) -> String {
-        Shipped::new(code).code.split_whitespace().collect::<Vec<_>>().join(" ")
+        let source = Source::new(code);
+        source.shipped().map(|at| source.text(at)).collect()
     }
 
     #[test]
     fn test_items_are_cut() {
-        assert_eq!(kept("a; #[cfg(test)] mod tests { use b; fn c() {} } d;"), "a; d;");
+        assert_eq!(kept("a; #[cfg(test)] mod tests { use b; #[cfg(test)] fn c() {} } d;"), "a;d;");
         assert_eq!(kept("#[cfg(all(test, loom))] fn f(x: [u8; 3]) {} d;"), "d;");
+        assert_eq!(kept("#[cfg(all(not(loom), test))] use a::b; d;"), "d;");
         assert_eq!(kept("#[inline] #[cfg(test)] use a::b; d;"), "d;");
-        assert_eq!(kept("struct S { a: u8, #[cfg(test)] b: u8 } d;"), "struct S { a: u8, } d;");
+        assert_eq!(kept("struct S { a: u8, #[cfg(test)] b: u8 } d;"), "structS{a:u8,}d;");
     }
 
     #[test]
     fn other_conditions_stay() {
-        for code in ["#[cfg(not(test))] a;", "#[cfg(loom)] a;", "#[cfg(any(test, loom))] a;", "#[test] a;"] {
+        for code in ["#[cfg(not(test))]a;", "#[cfg(loom)]a;", "#[cfg(any(test,loom))]a;", "#[test]a;"] {
             assert_eq!(kept(code), code);
         }
     }
 
     #[test]
     fn test_modules_in_other_files_are_named() {
-        let shipped = Shipped::new("#[cfg(test)]\nmod tests;\n#[cfg(test)] pub(crate) mod kit;\nmod a;");
-        assert_eq!(shipped.test_modules, ["tests", "kit"]);
+        let code = "#[cfg(test)]\nmod tests;\n#[cfg(test)] pub(crate) mod kit;\nmod a; #[cfg(test)] mod b { mod d; }";
+        assert_eq!(Source::new(code).test_modules(), ["tests", "kit"]);
     }
 
     #[test]
-    fn length_stays() {
-        let code = "a;\n#[cfg(test)]\nmod tests {\n}\nb;";
-        assert_eq!(Shipped::new(code).code.len(), code.len());
+    fn lines_of_tests_are_those_without_anything_shipped() {
+        let source = Source::new("a;\n#[cfg(test)]\nmod b {\n}\nc; #[cfg(test)]\nd;");
+        assert_eq!(source.test_lines().into_iter().collect::<Vec<_>>(), [2, 3, 4, 6]);
+        assert!(source.shipped().all(|at| source.is_shipped(at)));
+        assert_eq!((0..source.count()).filter(|at| source.is_shipped(*at)).count(), 4);
     }
 }

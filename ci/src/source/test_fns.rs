@@ -1,8 +1,7 @@
 //! `#[test]` functions, those of `proptest!` and loom included.
 
 use super::attributes::attribute_groups;
-use super::words::line_of;
-use super::words::words;
+use super::tokens::Tokens;
 
 /// A function that a test runner calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,41 +16,37 @@ pub struct TestFn {
     pub ignored: bool,
 }
 
-/// All test functions in masked code. One whose name a macro makes up is not found.
-pub fn test_fns(code: &str) -> Vec<TestFn> {
+/// All test functions. One whose name a macro makes up is not found.
+pub fn test_fns(tokens: &Tokens) -> Vec<TestFn> {
     let mut found = Vec::new();
-    for group in attribute_groups(code) {
-        if !group.attributes.iter().any(|attribute| attribute == "test") {
-            continue;
-        }
-        let head = code[group.item..].split(['(', '{', ';', '<']).next().unwrap_or_default();
-        let mut names = words(head).skip_while(|(_, word)| *word != "fn").skip(1);
-        if let Some((offset, name)) = names.next() {
-            let ignored = group.attributes.iter().any(|attribute| is_ignore(attribute));
-            let start = line_of(code, group.start);
+    for group in attribute_groups(tokens) {
+        let is_test = group.attributes.iter().any(|inside| tokens.span(inside.clone()) == "test");
+        let mut head = (group.item..tokens.count()).take_while(|at| !matches!(tokens.text(*at), "{" | ";"));
+        if let Some(at) = head.find(|at| is_test && tokens.text(*at) == "fn") {
+            let ignores = |at: usize| match tokens.text(at) {
+                "ignore" => true,
+                "cfg_attr" => (at..tokens.behind(at + 1)).any(|at| tokens.text(at) == "ignore"),
+                _ => false,
+            };
             found.push(TestFn {
-                name: name.to_owned(),
-                start,
-                line: line_of(code, group.item + offset),
-                ignored,
+                name: tokens.text(at + 1).to_owned(),
+                start: tokens.line(group.start),
+                line: tokens.line(at + 1),
+                ignored: group.attributes.iter().any(|inside| ignores(inside.start)),
             });
         }
     }
     found
 }
 
-fn is_ignore(attribute: &str) -> bool {
-    let mut names = words(attribute).map(|(_, word)| word);
-    match names.next() {
-        Some("ignore") => true,
-        Some("cfg_attr") => names.any(|word| word == "ignore"),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::test_fns;
+    use super::TestFn;
+    use crate::source::tokens::Tokens;
+
+    fn test_fns(code: &str) -> Vec<TestFn> {
+        super::test_fns(&Tokens::new(code))
+    }
 
     fn names(code: &str) -> Vec<(String, bool)> {
         test_fns(code).into_iter().map(|test| (test.name, test.ignored)).collect()

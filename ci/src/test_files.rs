@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::masked::Masked;
-use super::shipped::Shipped;
 use crate::tree::SourceFile;
 use crate::tree::Tree;
 
@@ -19,7 +17,7 @@ impl TestFiles {
     pub fn of(tree: &Tree) -> Self {
         let mut declared = BTreeSet::new();
         for file in tree.rust() {
-            for module in Shipped::new(&Masked::new(&file.text).code).test_modules {
+            for module in file.source().test_modules() {
                 declared.insert(format!("{}/{module}", folder_of_children(file)));
             }
         }
