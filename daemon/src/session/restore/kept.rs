@@ -297,8 +297,8 @@ fn lm_39_each_thing_of_a_state_is_charged_and_what_ends_something_was_paid_for_w
         ("processes", 2),
         // Two segments, 19 blobs, as many names of processes, and two blobs that are kept.
         ("blobs", 2 + 19 + 19 + 2),
-        // Contexts, queues, doorbells and an open native fence.
-        ("objects", 3 + 5 + 4 + 1),
+        // Contexts, queues, doorbells, an open native fence and a kernel.
+        ("objects", 3 + 5 + 4 + 1 + 1),
         ("mappings", 5 + 14 + 1),
         ("kernels", 1),
         // Seven pieces of open work, of which one is the end of a doorbell.
