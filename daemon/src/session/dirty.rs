@@ -255,7 +255,7 @@ mod tests {
     const SECOND: (u64, u64) = (0x40_0000, PAGE_SIZE);
 
     fn add_segment(session: &mut Session, piece: (u64, u64)) -> SegmentId {
-        let ram = File::from(create_memfd("ram", PAGE_SIZE).unwrap());
+        let ram = create_memfd("ram", PAGE_SIZE).unwrap();
         let runs = vec![RunRecord { file: 0, offset: 0, length: PAGE_SIZE }];
         let segment = GuestSegment::new(runs, vec![Arc::new(ram)], vec![piece]);
         let charge = session.purse.charge(Kind::Blobs, 1).unwrap();

@@ -483,17 +483,15 @@ mod tests {
         assert!(slot.stop().unwrap());
         assert!(slot.process().is_none() && !slot.has_devices() && !slot.is_stopped);
         assert!(!slot.stop().unwrap(), "there is none");
-        for has_begun in [false, true] {
-            let mut session = restored(startable());
-            // The successor of a process: it starts, or it runs.
-            session.start_process_again(COPY).unwrap();
+        // The successor of a process: it runs, or it starts.
+        let mut session = restored(startable());
+        for has_begun in [true, false] {
+            session.unwatch_engine(COPY);
             let slot = &mut session.engines[COPY.index()];
-            if has_begun {
-                slot.came_up();
-            }
             assert_eq!(slot.has_begun(), has_begun);
             assert!(slot.stop().unwrap());
             assert!(slot.is_parked() && slot.has_devices() && slot.is_stopped, "{has_begun}");
+            session.start_process_again(COPY).unwrap();
         }
     }
 }

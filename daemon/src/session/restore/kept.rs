@@ -297,8 +297,8 @@ fn lm_39_each_thing_of_a_state_is_charged_and_what_ends_something_was_paid_for_w
         ("processes", 2),
         // Two segments, 19 blobs, as many names of processes, and two blobs that are kept.
         ("blobs", 2 + 19 + 19 + 2),
-        // Contexts, queues, doorbells and an open native fence.
-        ("objects", 3 + 5 + 4 + 1),
+        // Contexts, queues, doorbells, an open native fence and a kernel.
+        ("objects", 3 + 5 + 4 + 1 + 1),
         ("mappings", 5 + 14 + 1),
         ("kernels", 1),
         // Seven pieces of open work, of which one is the end of a doorbell.
@@ -309,12 +309,14 @@ fn lm_39_each_thing_of_a_state_is_charged_and_what_ends_something_was_paid_for_w
         ("files", 0),
     ];
     assert_eq!(held, expected);
-    // A message that ends a kernel, and one that does not, each with its work.
+    // A message that ends a kernel, and two that do not, each with its work.
     let mut state = full();
-    state.processes[1].timelines[0].open = vec![4, 5];
+    state.processes[1].timelines[0].open = vec![3, 4, 5];
     let waiting =
         |slot, opcode, item| SavedMessage(SavedOrigin(7, slot, 1, 1, Some(item)), opcode, Bytes(vec![0; 8]));
-    state.engines[1].waiting = vec![waiting(10, DESTROY_KERNEL, 4), waiting(11, CREATE_KERNEL, 5)];
+    state.engines[1].waiting = [(3, CREATE_KERNEL), (4, DESTROY_KERNEL), (5, CREATE_KERNEL)]
+        .map(|(item, opcode)| waiting(10, opcode, item))
+        .to_vec();
     let held = held_for(&state);
-    assert_eq!((held[5], held[6]), (("work", 6 + 1), ("messages", 1)));
+    assert_eq!((held[5], held[6]), (("work", 6 + 2), ("messages", 2)));
 }

@@ -95,7 +95,6 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::sync::Arc;
 
     use campanile_host_gpu::memory::vram::create_memfd;
@@ -118,7 +117,7 @@ mod tests {
 
     fn guest_ram(pieces: &[(u64, usize)]) -> Arc<GuestRam> {
         let regions = pieces.iter().map(|&(address, bytes)| {
-            let file = File::from(create_memfd("ram", bytes as u64).unwrap());
+            let file = create_memfd("ram", bytes as u64).unwrap();
             (GuestAddress(address), bytes, Some(FileOffset::new(file, 0)))
         });
         Arc::new(GuestRam::from_ranges_with_files(regions.collect::<Vec<_>>()).unwrap())

@@ -420,6 +420,7 @@ fn an_engine_that_is_restored_knows_the_native_fences_of_the_state() {
     let mut state = golden();
     // Not the first, which lies where all begins.
     (state.fences[0].0, device(&mut state, 1).fences.0[0].1.as_mut().unwrap().0) = (3, 3);
+    state.fences[0].1 |= 3;
     device(&mut state, 1).native_waits.clear();
     state.processes[1].timelines.retain(|timeline| timeline.ring != 2);
     let mut session = session(&Arc::new(config()));
