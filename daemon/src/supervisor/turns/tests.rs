@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::scheduling::choice::ALL;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
@@ -37,7 +38,10 @@ impl World {
     }
 
     fn with_normal_share(normal_share: u32, engines: &[(EngineId, NodeKind, Share)]) -> Self {
-        let mut turns = Turns::new(Choice::default(), normal_share);
+        Self::over(Turns::new(Choice::default(), normal_share), engines)
+    }
+
+    fn over(mut turns: Turns, engines: &[(EngineId, NodeKind, Share)]) -> Self {
         for &(engine, node, share) in engines {
             turns.add(engine, EngineAddress::new(0, node), Some(TIMEOUT), share, Duration::ZERO);
         }
@@ -401,4 +405,17 @@ fn the_supervisor_decides_again_when_something_is_due_and_else_when_it_is_woken(
     );
     assert_eq!(world.decide_at(at(100)), (vec![Operation::Revoke(B)], Some(at(100) + TIMEOUT)));
     assert_eq!(world.decide_at(at(101)), (vec![], Some(at(100) + TIMEOUT)));
+}
+
+#[test]
+fn a_vgpu_keeps_its_node_for_a_quantum_whatever_the_policy() {
+    for policy in ALL {
+        let engines = [A, B].map(|engine| (engine, NodeKind::Compute, Share::default()));
+        let mut world = World::over(Turns::new(*policy, Settings::DEFAULT_NORMAL_SHARE), &engines);
+        world.set(A, Phase::Want);
+        world.set(B, Phase::Want);
+        assert_eq!(world.decide(0), [Operation::Give(A)], "{policy:?}");
+        assert_eq!(world.decide(3), [], "{policy:?}");
+        assert_eq!(world.decide(4), [Operation::Revoke(A)], "{policy:?}");
+    }
 }
