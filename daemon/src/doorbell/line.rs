@@ -131,4 +131,34 @@ mod tests {
         assert!(line.first().is_none() && line.take().is_none());
         assert!(line.has_room(1));
     }
+
+    #[test]
+    fn all_that_wait_are_listed_as_they_will_be_served_and_without_those_that_were_taken_out() {
+        let mut line = Line::default();
+        for connect in [10, 11, 12] {
+            line.push(1, connect);
+        }
+        line.push(2, 20);
+        line.push(3, 30);
+        line.push(3, 31);
+        assert_eq!(line.in_order(), [&10, &20, &30, &11, &31, &12]);
+        assert_eq!(line.take_all_of(2), [20]);
+        let listed: Vec<u32> = line.in_order().into_iter().copied().collect();
+        assert_eq!(listed, [10, 30, 11, 31, 12]);
+        let served: Vec<u32> = std::iter::from_fn(|| Some(serve(&mut line)?.0)).take(9).collect();
+        assert_eq!(served, listed);
+        assert!(line.in_order().is_empty());
+    }
+
+    #[test]
+    fn a_process_waits_with_as_many_connects_as_messages_can_be_under_way_and_no_more() {
+        let mut line = Line::default();
+        for connect in 0..u32::try_from(MAX_WAITING).unwrap() {
+            assert!(line.has_room(1), "{connect}");
+            line.push(1, connect);
+        }
+        assert!(!line.has_room(1) && line.has_room(2));
+        assert_eq!(line.take_all_of(1).len(), MAX_WAITING);
+        assert!(line.has_room(1));
+    }
 }

@@ -164,4 +164,16 @@ mod tests {
         slots.hold(0, holder(3), 0, begun + MIN_HOLD);
         assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Later(begun + MIN_HOLD * 3 / 2));
     }
+
+    #[test]
+    fn ums_14_of_doorbells_that_were_never_rung_the_one_that_was_connected_first_is_the_victim() {
+        let mut slots = Slots::new(3);
+        let begun = Instant::now();
+        for slot in [1, 2, 0] {
+            slots.hold(slot, holder(slot), 0, begun);
+        }
+        assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Victim(1, holder(1)));
+        slots.hold(1, holder(3), 0, begun);
+        assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Victim(2, holder(2)));
+    }
 }

@@ -59,3 +59,43 @@ impl AsFd for NotifySwitch {
         self.event.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::event::PollFd;
+    use rustix::event::PollFlags;
+    use rustix::event::Timespec;
+    use rustix::event::poll;
+
+    use super::DoorbellModes;
+    use super::NotifySwitch;
+    use crate::doorbell::modes::NodeMode;
+
+    fn is_signalled(switch: &NotifySwitch) -> bool {
+        let ready =
+            poll(&mut [PollFd::from_borrowed_fd(switch.as_fd(), PollFlags::IN)], Some(&Timespec::default()));
+        ready == Ok(1)
+    }
+
+    #[test]
+    fn ums_97_each_node_is_switched_by_itself_and_the_vgpu_is_told_until_it_has_looked() {
+        let notify = |notify| NodeMode { notify, ..NodeMode::default() };
+        for begins in [[false, false], [true, false], [false, true], [true, true]] {
+            let switch = NotifySwitch::new(&DoorbellModes(begins.map(notify))).unwrap();
+            let mut modes = begins;
+            let is_on = |switch: &NotifySwitch| [switch.is_on(0), switch.is_on(1)];
+            assert_eq!(is_on(&switch), modes, "as chosen at start");
+            assert!(!is_signalled(&switch));
+            for (node, notify) in [(0, true), (1, true), (0, false), (0, false), (1, false), (1, true)] {
+                switch.set(node, notify);
+                modes[node] = notify;
+                assert_eq!(is_on(&switch), modes, "{begins:?}: node {node} is set to {notify}");
+                assert!(is_signalled(&switch));
+                switch.take();
+                assert!(!is_signalled(&switch), "it was seen");
+            }
+        }
+    }
+}

@@ -174,6 +174,7 @@ mod tests {
     use super::Case;
     use super::Reason;
     use super::Session;
+    use super::Status;
     use crate::recovery::policy::DebugMode;
     use crate::recovery::policy::Policy;
     use crate::session::config::Config;
@@ -251,5 +252,40 @@ mod tests {
             assert_eq!(session.processes[&OWNER].blocked, is_blocked.then_some(5));
             assert_eq!(session.processes[&1].blocked, None);
         }
+    }
+
+    #[test]
+    fn mcdm_41_a_device_that_is_single_use_is_refused_while_another_process_has_it() {
+        let mut session = session(&Arc::new(config()));
+        session.restore(&golden()).unwrap();
+        session.processes.retain(|of, _| *of == OWNER);
+        let status = |session: &Session, of: u32| session.admission(of).map_err(|refused| refused.status);
+        assert_eq!(status(&session, 99), Ok(()), "many may have it");
+        session.config = Arc::new(Config { single_use: true, ..config() });
+        assert_eq!((status(&session, OWNER), status(&session, 99)), (Ok(()), Err(Status::Busy)));
+        session.processes.get_mut(&OWNER).unwrap().device = None;
+        assert_eq!(status(&session, 99), Ok(()), "it is free again");
+    }
+
+    #[test]
+    fn tdr_21_neither_a_blocked_process_nor_any_of_a_quarantined_vgpu_gets_a_device() {
+        let mut session = session(&Arc::new(config()));
+        session.restore(&golden()).unwrap();
+        session.processes.get_mut(&OWNER).unwrap().blocked = Some(31);
+        let refused = |session: &Session, of: u32| session.admission(of).map_err(|it| (it.status, it.text));
+        let (status, text) = refused(&session, OWNER).unwrap_err();
+        assert!(status == Status::Blocked && text.contains("(report 31)"), "{text}");
+        assert_eq!(refused(&session, 1), Ok(()));
+        session.quarantine("a test");
+        let (status, text) = refused(&session, 1).unwrap_err();
+        assert!(status == Status::Blocked && text.contains("quarantined: a test"), "{text}");
+    }
+
+    #[test]
+    fn tdr_16_tdr_83_a_timeout_that_is_fatal_by_level_resets_its_vgpu_and_quarantines_it() {
+        let mut session = session(&Arc::new(config()));
+        session.fatal(COPY, Reason::EngineTimeout, "a test");
+        assert_eq!(counted(&session.counters.adapters_reset), 1);
+        assert_eq!(session.config.standing.quarantined().unwrap().why, "a test");
     }
 }

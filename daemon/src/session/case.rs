@@ -238,7 +238,84 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use campanile_protocol::device_page::LOSS_COLLATERAL;
+    use campanile_protocol::device_page::LOSS_PRIMARY;
+    use campanile_protocol::engine::progress::Work;
+    use serde_json::Value;
+    use serde_json::json;
+
     use super::hash;
+    use crate::recovery::reason::Reason;
+    use crate::recovery::reports::ReportFolder;
+    use crate::recovery::reports::Reports;
+    use crate::session::config::Config;
+    use crate::session::testing::CONTEXT;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::device;
+    use crate::session::testing::give;
+    use crate::session::testing::restored;
+    use crate::session::testing::startable;
+    use crate::session::testing::store_progress;
+    use crate::session::testing::take_buffer;
+
+    #[test]
+    fn tdr_28_tdr_81_a_report_says_what_the_engine_ran_and_whose_work_that_was() {
+        let folder = tempfile::tempdir().unwrap();
+        for run in ["nothing", "buffer", "queue"] {
+            let reports = ReportFolder::open(&folder.path().join(run)).unwrap();
+            let path = reports.path().to_owned();
+            let config = Config { reports: Arc::new(Reports::new(Some(reports))), ..startable() };
+            let mut session = restored(config);
+            let buffer = take_buffer(&mut session);
+            let doorbells = &device(&mut session, OWNER).doorbells;
+            let rung = doorbells.iter().find_map(|(_, it)| Some((it.hw_queue?, it.queue))).unwrap();
+            let (work, ran, queue) = match run {
+                "nothing" => (Work::Nothing, "nothing".to_owned(), None),
+                "buffer" => (Work::HwQueue, "kernel-mode buffer".to_owned(), Some(buffer.queue)),
+                _ => (Work::UserQueue(rung.0), format!("user-mode queue {}", rung.0), Some(rung.1)),
+            };
+            let fence_id = give(&mut session, Some((OWNER, buffer)));
+            store_progress(&session, work);
+            session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+            let mut files = std::fs::read_dir(path).unwrap();
+            let report = std::fs::read(files.next().unwrap().unwrap().path()).unwrap();
+            let report: Value = serde_json::from_slice(&report).unwrap();
+            assert_eq!((&report["engine"]["work"], &report["engine"]["steps"]), (&json!(ran), &json!(1)));
+            assert_eq!(report["engine"]["last_submitted_fence"], fence_id, "{report}");
+            assert_eq!((&report["what"], &report["outcome"]), (&json!("a test"), &json!("engine reset")));
+            let guilty = &report["guilty"];
+            let Some(queue) = queue else {
+                assert_eq!((guilty, &report["affected_count"]), (&Value::Null, &json!(0)), "{report}");
+                continue;
+            };
+            assert_eq!(
+                (&guilty["process"], &guilty["queue"]),
+                (&json!(OWNER), &json!(queue.index())),
+                "{report}"
+            );
+            if run == "buffer" {
+                assert_eq!(guilty["context"], CONTEXT.index(), "{report}");
+                assert_eq!(report["engine"]["hw_queue_head"]["fence_id"], fence_id, "{report}");
+            }
+            assert_eq!(report["affected"], json!([{ "process": OWNER, "collateral_damage": 0 }]), "{report}");
+        }
+    }
+
+    #[test]
+    fn a_reset_is_done_when_that_is_said_and_its_devices_are_told_the_reason() {
+        let mut session = restored(startable());
+        let mut case = session.open_case(COPY, Reason::EngineTimeout, "a test", None);
+        assert_eq!(case.reset_done, None);
+        case.reset_is_done();
+        assert!(case.reset_done.is_some_and(|done| done >= case.begun));
+        for (is_collateral, role) in [(false, LOSS_PRIMARY), (true, LOSS_COLLATERAL)] {
+            let loss = case.loss(is_collateral);
+            assert_eq!((loss.word(), loss.report), (role << 32 | 6, case.number));
+        }
+    }
 
     #[test]
     fn kernels_are_told_apart_by_the_published_values_of_the_hash() {

@@ -31,6 +31,7 @@ use crate::session::budget::Amount;
 use crate::session::budget::Budget;
 use crate::session::budget::KINDS;
 use crate::session::budget::Kind;
+use crate::session::changing::STEPS;
 use crate::session::config::Config;
 use crate::session::memory::MAPPING_BYTES;
 use crate::session::residency_requests::HOLD_BYTES;
@@ -79,6 +80,31 @@ fn maps_and_unmaps_behind_a_buffer_that_is_never_done_are_bounded_and_unmaps_are
     });
     assert!(guest.held_of(Kind::Mappings).bytes > BYTES / 2);
     guest.ends_full();
+}
+
+/// Steps that it takes to map so many pages behind as many unmaps that wait.
+fn cost_of_mapping_behind(count: u64) -> u64 {
+    let mut guest = Guest::new();
+    guest.come_up(COPY);
+    guest.blob(GREEDY, 100);
+    let place = |index: u64| DATA_VA + index * PAGE_SIZE;
+    (0..count).for_each(|index| drop(guest.map(GREEDY, 100, place(index)).unwrap()));
+    guest.stuck(GREEDY);
+    (0..count).for_each(|index| guest.unmap(GREEDY, place(index)));
+    STEPS.set(0);
+    (0..count).for_each(|index| drop(guest.map(GREEDY, 100, place(index)).unwrap()));
+    let (steps, device) = (STEPS.get(), guest.session.active_device(GREEDY));
+    assert_eq!(device.unwrap().paging.waiting().len() as u64, 2 * count, "all of them wait");
+    steps
+}
+
+#[test]
+fn mapping_behind_unmaps_that_wait_costs_little_for_each() {
+    let (some, most) = (cost_of_mapping_behind(256), cost_of_mapping_behind(4096));
+    assert!(some > 0);
+    // Sixteen times as many: a list would be looked through sixteen times as long for each of them.
+    assert!(most <= 16 * some * 2, "{some} steps for 256 mappings, and {most} for 4,096");
+    assert!(most <= 4096 * 2 * 64, "{most} steps");
 }
 
 #[test]

@@ -205,4 +205,84 @@ mod tests {
             assert!(at <= Instant::now() + Duration::from_secs(30) && at > Instant::now(), "{timeouts:?}");
         }
     }
+
+    #[test]
+    fn an_engine_is_looked_at_while_it_starts_is_awake_or_owes_something_and_at_no_other_time() {
+        let mut session = with_timeout(Duration::from_secs(600));
+        let at = |session: &Session| session.is_to_be_looked_at(COPY);
+        store(&session, COPY, block::POWER, power::ASLEEP);
+        assert!(!at(&session), "it sleeps, and owes nothing");
+        store(&session, COPY, block::POWER, power::ACTIVE);
+        assert!(at(&session), "it is awake");
+        store(&session, COPY, block::POWER, power::ASLEEP);
+        session.engines[COPY.index()].process_mut().unwrap().ask_acknowledgement();
+        assert!(at(&session), "it has not acknowledged a change");
+        let sequence = load(&session, COPY, block::WATCH_SEQUENCE);
+        store(&session, COPY, block::WATCH_ACK, sequence);
+        assert!(!at(&session), "it has");
+        store(&session, COPY, block::WATCH_ACK, sequence + 1);
+        assert!(!at(&session), "it says more than it was asked");
+        let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+        let kernel = PendingKernel { origin, handle: Handle(4), number: 4 };
+        session.engines[COPY.index()].compiling.insert((1, 4), kernel);
+        assert!(at(&session), "it owes a kernel");
+        session.engines[COPY.index()].compiling.clear();
+        give(&mut session, None);
+        assert!(at(&session), "it has a buffer");
+        let mut session = self::session(&Arc::new(startable()));
+        assert!(!at(&session), "there is none");
+        session.keep_looking();
+        assert_eq!(session.look_at, None, "nothing is to be looked at");
+        assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        store(&session, COPY, block::POWER, power::ASLEEP);
+        assert!(at(&session), "it starts");
+        session.look_at_engine(COPY);
+        assert!(session.engines[COPY.index()].process().is_some(), "and has time for that");
+    }
+
+    #[test]
+    fn engines_are_looked_at_when_it_is_time_and_again_after_that() {
+        let mut session = with_timeout(Duration::ZERO);
+        give(&mut session, None);
+        session.look_at = None;
+        (0..6).for_each(|_| session.look_at_engines());
+        assert_eq!(
+            (session.look_at, counted(&session.counters.engines_reset)),
+            (None, 0),
+            "nothing was asked"
+        );
+        let later = Instant::now() + Duration::from_secs(600);
+        for _ in 0..6 {
+            session.look_at = Some(later);
+            session.look_at_engines();
+            assert_eq!(session.look_at, Some(later));
+        }
+        assert_eq!(counted(&session.counters.engines_reset), 0, "it is not time yet");
+        for _ in 0..6 {
+            session.look_at = Some(Instant::now());
+            session.look_at_engines();
+            assert!(session.look_at.is_some_and(|at| at != later), "again");
+        }
+        assert_eq!(counted(&session.counters.engines_reset), 1);
+    }
+
+    #[test]
+    fn only_an_engine_that_compiles_has_the_time_of_a_kernel_and_only_past_it_is_it_reset() {
+        for (compile_timeout, has_kernel, resets) in
+            [(Duration::ZERO, false, 0), (Duration::from_secs(600), true, 0), (Duration::ZERO, true, 1)]
+        {
+            let policy = Policy { compile_timeout, ..Policy::default() };
+            let mut session = restored(Config { policy, ..startable() });
+            let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+            let kernel = PendingKernel { origin, handle: Handle(4), number: 4 };
+            let slot = &mut session.engines[COPY.index()];
+            slot.rebuilding.clear();
+            slot.compiling.clear();
+            if has_kernel {
+                slot.compiling.insert((1, 4), kernel);
+            }
+            session.look_at_engine(COPY);
+            assert_eq!(counted(&session.counters.engines_reset), resets, "{compile_timeout:?}, {has_kernel}");
+        }
+    }
 }

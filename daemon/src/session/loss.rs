@@ -115,3 +115,69 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use campanile_protocol::device_page::DEVICE_DMA_FAULT;
+    use campanile_protocol::device_page::DEVICE_HUNG;
+    use campanile_protocol::device_page::DEVICE_PAGE_FAULT;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::packet::Fault;
+
+    use crate::session::engine_slot::WaitingMessage;
+    use crate::session::kernels::PendingKernel;
+    use crate::session::reply::Origin;
+    use crate::session::testing::COPY;
+    use crate::session::testing::OWNER;
+    use crate::session::testing::device;
+    use crate::session::testing::give;
+    use crate::session::testing::restored;
+    use crate::session::testing::startable;
+    use crate::session::testing::take_buffer;
+
+    #[test]
+    fn what_a_buffer_did_decides_what_its_device_is_told_and_the_first_reason_stays() {
+        let faults = [
+            (Fault::PageFault, DEVICE_PAGE_FAULT),
+            (Fault::Driver, DEVICE_HUNG),
+            (Fault::RingEntry, DEVICE_DMA_FAULT),
+        ];
+        for (fault, status) in faults {
+            let mut session = restored(startable());
+            session.fault_device(OWNER, Handle(1), fault as u32, 0x1000);
+            session.fault_device(OWNER, Handle(1), Fault::PacketSize as u32, 0x1000);
+            assert_eq!(device(&mut session, OWNER).status, status, "{fault:?}");
+            assert!(device(&mut session, 1).is_active(), "another process notices nothing");
+        }
+    }
+
+    #[test]
+    fn tdr_69_ums_101_a_device_in_error_loses_its_own_buffers_and_messages_and_nobody_elses() {
+        let mut session = restored(startable());
+        let buffer = take_buffer(&mut session);
+        let queued = |session: &mut _, of: u32| -> usize {
+            device(session, of).contexts.iter().map(|(_, context)| context.software_queue.len()).sum()
+        };
+        let others = queued(&mut session, 1);
+        assert!(queued(&mut session, OWNER) > 0);
+        for of in [OWNER, 1] {
+            give(&mut session, Some((of, buffer)));
+        }
+        for (number, context) in [(4, OWNER), (5, 1)] {
+            let origin = Origin { context, slot: 1, sequence: 1, ring: 1, item: None };
+            let slot = &mut session.engines[COPY.index()];
+            let message = WaitingMessage { origin, opcode: 0, body: Vec::new(), charge: None };
+            slot.waiting.push(message);
+            slot.compiling.insert((1, number), PendingKernel { origin, handle: Handle(number), number });
+        }
+        session.put_device_in_error(OWNER, DEVICE_HUNG);
+        assert_eq!((queued(&mut session, OWNER), queued(&mut session, 1)), (0, others));
+        let slot = &session.engines[COPY.index()];
+        let owners: Vec<_> = slot.in_flight.iter().map(|flight| flight.owner.map(|(of, _)| of)).collect();
+        assert_eq!(owners, [None, Some(1)]);
+        let waiting: Vec<u32> = slot.waiting.iter().map(|message| message.origin.context).collect();
+        assert_eq!(waiting, [1]);
+        let compiled: Vec<u32> = slot.compiling.values().map(|kernel| kernel.origin.context).collect();
+        assert_eq!(compiled, [1]);
+    }
+}

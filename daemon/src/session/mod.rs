@@ -36,6 +36,7 @@ pub mod blobs;
 pub mod budget;
 pub mod caps;
 pub mod case;
+pub mod changing;
 pub mod config;
 pub mod connects;
 pub mod contexts;

@@ -19,6 +19,9 @@ use log::Level;
 
 use super::barrier::Barrier;
 use super::budget::Charge;
+use super::changing::Changing;
+#[cfg(test)]
+use super::changing::STEPS;
 use super::objects::Device;
 use super::objects::GpuMapping;
 use super::objects::Mapped;
@@ -51,13 +54,48 @@ pub struct PagingOperation {
 /// The paging operations of a process.
 #[derive(Debug, Default)]
 pub struct Paging {
-    pub(super) waiting: VecDeque<PagingOperation>,
+    waiting: VecDeque<PagingOperation>,
+    /// What those in `waiting` change.
+    changing: Changing,
     pub(super) issued: u64,
     pub(super) applied: u64,
     pub(super) done: u64,
 }
 
 impl Paging {
+    /// After operation `applied`, with these behind it, in order.
+    pub(super) fn resume(applied: u64, waiting: impl IntoIterator<Item = PagingOperation>) -> Self {
+        let mut paging = Self { issued: applied, applied, done: applied, ..Self::default() };
+        waiting.into_iter().for_each(|operation| paging.push(operation));
+        paging
+    }
+
+    /// One more, the last one issued.
+    fn push(&mut self, operation: PagingOperation) {
+        for change in &operation.changes {
+            match change {
+                Change::Map(va, mapping) | Change::Unmap(va, Mapped { mapping, .. }) => {
+                    self.changing.add(*va, mapping.size, operation.value);
+                }
+                Change::Evict(_) => {}
+            }
+        }
+        self.issued = operation.value;
+        self.waiting.push_back(operation);
+    }
+
+    /// Takes the first out, which happens now.
+    fn pop(&mut self) -> Option<PagingOperation> {
+        let operation = self.waiting.pop_front()?;
+        self.changing.settle(operation.value);
+        Some(operation)
+    }
+
+    /// Those that wait, in order.
+    pub(super) fn waiting(&self) -> impl ExactSizeIterator<Item = &PagingOperation> {
+        self.waiting.iter()
+    }
+
     /// The last operation that a buffer submitted now comes after.
     pub fn issued(&self) -> u64 {
         self.issued
@@ -75,16 +113,14 @@ impl Paging {
 
     /// Whether something that waits concerns the range.
     pub fn waits_for(&self, va: u64, size: u64) -> bool {
-        self.changes().any(|change| match change {
-            Change::Map(at, mapping) | Change::Unmap(at, Mapped { mapping, .. }) => {
-                *at < va.saturating_add(size) && va < at.saturating_add(mapping.size)
-            }
-            Change::Evict(_) => false,
-        })
+        self.changing.meets(va, size)
     }
 
     fn changes(&self) -> impl Iterator<Item = &Change> {
-        self.waiting.iter().flat_map(|operation| &operation.changes)
+        let changes = self.waiting.iter().flat_map(|operation| &operation.changes);
+        #[cfg(test)]
+        let changes = changes.inspect(|_| STEPS.set(STEPS.get() + 1));
+        changes
     }
 
     /// What was charged for what waits.
@@ -129,9 +165,8 @@ impl Session {
         charge: Option<Charge>,
     ) -> Result<u64, Refused> {
         let paging = &mut self.device_mut(context)?.paging;
-        paging.issued += 1;
-        let value = paging.issued;
-        paging.waiting.push_back(PagingOperation { value, changes, charge });
+        let value = paging.issued + 1;
+        paging.push(PagingOperation { value, changes, charge });
         self.residency.paging.insert(context);
         self.run_paging(context);
         Ok(value)
@@ -151,7 +186,7 @@ impl Session {
                 break;
             }
             let root = device.root;
-            let first = self.device_mut(context).ok().and_then(|device| device.paging.waiting.pop_front());
+            let first = self.device_mut(context).ok().and_then(|device| device.paging.pop());
             let Some(operation) = first else { break };
             self.apply(context, root, operation);
             has_changed = true;

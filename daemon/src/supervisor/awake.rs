@@ -14,6 +14,7 @@ use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::Write;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -86,14 +87,18 @@ impl Awake {
     /// # Errors
     /// The operator has named a limit, and the file cannot be had.
     pub fn open(latency: CpuLatency) -> io::Result<Self> {
-        let driver = fs::read_to_string(IDLE_DRIVER).unwrap_or_default();
+        Self::open_at(latency, &fs::read_to_string(IDLE_DRIVER).unwrap_or_default(), Path::new(FILE))
+    }
+
+    /// The same, where the idle driver has this name and the kernel's file is `path`.
+    fn open_at(latency: CpuLatency, driver: &str, path: &Path) -> io::Result<Self> {
         let limit = match (latency, driver.trim()) {
             (CpuLatency::Off, _) => return Ok(Self::off()),
             (CpuLatency::Micros(limit), _) => limit,
             (CpuLatency::Auto, OF_VMS) => 0,
             (CpuLatency::Auto, _) => HALTED,
         };
-        match File::options().write(true).open(FILE) {
+        match File::options().write(true).open(path) {
             Ok(file) => {
                 log::info!("while realtime work comes, CPUs are to take at most {limit} us to wake up");
                 if matches!(driver.trim(), "" | "none") {
@@ -102,10 +107,13 @@ impl Awake {
                 Ok(Self::over(file, limit))
             }
             Err(error) if latency == CpuLatency::Auto => {
-                log::info!("realtime work may wait for CPUs that sleep: {FILE}: {error}");
+                log::info!("realtime work may wait for CPUs that sleep: {}: {error}", path.display());
                 Ok(Self::off())
             }
-            Err(error) => Err(io::Error::new(error.kind(), format!("--cpu-latency: {FILE}: {error}"))),
+            Err(error) => {
+                let what = format!("--cpu-latency: {}: {error}", path.display());
+                Err(io::Error::new(error.kind(), what))
+            }
         }
     }
 }
@@ -221,6 +229,32 @@ mod tests {
         let now = Duration::from_secs(5);
         assert_eq!(look(&mut awake, now, now), None);
         assert_eq!(look(&mut awake, now + MOMENT, now + MOMENT), None);
+    }
+
+    #[test]
+    fn what_is_asked_depends_on_the_operator_and_on_how_cpus_sleep_here() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let asked = |latency, driver| {
+            let awake = Awake::open_at(latency, driver, file.path()).unwrap();
+            awake.asks.map(|(_, limit)| limit)
+        };
+        assert_eq!(asked(CpuLatency::Off, "haltpoll\n"), None);
+        assert_eq!(asked(CpuLatency::Auto, "haltpoll\n"), Some(0));
+        assert_eq!(asked(CpuLatency::Auto, "intel_idle\n"), Some(10));
+        assert_eq!(asked(CpuLatency::Micros(70), "haltpoll\n"), Some(70));
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_asked_for_is_an_error_only_where_the_operator_named_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("none");
+        let open = |latency| Awake::open_at(latency, "intel_idle", &path);
+        assert!(open(CpuLatency::Auto).unwrap().asks.is_none());
+        assert!(open(CpuLatency::Off).unwrap().asks.is_none());
+        let error = open(CpuLatency::Micros(70)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let said = error.to_string();
+        assert!(said.starts_with("--cpu-latency: ") && said.contains(&*path.to_string_lossy()), "{said}");
     }
 
     #[test]

@@ -203,3 +203,164 @@ impl Members {
         is_done.then_some(()).ok_or(engine)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::event::Event;
+    use campanile_host_gpu::memory::mapping::Access;
+    use campanile_host_gpu::memory::mapping::Mapping;
+    use campanile_host_gpu::memory::vram::create_memfd;
+    use campanile_protocol::engine::block::BLOCK_BYTES;
+    use campanile_protocol::handshake::grant;
+    use campanile_protocol::handshake::grant::Grant;
+
+    use super::Alarm;
+    use super::Bells;
+    use super::CONTENDED;
+    use super::EngineAddress;
+    use super::EngineId;
+    use super::GRANT;
+    use super::GrantHandle;
+    use super::HURRIED;
+    use super::Hang;
+    use super::LOOK;
+    use super::Member;
+    use super::Members;
+    use super::Operation;
+    use super::Phase;
+    use super::Share;
+
+    const A: EngineId = EngineId(1);
+    const B: EngineId = EngineId(2);
+    const NOW: Duration = Duration::from_secs(7);
+
+    /// Two engines without processes, which are listened to.
+    fn members() -> (Members, Bells) {
+        let (mut members, bells) = (Members::default(), Bells::new().unwrap());
+        for engine in [A, B] {
+            let file: File = create_memfd("block", BLOCK_BYTES).unwrap();
+            let shared = Arc::new(Mapping::new(file, 0, BLOCK_BYTES, Access::ReadWrite).unwrap());
+            let [wake, asks] = [(); 2].map(|()| Arc::new(Event::new().unwrap()));
+            bells.listen(engine, &asks).unwrap();
+            let (at, alarm) = (EngineAddress::new(0, NodeKind::Copy), Arc::new(Alarm::new().unwrap()));
+            let handle = GrantHandle { shared, wake, asks };
+            members.engines.insert(engine, Member::new(at, handle, alarm, None, Share::default()));
+        }
+        (members, bells)
+    }
+
+    fn store(members: &Members, engine: EngineId, offset: u64, value: u64) {
+        let shared = &members.engines[&engine].handle.shared;
+        shared.word(offset).unwrap().store(value, Ordering::Release);
+    }
+
+    fn asks(members: &Members, engine: EngineId) {
+        let word = members.engines[&engine].handle.shared.word(GRANT).unwrap();
+        assert_eq!(grant::take_turn(word), grant::Turn::Ask);
+    }
+
+    /// Whether a signal of an engine is heard.
+    fn is_heard(members: &Members, bells: &Bells, engine: EngineId) -> bool {
+        members.engines[&engine].handle.asks.signal();
+        bells.wait(Some(Duration::ZERO)).contains(&engine)
+    }
+
+    #[test]
+    fn an_engine_that_is_always_faster_than_the_supervisor_is_muted_and_looked_at_less_often() {
+        let (mut members, bells) = members();
+        let count = (0..10_000).take_while(|_| members.outrun(&bells, A, NOW) == NOW).count();
+        assert_eq!(count, 100, "decided at once, until it has spent its budget");
+        assert_eq!(members.outrun(&bells, A, NOW), NOW + LOOK);
+        assert!(!is_heard(&members, &bells, A) && is_heard(&members, &bells, B));
+        assert_eq!(members.outrun(&bells, B, NOW), NOW, "each spends its own");
+        assert_eq!(members.outrun(&bells, EngineId(9), NOW), NOW);
+    }
+
+    #[test]
+    fn an_engine_that_signals_for_nothing_is_muted_and_others_and_those_that_get_on_are_not() {
+        let (mut members, bells) = members();
+        asks(&members, B);
+        for _ in 0..100 {
+            assert_eq!(members.hear(&bells, &[A], NOW), None);
+        }
+        assert_eq!(members.hear(&bells, &[A, B], NOW), Some(NOW + LOOK), "looked at though it is not heard");
+        assert!(!is_heard(&members, &bells, A) && is_heard(&members, &bells, B));
+        assert_eq!(members.hear(&bells, &[], NOW + LOOK), Some(NOW + LOOK * 2));
+        assert_eq!(members.hear(&bells, &[], NOW + super::super::hearing::WINDOW), None);
+        assert!(is_heard(&members, &bells, A), "it is forgiven");
+        // Each signal of this one led to a step.
+        for _ in 0..150 {
+            assert_eq!(members.apply(Operation::Give(B)), Ok(()));
+            assert_eq!(members.hear(&bells, &[B], NOW), None);
+            let word = members.engines[&B].handle.shared.word(GRANT).unwrap();
+            assert!(grant::release(word));
+            assert_eq!(members.look()[&B], Phase::Idle);
+            asks(&members, B);
+            assert_eq!(members.hear(&bells, &[B], NOW), None);
+        }
+    }
+
+    #[test]
+    fn an_operation_changes_the_words_of_its_engine_and_wakes_it_where_it_has_to_act() {
+        let (mut members, _bells) = members();
+        let wakes = |members: &Members| [A, B].map(|engine| members.engines[&engine].handle.wake.drain());
+        let words = |members: &Members, offset| [A, B].map(|engine| members.load(engine, offset));
+        assert_eq!(members.apply(Operation::Contend(A, true)), Ok(()));
+        assert_eq!((words(&members, CONTENDED), wakes(&members)), ([1, 0], [false; 2]));
+        assert_eq!(members.apply(Operation::Contend(A, false)), Ok(()));
+        assert_eq!(words(&members, CONTENDED), [0, 0]);
+        for count in 1..=2 {
+            assert_eq!(members.apply(Operation::Hurry(B)), Ok(()));
+            assert_eq!((words(&members, HURRIED), wakes(&members)), ([0, count], [false; 2]));
+        }
+        // It does not want its node, does not have it, does not sleep with it.
+        for operation in [Operation::Give(A), Operation::Revoke(A), Operation::Reclaim(A)] {
+            assert_eq!(members.apply(operation), Err(A), "{operation:?}");
+        }
+        assert!(wakes(&members)[0], "it is woken to look at its word");
+        asks(&members, A);
+        let word = |phase, generation| Grant { phase, generation }.word();
+        assert_eq!(members.apply(Operation::Give(A)), Ok(()));
+        assert_eq!((words(&members, GRANT), wakes(&members)), ([word(Phase::Granted, 1), 0], [true, false]));
+        assert!(grant::park(members.engines[&A].handle.shared.word(GRANT).unwrap()));
+        assert_eq!(members.apply(Operation::Reclaim(A)), Ok(()));
+        assert_eq!((words(&members, GRANT), wakes(&members)), ([word(Phase::Idle, 1), 0], [false; 2]));
+        asks(&members, A);
+        assert_eq!(members.apply(Operation::Give(A)), Ok(()));
+        assert_eq!(members.apply(Operation::Revoke(A)), Ok(()));
+        assert_eq!(words(&members, GRANT), [word(Phase::Revoking, 2), 0]);
+        assert_eq!(members.apply(Operation::Hung(A)), Ok(()));
+        assert_eq!(members.engines[&A].alarm.take().map(|it| it.hang), Some(Hang::NotYielded));
+        assert_eq!(members.engines[&B].alarm.take(), None);
+        assert_eq!(members.apply(Operation::Give(EngineId(9))), Ok(()), "one that is gone");
+    }
+
+    #[test]
+    fn a_word_of_another_generation_or_phase_than_was_given_breaks_the_protocol_for_good() {
+        let (mut members, _bells) = members();
+        let word = |phase, generation| Grant { phase, generation }.word();
+        asks(&members, A);
+        assert_eq!(members.apply(Operation::Give(A)), Ok(()));
+        store(&members, A, GRANT, word(Phase::Granted, 2));
+        assert_eq!(members.look()[&A], Phase::Revoking, "it keeps the node that it had");
+        assert!(matches!(members.engines[&A].alarm.take().unwrap().hang, Hang::BrokenProtocol(_)));
+        store(&members, B, GRANT, word(Phase::Granted, 0));
+        assert_eq!(members.look()[&B], Phase::Idle, "it had none");
+        assert!(matches!(members.engines[&B].alarm.take().unwrap().hang, Hang::BrokenProtocol(_)));
+        // What they store from now on is neither read nor answered, and nothing more is said of them.
+        store(&members, A, GRANT, word(Phase::Idle, 1));
+        store(&members, B, GRANT, word(Phase::Want, 0));
+        assert_eq!(members.look().into_values().collect::<Vec<_>>(), [Phase::Revoking, Phase::Idle]);
+        for operation in [Operation::Give(B), Operation::Hung(A), Operation::Contend(B, true)] {
+            assert_eq!(members.apply(operation), Ok(()), "{operation:?}");
+        }
+        assert_eq!((members.load(B, GRANT), members.load(B, CONTENDED)), (word(Phase::Want, 0), 0));
+        assert_eq!([A, B].map(|engine| members.engines[&engine].alarm.take()), [None; 2]);
+    }
+}

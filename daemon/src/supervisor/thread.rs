@@ -583,6 +583,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_time_that_an_engine_has_had_its_node_is_known_up_to_the_last_decision() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let idle = Progress { steps: 0, is_exempt: false, work: Work::Nothing };
+        let engine = Still::start(&supervisor, 0, idle, None);
+        let (other, _, _) = join(&supervisor);
+        until(
+            || {
+                engine.handle.asks.signal();
+                !supervisor.held(engine.id).is_zero()
+            },
+            "it has had its node for no time",
+        );
+        assert_eq!(supervisor.held(other), Duration::ZERO, "another had it");
+    }
+
     /// Ends a flood when dropped.
     struct EndsFlood<'a>(&'a AtomicBool);
 

@@ -120,6 +120,13 @@ mod tests {
         assert_eq!(look(&mut watchdog, stuck, 13_000), Verdict::Fine);
         watchdog.forget(A);
         assert_eq!(look(&mut watchdog, stuck, 20_000), Verdict::Fine);
+        assert_eq!(look(&mut watchdog, stuck, 20_025), Verdict::Ask, "it is as any other");
+    }
+
+    #[test]
+    fn ums_115_an_engine_is_looked_at_four_times_within_its_timeout_or_more_often() {
+        let periods = [8, 40, 100, 2_000].map(|timeout| super::period(Duration::from_millis(timeout)));
+        assert_eq!(periods.map(|period| period.as_millis()), [2, 10, 25, 25]);
     }
 
     #[test]

@@ -127,6 +127,16 @@ mod tests {
         assert_eq!(relocations(&full, &[movable(1, 0, 9), movable(2, 10, 9)], 2, u64::MAX), None);
     }
 
+    #[test]
+    fn all_that_is_free_can_become_one_piece_and_no_piece_is_no_request() {
+        // free 0..2, a 2..4, free 4..6
+        let free = without(6, &[(2, 2)]);
+        let moves = relocations(&free, &[movable(1, 2, 2)], 4, u64::MAX).unwrap();
+        assert_eq!(moves, [Relocation { id: AllocationId(1), target: 4 }]);
+        assert_eq!(relocations(&free, &[movable(1, 2, 2)], 5, u64::MAX), None);
+        assert_eq!(relocations(&free, &[movable(1, 2, 2)], 0, u64::MAX), None);
+    }
+
     proptest! {
         /// After the moves the piece is there, and nothing lies on anything.
         #[test]

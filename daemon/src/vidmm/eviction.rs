@@ -95,6 +95,8 @@ mod tests {
     use super::Candidate;
     use super::Plan;
     use crate::vidmm::allocations::AllocationId;
+    use crate::vidmm::compaction::Movable;
+    use crate::vidmm::compaction::Relocation;
     use crate::vidmm::ranges::Ranges;
 
     fn candidate(id: u64, offset: u64, priority: u32, last_use: u64) -> Candidate {
@@ -131,6 +133,37 @@ mod tests {
         assert_eq!(ids(plan.make_room(20, |_| true)), Some(vec![1, 2]));
         assert_eq!(ids(plan.make_room(20, |_| true)), None, "what lies between stays where it is");
         assert_eq!(ids(plan.make_room(10, |_| true)), Some(vec![3]));
+    }
+
+    #[test]
+    fn what_lies_directly_behind_the_room_stays() {
+        let sized = |id, offset, size| Candidate { size, ..candidate(id, offset, 5, id) };
+        let mut free = Ranges::new(0, 25);
+        free.reserve(0, 25);
+        // The first goes first, makes too little room, and is not in the way of that which the second makes.
+        let mut plan = Plan::new(free, vec![sized(1, 20, 5), sized(2, 0, 20)]);
+        assert_eq!(ids(plan.make_room(20, |_| true)), Some(vec![2]));
+        assert_eq!(ids(plan.make_room(5, |_| true)), Some(vec![1]));
+    }
+
+    #[test]
+    fn what_moves_for_a_long_piece_has_its_new_place_and_is_neither_moved_nor_evicted_again() {
+        // free 0..4, 1 at 4..6, free 6..10, 2 at 10..13, free 13..20
+        let mut free = Ranges::new(0, 20);
+        assert!(free.reserve(4, 2) && free.reserve(10, 3));
+        let movable = |id, offset, size| Movable { id: AllocationId(id), offset, size };
+        let mut left = vec![movable(1, 4, 2), movable(2, 10, 3)];
+        let sized = |id, offset, size| Candidate { size, ..candidate(id, offset, 5, id) };
+        let mut plan = Plan::new(free, vec![sized(1, 4, 2), sized(2, 10, 3)]);
+        assert_eq!(plan.compact(&mut left, 10, 1), None, "more than may be moved");
+        assert_eq!(left.len(), 2);
+        let moves = plan.compact(&mut left, 10, u64::MAX).unwrap();
+        assert_eq!(moves, [Relocation { id: AllocationId(1), target: 13 }]);
+        assert_eq!(left, [movable(2, 10, 3)]);
+        // What it leaves is not free yet, and where it goes is not free any more.
+        assert_eq!([5, 5, 4, 4, 1].map(|size| plan.take(size)), [true, false, true, true, false]);
+        assert_eq!(ids(plan.make_room(3, |_| true)), Some(vec![2]));
+        assert_eq!(ids(plan.make_room(1, |_| true)), None);
     }
 
     proptest! {

@@ -24,4 +24,6 @@ mod moves;
 pub mod quota;
 pub mod ranges;
 pub mod store;
+#[cfg(test)]
+mod tests;
 pub mod vram;

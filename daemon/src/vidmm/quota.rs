@@ -201,9 +201,12 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering;
     use std::thread;
 
     use super::Account;
+    use super::Budget;
     use super::Pool;
     use super::Quota;
     use super::QuotaError;
@@ -237,6 +240,44 @@ mod tests {
         assert!(a.commit(u64::MAX).is_err());
         assert!(Pool::new(Some(u64::MAX), [u64::MAX, 1]).is_ok(), "a sum past the end is the end");
         assert!(Pool::new(Some(10), [6, 5]).is_err());
+    }
+
+    /// How often watchers are told of each of these changes: bytes allocated, or freed where negative.
+    fn told(pool: &Arc<Pool>, account: &Account, changes: &[i64]) -> Vec<u64> {
+        let count = Arc::new(AtomicU64::new(0));
+        let its = Arc::clone(&count);
+        pool.watch(Box::new(move || {
+            its.fetch_add(1, Ordering::Relaxed);
+        }));
+        let change = |bytes: &i64| {
+            match u64::try_from(*bytes) {
+                Ok(bytes) => account.commit(bytes).unwrap(),
+                Err(_) => account.release(bytes.unsigned_abs()),
+            }
+            count.swap(0, Ordering::Relaxed)
+        };
+        changes.iter().map(change).collect()
+    }
+
+    #[test]
+    fn watchers_are_told_when_what_is_left_for_all_passes_a_step_and_at_no_other_time() {
+        let quota = Quota { min: 50, max: u64::MAX };
+        let of = |total: Option<u64>| {
+            let pool = Pool::new(total, [quota.min]).unwrap();
+            let account = Account::new(quota, Arc::clone(&pool));
+            assert_eq!(account.quota(), quota);
+            (pool, account)
+        };
+        // 64 steps of 100 bytes, beside the minimum.
+        let (pool, account) = of(Some(6450));
+        let changes = [50, 1, 98, 1, 1, -1, -1, -99, -50];
+        assert_eq!(told(&pool, &account, &changes), [0, 1, 0, 0, 1, 1, 0, 1, 0]);
+        // A byte is the shortest step.
+        let (pool, account) = of(Some(60));
+        assert_eq!(told(&pool, &account, &[50, 1, 9, -10]), [0, 1, 1, 1]);
+        let (pool, account) = of(None);
+        assert_eq!(told(&pool, &account, &[50, 1 << 40, -50]), [0, 0, 0]);
+        assert_eq!(account.budget(), Budget { committed: 1 << 40, available: u64::MAX - (1 << 40) });
     }
 
     #[test]

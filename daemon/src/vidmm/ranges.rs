@@ -125,7 +125,64 @@ mod tests {
         assert_eq!(ranges.free_bytes(), 0x3000);
     }
 
+    #[test]
+    fn the_shortest_range_that_is_long_enough_is_taken_and_of_equals_the_first() {
+        let mut ranges = Ranges::new(0, 20);
+        for (start, length) in [(2, 1), (6, 1), (10, 1), (12, 8)] {
+            assert!(ranges.reserve(start, length));
+        }
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [(0, 2), (3, 3), (7, 3), (11, 1)]);
+        assert_eq!((ranges.longest(), ranges.free_bytes()), (3, 9));
+        assert_eq!([2, 3, 1, 3].map(|length| ranges.allocate(length)), [Some(0), Some(3), Some(11), Some(7)]);
+        assert_eq!((ranges.allocate(1), ranges.longest(), ranges.iter().next()), (None, 0, None));
+        // What is given back is one piece again with what is free beside it.
+        for (start, free) in [(4, vec![(4, 1)]), (6, vec![(4, 1), (6, 1)]), (5, vec![(4, 3)])] {
+            ranges.release(start, 1);
+            assert_eq!(ranges.iter().collect::<Vec<_>>(), free);
+        }
+        assert_eq!(ranges.allocate(3), Some(4));
+    }
+
     proptest! {
+        /// Against a model that keeps one flag a page.
+        #[test]
+        fn what_is_free_of_a_range_is_told_and_taken(
+            taken in proptest::collection::vec((0u64..24, 1u64..4), 0..12),
+            start in 0u64..24,
+            length in 0u64..24,
+        ) {
+            const PAGES: u64 = 24;
+            let end = (start + length).min(PAGES);
+            let (mut ranges, mut is_free) = (Ranges::new(0, PAGES), [true; 24]);
+            for (first, length) in taken {
+                let within = (first..first + length).all(|page| {
+                    is_free.get(usize::try_from(page).unwrap()).copied().unwrap_or(false)
+                });
+                assert_eq!(ranges.reserve(first, length), within);
+                let pages = first..if within { first + length } else { first };
+                pages.for_each(|page| is_free[usize::try_from(page).unwrap()] = false);
+            }
+            let pieces = |is_free: &[bool]| {
+                let mut pieces: Vec<(u64, u64)> = Vec::new();
+                for (page, _) in (0u64..).zip(is_free).filter(|(_, is_free)| **is_free) {
+                    match pieces.last_mut() {
+                        Some((first, length)) if *first + *length == page => *length += 1,
+                        _ => pieces.push((page, 1)),
+                    }
+                }
+                pieces
+            };
+            assert_eq!(ranges.iter().collect::<Vec<_>>(), pieces(&is_free));
+            let longest = pieces(&is_free).iter().map(|(_, length)| *length).max();
+            assert_eq!(ranges.longest(), longest.unwrap_or(0));
+            let within = usize::try_from(start).unwrap()..usize::try_from(end).unwrap();
+            let free = is_free[within.clone()].iter().filter(|is_free| **is_free).count() as u64;
+            assert_eq!(ranges.bytes_within(start, end), free);
+            ranges.take_all_within(start, end);
+            is_free[within].fill(false);
+            assert_eq!(ranges.iter().collect::<Vec<_>>(), pieces(&is_free));
+        }
+
         /// Against a model that keeps one flag a page.
         #[test]
         fn what_is_taken_is_taken_once(steps in proptest::collection::vec((any::<bool>(), 1u64..6), 1..80)) {

@@ -93,3 +93,55 @@ impl Store {
         self.mapping.len() - self.ranges.free_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use campanile_host_gpu::dirty::method::Method;
+    use campanile_protocol::PAGE_SIZE as PAGE;
+
+    use super::EVICTED_SEGMENT;
+    use super::KEPT;
+    use super::Store;
+
+    #[test]
+    fn memory_at_the_head_is_kept_and_all_behind_it_goes_back_to_the_host() {
+        let mut store = Store::new(KEPT + 8 * PAGE, Method::BoundRanges).unwrap();
+        let value = |store: &Store, at: u64| {
+            let mut byte = [0u8];
+            store.mapping().slice(at, 1).unwrap().copy_to(&mut byte);
+            byte[0]
+        };
+        let fill = |store: &Store| {
+            let bytes = vec![7u8; usize::try_from(12 * PAGE).unwrap()];
+            store.mapping().slice(KEPT - 4 * PAGE, 12 * PAGE).unwrap().copy_from(&bytes);
+        };
+        fill(&store);
+        // Places that lie on one side, on both, and on the other.
+        for (first, pages, goes) in [(-4, 2, 0..0), (-2, 4, 0..2), (2, 3, 2..5)] {
+            let start = KEPT.checked_add_signed(first * 4096).unwrap();
+            assert!(store.reserve(start, pages * PAGE));
+            assert_eq!(store.used(), pages * PAGE);
+            store.release(start, pages * PAGE);
+            assert_eq!(store.used(), 0);
+            for page in -4..8 {
+                let found = value(&store, KEPT.checked_add_signed(page * 4096).unwrap());
+                assert_eq!(found == 0, goes.contains(&page), "page {page} after {first}");
+            }
+            fill(&store);
+        }
+        assert_eq!(store.file().metadata().unwrap().len(), KEPT + 8 * PAGE, "it is as long as before");
+    }
+
+    #[test]
+    fn a_range_is_taken_once_until_it_is_given_back_or_all_are_forgotten() {
+        let mut store = Store::new(8 * PAGE, Method::BoundRanges).unwrap();
+        assert_eq!((store.tracker().segment(), store.tracker().length()), (EVICTED_SEGMENT, 8 * PAGE));
+        assert!(store.reserve(2 * PAGE, PAGE) && !store.reserve(PAGE, 2 * PAGE));
+        assert_eq!((store.take(2 * PAGE), store.take(6 * PAGE)), (Some(0), None));
+        assert_eq!(store.used(), 3 * PAGE);
+        store.release(0, 2 * PAGE);
+        assert_eq!(store.used(), PAGE);
+        store.forget();
+        assert_eq!((store.used(), store.take(8 * PAGE)), (0, Some(0)));
+    }
+}

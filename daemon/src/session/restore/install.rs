@@ -133,7 +133,7 @@ impl Session {
             self.residency.add_waiter(waiter);
         }
         let waits = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
-        let waits = waits.filter(|(_, device)| !device.paging.waiting.is_empty());
+        let waits = waits.filter(|(_, device)| device.paging.waiting().len() > 0);
         self.residency.paging = waits.map(|(of, _)| of).collect();
         match &mut self.window {
             Window::Awaited(waiting) => waiting.extend(built.maps),

@@ -1,7 +1,6 @@
 //! An address space: page tables out of mappings, and the changes that wait.
 
 use std::collections::BTreeMap;
-use std::collections::VecDeque;
 
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::page_table::writer::Root;
@@ -74,7 +73,7 @@ impl Builder<'_> {
             device.mappings.insert(va, Mapped { mapping, charge });
         }
         let mut to_come: BTreeMap<u64, GpuMapping> = BTreeMap::new();
-        let (mut waiting, mut value) = (VecDeque::new(), saved.paging_applied);
+        let (mut waiting, mut value) = (Vec::new(), saved.paging_applied);
         for operation in &saved.paging {
             value = value.saturating_add(1);
             ensure(operation.0 == value, || "the order of its paging operations".to_owned())?;
@@ -83,7 +82,7 @@ impl Builder<'_> {
                 changes.push(self.build_change(root, change, &mut to_come)?);
             }
             let charge = self.charge_operation(&operation.1)?;
-            waiting.push_back(PagingOperation { value, changes, charge });
+            waiting.push(PagingOperation { value, changes, charge });
         }
         ensure(value == saved.paging_issued, || "its paging operations".to_owned())?;
         ensure(value < u64::MAX / 2, || "its paging fence".to_owned())?;
@@ -102,8 +101,7 @@ impl Builder<'_> {
         for (va, mapping) in now {
             self.show(root, va, mapping)?;
         }
-        device.paging =
-            Paging { waiting, issued: value, applied: saved.paging_applied, done: saved.paging_applied };
+        device.paging = Paging::resume(saved.paging_applied, waiting);
         self.build_fences(device, saved)
     }
 

@@ -124,7 +124,7 @@ impl Session {
     }
 
     pub(super) fn save_device(&self, of: u32, device: &Device, collected: &mut Collected) -> SavedDevice {
-        let paging = device.paging.waiting.iter().map(|operation| {
+        let paging = device.paging.waiting().map(|operation| {
             SavedOperation(operation.value, operation.changes.iter().map(save_change).collect())
         });
         let wait = |wait: &crate::session::objects::Wait, collected: &mut Collected| {

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::scheduling::choice::ALL;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
@@ -33,7 +34,14 @@ impl World {
     }
 
     fn with_shares(engines: &[(EngineId, NodeKind, Share)]) -> Self {
-        let mut turns = Turns::new(Choice::default(), Settings::DEFAULT_NORMAL_SHARE);
+        Self::with_normal_share(Settings::DEFAULT_NORMAL_SHARE, engines)
+    }
+
+    fn with_normal_share(normal_share: u32, engines: &[(EngineId, NodeKind, Share)]) -> Self {
+        Self::over(Turns::new(Choice::default(), normal_share), engines)
+    }
+
+    fn over(mut turns: Turns, engines: &[(EngineId, NodeKind, Share)]) -> Self {
         for &(engine, node, share) in engines {
             turns.add(engine, EngineAddress::new(0, node), Some(TIMEOUT), share, Duration::ZERO);
         }
@@ -50,10 +58,24 @@ impl World {
 
     /// Decides, and carries out; all but what is said of contention.
     fn decide_at(&mut self, now: Duration) -> (Vec<Operation>, Option<Duration>) {
-        let (phases, urgencies) = (self.phases.clone(), self.urgencies.clone());
-        let (mut operations, until) =
-            self.turns.decide(|engine| phases[&engine], |engine| urgencies[&engine], now);
+        let (mut operations, until) = self.decide_all_at(now);
         operations.retain(|operation| !matches!(operation, Operation::Contend(..)));
+        (operations, until)
+    }
+
+    /// What is said of contention.
+    fn contends(&mut self, now: u64) -> Vec<(EngineId, bool)> {
+        let said = |operation| match operation {
+            Operation::Contend(engine, is_contended) => Some((engine, is_contended)),
+            _ => None,
+        };
+        self.decide_all_at(Duration::from_millis(now)).0.into_iter().filter_map(said).collect()
+    }
+
+    fn decide_all_at(&mut self, now: Duration) -> (Vec<Operation>, Option<Duration>) {
+        let (phases, urgencies) = (self.phases.clone(), self.urgencies.clone());
+        let (operations, until) =
+            self.turns.decide(|engine| phases[&engine], |engine| urgencies[&engine], now);
         for operation in &operations {
             match *operation {
                 Operation::Give(engine) => self.set(engine, Phase::Granted),
@@ -246,4 +268,154 @@ fn pre_69_an_urgency_that_is_over_gives_the_node_back_to_its_turn() {
     assert_eq!(world.decide(900), [], "realtime goes on");
     world.urgencies.insert(B, Urgency { band: 1, level: 0 });
     assert_eq!(world.decide(901), [Operation::Revoke(B)], "it has had its turn long ago");
+}
+
+#[test]
+fn pre_68_a_vgpu_of_normal_work_gets_what_the_operator_says_beside_one_of_focus_work() {
+    let focus = Share { highest_band: Band::Focus, ..Share::default() };
+    for percent in [10, 40] {
+        let mut world = World::with_normal_share(
+            percent,
+            &[(A, NodeKind::Compute, focus), (B, NodeKind::Compute, Share::default())],
+        );
+        for engine in [A, B] {
+            world.set(engine, Phase::Want);
+            world.urgencies.insert(engine, Urgency { band: 2, level: 0 });
+        }
+        let had = world.run(Duration::from_secs(2), Duration::from_micros(100));
+        let normal = share(&had, B) * 100.0;
+        assert!((normal - f64::from(percent)).abs() < 2.0, "{normal} % of {percent}");
+    }
+}
+
+#[test]
+fn pre_63_of_two_vgpus_with_realtime_work_the_higher_level_goes_first_and_hurries_nobody() {
+    let granted = Share { highest_band: Band::Realtime, ..Share::default() };
+    let mut world = World::with_shares(&[(A, NodeKind::Compute, granted), (B, NodeKind::Compute, granted)]);
+    world.urgencies.insert(A, Urgency { band: 3, level: 2 });
+    world.set(A, Phase::Want);
+    assert_eq!(world.decide(0), [Operation::Give(A)]);
+    world.urgencies.insert(B, Urgency { band: 3, level: 1 });
+    world.set(B, Phase::Want);
+    assert_eq!(world.decide(1), [], "its level is lower");
+    world.urgencies.insert(B, Urgency { band: 3, level: 9 });
+    assert_eq!(world.decide(2), [], "A may go on for a moment");
+    assert_eq!(world.decide(3), [Operation::Revoke(A)], "A is as realtime as B");
+}
+
+#[test]
+fn an_engine_is_told_once_whether_another_wants_its_node() {
+    let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute), (C, NodeKind::Copy)]);
+    assert_eq!(world.contends(0), [], "nobody wants anything");
+    world.set(A, Phase::Want);
+    world.set(C, Phase::Want);
+    assert_eq!(world.contends(1), [(B, true)], "another than itself, and of the same node");
+    assert_eq!(world.contends(2), []);
+    world.set(B, Phase::Want);
+    assert_eq!(world.contends(3), [(A, true)]);
+    world.set(B, Phase::Idle);
+    assert_eq!(world.contends(4), [(A, false)]);
+    world.set(B, Phase::Want);
+    assert_eq!(world.contends(5), [(A, true)]);
+    world.turns.remove(B);
+    assert_eq!(world.contends(6), [(A, false)], "it is gone");
+    world.turns.add(B, EngineAddress::new(0, NodeKind::Compute), None, Share::default(), Duration::ZERO);
+    assert_eq!(world.contends(7), [(A, true), (B, true)]);
+    world.set(A, Phase::Idle);
+    world.set(B, Phase::Idle);
+    assert_eq!(world.contends(8), [(A, false), (B, false)]);
+}
+
+#[test]
+fn a_capped_vgpu_keeps_no_node_asleep_whoever_wants_it() {
+    let capped = Share { cap: 999, ..Share::default() };
+    let mut world =
+        World::with_shares(&[(A, NodeKind::Compute, capped), (B, NodeKind::Copy, Share::default())]);
+    assert_eq!(world.contends(0), [(A, true)]);
+    assert_eq!(world.contends(1), []);
+}
+
+#[test]
+fn an_engine_is_charged_for_the_time_that_it_has_its_node_awake() {
+    let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
+    let held =
+        |world: &World| world.turns.held().map(|(of, time)| (of, time.as_millis())).collect::<Vec<_>>();
+    world.set(A, Phase::Want);
+    let _given = world.decide(5);
+    assert_eq!(held(&world), []);
+    let _goes_on = world.decide(15);
+    assert_eq!(held(&world), [(A, 10)]);
+    world.set(A, Phase::Parked);
+    let _sleeps = world.decide(18);
+    assert_eq!(held(&world), [(A, 13)]);
+    world.set(A, Phase::Granted);
+    let _awake = world.decide(118);
+    assert_eq!(held(&world), [(A, 13)], "it slept, and nobody wanted the node");
+    world.set(A, Phase::Idle);
+    let _done = world.decide(120);
+    assert_eq!(held(&world), [(A, 15)]);
+    world.set(B, Phase::Want);
+    let _given = world.decide(200);
+    let _goes_on = world.decide(201);
+    assert_eq!(held(&world), [(A, 15), (B, 1)]);
+    world.turns.remove(A);
+    assert_eq!(held(&world), [(B, 1)]);
+}
+
+#[test]
+fn tdr_12_who_is_asked_though_nobody_waits_is_late_by_that_time_and_who_has_not_the_node_is_not_asked() {
+    let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
+    world.set(A, Phase::Want);
+    let at = Duration::from_millis;
+    assert!(!world.turns.ask(A, at(0)), "it has no node yet");
+    let _given = world.decide(0);
+    assert!(!world.turns.ask(B, at(10)), "another has the node");
+    assert!(world.turns.ask(A, at(10)));
+    assert!(!world.turns.ask(A, at(11)), "it was asked");
+    world.set(A, Phase::Revoking);
+    let due = at(10) + TIMEOUT;
+    assert_eq!(world.decide_at(at(500)), (vec![], Some(due)));
+    assert_eq!(world.decide_at(due), (vec![Operation::Hung(A)], None));
+    // One that slept when it was asked was not.
+    let mut world = World::new(&[(A, NodeKind::Compute)]);
+    world.set(A, Phase::Want);
+    let _given = world.decide(0);
+    assert!(world.turns.ask(A, at(10)));
+    let _goes_on = world.decide(20);
+    assert!(world.turns.ask(A, at(30)), "it can be asked again");
+}
+
+#[test]
+fn the_supervisor_decides_again_when_something_is_due_and_else_when_it_is_woken() {
+    let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
+    let at = Duration::from_millis;
+    assert_eq!(world.decide_at(at(0)), (vec![], None));
+    world.set(A, Phase::Want);
+    assert_eq!(world.decide_at(at(1)), (vec![Operation::Give(A)], None), "it may go on for ever");
+    world.set(A, Phase::Parked);
+    assert_eq!(world.decide_at(at(2)), (vec![], None));
+    world.set(B, Phase::Want);
+    assert_eq!(world.decide_at(at(3)), (vec![Operation::Reclaim(A)], Some(at(3))), "then it is free");
+    assert_eq!(world.decide_at(at(3)), (vec![Operation::Give(B)], None));
+    world.set(A, Phase::Want);
+    let (operations, until) = world.decide_at(at(4));
+    assert!(
+        operations.is_empty() && until.is_some_and(|until| until > at(4)),
+        "{operations:?} until {until:?}"
+    );
+    assert_eq!(world.decide_at(at(100)), (vec![Operation::Revoke(B)], Some(at(100) + TIMEOUT)));
+    assert_eq!(world.decide_at(at(101)), (vec![], Some(at(100) + TIMEOUT)));
+}
+
+#[test]
+fn a_vgpu_keeps_its_node_for_a_quantum_whatever_the_policy() {
+    for policy in ALL {
+        let engines = [A, B].map(|engine| (engine, NodeKind::Compute, Share::default()));
+        let mut world = World::over(Turns::new(*policy, Settings::DEFAULT_NORMAL_SHARE), &engines);
+        world.set(A, Phase::Want);
+        world.set(B, Phase::Want);
+        assert_eq!(world.decide(0), [Operation::Give(A)], "{policy:?}");
+        assert_eq!(world.decide(3), [], "{policy:?}");
+        assert_eq!(world.decide(4), [Operation::Revoke(A)], "{policy:?}");
+    }
 }
