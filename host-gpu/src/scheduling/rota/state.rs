@@ -465,9 +465,19 @@ mod tests {
     fn when_one_came_to_its_tier_changes_with_the_tier_only() {
         let mut fair = awake(&[(ONE, of(Band::Normal, 0))]);
         fair.change(ONE, Parameters { weight: 7, ..of(Band::Normal, 0) }, ms(5));
-        assert_eq!(fair.members[&ONE].moved, 0);
+        assert_eq!((fair.members[&ONE].moved, fair.members[&ONE].since), (0, 0));
         fair.change(ONE, of(Band::Focus, 0), ms(6));
-        assert_eq!(fair.members[&ONE].moved, 6_000_000);
+        assert_eq!((fair.members[&ONE].moved, fair.members[&ONE].since), (6_000_000, 6_000_000));
+    }
+
+    #[test]
+    fn whom_a_decision_chose_is_remembered_until_it_had_the_engine() {
+        let mut fair = awake(&[(ONE, of(Band::Normal, 0)), (TWO, of(Band::Normal, 0))]);
+        assert_eq!(fair.decide(None, ms(0)).next, Some(ONE));
+        fair.charge(TWO, ms(1), ms(1));
+        assert_eq!(fair.chosen, Some(ONE));
+        fair.charge(ONE, ms(1), ms(2));
+        assert_eq!(fair.chosen, None);
     }
 
     #[test]

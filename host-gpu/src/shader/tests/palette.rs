@@ -13,7 +13,7 @@ use crate::shader::tests::assembly::Assembly;
 use crate::shader::tests::samples::GRID;
 
 /// Types, by name. `m23` is a matrix of 2 columns with 3 rows, `h22` one of 16 bits.
-const TYPES: [(&str, &str); 46] = [
+const TYPES: [(&str, &str); 47] = [
     ("b", "OpTypeBool"),
     ("s8", "OpTypeInt 8 1"),
     ("u8", "OpTypeInt 8 0"),
@@ -45,6 +45,7 @@ const TYPES: [(&str, &str); 46] = [
     ("uuu", "OpTypeStruct %u32 %u32 %u32"),
     ("ff", "OpTypeStruct %f32 %f32"),
     ("fi", "OpTypeStruct %f32 %s32"),
+    ("fh", "OpTypeStruct %f32 %f16"),
     ("fl", "OpTypeStruct %f32 %u64"),
     ("fv", "OpTypeStruct %f32 %s32x2"),
     ("nu", "OpTypeStruct %uu %u32"),
