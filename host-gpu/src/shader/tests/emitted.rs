@@ -669,6 +669,12 @@ fn interfaces_name_what_is_used_from_version_1_4_on() {
     let shader = guard(&assemble(4, &named), &wish).unwrap();
     assert_eq!(all(&shader.words, Op::EntryPoint)[0].len(), 4 + 3, "the grid too");
     assert!(shader.uses_num_workgroups);
+    let old = named
+        .replace("%void = OpTypeVoid", "OpDecorate %s BufferBlock\n%void = OpTypeVoid")
+        .replace("%main = OpFunction", "%s = OpTypeStruct %uint\n%main = OpFunction");
+    let error = guard(&assemble(4, &old), &wish).unwrap_err().to_string();
+    assert!(error.contains("BufferBlock does not belong on"), "{error}");
+    assert!(pass(&old.replace("%id %groups %o\n", "%id %groups\n")).is_ok());
     breaks(&text, &[("%id %groups\n", "%id\n", "does not name input")]);
 }
 
