@@ -367,10 +367,8 @@ fn each_index_that_no_robustness_covers_is_bounded_by_its_own_length() {
     assert_eq!(bounds("PushConstant", &member, block, "%b", "%pu %t %0 %x"), [6]);
     let placed = format!("{block}\nOpDecorate %t DescriptorSet 0\nOpDecorate %t Binding 9");
     assert_eq!(bounds("StorageBuffer", &member, &placed, "%b", "%pu %t %0 %x"), [] as [u32; 0]);
-    let uniform = format!(
-        "OpDecorate %b Block\nOpMemberDecorate %b 0 Offset 0\nOpDecorate %a7 ArrayStride 16\nOpDecorate %t DescriptorSet 0\nOpDecorate %t Binding 9"
-    );
-    assert_eq!(bounds("Uniform", &member, &uniform, "%b", "%pu %t %0 %x"), [] as [u32; 0]);
+    let uniform = "OpDecorate %b Block\nOpMemberDecorate %b 0 Offset 0\nOpDecorate %a7 ArrayStride 16\nOpDecorate %t DescriptorSet 0\nOpDecorate %t Binding 9";
+    assert_eq!(bounds("Uniform", &member, uniform, "%b", "%pu %t %0 %x"), [] as [u32; 0]);
     // Of several buffers at one binding, which one.
     let several = format!("{member}\n%bs = OpTypeArray %b %4");
     assert_eq!(bounds("StorageBuffer", &several, &placed, "%bs", "%pu %t %x %0 %x"), [3]);
