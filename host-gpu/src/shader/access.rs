@@ -230,9 +230,9 @@ impl Guard<'_> {
             let number = self.numeric(index.ty).filter(|n| n.scalar == Scalar::Int && n.count == 1);
             let number = number.ok_or_else(|| wrong(inst, format!("index {id} is not one integer")))?;
             let known = self.integer(id);
-            // The array of a variable that holds several buffers: no robustness covers it.
-            let of_buffers =
-                operand == 4 && base.root == self.module.word(inst, 3) && self.is_buffer_array(base);
+            // The array of a variable that holds several buffers: no robustness covers it. One that is no array has
+            // a struct here, whose members are constants.
+            let of_buffers = operand == 4 && base.root == self.module.word(inst, 3);
             ty = match self.shape(ty) {
                 Shape::Struct => {
                     let constant = self.module.definition(id).op() == Op::Constant && number.bits == 32;
@@ -267,11 +267,6 @@ impl Guard<'_> {
             slot.data = base.root;
         }
         Ok(())
-    }
-
-    fn is_buffer_array(&self, pointer: Pointer) -> bool {
-        let buffer = matches!(pointer.class, StorageClass::StorageBuffer | StorageClass::Uniform);
-        buffer && matches!(self.shape(pointer.to), Shape::Array { .. })
     }
 
     /// Notes a clamp of operand `operand`, an index into `count` components.

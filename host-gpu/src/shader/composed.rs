@@ -2,7 +2,6 @@
 
 use spirv::GlslStd450Op;
 use spirv::Op;
-use spirv::StorageClass;
 
 use crate::shader::body::Here;
 use crate::shader::error::GuardError;
@@ -151,7 +150,7 @@ impl Guard<'_> {
         let Some(function) = self.function(callee).cloned() else {
             return Err(wrong(inst, format!("{callee} is no function")));
         };
-        if called.kind != Kind::Function || self.entries.iter().any(|entry| entry.function == callee) {
+        if self.entries.iter().any(|entry| entry.function == callee) {
             return Err(wrong(inst, "it calls an entry point"));
         }
         let takes = self.module.rest(self.module.definition(function.ty), 3).to_vec();
@@ -161,12 +160,10 @@ impl Guard<'_> {
             return Err(wrong(inst, "its arguments or its result are not those of the function"));
         }
         for (id, ty) in given.iter().zip(&types) {
-            let Shape::Pointer { class, .. } = self.shape(*ty) else { continue };
+            // Into which classes is checked where the function takes them.
+            let is_pointer = matches!(self.shape(*ty), Shape::Pointer { .. });
             let made = self.module.definition(*id).op();
-            let whole = matches!(made, Op::Variable | Op::FunctionParameter);
-            let private =
-                matches!(class, StorageClass::Function | StorageClass::Private | StorageClass::Workgroup);
-            if !whole || !private {
+            if is_pointer && !matches!(made, Op::Variable | Op::FunctionParameter) {
                 return Err(wrong(inst, "only whole variables can be handed to functions by pointer"));
             }
         }
@@ -199,7 +196,7 @@ impl Guard<'_> {
             _ => None,
         };
         let vector = |ty: u32| match self.shape(ty) {
-            Shape::Vector { of, count } if matches!(self.shape(of), Shape::Float { .. }) => Some((count, of)),
+            Shape::Vector { of, count } => Some((count, of)),
             _ => None,
         };
         match (op, operands) {

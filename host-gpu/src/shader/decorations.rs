@@ -166,8 +166,7 @@ impl Guard<'_> {
                         && self.is_triple(d.target)
                 }
             },
-            // Only the function says what it is; see `body.rs`.
-            Name::NoContraction => kind == Kind::Value,
+            // Also `NoContraction`: what it may stand on is declared later, and checked in `body.rs`.
             _ => false,
         }
     }

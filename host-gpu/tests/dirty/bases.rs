@@ -80,8 +80,10 @@ fn dirty_19_no_ranges_empty_ones_and_too_many_are_refused() {
     let memory = Memory::new(64);
     assert_eq!(refused(&memory, &[]), DirtyError::RangeCount(0));
     assert_eq!(refused(&memory, &pages(&[(0, 1), (4, 0)])), DirtyError::Empty { index: 1 });
-    let many = vec![Range { offset: 0, length: PAGE }; MAX_RANGES + 1];
-    assert_eq!(refused(&memory, &many), DirtyError::RangeCount(MAX_RANGES + 1));
+    assert_eq!(MAX_RANGES, 65_536);
+    let many = |count| vec![Range { offset: 0, length: PAGE }; count];
+    assert_eq!(refused(&memory, &many(65_537)), DirtyError::RangeCount(65_537));
+    assert_eq!(refused(&memory, &many(65_536)), DirtyError::Overlap(0, 1), "as many as may be");
     let made = std::iter::repeat_with(|| memory.tracker.create_memory_basis(SEGMENT, &pages(&[(0, 1)])));
     let made = made.take_while(Result::is_ok).count();
     assert_eq!(made, MAX_BASES - 1, "one of the whole memory is there from the beginning");

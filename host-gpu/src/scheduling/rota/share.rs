@@ -110,6 +110,9 @@ mod tests {
         share.focus_ran(9 * QUANTUM - 1);
         assert!(!share.is_due());
         assert_eq!(share.turn_of_other_in(Band::Focus), Some(1));
+        let mut exact = share;
+        exact.focus_ran(1);
+        assert_eq!(exact.turn_of_other_in(Band::Normal), Some(QUANTUM));
         share.focus_ran(2);
         assert!(share.is_due());
         assert_eq!(share.turn_of_other_in(Band::Focus), None);

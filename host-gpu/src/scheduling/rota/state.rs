@@ -376,3 +376,163 @@ impl<O: Order> Policy for Rota<O> {
         Duration::from_nanos(used)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::MOST_DEBTS;
+    use super::Order;
+    use crate::scheduling::fair::DEBT;
+    use crate::scheduling::fair::Fair;
+    use crate::scheduling::parameters::Band;
+    use crate::scheduling::parameters::Parameters;
+    use crate::scheduling::policy::EntityId;
+    use crate::scheduling::policy::Policy;
+    use crate::scheduling::rota::member::Standing;
+    use crate::scheduling::rota::member::Tier;
+
+    const ONE: EntityId = EntityId(1);
+    const TWO: EntityId = EntityId(2);
+    const THREE: EntityId = EntityId(3);
+    /// Virtual nanoseconds of one at the usual weight.
+    const SCALE: i128 = 100;
+
+    const fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    fn of(band: Band, level: u8) -> Parameters {
+        Parameters { band, level, ..Parameters::default() }
+    }
+
+    fn awake(members: &[(EntityId, Parameters)]) -> Fair {
+        let mut fair = Fair::default();
+        for (entity, parameters) in members {
+            fair.add(*entity, *parameters, ms(0));
+            fair.wake(*entity, ms(0));
+        }
+        fair
+    }
+
+    #[test]
+    fn pre_71_what_a_group_had_is_counted_until_its_last_member_is_gone() {
+        let group = |group| Parameters { group, ..Parameters::default() };
+        let mut fair = awake(&[(ONE, group(7)), (TWO, group(7)), (THREE, group(8))]);
+        fair.charge(ONE, ms(3), ms(3));
+        fair.charge(TWO, ms(4), ms(7));
+        fair.remove(ONE);
+        assert_eq!(fair.used(7, Band::Normal), ms(7));
+        fair.remove(TWO);
+        assert_eq!((fair.used(7, Band::Normal), fair.accounts.len()), (ms(0), 1));
+    }
+
+    #[test]
+    fn debts_of_those_that_are_gone_are_few_and_forgotten_when_they_are_paid() {
+        let mut fair = awake(&[(ONE, of(Band::Normal, 0))]);
+        for group in 0..MOST_DEBTS as u64 + 10 {
+            let parameters = Parameters { group: 100 + group, ..Parameters::default() };
+            fair.add(TWO, parameters, ms(0));
+            fair.charge(TWO, ms(1), ms(0));
+            fair.remove(TWO);
+        }
+        assert_eq!((fair.debts.len(), fair.debts_by_key.len()), (MOST_DEBTS, MOST_DEBTS));
+        // The clock goes on past all of them.
+        fair.charge(ONE, ms(2), ms(2));
+        fair.add(THREE, of(Band::Normal, 0), ms(2));
+        assert_eq!((fair.debts.len(), fair.debts_by_key.len()), (0, 0));
+    }
+
+    #[test]
+    fn one_that_is_scheduled_otherwise_takes_along_what_it_owes_in_that_band() {
+        let mut fair = awake(&[(ONE, of(Band::Realtime, 1)), (TWO, of(Band::Realtime, 1))]);
+        fair.charge(ONE, ms(1), ms(1));
+        let key = |fair: &Fair| fair.members[&ONE].key;
+        assert_eq!(key(&fair), 1_000_000 * SCALE);
+        fair.sleep(ONE, ms(1));
+        fair.change(ONE, of(Band::Realtime, 2), ms(1));
+        assert_eq!(key(&fair), 1_000_000 * SCALE, "another level of the band: it is as far ahead");
+        fair.change(ONE, of(Band::Normal, 0), ms(1));
+        assert_eq!(key(&fair), 0, "another band: nothing is known of it there");
+        fair.change(ONE, of(Band::Realtime, 2), ms(1));
+        assert_eq!(key(&fair), 1_000_000 * SCALE, "as it left");
+        fair.change(ONE, of(Band::Normal, 0), ms(1));
+        fair.change(ONE, of(Band::Realtime, 3), ms(1));
+        assert_eq!(key(&fair), 0, "it left another level");
+    }
+
+    #[test]
+    fn when_one_came_to_its_tier_changes_with_the_tier_only() {
+        let mut fair = awake(&[(ONE, of(Band::Normal, 0))]);
+        fair.change(ONE, Parameters { weight: 7, ..of(Band::Normal, 0) }, ms(5));
+        assert_eq!((fair.members[&ONE].moved, fair.members[&ONE].since), (0, 0));
+        fair.change(ONE, of(Band::Focus, 0), ms(6));
+        assert_eq!((fair.members[&ONE].moved, fair.members[&ONE].since), (6_000_000, 6_000_000));
+    }
+
+    #[test]
+    fn whom_a_decision_chose_is_remembered_until_it_had_the_engine() {
+        let mut fair = awake(&[(ONE, of(Band::Normal, 0)), (TWO, of(Band::Normal, 0))]);
+        assert_eq!(fair.decide(None, ms(0)).next, Some(ONE));
+        fair.charge(TWO, ms(1), ms(1));
+        assert_eq!(fair.chosen, Some(ONE));
+        fair.charge(ONE, ms(1), ms(2));
+        assert_eq!(fair.chosen, None);
+    }
+
+    #[test]
+    fn no_more_is_held_against_one_than_the_longest_debt() {
+        let mut fair = awake(&[(ONE, of(Band::Normal, 0)), (TWO, of(Band::Normal, 0))]);
+        fair.charge(ONE, 3 * DEBT, 3 * DEBT);
+        let debt = i128::try_from(DEBT.as_nanos()).unwrap() * SCALE;
+        assert_eq!(fair.members[&ONE].key, fair.order.clock(Tier::NORMAL) + debt);
+        fair.sleep(TWO, 3 * DEBT);
+        fair.charge(TWO, 3 * DEBT, 3 * DEBT);
+        assert_eq!(fair.members[&TWO].key, fair.order.clock(Tier::NORMAL) + debt, "asleep or not");
+    }
+
+    #[test]
+    fn one_at_its_cap_rests_if_it_has_work() {
+        let capped = Parameters { cap: 500, ..Parameters::default() };
+        let mut fair = awake(&[(ONE, capped), (TWO, capped), (THREE, capped)]);
+        fair.sleep(TWO, ms(0));
+        for entity in [ONE, TWO] {
+            fair.charge(entity, ms(500), ms(1));
+        }
+        fair.charge(THREE, ms(1), ms(1));
+        assert!(matches!(fair.members[&ONE].standing, Standing::Resting(_)));
+        assert_eq!(fair.members[&TWO].standing, Standing::Asleep);
+        assert_eq!(fair.members[&THREE].standing, Standing::InLine, "it has not used it up");
+        assert_eq!(fair.resting.len(), 1);
+    }
+
+    #[test]
+    fn a_relief_ends_when_the_last_of_its_tier_sleeps() {
+        let idle = Tier::of(Band::Idle, 0);
+        let mut fair =
+            awake(&[(ONE, of(Band::Idle, 0)), (TWO, of(Band::Idle, 0)), (THREE, of(Band::Normal, 0))]);
+        assert_eq!(fair.decide(None, ms(1500)).next, Some(ONE), "idle got nothing for long");
+        fair.sleep(ONE, ms(1500));
+        assert!(fair.patience.left(idle).is_some());
+        fair.sleep(TWO, ms(1500));
+        assert_eq!(fair.patience.left(idle), None);
+    }
+
+    #[test]
+    fn pre_68_focus_saves_up_for_normal_only_while_that_waits_and_one_turn_past_its_sleep() {
+        let normal = of(Band::Normal, 0);
+        let mut fair = awake(&[(ONE, of(Band::Focus, 0)), (TWO, normal), (THREE, normal)]);
+        let rest = |fair: &Fair| fair.share.turn_of_other_in(Band::Normal);
+        fair.charge(ONE, ms(100), ms(100));
+        let saved = rest(&fair);
+        assert!(saved.is_some_and(|time| time > 10_000_000), "{saved:?}");
+        fair.sleep(TWO, ms(100));
+        assert_eq!(rest(&fair), saved, "another one waits");
+        fair.sleep(THREE, ms(100));
+        assert_eq!(rest(&fair), Some(2_000_000), "one turn");
+        let mut fair = awake(&[(ONE, of(Band::Focus, 0))]);
+        fair.charge(ONE, ms(1000), ms(1000));
+        fair.wake(ONE, ms(1000));
+        assert_eq!(fair.share.turn_of_other_in(Band::Normal), None, "nothing waited");
+    }
+}

@@ -12,36 +12,60 @@ use spirv::GlslStd450Op;
 use spirv::Op;
 use spirv::StorageClass;
 
+/// A module of which a part is assembled.
+#[derive(Debug, Clone)]
+pub(crate) struct Assembly {
+    ids: HashMap<String, u32>,
+    words: Vec<u32>,
+}
+
+impl Assembly {
+    /// Of SPIR-V 1.`minor`, with nothing but its header.
+    pub(crate) fn new(minor: u32) -> Self {
+        Self { ids: HashMap::new(), words: vec![spirv::MAGIC_NUMBER, 0x0001_0000 | minor << 8, 0, 0, 0] }
+    }
+
+    /// Goes on with `text`.
+    pub(crate) fn add(&mut self, text: &str) {
+        let Self { ids, words } = self;
+        for line in text
+            .lines()
+            .map(|line| line.split(';').next().expect("right assembly").trim())
+            .filter(|line| !line.is_empty())
+        {
+            let (result, instruction) = match line.split_once(" = ") {
+                Some((id, rest)) => (Some(id.trim()), rest.trim()),
+                None => (None, line),
+            };
+            let mut tokens = instruction.split_whitespace();
+            let name = tokens.next().expect("right assembly");
+            let op = op_of(name.strip_prefix("Op").expect("right assembly"));
+            let mut operands: Vec<u32> = tokens.flat_map(|token| operand(op, token, ids)).collect();
+            if let Some(id) = result {
+                let id = id_of(id, ids);
+                // Types and imports have no type of their own.
+                let first =
+                    name.starts_with("OpType") || matches!(op, Op::Label | Op::ExtInstImport | Op::String);
+                operands.insert(usize::from(!first), id);
+            }
+            words.push(u32::try_from(operands.len() + 1).expect("right assembly") << 16 | op as u32);
+            words.extend(operands);
+        }
+    }
+
+    /// The words, with the bound of their ids.
+    pub(crate) fn into_words(mut self) -> Vec<u32> {
+        self.words[3] = u32::try_from(self.ids.len() + 1).expect("right assembly");
+        keep_for_fuzzers(&self.words);
+        self.words
+    }
+}
+
 /// The words of `text`, a module of SPIR-V 1.`minor`.
 pub(crate) fn assemble(minor: u32, text: &str) -> Vec<u32> {
-    let mut ids = HashMap::new();
-    let mut words = vec![spirv::MAGIC_NUMBER, 0x0001_0000 | minor << 8, 0, 0, 0];
-    for line in text
-        .lines()
-        .map(|line| line.split(';').next().expect("right assembly").trim())
-        .filter(|line| !line.is_empty())
-    {
-        let (result, instruction) = match line.split_once(" = ") {
-            Some((id, rest)) => (Some(id.trim()), rest.trim()),
-            None => (None, line),
-        };
-        let mut tokens = instruction.split_whitespace();
-        let name = tokens.next().expect("right assembly");
-        let op = op_of(name.strip_prefix("Op").expect("right assembly"));
-        let mut operands: Vec<u32> = tokens.flat_map(|token| operand(op, token, &mut ids)).collect();
-        if let Some(id) = result {
-            let id = id_of(id, &mut ids);
-            // Types and imports have no type of their own.
-            let first =
-                name.starts_with("OpType") || matches!(op, Op::Label | Op::ExtInstImport | Op::String);
-            operands.insert(usize::from(!first), id);
-        }
-        words.push(u32::try_from(operands.len() + 1).expect("right assembly") << 16 | op as u32);
-        words.extend(operands);
-    }
-    words[3] = u32::try_from(ids.len() + 1).expect("right assembly");
-    keep_for_fuzzers(&words);
-    words
+    let mut assembly = Assembly::new(minor);
+    assembly.add(text);
+    assembly.into_words()
 }
 
 /// Every module of these tests is one to begin with: `ci/fuzz/run shader` names the folder.

@@ -407,8 +407,10 @@ fn atomics_are_on_integers_in_shared_memory() {
         all,
         "",
         "%r = OpAtomicCompareExchange %u32 %wu32 %c1 %c0 %c0 %_u32 %_u32",
-        &[("%c0 %c0", "%c0"), ("%c0 %c0", "%c0 %c0 %c0")],
+        &[("%c0 %c0", "%c0"), ("%c0 %c0", "%c0 %c0 %c0"), ("%_u32 %_u32", "%_u32")],
     );
+    let wide = "%r = OpAtomicCompareExchange %u64 %wu64 %c1 %c0 %c0 %_u64 %_u64";
+    only(3, all, "", wide, &[("%_u64 %_u64", "%_u32 %_u64"), ("%_u64 %_u64", "%_u64 %_u32")]);
 }
 
 /// Of these values, those that may stand for the constant `%m` in `line`.

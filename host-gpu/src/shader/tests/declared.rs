@@ -174,6 +174,12 @@ fn a_type_is_made_of_what_it_may_hold() {
 }
 
 #[test]
+fn a_negative_number_is_no_length() {
+    let text = declared("Int8", "%sb = OpTypeInt 8 1\n%n = OpConstant %sb 100\n%a = OpTypeArray %uint %n");
+    breaks(&text, &[("%sb 100", "%sb -1", "its length is not a known integer constant")]);
+}
+
+#[test]
 fn types_are_bounded_in_depth_and_number() {
     let nested = |levels: u32| {
         let level = |n: u32| {
@@ -560,6 +566,7 @@ fn a_decoration_stands_where_it_belongs() {
         ("OpDecorate %own Coherent", "Coherent does not belong on"),
         ("OpDecorate %uint Block", "Block does not belong on"),
         ("OpDecorate %own Block", "Block does not belong on"),
+        ("OpDecorate %uint BufferBlock", "BufferBlock does not belong on"),
         ("OpMemberDecorate %b 0 Block", "Block does not belong on"),
         ("OpMemberDecorate %b 2 NonWritable", "NonWritable does not belong on"),
         ("OpMemberDecorate %b 1 RowMajor", "RowMajor does not belong on"),

@@ -320,6 +320,8 @@ fn a_clamp_has_a_boolean_even_where_the_kernel_has_none() {
     let selects = all(&two, Op::Select);
     assert_eq!(selects.len(), 2);
     assert_eq!(selects[0][4], selects[1][4], "one constant for both");
+    let last = all(&two, Op::Constant).into_iter().find(|c| c[1] == selects[0][4]).unwrap();
+    assert_eq!(last[2], 2, "the last of three components");
     let inserted = pass(&plain("%v = OpLoad %uint3 %id\n%w = OpVectorInsertDynamic %uint3 %v %x %x\n%y = OpCompositeExtract %uint %w 0")).unwrap().words;
     let select = &all(&inserted, Op::Select)[0];
     assert_eq!(all(&inserted, Op::VectorInsertDynamic)[0][4], select[1], "the index and not the component");
@@ -365,10 +367,8 @@ fn each_index_that_no_robustness_covers_is_bounded_by_its_own_length() {
     assert_eq!(bounds("PushConstant", &member, block, "%b", "%pu %t %0 %x"), [6]);
     let placed = format!("{block}\nOpDecorate %t DescriptorSet 0\nOpDecorate %t Binding 9");
     assert_eq!(bounds("StorageBuffer", &member, &placed, "%b", "%pu %t %0 %x"), [] as [u32; 0]);
-    let uniform = format!(
-        "OpDecorate %b Block\nOpMemberDecorate %b 0 Offset 0\nOpDecorate %a7 ArrayStride 16\nOpDecorate %t DescriptorSet 0\nOpDecorate %t Binding 9"
-    );
-    assert_eq!(bounds("Uniform", &member, &uniform, "%b", "%pu %t %0 %x"), [] as [u32; 0]);
+    let uniform = "OpDecorate %b Block\nOpMemberDecorate %b 0 Offset 0\nOpDecorate %a7 ArrayStride 16\nOpDecorate %t DescriptorSet 0\nOpDecorate %t Binding 9";
+    assert_eq!(bounds("Uniform", &member, uniform, "%b", "%pu %t %0 %x"), [] as [u32; 0]);
     // Of several buffers at one binding, which one.
     let several = format!("{member}\n%bs = OpTypeArray %b %4");
     assert_eq!(bounds("StorageBuffer", &several, &placed, "%bs", "%pu %t %x %0 %x"), [3]);
@@ -667,6 +667,12 @@ fn interfaces_name_what_is_used_from_version_1_4_on() {
     let shader = guard(&assemble(4, &named), &wish).unwrap();
     assert_eq!(all(&shader.words, Op::EntryPoint)[0].len(), 4 + 3, "the grid too");
     assert!(shader.uses_num_workgroups);
+    let old = named
+        .replace("%void = OpTypeVoid", "OpDecorate %s BufferBlock\n%void = OpTypeVoid")
+        .replace("%main = OpFunction", "%s = OpTypeStruct %uint\n%main = OpFunction");
+    let error = guard(&assemble(4, &old), &wish).unwrap_err().to_string();
+    assert!(error.contains("BufferBlock does not belong on"), "{error}");
+    assert!(pass(&old.replace("%id %groups %o\n", "%id %groups\n")).is_ok());
     breaks(&text, &[("%id %groups\n", "%id\n", "does not name input")]);
 }
 
@@ -686,12 +692,16 @@ fn memory_operands_go_into_the_result_without_hints() {
         (
             load[3..].len(),
             load.get(3).copied(),
+            // The scope is the last word of each.
+            [load.last().copied(), all(&shader.words, Op::Store)[0].last().copied()]
+                .map(|word| all(&shader.words, Op::Constant).iter().any(|c| Some(c[1]) == word && c[2] == 5)),
             all(&shader.words, Op::Store)[0].get(2).copied(),
             all(&shader.words, Op::Store)[0].len(),
         )
     };
-    assert_eq!(text("", ""), (0, None, None, 2));
-    assert_eq!(text("6 4", "6 4"), (0, None, None, 2), "alignment and locality are hints");
-    assert_eq!(text("3 4", "1"), (1, Some(1), Some(1), 3), "volatile is not");
-    assert_eq!(text("50 4 %5", "42 4 %5"), (2, Some(48), Some(40), 4), "nor what the memory model needs");
+    assert_eq!(text("", ""), (0, None, [false; 2], None, 2));
+    assert_eq!(text("6 4", "6 4"), (0, None, [false; 2], None, 2), "alignment and locality are hints");
+    assert_eq!(text("3 4", "1"), (1, Some(1), [false; 2], Some(1), 3), "volatile is not");
+    let scoped = text("50 4 %5", "42 4 %5");
+    assert_eq!(scoped, (2, Some(48), [true; 2], Some(40), 4), "nor what the memory model needs");
 }

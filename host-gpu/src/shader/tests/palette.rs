@@ -1,14 +1,19 @@
 //! A kernel with a value and a variable of many types, and which of them an instruction takes.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
 use crate::shader::interface::Refusal;
 use crate::shader::interface::Wish;
 use crate::shader::interface::guard;
 use crate::shader::profile::Profile;
-use crate::shader::tests::assembly::assemble;
+use crate::shader::tests::assembly::Assembly;
 use crate::shader::tests::samples::GRID;
 
 /// Types, by name. `m23` is a matrix of 2 columns with 3 rows, `h22` one of 16 bits.
-const TYPES: [(&str, &str); 46] = [
+const TYPES: [(&str, &str); 47] = [
     ("b", "OpTypeBool"),
     ("s8", "OpTypeInt 8 1"),
     ("u8", "OpTypeInt 8 0"),
@@ -40,6 +45,7 @@ const TYPES: [(&str, &str); 46] = [
     ("uuu", "OpTypeStruct %u32 %u32 %u32"),
     ("ff", "OpTypeStruct %f32 %f32"),
     ("fi", "OpTypeStruct %f32 %s32"),
+    ("fh", "OpTypeStruct %f32 %f16"),
     ("fl", "OpTypeStruct %f32 %u64"),
     ("fv", "OpTypeStruct %f32 %s32x2"),
     ("nu", "OpTypeStruct %uu %u32"),
@@ -63,55 +69,69 @@ pub(super) const CAPABILITIES: &str = "Shader Int8 Int16 Int64 Float16 Float64 I
     GroupNonUniformShuffleRelative GroupNonUniformClustered GroupNonUniformQuad DotProduct DotProductInputAll \
     DotProductInput4x8Bit DotProductInput4x8BitPacked";
 
+/// What comes before the values: the same for many lines.
+fn head(minor: u32, capabilities: &str) -> Assembly {
+    static HEADS: LazyLock<Mutex<HashMap<(u32, String), Assembly>>> = LazyLock::new(Mutex::default);
+    let mut heads = HEADS.lock().unwrap_or_else(PoisonError::into_inner);
+    let head = heads.entry((minor, capabilities.to_owned())).or_insert_with(|| {
+        let memory_model = if capabilities.contains("VulkanMemoryModel") { 3 } else { 1 };
+        let mut text = String::new();
+        text.extend(capabilities.split_whitespace().map(|name| format!("OpCapability {name}\n")));
+        text += &format!(
+            "%glsl = OpExtInstImport \"GLSL.std.450\"
+             OpMemoryModel 0 {memory_model}
+             OpEntryPoint 5 %main \"main\"
+             OpExecutionMode %main LocalSize 1 1 1
+             %void = OpTypeVoid
+             %f = OpTypeFunction %void\n"
+        );
+        for (name, declaration) in TYPES {
+            text += &format!("%{name} = {declaration}\n");
+            if name == "u64" {
+                text.extend((0..=8).map(|n| format!("%c{n} = OpConstant %u32 {n}\n")));
+            }
+        }
+        let mut head = Assembly::new(minor);
+        head.add(&text);
+        head
+    });
+    head.clone()
+}
+
 /// `line` in a module of SPIR-V 1.`minor`. `%T` is a type of the table, `%_T` a value of it, `%vT` and `%wT` variables
-/// of it in the function and the workgroup, `%cN` a constant from 0 to 8.
+/// of it in the function and the workgroup (the latter before 1.4 only, where no interface names them), `%cN` a constant
+/// from 0 to 8.
 fn with(minor: u32, capabilities: &str, more: &str, line: &str) -> Vec<u32> {
-    let mut types = String::new();
-    for (name, declaration) in TYPES {
-        types += &format!("%{name} = {declaration}\n");
-        if name == "u64" {
-            types.extend((0..=8).map(|n| format!("%c{n} = OpConstant %u32 {n}\n")));
-        }
-    }
     // Values and variables, as far as the line names them.
-    let (mut declarations, mut variables, mut interface) = (String::new(), String::new(), String::new());
-    for (name, _) in TYPES {
-        let is_named = |prefix: &str| {
-            line.split_whitespace().any(|token| token.strip_prefix(prefix).is_some_and(|rest| rest == name))
+    let mut tokens: Vec<&str> = line.split_whitespace().collect();
+    tokens.sort_unstable();
+    tokens.dedup();
+    let (mut declarations, mut variables) = (String::new(), String::new());
+    for token in tokens {
+        let named = |prefix: &str| {
+            let rest = token.strip_prefix(prefix)?;
+            TYPES.iter().map(|(name, _)| *name).find(|name| *name == rest)
         };
-        if is_named("%_") {
+        if let Some(name) = named("%_") {
             declarations += &format!("%_{name} = OpUndef %{name}\n");
-        }
-        if is_named("%v") {
+        } else if let Some(name) = named("%v") {
             declarations += &format!("%p{name} = OpTypePointer Function %{name}\n");
             variables += &format!("%v{name} = OpVariable %p{name} Function\n");
-        }
-        if is_named("%w") {
+        } else if let Some(name) = named("%w") {
             declarations += &format!("%pw{name} = OpTypePointer Workgroup %{name}\n");
             declarations += &format!("%w{name} = OpVariable %pw{name} Workgroup\n");
-            interface += &format!(" %w{name}");
         }
     }
-    let interface = if minor >= 4 { interface } else { String::new() };
-    let memory_model = if capabilities.contains("VulkanMemoryModel") { 3 } else { 1 };
-    let capabilities: String =
-        capabilities.split_whitespace().map(|name| format!("OpCapability {name}\n")).collect();
-    let text = format!(
-        "{capabilities}
-         %glsl = OpExtInstImport \"GLSL.std.450\"
-         OpMemoryModel 0 {memory_model}
-         OpEntryPoint 5 %main \"main\" {interface}
-         OpExecutionMode %main LocalSize 1 1 1
-         %void = OpTypeVoid
-         %f = OpTypeFunction %void
-         {types}{declarations}{more}
+    let mut module = head(minor, capabilities);
+    module.add(&format!(
+        "{declarations}{more}
          %main = OpFunction %void 0 %f
          %start = OpLabel
          {variables}{line}
          OpReturn
          OpFunctionEnd"
-    );
-    assemble(minor, &text)
+    ));
+    module.into_words()
 }
 
 /// The answer to `line` in a module with all that a device can have.
