@@ -62,7 +62,8 @@ fn ums_137_ums_141_a_result_is_there_once_its_value_is_whether_seen_or_reported(
         let mut last = 0;
         while last < TIMES {
             let now = fence::monitor(current, word(&shared, fences::monitored(FENCE)), Some(last + 1));
-            let now = if now > last { now } else { until("a report", || reported(&shared, &report, current)) };
+            let now =
+                if now > last { now } else { until("a report", || reported(&shared, &report, current)) };
             for value in last + 1..=now {
                 assert_eq!(read(&values, RESULTS + (value - 1) * 8), 3 * value);
             }
@@ -73,11 +74,7 @@ fn ums_137_ums_141_a_result_is_there_once_its_value_is_whether_seen_or_reported(
 }
 
 /// Daemon: the value of the fence, where a report names it.
-fn reported(
-    shared: &Mapping,
-    report: &Report<'_, AtomicU64>,
-    current: &AtomicU64,
-) -> Option<u64> {
+fn reported(shared: &Mapping, report: &Report<'_, AtomicU64>, current: &AtomicU64) -> Option<u64> {
     let (named, end) = match report.look() {
         Payload::Handles { first, end } => {
             for count in first..end {

@@ -6,6 +6,7 @@ use campanile_host_gpu::memory::page_table::reader::Intent;
 use campanile_host_gpu::memory::page_table::reader::Miss;
 use campanile_host_gpu::memory::page_table::reader::resolve_one;
 
+use super::tests::device;
 use crate::session::saved::memory::SavedPlace;
 use crate::session::state::Session;
 use crate::session::testing::config;
@@ -14,7 +15,6 @@ use crate::session::testing::session;
 use crate::vidmm::allocations::AllocationId;
 use crate::vidmm::allocations::Spot;
 use crate::vidmm::compaction::Relocation;
-use super::tests::device;
 
 const READ_ONLY: u64 = 16_809_984;
 const WRITABLE: u64 = 16_777_216;
