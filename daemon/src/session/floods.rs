@@ -1,8 +1,6 @@
 //! Guests that ask for more and more of a vGPU whose engines never answer: each list ends with a status, all that was
 //! charged comes back, and other processes go on meanwhile.
 
-mod guest;
-
 use std::sync::Arc;
 
 use campanile_protocol::PAGE_SIZE;
@@ -17,16 +15,16 @@ use campanile_protocol::control::native_fence::CreateNativeFence;
 use campanile_protocol::control::native_fence::NATIVE_FENCE_DEFAULT;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
-use guest::BYTES;
-use guest::COMPUTE;
-use guest::COPY;
-use guest::DATA_VA;
-use guest::GREEDY;
-use guest::Guest;
-use guest::origin;
-use guest::until_refused;
 use zerocopy::IntoBytes;
 
+use super::flooding_guest::BYTES;
+use super::flooding_guest::COMPUTE;
+use super::flooding_guest::COPY;
+use super::flooding_guest::DATA_VA;
+use super::flooding_guest::GREEDY;
+use super::flooding_guest::Guest;
+use super::flooding_guest::origin;
+use super::flooding_guest::until_refused;
 use crate::session::budget::Amount;
 use crate::session::budget::Budget;
 use crate::session::budget::KINDS;

@@ -51,6 +51,8 @@ pub mod engines;
 pub mod errands;
 pub mod fence_table;
 #[cfg(test)]
+mod flooding_guest;
+#[cfg(test)]
 mod floods;
 pub mod freeze;
 pub mod handed_back;

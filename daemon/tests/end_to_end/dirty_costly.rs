@@ -55,6 +55,17 @@ pub(crate) fn steps(progress: &Value) -> Vec<(String, u64)> {
     progress["steps"].as_array().unwrap().iter().map(step).collect()
 }
 
+fn names(steps: &[(String, u64)]) -> Vec<&str> {
+    steps.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+/// Some of the first pass of the first host was sent, and some was not. Before it begins there is nothing left of it.
+fn is_amid_first_pass(hosts: &Hosts) -> bool {
+    let told = progress(hosts, 0);
+    let left = told["left_bytes"].as_u64();
+    left > Some(0) && left < told["steps"][0]["left_bytes"].as_u64()
+}
+
 /// Nothing is tracked, and nothing kept for it.
 fn is_off(hosts: &Hosts, index: usize) -> bool {
     let told = tracking(hosts, index);
@@ -134,9 +145,8 @@ fn dirty_30_lm_27_costly_tracking_runs_during_a_brownout_and_gives_its_memory_ba
     guest.work(7);
     guest.vm.migrate(hosts.daemons[0].socket(0), options).unwrap();
     guest.check();
-    let told = progress(&hosts, 1);
-    let names: Vec<_> = steps(&told).into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["begin", "pass"], "{told}");
+    let steps = steps(&progress(&hosts, 1));
+    assert_eq!(names(&steps), ["begin", "pass"], "{steps:?}");
 }
 
 #[test]
@@ -147,12 +157,7 @@ fn dirty_61_costly_tracking_begins_then_all_memory_is_sent_and_then_it_is_asked(
     let vm = std::sync::Arc::clone(&guest.vm);
     let options = MigrateOptions {
         after_pass: Box::new(|_| {
-            until("a part was sent", || {
-                let told = progress(&hosts, 0);
-                let left = told["left_bytes"].as_u64();
-                // Before the pass begins there is nothing left of it.
-                left > Some(0) && left < told["steps"][0]["left_bytes"].as_u64()
-            });
+            until("a part was sent", || is_amid_first_pass(&hosts));
             guest.work(2);
             until("the brownout waits", || waits(&hosts, 0));
             Next::Stop
@@ -162,7 +167,7 @@ fn dirty_61_costly_tracking_begins_then_all_memory_is_sent_and_then_it_is_asked(
     vm.migrate(hosts.daemons[1].socket(0), options).unwrap();
     guest.check();
     let steps = steps(&progress(&hosts, 0));
-    let names: Vec<&str> = steps.iter().map(|(name, _)| name.as_str()).collect();
+    let names = names(&steps);
     assert_eq!(names[..3], ["begin", "pass", "query"], "{steps:?}");
     assert!(steps[0].1 >= VRAM && steps[1].1 == steps[0].1, "the whole reserve: {steps:?}");
     assert!(steps[2].1 < VRAM / 2, "and after that what was written: {steps:?}");
@@ -175,12 +180,7 @@ fn dirty_61_a_pause_amid_the_first_pass_sends_the_rest_of_all_memory_before_it_a
     let vm = std::sync::Arc::clone(&guest.vm);
     let options = MigrateOptions {
         after_pass: Box::new(|_| {
-            until("a part was sent", || {
-                let told = progress(&hosts, 0);
-                let left = told["left_bytes"].as_u64();
-                // Before the pass begins there is nothing left of it.
-                left > Some(0) && left < told["steps"][0]["left_bytes"].as_u64()
-            });
+            until("a part was sent", || is_amid_first_pass(&hosts));
             guest.work(3);
             Next::Stop
         }),
@@ -189,7 +189,7 @@ fn dirty_61_a_pause_amid_the_first_pass_sends_the_rest_of_all_memory_before_it_a
     vm.migrate(hosts.daemons[1].socket(0), options).unwrap();
     guest.check();
     let steps = steps(&progress(&hosts, 0));
-    let names: Vec<&str> = steps.iter().map(|(name, _)| name.as_str()).collect();
+    let names = names(&steps);
     assert_eq!(names, ["begin", "pass", "pass", "query", "pass"], "{steps:?}");
     assert!(steps[1].1 < steps[0].1, "{steps:?}");
     assert_eq!(steps[1].1 + steps[2].1, steps[0].1, "{steps:?}");

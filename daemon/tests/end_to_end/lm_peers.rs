@@ -74,22 +74,22 @@ fn lm_08_lm_12_a_move_is_of_the_vgpu_that_it_names_and_no_other_has_any_part_in_
     let mut beside = Guest::on(&hosts.daemons[0], 1);
     let at_target = Guest::on(&hosts.daemons[1], 1);
     // A vGPU that neither has is none that could be prepared, called off, or saved.
-    let nobody = || "nobody".to_owned();
+    let unknown = || "elsewhere".to_owned();
     let file = hosts.folder.path().join("snapshot");
     for verb in [
-        Verb::Migrate { vgpu: nobody(), to: None, rename: None },
-        Verb::CallOff { vgpu: nobody() },
-        Verb::Snapshot { vgpu: nobody(), file: file.clone() },
+        Verb::Migrate { vgpu: unknown(), to: None, rename: None },
+        Verb::CallOff { vgpu: unknown() },
+        Verb::Snapshot { vgpu: unknown(), file: file.clone() },
     ] {
         let refused = client::ask(&hosts.control(0), &verb).unwrap_err().to_string();
-        assert!(refused.contains("nobody"), "{verb:?}: {refused}");
+        assert!(refused.contains("elsewhere"), "{verb:?}: {refused}");
     }
     assert!(!file.exists());
     // One that the target has not ends the move there, and the guest goes on.
     let to = Some(format!("unix:{}", hosts.folder.path().join("b").display()).parse().unwrap());
-    hosts.ask(0, &Verb::Migrate { vgpu: "v0".to_owned(), to, rename: Some(nobody()) });
+    hosts.ask(0, &Verb::Migrate { vgpu: "v0".to_owned(), to, rename: Some(unknown()) });
     let told = || hosts.departure(0, 0)["last"].as_str().unwrap_or_default().to_owned();
-    until("the target refuses it", || told().contains("nobody"));
+    until("the target refuses it", || told().contains("elsewhere"));
     assert_eq!(hosts.bundles(1), 0);
     // The source is v0 of the first, the target v0 of the second, and nothing else is either.
     hosts.begin(0, "v0");
@@ -143,10 +143,10 @@ fn lm_34_lm_33_a_target_that_differs_refuses_by_field_and_both_values_and_the_gu
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let control = at("control");
-    let nobody = format!("unix:{}", at("nobody"));
+    let no_door = format!("unix:{}", at("no-door"));
     let source = Daemon::with_specs(
         &["vram=64M,bands=realtime"],
-        &["--migrate-to", &nobody, "--control", &control, "--doorbell-model", "dedicated"],
+        &["--migrate-to", &no_door, "--control", &control, "--doorbell-model", "dedicated"],
     );
     let mut guest = Guest::new(&source);
     for (round, (spec, more, field, [saved, here])) in (2..).zip(DIFFERENCES) {

@@ -93,7 +93,8 @@ impl Guard<'_> {
                 Shape::Struct => self.layout(member, uniform)?,
                 _ => self.lay_out(member, uniform, stride.map(|stride| (stride, rows)))?,
             };
-            let end = offset.checked_add(laid.bytes)?;
+            // Drivers compute in 32 bits, and spirv-val takes the last of these offsets for none.
+            let end = offset.checked_add(laid.bytes).filter(|end| *end <= u64::from(u32::MAX))?;
             let good = match shape {
                 // Relaxed: aligned to a component, if it does not straddle 16 bytes needlessly.
                 Shape::Vector { of, .. } => {

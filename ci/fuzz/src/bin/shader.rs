@@ -46,12 +46,14 @@ fn hash(module: &[u8]) -> u64 {
 fn validate(module: &[u8]) {
     let mut command = Command::new("spirv-val");
     command.args(["--target-env", "vulkan1.3", "-"]).stdin(Stdio::piped());
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("spirv-val is there");
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("spirv-val is there");
     // What it does not read to the end it refuses.
     let _refused = child.stdin.take().expect("it is piped").write_all(module);
     let output = child.wait_with_output().expect("spirv-val ends");
     let why = String::from_utf8_lossy(&output.stderr);
     // An extension that it does not know yet is no answer.
-    let is_unknown = why.contains("SPV_VALVE_mixed_float_dot_product") || why.contains("Invalid capability operand: 6912");
+    let is_unknown =
+        why.contains("SPV_VALVE_mixed_float_dot_product") || why.contains("Invalid capability operand: 6912");
     assert!(output.status.success() || is_unknown, "spirv-val refuses what the guard made: {why}");
 }

@@ -41,11 +41,11 @@ fn whole(words: &[u32], at: usize) -> Vec<u32> {
     words[at..at + usize::try_from(words[at] >> 16).unwrap()].to_vec()
 }
 
-/// A module with one to four changes; `None` where it has no instructions.
+/// A module with one change, or up to four; `None` where it has no instructions.
 pub(crate) fn changed(words: &[u32], seed: u64) -> Option<Vec<u32>> {
     let mut random = Numbers(seed);
     let mut words = words.to_vec();
-    for _ in 0..=random.below(4) {
+    for _ in 0..=random.below(2) * random.below(4) {
         change(&mut words, &mut random)?;
     }
     Some(words)
@@ -53,11 +53,16 @@ pub(crate) fn changed(words: &[u32], seed: u64) -> Option<Vec<u32>> {
 
 fn change(words: &mut Vec<u32>, random: &mut Numbers) -> Option<()> {
     let starts = cut(words);
-    let (at, other) = (*starts.get(random.below(starts.len()))?, *starts.get(random.below(starts.len()))?);
+    let at = *starts.get(random.below(starts.len()))?;
+    // Like passes for like more often than not: the other may be of the same kind, and its operand in the same place.
+    let alike: Vec<usize> =
+        starts.iter().copied().filter(|other| (words[*other] ^ words[at]) & 0xffff == 0).collect();
+    let others = if random.below(2) == 0 { &alike } else { &starts };
+    let other = others[random.below(others.len())];
     let (own, copy) = (whole(words, at), whole(words, other));
-    // Any operand of the one, and any of the other.
-    let operand = at + 1 + random.below(own.len() - 1);
-    let given = copy.get(1 + random.below(copy.len() - 1)).copied().unwrap_or(0);
+    let place = 1 + random.below(own.len() - 1);
+    let given = if random.below(2) == 0 { place } else { 1 + random.below(copy.len() - 1) };
+    let (operand, given) = (at + place, copy.get(given).copied().unwrap_or(0));
     let has_operand = own.len() > 1;
     match random.below(13) {
         0 | 1 if has_operand => words[operand] = given,
@@ -66,8 +71,8 @@ fn change(words: &mut Vec<u32>, random: &mut Numbers) -> Option<()> {
         4 if has_operand => words[operand] = NUMBERS[random.below(NUMBERS.len())],
         5 if has_operand => words[operand] ^= 1 << random.below(32),
         // Another instruction with the same operands.
-        6 => words[at] = words[at] & 0xffff_0000 | copy[0] & 0xffff,
-        7 => words[at] = words[at] & 0xffff_0000 | random.next() % 420,
+        6 => words[at] = words[at] & 0xffff_0000 | (copy[0] & 0xffff),
+        7 => words[at] = words[at] & 0xffff_0000 | (random.next() % 420),
         8 => drop(words.drain(at..at + own.len())),
         // The same once more, with a result of its own where it has one after its type.
         9 => {

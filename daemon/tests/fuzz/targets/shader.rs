@@ -27,7 +27,7 @@ const HEAD: usize = 256;
 
 /// A device without the features whose bits are set.
 fn device(choice: u32) -> Profile {
-    let has = |bit: u32| choice >> bit & 1 == 0;
+    let has = |bit: u32| (choice >> bit) & 1 == 0;
     Profile {
         storage_8: has(0),
         uniform_8: has(1),

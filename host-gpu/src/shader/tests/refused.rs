@@ -190,3 +190,12 @@ fn deep_nesting_is_refused_and_takes_no_stack() {
     }
     says(&plain(&format!("{body}%y = OpIAdd %uint %x %x")), "nest deeper than");
 }
+
+#[test]
+fn a_member_that_does_not_end_within_4_gib_is_refused() {
+    let at = |offset: u32| {
+        plain("%y = OpIAdd %uint %x %7").replace("%block 0 Offset 0", &format!("%block 0 Offset {offset}"))
+    };
+    assert!(pass(&at(u32::MAX - 7)).is_ok(), "{:?}", pass(&at(u32::MAX - 7)));
+    says(&at(u32::MAX - 3), "have no offsets and strides");
+}
