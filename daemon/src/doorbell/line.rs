@@ -1,5 +1,5 @@
 //! Who waits to be connected: in order within a guest process, and in turn among processes, so that one that asks
-//! without end keeps nobody else waiting.
+//! without end keeps no other waiting.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;

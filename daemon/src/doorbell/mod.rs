@@ -9,16 +9,17 @@
 //!     │ │ └────────────────────────────────────────────────────▶ SHARED(entry)  CONNECTED, never a victim (UMS-15)
 //!     │ │ ◀── F1, change of mode ─────────────────────────────────────┘
 //!     │ │
-//!     │ │    connect in notify mode, either model: nobody polls
+//!     │ │    connect in notify mode, either model: no engine polls
 //!     │ └──────────────────────────────────────────────────────▶ NOTIFIED       CONNECTED_NOTIFY, never a victim
 //!     │   ◀── F1, change of mode ─────────────────────────────────────┘
 //!     │
 //!     └── each of them ──device lost──▶ ABORT                                   for good (UMS-54)
 //! ```
 //!
-//! [`state`] is one doorbell, [`slots`] the physical doorbells of one engine, [`line`] who waits for one, [`rate`] how
-//! often a guest may connect, [`modes`] what the operator chose at start, [`switch`] what he changes later. But for the
-//! switch all are plain data, with time passed in: the object layer stores status words and slots in the order that they say (UMS-56, UMS-57, UMS-67, UMS-70).
+//! [`state`] is one doorbell, [`slots`] the physical doorbells of one engine, [`line`] the connects that wait for one,
+//! [`rate`] how often a guest may connect, [`modes`] what the operator chose at start, [`switch`] what he changes
+//! later. But for the switch all are plain data, with time passed in: the object layer stores status words and slots in
+//! the order that they say (UMS-56, UMS-57, UMS-67, UMS-70).
 //!
 //! A connect is served in turn: in a line, round robin among the processes of a guest and in order within each. It
 //! waits while every slot was given away only a moment ago and nothing was done through it ([`slots::MIN_HOLD`]), or

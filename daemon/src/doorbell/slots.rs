@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use campanile_protocol::handle::Handle;
 
-/// How long nobody takes a slot away that nothing was done through yet (UMS-77): long enough for a guest that was told
+/// How long a slot is not taken away that nothing was done through yet (UMS-77): long enough for a guest that was told
 /// of its connect to ring, short enough that a guest which does not costs others little.
 pub const MIN_HOLD: Duration = Duration::from_micros(50);
 

@@ -8,7 +8,7 @@ pub enum Place {
     /// This slot watches its cell: the dedicated model.
     Own(u32),
     /// This entry of the watch table has the global cell of its process stand for it too. There is one for every
-    /// queue, so nobody takes it away for another (UMS-15).
+    /// queue, so it is not taken away for another (UMS-15).
     Shared(u32),
     /// Nothing is watched: its guest says when it rings (UMS-51).
     Notified,

@@ -114,6 +114,6 @@ fn ums_60_ums_61_a_connect_fails_only_on_a_dead_doorbell() {
         state.connected(Place::Own(3));
         let after =
             if connect == Connect::FindPlace { DoorbellState::Connected(Place::Own(3)) } else { before };
-        assert_eq!(state, after, "nobody is given a second place");
+        assert_eq!(state, after, "none is given a second place");
     }
 }

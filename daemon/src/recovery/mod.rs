@@ -1,4 +1,4 @@
-//! What a hang leads to, and for whom. Decisions only; sessions carry them out.
+//! What a hang leads to, and for which device. Decisions only; sessions carry them out.
 //!
 //! ```text
 //!   engine hangs, dies ─▶ engine reset (6) ──impossible, or too often──▶ adapter reset (9) ──too often──▶ quarantine

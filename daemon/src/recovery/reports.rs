@@ -37,7 +37,7 @@ impl ReportFolder {
     /// It cannot be made, or not be listed.
     pub fn open(state: &Path) -> io::Result<Self> {
         let path = state.join("reports");
-        // What guests do is nobody's affair but the operator's.
+        // What guests do is the operator's affair alone.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         if fs::symlink_metadata(&path)?.is_symlink() {
             return Err(io::Error::other("the folder for reports is a symlink, which is not followed"));
@@ -61,7 +61,7 @@ impl ReportFolder {
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
-    /// Writes one, under another name first, so that whoever looks sees all of it or nothing.
+    /// Writes one, under another name first, so that a reader sees all of it or nothing.
     fn write(&self, number: u64, text: &[u8]) -> io::Result<()> {
         let name = format!("{number:0DIGITS$}.json");
         // A random name and O_EXCL: no link that lies in the folder is ever written through.

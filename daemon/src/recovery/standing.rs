@@ -28,7 +28,7 @@ struct Record {
     quarantines: u64,
 }
 
-/// Shared by a vGPU's thread, which acts on it, and the operator's, who looks and allows.
+/// Shared by a vGPU's thread, which acts on it, and the operator's, which looks and allows.
 #[derive(Debug, Default)]
 pub struct Standing {
     record: Mutex<Record>,

@@ -50,7 +50,7 @@ impl Session {
         lost
     }
 
-    /// Every device is lost, for a reason that is nobody's fault here: its guest runs elsewhere, or may.
+    /// Every device is lost, for a reason that is no fault here: its guest runs elsewhere, or may.
     pub fn lose_everything(&mut self, why: &str) {
         let at = EngineAddress::new(0, NodeKind::Compute);
         let case = self.open_case(at, Reason::Forced, why, None);
@@ -116,7 +116,7 @@ impl Session {
             let text = "the device is about to be taken away".to_owned();
             return Err(Refused { status: Status::Leaving, text });
         }
-        // MCDM-41: who comes second fails, and does not wait.
+        // MCDM-41: the second request fails, and does not wait.
         let has_device = |(other, process): (&u32, &super::objects::Process)| {
             *other != context && process.device.is_some()
         };

@@ -142,7 +142,7 @@ impl Areas {
         }
     }
 
-    /// It is nobody's any more. Its address is taken until [`Self::release`].
+    /// It has no context any more. Its address is taken until [`Self::release`].
     fn disown(&mut self, area: SaveArea) {
         self.owners.remove(&area.allocation);
         self.by_address.remove(&area.va);
@@ -176,7 +176,7 @@ fn refuse(kind: AreaKind, error: &MemoryError) -> Refused {
 
 impl Session {
     /// Makes a save area of a guest process, initialises it by a paging operation, and shows it to engines (PRE-31,
-    /// PRE-37). That operation waits for nobody: no engine can have come to the area before.
+    /// PRE-37). That operation does not wait: no engine can have come to the area before.
     fn make_area(&mut self, of: u32, owner: AreaOwner) -> Result<SaveArea, Refused> {
         let kind = owner.kind();
         let allocation = self.allocations.create_area(kind.bytes()).map_err(|error| refuse(kind, &error))?;
@@ -204,7 +204,7 @@ impl Session {
             let area = self.make_area(of, AreaOwner::Device)?;
             self.device_mut(of)?.area = Some(area);
         }
-        // Its handle is known once the context is there: until then the area is nobody's in particular.
+        // Its handle is known once the context is there: until then the area has no owner.
         self.make_area(of, AreaOwner::Context(Handle::NONE))
     }
 
@@ -251,7 +251,7 @@ impl Session {
         has_all
     }
 
-    /// An allocation is where engines reach it: whoever waited for it because it is a save area may run.
+    /// An allocation is where engines reach it: a context that waited for it as its save area may run.
     pub(super) fn area_is_there(&mut self, allocation: AllocationId) {
         let Some((of, owner)) = self.areas.owner(allocation) else { return };
         let Ok(device) = self.device(of) else { return };

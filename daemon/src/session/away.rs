@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A process that is away keeps its number; the guest's name for the context that comes back is another, so that names
-//! are translated at the edge. Its blobs wait apart, by names that nobody can guess: a guest gives its resources up when
-//! it closes its node, and makes them again under other numbers. Its contexts are held, its messages stay where they are.
-//! What has not come back a minute after the device did is ended (`leaving.rs`).
+//! are translated at the edge. Its blobs wait apart, by names that cannot be guessed: a guest gives its resources up
+//! when it closes its node, and makes them again under other numbers. Its contexts are held, its messages stay where
+//! they are. What has not come back a minute after the device did is ended (`leaving.rs`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -82,7 +82,7 @@ pub struct Absences {
     pub(super) kept: BTreeMap<u64, KeptBlob>,
     pub(super) parking: Vec<Parking>,
     pub(super) leave: Option<Leave>,
-    /// Until when who is away may come back.
+    /// Until when processes that are away may come back.
     pub(super) until: Option<Instant>,
 }
 
@@ -197,7 +197,7 @@ impl Session {
         Ok(Handled::Parked)
     }
 
-    /// Numbers that nobody else has, for a process with these resources.
+    /// Numbers that no other process has, for a process with these resources.
     fn new_token(&self, resources: &[u32]) -> Option<Parked> {
         for _ in 0..8 {
             let [token, names] = random().ok()?;
@@ -279,7 +279,7 @@ impl Session {
         count(&self.counters.stayed_away);
     }
 
-    /// As if nobody had ever gone.
+    /// As if no process had ever gone.
     pub(super) fn forget_absences(&mut self) {
         let kept = std::mem::take(&mut self.away).kept;
         kept.into_values().for_each(|kept| self.release_allocation(kept.blob.allocation));

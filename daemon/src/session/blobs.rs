@@ -181,8 +181,8 @@ impl Session {
         Ok(())
     }
 
-    /// As [`Self::unref_blob`]; due when nobody reaches its memory any more: no mapping, and no engine. While a process has
-    /// it mapped that is never.
+    /// As [`Self::unref_blob`]; due when its memory is no longer reached: no mapping, and no engine. While a process
+    /// has it mapped that is never.
     pub fn retire_blob(&mut self, resource: u32, token: Token) -> Result<(), Refusal> {
         let blob = self.blobs.get(&resource).ok_or(Refusal::Resource)?;
         match self.allocations.guest_segment(blob.allocation) {

@@ -31,7 +31,7 @@ const MAX_AFFECTED: usize = 64;
 pub struct Loss {
     /// Why there was a reset.
     pub reason: Reason,
-    /// Whether somebody else's work was the cause.
+    /// Whether other work was the cause.
     pub is_collateral: bool,
     /// Number of the report.
     pub report: u64,

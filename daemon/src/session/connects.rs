@@ -50,8 +50,8 @@ enum Found {
 }
 
 impl Session {
-    /// CONNECT_DOORBELL. Waits for its turn, and never for another guest or for work: a slot is taken from somebody
-    /// else if it must be (UMS-13, UMS-76).
+    /// CONNECT_DOORBELL. Waits for its turn, and never for another guest or for work: a slot is taken from another
+    /// doorbell else if it must be (UMS-13, UMS-76).
     pub(super) fn connect_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
         let device = self.device(origin.context)?;
         let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
@@ -76,7 +76,8 @@ impl Session {
         }
     }
 
-    /// Serves whoever is in line for doorbells of an engine, as far as that is possible now; the timer sees to the rest.
+    /// Serves the connects in line for doorbells of an engine, as far as that is possible now; the timer sees to the
+    /// rest.
     pub(super) fn serve_connects(&mut self, at: EngineAddress) {
         loop {
             let Some(connect) = self.engines[at.index()].line.first().copied() else { return };
@@ -102,7 +103,7 @@ impl Session {
         }
     }
 
-    /// Where a doorbell can be connected; a slot that is handed out is nobody's any more. `None`: it is connected.
+    /// Where a doorbell can be connected; a slot that is handed out has no holder any more. `None`: it is connected.
     fn find_place(
         &mut self,
         at: EngineAddress,

@@ -34,7 +34,7 @@ pub struct Counters {
     pub last_queued_errors: AtomicU64,
     /// Devices put in error.
     pub devices_lost: AtomicU64,
-    /// Engines reset: replaced, with nobody lost but whose work they ran.
+    /// Engines reset: replaced, with no device lost but those whose work they ran.
     pub engines_reset: AtomicU64,
     /// Engines that could not be replaced, or not so often: their resets were promoted.
     pub engines_lost: AtomicU64,

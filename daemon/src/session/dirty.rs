@@ -5,7 +5,7 @@
 //!   hand-outs, moves, evictions ───┐                         ┌── engines: attached before they begin (adapter)
 //!   device pages (page.rs) ────────┴──▶ Tracker::mark   Tracker ◀── CPU-visible pages: aperture places (vidmm)
 //!
-//!   engines ──sweep: every few ms while there is a log, when a segment goes, and by whoever freezes──▶ log ◀── device
+//!   engines ──sweep: every few ms while there is a log, when a segment goes, and by freezes──▶ log ◀── device
 //!                                                                                                      pages in guest RAM
 //! ```
 
@@ -139,7 +139,7 @@ impl Session {
         })
     }
 
-    /// Guest RAM that is written from here on is told to this log; to nobody, where there is none.
+    /// Guest RAM that is written from here on is told to this log; to none, where there is none.
     pub fn set_dirty_log(&mut self, log: Option<Arc<dyn MarkGuestRam>>) {
         if self.dirty.has_log() && log.is_none() {
             // Whoever took the log away has what is in it by now.

@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    /// When a doorbell that waits must be looked at though nobody signals.
+    /// When a doorbell that waits must be looked at without a signal.
     pub(super) fn next_drain(&self) -> Option<Instant> {
         self.drains.iter().map(|drain| drain.since + drain.timeout).min()
     }

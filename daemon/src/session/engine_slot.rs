@@ -147,7 +147,7 @@ pub struct EngineSlot {
     pub rebuilding: BTreeSet<(u64, u64)>,
     /// Kernels that it compiles.
     pub compiling: BTreeMap<(u64, u64), PendingKernel>,
-    /// Kernels that its process is to forget and may know yet, whose ends somebody waits for.
+    /// Kernels that its process is to forget and may know yet, whose ends are waited for.
     pub forgetting: BTreeSet<(u64, u64)>,
 }
 

@@ -255,7 +255,7 @@ impl Session {
             return;
         }
         if self.has_gone_on(at, &sighting) {
-            // TDR-38: no reset, and nobody in error.
+            // TDR-38: no reset, and no device in error.
             count(&self.counters.timeouts_in_vain);
             return;
         }

@@ -4,8 +4,8 @@
 //!   create ─▶ LIVE (1 opener) ◀─open, close─▶ LIVE (n) ──last close──▶ LEAVING ──engines have let go──▶ free
 //! ```
 //!
-//! Fence i has page i of a file of its own, one page each, so that whoever has a fence mapped can change that
-//! fence's value and nothing else of anybody's (decision 25). The global handle is what a process must know to open
+//! Fence i has page i of a file of its own, one page each, so that a process which has a fence mapped can change that
+//! fence's value and nothing else (decision 25). The global handle is what a process must know to open
 //! one: it cannot be guessed.
 
 use std::fs::File;
@@ -163,7 +163,7 @@ impl FenceTable {
         fence.openers == 0
     }
 
-    /// Gives the place of a fence back that nobody reaches any more. What was written into its page goes.
+    /// Gives the place of a fence back that is no longer reached. What was written into its page goes.
     pub fn free(&mut self, index: u32) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         if place.take().is_none() {

@@ -52,13 +52,13 @@ pub(super) enum Freeze {
     },
 }
 
-/// The answer to an operator who wants something else meanwhile.
+/// The answer to an operator that wants something else meanwhile.
 pub(super) fn standing_still() -> OrderError {
     OrderError::Refused("the vGPU stands still for a migration".to_owned())
 }
 
 impl Session {
-    /// Whether it stands still, or is on its way there: nobody may ask anything of it.
+    /// Whether it stands still, or is on its way there: requests are refused.
     pub fn is_stopping(&self) -> bool {
         !matches!(self.freeze, Freeze::Running)
     }

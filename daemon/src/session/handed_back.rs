@@ -9,7 +9,7 @@
 //!   engine: its context is suspended ─────────▶ front of its context's software queue ─▶ run list, when it is resumed
 //! ```
 //!
-//! So a buffer that waits holds up its own context alone. One that nobody stands behind stays in the engine, which looks
+//! So a buffer that waits holds up its own context alone. One with none behind it stays in the engine, which looks
 //! at its word. The engine slows itself down where all that there is waits, so that two blocked contexts are not handed
 //! to and fro all the time.
 
@@ -43,7 +43,7 @@ impl Session {
         };
         if is_unasked {
             self.end_item(of, buffer.ring, buffer.item);
-            self.lose_engine(at, "it handed a buffer back that nobody had asked for");
+            self.lose_engine(at, "it handed a buffer back unasked");
             return;
         }
         let device = self.device_mut(of).ok().filter(|device| device.is_active());

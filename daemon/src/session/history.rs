@@ -96,7 +96,7 @@ fn stretch(entry: &LogEntry, since: u64, now: u64) -> Option<Stretch> {
     Some(Stretch { begin_ns: begin, end_ns: end, band: band.into(), preempted: was_preempted == 1 })
 }
 
-/// Sorts the entries of a log by context; `name` says whose an entry of the table is, if somebody's.
+/// Sorts the entries of a log by context; `name` says whose an entry of the table is, if any.
 fn by_context(
     log: &[LogEntry],
     times: (u64, u64),

@@ -1,4 +1,5 @@
-//! A device is about to be taken away from its VM, or has come (`away.rs`): what the operator asks for, and who is too late.
+//! A device is about to be taken away from its VM, or has come (`away.rs`): what the operator asks for, and which
+//! processes are too late.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -41,10 +42,10 @@ impl Session {
         }
     }
 
-    /// It is called off: who is away may come back to this device.
+    /// It is called off: processes that are away may come back to this device.
     pub(super) fn stay(&mut self) -> Answer {
         let Some(leave) = self.away.leave.take() else {
-            return Err(OrderError::Refused("nobody was asked to go".to_owned()));
+            return Err(OrderError::Refused("no process was asked to go".to_owned()));
         };
         if let Some(errand) = leave.errand {
             errand.answer(Err(OrderError::Refused("it was called off".to_owned())));
@@ -54,7 +55,7 @@ impl Session {
         Ok(json!({ "away": self.processes.values().filter(|process| process.is_away()).count() }))
     }
 
-    /// From here on who is away has [`PATIENCE`] to come back.
+    /// From here on processes that are away have [`PATIENCE`] to come back.
     pub fn begin_return(&mut self) {
         self.away.leave = None;
         if self.processes.values().any(Process::is_away) {
@@ -63,8 +64,8 @@ impl Session {
         }
     }
 
-    /// The guest has reset the device, as its driver does when it is plugged in: who is away knows nothing of that. Engines
-    /// go on, since what they know of who is away is in their blocks.
+    /// The guest has reset the device, as its driver does when it is plugged in: processes that are away know nothing
+    /// of that. Engines go on, since what they know of these processes is in their blocks.
     pub(super) fn reset_around_absent(&mut self) {
         self.thaw();
         self.end_present();
@@ -93,7 +94,7 @@ impl Session {
         self.due.clear();
     }
 
-    /// Whether all have gone by now, or the time is over; and whether who is away has been for too long.
+    /// Whether all have gone by now, or the time is over; and whether a process has been away for too long.
     pub(super) fn look_at_leave(&mut self) {
         if self.away.until.is_some_and(|until| until <= Instant::now()) {
             self.away.until = None;
@@ -116,8 +117,8 @@ impl Session {
         }
     }
 
-    /// Whether nobody is there any more. Resources are given up before the context, and leave the window after it. Who is about
-    /// to open a device has mapped its page, and is refused in a moment.
+    /// Whether no process is there any more. Resources are given up before the context, and leave the window after it.
+    /// A process that is about to open a device has mapped its page, and is refused in a moment.
     fn is_left(&self) -> bool {
         let is_settled = self.blobs.values().all(|blob| blob.name.is_none()) && self.pending.is_empty();
         is_settled && self.processes.values().all(Process::is_gone)

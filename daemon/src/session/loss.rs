@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// The device of these buffers is in error or has ended: what its engine says of them concerns nobody, least of
+    /// The device of these buffers is in error or has ended: what its engine says of them concerns no device, least of
     /// all the next device of the same process.
     pub(super) fn disown_buffers(&mut self, context: u32) {
         let mut ended = Vec::new();

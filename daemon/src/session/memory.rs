@@ -150,7 +150,7 @@ impl Session {
                 }
             }
         }
-        // What waits for nobody needs no fence of its own.
+        // What does not wait needs no fence of its own.
         let fence = if late.is_empty() {
             self.device(origin.context)?.paging.done()
         } else {
@@ -171,7 +171,7 @@ impl Session {
         self.map_range(context, message.va, mapping)
     }
 
-    /// The first entries of a list whose next one was refused: nothing was answered, so nobody uses them.
+    /// The first entries of a list whose next one was refused: nothing was answered, so they are not in use.
     fn unmap_again(&mut self, context: u32, mapped: &[u64]) -> Result<(), Refused> {
         let device = self.device_mut(context)?;
         let undone: Vec<Change> =

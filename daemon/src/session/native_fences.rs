@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What one process does to a fence reaches others in its value alone: closing it, or losing the device, ends the
-//! process's own waits and nobody else's (UMS-140).
+//! process's own waits and no other's (UMS-140).
 
 use std::sync::atomic::Ordering;
 
@@ -127,8 +127,8 @@ impl Session {
         Ok(Handled::done())
     }
 
-    /// Closes what a device that ends has open; its waits were answered. Fences that nobody else has go when engines
-    /// have passed `barrier`.
+    /// Closes what a device that ends has open; its waits were answered. Fences that no other device has go when
+    /// engines have passed `barrier`.
     pub(super) fn close_fences_of(&mut self, device: &Device, barrier: Barrier) {
         let open = device.fences.iter().map(|(_, fence)| fence.index);
         let last: Vec<u32> = open.filter(|index| self.fences.close(*index)).collect();
@@ -188,7 +188,7 @@ impl Session {
     pub(super) fn signal_native_fence(&mut self, origin: Origin, message: &NativeFenceValue) -> Outcome {
         let index = self.fence_for_cpu(origin.context, message.fence)?;
         let value = self.fences.value(index).ok_or(Status::InvalidHandle)?;
-        // PAIRS WITH node/buffer.rs: what the process stored before is seen by who passes its wait.
+        // PAIRS WITH node/buffer.rs: what the process stored before is seen by a queue that passes its wait.
         value.store(message.value, Ordering::Release);
         for process in self.engines.iter().filter_map(|slot| slot.process()) {
             process.poke();
@@ -219,7 +219,7 @@ impl Session {
             for process in self.engines.iter().filter_map(|slot| slot.process()) {
                 process.monitor_fence(index, smallest, value);
             }
-            // After every engine has the new MonitoredValue: who signals from here on interrupts.
+            // After every engine has the new MonitoredValue: signals from here on interrupt.
             let current = value.load(Ordering::Acquire);
             let mut over = Vec::new();
             let mut unparked = Vec::new();
@@ -242,7 +242,7 @@ impl Session {
         }
     }
 
-    /// Looks at everybody who waits for a fence of any kind: after a report that names none, and after the end of an
+    /// Looks at every wait for a fence of any kind: after a report that names none, and after the end of an
     /// engine that may have signalled without having said so.
     pub(super) fn release_all_waiters(&mut self) {
         let mut native = Vec::new();
@@ -372,7 +372,7 @@ mod tests {
         session.lose_gpu_waits(OWNER);
         assert_eq!(monitored(&session), [6; 2]);
         session.lose_native_waits(OWNER);
-        assert_eq!(monitored(&session), [NOBODY; 2], "who is lost waits no more");
+        assert_eq!(monitored(&session), [NOBODY; 2], "a lost device waits no more");
     }
 
     #[test]

@@ -330,7 +330,7 @@ pub struct Doorbell {
     pub state: DoorbellState,
     /// Whether its end waits for what was rung (UMS-126): it is no longer connected.
     pub is_draining: bool,
-    /// Whether it was ever connected: before that, what is in its ring reaches nobody (UMS-34).
+    /// Whether it was ever connected: before that, what is in its ring is not seen (UMS-34).
     pub was_connected: bool,
     /// Whether its guest wants to notify after each ring (UMS-51).
     pub notify: bool,

@@ -38,7 +38,7 @@ pub enum Change {
     Map(u64, GpuMapping),
     /// Unmap this from an address, and let its memory go.
     Unmap(u64, Mapped),
-    /// Move what nobody holds out of the way.
+    /// Move what is not held out of the way.
     Evict(Vec<AllocationId>),
 }
 

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Guests see RETRY and a connect that takes longer; handles, addresses and queued work stay. Video memory stays where it
-//! is: whoever evicts it does so in D3.
+//! is: it is evicted in D3.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -110,7 +110,7 @@ impl Session {
         self.run_pending();
     }
 
-    /// Ends an engine process that runs nothing. One that compiles, or that somebody waits for, goes on.
+    /// Ends an engine process that runs nothing. One that compiles, or that a message waits for, goes on.
     fn park_engine(&mut self, at: EngineAddress) {
         let slot = &self.engines[at.index()];
         if !slot.is_running() || !slot.compiling.is_empty() || !slot.waiting.is_empty() {

@@ -67,7 +67,7 @@ impl Session {
     pub(super) fn begin_move(&mut self, allocation: AllocationId) -> Barrier {
         self.allocations.retain(allocation);
         self.remap(allocation);
-        // Where nobody else sees it, no engine has to let go.
+        // Where nothing else sees it, no engine has to let go.
         if self.residency.shown.contains(allocation) {
             Barrier::raise(&mut self.engines)
         } else {
@@ -119,7 +119,7 @@ impl Session {
 
     /// Begins to move an allocation to another place in video memory.
     pub(super) fn start_relocation(&mut self, it: Relocation) {
-        // Where somebody else was faster it stays.
+        // Where another request was faster it stays.
         let Ok(target) = self.allocations.begin_relocation(it.id, it.target) else { return };
         count(&self.counters.relocations);
         self.relocate(it.id, target);
@@ -196,7 +196,7 @@ impl Session {
             self.residency.retry_at = None;
             self.residency.is_due = true;
         }
-        // An eviction that waits for nobody is over at once, and then there is more to do.
+        // An eviction that does not wait is over at once, and then there is more to do.
         while std::mem::take(&mut self.residency.is_due) {
             self.residency.recent.retain(|(_, _, at)| now.duration_since(*at) < MIN_STAY);
             for want in std::mem::take(&mut self.residency.wants) {
@@ -273,7 +273,7 @@ impl Session {
         Plan::new(free.clone(), candidates.collect())
     }
 
-    /// A decision about who leaves is to come.
+    /// A decision about what leaves is to come.
     fn begin_epoch(&mut self) {
         self.residency.favour();
         self.residency.epoch += 1;

@@ -38,7 +38,7 @@ impl Session {
     /// ATTACH_DEVICE: the process that the guest calls `name` is one that was away.
     pub(super) fn attach_device(&mut self, name: u32, origin: Origin, bytes: &[u8]) -> Result<(), Refusal> {
         let (own, pages) = self.who_returns(origin, bytes).map_err(|(refusal, why)| {
-            self.journal.line(Level::Warn, format_args!("context {name} is nobody who was away: {why}"));
+            self.journal.line(Level::Warn, format_args!("context {name} is no process that was away: {why}"));
             refusal
         })?;
         if self.away.is_leaving() {
@@ -94,7 +94,7 @@ impl Session {
             process.away.is_some_and(|away| away.is_gone && away.parked == message.parked)
         };
         let found = self.processes.iter().find(|(_, process)| is_it(process)).map(|(own, _)| *own);
-        let own = found.ok_or(wrong("nobody who is away has this token"))?;
+        let own = found.ok_or(wrong("no process that is away has this token"))?;
         if message.protocol_version >> 16 != PROTOCOL_VERSION >> 16 {
             return Err(wrong("its protocol is another"));
         }

@@ -1,4 +1,5 @@
-//! An engine that hung or died is replaced, and who was in its way pays: nobody else notices (TDR-03, TDR-70).
+//! An engine that hung or died is replaced, and the device whose work it ran is lost: no other device notices (TDR-03,
+//! TDR-70).
 //!
 //! ```text
 //!   hung, died ─▶ no longer listened to (TDR-37) ─▶ whose work does it run? ─▶ stopped and killed (TDR-40, TDR-46)
@@ -197,7 +198,7 @@ impl Session {
         }
     }
 
-    /// What the last process had seen of rings, and not run, nobody would see otherwise: rings are not rung twice.
+    /// What the last process had seen of rings, and not run, would be missed otherwise: rings are not rung twice.
     fn look_again(&self, at: EngineAddress) {
         let Some(process) = self.engines[at.index()].process() else { return };
         for device in self.processes.values().filter_map(|process| process.device.as_ref()) {
@@ -216,8 +217,8 @@ impl Session {
         case.affected.push((context, false));
     }
 
-    /// Answers who waits for the kernel that the compiler is at: it may be what ended the engine. Those behind it are
-    /// compiled by the next process.
+    /// Answers the request that waits for the kernel that the compiler is at: it may be what ended the engine. Those
+    /// behind it are compiled by the next process.
     pub(super) fn refuse_compiling(&mut self, at: EngineAddress, text: &str) {
         let slot = &mut self.engines[at.index()];
         let first = slot.compiling.iter().min_by_key(|(_, kernel)| kernel.number).map(|(name, _)| *name);
@@ -491,7 +492,7 @@ mod tests {
             }
             session.reset_engine(COPY, &mut case).unwrap();
             assert_eq!(case.last_aborted, Some(id));
-            assert_eq!(case.affected, [(7, false)], "the primary cause, and nobody else");
+            assert_eq!(case.affected, [(7, false)], "the primary cause, and no other");
             assert_eq!(session.engines[COPY.index()].fences.completed(), id);
             let status = [7, 1].map(|context| device_status(&session, context));
             assert_eq!(status, [DEVICE_HUNG, DEVICE_ACTIVE], "completes: {completes}");
@@ -511,7 +512,7 @@ mod tests {
         session.unwatch_engine(COPY);
         let mut case = session.open_case(COPY, Reason::EngineTimeout, "a test", None);
         session.reset_engine(COPY, &mut case).unwrap();
-        assert_eq!(case.affected, [(1, false)], "named with CollateralDamage 0, and nobody with 1");
+        assert_eq!(case.affected, [(1, false)], "named with CollateralDamage 0, and none with 1");
         assert_eq!((device_status(&session, 1), device_status(&session, 7)), (DEVICE_HUNG, DEVICE_ACTIVE));
         let slot = &session.engines[COPY.index()];
         assert!(slot.supervised.is_none() && !slot.has_begun(), "it has no turns before it has come up");

@@ -6,8 +6,8 @@
 //!                                                        └──▶ must_yield: the head is preempted, or looked at again
 //! ```
 //!
-//! A context whose first buffer waits has no work, as far as the policy knows (MCDM-18, PRE-57): whoever is less urgent
-//! runs meanwhile. It is tried again after a while, and at once where nobody else has work.
+//! A context whose first buffer waits has no work, as far as the policy knows (MCDM-18, PRE-57): less urgent work
+//! runs meanwhile. It is tried again after a while, and at once where no other context has work.
 //!
 //! Time on the engine is what is shared. It is known when a buffer is done, so a context pays for a buffer in advance
 //! what its last one took, and the rest, or less the next time, afterwards.
@@ -136,7 +136,7 @@ impl RunList {
         self.tell(entry, now);
     }
 
-    /// Its first buffer waits for something that nobody will announce.
+    /// Its first buffer waits for something that is not announced.
     pub fn block(&mut self, entry: u32, now: Duration) {
         self.list(entry, false, now);
         if let Some(member) = self.members.get_mut(&entry) {
@@ -146,7 +146,7 @@ impl RunList {
         }
     }
 
-    /// Lists a context that was blocked for long enough, or that nobody else would run beside.
+    /// Lists a context that was blocked for long enough, or beside which no other would run.
     pub fn retry(&mut self, now: Duration) {
         while let Some(&(entry, since)) = self.blocked.front() {
             if now < since + RETRY && self.told > 0 {
@@ -245,7 +245,7 @@ impl RunList {
         self.set_head(head, now);
     }
 
-    /// A buffer has come back that is nobody's any more.
+    /// A buffer has come back that no device has any more.
     pub fn forgotten(&mut self, head: Option<u32>, now: Duration) {
         self.set_head(head, now);
     }

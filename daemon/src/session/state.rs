@@ -103,7 +103,7 @@ pub struct Session {
     pub(super) quiet_since: Option<Instant>,
     pub(super) timer: Timer,
     pub(super) due: Vec<(Token, Result<(), Refusal>)>,
-    /// Segments of blobs whose names were given up: what is due when nobody reaches them any more.
+    /// Segments of blobs whose names were given up: what is due when they are no longer reached.
     pub(super) retired: BTreeMap<u16, Token>,
     /// When the front must be looked at.
     pub(super) front_at: Option<Instant>,
@@ -227,7 +227,7 @@ impl Session {
         self.find_guest_pages();
     }
 
-    /// The guest can see the aperture now, or never will; who waits for it is served.
+    /// The guest can see the aperture now, or never will; what waits for it is served.
     pub fn set_window(&mut self, is_open: bool) {
         let window = if is_open { Window::Open } else { Window::Never };
         let Window::Awaited(waiting) = std::mem::replace(&mut self.window, window) else { return };
@@ -280,7 +280,7 @@ impl Session {
         std::mem::take(&mut self.due)
     }
 
-    /// Looks at whoever signalled.
+    /// Handles the descriptors that are ready.
     pub fn event(&mut self) {
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];

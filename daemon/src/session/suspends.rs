@@ -50,7 +50,7 @@ impl Holds {
     }
 }
 
-/// A suspend that an engine has not reported yet, and who waits for it.
+/// A suspend that an engine has not reported yet, and what waits for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Suspending {
     /// The guest process.
@@ -156,7 +156,7 @@ impl Session {
         process.is_none_or(|process| process.suspend_reported(suspending.entry) >= suspending.fence)
     }
 
-    /// Looks at what an engine has reported, and answers who waited for it.
+    /// Looks at what an engine has reported, and answers what waited for it.
     pub(super) fn collect_suspends(&mut self, at: EngineAddress) {
         let reports = match self.engines[at.index()].process() {
             Some(process) => process.take_suspend_reports(),

@@ -1,4 +1,4 @@
-//! What is wanted resident, for whom, and what was brought back for whom: the state of [`super::residency`].
+//! What is wanted resident, for which process, and what was brought back for it: the state of [`super::residency`].
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

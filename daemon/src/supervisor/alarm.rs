@@ -29,7 +29,7 @@ pub enum Hang {
 pub struct Sighting {
     /// How it hangs.
     pub hang: Hang,
-    /// What it ran, and how far it was: who is elsewhere by now does not hang any more (TDR-38).
+    /// What it ran, and how far it was: an engine that is elsewhere by now does not hang any more (TDR-38).
     pub progress: Progress,
     /// When.
     pub at: Instant,

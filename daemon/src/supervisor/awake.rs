@@ -125,7 +125,8 @@ impl<F: Write> Awake<F> {
     }
 
     /// An engine says that realtime work last ran at `last`, which was read before `now`; both of the monotonic clock. What was said
-    /// stays said, so that nobody has CPUs wake up more than once a second by taking it back; nobody has run work later than now.
+    /// stays said, so that no VM has CPUs wake up more than once a second by taking it back; no work has run later than
+    /// now.
     pub fn hear(&mut self, last: Duration, now: Duration) {
         if last <= now {
             self.last = self.last.max(last);

@@ -324,7 +324,7 @@ mod tests {
                 assert_eq!(next(), 7);
                 is_enough.store(true, Ordering::Release);
             });
-            assert!(next() > 7, "none has come since, and nobody has said so");
+            assert!(next() > 7, "none has come since, and nothing has said so");
         }
     }
 

@@ -1,13 +1,13 @@
 //! The turns of vGPUs on the nodes of the physical GPU: state and time in, operations out. No clock, no I/O.
 //!
 //! ```text
-//!   grant words, urgencies ──▶ Turns ──▶ Policy of the node ──▶ who should have it, until when
+//!   grant words, urgencies ──▶ Turns ──▶ Policy of the node ──▶ which engine should have it, until when
 //!                                │                                       │
 //!                                └── time held is charged                └──▶ Give · Revoke · Hurry · Reclaim · Hung · Contend
 //! ```
 //!
-//! The policy says who should have a node; this turns it into steps of the grant word, times who has it, and says who
-//! does not give it back.
+//! The policy says which engine should have a node; this turns it into steps of the grant word, times the holder, and
+//! says which does not give it back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -144,7 +144,7 @@ impl Turns {
         self.engines.insert(engine, member);
     }
 
-    /// Asks an engine to yield though nobody waits for its node: whether it still can is the question (TDR-12). False
+    /// Asks an engine to yield though no other waits for its node: whether it still can is the question (TDR-12). False
     /// when it does not hold the node, or has been asked.
     pub fn ask(&mut self, engine: EngineId, now: Duration) -> bool {
         let holding = self.nodes.values_mut().filter_map(|node| node.holding.as_mut());
@@ -198,7 +198,7 @@ impl Turns {
         (operations, again)
     }
 
-    /// Tells the policies who has work, and how urgent it is.
+    /// Tells the policies which engines have work, and how urgent it is.
     fn look(
         &mut self,
         phase: impl Fn(EngineId) -> Phase,
@@ -222,7 +222,7 @@ impl Turns {
                 turns.awake += 1;
                 turns.policy.wake(entity, now);
                 if let Some(holding) = turns.holding.as_mut().filter(|holding| holding.engine == engine) {
-                    // It slept with the node, which nobody wanted: that costs nothing.
+                    // It slept with the node, which no other wanted: that costs nothing.
                     holding.charged = now;
                 }
             } else {
@@ -235,7 +235,7 @@ impl Turns {
 }
 
 impl NodeTurns {
-    /// Charges who has the node for its time up to `now`.
+    /// Charges the holder of the node for its time up to `now`.
     fn charge(&mut self, engine: EngineId, now: Duration) {
         let Some(holding) = self.holding.as_mut().filter(|holding| holding.engine == engine) else { return };
         let time = now.saturating_sub(holding.charged);
@@ -308,7 +308,7 @@ impl NodeTurns {
         timeout.map(|timeout| now + timeout)
     }
 
-    /// Whether the holder, who was asked to yield, is late.
+    /// Whether the holder, which was asked to yield, is late.
     fn must_yield(
         &mut self,
         engines: &BTreeMap<EngineId, Member>,

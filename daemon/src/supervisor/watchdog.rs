@@ -28,14 +28,14 @@ pub enum Verdict {
     Hangs,
 }
 
-/// Samples progress at the cadence of the timeout (UMS-115): whoever works is not asked, only looked at.
+/// Samples progress at the cadence of the timeout (UMS-115): an engine that works is not asked, only looked at.
 #[derive(Debug, Default)]
 pub struct Watchdog {
     watched: BTreeMap<EngineId, Watched>,
 }
 
-/// Work that stands still for so long is asked to yield, however long the timeout: asking costs whoever still can two
-/// system calls, and not asking keeps everyone else of its vGPU waiting.
+/// Work that stands still for so long is asked to yield, however long the timeout: asking costs an engine that still
+/// can two system calls, and not asking keeps everyone else of its vGPU waiting.
 const LONGEST_PERIOD: Duration = Duration::from_millis(25);
 
 /// How often to look at an engine of this timeout while it holds a node. Standing still is noticed after 1 to 2 of

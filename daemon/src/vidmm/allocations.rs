@@ -20,7 +20,7 @@ pub struct AllocationId(pub u64);
 /// What an allocation is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backing {
-    /// Video memory, at a place once somebody looked at it.
+    /// Video memory, at a place once it was looked at.
     Vram(Option<Place>),
     /// Guest RAM.
     Guest(SegmentId),
@@ -73,8 +73,8 @@ pub enum TakeOverError {
     /// A quota is used up.
     #[error(transparent)]
     Quota(#[from] QuotaError),
-    /// A number that cannot be, is there twice, or that nobody refers to.
-    #[error("allocation {0} cannot be, is there twice, or belongs to nobody")]
+    /// A number that cannot be, is there twice, or that nothing refers to.
+    #[error("allocation {0} cannot be, is there twice, or has no owner")]
     Number(u64),
     /// A place that another has, or that is not there.
     #[error("the place of allocation {0} is taken, or outside of its memory")]

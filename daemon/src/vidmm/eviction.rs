@@ -55,8 +55,8 @@ impl Plan {
         Some(moves)
     }
 
-    /// Who has to leave for `size` bytes in one piece, of those that `may_leave`; nobody where there is room. That room
-    /// is taken then, as far as this plan goes. None, and nothing changed, where it cannot be.
+    /// What has to leave for `size` bytes in one piece, of those that `may_leave`; nothing where there is room. That
+    /// room is taken then, as far as this plan goes. None, and nothing changed, where it cannot be.
     pub fn make_room(
         &mut self,
         size: u64,

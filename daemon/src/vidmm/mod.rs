@@ -1,4 +1,4 @@
-//! Video memory of one vGPU: who has which bytes.
+//! Video memory of one vGPU: which allocation has which bytes.
 //!
 //! ```text
 //!   VRAM memfd   [ aperture: offsets chosen by the guest (MAP_BLOB) │ local: offsets chosen by us │ save areas ]
@@ -10,7 +10,7 @@
 //!                                               evicted ───────────┘
 //! ```
 //!
-//! An allocation has no place until somebody can look at it. Nothing moves while the guest's CPU has it mapped
+//! An allocation has no place until it can be looked at. Nothing moves while the guest's CPU has it mapped
 //! (design §10.4); else an allocation may also move within local memory, so that another finds room in one piece. Every byte that is handed out reads zero first.
 //! Save areas have a region of their own, and compete for it with each other alone: a guest can neither take nor hold it. Owned by the vGPU's thread, but for [`quota`], which all
 //! share.

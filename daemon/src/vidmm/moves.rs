@@ -1,4 +1,4 @@
-//! Allocations that change their place. Contents go along; who could use the old place is the caller's business.
+//! Allocations that change their place. Contents go along; what could use the old place is the caller's business.
 
 use super::allocations::AllocationId;
 use super::allocations::Allocations;
@@ -71,7 +71,7 @@ impl Allocations {
     }
 
     /// Brings what is evicted, or never had a place, to where engines reach it; true if there was room. No engine knows
-    /// of the old place, so nobody is waited for.
+    /// of the old place, so nothing is waited for.
     pub fn bring_back(&mut self, id: AllocationId, epoch: u64) -> bool {
         let Some(allocation) = self.table.get_mut(&id).filter(|allocation| !allocation.is_moving) else {
             return false;

@@ -67,7 +67,7 @@ pub struct Pool {
     watchers: Mutex<Vec<Watcher>>,
 }
 
-/// Somebody who is told when there is more or less left. Called by any thread; does not block.
+/// An observer that is told when there is more or less left. Called by any thread; does not block.
 pub type Watcher = Box<dyn Fn() + Send + Sync>;
 
 impl fmt::Debug for Pool {
@@ -94,7 +94,7 @@ impl Pool {
         Ok(Arc::new(Self { left: Some(Mutex::new(left)), step, watchers: Mutex::default() }))
     }
 
-    /// Has somebody told of changes, from now on.
+    /// Tells an observer of changes, from now on.
     pub fn watch(&self, watcher: Watcher) {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
     }

@@ -82,7 +82,7 @@ impl Store {
         if beyond > 0
             && let Err(error) = rustix::fs::fallocate(&self.file, flags, start, beyond)
         {
-            // It is overwritten whole before anybody reads it.
+            // It is overwritten whole before it is read.
             log::warn!("giving back {beyond} bytes of evicted memory: {error}");
         }
         self.ranges.release(offset, length);

@@ -122,7 +122,7 @@ impl VideoMemory {
         Ok(memory)
     }
 
-    /// Notes every page that has something in it, whatever anybody says of it.
+    /// Notes every page that has something in it, whatever is said of it.
     fn note_filled(&mut self) -> io::Result<()> {
         let mut at = 0;
         loop {
@@ -160,7 +160,7 @@ impl VideoMemory {
         })
     }
 
-    /// Whether a place of `length` bytes lies in its region, whoever has it: whole pages.
+    /// Whether a place of `length` bytes lies in its region, taken or free: whole pages.
     pub fn has_place(&self, place: Place, length: u64) -> bool {
         let region = match place {
             Place::Aperture(_) => 0..self.aperture_bytes,
@@ -282,7 +282,7 @@ impl VideoMemory {
         &self.local
     }
 
-    /// Bytes of the aperture that nobody has.
+    /// Bytes of the aperture that are free.
     pub fn aperture_free(&self) -> u64 {
         self.aperture.free_bytes()
     }
@@ -332,7 +332,7 @@ impl VideoMemory {
         }
     }
 
-    /// Notes that somebody had a range.
+    /// Notes that a range was in use.
     pub(super) fn touch(&mut self, offset: u64, length: u64) {
         let page = |at: u64| usize::try_from(at / PAGE_SIZE).unwrap_or(usize::MAX);
         if let Some(touched) = self.touched.get_mut(page(offset)..page(offset + length)) {
@@ -340,7 +340,7 @@ impl VideoMemory {
         }
     }
 
-    /// Zeroes the pages of a range that somebody had before.
+    /// Zeroes the pages of a range that was in use before.
     pub(super) fn hand_out(&mut self, offset: u64, length: u64) {
         const ZERO: [u8; 4096] = [0; 4096];
         const _: () = assert!(ZERO.len() as u64 == PAGE_SIZE, "a page of zeroes");

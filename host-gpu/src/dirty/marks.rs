@@ -1,4 +1,4 @@
-//! Pages that the daemon itself wrote: set from any thread, taken by whoever queries.
+//! Pages that the daemon itself wrote: set from any thread, taken by queries.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -20,8 +20,8 @@ impl Marks {
         Self { words: (0..words(pages)).map(|_| AtomicU64::new(0)).collect(), pages }
     }
 
-    /// Sets the bits of `pages`. Called *after* they were written: whoever takes a bit, and reads the page then, sees
-    /// what was written before.
+    /// Sets the bits of `pages`. Called *after* they were written: a thread that takes a bit, and reads the page then,
+    /// sees what was written before.
     pub fn set(&self, pages: Pages) {
         for (word, mask) in masks(pages.common(Pages { first: 0, count: self.pages })) {
             if let Some(word) = self.words.get(word) {

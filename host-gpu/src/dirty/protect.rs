@@ -86,7 +86,7 @@ impl Guard {
         let descriptor = self.descriptor.as_raw_fd();
         let mut register = Register { start: address, length, mode: REGISTER_MODE_WP, ioctls: 0 };
         // SAFETY: the descriptor is open, and `register` is the structure that this command takes. It changes no contents,
-        // and a store to the range waits for nobody, since the kernel itself lifts the protection.
+        // and a store to the range does not wait, since the kernel itself lifts the protection.
         let registered = unsafe { libc::ioctl(descriptor, UFFDIO_REGISTER, &raw mut register) };
         if registered < 0 {
             return Err(io::Error::last_os_error());

@@ -14,7 +14,7 @@ use super::plane::Plane;
 /// Most bases of one segment.
 pub const MAX_BASES: usize = 64;
 
-/// A basis of one segment, for those who made it; never used twice.
+/// A basis of one segment, for its maker; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BasisHandle(pub u64);
 

@@ -215,7 +215,7 @@ impl Tracker {
             self.lock().visible.show_without_hash(pages);
         } else {
             self.lock().visible.hide(pages);
-            // What it wrote last, nobody compares any more.
+            // What it wrote last is not compared any more.
             self.marks.set(pages);
         }
     }
@@ -286,7 +286,7 @@ impl Tracker {
     /// Forgets a basis, which is tracked no more then (DIRTY-21, DIRTY-22).
     ///
     /// # Errors
-    /// There is no such basis: who asks has lost track.
+    /// There is no such basis: the caller has lost track.
     pub fn destroy_memory_basis(&self, handle: BasisHandle) -> Result<(), DirtyError> {
         let mut state = self.tracked()?;
         let destroyed = state.requests.destroy(handle);
@@ -367,7 +367,7 @@ impl Tracker {
         state.requests.query(handle, subrange, buffer, clear)
     }
 
-    /// Writes bytes that came from elsewhere, and marks them: whoever moves on has them too (DIRTY-54).
+    /// Writes bytes that came from elsewhere, and marks them: a further move has them too (DIRTY-54).
     ///
     /// # Errors
     /// Bytes that lie outside of the segment; what the system says.

@@ -27,7 +27,7 @@ pub enum How {
     },
     /// It says so itself.
     Planes(Arc<Planes>),
-    /// Nobody knows: whatever it could write to counts as written, whenever somebody asks (DIRTY-50).
+    /// Not known: whatever it could write to counts as written, in each query (DIRTY-50).
     Unknown,
 }
 

@@ -5,7 +5,7 @@
 //!   HW queue's head ─▶ set_kernel ┴─▶ contexts ──policy──▶ turn ┴─▶ one of its user-mode queues, in turn
 //! ```
 //!
-//! A context alone has nobody to be fair to: then the policy is not asked, and hears of no work. That keeps it off
+//! A context alone has no other to be fair to: then the policy is not asked, and hears of no work. That keeps it off
 //! the way from ring to fence.
 
 use std::collections::VecDeque;
@@ -259,7 +259,7 @@ impl RunList {
         properties::urgency(&self.properties(context))
     }
 
-    /// Whose turn it is at `now`. A queue is taken off the list: whoever runs it puts it back.
+    /// Whose turn it is at `now`. A queue is taken off the list: the thread that runs it puts it back.
     pub fn next(&mut self, now: Duration) -> Option<Turn> {
         let (context, until) = match self.ready[..] {
             [] => return None,
@@ -302,7 +302,7 @@ impl RunList {
         let current = self.current.filter(|&(context, _)| is_ready(context));
         let current = current.map(|(context, since)| Current { entity: entity(context), since });
         let decision = self.policy.decide(current, now);
-        // A policy that lets nobody run, which caps alone could make it do, has no say inside a vGPU.
+        // A policy that lets no context run, which caps alone could make it do, has no say inside a vGPU.
         let chosen = decision.next.and_then(|entity| u32::try_from(entity.0).ok());
         let chosen = chosen.filter(|&context| is_ready(context));
         Some((chosen.or_else(|| self.ready.first().copied())?, decision.until))

@@ -64,7 +64,7 @@ pub(super) struct Builder<'a> {
     /// Contexts that guest and session call by different numbers.
     pub(super) names: BTreeMap<u32, u32>,
     pub(super) tokens: BTreeSet<u64>,
-    /// Open work on timelines that nobody has said yet that he waits for: guest process, timeline, place.
+    /// Open work on timelines that no wait has claimed yet: guest process, timeline, place.
     pub(super) unclaimed: BTreeSet<(u32, u8, u64)>,
 }
 
@@ -153,7 +153,7 @@ impl<'a> Builder<'a> {
         process.purse.charge(kind, bytes).map_err(|over| format!("process {context}: {over}"))
     }
 
-    /// Builds everything, memory first, then who refers to it.
+    /// Builds everything, memory first, then what refers to it.
     pub(super) fn build(&mut self) -> Result<(), Invalid> {
         self.build_memory()?;
         self.build_engines()?;

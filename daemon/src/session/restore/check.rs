@@ -150,7 +150,7 @@ impl Builder<'_> {
         at.ok_or_else(|| format!("engine {place}, which this vGPU does not have"))
     }
 
-    /// Claims a piece of open work: who waits for it is whoever ends it.
+    /// Claims a piece of open work, for the wait that ends it.
     pub(super) fn claim(&mut self, of: u32, ring: u8, item: Option<u64>) -> Result<Option<Item>, Invalid> {
         ensure(ring <= MAX_RING, || format!("process {of}: timeline {ring}"))?;
         let Some(item) = item else { return Ok(None) };

@@ -101,7 +101,7 @@ impl Session {
         self.install(built, saved).map_err(|error| self.refuse(error))
     }
 
-    /// Says what is wrong, for whoever looks for the reason on this host.
+    /// Logs what is wrong, for the operator of this host.
     fn refuse(&self, error: RestoreError) -> RestoreError {
         log::error!("{}: {error}", self.config.name);
         error

@@ -22,10 +22,10 @@
 //! | `queues.rs`, `submission.rs` | queues, software queues with how far each buffer is (LM-47, LM-48) | saved |
 //! | `handed_back.rs` | buffers that an engine had: handed back by it, or in its place | saved in their software queues, first |
 //! | | contexts parked for a native fence | saved as that wait |
-//! | `suspends.rs` | suspended by the guest, suspend fences (LM-46) | saved; who waited for a suspend was answered |
+//! | `suspends.rs` | suspended by the guest, suspend fences (LM-46) | saved; what waited for a suspend was answered |
 //! | | suspended for D3 or for the standstill | not moved: it ends with the thaw (LM-56) |
 //! | `scheduling.rs` | band, level, priority, quantum, grace periods (LM-46) | saved |
-//! | `run_list.rs` | who has work | follows from the software queues |
+//! | `run_list.rs` | which contexts have work | follows from the software queues |
 //! | | engine time used, debts, guesses | not moved: a standstill is no debt |
 //! | `doorbells.rs` | doorbells, ring, control, how far the ring is (LM-49, LM-50) | saved |
 //! | | RETRY, ABORT | saved; connected is none, since a standstill disconnects (LM-52) |
@@ -34,11 +34,11 @@
 //! | `pending.rs`, `barrier.rs` | what waits for engines to let go | nothing: those have ended, so that it was done |
 //! | `paging.rs` | mappings, paging operations that wait for buffers | saved |
 //! | `residency.rs`, `wants.rs` | MAKE_RESIDENT messages that wait | saved |
-//! | | what queues came to, what was brought back for whom, epochs of use | not moved: asked for again, and hints |
+//! | | what queues came to, what was brought back for which process, epochs of use | not moved: asked for again, and hints |
 //! | `segments.rs` | guest RAM segments | saved as guest-physical pieces; files and runs are found again |
-//! | `fence_table.rs`, `native_fences.rs` | fences: handles, types, values, who has them open, who waits (LM-53) | saved |
+//! | `fence_table.rs`, `native_fences.rs` | fences: handles, types, values, which devices have them open, which wait (LM-53) | saved |
 //! | | MonitoredValue, reports of signalled fences | rebuilt from the waiters; all waiters are looked at |
-//! | `kernels.rs` | sources, each once; who waits for a compilation | saved |
+//! | `kernels.rs` | sources, each once; waits for a compilation | saved |
 //! | | compiled kernels, also those that are to end | compiled again before anything runs |
 //! | `engine_slot.rs` | fence ids (LM-54), buffers taken, resets that count, messages that wait for it | saved |
 //! | | process, doorbell slots, hardware queue, turns | ended, disconnected, empty, given anew |

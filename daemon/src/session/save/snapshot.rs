@@ -61,7 +61,7 @@ pub enum SaveError {
     NotSettled(&'static str),
 }
 
-/// Kernel sources, each once, as they are met; and the work that somebody says he waits for.
+/// Kernel sources, each once, as they are met; and the work that is waited for.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     pub(super) sources: Vec<SavedSource>,
@@ -176,7 +176,7 @@ impl Session {
             SavedResident(collected.origin(&waiter.origin), allocations)
         });
         let residents = residents.collect();
-        // Last, when it is known which work somebody waits for.
+        // Last, when it is known which work is waited for.
         let devices: BTreeMap<u32, _> = self
             .processes
             .iter()
@@ -286,7 +286,7 @@ fn save_process(
     now: Instant,
 ) -> SavedProcess {
     let timelines = process.timelines.iter().map(|(ring, timeline)| {
-        // What nobody would ever end is over.
+        // What would never be ended is over.
         let is_claimed = |item: &&u64| collected.items.contains(&(context, *ring, **item));
         SavedTimeline {
             ring: *ring,

@@ -18,11 +18,11 @@ pub struct SavedEngine {
     pub taken: u64,
     /// Ages of the resets that still count, milliseconds.
     pub resets: Vec<u64>,
-    /// Connects in line, in the order in which they would be served: who, and the doorbell.
+    /// Connects in line, in the order in which they would be served: the process, and the doorbell.
     pub connects: Vec<(SavedOrigin, u64)>,
     /// Messages that wait for it to start.
     pub waiting: Vec<SavedMessage>,
-    /// Kernels that it compiles, in order: who waits, and the handle.
+    /// Kernels that it compiles, in order: the request that waits, and the handle.
     pub compiling: Vec<(SavedOrigin, u64)>,
 }
 

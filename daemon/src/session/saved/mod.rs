@@ -66,7 +66,7 @@ pub struct SavedSession {
     pub maps: Vec<SavedMap>,
     /// Commands that are to be answered: the front's name, and the number of the refusal, 0 for none.
     pub due: Vec<(u64, u32)>,
-    /// Segments whose blobs have no name any more, and the front's name for who waits for their end.
+    /// Segments whose blobs have no name any more, and the front's name for the command that waits for their end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub retired: Vec<(u16, u64)>,
     /// Contexts that guest and session call by different numbers: the guest's, the session's.

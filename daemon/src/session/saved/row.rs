@@ -23,7 +23,7 @@ pub struct SavedFence(pub u32, pub u64, pub u32, pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedOpenFence(pub u32, pub u64);
 
-/// A wait for a progress fence: who, which queue, which value.
+/// A wait for a progress fence: of which process, which queue, which value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedWait(pub SavedOrigin, pub u64, pub u64);
 
@@ -35,7 +35,7 @@ pub struct SavedGpuWait(pub u64, pub u32, pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedDrain(pub u32, pub u64, pub SavedOrigin, pub u64);
 
-/// A MAKE_RESIDENT message that waits: who, and the allocations.
+/// A MAKE_RESIDENT message that waits: its origin, and the allocations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedResident(pub SavedOrigin, pub Vec<u64>);
 

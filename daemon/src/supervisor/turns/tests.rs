@@ -91,7 +91,7 @@ impl World {
         self.decide_at(Duration::from_millis(now)).0
     }
 
-    /// Runs for `end`: whoever is asked to yield does so `late` later, and has more work. Time that each had.
+    /// Runs for `end`: an engine that is asked to yield does so `late` later, and has more work. Time that each had.
     fn run(&mut self, end: Duration, late: Duration) -> BTreeMap<EngineId, Duration> {
         let mut now = Duration::ZERO;
         let mut had: BTreeMap<EngineId, Duration> = BTreeMap::new();
@@ -141,7 +141,7 @@ fn the_next_is_granted_only_after_the_last_has_yielded() {
     assert_eq!(world.decide(100), [Operation::Revoke(A)]);
     assert_eq!(world.decide(101), []);
     world.set(A, Phase::Want);
-    assert_eq!(world.decide(102), [Operation::Give(B)], "who had nothing yet, although A wants again");
+    assert_eq!(world.decide(102), [Operation::Give(B)], "the one that had nothing yet, although A wants again");
     assert_eq!(world.decide(202), [Operation::Revoke(B)]);
     world.set(B, Phase::Yielded);
     assert_eq!(world.decide(203), [Operation::Give(C)]);
