@@ -11,10 +11,10 @@ use campanile_host_gpu::dirty::protect::Guard;
 use campanile_protocol::engine::block::MAX_DOORBELLS;
 use serde::Serialize;
 
-use super::args::EngineArguments;
-use super::args::Profile;
-use super::args::Spares;
 use super::doorbells::parse_models;
+use super::engines::EngineArguments;
+use super::engines::Profile;
+use super::engines::Spares;
 use super::gantt;
 use super::measuring::BenchArguments;
 use super::measuring::Figure;

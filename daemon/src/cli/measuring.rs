@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::ValueEnum;
 
-use super::args::EngineArguments;
+use super::engines::EngineArguments;
 
 /// `campanile demo` and `campanile bench`.
 #[derive(Debug, Args)]

@@ -14,6 +14,7 @@ pub mod args;
 pub mod ctl;
 pub mod demo;
 pub mod doorbells;
+pub mod engines;
 pub mod gantt;
 pub mod holding;
 pub mod inspect;

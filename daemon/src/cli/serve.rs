@@ -15,10 +15,10 @@ use signal_hook::iterator::Signals;
 
 use super::args::Arguments;
 use super::args::Command;
-use super::args::EngineArguments;
-use super::args::Profile;
 use super::args::ServeArguments;
-use super::args::Spares;
+use super::engines::EngineArguments;
+use super::engines::Profile;
+use super::engines::Spares;
 use crate::confine::Confinement;
 use crate::confine::identity::Identity;
 use crate::confine::privileges;

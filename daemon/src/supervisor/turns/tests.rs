@@ -141,7 +141,11 @@ fn the_next_is_granted_only_after_the_last_has_yielded() {
     assert_eq!(world.decide(100), [Operation::Revoke(A)]);
     assert_eq!(world.decide(101), []);
     world.set(A, Phase::Want);
-    assert_eq!(world.decide(102), [Operation::Give(B)], "the one that had nothing yet, although A wants again");
+    assert_eq!(
+        world.decide(102),
+        [Operation::Give(B)],
+        "the one that had nothing yet, although A wants again"
+    );
     assert_eq!(world.decide(202), [Operation::Revoke(B)]);
     world.set(B, Phase::Yielded);
     assert_eq!(world.decide(203), [Operation::Give(C)]);

@@ -1,0 +1,251 @@
+//! What can be said of engines.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
+use clap::Args;
+use clap::ValueEnum;
+
+use super::doorbells::DoorbellModels;
+use super::doorbells::NodeSet;
+use super::doorbells::modes;
+use super::doorbells::parse_models;
+use super::doorbells::parse_nodes;
+use super::scheduling::SchedulingArguments;
+use crate::doorbell::modes::DoorbellModes;
+use crate::host::tracking::TrackingChoice;
+use crate::recovery::policy::DebugMode;
+use crate::recovery::policy::Level;
+use crate::recovery::policy::Policy;
+use crate::recovery::policy::Readmission;
+
+/// Whether engines have a spare process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Spares {
+    /// Started ahead.
+    On,
+    /// Started when an engine is reset.
+    Off,
+}
+
+/// What engines are tuned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Profile {
+    /// Throughput: slices of 2 ms, and a CPU driver uses all CPUs.
+    Default,
+    /// Latency: slices of 0.5 ms, which a CPU driver runs on one CPU, and so at less cost each.
+    Latency,
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::Latency => "latency",
+        })
+    }
+}
+
+/// Settings of engines.
+#[derive(Debug, Clone, Args)]
+pub struct EngineArguments {
+    /// Physical adapters of each vGPU: linked, each with every node, its compute node on the Vulkan device of the machine.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub engines: u8,
+    /// Physical doorbells of each engine.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub doorbells: u32,
+    /// How the queues of a node share what its engine watches: dedicated (a physical doorbell for each connected queue)
+    /// or global (one cell for each guest process), for all nodes or as NODE=MODEL,…; nodes are compute and copy.
+    #[arg(long, value_name = "MODEL", value_parser = parse_models, default_value = "dedicated")]
+    pub doorbell_model: DoorbellModels,
+    /// Nodes, as NODE,…, whose engine never polls: guests send a message after each ring.
+    #[arg(long, value_name = "NODES", value_parser = parse_nodes)]
+    pub notify: Option<NodeSet>,
+    /// Microseconds that an engine polls without work before it sleeps.
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 2000)]
+    pub spin: u64,
+    /// What matters more: that kernels get all of a CPU device, cut into slices of 2 ms (default), or that what is urgent
+    /// need not wait, with slices of 0.5 ms and one CPU for each kernel (latency).
+    #[arg(long, value_name = "PROFILE", value_enum, default_value_t = Profile::Default)]
+    pub profile: Profile,
+    /// Microseconds that a slice of a dispatch is to take, whatever the profile; 0 for dispatches in one piece.
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub slice: Option<u64>,
+    /// Milliseconds that work may stand still, or hold a node that another vGPU wants, before its engine is reset.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 2000)]
+    pub tdr_timeout: u64,
+    /// Milliseconds that all engines of a vGPU sleep before it goes to D3, and its engine processes end; 0 for never.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000)]
+    pub d3_after: u64,
+    /// The same, of compute nodes alone.
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub tdr_timeout_compute: Option<u64>,
+    /// The same, of copy nodes alone.
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub tdr_timeout_copy: Option<u64>,
+    /// What a timeout leads to: 0 nothing (off), 1 quarantine at once (fatal), 3 recovery.
+    #[arg(long, value_name = "LEVEL", default_value = "3", value_parser = Policy::level)]
+    pub tdr_level: Level,
+    /// How it is recovered from: 0 stop the engine for a debugger, 1 ignore it, 2 recover, 3 recover past all limits.
+    #[arg(long, value_name = "MODE", default_value = "2", value_parser = Policy::debug_mode)]
+    pub tdr_debug: DebugMode,
+    /// Adapter resets, and resets of one engine, that are tolerated within the limit's time.
+    #[arg(long, value_name = "N", default_value_t = Policy::LIMIT_COUNT)]
+    pub tdr_limit_count: usize,
+    /// Seconds of the limit's time.
+    #[arg(long, value_name = "SECONDS", default_value_t = Policy::LIMIT_TIME.as_secs())]
+    pub tdr_limit_time: u64,
+    /// Who lifts a quarantine beside the operator.
+    #[arg(long, value_name = "WHO", value_enum, default_value = "operator")]
+    pub readmission: Readmission,
+    /// Milliseconds that a kernel may compile before its engine is reset.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 10_000)]
+    pub compile_timeout: u64,
+    /// Milliseconds that engines may take to stand still for a migration; then they are ended, and the device lost whose
+    /// work they ran.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
+    pub freeze_limit: u64,
+    /// Whether the next process of each engine is started ahead, so that a reset is over sooner: one more process a vGPU
+    /// and node.
+    #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
+    pub spares: Spares,
+    /// How it is found out what engines write, for migrations: write-protect (exact; Linux 6.7 or newer, and kernels that
+    /// run on the CPU), bound-ranges (all that work could write), shadow-compare (contents of that are compared; costly, so only
+    /// during a migration, which sends all memory first), off, or auto: the first of the first two that works.
+    #[arg(long, value_name = "METHOD", default_value_t)]
+    pub dirty_tracking: TrackingChoice,
+    /// Directory for reports on hangs, as JSON.
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Who runs next.
+    #[command(flatten)]
+    pub scheduling: SchedulingArguments,
+    /// Use the Vulkan device whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    pub vulkan_device: Option<String>,
+    /// Vulkan driver manifest (JSON) to use instead of the system's.
+    #[arg(long, value_name = "FILE", env = "CAMPANILE_VULKAN_DRIVER")]
+    pub vulkan_driver: Option<PathBuf>,
+    /// Let engine processes keep their privileges (for debugging, and for kernels without landlock or seccomp).
+    #[arg(long)]
+    pub no_sandbox: bool,
+    /// Offer no window onto video memory, as with a VMM that can show none: guests' buffers lie in their own memory.
+    #[arg(long)]
+    pub no_window: bool,
+}
+
+impl EngineArguments {
+    /// The spin budget.
+    pub fn spin(&self) -> Duration {
+        Duration::from_micros(self.spin)
+    }
+
+    /// How long a slice of a dispatch is to take.
+    pub fn slice(&self) -> Duration {
+        Duration::from_micros(self.slice.unwrap_or(match self.profile {
+            Profile::Default => SLICE_MICROSECONDS,
+            Profile::Latency => 500,
+        }))
+    }
+
+    /// How the doorbells work.
+    pub fn doorbell_modes(&self) -> DoorbellModes {
+        modes(self.doorbell_model, self.notify)
+    }
+
+    /// The TDR timeouts of the nodes, by ordinal.
+    pub fn timeouts(&self) -> [Duration; 2] {
+        [self.tdr_timeout_compute, self.tdr_timeout_copy]
+            .map(|own| Duration::from_millis(own.unwrap_or(self.tdr_timeout)))
+    }
+
+    /// What hangs lead to.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            level: self.tdr_level,
+            debug: self.tdr_debug,
+            limit_count: self.tdr_limit_count,
+            limit_time: Duration::from_secs(self.tdr_limit_time),
+            readmission: self.readmission,
+            compile_timeout: Duration::from_millis(self.compile_timeout),
+        }
+    }
+
+    /// How long to sleep before D3.
+    pub fn d3_after(&self) -> Option<Duration> {
+        (self.d3_after != 0).then(|| Duration::from_millis(self.d3_after))
+    }
+
+    /// The same settings as arguments of `campanile serve`.
+    pub fn to_arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec![
+            "--engines".into(),
+            self.engines.to_string().into(),
+            "--doorbells".into(),
+            self.doorbells.to_string().into(),
+            "--doorbell-model".into(),
+            self.doorbell_model.to_string().into(),
+            "--spin".into(),
+            self.spin.to_string().into(),
+            "--profile".into(),
+            self.profile.to_string().into(),
+            "--tdr-timeout".into(),
+            self.tdr_timeout.to_string().into(),
+            "--d3-after".into(),
+            self.d3_after.to_string().into(),
+            "--tdr-level".into(),
+            self.tdr_level.number().to_string().into(),
+            "--tdr-debug".into(),
+            self.tdr_debug.number().to_string().into(),
+            "--tdr-limit-count".into(),
+            self.tdr_limit_count.to_string().into(),
+            "--tdr-limit-time".into(),
+            self.tdr_limit_time.to_string().into(),
+            "--compile-timeout".into(),
+            self.compile_timeout.to_string().into(),
+        ];
+        let of_nodes = [
+            ("--tdr-timeout-compute", self.tdr_timeout_compute),
+            ("--tdr-timeout-copy", self.tdr_timeout_copy),
+        ];
+        for (option, timeout) in of_nodes {
+            if let Some(timeout) = timeout {
+                arguments.extend([option.into(), timeout.to_string().into()]);
+            }
+        }
+        if let Some(slice) = self.slice {
+            arguments.extend(["--slice".into(), slice.to_string().into()]);
+        }
+        arguments.extend(["--freeze-limit".into(), self.freeze_limit.to_string().into()]);
+        if let Some(folder) = &self.state_dir {
+            arguments.extend(["--state-dir".into(), folder.into()]);
+        }
+        if let Some(nodes) = self.notify {
+            arguments.extend(["--notify".into(), nodes.to_string().into()]);
+        }
+        if let Some(device) = &self.vulkan_device {
+            arguments.extend(["--vulkan-device".into(), device.into()]);
+        }
+        if let Some(driver) = &self.vulkan_driver {
+            arguments.extend(["--vulkan-driver".into(), driver.into()]);
+        }
+        arguments.extend(self.scheduling.to_arguments());
+        if self.dirty_tracking != TrackingChoice::Auto {
+            arguments.extend(["--dirty-tracking".into(), self.dirty_tracking.to_string().into()]);
+        }
+        if self.spares == Spares::Off {
+            arguments.extend(["--spares".into(), "off".into()]);
+        }
+        if self.no_sandbox {
+            arguments.push("--no-sandbox".into());
+        }
+        if self.no_window {
+            arguments.push("--no-window".into());
+        }
+        arguments
+    }
+}
