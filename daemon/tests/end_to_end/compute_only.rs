@@ -105,8 +105,9 @@ fn mcdm_56_nothing_that_schedules_reads_a_buffer() {
         let sources = sources(folder);
         assert!(!sources.is_empty());
         for (path, text) in sources {
+            let (shipped, _tests) = text.split_once("\n#[cfg(test)]\nmod tests {").unwrap_or((&text, ""));
             for reader in ["packet::decode", "packet::Packet", "node::buffer", "RingEntry"] {
-                assert!(!text.contains(reader), "{path} uses {reader}");
+                assert!(!shipped.contains(reader), "{path} uses {reader}");
             }
         }
     }

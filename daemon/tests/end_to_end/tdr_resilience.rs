@@ -5,6 +5,7 @@
 
 use std::env;
 use std::fs;
+use std::fs::DirEntry;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -165,8 +166,10 @@ fn footprint(operated: &Operated) -> Footprint {
     let pid = operated.daemon.pid();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    // What it reads of processes is open for a moment, several times a second.
+    let is_kept = |entry: &DirEntry| fs::read_link(entry.path()).is_ok_and(|to| !to.starts_with("/proc"));
     Footprint {
-        descriptors: fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(),
+        descriptors: fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten().filter(is_kept).count(),
         mappings: fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines().count(),
         processes: engines(&operated.daemon).len(),
         resident_kib: resident.trim().trim_end_matches(" kB").parse().unwrap(),

@@ -1,6 +1,7 @@
 //! A `campanile serve` process whose log can be read.
 
 use std::fs;
+use std::fs::DirEntry;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -130,7 +131,9 @@ impl Daemon {
     /// Open descriptors and mappings of the daemon process.
     pub(crate) fn footprint(&self) -> (usize, usize) {
         let pid = self.child.id();
-        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+        // What it reads of processes is open for a moment, several times a second.
+        let is_kept = |entry: &DirEntry| fs::read_link(entry.path()).is_ok_and(|to| !to.starts_with("/proc"));
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten().filter(is_kept).count();
         (descriptors, fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines().count())
     }
 }

@@ -4,6 +4,7 @@ use spirv::Capability;
 use spirv::GlslStd450Op;
 use spirv::Op;
 
+use crate::shader::decorations::WHOLE;
 use crate::shader::error::GuardError;
 use crate::shader::function::Function;
 use crate::shader::guard::Guard;
@@ -47,10 +48,25 @@ impl Guard<'_> {
             }
             self.check_merged_values(first, end, &merges)?;
         }
+        self.check_contractions()?;
+        Ok(())
+    }
+
+    /// What stands on results of functions, none of which was known where decorations were checked.
+    fn check_contractions(&self) -> Result<(), GuardError> {
+        let mut before = None;
         for d in self.decorations.iter().filter(|d| d.name == spirv::Decoration::NoContraction) {
             let target = self.module.id(d.target);
-            if target.kind == Kind::Value && !is_arithmetic(self.module.inst(target.inst).op()) {
+            let good = match target.kind {
+                Kind::None => true,
+                Kind::Value => d.member == WHOLE && is_arithmetic(self.module.inst(target.inst).op()),
+                _ => false,
+            };
+            if !good {
                 return Err(wrong(d.inst, "it stands on no arithmetic"));
+            }
+            if before.replace(d.target) == Some(d.target) {
+                return Err(wrong(d.inst, "NoContraction stands twice on the same thing"));
             }
         }
         Ok(())

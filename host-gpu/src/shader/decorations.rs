@@ -156,7 +156,8 @@ impl Guard<'_> {
             Name::BufferBlock => of_struct && self.module.version < crate::shader::module::V1_4,
             Name::ArrayStride => matches!(shape, Shape::Array { .. } | Shape::Runtime { .. }) && d.value > 0,
             Name::Binding | Name::DescriptorSet => buffer,
-            Name::NonWritable | Name::Restrict | Name::Aliased => buffer,
+            Name::NonWritable | Name::Aliased => buffer,
+            Name::Restrict => buffer && !self.is_decorated(d.target, WHOLE, Name::Aliased),
             Name::Coherent | Name::Volatile => buffer && !self.vulkan_memory,
             Name::BuiltIn => match class {
                 Some(class) => class == StorageClass::Input && self.fits_builtin(d.target, d.value),

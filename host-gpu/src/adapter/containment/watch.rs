@@ -72,6 +72,8 @@ pub(super) fn begin(pid: u32, limit: u64) -> io::Result<()> {
     let id = id.ok_or_else(|| io::Error::other("a process without an id"))?;
     let pidfd = pidfd_open(id, PidfdFlags::empty())?;
     let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    // Those that ended since the last look: a guest may lose engines faster than that.
+    watched.processes.retain(Process::is_there);
     watched.processes.push(Process { pid, pidfd, limit, was_over: false });
     drop(watched);
     outside::again(round)
