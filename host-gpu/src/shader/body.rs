@@ -13,6 +13,7 @@ use crate::shader::module::Id;
 use crate::shader::module::Inst;
 use crate::shader::module::Kind;
 use crate::shader::module::NOWHERE;
+use crate::shader::module::V1_4;
 use crate::shader::module::wrong;
 use crate::shader::profile::MIXED_DOT;
 use crate::shader::profile::MIXED_DOT_OP;
@@ -210,6 +211,9 @@ impl Guard<'_> {
             && !self.has(needed)
         {
             return Err(wrong(inst, format!("the capability {needed:?} is not declared")));
+        }
+        if op == Op::CopyLogical && self.module.version < V1_4 {
+            return Err(wrong(inst, "it came with SPIR-V 1.4"));
         }
         if inst.code == MIXED_DOT_OP && !self.capabilities.contains(&MIXED_DOT) {
             return Err(wrong(inst, "its capability is not declared"));

@@ -57,6 +57,9 @@ impl Guard<'_> {
         if !self.is_value(ty) {
             return Err(wrong(inst, "its type is none that a constant can have"));
         }
+        if self.is_limited(ty) {
+            return Err(wrong(inst, "no constant has 8 or 16 bits without Int8, Int16 or Float16"));
+        }
         self.check_size(inst, ty)?;
         let mut kind = Kind::Constant;
         let value = match inst.op() {
@@ -115,7 +118,7 @@ impl Guard<'_> {
         for (index, part) in (0..).zip(parts) {
             let meaning = self.module.id(*part);
             let constant = matches!(meaning.kind, Kind::Constant | Kind::Undef);
-            if !constant || Some(meaning.ty) != self.part(ty, index) || self.is_limited(meaning.ty) {
+            if !constant || Some(meaning.ty) != self.part(ty, index) {
                 return Err(wrong(
                     inst,
                     format!("constituent {index} is no constant of the type of its place"),
@@ -160,8 +163,7 @@ impl Guard<'_> {
 
     fn check_constants(&self, inst: Inst, ids: &[u32]) -> Result<(), GuardError> {
         for id in ids {
-            let meaning = self.module.id(*id);
-            if !matches!(meaning.kind, Kind::Constant | Kind::Undef) || self.is_limited(meaning.ty) {
+            if !matches!(self.module.id(*id).kind, Kind::Constant | Kind::Undef) {
                 return Err(wrong(inst, format!("operand {id} is not a constant declared before")));
             }
         }

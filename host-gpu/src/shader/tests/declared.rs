@@ -333,19 +333,24 @@ fn values_without_the_capability_to_compute_are_only_stored_and_converted() {
                 "OpCapability StorageBuffer8BitAccess\nOpCapability StorageBuffer16BitAccess\n{capability}"
             ),
             "",
-            &format!("%small = {ty}\n%s = OpUndef %small"),
+            &format!("%small = {ty}"),
             &format!("{line}\nOpReturn"),
         )
     };
-    for (capability, ty, add) in [
-        ("OpCapability Int8", "OpTypeInt 8 0", "OpIAdd"),
-        ("OpCapability Int16", "OpTypeInt 16 0", "OpIAdd"),
-        ("OpCapability Float16", "OpTypeFloat 16", "OpFAdd"),
+    for (capability, ty, convert, add) in [
+        ("OpCapability Int8", "OpTypeInt 8 0", "%s = OpUConvert %small %x", "OpIAdd"),
+        ("OpCapability Int16", "OpTypeInt 16 0", "%s = OpUConvert %small %x", "OpIAdd"),
+        (
+            "OpCapability Float16",
+            "OpTypeFloat 16",
+            "%wide = OpConvertUToF %float %x\n%s = OpFConvert %small %wide",
+            "OpFAdd",
+        ),
     ] {
-        let line = format!("%r = {add} %small %s %s");
-        assert!(pass(&with(capability, ty, &line)).is_ok(), "{ty}");
+        let line = format!("{convert}\n%r = {add} %small %s %s");
+        assert!(pass(&with(capability, ty, &line)).is_ok(), "{ty}: {:?}", pass(&with(capability, ty, &line)));
         says(&with("", ty, &line), "can only be stored and converted");
-        assert!(pass(&with("", ty, "%r = OpCopyObject %small %s")).is_ok(), "{ty}");
+        assert!(pass(&with("", ty, &format!("{convert}\n%r = OpCopyObject %small %s"))).is_ok(), "{ty}");
     }
 }
 
@@ -412,6 +417,25 @@ fn memory_of_workgroups_and_invocations_is_sized_and_may_be_computed_with() {
         &declared("", "%p = OpTypePointer Function %uint\n%v = OpVariable %p Function"),
         "belongs in a function",
     );
+}
+
+#[test]
+fn a_constant_and_what_is_undefined_can_be_computed_with() {
+    for (storage, capability, ty) in [
+        ("StorageBuffer8BitAccess", "Int8", "OpTypeInt 8 0"),
+        ("StorageBuffer16BitAccess", "Int16", "OpTypeInt 16 0"),
+        ("StorageBuffer16BitAccess", "Float16", "OpTypeFloat 16"),
+    ] {
+        for line in
+            ["OpUndef %t", "OpConstantNull %t", "OpConstant %t 1", "OpSpecConstant %t 1", "OpUndef %v"]
+        {
+            let of = |capability: &str| {
+                declared(capability, &format!("%t = {ty}\n%v = OpTypeVector %t 2\n%u = {line}"))
+            };
+            assert!(pass(&of(capability)).is_ok(), "{capability}, {line}: {:?}", pass(&of(capability)));
+            says(&of(storage), "no constant has 8 or 16 bits without");
+        }
+    }
 }
 
 #[test]

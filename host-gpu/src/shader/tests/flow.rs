@@ -407,8 +407,8 @@ fn small_values_are_not_merged_without_their_capability() {
         kernel(
             &format!("OpCapability StorageBuffer8BitAccess\n{capability}"),
             "",
-            "%byte = OpTypeInt 8 0\n%u8 = OpUndef %byte",
-            "%c = OpULessThan %bool %x %7\nOpSelectionMerge %end 0\nOpBranchConditional %c %then %end\n%then = OpLabel\nOpBranch %end\n%end = OpLabel\n%p = OpPhi %byte %u8 %start %u8 %then\nOpReturn",
+            "%byte = OpTypeInt 8 0",
+            "%u8 = OpUConvert %byte %x\n%c = OpULessThan %bool %x %7\nOpSelectionMerge %end 0\nOpBranchConditional %c %then %end\n%then = OpLabel\nOpBranch %end\n%end = OpLabel\n%p = OpPhi %byte %u8 %start %u8 %then\nOpReturn",
         )
     };
     assert!(pass(&text("OpCapability Int8")).is_ok());
