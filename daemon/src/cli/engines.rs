@@ -99,7 +99,7 @@ pub struct EngineArguments {
     /// Seconds of the limit's time.
     #[arg(long, value_name = "SECONDS", default_value_t = Policy::LIMIT_TIME.as_secs())]
     pub tdr_limit_time: u64,
-    /// Who lifts a quarantine beside the operator.
+    /// What lifts a quarantine beside the operator.
     #[arg(long, value_name = "WHO", value_enum, default_value = "operator")]
     pub readmission: Readmission,
     /// Milliseconds that a kernel may compile before its engine is reset.
@@ -121,7 +121,7 @@ pub struct EngineArguments {
     /// Directory for reports on hangs, as JSON.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Who runs next.
+    /// Which policy says what runs next.
     #[command(flatten)]
     pub scheduling: SchedulingArguments,
     /// Use the Vulkan device whose name contains this.

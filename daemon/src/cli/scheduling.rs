@@ -9,7 +9,7 @@ use clap::Args;
 use crate::host::options::Scheduling;
 use crate::supervisor::awake::CpuLatency;
 
-/// Who runs next, between vGPUs and inside of each.
+/// What runs next, between vGPUs and inside of each.
 #[derive(Debug, Clone, Args)]
 pub struct SchedulingArguments {
     /// Policy by which vGPUs, and the contexts of each, get the engines: fair or strict-priority.

@@ -275,7 +275,7 @@ mod tests {
         let node = |name: &str, mode: u32, gid: u32| {
             fs::write(dev.join(name), "").unwrap();
             fs::set_permissions(dev.join(name), PermissionsExt::from_mode(mode)).unwrap();
-            // Who is not root owns them by a group that it has.
+            // A user that is not root owns them by a group that it has.
             let _ = chown(dev.join(name), None, Some(gid));
         };
         let is_root = rustix::process::geteuid().is_root();

@@ -49,7 +49,7 @@ pub struct Policy {
     pub limit_count: usize,
     /// See [`Self::limit_count`].
     pub limit_time: Duration,
-    /// Who lifts a quarantine.
+    /// What lifts a quarantine.
     pub readmission: Readmission,
     /// How long a kernel may compile.
     pub compile_timeout: Duration,

@@ -120,7 +120,7 @@ fn memory_that_somebody_had_is_zeroed_before_another_gets_it_and_that_is_noted_a
     let first = HALF / PAGE;
     assert_eq!(written(memory.tracker()), [first, first + 1], "the third was never anybody's");
     assert_eq!(memory.reserve_local(LENGTH, PAGE), None, "that is another region");
-    // What was taken without being zeroed was somebody's too.
+    // What was taken without being zeroed was in use before, too.
     type Take = fn(&mut VideoMemory, u64) -> Option<Place>;
     let takes: [Take; 2] =
         [VideoMemory::take_local, |memory, length| memory.reserve_local(HALF + 4 * PAGE, length)];

@@ -656,7 +656,7 @@ mod tests {
         assert!(listened.list.settle(1, at(50)), "nothing is left");
         assert!(listened.list.settle(99, at(50)), "nor was there ever");
         assert_eq!(listened.heard(), [""; 0]);
-        // Whoever sleeps does not run on.
+        // A context that sleeps does not run on.
         listened.list.queue_ready(3, 30);
         listened.list.next(at(60)).unwrap();
         assert_eq!(listened.heard(), ["add 3 Normal", "wake 3", "decide"]);

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::process::Stdio;
 use std::sync::LazyLock;
 
-/// `spirv-val` looks at one of so many modules; at none without the variable, which is for who has that command.
+/// `spirv-val` looks at one of so many modules; at none without the variable, which is for machines that have that command.
 static ONE_IN: LazyLock<Option<u64>> =
     LazyLock::new(|| std::env::var("CAMPANILE_FUZZ_SPIRV_VAL").ok().and_then(|number| number.parse().ok()));
 

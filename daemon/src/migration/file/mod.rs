@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A *side file* takes the place of a line where no peer is configured: the saved state names it, and the daemon that
-//! removes it decides who runs. A *snapshot* has the state too. Both are written under another name, and are there
+//! removes it decides which side runs. A *snapshot* has the state too. Both are written under another name, and are there
 //! whole or not at all. Frames are as on a line, so that a file that was changed or cut off is refused.
 
 pub mod read;

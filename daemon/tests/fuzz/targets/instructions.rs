@@ -2,7 +2,7 @@
 
 /// Words of the header.
 const HEADER: usize = 5;
-/// Of the header: who made it, which decides on the device; and the bound of ids.
+/// Of the header: its generator, which decides on the device; and the bound of ids.
 const GENERATOR: usize = 2;
 const BOUND: usize = 3;
 /// Numbers that mean something: counts, widths, storage classes, scopes, semantics, signs.
