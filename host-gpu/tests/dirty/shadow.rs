@@ -96,7 +96,7 @@ fn dirty_36_a_query_of_a_part_compares_no_other_pages() {
     send(&memory, basis, 0..PAGES);
     memory.write(5, 1);
     memory.write(70, 1);
-    // Whoever begins has all that was noted looked at first.
+    // A basis that begins has all that was noted looked at first.
     memory.started(&[(0, 1)]);
     let mut bits = [0; 8];
     let part = Some(Subrange { index: 0, offset: 0, length: 64 * PAGE });

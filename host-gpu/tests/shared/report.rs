@@ -1,4 +1,4 @@
-//! Native fences: what was computed before a signal is there for who waits for its value (UMS-134 to UMS-141).
+//! Native fences: what was computed before a signal is there for the thread that waits for its value (UMS-134 to UMS-141).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

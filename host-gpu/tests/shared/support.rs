@@ -1,4 +1,4 @@
-//! A page that two threads share, and turns of who waits.
+//! A page that two threads share, and a wait that gives up its turn.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
