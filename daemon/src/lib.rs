@@ -1,25 +1,22 @@
 //! The daemon of Campanile: what an operating system is to a GPU.
 //!
 //! ```text
-//!   VMM ──vhost-user──▶ vhost ──commands──▶ front::gpu ──▶ session ──▶ engines (host-gpu)
-//!                                                            │ ▲
-//!                                          doorbell, vidmm ◀─┘ │ └── supervisor: turns between vGPUs
-//!   operator ──control socket──▶ operator ──orders─────────────┘
+//!   VMM ──vhost-user──▶ frontend::vhost ──commands──▶ frontend::{gpu,fs} ──▶ vgpu ──▶ engines (host-gpu)
+//!                                                                              │ └── sched: turns between vGPUs
+//!   operator ──control socket──▶ operator ──orders─────────────────────────────┘
+//!   another daemon ──▶ migration ──state, pages──▶ vgpu::state
 //!   simulate: the scheduling policies without any of this
 //! ```
 
 pub mod cli;
 pub mod confine;
-pub mod doorbell;
-pub mod front;
+pub mod frontend;
+pub mod guest_ram;
 pub mod host;
+pub mod listener;
 pub mod measure;
 pub mod migration;
 pub mod operator;
-pub mod orders;
-pub mod recovery;
-pub mod session;
+pub mod sched;
 pub mod simulate;
-pub mod supervisor;
-pub mod vhost;
-pub mod vidmm;
+pub mod vgpu;

@@ -7,11 +7,11 @@ use crate::tree::Tree;
 
 /// Where guests, VMMs, engines and peers are served.
 const FOLDERS: [&str; 6] = [
-    "daemon/src/front/",
+    "daemon/src/frontend/",
     "daemon/src/migration/",
-    "daemon/src/session/",
-    "daemon/src/vhost/",
-    "daemon/src/vidmm/",
+    "daemon/src/vgpu/",
+    "daemon/src/frontend/vhost/",
+    "daemon/src/vgpu/memory/vidmm/",
     "host-gpu/src/adapter/",
 ];
 
@@ -54,12 +54,12 @@ mod tests {
     #[test]
     fn a_thread_that_serves_a_vm_inherits_its_log_limit() {
         let bare = "fn a() {\n    let it = thread::Builder::new()\n        .spawn(move || work());\n}\n";
-        assert_eq!(findings("daemon/src/vhost/a.rs", bare).len(), 1);
+        assert_eq!(findings("daemon/src/frontend/vhost/a.rs", bare).len(), 1);
         assert_eq!(findings("daemon/src/operator/a.rs", bare).len(), 0, "the operator is trusted");
         let right = bare.replace("move || work()", "inherit(move || work())");
-        assert_eq!(findings("daemon/src/vhost/a.rs", &right).len(), 0);
+        assert_eq!(findings("daemon/src/frontend/vhost/a.rs", &right).len(), 0);
         let essential = "fn a() { essential_thread::spawn(\"a\", work); }";
-        assert_eq!(findings("daemon/src/vhost/a.rs", essential).len(), 0);
+        assert_eq!(findings("daemon/src/frontend/vhost/a.rs", essential).len(), 0);
         for start in ["thread::spawn(work)", "scope.spawn(|| work())"] {
             let text = format!("fn a() {{ {start}; }}");
             assert_eq!(findings("host-gpu/src/adapter/a.rs", &text).len(), 1, "{start}");

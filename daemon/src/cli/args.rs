@@ -19,7 +19,7 @@ use super::vgpu::parse_vgpu;
 use crate::confine::identity::UserSpec;
 use crate::host::options::VgpuOptions;
 use crate::operator::verb::Verb;
-use crate::session::budget::BUDGET_BYTES;
+use crate::vgpu::objects::budget::BUDGET_BYTES;
 
 /// Campanile: a host daemon that gives virtual machines a paravirtual GPU.
 #[derive(Debug, Parser)]
@@ -125,8 +125,8 @@ mod tests {
 
     use super::Arguments;
     use super::Command;
-    use crate::recovery::policy::DebugMode;
-    use crate::recovery::policy::Level;
+    use crate::vgpu::tdr::policy::DebugMode;
+    use crate::vgpu::tdr::policy::Level;
 
     #[test]
     fn tdr_13_tdr_18_the_defaults_are_2_s_and_5_in_60_s() {

@@ -43,7 +43,7 @@ use crate::measure::stolen::Watch;
 use crate::measure::stolen::Witnessed;
 use crate::measure::wake_ups;
 use crate::measure::wake_ups::WakeUps;
-use crate::recovery::policy::DebugMode;
+use crate::vgpu::tdr::policy::DebugMode;
 
 /// What the demo did, for `--json`.
 #[derive(Debug, Serialize)]

@@ -4,8 +4,8 @@ use std::fmt;
 
 use campanile_protocol::queue::doorbell::DoorbellModel;
 
-use crate::doorbell::modes::DoorbellModes;
-use crate::doorbell::modes::NodeMode;
+use crate::vgpu::doorbells::modes::DoorbellModes;
+use crate::vgpu::doorbells::modes::NodeMode;
 
 /// Names of the nodes, by ordinal.
 const NODES: [&str; 2] = ["compute", "copy"];

@@ -15,12 +15,12 @@ use super::doorbells::modes;
 use super::doorbells::parse_models;
 use super::doorbells::parse_nodes;
 use super::scheduling::SchedulingArguments;
-use crate::doorbell::modes::DoorbellModes;
 use crate::host::tracking::TrackingChoice;
-use crate::recovery::policy::DebugMode;
-use crate::recovery::policy::Level;
-use crate::recovery::policy::Policy;
-use crate::recovery::policy::Readmission;
+use crate::vgpu::doorbells::modes::DoorbellModes;
+use crate::vgpu::tdr::policy::DebugMode;
+use crate::vgpu::tdr::policy::Level;
+use crate::vgpu::tdr::policy::Policy;
+use crate::vgpu::tdr::policy::Readmission;
 
 /// Whether engines have a spare process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

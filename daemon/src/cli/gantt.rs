@@ -7,10 +7,10 @@ use std::fmt::Write;
 use campanile_protocol::handle::Handle;
 use serde::Deserialize;
 
-use crate::session::history::BandName;
-use crate::session::history::ContextHistory;
-use crate::session::history::EngineHistory;
-use crate::session::history::Stretch;
+use crate::vgpu::objects::history::BandName;
+use crate::vgpu::objects::history::ContextHistory;
+use crate::vgpu::objects::history::EngineHistory;
+use crate::vgpu::objects::history::Stretch;
 
 /// The answer.
 #[derive(Debug, Clone, Deserialize)]

@@ -7,7 +7,7 @@ use campanile_host_gpu::scheduling::parameters::Settings;
 use clap::Args;
 
 use crate::host::options::Scheduling;
-use crate::supervisor::awake::CpuLatency;
+use crate::sched::awake::CpuLatency;
 
 /// What runs next, between vGPUs and inside of each.
 #[derive(Debug, Clone, Args)]

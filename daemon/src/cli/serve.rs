@@ -29,7 +29,7 @@ use crate::host::options::check;
 use crate::host::start::Host;
 use crate::host::start::open_awake;
 use crate::migration::settings::Settings;
-use crate::session::budget::BUDGET_BYTES;
+use crate::vgpu::objects::budget::BUDGET_BYTES;
 
 /// What engine processes are started from: this executable.
 pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {

@@ -11,10 +11,10 @@ use campanile_host_gpu::scheduling::parameters::WHOLE_ENGINE;
 use campanile_protocol::fs::TAG_BYTES;
 
 use super::size::parse_size;
-use crate::front::fs::state::FsOptions;
+use crate::frontend::fs::state::FsOptions;
 use crate::host::options::FrontOptions;
 use crate::host::options::VgpuOptions;
-use crate::supervisor::share::Share;
+use crate::sched::share::Share;
 
 const KEYS: &str = "name, socket, vram, front, aperture, tag, vram-min, vram-max, single-use, weight, cap, bands, tdr-timeout, tdr-timeout-compute, tdr-timeout-copy, restore and migrate-from";
 
@@ -107,9 +107,9 @@ mod tests {
     use campanile_host_gpu::scheduling::parameters::Band;
 
     use super::parse_vgpu;
-    use crate::front::fs::state::FsOptions;
+    use crate::frontend::fs::state::FsOptions;
     use crate::host::options::FrontOptions;
-    use crate::supervisor::share::Share;
+    use crate::sched::share::Share;
 
     #[test]
     fn a_vgpu_is_read_from_its_parts() {

@@ -12,7 +12,7 @@ use super::options::VgpuOptions;
 use crate::confine::cgroup::Ceiling;
 use crate::confine::cgroup::Delegated;
 use crate::operator::held::Held;
-use crate::vidmm::vram::VideoMemory;
+use crate::vgpu::memory::vidmm::vram::VideoMemory;
 
 /// Memory of each engine process beside the video memory, where the operator says nothing: a software driver on a large
 /// machine takes hundreds of megabytes, most of it for the stacks of its threads.

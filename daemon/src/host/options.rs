@@ -15,19 +15,19 @@ use super::error::HostError;
 use super::holding::Holding;
 use super::tracking::TrackingChoice;
 use crate::confine::Confinement;
-use crate::doorbell::modes::DoorbellModes;
-use crate::front::fs::state::FsOptions;
+use crate::frontend::fs::state::FsOptions;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::peer_name::PeerName;
 use crate::migration::settings::Settings as MigrationSettings;
-use crate::recovery::policy::Policy;
-use crate::session::budget::BUDGET_BYTES;
-use crate::session::budget::MAX_BUDGET_BYTES;
-use crate::session::budget::MIN_BUDGET_BYTES;
-use crate::session::freeze::FREEZE_LIMIT;
-use crate::supervisor::awake::CpuLatency;
-use crate::supervisor::share::Share;
-use crate::vidmm::quota::Quota;
+use crate::sched::awake::CpuLatency;
+use crate::sched::share::Share;
+use crate::vgpu::doorbells::modes::DoorbellModes;
+use crate::vgpu::memory::vidmm::quota::Quota;
+use crate::vgpu::objects::budget::BUDGET_BYTES;
+use crate::vgpu::objects::budget::MAX_BUDGET_BYTES;
+use crate::vgpu::objects::budget::MIN_BUDGET_BYTES;
+use crate::vgpu::power::quiesce::FREEZE_LIMIT;
+use crate::vgpu::tdr::policy::Policy;
 
 /// What a guest sees of a vGPU.
 #[derive(Debug, Clone, PartialEq, Eq)]

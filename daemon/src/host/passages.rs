@@ -15,7 +15,7 @@ use crate::migration::passage::Passage;
 use crate::migration::source::departure::Departure;
 use crate::migration::target::arrivals::Arrivals;
 use crate::migration::target::arriving::Arriving;
-use crate::session::config::Config;
+use crate::vgpu::config::Config;
 
 /// One vGPU's ways in and out.
 pub(super) fn make_passage(

@@ -21,7 +21,7 @@ use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 
-use crate::session::config::Compute;
+use crate::vgpu::config::Compute;
 
 /// How long a driver may take to start and pass its self-test.
 const LIMIT: Duration = Duration::from_secs(30);

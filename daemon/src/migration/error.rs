@@ -5,7 +5,7 @@ use std::io;
 use super::channel::text::MAX_SHOWN;
 use super::channel::text::printable;
 use super::memory::Memory;
-use crate::vhost::listener::SocketError;
+use crate::listener::SocketError;
 
 /// Why a migration, or one stream of it, ended. Each is a clean end: the source goes on, the target keeps nothing. Words may
 /// be a peer's: they are shown in printable characters, and not many.

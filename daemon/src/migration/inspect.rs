@@ -8,11 +8,11 @@ use campanile_protocol::engine::saved::Saved;
 use super::state;
 use super::state::State;
 use super::state::StateError;
-use crate::session::saved::memory::SavedPlace;
-use crate::session::saved::process::SavedBuffer;
-use crate::session::saved::process::SavedDevice;
-use crate::session::saved::process::SavedProcess;
-use crate::session::saved::row::SavedProgress;
+use crate::vgpu::state::saved::memory::SavedPlace;
+use crate::vgpu::state::saved::process::SavedBuffer;
+use crate::vgpu::state::saved::process::SavedDevice;
+use crate::vgpu::state::saved::process::SavedProcess;
+use crate::vgpu::state::saved::row::SavedProgress;
 
 const fn status(status: u64) -> &'static str {
     match status {

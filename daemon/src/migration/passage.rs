@@ -26,9 +26,9 @@ use super::target::arrivals::Arrivals;
 use super::target::arrivals::Claim;
 use super::target::arriving::Arriving;
 use super::tracked::TrackedMemory;
-use crate::session::config::Config;
-use crate::session::state::Session;
-use crate::vidmm::vram::VideoMemory;
+use crate::vgpu::config::Config;
+use crate::vgpu::memory::vidmm::vram::VideoMemory;
+use crate::vgpu::session::Session;
 
 /// The right to run with memories that came from elsewhere.
 #[derive(Debug)]

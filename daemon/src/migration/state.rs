@@ -7,14 +7,14 @@
 //!   CBOR map     immutable │ bundle │ session │ front      (RFC 8949)
 //! ```
 //!
-//! The rules for what may change are those of [`crate::session::saved`]. In short: a reader refuses a state whose
+//! The rules for what may change are those of [`crate::vgpu::state::saved`]. In short: a reader refuses a state whose
 //! minimum reader is newer than itself, reads any older version, ignores names that it does not know, and takes the
 //! default for one that is missing. So a field that is added costs nothing, and one that must not be overlooked raises
 //! the minimum reader.
 //!
 //! [`decode`] checks the form alone. Whether the immutable part fits is for
-//! [`Session::check_immutable`](crate::session::state::Session::check_immutable) to say, and nothing of the rest is
-//! believed by [`Session::restore`](crate::session::state::Session::restore).
+//! [`Session::check_immutable`](crate::vgpu::session::Session::check_immutable) to say, and nothing of the rest is
+//! believed by [`Session::restore`](crate::vgpu::session::Session::restore).
 
 use std::io::Read;
 use std::io::Write;
@@ -22,9 +22,9 @@ use std::io::Write;
 use serde::Deserialize;
 use serde::Serialize;
 
-use crate::session::saved::SavedSession;
-use crate::session::saved::bytes::Bytes;
-use crate::session::saved::immutable::Immutable;
+use crate::vgpu::state::saved::SavedSession;
+use crate::vgpu::state::saved::bytes::Bytes;
+use crate::vgpu::state::saved::immutable::Immutable;
 
 /// The first bytes of a state.
 pub const MAGIC: [u8; 8] = *b"CAMPSTAT";
@@ -165,10 +165,10 @@ mod tests {
     use super::StateError;
     use super::VERSION;
     use super::decode;
-    use crate::session::saved::bytes::Bytes;
-    use crate::session::saved::memory::SavedAllocation;
-    use crate::session::saved::memory::SavedPlace;
-    use crate::session::saved::process::SavedProcess;
+    use crate::vgpu::state::saved::bytes::Bytes;
+    use crate::vgpu::state::saved::memory::SavedAllocation;
+    use crate::vgpu::state::saved::memory::SavedPlace;
+    use crate::vgpu::state::saved::process::SavedProcess;
 
     fn example() -> State {
         let mut state = State { bundle: BundleId(1, u64::MAX), ..State::default() };

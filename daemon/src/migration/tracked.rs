@@ -130,8 +130,8 @@ mod tests {
     use crate::migration::brownout::sheet::Sheet;
     use crate::migration::memory::MovingMemory;
     use crate::migration::pages::PAGE;
-    use crate::vidmm::vram::AREA_REGION;
-    use crate::vidmm::vram::VideoMemory;
+    use crate::vgpu::memory::vidmm::vram::AREA_REGION;
+    use crate::vgpu::memory::vidmm::vram::VideoMemory;
 
     #[test]
     fn lm_05_what_was_written_before_a_migration_or_came_with_one_is_told_at_its_beginning() {

@@ -28,8 +28,8 @@ use super::line::Found;
 use super::line::Lines;
 use super::line::MAX_LINE;
 use super::verb::Verb;
-use crate::vhost::listener::Listener;
-use crate::vhost::listener::SocketError;
+use crate::listener::Listener;
+use crate::listener::SocketError;
 
 /// Clients served at one time.
 const MAX_CLIENTS: usize = 8;

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use campanile_daemon::doorbell::modes::DoorbellModes;
 use campanile_daemon::host::options::HostOptions;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
+use campanile_daemon::vgpu::doorbells::modes::DoorbellModes;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
@@ -48,7 +48,7 @@ impl Inside {
 
     pub(crate) fn count(
         &self,
-        counter: impl Fn(&campanile_daemon::session::counters::Counters) -> &AtomicU64,
+        counter: impl Fn(&campanile_daemon::vgpu::counters::Counters) -> &AtomicU64,
     ) -> u64 {
         counter(&self.host.vgpus[0].counters).load(Ordering::Relaxed)
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use campanile_daemon::migration::state::State;
-use campanile_daemon::session::save::snapshot::SaveError;
+use campanile_daemon::vgpu::state::save::snapshot::SaveError;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateContext;

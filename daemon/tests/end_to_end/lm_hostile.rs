@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use campanile_daemon::migration::state;
 use campanile_daemon::migration::state::State;
-use campanile_daemon::recovery::policy::Policy;
-use campanile_daemon::session::restore::install::RestoreError;
-use campanile_daemon::session::saved::bytes::Bytes;
+use campanile_daemon::vgpu::state::restore::install::RestoreError;
+use campanile_daemon::vgpu::state::saved::bytes::Bytes;
+use campanile_daemon::vgpu::tdr::policy::Policy;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::context::Context;
 use campanile_guest_driver::device::Device;
@@ -317,7 +317,7 @@ fn lm_20_states_of_every_released_version_are_read_and_restored() {
                 session.event();
             }
             let saved = session.save().unwrap();
-            let status = |process: &campanile_daemon::session::saved::process::SavedProcess| {
+            let status = |process: &campanile_daemon::vgpu::state::saved::process::SavedProcess| {
                 process.device.as_ref().unwrap().status
             };
             (same, saved.processes.iter().map(status).collect::<Vec<_>>())

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use campanile_daemon::session::saved::SavedSession;
-use campanile_daemon::session::saved::process::SavedBuffer;
-use campanile_daemon::session::saved::process::SavedDevice;
+use campanile_daemon::vgpu::state::saved::SavedSession;
+use campanile_daemon::vgpu::state::saved::process::SavedBuffer;
+use campanile_daemon::vgpu::state::saved::process::SavedDevice;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::native_fence::FenceKind;
@@ -343,7 +343,7 @@ fn lm_45_what_is_evicted_or_held_stays_so_and_comes_back_with_its_contents() {
     assert!(before.evicted > 0);
     let saved = moving.migrate();
     assert!(saved.allocations.iter().any(|allocation| {
-        matches!(allocation.2, campanile_daemon::session::saved::memory::SavedPlace::Host(_))
+        matches!(allocation.2, campanile_daemon::vgpu::state::saved::memory::SavedPlace::Host(_))
     }));
     let after = device.memory_info().unwrap();
     assert_eq!(

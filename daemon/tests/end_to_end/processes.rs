@@ -3,8 +3,8 @@
 use std::fs;
 use std::sync::atomic::Ordering;
 
-use campanile_daemon::orders::Order;
-use campanile_daemon::orders::Orders;
+use campanile_daemon::vgpu::control::orders::Order;
+use campanile_daemon::vgpu::control::orders::Orders;
 use campanile_host_gpu::memory::bits;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::memory::mapping::Mapping;

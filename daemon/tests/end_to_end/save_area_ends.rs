@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use campanile_daemon::session::saved::SavedSession;
-use campanile_daemon::session::saved::memory::SavedPlace;
+use campanile_daemon::vgpu::state::saved::SavedSession;
+use campanile_daemon::vgpu::state::saved::memory::SavedPlace;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::node::Node;

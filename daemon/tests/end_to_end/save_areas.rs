@@ -4,12 +4,12 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use campanile_daemon::session::saved::SavedSession;
-use campanile_daemon::session::saved::memory::SavedAllocation;
-use campanile_daemon::session::saved::memory::SavedPlace;
-use campanile_daemon::session::saved::process::SavedDevice;
-use campanile_daemon::session::saved::process::SavedProcess;
-use campanile_daemon::vidmm::vram::AREA_REGION;
+use campanile_daemon::vgpu::memory::vidmm::vram::AREA_REGION;
+use campanile_daemon::vgpu::state::saved::SavedSession;
+use campanile_daemon::vgpu::state::saved::memory::SavedAllocation;
+use campanile_daemon::vgpu::state::saved::memory::SavedPlace;
+use campanile_daemon::vgpu::state::saved::process::SavedDevice;
+use campanile_daemon::vgpu::state::saved::process::SavedProcess;
 use campanile_guest_driver::context::Context;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::error::DriverError;

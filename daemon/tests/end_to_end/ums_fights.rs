@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use campanile_daemon::doorbell::modes::DoorbellModes;
+use campanile_daemon::vgpu::doorbells::modes::DoorbellModes;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;

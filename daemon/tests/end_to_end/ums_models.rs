@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use campanile_daemon::doorbell::modes::DoorbellModes;
-use campanile_daemon::doorbell::modes::NodeMode;
+use campanile_daemon::vgpu::doorbells::modes::DoorbellModes;
+use campanile_daemon::vgpu::doorbells::modes::NodeMode;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;

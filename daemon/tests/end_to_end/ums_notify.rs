@@ -1,7 +1,7 @@
 //! Doorbells whose guests say when they ring, so that no engine polls for them.
 
-use campanile_daemon::doorbell::modes::DoorbellModes;
-use campanile_daemon::doorbell::modes::NodeMode;
+use campanile_daemon::vgpu::doorbells::modes::DoorbellModes;
+use campanile_daemon::vgpu::doorbells::modes::NodeMode;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;

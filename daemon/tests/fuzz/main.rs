@@ -7,8 +7,8 @@ mod targets;
 
 use std::path::Path;
 
-use campanile_daemon::front::fs::state::Fs;
-use campanile_daemon::front::gpu::device::Gpu;
+use campanile_daemon::frontend::fs::state::Fs;
+use campanile_daemon::frontend::gpu::device::Gpu;
 
 use crate::targets::NAMES;
 use crate::targets::chain;

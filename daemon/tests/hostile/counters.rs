@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
+use campanile_daemon::frontend::vhost::counters::Count;
 use campanile_daemon::host::options::HostOptions;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
-use campanile_daemon::vhost::counters::Count;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;

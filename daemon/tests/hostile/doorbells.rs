@@ -7,11 +7,11 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
-use campanile_daemon::doorbell::rate::BURST;
-use campanile_daemon::doorbell::rate::EARNED_IN;
 use campanile_daemon::host::options::HostOptions;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
+use campanile_daemon::vgpu::doorbells::rate::BURST;
+use campanile_daemon::vgpu::doorbells::rate::EARNED_IN;
 use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use campanile_daemon::migration::memory::MovingMemory;
 use campanile_daemon::migration::pages::PAGE;
 use campanile_daemon::migration::tracked::TrackedMemory;
-use campanile_daemon::vidmm::vram::VideoMemory;
+use campanile_daemon::vgpu::memory::vidmm::vram::VideoMemory;
 use campanile_host_gpu::dirty::method::Method;
 
 fn memory() -> (VideoMemory, TrackedMemory, Vec<u8>) {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
-use campanile_daemon::vhost::counters::Count;
-use campanile_daemon::vhost::counters::Counters;
-use campanile_daemon::vhost::device::Factory;
-use campanile_daemon::vhost::socket::VgpuSocket;
+use campanile_daemon::frontend::vhost::counters::Count;
+use campanile_daemon::frontend::vhost::counters::Counters;
+use campanile_daemon::frontend::vhost::device::Factory;
+use campanile_daemon::frontend::vhost::socket::VgpuSocket;
 use tempfile::TempDir;
 use vhost::VhostBackend;
 use vhost::VhostUserMemoryRegionInfo;

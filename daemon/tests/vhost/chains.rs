@@ -1,8 +1,8 @@
 //! Claims about chains that a hostile or broken guest makes. Each is answered and counted, and the ring goes on.
 
-use campanile_daemon::vhost::MAX_REQUEST;
-use campanile_daemon::vhost::counters::Count;
-use campanile_daemon::vhost::malformed::MalformedChain;
+use campanile_daemon::frontend::vhost::MAX_REQUEST;
+use campanile_daemon::frontend::vhost::counters::Count;
+use campanile_daemon::frontend::vhost::malformed::MalformedChain;
 use vhost::VhostBackend;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 

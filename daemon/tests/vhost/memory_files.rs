@@ -9,7 +9,7 @@ use crate::bench::Vm;
 use crate::bench::eventually;
 use crate::device::ECHO;
 use crate::device::Seen;
-use campanile_daemon::vhost::counters::Count;
+use campanile_daemon::frontend::vhost::counters::Count;
 
 /// A VM of another vGPU, and the vGPU that is attacked: what ends the process fails the test.
 struct Scene {

@@ -5,9 +5,9 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use campanile_daemon::vhost::counters::Count;
-use campanile_daemon::vhost::malformed::MalformedChain;
-use campanile_daemon::vhost::saved::SavedShell;
+use campanile_daemon::frontend::vhost::counters::Count;
+use campanile_daemon::frontend::vhost::malformed::MalformedChain;
+use campanile_daemon::frontend::vhost::saved::SavedShell;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::poll;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
-use campanile_daemon::vhost::counters::Count;
+use campanile_daemon::frontend::vhost::counters::Count;
 use vhost::VhostBackend;
 use vhost::VhostUserDirtyLogRegion;
 use vhost::vhost_user::VhostUserFrontend;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_daemon::vhost::counters::Count;
+use campanile_daemon::frontend::vhost::counters::Count;
 use vhost::vhost_user::VhostUserFrontend;
 
 use crate::bench::Bench;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use campanile_daemon::vhost::counters::Count;
-use campanile_daemon::vhost::saved::SavedShell;
+use campanile_daemon::frontend::vhost::counters::Count;
+use campanile_daemon::frontend::vhost::saved::SavedShell;
 use rustix::pipe::pipe;
 use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;

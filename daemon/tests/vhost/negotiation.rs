@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 
-use campanile_daemon::vhost::counters::Count;
+use campanile_daemon::frontend::vhost::counters::Count;
 use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;
 use vhost::vhost_user::VhostUserFrontend;

@@ -1,6 +1,6 @@
 //! Claims about stopping, resuming and resetting.
 
-use campanile_daemon::vhost::counters::Count;
+use campanile_daemon::frontend::vhost::counters::Count;
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;

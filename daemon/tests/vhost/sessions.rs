@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
-use campanile_daemon::vhost::counters::Count;
-use campanile_daemon::vhost::counters::Counters;
-use campanile_daemon::vhost::socket::VgpuSocket;
+use campanile_daemon::frontend::vhost::counters::Count;
+use campanile_daemon::frontend::vhost::counters::Counters;
+use campanile_daemon::frontend::vhost::socket::VgpuSocket;
 use vhost::VhostBackend;
 
 use crate::bench::Bench;

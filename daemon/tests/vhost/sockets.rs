@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
-use campanile_daemon::vhost::listener::SocketError;
-use campanile_daemon::vhost::socket::VgpuSocket;
+use campanile_daemon::frontend::vhost::socket::VgpuSocket;
+use campanile_daemon::listener::SocketError;
 use tempfile::TempDir;
 
 use crate::device::Script;

@@ -21,8 +21,8 @@ use super::peer_name::Credentials;
 use super::stream::Stream;
 use super::stream::prepare_tcp;
 use super::tls::Identity;
+use crate::listener::Listener;
 use crate::migration::error::MigrationError;
-use crate::vhost::listener::Listener;
 
 fn tcp(address: &str, limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);

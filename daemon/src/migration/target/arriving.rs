@@ -6,10 +6,10 @@ use crate::migration::channel::message::MAX_STREAMS;
 use crate::migration::channel::message::common_version;
 use crate::migration::channel::peer_name::Credentials;
 use crate::migration::channel::peer_name::PeerName;
-use crate::session::config::Config;
-use crate::session::save::snapshot::immutable_of;
-use crate::session::saved::immutable::Immutable;
-use crate::vidmm::vram::VideoMemory;
+use crate::vgpu::config::Config;
+use crate::vgpu::memory::vidmm::vram::VideoMemory;
+use crate::vgpu::state::save::snapshot::immutable_of;
+use crate::vgpu::state::saved::immutable::Immutable;
 
 /// Looks at immutable data of a source; in words, which check failed.
 pub type Check = dyn Fn(&[u8]) -> Result<(), String> + Send + Sync;
@@ -101,10 +101,10 @@ mod tests {
     use crate::migration::channel::message::VERSION;
     use crate::migration::id::BundleId;
     use crate::migration::pages::PAGE;
-    use crate::session::config::Config;
-    use crate::session::save::snapshot::immutable_of;
-    use crate::session::testing::config;
-    use crate::vidmm::vram::AREA_REGION;
+    use crate::vgpu::config::Config;
+    use crate::vgpu::memory::vidmm::vram::AREA_REGION;
+    use crate::vgpu::state::save::snapshot::immutable_of;
+    use crate::vgpu::testing::config;
 
     fn hello(config: &Config) -> Hello {
         let mut immutable = Vec::new();

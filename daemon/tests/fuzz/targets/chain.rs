@@ -9,12 +9,12 @@
 
 use std::sync::Arc;
 
-use campanile_daemon::front::fs::state::Fs;
-use campanile_daemon::front::gpu::device::Gpu;
-use campanile_daemon::vhost::counters::Count;
-use campanile_daemon::vhost::memory::GuestRam;
-use campanile_daemon::vhost::stepped::Place;
-use campanile_daemon::vhost::stepped::Stepped;
+use campanile_daemon::frontend::fs::state::Fs;
+use campanile_daemon::frontend::gpu::device::Gpu;
+use campanile_daemon::frontend::vhost::counters::Count;
+use campanile_daemon::frontend::vhost::stepped::Place;
+use campanile_daemon::frontend::vhost::stepped::Stepped;
+use campanile_daemon::guest_ram::memory::GuestRam;
 use vm_memory::Bytes;
 use vm_memory::GuestAddress;
 

@@ -324,8 +324,8 @@ pub(crate) fn gpu() -> Vec<u8> {
 /// The state of a device to which much was said.
 pub(crate) fn moved(is_fs: bool) -> Vec<u8> {
     if is_fs {
-        front::state_after::<campanile_daemon::front::fs::state::Fs>(&fs_set_up())
+        front::state_after::<campanile_daemon::frontend::fs::state::Fs>(&fs_set_up())
     } else {
-        front::state_after::<campanile_daemon::front::gpu::device::Gpu>(&gpu_set_up())
+        front::state_after::<campanile_daemon::frontend::gpu::device::Gpu>(&gpu_set_up())
     }
 }

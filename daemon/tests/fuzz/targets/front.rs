@@ -10,13 +10,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use campanile_daemon::front::device::FrontDevice;
+use campanile_daemon::frontend::device::FrontDevice;
+use campanile_daemon::frontend::vhost::answers::Answers;
+use campanile_daemon::frontend::vhost::device::Device;
+use campanile_daemon::frontend::vhost::ticket::Ticket;
+use campanile_daemon::frontend::vhost::window::WindowError;
 use campanile_daemon::migration::state;
-use campanile_daemon::session::config::Config;
-use campanile_daemon::vhost::answers::Answers;
-use campanile_daemon::vhost::device::Device;
-use campanile_daemon::vhost::ticket::Ticket;
-use campanile_daemon::vhost::window::WindowError;
+use campanile_daemon::vgpu::config::Config;
 use campanile_protocol::fs::fuse::OutHeader;
 use campanile_protocol::fs::fuse::opcode;
 use zerocopy::FromBytes;

@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 
-use campanile_daemon::front::gpu::device::Gpu;
-use campanile_daemon::session::config::Config;
+use campanile_daemon::frontend::gpu::device::Gpu;
+use campanile_daemon::vgpu::config::Config;
 use campanile_host_gpu::engine::channel::Channel;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::hw_queue;

@@ -33,8 +33,8 @@ pub(crate) mod wire;
 pub(crate) mod words;
 pub(crate) mod world;
 
-use campanile_daemon::front::fs::state::Fs;
-use campanile_daemon::front::gpu::device::Gpu;
+use campanile_daemon::frontend::fs::state::Fs;
+use campanile_daemon::frontend::gpu::device::Gpu;
 
 /// Names of all targets.
 pub(crate) const NAMES: [&str; 9] =

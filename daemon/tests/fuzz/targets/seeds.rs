@@ -1,14 +1,14 @@
 //! Inputs that are right: what sources and guests say, and the golden states. Fuzzers begin with them.
 
+use campanile_daemon::frontend::vhost::saved::SavedRing;
+use campanile_daemon::frontend::vhost::saved::SavedShell;
 use campanile_daemon::migration::channel::message::Hello;
 use campanile_daemon::migration::channel::message::Message;
 use campanile_daemon::migration::id::BundleId;
 use campanile_daemon::migration::state;
 use campanile_daemon::operator::line::MAX_LINE;
-use campanile_daemon::session::save::snapshot::immutable_of;
-use campanile_daemon::session::saved::bytes::Bytes;
-use campanile_daemon::vhost::saved::SavedRing;
-use campanile_daemon::vhost::saved::SavedShell;
+use campanile_daemon::vgpu::state::save::snapshot::immutable_of;
+use campanile_daemon::vgpu::state::saved::bytes::Bytes;
 use campanile_host_gpu::kernel::sanitizer::sanitize;
 use campanile_host_gpu::kernel::source::Source;
 
@@ -137,7 +137,7 @@ fn kernels() -> Vec<Seed> {
 fn golden() -> Vec<Seed> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let in_flight = [(3, Some(vec![9])), (4, None)];
-    let in_flight = in_flight.map(|(head, answer)| campanile_daemon::vhost::saved::Parked {
+    let in_flight = in_flight.map(|(head, answer)| campanile_daemon::frontend::vhost::saved::Parked {
         head,
         shape: u64::MAX,
         answer,

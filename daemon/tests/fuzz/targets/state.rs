@@ -9,17 +9,17 @@
 
 use std::sync::Arc;
 
-use campanile_daemon::front::device::FrontDevice;
-use campanile_daemon::front::fs::state::Fs;
-use campanile_daemon::front::gpu::device::Gpu;
+use campanile_daemon::frontend::device::FrontDevice;
+use campanile_daemon::frontend::fs::state::Fs;
+use campanile_daemon::frontend::gpu::device::Gpu;
+use campanile_daemon::frontend::vhost::answers::Answers;
+use campanile_daemon::frontend::vhost::device::Device;
+use campanile_daemon::frontend::vhost::saved::Own;
+use campanile_daemon::frontend::vhost::saved::SavedShell;
 use campanile_daemon::migration::inspect;
 use campanile_daemon::migration::state;
 use campanile_daemon::migration::state::State;
-use campanile_daemon::session::config::Config;
-use campanile_daemon::vhost::answers::Answers;
-use campanile_daemon::vhost::device::Device;
-use campanile_daemon::vhost::saved::Own;
-use campanile_daemon::vhost::saved::SavedShell;
+use campanile_daemon::vgpu::config::Config;
 
 use super::world::Fronted;
 use super::world::GOLDEN;

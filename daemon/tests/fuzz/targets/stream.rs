@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use campanile_daemon::front::gpu::device::Gpu;
+use campanile_daemon::frontend::gpu::device::Gpu;
 use campanile_daemon::migration::bundle::stage::Staged;
 use campanile_daemon::migration::channel::frame;
 use campanile_daemon::migration::channel::frame::Kind;
@@ -17,7 +17,7 @@ use campanile_daemon::migration::settings::Patience;
 use campanile_daemon::migration::target::arrivals::Arrivals;
 use campanile_daemon::migration::target::arrivals::Claim;
 use campanile_daemon::migration::target::arriving::Arriving;
-use campanile_daemon::session::config::Config;
+use campanile_daemon::vgpu::config::Config;
 
 use super::wire::Handle;
 use super::wire::Lines;

@@ -1,0 +1,152 @@
+//! A vGPU that goes elsewhere, or has come from there.
+
+use std::io;
+use std::sync::Arc;
+
+use super::device::FrontDevice;
+use super::kind::Front;
+use super::vgpu::Vgpu;
+use super::vhost::device::Save;
+use super::waiting::Command;
+use crate::migration::error::MigrationError;
+use crate::migration::passage::Passage;
+use crate::migration::passage::Right;
+use crate::migration::passage::Snapshot;
+use crate::migration::passage::adopt;
+use crate::migration::source::departure::Thaw;
+use crate::migration::standstill::Wanted;
+use crate::migration::state;
+use crate::vgpu::config::Config;
+use crate::vgpu::counters::Counters;
+
+/// A bundle whose name takes as many bytes as any can.
+const LONGEST: state::BundleId = state::BundleId(u64::MAX, u64::MAX);
+
+impl<F: Front> FrontDevice<F> {
+    /// A device that may go and come through `passage`.
+    ///
+    /// # Errors
+    /// It cannot be made, or cannot begin as the snapshot that it should.
+    pub fn moving(
+        options: F::Options,
+        config: Arc<Config>,
+        counters: Arc<Counters>,
+        passage: Arc<Passage>,
+    ) -> io::Result<Self> {
+        let mut device = Self::with(options, config, counters)?;
+        if let Some(Snapshot { memories, state, detached }) =
+            passage.take_snapshot().map_err(io::Error::other)?
+        {
+            let vgpu = &mut device.vgpu;
+            adopt(&mut vgpu.session, &vgpu.config, memories).map_err(io::Error::other)?;
+            device.take_over(&state).map_err(io::Error::other)?;
+            if let Some(file) = detached {
+                device.vgpu.right = Some(Right::File(Arc::clone(&passage), file));
+                // The rings are new, and so are the guest's names for everything.
+                device.vgpu.waiting.clear();
+                device.vgpu.session.thaw();
+                device.vgpu.session.end_present();
+                device.vgpu.session.begin_return();
+            } else {
+                device.vgpu.session.thaw();
+            }
+        }
+        passage.attach(&device.vgpu.session).map_err(io::Error::other)?;
+        device.vgpu.passage = Some(passage);
+        Ok(device)
+    }
+
+    /// The state of what stands still, and then its memories, on a thread that may wait for a peer.
+    pub(super) fn save_for_departure(&self) -> Save {
+        let Some(passage) = self.vgpu.passage.clone() else {
+            return Box::new(|| Err("this vGPU cannot move: give --migrate-to or --state-dir".to_owned()));
+        };
+        let state = self.state(LONGEST);
+        Box::new(move || {
+            let mut state = state?;
+            // What cannot be carried is not sent.
+            state.encode().map_err(|error| error.to_string())?;
+            let bundle = passage.departure.finish().map_err(|error| error.to_string())?;
+            state.bundle = bundle.into();
+            state.encode().map_err(|error| error.to_string())
+        })
+    }
+
+    /// Becomes what a state says, with the memories that it names.
+    pub(super) fn load_arrival(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let passage = self
+            .vgpu
+            .passage
+            .clone()
+            .ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
+        let state = state::decode(bytes).map_err(|error| error.to_string())?;
+        // First, so that a bundle is not taken for nothing.
+        self.vgpu.session.check_immutable(&state.immutable).map_err(|error| error.to_string())?;
+        self.front.load(&state.front.0)?;
+        let text = |error: MigrationError| error.to_string();
+        let (memories, right) = passage.take(state.bundle.into()).map_err(text)?;
+        adopt(&mut self.vgpu.session, &self.vgpu.config, memories).map_err(text)?;
+        self.take_over(&state)?;
+        passage.attach(&self.vgpu.session).map_err(text)?;
+        self.vgpu.right = Some(right);
+        Ok(())
+    }
+
+    /// Somebody wants a snapshot, or has what he needs of it.
+    pub(super) fn look_at_standstill(&mut self) {
+        let vgpu = &mut self.vgpu;
+        let Some(passage) = &vgpu.passage else { return };
+        match passage.standstill.take() {
+            Wanted::Nothing => {}
+            Wanted::Save(answer) => {
+                vgpu.standstill = Some(Some(answer));
+                vgpu.session.freeze();
+            }
+            Wanted::GoOn => {
+                let held = vgpu.standstill.take().is_some();
+                if held && vgpu.is_running() {
+                    vgpu.session.thaw();
+                }
+            }
+        }
+        if vgpu.session.is_frozen()
+            && let Some(answer) = vgpu.standstill.as_mut().and_then(Option::take)
+        {
+            let state = self.state(state::BundleId::default());
+            let state = state.and_then(|state| state.encode().map_err(|error| error.to_string()));
+            // Whoever asked may have gone.
+            let _gone = answer.try_send(state);
+        }
+    }
+}
+
+impl<C: Command> Vgpu<C> {
+    /// The guest's rings run again: where it runs elsewhere meanwhile, or may, all its devices are lost here.
+    pub(super) fn lose_if_gone(&mut self) {
+        let thaw = self.passage.as_ref().map(|passage| passage.departure.thaw());
+        if let Some(Thaw::Lost(why)) = thaw {
+            log::warn!("{}: {why}", self.config.name);
+            self.session.lose_everything(&why);
+        }
+    }
+
+    /// The guest speaks to a device that was taken away before: from here on it is this guest's alone.
+    pub(super) fn take_file(&mut self) {
+        let right = self.right.take_if(|right| matches!(right, Right::File(..)));
+        if let Some(Err(why)) = right.map(Right::start) {
+            log::error!("{}: it may be elsewhere: {why}", self.config.name);
+            self.session.lose_everything(&why.to_string());
+        }
+    }
+
+    /// The guest has reset the device: what of it was elsewhere is given up. A driver does that when it begins, too.
+    pub(super) fn begin_anew(&mut self) {
+        self.right.take_if(|right| !matches!(right, Right::File(..)));
+        self.standstill = None;
+        let Some(passage) = &self.passage else { return };
+        passage.departure.detach();
+        if let Err(error) = passage.attach(&self.session) {
+            log::error!("{}: it cannot move: {error}", self.config.name);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What the worker does with a live ring.
+
+use std::sync::atomic::Ordering;
+use std::sync::atomic::fence;
+
+use thiserror::Error;
+use virtio_queue::Queue;
+use virtio_queue::QueueT;
+use vm_memory::Bytes;
+use vm_memory::GuestAddress;
+
+use super::super::malformed::MalformedChain;
+use super::super::ticket::Ticket;
+use super::chain;
+use super::chain::Origin;
+use super::chain::Writable;
+use super::state::RingState;
+use crate::guest_ram::memory::GuestRam;
+
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT` (virtio 1.3, 2.7.6).
+const NO_INTERRUPT: u16 = 1;
+/// Where the entries of an available ring start.
+const AVAIL_ENTRIES: u64 = 4;
+/// Where the index of a used ring is (virtio 1.3, 2.7.8).
+const USED_INDEX: u64 = 2;
+/// Where its entries start.
+const USED_ENTRIES: u64 = 4;
+/// Bytes of an entry.
+const USED_ENTRY: u64 = 8;
+
+/// What came off a ring.
+#[derive(Debug)]
+#[must_use]
+pub(in super::super) enum Popped {
+    /// A request, copied out.
+    Command(Ticket),
+    /// A chain that cannot be read.
+    Malformed(MalformedChain, Ticket),
+    /// A command that was in flight when the state was saved, and its answer, if the device has given it.
+    Restored { ticket: Ticket, read: Result<(), MalformedChain>, answer: Option<Vec<u8>> },
+    /// A head that is no chain, and so cannot be answered.
+    NoChain(MalformedChain),
+    /// Nothing there (the guest will kick), or the ring is not live.
+    Nothing,
+}
+
+/// What became of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(in super::super) enum Answered {
+    /// The guest can see it.
+    Written,
+    /// The ring is not live: kept until it is.
+    Held,
+    /// The guest has reset the device since.
+    Void,
+}
+
+/// The guest has broken the ring itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+enum Broken {
+    #[error("the ring is not in guest memory")]
+    Memory,
+    #[error("the available index jumped")]
+    Jump,
+}
+
+impl RingState {
+    /// Takes one chain, if the ring is live in `epoch`. When there is none, kicks are switched on again.
+    pub(in super::super) fn pop(&mut self, epoch: u64, request: &mut Vec<u8>) -> Popped {
+        if epoch != self.epoch || !self.is_live() {
+            return Popped::Nothing;
+        }
+        if let Some(restored) = self.pop_restored(request) {
+            return restored;
+        }
+        let Some(ram) = self.ram.as_deref() else { return Popped::Nothing };
+        let next = next_head(&mut self.queue, ram, &mut self.quiet);
+        // Its flags, and the event field behind its entries.
+        self.log_used(0, 2);
+        self.log_used(USED_ENTRIES + USED_ENTRY * u64::from(self.queue.size()), 2);
+        let head = match next {
+            Ok(Some(head)) => head,
+            Ok(None) => return Popped::Nothing,
+            Err(broken) => {
+                self.fail(broken);
+                return Popped::Nothing;
+            }
+        };
+        if head >= self.queue.size() {
+            return Popped::NoChain(MalformedChain::HeadOutOfRange(head));
+        }
+        if !self.heads.take(head) {
+            return Popped::NoChain(MalformedChain::HeadInUse(head));
+        }
+        self.taken += 1;
+        let mut writable = Writable::default();
+        let read = chain::read(ram, self.origin(), head, request, &mut writable);
+        self.heads.note(head, writable.shape());
+        let ticket = Ticket { queue: self.index, head, epoch, writable, ring_size: self.queue.size() };
+        match read {
+            Ok(()) => Popped::Command(ticket),
+            Err(reason) => Popped::Malformed(reason, ticket),
+        }
+    }
+
+    /// Where its chains lie.
+    pub(super) fn origin(&self) -> Origin {
+        Origin {
+            table: self.queue.desc_table(),
+            queue_size: self.queue.size(),
+            indirect: self.indirect,
+            smallest_answer: self.smallest_answer,
+        }
+    }
+
+    /// Answers, or keeps the answer until the ring is live.
+    pub(in super::super) fn answer(&mut self, ticket: Ticket, response: &[u8]) -> Answered {
+        if ticket.epoch != self.epoch {
+            return Answered::Void;
+        }
+        if !self.is_live() {
+            let kept = response.len().min(ticket.writable());
+            self.held.push((ticket, response[..kept].to_vec()));
+            return Answered::Held;
+        }
+        self.write(&ticket, response);
+        Answered::Written
+    }
+
+    /// Writes what was held, if the ring is live. True if anything was written.
+    pub(in super::super) fn release_held(&mut self) -> bool {
+        if self.held.is_empty() || !self.is_live() {
+            return false;
+        }
+        for (ticket, response) in std::mem::take(&mut self.held) {
+            self.write(&ticket, &response);
+        }
+        true
+    }
+
+    /// Interrupts the guest if it wants that for what was used since the last call. True if it was done.
+    pub(in super::super) fn interrupt(&mut self) -> bool {
+        if !std::mem::take(&mut self.unsignalled) {
+            return false;
+        }
+        let Some(ram) = self.ram.as_deref() else { return false };
+        if !wants_interrupt(&mut self.queue, ram) {
+            return false;
+        }
+        match &self.call {
+            Some(call) => {
+                call.signal();
+                true
+            }
+            None => {
+                self.owed = true;
+                false
+            }
+        }
+    }
+
+    fn write(&mut self, ticket: &Ticket, response: &[u8]) {
+        self.heads.give_back(ticket.head);
+        let Some(ram) = self.ram.as_deref() else { return };
+        if ticket.head >= self.queue.size() {
+            return;
+        }
+        let written = ticket.writable.fill(ram, response);
+        match self.queue.add_used(ram, ticket.head, written) {
+            Ok(()) => {
+                self.unsignalled = true;
+                let slot = self.queue.next_used().wrapping_sub(1) % self.queue.size();
+                self.log_used(USED_ENTRIES + USED_ENTRY * u64::from(slot), USED_ENTRY);
+                self.log_used(USED_INDEX, 2);
+            }
+            Err(_) => self.fail(Broken::Memory),
+        }
+    }
+
+    /// Gives the ring up until it is started again.
+    fn fail(&mut self, broken: Broken) {
+        log::debug!("queue {}: {broken}; stopped until the guest resets it", self.index);
+        self.broken = true;
+        if let Some(error) = &self.error {
+            error.signal();
+        }
+    }
+}
+
+/// The next head. At the end of the ring the guest is asked to kick again, and the ring looked at once more: what
+/// the guest added before it saw that would get no kick (virtio 1.3, 2.7.10).
+fn next_head(queue: &mut Queue, ram: &GuestRam, quiet: &mut bool) -> Result<Option<u16>, Broken> {
+    let unreadable = |_| Broken::Memory;
+    // Twice is enough for a guest that only adds; one that plays with its index gets no more.
+    for _ in 0..2 {
+        let avail = queue.avail_idx(ram, Ordering::Acquire).map_err(unreadable)?;
+        let waiting = avail.0.wrapping_sub(queue.next_avail());
+        if waiting > queue.size() {
+            return Err(Broken::Jump);
+        }
+        if waiting > 0 {
+            if !*quiet {
+                queue.disable_notification(ram).map_err(unreadable)?;
+                *quiet = true;
+            }
+            let slot = u64::from(queue.next_avail() % queue.size());
+            let place = queue.avail_ring() + AVAIL_ENTRIES + slot * 2;
+            let head: u16 = ram.load(GuestAddress(place), Ordering::Relaxed).map_err(|_| Broken::Memory)?;
+            queue.set_next_avail(queue.next_avail().wrapping_add(1));
+            return Ok(Some(u16::from_le(head)));
+        }
+        *quiet = false;
+        if !queue.enable_notification(ram).map_err(unreadable)? {
+            return Ok(None);
+        }
+    }
+    Ok(None)
+}
+
+/// EVENT_IDX, or the flag that virtio-queue leaves to us.
+fn wants_interrupt(queue: &mut Queue, ram: &GuestRam) -> bool {
+    if queue.event_idx_enabled() {
+        return queue.needs_notification(ram).unwrap_or(true);
+    }
+    // The used index before the flag: the guest clears the flag, then looks at the index.
+    fence(Ordering::SeqCst);
+    let flags: Result<u16, _> = ram.load(GuestAddress(queue.avail_ring()), Ordering::Relaxed);
+    flags.map_or(true, |flags| u16::from_le(flags) & NO_INTERRUPT == 0)
+}

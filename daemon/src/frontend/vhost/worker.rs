@@ -1,0 +1,341 @@
+//! The queue worker: one thread a session, which owns the device.
+//!
+//! ```text
+//!        ┌──────────────────────────────────────────────────────────────┐
+//!        ▼                                                              │
+//!   epoll_wait ─▶ mail: exit? reset, memory, log, load,                 │
+//!       │               freeze or thaw, save, window, held answers        │
+//!   (at once if a ring is due)                                          │
+//!              ─▶ device event                                          │
+//!              ─▶ each ring that is due: up to BATCH commands ──────────┘
+//! ```
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::PoisonError;
+
+use rustix::event::Timespec;
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::answers::Answers;
+use super::counters::Count;
+use super::device::Device;
+use super::ring::transfer::Popped;
+use super::session::Shared;
+use super::state_transfer::Done;
+use super::state_transfer::LoadOrder;
+use crate::guest_ram::memory::GuestRam;
+
+/// Commands taken from one ring before everything else is looked at again.
+const BATCH: usize = 64;
+/// A request buffer larger than this is not kept.
+const KEPT_BUFFER: usize = 1 << 20;
+/// How often a device that freezes is asked whether it is, apart from its events.
+const A_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+const EVENTS: usize = 16;
+
+/// What an epoll event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Token {
+    /// Kick of a ring.
+    Ring(u8),
+    /// The mailbox.
+    Bell,
+    /// The device's own descriptor.
+    Device,
+}
+
+impl Token {
+    const BELL: u64 = 256;
+    const DEVICE: u64 = 257;
+
+    pub(super) fn data(self) -> epoll::EventData {
+        epoll::EventData::new_u64(match self {
+            Self::Ring(index) => u64::from(index),
+            Self::Bell => Self::BELL,
+            Self::Device => Self::DEVICE,
+        })
+    }
+
+    fn of(event: &epoll::Event) -> Option<Self> {
+        let data = event.data;
+        match data.u64() {
+            Self::BELL => Some(Self::Bell),
+            Self::DEVICE => Some(Self::Device),
+            index => u8::try_from(index).ok().map(Self::Ring),
+        }
+    }
+}
+
+/// Why the worker ended by itself.
+#[derive(Debug)]
+pub(super) enum WorkerEnd {
+    /// It cannot wait.
+    Wait(io::Error),
+    /// The device may not run, after a load.
+    Start(String),
+}
+
+impl From<Errno> for WorkerEnd {
+    fn from(errno: Errno) -> Self {
+        Self::Wait(errno.into())
+    }
+}
+
+/// How the device stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Motion {
+    Runs,
+    /// Told to freeze.
+    Freezes,
+    Frozen,
+}
+
+/// State of the worker.
+pub(super) struct Worker {
+    device: Box<dyn Device>,
+    shared: Shared,
+    answers: Answers,
+    /// Epoch that the device has been reset for.
+    epoch: u64,
+    /// Rings that may have something.
+    due: u64,
+    request: Vec<u8>,
+    motion: Motion,
+    /// Serial of the mail that was read last.
+    serial: u64,
+    /// A state was loaded, and no ring has run since.
+    is_loaded: bool,
+}
+
+impl Worker {
+    pub(super) fn new(device: Box<dyn Device>, shared: Shared) -> Self {
+        let answers = Answers::new(shared.rings.clone(), shared.counters.clone());
+        let (motion, request) = (Motion::Runs, Vec::new());
+        Self { device, shared, answers, epoch: 0, due: 0, request, motion, serial: 0, is_loaded: false }
+    }
+
+    /// Works until the mailbox says exit, or memory of the front-end turns out not to be there.
+    pub(super) fn run(&mut self) -> Result<(), WorkerEnd> {
+        let epoll_fd = self.shared.epoll.clone();
+        epoll::add(&*epoll_fd, self.shared.mailbox.bell(), Token::Bell.data(), epoll::EventFlags::IN)?;
+        if let Some(fd) = self.device.event_fd() {
+            epoll::add(&*epoll_fd, fd, Token::Device.data(), epoll::EventFlags::IN)?;
+        }
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; EVENTS];
+        loop {
+            // Nothing that was read of it, or is written to it, counts any more.
+            if self.shared.domain.fault().is_some() {
+                return Ok(());
+            }
+            let patience = match self.motion {
+                Motion::Freezes => Some(&A_MOMENT),
+                Motion::Runs if self.due != 0 && !self.device.holds() => Some(&AT_ONCE),
+                Motion::Runs | Motion::Frozen => None,
+            };
+            let count = match epoll::wait(&*epoll_fd, &mut events, patience) {
+                Ok(count) => count,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let (mut mail, mut event) = (false, false);
+            for token in events.iter().take(count).filter_map(Token::of) {
+                match token {
+                    Token::Ring(index) => {
+                        self.due |= 1 << index;
+                        self.shared.counters.add(Count::Kicks);
+                    }
+                    Token::Bell => mail = true,
+                    Token::Device => event = true,
+                }
+            }
+            if mail && self.read_mail()?.is_break() {
+                return Ok(());
+            }
+            if event {
+                self.device.event(&mut self.answers);
+                self.answers.flush();
+            }
+            self.look_whether_frozen();
+            if self.motion == Motion::Runs && !self.device.holds() {
+                self.serve();
+            }
+        }
+    }
+
+    /// The device has this memory from now on.
+    pub(super) fn give_memory(&mut self, memory: Arc<GuestRam>) {
+        self.device.memory_changed(memory, &mut self.answers);
+        self.answers.flush();
+    }
+
+    /// One round without waiting and without mail: the device's event, then up to [`BATCH`] commands of each ring in `due`, and
+    /// of those that had more in the last round.
+    pub(super) fn step(&mut self, due: u64) {
+        self.device.event(&mut self.answers);
+        self.answers.flush();
+        self.due |= due;
+        self.serve();
+    }
+
+    fn read_mail(&mut self) -> Result<ControlFlow<()>, WorkerEnd> {
+        let mail = self.shared.mailbox.take();
+        if mail.exit {
+            return Ok(ControlFlow::Break(()));
+        }
+        if mail.epoch != self.epoch {
+            self.device.reset();
+            self.epoch = mail.epoch;
+            self.motion = Motion::Runs;
+            self.is_loaded = false;
+        }
+        if let Some(memory) = mail.memory {
+            self.device.memory_changed(memory, &mut self.answers);
+        }
+        if let Some(log) = mail.log {
+            self.device.log_changed(log);
+        }
+        match (mail.frozen, self.motion) {
+            (true, Motion::Runs) => {
+                self.motion = Motion::Freezes;
+                self.device.freeze();
+            }
+            (false, Motion::Freezes | Motion::Frozen) => self.thaw()?,
+            _ => {}
+        }
+        if let Some(order) = mail.load.filter(|order| order.epoch == self.epoch) {
+            self.load(order);
+        }
+        if let Some(order) = mail.save {
+            let rings = self.shared.rings.iter().map(|ring| ring.lock().save()).collect();
+            order.start(rings, self.device.save());
+        }
+        if let Some((epoch, state)) = mail.window
+            && epoch == self.epoch
+        {
+            self.device.window(state, &mut self.answers);
+        }
+        self.due |= mail.rings;
+        if self.motion == Motion::Runs {
+            for index in 0..self.shared.rings.len() {
+                if self.due & (1 << index) != 0 {
+                    self.answers.release_held(index);
+                }
+            }
+        }
+        self.answers.flush();
+        self.serial = mail.serial;
+        self.shared.gate.read(self.serial);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Tells the threads that wait for it.
+    fn look_whether_frozen(&mut self) {
+        if self.motion == Motion::Freezes && self.device.is_frozen() {
+            self.motion = Motion::Frozen;
+        }
+        if self.motion == Motion::Frozen {
+            self.shared.gate.frozen(self.serial);
+        }
+    }
+
+    /// A ring runs again.
+    fn thaw(&mut self) -> Result<(), WorkerEnd> {
+        if std::mem::take(&mut self.is_loaded) {
+            self.device.started().map_err(WorkerEnd::Start)?;
+        }
+        self.motion = Motion::Runs;
+        self.device.thaw();
+        // What has become due meanwhile.
+        self.device.event(&mut self.answers);
+        Ok(())
+    }
+
+    fn load(&mut self, order: LoadOrder) {
+        let loaded = self.device.load(order.device).and_then(|()| {
+            let offer = self.device.offer().map_err(|error| error.to_string())?;
+            *self.shared.aperture.lock().unwrap_or_else(PoisonError::into_inner) =
+                offer.aperture.map(Arc::new);
+            Ok(())
+        });
+        let done = match loaded {
+            Ok(()) => Ok(Done::AsSaved),
+            Err(text) if order.may_begin_anew => {
+                // What was in flight is refused by a device that knows nothing of it.
+                self.device.reset();
+                self.motion = Motion::Freezes;
+                self.device.freeze();
+                Ok(Done::Anew(text))
+            }
+            Err(text) => Err(text),
+        };
+        if done.is_ok() {
+            self.is_loaded = done == Ok(Done::AsSaved);
+            for (ring, saved) in self.shared.rings.iter().zip(order.rings) {
+                ring.lock().restore(saved);
+            }
+        }
+        order.promise.keep(done);
+    }
+
+    fn serve(&mut self) {
+        let mut rings = self.due;
+        while rings != 0 {
+            let bit = rings & rings.wrapping_neg();
+            rings ^= bit;
+            if self.serve_ring(bit.trailing_zeros()).is_break() {
+                self.due &= !bit;
+            }
+        }
+    }
+
+    /// Takes up to [`BATCH`] commands. Break: nothing is left.
+    fn serve_ring(&mut self, index: u32) -> ControlFlow<()> {
+        let ring = usize::try_from(index).ok().and_then(|index| self.shared.rings.ring(index));
+        let Some(ring) = ring else { return ControlFlow::Break(()) };
+        for _ in 0..BATCH {
+            let popped = ring.lock().pop(self.epoch, &mut self.request);
+            match popped {
+                Popped::Command(ticket) => {
+                    self.shared.counters.add(Count::Commands);
+                    self.device.command(ticket.queue, &self.request, ticket, &mut self.answers);
+                }
+                Popped::Malformed(reason, ticket) => {
+                    self.shared.counters.add(Count::Malformed);
+                    log::debug!("queue {index}: {reason}");
+                    self.device.malformed(ticket.queue, reason, ticket, &mut self.answers);
+                }
+                Popped::Restored { ticket, read, answer } => {
+                    if let Err(reason) = read {
+                        self.shared.counters.add(Count::Malformed);
+                        let head = ticket.head;
+                        log::warn!("queue {index}: head {head}, in flight in the saved state: {reason}");
+                    }
+                    match (answer, read) {
+                        // The device has done with it.
+                        (Some(answer), Ok(())) => self.answers.answer(ticket, &answer),
+                        (Some(_), Err(_)) => self.answers.answer(ticket, &[]),
+                        (None, read) => {
+                            let request = read.map(|()| &*self.request);
+                            self.device.restored(request, ticket, &mut self.answers);
+                        }
+                    }
+                }
+                Popped::NoChain(reason) => {
+                    self.shared.counters.add(Count::Malformed);
+                    log::debug!("queue {index}: {reason}");
+                }
+                Popped::Nothing => return ControlFlow::Break(()),
+            }
+            self.answers.flush();
+            if self.request.capacity() > KEPT_BUFFER {
+                self.request = Vec::new();
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,645 @@
+//! The thread around [`super::turns`].
+
+use std::io;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::adapter::process::GrantHandle;
+use campanile_host_gpu::cpu_slice;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::essential_thread;
+use campanile_host_gpu::node::clock;
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_protocol::engine::block::context_report;
+use campanile_protocol::engine::scheduling::REALTIME;
+use campanile_protocol::engine::scheduling::URGENCY;
+use campanile_protocol::engine::scheduling::Urgency;
+use campanile_protocol::handshake::grant::Phase;
+
+use super::alarm::Alarm;
+use super::alarm::Hang;
+use super::awake::Awake;
+use super::bells::Bells;
+use super::members::Member;
+use super::members::Members;
+use super::share::Share;
+use super::suspends::Expected;
+use super::suspends::Suspends;
+use super::turns::EngineId;
+use super::turns::Operation;
+use super::turns::Turns;
+use super::watchdog::Verdict;
+use super::watchdog::Watchdog;
+
+/// The supervisor. Dropping the last handle ends its thread.
+#[derive(Debug)]
+pub struct Supervisor {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    bells: Bells,
+    members: Mutex<Members>,
+}
+
+impl Shared {
+    /// Membership only; never held while anything waits.
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Supervisor {
+    /// Starts the thread, which gives turns by `policy`; NORMAL gets `normal_share` percent while FOCUS has work (PRE-68), and
+    /// CPUs stay `awake` while realtime work comes.
+    ///
+    /// A panic of that thread ends the process: without it engines would never get a turn again, and no timeout would be seen.
+    ///
+    /// # Errors
+    /// No thread or eventfd could be had.
+    pub fn start<F>(policy: Choice, normal_share: u32, awake: Awake<F>) -> io::Result<Self>
+    where
+        F: Write + Send + 'static,
+    {
+        let shared = Arc::new(Shared { bells: Bells::new()?, members: Mutex::new(Members::default()) });
+        let its = Arc::clone(&shared);
+        let thread = essential_thread::spawn("supervisor", move || {
+            cpu_slice::shorten();
+            run(&its, Turns::new(policy, normal_share), awake);
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// An engine takes part, whose process was started over a grant word that said `{IDLE, 0}`. Where it does not yield, or gets
+    /// nowhere, for `timeout`, its alarm is raised; never without. Where it breaks the protocol of the word, its alarm is raised in
+    /// any case.
+    ///
+    /// # Errors
+    /// Its eventfd cannot be watched.
+    pub fn add(
+        &self,
+        at: EngineAddress,
+        handle: GrantHandle,
+        alarm: Arc<Alarm>,
+        timeout: Option<Duration>,
+        share: Share,
+    ) -> io::Result<EngineId> {
+        let mut members = self.shared.lock();
+        members.next += 1;
+        let id = EngineId(members.next);
+        self.shared.bells.listen(id, &handle.asks)?;
+        members.engines.insert(id, Member::new(at, handle, alarm, timeout, share));
+        members.new.push(id);
+        drop(members);
+        self.shared.bells.ring();
+        Ok(id)
+    }
+
+    /// Whether an engine that was asked to yield its node has it still, by the supervisor's own record: what the engine's word says
+    /// between two looks does not count.
+    pub fn keeps_node(&self, engine: EngineId) -> bool {
+        let mut members = self.shared.lock();
+        members.engines.get_mut(&engine).is_some_and(|member| member.look() == Phase::Revoking)
+    }
+
+    /// An engine was asked to suspend the context of an entry, and has the timeout to report it (UMS-112).
+    pub fn expect_suspend(&self, engine: EngineId, context: u32, fence: u64) {
+        self.shared.lock().expected.push(Expected { engine, context, fence });
+        self.shared.bells.ring();
+    }
+
+    /// How long an engine has had its node, up to the last decision.
+    pub fn held(&self, engine: EngineId) -> Duration {
+        self.shared.lock().engines.get(&engine).map_or(Duration::ZERO, |member| member.held)
+    }
+
+    /// An engine is gone; only after its process is reaped, or stands still for ever.
+    pub fn remove(&self, engine: EngineId) {
+        let mut members = self.shared.lock();
+        if let Some(member) = members.engines.remove(&engine) {
+            self.shared.bells.forget(engine, &member.handle.asks);
+        }
+        members.gone.push(engine);
+        drop(members);
+        self.shared.bells.ring();
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.shared.lock().stop = true;
+        self.shared.bells.ring();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the supervisor thread panicked");
+        }
+    }
+}
+
+fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
+    let mut watchdog = Watchdog::default();
+    let mut suspends = Suspends::default();
+    let begun = Instant::now();
+    let mut again = None;
+    loop {
+        let wait = again.map(|at: Duration| at.saturating_sub(begun.elapsed()));
+        let signalled = shared.bells.wait(wait);
+        let mut members = shared.lock();
+        if members.stop {
+            return;
+        }
+        for engine in std::mem::take(&mut members.new) {
+            if let Some(member) = members.engines.get(&engine) {
+                turns.add(engine, member.at, member.timeout, member.share, begun.elapsed());
+            }
+        }
+        for engine in std::mem::take(&mut members.gone) {
+            turns.remove(engine);
+            watchdog.forget(engine);
+            suspends.forget(engine);
+        }
+        for expected in std::mem::take(&mut members.expected) {
+            // Nobody watches an engine without a timeout.
+            if let Some(timeout) = members.engines.get(&expected.engine).and_then(|member| member.timeout) {
+                suspends.expect(expected, timeout, begun.elapsed());
+            }
+        }
+        let now = begun.elapsed();
+        let phases = members.look();
+        let phase = |engine: EngineId| phases.get(&engine).copied().unwrap_or(Phase::Idle);
+        let urgency = |engine: EngineId| Urgency::from_word(members.load(engine, URGENCY));
+        let (operations, mut next) = turns.decide(phase, urgency, now);
+        for operation in operations {
+            if let Err(engine) = members.apply(operation) {
+                // The engine has moved on by itself: what that leads to is decided at once.
+                let decide = members.outrun(&shared.bells, engine, now);
+                next = next.into_iter().chain([decide]).min();
+            }
+        }
+        let heard = members.hear(&shared.bells, &signalled, now);
+        for (engine, phase) in members.look() {
+            if !matches!(phase, Phase::Granted | Phase::Revoking) {
+                watchdog.forget(engine);
+                continue;
+            }
+            let Some(member) = members.engines.get(&engine) else { continue };
+            let Some(timeout) = member.timeout else { continue };
+            let progress = member.progress();
+            let (verdict, look) = watchdog.look(engine, progress, timeout, now);
+            match verdict {
+                Verdict::Fine => {}
+                Verdict::Ask => {
+                    if turns.ask(engine, now) {
+                        // Where it has moved on, it does not stand still.
+                        let _asked = members.apply(Operation::Revoke(engine));
+                    }
+                }
+                Verdict::Hangs => member.raise(Hang::NoProgress, progress),
+            }
+            next = Some(next.map_or(look, |at| at.min(look)));
+        }
+        let reported = |engine, context| members.load(engine, context_report(context));
+        let (late, look) = suspends.look(reported, now);
+        for member in late.iter().filter_map(|engine| members.engines.get(engine)) {
+            member.raise(Hang::NotSuspended, member.progress());
+        }
+        // Whoever has realtime work without the operator's leave is not heard.
+        let may_hurry =
+            members.engines.iter().filter(|(_, member)| member.share.highest_band == Band::Realtime);
+        for (&engine, _) in may_hurry {
+            let last = Duration::from_nanos(members.load(engine, REALTIME));
+            awake.hear(last, clock::monotonic());
+        }
+        for (engine, held) in turns.held() {
+            if let Some(member) = members.engines.get_mut(&engine) {
+                member.held = held;
+            }
+        }
+        drop(members);
+        let left = awake.look(clock::monotonic());
+        again =
+            next.into_iter().chain(look).chain(heard).chain(left.map(|left| begun.elapsed() + left)).min();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::fd::AsRawFd;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering;
+    use std::thread;
+    use std::time::Duration;
+
+    use campanile_host_gpu::adapter::process::GrantHandle;
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::essential_thread;
+    use campanile_host_gpu::event::Event;
+    use campanile_host_gpu::memory::mapping::Access;
+    use campanile_host_gpu::memory::mapping::Mapping;
+    use campanile_host_gpu::memory::vram::create_memfd;
+    use campanile_host_gpu::node::clock;
+    use campanile_host_gpu::scheduling::choice::Choice;
+    use campanile_host_gpu::scheduling::parameters::Band;
+    use campanile_protocol::engine::block::BLOCK_BYTES;
+    use campanile_protocol::engine::block::GRANT;
+    use campanile_protocol::engine::block::PROGRESS;
+    use campanile_protocol::engine::block::context_report;
+    use campanile_protocol::engine::progress::Progress;
+    use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::engine::scheduling::REALTIME;
+    use campanile_protocol::handshake::grant;
+    use campanile_protocol::handshake::grant::Grant;
+    use campanile_protocol::handshake::grant::Phase;
+    use rustix::event::PollFd;
+    use rustix::event::PollFlags;
+    use rustix::event::Timespec;
+    use rustix::event::poll;
+
+    use super::EngineId;
+    use super::Supervisor;
+    use crate::sched::alarm::Alarm;
+    use crate::sched::alarm::Hang;
+    use crate::sched::alarm::Sighting;
+    use crate::sched::awake::Awake;
+    use crate::sched::share::Share;
+
+    /// The shared block of an engine without a process.
+    fn block() -> GrantHandle {
+        let file: File = create_memfd("block", BLOCK_BYTES).unwrap();
+        let shared = Arc::new(Mapping::new(file, 0, BLOCK_BYTES, Access::ReadWrite).unwrap());
+        let [wake, asks] = [(); 2].map(|()| Arc::new(Event::new().unwrap()));
+        GrantHandle { shared, wake, asks }
+    }
+
+    /// An engine without a process, which wants its node.
+    fn add(supervisor: &Supervisor, highest_band: Band) -> (EngineId, GrantHandle) {
+        let handle = block();
+        run_realtime_work(&handle);
+        let _asks = grant::take_turn(handle.shared.word(GRANT).unwrap());
+        let share = Share { highest_band, ..Share::default() };
+        let (at, alarm) = (EngineAddress::new(0, NodeKind::Compute), Arc::new(Alarm::new().unwrap()));
+        (supervisor.add(at, handle.clone(), alarm, None, share).unwrap(), handle)
+    }
+
+    fn run_realtime_work(engine: &GrantHandle) {
+        let word = engine.shared.word(REALTIME).unwrap();
+        word.store(clock::nanoseconds(clock::monotonic()), Ordering::Release);
+    }
+
+    #[test]
+    fn cpus_stay_awake_for_engines_that_may_have_realtime_work_until_none_has_come_for_a_while() {
+        let (mut asked, asks) = std::io::pipe().unwrap();
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::over(asks, 7)).unwrap();
+        let (_, engine) = add(&supervisor, Band::Realtime);
+        for _ in 0..2 {
+            let is_enough = AtomicBool::new(false);
+            let mut next = || {
+                let mut bytes = [0; 4];
+                asked.read_exact(&mut bytes).unwrap();
+                u32::from_ne_bytes(bytes)
+            };
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_enough.load(Ordering::Acquire) {
+                        run_realtime_work(&engine);
+                        engine.asks.signal();
+                        thread::yield_now();
+                    }
+                });
+                assert_eq!(next(), 7);
+                is_enough.store(true, Ordering::Release);
+            });
+            assert!(next() > 7, "none has come since, and nothing has said so");
+        }
+    }
+
+    /// What the CPUs are asked, by a supervisor that is about to panic.
+    struct Panics(std::sync::mpsc::Sender<()>);
+
+    impl std::io::Write for Panics {
+        fn write(&mut self, _bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.send(()).unwrap();
+            panic!("a bug in the supervisor");
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    #[ignore = "ends its process: run by the test below"]
+    fn a_supervisor_panics() {
+        let (sender, panics) = std::sync::mpsc::channel();
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::over(Panics(sender), 7)).unwrap();
+        let _engine = add(&supervisor, Band::Realtime);
+        panics.recv().unwrap();
+        // Waits for the thread. Where the process did not end, this test would pass.
+        drop(supervisor);
+    }
+
+    #[test]
+    fn a_panic_of_the_supervisor_ends_the_process_and_not_the_scheduling() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let name = "supervisor::thread::tests::a_supervisor_panics";
+        let output = command.args(["--ignored", "--exact", "--nocapture", name]).output().unwrap();
+        assert_eq!(output.status.code(), Some(essential_thread::EXIT_STATUS), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("thread 'supervisor'") && said.contains("a bug in the supervisor"), "{said}");
+    }
+
+    #[test]
+    fn what_an_engine_says_whose_vgpu_may_have_no_realtime_work_is_not_heard() {
+        let (mut asked, asks) = std::io::pipe().unwrap();
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::over(asks, 7)).unwrap();
+        let (first, handle) = add(&supervisor, Band::Focus);
+        handle.wake.wait(None);
+        // That one has its turn. Once the next has it, what the first said has been looked at.
+        supervisor.remove(first);
+        let (_, next) = add(&supervisor, Band::Normal);
+        next.wake.wait(None);
+        drop(supervisor);
+        let mut bytes = Vec::new();
+        asked.read_to_end(&mut bytes).unwrap();
+        assert!(bytes.is_empty(), "{bytes:?}");
+    }
+
+    /// An engine without a process that has its node, and stands still at `progress`.
+    struct Still {
+        id: EngineId,
+        handle: GrantHandle,
+        alarm: Arc<Alarm>,
+    }
+
+    impl Still {
+        fn start(
+            supervisor: &Supervisor,
+            physical: u8,
+            progress: Progress,
+            timeout: Option<Duration>,
+        ) -> Self {
+            let handle = block();
+            handle.shared.word(PROGRESS).unwrap().store(progress.word(), Ordering::Release);
+            let _asks = grant::take_turn(handle.shared.word(GRANT).unwrap());
+            let (at, alarm) = (EngineAddress::new(physical, NodeKind::Copy), Arc::new(Alarm::new().unwrap()));
+            let its = Arc::clone(&alarm);
+            let id = supervisor.add(at, handle.clone(), its, timeout, Share::default()).unwrap();
+            assert!(handle.wake.wait(Some(NEVER)), "it is given its node");
+            let engine = Self { id, handle, alarm };
+            assert_eq!(engine.phase(), Phase::Granted);
+            engine
+        }
+
+        fn phase(&self) -> Phase {
+            Grant::from_word(self.handle.shared.word(GRANT).unwrap().load(Ordering::Acquire)).phase
+        }
+
+        /// What the alarm says, once it is raised.
+        fn alarmed(&self) -> Sighting {
+            let limit = Timespec::try_from(NEVER).unwrap();
+            assert_eq!(poll(&mut [PollFd::new(&*self.alarm, PollFlags::IN)], Some(&limit)), Ok(1));
+            self.alarm.take().unwrap()
+        }
+    }
+
+    const NEVER: Duration = Duration::from_secs(60);
+    const TIMEOUT: Option<Duration> = Some(Duration::from_millis(100));
+
+    #[test]
+    fn tdr_11_tdr_12_who_gets_nowhere_is_asked_to_yield_and_has_the_timeout_from_then_on() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let stuck = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
+        // These are looked at as often, and stand still as long: none of them may be asked.
+        let unwatched = Still::start(&supervisor, 1, stuck, None);
+        let exempt = Still::start(&supervisor, 2, Progress { is_exempt: true, ..stuck }, TIMEOUT);
+        let idle = Still::start(&supervisor, 3, Progress { work: Work::Nothing, ..stuck }, TIMEOUT);
+        let engine = Still::start(&supervisor, 0, stuck, TIMEOUT);
+        let sighting = engine.alarmed();
+        assert_eq!(sighting.progress, stuck);
+        assert_eq!(engine.phase(), Phase::Revoking, "reported without having been asked");
+        assert!(engine.handle.wake.drain(), "it was woken when it was asked");
+        for (name, other) in [("unwatched", unwatched), ("exempt", exempt), ("idle", idle)] {
+            assert_eq!((other.phase(), other.alarm.take()), (Phase::Granted, None), "{name}");
+            assert!(!other.handle.wake.drain(), "{name}");
+        }
+    }
+
+    #[test]
+    fn tdr_11_tdr_38_who_yields_when_asked_is_not_reported() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let stuck = Progress { steps: 7, is_exempt: false, work: Work::UserQueue(3) };
+        let yields = Still::start(&supervisor, 1, stuck, Some(Duration::from_secs(1)));
+        assert!(yields.handle.wake.wait(Some(NEVER)), "it is asked");
+        assert_eq!(yields.phase(), Phase::Revoking);
+        let word = yields.handle.shared.word(PROGRESS).unwrap();
+        word.store(stuck.next(Work::Nothing, false).word(), Ordering::Release);
+        assert!(grant::yield_turn(yields.handle.shared.word(GRANT).unwrap()));
+        yields.handle.asks.signal();
+        // What is asked later, and has as long, is reported.
+        let stays = Still::start(&supervisor, 0, stuck, Some(Duration::from_secs(1)));
+        assert_eq!(stays.alarmed().progress, stuck);
+        assert_eq!(yields.alarm.take(), None);
+    }
+
+    #[test]
+    fn ums_112_a_suspend_that_is_not_reported_in_time_is_a_hang_and_one_that_is_reported_is_none() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let idle = Progress { steps: 7, is_exempt: false, work: Work::Nothing };
+        let unwatched = Still::start(&supervisor, 2, idle, None);
+        let reports = Still::start(&supervisor, 1, idle, TIMEOUT);
+        let silent = Still::start(&supervisor, 0, idle, TIMEOUT);
+        reports.handle.shared.word(context_report(5)).unwrap().store(9, Ordering::Release);
+        for engine in [&unwatched, &reports, &silent] {
+            supervisor.expect_suspend(engine.id, 5, 9);
+        }
+        assert_eq!(silent.alarmed().hang, Hang::NotSuspended);
+        assert_eq!((unwatched.alarm.take(), reports.alarm.take()), (None, None));
+    }
+
+    /// An engine without a process, of the node of every other that is made so; its alarm.
+    fn join(supervisor: &Supervisor) -> (EngineId, GrantHandle, Arc<Alarm>) {
+        let (handle, alarm) = (block(), Arc::new(Alarm::new().unwrap()));
+        let at = EngineAddress::new(0, NodeKind::Copy);
+        let its = Arc::clone(&alarm);
+        let id = supervisor.add(at, handle.clone(), its, TIMEOUT, Share::default()).unwrap();
+        (id, handle, alarm)
+    }
+
+    fn grant_word(handle: &GrantHandle) -> u64 {
+        handle.shared.word(GRANT).unwrap().load(Ordering::Acquire)
+    }
+
+    fn ask(handle: &GrantHandle) {
+        assert_eq!(grant::take_turn(handle.shared.word(GRANT).unwrap()), grant::Turn::Ask);
+        handle.asks.signal();
+    }
+
+    fn wait_for(alarm: &Alarm) -> Sighting {
+        let limit = Timespec::try_from(NEVER).unwrap();
+        assert_eq!(poll(&mut [PollFd::new(alarm, PollFlags::IN)], Some(&limit)), Ok(1), "never raised");
+        alarm.take().unwrap()
+    }
+
+    #[test]
+    fn an_engine_that_takes_its_node_back_after_a_revoke_is_reported_and_its_end_gives_the_node_to_the_next()
+    {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let (keeper, keeps, alarm) = join(&supervisor);
+        ask(&keeps);
+        assert!(keeps.wake.wait(Some(NEVER)));
+        let (_, wants, quiet) = join(&supervisor);
+        ask(&wants);
+        assert!(keeps.wake.wait(Some(NEVER)), "it is asked to yield");
+        assert_eq!(grant_word(&keeps), Grant { phase: Phase::Revoking, generation: 1 }.word());
+        let stolen = Grant { phase: Phase::Granted, generation: 1 }.word();
+        keeps.shared.word(GRANT).unwrap().store(stolen, Ordering::Release);
+        keeps.asks.signal();
+        // At once, or by the time that it should have yielded: nothing that it says ends that.
+        let Hang::BrokenProtocol(breach) = wait_for(&alarm).hang else { panic!("another alarm") };
+        assert_eq!(breach.word, stolen);
+        // Not for what it stores next either.
+        let idle = Grant { phase: Phase::Idle, generation: 1 }.word();
+        keeps.shared.word(GRANT).unwrap().store(idle, Ordering::Release);
+        keeps.asks.signal();
+        // Another engine of another node is given its turn only after that was looked at.
+        let idle = Progress { steps: 0, is_exempt: false, work: Work::Nothing };
+        Still::start(&supervisor, 1, idle, None);
+        assert!(supervisor.keeps_node(keeper), "its process may run");
+        assert_eq!(grant_word(&wants), Grant { phase: Phase::Want, generation: 0 }.word());
+        supervisor.remove(keeper);
+        assert!(wants.wake.wait(Some(NEVER)), "the node is free");
+        assert_eq!(grant_word(&wants), Grant { phase: Phase::Granted, generation: 1 }.word());
+        assert_eq!((alarm.take(), quiet.take()), (None, None), "reported once");
+    }
+
+    #[test]
+    fn an_engine_that_claims_a_node_that_it_was_not_given_is_reported_and_does_not_get_it() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let (_, claims, alarm) = join(&supervisor);
+        let word = Grant { phase: Phase::Parked, generation: 0 }.word();
+        claims.shared.word(GRANT).unwrap().store(word, Ordering::Release);
+        claims.asks.signal();
+        assert!(matches!(wait_for(&alarm).hang, Hang::BrokenProtocol(_)));
+        // It had none, so that nothing stands between another engine and the node.
+        let (_, wants, _) = join(&supervisor);
+        let word = Grant { phase: Phase::Want, generation: 0 }.word();
+        claims.shared.word(GRANT).unwrap().store(word, Ordering::Release);
+        ask(&wants);
+        assert!(wants.wake.wait(Some(NEVER)));
+        assert_eq!(grant_word(&claims), word, "it is not served any more");
+        assert_eq!(alarm.take(), None, "reported once");
+    }
+
+    #[test]
+    fn an_engine_keeps_its_node_by_what_the_supervisor_knows_and_not_by_what_its_word_says() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let stuck = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
+        let engine = Still::start(&supervisor, 0, stuck, TIMEOUT);
+        assert!(!supervisor.keeps_node(engine.id), "it may");
+        engine.alarmed();
+        assert!(supervisor.keeps_node(engine.id), "it was asked, and stands still");
+        let word = engine.handle.shared.word(GRANT).unwrap();
+        // For a moment only, in which the session looks whether it hangs.
+        word.store(Grant { phase: Phase::Granted, generation: 1 }.word(), Ordering::Release);
+        assert!(supervisor.keeps_node(engine.id));
+    }
+
+    /// Whether the supervisor's epoll instance waits for signals of an eventfd, as the kernel shows it.
+    fn is_listened_to(asks: &Event) -> bool {
+        let number = asks.as_fd().as_raw_fd();
+        let infos = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
+        let infos = infos.filter_map(|info| std::fs::read_to_string(info.path()).ok());
+        let lines: Vec<String> =
+            infos.flat_map(|info| info.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+        let line = lines.iter().find(|line| {
+            let mut words = line.split_whitespace();
+            words.next() == Some("tfd:") && words.next() == Some(&number.to_string())
+        });
+        let line = line.unwrap_or_else(|| panic!("nothing waits for {number}: {lines:?}"));
+        let events = line.split_whitespace().nth(3).unwrap();
+        u32::from_str_radix(events, 16).unwrap() & 1 != 0
+    }
+
+    fn until(mut holds: impl FnMut() -> bool, what: &str) {
+        let begun = std::time::Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < NEVER, "{what}");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_time_that_an_engine_has_had_its_node_is_known_up_to_the_last_decision() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let idle = Progress { steps: 0, is_exempt: false, work: Work::Nothing };
+        let engine = Still::start(&supervisor, 0, idle, None);
+        let (other, _, _) = join(&supervisor);
+        until(
+            || {
+                engine.handle.asks.signal();
+                !supervisor.held(engine.id).is_zero()
+            },
+            "it has had its node for no time",
+        );
+        assert_eq!(supervisor.held(other), Duration::ZERO, "another had it");
+    }
+
+    /// Ends a flood when dropped.
+    struct EndsFlood<'a>(&'a AtomicBool);
+
+    impl Drop for EndsFlood<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn an_engine_that_floods_its_eventfd_is_not_listened_to_and_silences_no_other() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let (_, floods, alarm) = join(&supervisor);
+        let (_, drains, _) = join(&supervisor);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // Also where an assertion fails: the scope waits for its threads.
+            let _ends = EndsFlood(&is_over);
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    floods.asks.signal();
+                    drains.asks.drain();
+                }
+            });
+            until(|| !is_listened_to(&floods.asks), "the flood occupies the supervisor");
+            // What another says is heard all the same, and so is the word of this one.
+            for _ in 0..10 {
+                let (id, wants, quiet) = join(&supervisor);
+                ask(&wants);
+                assert!(wants.wake.wait(Some(NEVER)));
+                assert!(is_listened_to(&wants.asks));
+                supervisor.remove(id);
+                assert_eq!(quiet.take(), None);
+            }
+            let _asks = grant::take_turn(floods.shared.word(GRANT).unwrap());
+            assert!(floods.wake.wait(Some(NEVER)));
+            assert!(grant::release(floods.shared.word(GRANT).unwrap()));
+        });
+        until(|| is_listened_to(&floods.asks), "nothing is forgiven");
+        ask(&floods);
+        assert!(floods.wake.wait(Some(NEVER)));
+        assert_eq!(alarm.take(), None, "that is no breach");
+    }
+}

@@ -1,0 +1,179 @@
+//! What the operator decided for a vGPU.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::engine::address::node_index;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::log_limit::LogLimit;
+use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::scheduling::parameters::Settings;
+
+use super::control::orders::Orders;
+use super::doorbells::modes::DoorbellModes;
+use super::doorbells::switch::NotifySwitch;
+use super::memory::dirty::TrackerBoard;
+use super::memory::vidmm::quota::Account;
+use super::memory::vidmm::vram::VideoMemory;
+use super::objects::budget::Budget;
+use super::tdr::policy::Level;
+use super::tdr::policy::Policy;
+use super::tdr::reports::Clerk;
+use super::tdr::reports::Reports;
+use super::tdr::standing::Standing;
+use crate::sched::share::Share;
+use crate::sched::thread::Supervisor;
+
+/// Whether the machine can compute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Compute {
+    /// On this device.
+    Available(String),
+    /// Not, and why, with the remedy.
+    Refused(String),
+}
+
+/// A vGPU as configured.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Its name in log and metrics.
+    pub name: String,
+    /// Bytes of video memory.
+    pub vram_bytes: u64,
+    /// What its guests may allocate, and have.
+    pub account: Arc<Account>,
+    /// Whether one guest process has it at a time (MCDM-41).
+    pub single_use: bool,
+    /// Physical adapters that are linked (TDR-07), each with every node; 1 where none are.
+    pub engines: u8,
+    /// Physical doorbells of each engine.
+    pub doorbells: u32,
+    /// How each node's doorbells work.
+    pub doorbell_modes: DoorbellModes,
+    /// Nodes whose engines do not poll, as the operator has it now.
+    pub notify: Arc<NotifySwitch>,
+    /// How long an engine spins without work before F1.
+    pub spin: Duration,
+    /// How long a slice of a dispatch is to take; zero where dispatches run in one piece.
+    pub slice: Duration,
+    /// How long all engines sleep before the device goes to D3; never for none.
+    pub d3_after: Option<Duration>,
+    /// How it is found out what engines write.
+    pub tracking: Method,
+    /// Where others find what its memory's writes are known by.
+    pub trackers: Arc<TrackerBoard>,
+    /// Whether engines drop their privileges.
+    pub sandbox: bool,
+    /// Whether the front-end is offered a window onto video memory.
+    pub window: bool,
+    /// Part of the name of the Vulkan device, or none for the best.
+    pub vulkan_device: Option<String>,
+    /// What engines are started from.
+    pub program: Program,
+    /// What the probe at start found.
+    pub compute: Compute,
+    /// Who gives turns.
+    pub supervisor: Arc<Supervisor>,
+    /// What the operator asks of it.
+    pub orders: Arc<Orders>,
+    /// The policy of its engines.
+    pub scheduler: Choice,
+    /// The bands of its engines.
+    pub bands: Settings,
+    /// What it gets of each node.
+    pub share: Share,
+    /// What hangs lead to.
+    pub policy: Policy,
+    /// How long work of each node, by ordinal, may stand still, or keep a node that another vGPU wants.
+    pub timeouts: [Duration; 2],
+    /// Whether it may work.
+    pub standing: Arc<Standing>,
+    /// Numbers and folder of reports.
+    pub reports: Arc<Reports>,
+    /// Whether the next process of each engine is started ahead.
+    pub spares: bool,
+    /// How long engines may take to stand still for a migration; then they are ended.
+    pub freeze_limit: Duration,
+    /// What the daemon holds for its VM at the most.
+    pub budget: Arc<Budget>,
+    /// How many reports it may file.
+    pub clerk: Arc<Clerk>,
+    /// How much may be logged for its VM.
+    pub log: Arc<LogLimit>,
+}
+
+impl Config {
+    /// How long work of `node` may stand still; for ever at level 0 (TDR-16).
+    pub fn watched_timeout(&self, node: NodeKind) -> Option<Duration> {
+        (self.policy.level != Level::Off).then(|| self.timeouts[node_index(node)])
+    }
+
+    /// The first message to an engine of `node`.
+    pub fn start_message(&self, node: NodeKind, table_bytes: u64) -> Start {
+        Start {
+            node,
+            vram_bytes: VideoMemory::file_bytes_of(self.vram_bytes),
+            table_bytes,
+            spin_microseconds: u64::try_from(self.spin.as_micros()).unwrap_or(u64::MAX),
+            slice_microseconds: u64::try_from(self.slice.as_micros()).unwrap_or(u64::MAX),
+            sandbox: self.sandbox,
+            policy: self.scheduler.to_string(),
+            vulkan_device: self.vulkan_device.clone(),
+            tracking: self.tracking,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use campanile_host_gpu::dirty::method::Method;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::scheduling::choice::Choice;
+
+    use super::Config;
+    use crate::vgpu::tdr::policy::Level;
+    use crate::vgpu::tdr::policy::Policy;
+    use crate::vgpu::testing::config;
+
+    #[test]
+    fn every_setting_of_an_engine_is_in_the_first_message_to_it() {
+        let policy: Choice = "strict-priority".parse().unwrap();
+        assert_ne!(policy, Choice::default());
+        let config = Config {
+            spin: Duration::from_micros(1234),
+            slice: Duration::from_micros(4321),
+            sandbox: false,
+            scheduler: policy,
+            vulkan_device: Some("a card".to_owned()),
+            tracking: Method::BoundRanges,
+            ..config()
+        };
+        for node in [NodeKind::Compute, NodeKind::Copy] {
+            let start = config.start_message(node, 8192);
+            assert_eq!((start.node, start.table_bytes), (node, 8192));
+            assert!(start.vram_bytes > config.vram_bytes, "save areas lie behind it");
+            assert_eq!((start.spin_microseconds, start.slice_microseconds), (1234, 4321));
+            assert_eq!((start.policy.as_str(), start.sandbox), ("strict-priority", false));
+            assert_eq!(start.vulkan_device.as_deref(), Some("a card"));
+            assert_eq!(start.tracking, Method::BoundRanges);
+        }
+        assert!(super::Config { sandbox: true, ..config }.start_message(NodeKind::Copy, 0).sandbox);
+    }
+
+    #[test]
+    fn tdr_13_tdr_16_each_node_has_its_own_timeout_and_none_at_level_0() {
+        let timeouts = [Duration::from_millis(3), Duration::from_millis(5)];
+        let config = Config { timeouts, ..config() };
+        assert_eq!(config.watched_timeout(NodeKind::Compute), Some(timeouts[0]));
+        assert_eq!(config.watched_timeout(NodeKind::Copy), Some(timeouts[1]));
+        let policy = Policy { level: Level::Off, ..Policy::default() };
+        let config = Config { policy, ..config };
+        assert_eq!(config.watched_timeout(NodeKind::Compute), None);
+        assert_eq!(config.watched_timeout(NodeKind::Copy), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! Control messages: from frames to handlers.
+
+use campanile_protocol::control::frame;
+use campanile_protocol::control::frame::FrameError;
+use campanile_protocol::control::status::Status;
+use std::time::Instant;
+
+use super::reply::Handled;
+use super::reply::Origin;
+use super::reply::Outcome;
+use super::reply::Refused;
+use super::request::Request;
+use crate::vgpu::counters::count;
+use crate::vgpu::memory::vidmm::allocations::AllocationId;
+use crate::vgpu::objects::process::Device;
+use crate::vgpu::objects::process::Process;
+use crate::vgpu::objects::timeline::Timeline;
+use crate::vgpu::objects::timeline::Token;
+use crate::vgpu::session::Refusal;
+use crate::vgpu::session::Session;
+
+/// Turns a condition that a message must meet into a refusal.
+pub trait Checked {
+    /// `Err(status)` when it is not met.
+    fn or(self, status: Status) -> Result<(), Status>;
+}
+
+impl Checked for bool {
+    fn or(self, status: Status) -> Result<(), Status> {
+        if self { Ok(()) } else { Err(status) }
+    }
+}
+
+impl Session {
+    /// A guest process opens the device.
+    pub fn create_context(&mut self, context: u32) -> Result<(), Refusal> {
+        self.is_fresh = false;
+        if context == 0 || self.own_context(context).is_ok() {
+            return Err(Refusal::Context);
+        }
+        if self.processes.len() >= campanile_protocol::engine::block::MAX_PROCESSES as usize {
+            return Err(Refusal::OutOfMemory);
+        }
+        let purse = self.config.budget.process()?;
+        let process = Process::new(purse)?;
+        let context = self.new_own_context(context);
+        self.processes.insert(context, process);
+        Ok(())
+    }
+
+    /// A guest process closes the device, or died: the abnormal end (UMS-128). Fences still open are due.
+    pub fn destroy_context(&mut self, context: u32) -> Result<(), Refusal> {
+        let own = self.own_context(context)?;
+        self.away.contexts.remove(&context);
+        if self.leaves_process(own) {
+            return Ok(());
+        }
+        self.end_process(own);
+        Ok(())
+    }
+
+    /// Ends a guest process, and what it has.
+    pub(in crate::vgpu) fn end_process(&mut self, context: u32) {
+        self.stop_parking(context);
+        self.end_device(context);
+        if let Some(mut process) = self.processes.remove(&context) {
+            for timeline in process.timelines.values_mut() {
+                self.last_item = self.last_item.max(timeline.last());
+                self.due.extend(timeline.take_all().into_iter().map(|token| (token, Ok(()))));
+            }
+        }
+    }
+
+    /// Handles the frames of one SUBMIT_3D. All frames up to the first malformed one are handled.
+    pub fn submit(&mut self, context: u32, ring: u8, bytes: &[u8]) -> Result<(), Refusal> {
+        if self.is_stopping() {
+            return Err(Refusal::Unspecified);
+        }
+        let name = context;
+        let context = self.own_context(context)?;
+        for frame in frame::frames(bytes) {
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(FrameError::Empty) => break,
+                Err(_) => return Err(Refusal::Parameter),
+            };
+            let header = frame.header;
+            let origin = Origin { context, slot: header.slot, sequence: header.sequence, ring, item: None };
+            let request = Request::decode(header.opcode, frame.body);
+            let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
+            match request {
+                request if device.is_some() => self.handle(origin, request),
+                Ok(Request::CreateDevice(create)) => self.open_device(origin, &create)?,
+                Ok(Request::AttachDevice(body)) => {
+                    self.attach_device(name, origin, body)?;
+                    break;
+                }
+                // There is no place for an answer.
+                _ => return Err(Refusal::Parameter),
+            }
+        }
+        self.keep_looking();
+        Ok(())
+    }
+
+    /// Signals `token` when the timeline comes to it.
+    pub fn fence(&mut self, context: u32, ring: u8, token: Token) {
+        let own = self.own_context(context);
+        let process = own.as_ref().ok().and_then(|own| self.processes.get_mut(own));
+        let context = own.unwrap_or(context);
+        // Who is away waits with its next device.
+        match process.filter(|process| !process.is_away()) {
+            Some(process) => {
+                let last = self.last_item;
+                process.timelines.entry(ring).or_insert_with(|| Timeline::after(last)).fence(token);
+                self.end_item(context, ring, None);
+            }
+            None => self.due.push((token, Ok(()))),
+        }
+    }
+
+    /// Handles one message and answers it, unless it is parked.
+    pub(in crate::vgpu) fn handle(&mut self, origin: Origin, request: Result<Request<'_>, Status>) {
+        count(&self.counters.control_messages);
+        self.quiet_since = self.quiet_since.map(|_| Instant::now());
+        let woken = request.as_ref().is_ok_and(Request::wakes) && self.leave_d3();
+        let outcome = request.map_err(Refused::from).and_then(|request| self.dispatch(origin, request));
+        if woken {
+            self.resume_from_d3();
+        }
+        match outcome {
+            Ok(Handled::Now(payload)) => self.answer(origin, Ok(payload)),
+            Ok(Handled::Parked) => {}
+            Err(refused) => self.answer(origin, Err(refused)),
+        }
+        self.poke_engines();
+    }
+
+    /// Wakes the engines whose doorbells were connected.
+    pub(in crate::vgpu) fn poke_engines(&mut self) {
+        for at in self.addresses() {
+            if std::mem::take(&mut self.to_poke[at.index()])
+                && let Some(process) = self.engines[at.index()].process()
+            {
+                process.poke();
+            }
+        }
+    }
+
+    /// Does what a request asks, where its process is in a state to have it done.
+    pub(in crate::vgpu) fn dispatch(&mut self, origin: Origin, request: Request<'_>) -> Outcome {
+        if !request.suits_lost_device() {
+            self.active_device(origin.context)?;
+        }
+        // What runs while it is away would be gone when it comes back. A kernel whose end was asked for before may end.
+        let ended_before = matches!(request, Request::DestroyKernel(_)) && origin.item.is_some();
+        if self.is_going(origin.context) && !ended_before {
+            return Err(Status::Busy.into());
+        }
+        match request {
+            Request::CreateDevice(_) => Err(Status::DeviceExists.into()),
+            // A message of a context without a device.
+            Request::AttachDevice(_) => Err(Status::UnknownMessage.into()),
+            Request::DestroyDevice => self.destroy_device(origin),
+            Request::ParkDevice => self.park_device(origin),
+            Request::QueryCaps => Ok(Handled::with(&self.capset())),
+            Request::MapMemory(map) => self.map_memory(origin, &map),
+            Request::UnmapMemory(unmap) => self.unmap_memory(origin, &unmap),
+            Request::MapList(list) => self.map_list(origin, &list),
+            Request::UnmapList(list) => self.unmap_list(origin, &list),
+            Request::MakeResident(list) => self.make_resident(origin, &list),
+            Request::Evict(list) => self.evict(origin, &list),
+            Request::SetPriority(list) => self.set_priority(origin, &list),
+            Request::QueryMemory => Ok(Handled::with(&self.memory_info())),
+            Request::CreateContext(create) => self.new_context(origin, &create),
+            Request::DestroyContext(named) => self.drop_context(origin, &named),
+            Request::SuspendContext(named) => self.suspend_context(origin, &named),
+            Request::ResumeContext(named) => self.resume_context(origin, &named),
+            Request::CreateQueue(create) => self.create_queue(origin, &create),
+            Request::DestroyQueue(named) => self.destroy_queue(origin, &named),
+            Request::CreateDoorbell(create) => self.create_doorbell(origin, &create),
+            Request::ConnectDoorbell(named) => self.connect_doorbell(origin, &named),
+            Request::DestroyDoorbell(named) => self.destroy_doorbell(origin, &named),
+            Request::Notify(notify) => self.notify(origin, &notify),
+            Request::CreateKernel(create) => self.create_kernel(origin, &create),
+            Request::DestroyKernel(named) => self.destroy_kernel(origin, &named),
+            Request::Submit(submit) => self.submit_buffer(origin, &submit),
+            Request::SetScheduling(properties) => self.set_scheduling(origin, &properties),
+            Request::SetProcessClass(class) => self.set_process_class(origin, &class),
+            Request::WaitFence(wait) => self.wait_fence(origin, &wait),
+            Request::CreateNativeFence(create) => self.create_native_fence(origin, &create),
+            Request::OpenNativeFence(open) => self.open_native_fence(origin, &open),
+            Request::CloseNativeFence(named) => self.close_native_fence(origin, &named),
+            Request::WaitNativeFence(wait) => self.wait_native_fence(origin, &wait),
+            Request::SignalNativeFence(signal) => self.signal_native_fence(origin, &signal),
+            Request::QueryNativeFence(named) => self.query_native_fence(origin, &named),
+        }
+    }
+
+    pub(in crate::vgpu) fn device(&self, context: u32) -> Result<&Device, Refused> {
+        let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
+        process.device.as_ref().ok_or_else(|| Status::NoDevice.into())
+    }
+
+    pub(in crate::vgpu) fn device_mut(&mut self, context: u32) -> Result<&mut Device, Refused> {
+        let process = self.processes.get_mut(&context).ok_or(Status::NoDevice)?;
+        process.device.as_mut().ok_or_else(|| Status::NoDevice.into())
+    }
+
+    pub(in crate::vgpu) fn active_device(&self, context: u32) -> Result<&Device, Refused> {
+        let device = self.device(context)?;
+        if device.is_active() { Ok(device) } else { Err(Status::DeviceLost.into()) }
+    }
+
+    /// The memory of a resource that this context has attached.
+    pub(in crate::vgpu) fn attached_allocation(
+        &self,
+        context: u32,
+        resource: u32,
+    ) -> Result<AllocationId, Refused> {
+        let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
+        process.attached.contains_key(&resource).or(Status::InvalidResource)?;
+        Ok(self.blobs.get(&resource).ok_or(Status::InvalidResource)?.allocation)
+    }
+}

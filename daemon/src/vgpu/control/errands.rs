@@ -1,0 +1,220 @@
+//! What the operator asks of a session.
+
+use std::time::Duration;
+
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::adapter::successor::Spare;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::address::node_name;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::node::clock::nanoseconds;
+use campanile_protocol::device_page;
+use serde::Serialize;
+use serde_json::json;
+
+use super::orders::Answer;
+use super::orders::Errand;
+use super::orders::Order;
+use super::orders::OrderError;
+use crate::vgpu::engines::slot::EngineSlot;
+use crate::vgpu::objects::process::Device;
+use crate::vgpu::objects::process::Process;
+use crate::vgpu::power::quiesce::standing_still;
+use crate::vgpu::session::Session;
+use crate::vgpu::tdr::reason::Reason;
+
+#[derive(Debug, Serialize)]
+struct Description {
+    power: &'static str,
+    blobs: usize,
+    memory: serde_json::Value,
+    dirty_tracking: serde_json::Value,
+    engines: Vec<EngineDescription>,
+    processes: Vec<ProcessDescription>,
+}
+
+#[derive(Debug, Serialize)]
+struct EngineDescription {
+    node: &'static str,
+    /// EngineOrdinal.
+    engine: u8,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    /// The process that takes its place when it is reset.
+    spare: &'static str,
+    /// Those that are connected, in either model, polled or notified.
+    doorbells_in_use: usize,
+    buffers_in_flight: usize,
+    last_submitted_fence: u64,
+    last_completed_fence: u64,
+    /// How long it has had its node, as it is charged for it: up to the last decision.
+    held_ns: u64,
+    /// Slices of dispatches, and the time that they took; the engine's own word.
+    slices: u64,
+    slices_ns: u64,
+    /// What the newest of them was to take.
+    slice_target_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ProcessDescription {
+    context: u32,
+    device: &'static str,
+    blocked: bool,
+    contexts: usize,
+    queues: usize,
+    kernels: usize,
+    mapped_bytes: u64,
+}
+
+/// A device status (TDR-66) in words.
+pub const fn status_name(status: u64) -> &'static str {
+    match status {
+        device_page::DEVICE_ACTIVE => "active",
+        device_page::DEVICE_RESET => "lost: reset",
+        device_page::DEVICE_HUNG => "lost: hung",
+        device_page::DEVICE_STOPPED => "lost: stopped",
+        device_page::DEVICE_DMA_FAULT => "lost: bad buffer",
+        device_page::DEVICE_PAGE_FAULT => "lost: page fault",
+        _ => "lost",
+    }
+}
+
+fn describe_engine(
+    at: EngineAddress,
+    slot: &EngineSlot,
+    doorbells_in_use: usize,
+    held: Duration,
+) -> EngineDescription {
+    let state = match slot.process() {
+        None => "off",
+        Some(_) if slot.is_parked() => "ended",
+        Some(_) if slot.is_held => "held",
+        Some(_) if !slot.has_begun() => "starting",
+        Some(process) if process.is_asleep() => "asleep",
+        Some(_) => "running",
+    };
+    let spare = match slot.process().map_or(Spare::Missing, EngineProcess::spare) {
+        Spare::Missing => "none",
+        Spare::Starting => "starting",
+        Spare::Ready => "ready",
+    };
+    let slices = slot.process().map(EngineProcess::slices).unwrap_or_default();
+    EngineDescription {
+        node: node_name(at.node),
+        engine: at.engine,
+        state,
+        pid: slot.process().filter(|_| slot.hears()).map(|process| process.pid()),
+        spare,
+        doorbells_in_use,
+        buffers_in_flight: slot.in_flight.len(),
+        last_submitted_fence: slot.fences.submitted(),
+        last_completed_fence: slot.fences.completed(),
+        held_ns: nanoseconds(held),
+        slices: slices.done,
+        slices_ns: nanoseconds(slices.took),
+        slice_target_ns: nanoseconds(slices.target),
+    }
+}
+
+fn describe_process(context: u32, process: &Process) -> ProcessDescription {
+    let device = process.device.as_ref();
+    let count = |count: fn(&Device) -> usize| device.map_or(0, count);
+    ProcessDescription {
+        context,
+        device: device.map_or("none", |device| status_name(device.status)),
+        blocked: process.blocked.is_some(),
+        contexts: count(|device| device.contexts.iter().count()),
+        queues: count(|device| device.queues.iter().count()),
+        kernels: count(|device| device.kernels.iter().count()),
+        mapped_bytes: device.map_or(0, |device| device.mappings.values().map(|mapping| mapping.size).sum()),
+    }
+}
+
+fn as_answer(what: &impl Serialize) -> Answer {
+    serde_json::to_value(what).map_err(|error| OrderError::Refused(error.to_string()))
+}
+
+impl Session {
+    /// The operator has asked for something.
+    pub(in crate::vgpu) fn run_errands(&mut self) {
+        for errand in self.config.orders.take() {
+            self.obey(errand);
+        }
+    }
+
+    fn obey(&mut self, errand: Errand) {
+        let only_looks = matches!(errand.order, Order::Describe | Order::History(_));
+        if self.is_stopping() && !only_looks {
+            return errand.answer(Err(standing_still()));
+        }
+        let answer = match errand.order {
+            // Answered when it is there.
+            Order::EnterD3 => return self.enter_d3(Some(errand)),
+            Order::Leave(limit) => return self.leave(errand, limit),
+            Order::Stay => self.stay(),
+            Order::Describe => self.describe(),
+            Order::History(last) => as_answer(&self.history(last)),
+            Order::ResetEngine(at) => self.reset_by_order(at),
+            Order::ResetAdapter => {
+                let text = "the operator asked for it";
+                let case =
+                    self.open_case(EngineAddress::new(0, NodeKind::Compute), Reason::Forced, text, None);
+                Ok(json!({ "report": case.number, "devices_lost": self.reset_adapter(case) }))
+            }
+            Order::EnterD0 => {
+                if self.leave_d3() {
+                    self.resume_from_d3();
+                }
+                Ok(json!({ "power": self.power.name() }))
+            }
+        };
+        errand.answer(answer);
+    }
+
+    fn describe(&self) -> Answer {
+        let engines = self
+            .addresses()
+            .map(|at| {
+                let doorbells_in_use = self.connected_doorbells_of(at).len();
+                let slot = &self.engines[at.index()];
+                let held = slot.supervised.map_or(Duration::ZERO, |id| self.config.supervisor.held(id));
+                describe_engine(at, slot, doorbells_in_use, held)
+            })
+            .collect();
+        let processes =
+            self.processes.iter().map(|(context, process)| describe_process(*context, process)).collect();
+        let description = Description {
+            power: self.power.name(),
+            blobs: self.blobs.len(),
+            memory: self.describe_memory(),
+            dirty_tracking: self.describe_tracking(),
+            engines,
+            processes,
+        };
+        as_answer(&description)
+    }
+
+    /// A forced reset of one engine, or of all that run (TDR-29).
+    fn reset_by_order(&mut self, at: Option<EngineAddress>) -> Answer {
+        if let Some(at) = at.filter(|at| at.engine >= self.config.engines) {
+            return Err(OrderError::Refused(format!("there is no engine {at}")));
+        }
+        let wanted = self.addresses().filter(|of| at.is_none_or(|at| at == *of));
+        let running: Vec<EngineAddress> = wanted.filter(|of| self.engines[of.index()].hears()).collect();
+        // All or nothing, so that the answer is true of each.
+        if let Some(of) = running.iter().find(|of| !self.engines[of.index()].has_begun()) {
+            return Err(OrderError::Refused(format!("the {of} engine is just coming up")));
+        }
+        let mut resets = Vec::new();
+        for of in running {
+            self.recover_engine(of, Reason::Forced, "the operator asked for it", None);
+            resets.push(of.to_string());
+        }
+        if resets.is_empty() {
+            return Err(OrderError::Refused("no such engine runs, so there is nothing to reset".to_owned()));
+        }
+        Ok(json!({ "engines_reset": resets }))
+    }
+}

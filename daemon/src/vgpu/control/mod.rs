@@ -1,0 +1,13 @@
+//! Control: the guest's requests and the operator's commands, decoded, carried out by the other rooms, answered.
+//!
+//! ```text
+//!   SUBMIT_3D bytes ─▶ request (decoded once) ─▶ dispatch ─▶ the room that it is for ─▶ reply
+//!   operator ─▶ orders ─▶ errands ─────────────────────────▶ the same
+//! ```
+
+pub mod caps;
+pub mod dispatch;
+pub mod errands;
+pub mod orders;
+pub mod reply;
+pub(crate) mod request;

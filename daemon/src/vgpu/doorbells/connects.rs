@@ -1,0 +1,287 @@
+//! Connecting doorbells: in line, each with a place of its own kind, the longest idle first to lose one.
+//!
+//! ```text
+//!   CONNECT_DOORBELL ─▶ line ─▶ served at once, as a rule
+//!                         └──── the guest connects too often, or every slot was just given away: the timer ─▶ served
+//! ```
+//!
+//! Order, as the guest sees it: the place is there before the status says CONNECTED (UMS-57).
+
+use campanile_host_gpu::engine::address::node_index;
+use std::time::Instant;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::reply::DoorbellConnected;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::queue::doorbell::DoorbellModel;
+use zerocopy::IntoBytes;
+
+use super::slots::Holder;
+use super::slots::Taken;
+use super::state::Connect;
+use super::state::Place;
+use crate::vgpu::control::dispatch::Checked;
+use crate::vgpu::control::reply::Handled;
+use crate::vgpu::control::reply::Origin;
+use crate::vgpu::control::reply::Outcome;
+use crate::vgpu::control::reply::Refused;
+use crate::vgpu::counters::count;
+use crate::vgpu::session::Session;
+
+/// A connect in line.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitingConnect {
+    /// Where its answer goes.
+    pub origin: Origin,
+    /// The doorbell.
+    pub doorbell: Handle,
+}
+
+/// What can be had now.
+enum Found {
+    /// This.
+    Place(Place),
+    /// Nothing before then.
+    Later(Instant),
+}
+
+impl Session {
+    /// CONNECT_DOORBELL. Waits for its turn, and never for another guest or for work: a slot is taken from another
+    /// doorbell else if it must be (UMS-13, UMS-76).
+    pub(in crate::vgpu) fn connect_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let device = self.device(origin.context)?;
+        let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
+        (!doorbell.is_draining).or(Status::Busy)?;
+        match doorbell.state.connect() {
+            Connect::Already => Ok(Handled::with(&self.publish(origin.context, message.handle, 0)?)),
+            Connect::Refused => Err(Status::DeviceLost.into()),
+            Connect::FindPlace => {
+                let at = doorbell.at;
+                let line = &self.engines[at.index()].line;
+                line.has_room(origin.context).or(Status::Busy)?;
+                // It wakes while its doorbell is connected.
+                if let Some(process) = self.engines[at.index()].process() {
+                    process.poke();
+                }
+                let origin = self.park(origin)?;
+                let connect = WaitingConnect { origin, doorbell: message.handle };
+                self.engines[at.index()].line.push(origin.context, connect);
+                self.serve_connects(at);
+                Ok(Handled::Parked)
+            }
+        }
+    }
+
+    /// Serves the connects in line for doorbells of an engine, as far as that is possible now; the timer sees to the
+    /// rest.
+    pub(in crate::vgpu) fn serve_connects(&mut self, at: EngineAddress) {
+        loop {
+            let Some(connect) = self.engines[at.index()].line.first().copied() else { return };
+            let now = Instant::now();
+            let served = match self.find_place(at, connect, now) {
+                Ok(Some(Found::Later(at))) => {
+                    count(&self.counters.connects_delayed);
+                    self.timer.set(at);
+                    return;
+                }
+                Ok(Some(Found::Place(place))) => self.put_in_place(connect, place, now).map(|()| true),
+                // Somebody else's message has connected it meanwhile.
+                Ok(None) => Ok(false),
+                Err(refused) => Err(refused),
+            };
+            let line = &mut self.engines[at.index()].line;
+            let turns = line.take().map_or(0, |(_, turns)| turns);
+            if matches!(served, Ok(true)) {
+                line.count_served();
+            }
+            let outcome = served.and_then(|_| self.publish(connect.origin.context, connect.doorbell, turns));
+            self.answer(connect.origin, outcome.map(|connected| connected.as_bytes().to_vec()));
+        }
+    }
+
+    /// Where a doorbell can be connected; a slot that is handed out has no holder any more. `None`: it is connected.
+    fn find_place(
+        &mut self,
+        at: EngineAddress,
+        connect: WaitingConnect,
+        now: Instant,
+    ) -> Result<Option<Found>, Refused> {
+        let device = self.active_device(connect.origin.context)?;
+        let doorbell = device.doorbells.get(connect.doorbell).ok_or(Status::InvalidHandle)?;
+        (!doorbell.is_draining).or(Status::Busy)?;
+        match doorbell.state.connect() {
+            Connect::Already => return Ok(None),
+            Connect::Refused => return Err(Status::DeviceLost.into()),
+            Connect::FindPlace => {}
+        }
+        let hw_queue = doorbell.hw_queue.ok_or(Status::DeviceLost)?;
+        let mode = self.config.doorbell_modes.0[node_index(at.node)];
+        let notified = doorbell.notify || self.config.notify.is_on(node_index(at.node));
+        let next = self.connect_rate.next(now);
+        if next > now {
+            return Ok(Some(Found::Later(next)));
+        }
+        if notified {
+            return Ok(Some(Found::Place(Place::Notified)));
+        }
+        if mode.model == DoorbellModel::Global {
+            // The watch table has an entry for every queue of the engine.
+            return Ok(Some(Found::Place(Place::Shared(u32::from(hw_queue)))));
+        }
+        match self.choose_slot(at, now) {
+            Taken::Free(slot) => Ok(Some(Found::Place(Place::Own(slot)))),
+            Taken::Victim(slot, holder) => {
+                count(&self.counters.victims);
+                self.victimise_doorbell(holder);
+                Ok(Some(Found::Place(Place::Own(slot))))
+            }
+            Taken::Later(at) => Ok(Some(Found::Later(at))),
+            Taken::None => Err(Status::OutOfResources.into()),
+        }
+    }
+
+    fn choose_slot(&mut self, at: EngineAddress, now: Instant) -> Taken {
+        let (processes, slot) = (&self.processes, &mut self.engines[at.index()]);
+        let mut slots = std::mem::take(&mut slot.slots);
+        let taken = slots.choose(now, |holder: Holder| {
+            let device = processes.get(&holder.context).and_then(|process| process.device.as_ref());
+            let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
+            let hw_queue = doorbell.and_then(|doorbell| doorbell.hw_queue);
+            hw_queue.zip(slot.process()).map_or(0, |(hw_queue, process)| process.queue_completed(hw_queue))
+        });
+        slot.slots = slots;
+        taken
+    }
+
+    /// Slot or entry first; the status comes after it (UMS-57).
+    fn put_in_place(&mut self, connect: WaitingConnect, place: Place, now: Instant) -> Result<(), Refused> {
+        let context = connect.origin.context;
+        let device = self.device(context)?;
+        let doorbell = device.doorbells.get(connect.doorbell).ok_or(Status::InvalidHandle)?;
+        let (at, cell) = (doorbell.at, doorbell.queue.index());
+        let hw_queue = doorbell.hw_queue.ok_or(Status::DeviceLost)?;
+        let process = device.presence[at.index()].ok_or(Status::DeviceLost)?;
+        let cell = u16::try_from(cell).map_err(|_| Status::InvalidHandle)?;
+        let engine = &mut self.engines[at.index()];
+        let running = engine.process_mut().ok_or(Status::DeviceLost)?;
+        match place {
+            Place::Own(slot) => {
+                running.connect_doorbell(slot, hw_queue, process, cell);
+                self.to_poke[at.index()] = true;
+                let progress = running.queue_completed(hw_queue);
+                let holder = Holder { context, doorbell: connect.doorbell };
+                engine.slots.hold(slot, holder, progress, now);
+            }
+            Place::Shared(entry) => {
+                running.connect_doorbell(entry, hw_queue, process, cell);
+                self.to_poke[at.index()] = true;
+            }
+            Place::Notified => running.connect_notified(hw_queue),
+        }
+        self.connect_rate.take(now);
+        count(&self.counters.connects);
+        if let Some(doorbell) = self.device_mut(context)?.doorbells.get_mut(connect.doorbell) {
+            doorbell.state.connected(place);
+            doorbell.was_connected = true;
+        }
+        Ok(())
+    }
+
+    /// Stores the status word of a doorbell, and says what it is.
+    fn publish(&self, context: u32, doorbell: Handle, turns: u64) -> Result<DoorbellConnected, Refused> {
+        let doorbell = self.device(context)?.doorbells.get(doorbell).ok_or(Status::InvalidHandle)?;
+        let status = doorbell.state.status().word();
+        self.store_page_word(context, device_page::status(doorbell.queue.index()), status);
+        Ok(DoorbellConnected { status, turns })
+    }
+
+    /// Takes the connects of a guest process out of line; what is to be answered.
+    pub(in crate::vgpu) fn take_connects_of(&mut self, context: u32) -> Vec<Origin> {
+        let lines = self.engines.iter_mut().map(|engine| &mut engine.line);
+        lines.flat_map(|line| line.take_all_of(context)).map(|connect| connect.origin).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use campanile_protocol::control::message::Named;
+    use campanile_protocol::engine::block;
+    use campanile_protocol::handle::Handle;
+
+    use super::WaitingConnect;
+    use crate::vgpu::config::Config;
+    use crate::vgpu::control::reply::Origin;
+    use crate::vgpu::doorbells::slots::Taken;
+    use crate::vgpu::doorbells::state::DoorbellState;
+    use crate::vgpu::doorbells::state::Place;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::device;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::startable;
+    use crate::vgpu::testing::store;
+
+    const DOORBELL: Handle = Handle::new(0, 1);
+    const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+
+    fn with_one_slot() -> Session {
+        restored(Config { doorbells: 1, ..startable() })
+    }
+
+    fn connect(session: &mut Session) {
+        let connected = session.connect_doorbell(ORIGIN, &Named { handle: DOORBELL });
+        connected.unwrap_or_else(|refused| panic!("{}", refused.text));
+    }
+
+    fn state(session: &mut Session) -> DoorbellState {
+        device(session, OWNER).doorbells.get(DOORBELL).unwrap().state
+    }
+
+    #[test]
+    fn a_doorbell_that_ends_while_it_waits_in_line_is_not_connected() {
+        for ends in [false, true] {
+            let mut session = with_one_slot();
+            device(&mut session, OWNER).doorbells.get_mut(DOORBELL).unwrap().is_draining = ends;
+            let waiting = WaitingConnect { origin: ORIGIN, doorbell: DOORBELL };
+            session.engines[COPY.index()].line.push(OWNER, waiting);
+            session.serve_connects(COPY);
+            let expected = if ends { DoorbellState::Retry } else { DoorbellState::Connected(Place::Own(0)) };
+            assert_eq!(state(&mut session), expected);
+        }
+    }
+
+    #[test]
+    fn ums_14_ums_77_a_slot_counts_as_used_by_what_was_done_since_it_was_given() {
+        let mut session = with_one_slot();
+        let hw_queue = device(&mut session, OWNER).doorbells.get(DOORBELL).unwrap().hw_queue.unwrap();
+        store(&session, COPY, block::queue(u32::from(hw_queue)) + block::QUEUE_COMPLETED, 9);
+        let before = Instant::now();
+        connect(&mut session);
+        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
+        // At that very moment: nothing was done through it yet, so it is no victim.
+        let slots = &mut session.engines[COPY.index()].slots;
+        assert!(matches!(slots.choose(before, |_| 9), Taken::Later(_)));
+        assert!(matches!(slots.choose(before, |_| 10), Taken::Victim(0, _)), "it has served a ring");
+    }
+
+    #[test]
+    fn connects_of_a_guest_have_a_rate() {
+        let mut session = with_one_slot();
+        let now = Instant::now();
+        let mut connects = 0;
+        while session.connect_rate.next(now) <= now {
+            connect(&mut session);
+            session.disconnect_all(COPY);
+            connects += 1;
+            assert!(connects < 1_000_000, "without end");
+        }
+        assert!(connects > 0);
+    }
+}

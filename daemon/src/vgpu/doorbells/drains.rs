@@ -1,0 +1,253 @@
+//! The orderly end of a doorbell: what was rung still runs (UMS-126, UMS-146).
+//!
+//! ```text
+//!   DESTROY_DOORBELL ─▶ RETRY, slot freed ─▶ completed < last-queued? ── no ──▶ destroyed, answered
+//!                                                  │ yes                          ▲
+//!                                                  ▼                              │
+//!                                              DRAINING ─── completed, nothing left to run, device in error,
+//!                                                           or no step within the timeout (UMS-127)
+//! ```
+//!
+//! Last-queued is the guest's word. One that is ahead of all that was ever rung costs a last look of the engine, and no
+//! time (UMS-148); one that is behind is counted, and means that nothing is pending (UMS-88).
+
+use campanile_host_gpu::engine::address::node_index;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+
+use super::slots::Holder;
+use crate::vgpu::control::reply::Origin;
+use crate::vgpu::control::reply::Refused;
+use crate::vgpu::counters::count;
+use crate::vgpu::session::Session;
+
+/// A doorbell that is about to end, and the message that waits for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Drain {
+    pub(in crate::vgpu) holder: Holder,
+    pub(in crate::vgpu) origin: Origin,
+    pub(in crate::vgpu) last_queued: u64,
+    pub(in crate::vgpu) completed: u64,
+    /// When `completed` was last seen to move.
+    pub(in crate::vgpu) since: Instant,
+    /// How long it may stand still: that of its node.
+    pub(in crate::vgpu) timeout: Duration,
+}
+
+impl Session {
+    /// Begins to wait for what was rung through a doorbell, which is disconnected. False where there is nothing to wait
+    /// for.
+    pub(in crate::vgpu) fn drain(&mut self, origin: Origin, holder: Holder) -> Result<bool, Refused> {
+        let device = self.device(holder.context)?;
+        let doorbell = device.doorbells.get(holder.doorbell).ok_or(Status::InvalidHandle)?;
+        let queue = device.queues.get(doorbell.queue).ok_or(Status::InvalidHandle)?;
+        let is_held = device.contexts.get(queue.context).is_some_and(|context| context.held.any());
+        let Some(hw_queue) = doorbell.hw_queue else { return Ok(false) };
+        let (at, was_connected) = (doorbell.at, doorbell.was_connected);
+        let last_queued = self
+            .page(holder.context)
+            .and_then(|page| {
+                Some(page.word(device_page::last_queued(doorbell.queue.index()))?.load(Ordering::Acquire))
+            })
+            .unwrap_or(0);
+        let Some(process) = self.engines[at.index()].process_mut() else { return Ok(false) };
+        let completed = process.queue_completed(hw_queue);
+        if last_queued < completed {
+            count(&self.counters.last_queued_errors);
+        }
+        // What is held would be waited for until it is resumed.
+        if last_queued <= completed || is_held || !was_connected {
+            return Ok(false);
+        }
+        process.drain_queue(hw_queue);
+        let origin = self.park_end(origin);
+        if let Some(doorbell) = self.device_mut(holder.context)?.doorbells.get_mut(holder.doorbell) {
+            doorbell.is_draining = true;
+        }
+        let (since, timeout) = (Instant::now(), self.config.timeouts[node_index(at.node)]);
+        self.drains.push(Drain { holder, origin, last_queued, completed, since, timeout });
+        self.set_timer();
+        Ok(true)
+    }
+
+    /// Ends the doorbells that have nothing more to wait for.
+    pub(in crate::vgpu) fn look_at_drains(&mut self) {
+        if self.drains.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut over = Vec::new();
+        for mut drain in std::mem::take(&mut self.drains) {
+            if self.is_over(&mut drain, now) {
+                over.push(drain);
+            } else {
+                self.drains.push(drain);
+            }
+        }
+        for Drain { holder, origin, .. } in over {
+            self.remove_doorbell(origin, holder);
+        }
+    }
+
+    fn is_over(&self, drain: &mut Drain, now: Instant) -> bool {
+        let device = self.device(drain.holder.context).ok();
+        let Some(doorbell) = device.and_then(|device| device.doorbells.get(drain.holder.doorbell)) else {
+            return true;
+        };
+        // A device in error has taken its queues off the engines.
+        let process = self.engines[doorbell.at.index()].process();
+        let Some((process, hw_queue)) = process.zip(doorbell.hw_queue) else { return true };
+        let completed = process.queue_completed(hw_queue);
+        if completed != drain.completed {
+            (drain.completed, drain.since) = (completed, now);
+        }
+        completed >= drain.last_queued
+            || process.queue_is_drained(hw_queue)
+            || now.saturating_duration_since(drain.since) >= drain.timeout
+    }
+
+    /// Everything goes on after a standstill: it has all its time, and the engine is asked again.
+    pub(in crate::vgpu) fn restart_drains(&mut self) {
+        let now = Instant::now();
+        let mut asked = Vec::new();
+        for drain in &mut self.drains {
+            drain.since = now;
+            asked.push(drain.holder);
+        }
+        for holder in asked {
+            let device = self.device(holder.context).ok();
+            let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
+            let Some((at, hw_queue)) = doorbell.and_then(|it| Some((it.at, it.hw_queue?))) else { continue };
+            if let Some(process) = self.engines[at.index()].process_mut() {
+                process.drain_queue(hw_queue);
+            }
+        }
+    }
+
+    /// When a doorbell that waits must be looked at without a signal.
+    pub(in crate::vgpu) fn next_drain(&self) -> Option<Instant> {
+        self.drains.iter().map(|drain| drain.since + drain.timeout).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use campanile_host_gpu::memory::bits;
+    use campanile_protocol::device_page;
+    use campanile_protocol::engine::block;
+    use campanile_protocol::handle::Handle;
+
+    use crate::vgpu::config::Config;
+    use crate::vgpu::control::reply::Origin;
+    use crate::vgpu::doorbells::slots::Holder;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::testing::CONTEXT;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::counted;
+    use crate::vgpu::testing::device;
+    use crate::vgpu::testing::load;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::shared;
+    use crate::vgpu::testing::startable;
+    use crate::vgpu::testing::store;
+
+    /// The doorbell of the golden state that was rung, and has served one of two rings.
+    const HOLDER: Holder = Holder { context: OWNER, doorbell: Handle::new(0, 1) };
+    const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+    const TIMEOUTS: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(600)];
+
+    /// A session whose guest says that this was queued, without the doorbell that already ends.
+    fn with_last_queued(value: u64) -> Session {
+        let mut session = restored(Config { timeouts: TIMEOUTS, ..startable() });
+        session.drains.clear();
+        let page = session.page(OWNER).unwrap();
+        page.word(device_page::last_queued(0)).unwrap().store(value, Ordering::Release);
+        session
+    }
+
+    fn hw_queue(session: &mut Session) -> u64 {
+        let doorbell = device(session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
+        block::queue(u32::from(doorbell.hw_queue.unwrap()))
+    }
+
+    fn drains(session: &mut Session) -> bool {
+        session.drain(ORIGIN, HOLDER).unwrap_or_else(|refused| panic!("{}", refused.text))
+    }
+
+    #[test]
+    fn ums_87_ums_88_what_was_queued_is_waited_for_and_a_last_queued_that_went_back_is_an_error() {
+        for (last_queued, waits, errors) in [(2, true, 0), (u64::MAX, true, 0), (1, false, 0), (0, false, 1)]
+        {
+            let mut session = with_last_queued(last_queued);
+            assert_eq!(drains(&mut session), waits, "{last_queued}");
+            assert_eq!(counted(&session.counters.last_queued_errors), errors, "{last_queued}");
+            assert_eq!(session.drains.len(), usize::from(waits));
+        }
+    }
+
+    #[test]
+    fn nothing_is_waited_for_that_is_held_or_reached_nobody() {
+        let mut session = with_last_queued(2);
+        session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
+        assert!(!drains(&mut session), "its context is suspended");
+        let mut session = with_last_queued(2);
+        device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap().was_connected = false;
+        assert!(!drains(&mut session), "it was never connected");
+    }
+
+    #[test]
+    fn ums_127_the_wait_is_as_long_as_the_timeout_of_its_node_from_the_last_step_on() {
+        let mut session = with_last_queued(4);
+        assert!(drains(&mut session));
+        assert_eq!(session.drains[0].timeout, TIMEOUTS[1]);
+        let queue = hw_queue(&mut session);
+        session.drains[0].since = Instant::now().checked_sub(TIMEOUTS[1]).unwrap();
+        let late = session.drains[0].since;
+        // It has made a step since: it has all its time again.
+        store(&session, COPY, queue + block::QUEUE_COMPLETED, 2);
+        session.look_at_drains();
+        assert!(session.drains[0].since > late);
+        assert_eq!(session.next_drain(), Some(session.drains[0].since + TIMEOUTS[1]));
+        session.drains[0].since = late;
+        session.look_at_drains();
+        assert!(session.drains.is_empty(), "none since: it is over");
+        assert!(device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).is_none());
+    }
+
+    #[test]
+    fn ums_148_a_doorbell_ends_when_its_engine_says_that_nothing_is_left() {
+        let mut session = with_last_queued(u64::MAX);
+        assert!(drains(&mut session));
+        session.look_at_drains();
+        assert_eq!(session.drains.len(), 1);
+        let queue = hw_queue(&mut session);
+        store(&session, COPY, queue + block::QUEUE_DRAINED, 1);
+        session.look_at_drains();
+        assert!(session.drains.is_empty());
+    }
+
+    #[test]
+    fn lm_55_a_wait_begins_anew_after_a_standstill_and_the_engine_is_asked_again() {
+        let mut session = with_last_queued(2);
+        assert!(drains(&mut session));
+        let queue = hw_queue(&mut session);
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
+        session.drains[0].since = long_ago;
+        // As another process finds it.
+        store(&session, COPY, queue + block::QUEUE_DRAIN, 0);
+        bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS);
+        session.restart_drains();
+        assert!(session.drains[0].since > long_ago);
+        assert_eq!(load(&session, COPY, queue + block::QUEUE_DRAIN), 1);
+        assert_eq!(bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS).len(), 1);
+    }
+}

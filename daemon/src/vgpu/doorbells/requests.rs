@@ -1,0 +1,712 @@
+//! Doorbells: create, disconnect, switch to notify mode and back, notify, destroy. Connecting is `connects.rs`.
+//!
+//! Order, as the guest sees it: disconnecting, the status says RETRY or ABORT before the slot lets the cell go
+//! (UMS-67, UMS-70).
+
+use campanile_host_gpu::engine::address::node_index;
+use campanile_host_gpu::engine::address::node_ordinal;
+use std::sync::atomic::Ordering;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::control::message::CreateDoorbell;
+use campanile_protocol::control::message::DOORBELL_NOTIFY;
+use campanile_protocol::control::message::DOORBELL_PRIVATE_BYTES;
+use campanile_protocol::control::message::DOORBELL_REQUIRE_SECONDARY;
+use campanile_protocol::control::message::DOORBELL_RESIZE_RING;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::message::Notify;
+use campanile_protocol::control::reply::DoorbellCreated;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use campanile_protocol::engine::block::QUEUE_EXEMPT;
+use campanile_protocol::engine::block::QueueEntry;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::handshake::doorbell;
+use campanile_protocol::queue::doorbell::DoorbellModel;
+use campanile_protocol::queue::doorbell::global_value;
+use campanile_protocol::queue::ring;
+
+use super::slots::Holder;
+use super::state::Disconnect;
+use super::state::DoorbellState;
+use super::state::Place;
+use crate::vgpu::control::dispatch::Checked;
+use crate::vgpu::control::reply::Handled;
+use crate::vgpu::control::reply::Origin;
+use crate::vgpu::control::reply::Outcome;
+use crate::vgpu::control::reply::Refused;
+use crate::vgpu::counters::count;
+use crate::vgpu::engines::barrier::Barrier;
+use crate::vgpu::engines::pending::Action;
+use crate::vgpu::memory::vidmm::allocations::AllocationId;
+use crate::vgpu::memory::vidmm::allocations::Spot;
+use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::process::Doorbell;
+use crate::vgpu::objects::process::QueueKind;
+use crate::vgpu::objects::process::RingShape;
+use crate::vgpu::session::Session;
+
+/// Alignment of a ring and a ring control: a cache line.
+pub(in crate::vgpu) const LINE: u64 = 64;
+
+/// Bytes of a doorbell: itself, its end, and what waits then until engines have let go.
+pub(in crate::vgpu) const DOORBELL_BYTES: u64 = 1024;
+
+impl Session {
+    /// CREATE_DOORBELL. Takes no physical doorbell (UMS-33).
+    pub(in crate::vgpu) fn create_doorbell(&mut self, origin: Origin, message: &CreateDoorbell) -> Outcome {
+        (message.flags & DOORBELL_REQUIRE_SECONDARY == 0).or(Status::NotSupported)?;
+        let known = message.flags & !(DOORBELL_REQUIRE_SECONDARY | DOORBELL_RESIZE_RING | DOORBELL_NOTIFY)
+            == 0
+            && message.reserved == 0;
+        known.or(Status::InvalidParameter)?;
+        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
+        (message.private_bytes as usize <= DOORBELL_PRIVATE_BYTES).or(Status::InvalidParameter)?;
+        let entries = message.ring_entries;
+        let sized =
+            entries.is_power_of_two() && (ring::MIN_RING_ENTRIES..=ring::MAX_RING_ENTRIES).contains(&entries);
+        sized.or(Status::InvalidParameter)?;
+        let device = self.device(origin.context)?;
+        let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
+        let at = queue.at;
+        let entry = device.contexts.get(queue.context).and_then(|context| context.entry);
+        let context = entry.ok_or(Status::DeviceLost)?;
+        let flags = if queue.is_exempt { QUEUE_EXEMPT } else { 0 };
+        let completed = match queue.kind {
+            QueueKind::Ordinary { .. } => return Err(Status::InvalidParameter.into()),
+            QueueKind::UserMode { doorbell: Some(_), .. } => return Err(Status::Busy.into()),
+            QueueKind::UserMode { doorbell: None, completed } => completed,
+        };
+        let ring_bytes = u64::from(entries) * ring::RING_ENTRY_BYTES;
+        let ring =
+            self.ring_memory(origin.context, message.ring_resource, message.ring_va, ring_bytes, false)?;
+        let control = self.ring_memory(
+            origin.context,
+            message.control_resource,
+            message.control_va,
+            ring::CONTROL_BYTES,
+            true,
+        )?;
+        let charge = self.charge(origin.context, Kind::Objects, DOORBELL_BYTES)?;
+        let process = self.ensure_presence(origin.context, at)?;
+        let index = message.queue.index();
+        let engine = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
+        let entry = QueueEntry {
+            generation: 0,
+            ring_va: message.ring_va,
+            control_va: message.control_va,
+            consumed: 0,
+            completed,
+            ring_entries: entries,
+            process,
+            fence_index: index,
+            flags,
+            context,
+            reserved: 0,
+        };
+        let hw_queue = engine
+            .create_hw_queue(entry)
+            .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
+        let doorbell = Doorbell {
+            queue: message.queue,
+            at,
+            state: DoorbellState::Retry,
+            is_draining: false,
+            was_connected: false,
+            notify: message.flags & DOORBELL_NOTIFY != 0,
+            hw_queue: Some(hw_queue),
+            ring,
+            control,
+            shape: RingShape {
+                ring_va: message.ring_va,
+                control_va: message.control_va,
+                entries: message.ring_entries,
+            },
+        };
+        let device = self.device_mut(origin.context)?;
+        // As many doorbells fit as queues, and a queue has one at the most.
+        let handle = device.doorbells.insert(doorbell, charge).ok_or(Status::OutOfResources)?;
+        if let Some(queue) = device.queues.get_mut(message.queue) {
+            queue.kind = QueueKind::UserMode { doorbell: Some(handle), completed };
+        }
+        self.allocations.retain(ring);
+        self.allocations.retain(control);
+        // What an earlier doorbell of the same place was rung with is no ring of this one.
+        self.store_page_word(origin.context, device_page::cell(index), 0);
+        self.store_page_word(
+            origin.context,
+            device_page::status(index),
+            DoorbellState::Retry.status().word(),
+        );
+        // Who waits already, waits for what the engine will signal through this entry.
+        self.release_waiters(origin.context, message.queue);
+        let dedicated = DoorbellCreated {
+            doorbell: handle,
+            cell_offset: device_page::cell(index),
+            status_offset: device_page::status(index),
+            last_queued_offset: device_page::last_queued(index),
+            summary_offset: device_page::summary(u32::from(at.engine), node_ordinal(at.node)),
+            summary_bit: device_page::summary_bit(index),
+            ring_value: 0,
+            private_data: message.private_data,
+        };
+        Ok(Handled::with(&match self.global_cell(at) {
+            None => dedicated,
+            Some(cell_offset) => DoorbellCreated {
+                cell_offset,
+                summary_bit: 0,
+                ring_value: global_value(node_ordinal(at.node), index),
+                ..dedicated
+            },
+        }))
+    }
+
+    /// Where processes have their global cell for an engine; none in the dedicated model.
+    pub(in crate::vgpu) fn global_cell(&self, at: EngineAddress) -> Option<u64> {
+        let model = self.config.doorbell_modes.0[node_index(at.node)].model;
+        (model == DoorbellModel::Global)
+            .then(|| device_page::global_cell(u32::from(at.engine), node_ordinal(at.node)))
+    }
+
+    /// The allocation behind a ring or ring control: attached, mapped for the GPU, in one piece.
+    fn ring_memory(
+        &self,
+        context: u32,
+        resource: u32,
+        va: u64,
+        bytes: u64,
+        writable: bool,
+    ) -> Result<AllocationId, Refused> {
+        let allocation = self.attached_allocation(context, resource)?;
+        va.is_multiple_of(LINE).or(Status::InvalidAddress)?;
+        let device = self.device(context)?;
+        let (mapping, _) = device.find_mapping(va, bytes).ok_or(Status::InvalidAddress)?;
+        (mapping.allocation == allocation && (mapping.writable || !writable)).or(Status::InvalidAddress)?;
+        // UMS-38: MAKE_RESIDENT first. Guest RAM never leaves, and what engines do not know of it yet they wait for.
+        let is_there = matches!(self.allocations.spot(allocation), Spot::Segment(..))
+            || self.allocations.guest_segment(allocation).is_some();
+        (is_there && !device.paging.waits_for(va, bytes)).or(Status::NotResident)?;
+        Ok(allocation)
+    }
+
+    /// The operator has thrown the switch: doorbells that are connected the other way are disconnected, and their
+    /// reconnects are answered in the new mode (UMS-97).
+    pub(in crate::vgpu) fn notify_switched(&mut self) {
+        self.config.notify.take();
+        for at in self.addresses() {
+            let always = self.config.notify.is_on(node_index(at.node));
+            for holder in self.connected_doorbells_of(at) {
+                let device = self.device(holder.context).ok();
+                let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
+                let misfits = doorbell.is_some_and(|doorbell| match doorbell.state {
+                    DoorbellState::Connected(place) => {
+                        (place == Place::Notified) != (always || doorbell.notify)
+                    }
+                    DoorbellState::Retry | DoorbellState::Abort => false,
+                });
+                if misfits {
+                    self.retry_doorbell(holder);
+                }
+            }
+        }
+    }
+
+    /// Takes the slot of a doorbell for another one.
+    pub(in crate::vgpu) fn victimise_doorbell(&mut self, holder: Holder) {
+        let Ok(device) = self.device_mut(holder.context) else { return };
+        let Some(doorbell) = device.doorbells.get_mut(holder.doorbell) else { return };
+        let disconnect = doorbell.state.victimise();
+        self.carry_out(holder, disconnect);
+    }
+
+    /// Disconnects a doorbell with RETRY.
+    fn retry_doorbell(&mut self, holder: Holder) {
+        let Ok(device) = self.device_mut(holder.context) else { return };
+        let Some(doorbell) = device.doorbells.get_mut(holder.doorbell) else { return };
+        let disconnect = doorbell.state.retry();
+        self.carry_out(holder, disconnect);
+    }
+
+    /// Publishes the status of a doorbell, then lets its place go (UMS-70).
+    pub(in crate::vgpu) fn carry_out(&mut self, holder: Holder, disconnect: Disconnect) {
+        let Ok(device) = self.device(holder.context) else { return };
+        let Some(found) = device.doorbells.get(holder.doorbell) else { return };
+        let (status, at, index) = (found.state.status().word(), found.at, found.queue.index());
+        let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return };
+        let Some(word) = page.word(device_page::status(index)) else { return };
+        match disconnect {
+            Disconnect::Nothing => {}
+            Disconnect::PublishOnly => word.store(status, Ordering::Release),
+            Disconnect::Free(place) => {
+                let hw_queue = found.hw_queue;
+                let engine = &mut self.engines[at.index()];
+                doorbell::disconnect(word, status, || {
+                    let Some(process) = engine.process_mut() else { return };
+                    match place {
+                        Place::Own(slot) | Place::Shared(slot) => process.disconnect_doorbell(slot),
+                        Place::Notified => {
+                            hw_queue.into_iter().for_each(|queue| process.disconnect_notified(queue))
+                        }
+                    }
+                });
+                if let Place::Own(slot) = place {
+                    engine.slots.free(slot);
+                }
+            }
+        }
+        page.mark(device_page::status(index), 8);
+    }
+
+    /// DESTROY_DOORBELL (UMS-78, UMS-79): disconnects, and waits for what was rung (UMS-126).
+    pub(in crate::vgpu) fn destroy_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let device = self.device(origin.context)?;
+        let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
+        (!doorbell.is_draining).or(Status::Busy)?;
+        let holder = Holder { context: origin.context, doorbell: message.handle };
+        self.retry_doorbell(holder);
+        if self.drain(origin, holder)? {
+            return Ok(Handled::Parked);
+        }
+        let origin = self.park_end(origin);
+        self.remove_doorbell(origin, holder);
+        Ok(Handled::Parked)
+    }
+
+    /// Forgets a doorbell that is disconnected, and its queue with the engine. Answered when the engine has let go of the
+    /// ring: the guest may use that memory for something else then.
+    pub(in crate::vgpu) fn remove_doorbell(&mut self, origin: Origin, holder: Holder) {
+        let device = self.device_mut(holder.context).ok();
+        let removed =
+            device.and_then(|device| Some((device.root, device.doorbells.remove(holder.doorbell)?)));
+        let Some((root, doorbell)) = removed else {
+            // Gone with its device.
+            return self.end_item(origin.context, origin.ring, origin.item);
+        };
+        let engine = self.engines[doorbell.at.index()].process_mut();
+        let reached = engine.zip(doorbell.hw_queue).map_or(0, |(engine, hw_queue)| {
+            engine.destroy_hw_queue(hw_queue);
+            engine.queue_completed(hw_queue)
+        });
+        let device = self.device_mut(holder.context).ok();
+        if let Some(queue) = device.and_then(|device| device.queues.get_mut(doorbell.queue))
+            && let QueueKind::UserMode { completed, .. } = queue.kind
+        {
+            queue.kind = QueueKind::UserMode { doorbell: None, completed: completed.max(reached) };
+        }
+        let barrier = Barrier::raise(&mut self.engines);
+        self.after(barrier, Action::Release(vec![doorbell.ring, doorbell.control]));
+        self.after(barrier, Action::Reply { origin, root });
+    }
+
+    /// NOTIFY: valid for any queue of the process; the engine looks at its rings (UMS-94, UMS-96).
+    pub(in crate::vgpu) fn notify(&mut self, origin: Origin, message: &Notify) -> Outcome {
+        (message.flags == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
+        let device = self.device(origin.context)?;
+        let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
+        let (at, kind) = (queue.at, queue.kind);
+        let doorbell = match kind {
+            QueueKind::UserMode { doorbell: Some(doorbell), .. } => device.doorbells.get(doorbell),
+            QueueKind::UserMode { doorbell: None, .. } | QueueKind::Ordinary { .. } => None,
+        };
+        let notified =
+            doorbell.filter(|doorbell| doorbell.state == DoorbellState::Connected(Place::Notified));
+        let rung = notified.and_then(|doorbell| doorbell.hw_queue);
+        count(&self.counters.notifies);
+        if let Some(process) = self.engines[at.index()].process_mut() {
+            match rung {
+                Some(hw_queue) => process.notify(hw_queue),
+                None => process.wake(),
+            }
+        }
+        Ok(Handled::done())
+    }
+
+    /// Disconnects every doorbell of an engine with RETRY.
+    pub(in crate::vgpu) fn disconnect_all(&mut self, at: EngineAddress) {
+        for holder in self.connected_doorbells_of(at) {
+            self.retry_doorbell(holder);
+        }
+    }
+
+    /// The doorbells of an engine that are connected.
+    pub(in crate::vgpu) fn connected_doorbells_of(&self, at: EngineAddress) -> Vec<Holder> {
+        let devices = self.processes.iter().filter_map(|(context, process)| {
+            let device = process.device.as_ref()?;
+            device.presence[at.index()].map(|_| (*context, device))
+        });
+        devices
+            .flat_map(|(context, device)| {
+                let of_node = device.doorbells.iter().filter(move |(_, bell)| {
+                    bell.at == at && matches!(bell.state, DoorbellState::Connected(_))
+                });
+                of_node.map(move |(doorbell, _)| Holder { context, doorbell })
+            })
+            .collect()
+    }
+
+    /// Whose queue an entry of an engine's queue table is: context and queue.
+    pub(in crate::vgpu) fn owner_of_hw_queue(
+        &self,
+        at: EngineAddress,
+        hw_queue: u16,
+    ) -> Option<(u32, Handle)> {
+        self.processes.iter().find_map(|(context, process)| {
+            let device = process.device.as_ref()?;
+            let mut doorbells = device.doorbells.iter();
+            let (_, doorbell) =
+                doorbells.find(|(_, doorbell)| doorbell.at == at && doorbell.hw_queue == Some(hw_queue))?;
+            Some((*context, doorbell.queue))
+        })
+    }
+
+    /// A user-mode queue has a fault, or a waiter is due.
+    pub(in crate::vgpu) fn queue_wants_attention(&mut self, at: EngineAddress, hw_queue: u16) {
+        let Some((context, queue)) = self.owner_of_hw_queue(at, hw_queue) else { return };
+        let fault = self.engines[at.index()].process().and_then(|process| process.queue_fault(hw_queue));
+        match fault {
+            Some((fault, address)) => self.fault_device(context, queue, fault, address),
+            None => {
+                self.release_waiters(context, queue);
+                self.look_at_drains();
+            }
+        }
+    }
+
+    /// All doorbells of a process, for good, and then its queues off the engines: nothing of them runs any more.
+    pub(in crate::vgpu) fn abort_doorbells(&mut self, context: u32) {
+        let Ok(device) = self.device_mut(context) else { return };
+        let aborted: Vec<(Handle, Disconnect)> =
+            device.doorbells.iter_mut().map(|(handle, doorbell)| (handle, doorbell.state.abort())).collect();
+        for (doorbell, disconnect) in aborted {
+            self.carry_out(Holder { context, doorbell }, disconnect);
+        }
+        let Ok(device) = self.device_mut(context) else { return };
+        let queues: Vec<(EngineAddress, u16)> = device
+            .doorbells
+            .iter_mut()
+            .filter_map(|(_, doorbell)| Some((doorbell.at, doorbell.hw_queue.take()?)))
+            .collect();
+        for (at, hw_queue) in queues {
+            if let Some(process) = self.engines[at.index()].process_mut() {
+                process.destroy_hw_queue(hw_queue);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::address::node_index;
+    use campanile_host_gpu::engine::address::node_ordinal;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::memory::bits;
+    use campanile_protocol::PAGE_SIZE;
+    use campanile_protocol::control::message::CreateDoorbell;
+    use campanile_protocol::control::message::DOORBELL_NOTIFY;
+    use campanile_protocol::control::message::DOORBELL_REQUIRE_SECONDARY;
+    use campanile_protocol::control::message::DOORBELL_RESIZE_RING;
+    use campanile_protocol::control::message::Named;
+    use campanile_protocol::control::message::Notify;
+    use campanile_protocol::control::reply::DoorbellCreated;
+    use campanile_protocol::control::status::Status;
+    use campanile_protocol::device_page;
+    use campanile_protocol::engine::block;
+    use campanile_protocol::engine::block::QUEUE_EXEMPT;
+    use campanile_protocol::engine::block::QueueEntry;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::handshake::power;
+    use campanile_protocol::queue::doorbell::DoorbellModel;
+    use campanile_protocol::queue::doorbell::global_value;
+    use zerocopy::FromBytes;
+
+    use super::LINE;
+    use crate::vgpu::config::Config;
+    use crate::vgpu::control::reply::Handled;
+    use crate::vgpu::control::reply::Origin;
+    use crate::vgpu::doorbells::slots::Holder;
+    use crate::vgpu::doorbells::slots::Taken;
+    use crate::vgpu::doorbells::state::DoorbellState;
+    use crate::vgpu::doorbells::state::Place;
+    use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::pending::Action;
+    use crate::vgpu::engines::pending::MAX_PENDING;
+    use crate::vgpu::engines::pending::Pending;
+    use crate::vgpu::objects::budget::Kind;
+    use crate::vgpu::objects::process::GpuMapping;
+    use crate::vgpu::objects::process::Mapped;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::device;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::shared;
+    use crate::vgpu::testing::startable;
+    use crate::vgpu::testing::store;
+
+    const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
+    const HOLDER: Holder = Holder { context: OWNER, doorbell: Handle::new(0, 1) };
+    const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+
+    /// A session with one physical doorbell, which this one has, or that is connected otherwise.
+    fn connected(place: Place) -> Session {
+        let mut session = restored(Config { doorbells: 1, ..startable() });
+        if let Place::Own(slot) = place {
+            session.engines[COPY.index()].slots.hold(slot, HOLDER, 0, Instant::now());
+        }
+        let doorbell = device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap();
+        doorbell.state = DoorbellState::Connected(place);
+        session
+    }
+
+    fn state(session: &mut Session) -> DoorbellState {
+        device(session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().state
+    }
+
+    #[test]
+    fn ums_66_a_slot_is_free_for_the_next_when_its_doorbell_is_disconnected() {
+        let mut session = connected(Place::Own(0));
+        let slots = &mut session.engines[COPY.index()].slots;
+        assert!(matches!(slots.choose(Instant::now(), |_| 1), Taken::Victim(0, HOLDER)));
+        session.disconnect_all(COPY);
+        assert_eq!(state(&mut session), DoorbellState::Retry);
+        let slots = &mut session.engines[COPY.index()].slots;
+        assert_eq!(slots.choose(Instant::now(), |_| 0), Taken::Free(0));
+    }
+
+    #[test]
+    fn ums_38_a_ring_whose_mapping_is_still_to_come_is_not_resident() {
+        let mut session = connected(Place::Own(0));
+        let ring = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().ring;
+        let (&resource, _) = session.blobs.iter().find(|(_, blob)| blob.allocation == ring).unwrap();
+        let row = device(&mut session, OWNER).mappings.iter().find(|(_, mapping)| mapping.allocation == ring);
+        let (&there, mapping) = row.unwrap();
+        let mapping = GpuMapping { size: PAGE_SIZE, ..**mapping };
+        // Behind a change of the golden state that waits for the buffers before it.
+        let to_come = 0x102_5000;
+        let charge = session.charge(OWNER, Kind::Mappings, 1).unwrap();
+        device(&mut session, OWNER).mappings.insert(to_come, Mapped { mapping, charge });
+        let status = |va: u64| {
+            let memory = session.ring_memory(OWNER, resource, va, LINE, false);
+            memory.err().map(|refused| refused.status)
+        };
+        assert_eq!((status(there), status(to_come)), (None, Some(Status::NotResident)));
+        assert_eq!(status(to_come + 1), Some(Status::InvalidAddress));
+    }
+
+    #[test]
+    fn ums_79_the_memory_of_a_doorbell_is_let_go_when_engines_have_forgotten_it_and_not_before() {
+        let mut session = connected(Place::Own(0));
+        let doorbell = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
+        let memory = [doorbell.ring, doorbell.control];
+        session.remove_doorbell(ORIGIN, HOLDER);
+        let waits = |session: &Session| {
+            let actions = session.pending.iter().map(|pending| &pending.action);
+            actions.filter(|action| matches!(action, Action::Release(list) if list[..] == memory)).count()
+        };
+        assert_eq!(waits(&session), 1, "its engine has acknowledged nothing");
+        session.stop_engine(COPY);
+        session.run_pending();
+        assert_eq!(waits(&session), 0);
+    }
+
+    #[test]
+    fn ums_94_a_notify_wakes_the_engine_of_its_queue_however_that_is_connected() {
+        for (place, is_connected) in [(Place::Own(0), true), (Place::Notified, true), (Place::Own(0), false)]
+        {
+            let mut session = connected(place);
+            if !is_connected {
+                session.disconnect_all(COPY);
+            }
+            let wake = session.engines[COPY.index()].process().unwrap().grant_handle().wake;
+            // It sleeps.
+            store(&session, COPY, block::POWER, power::ASLEEP);
+            wake.drain();
+            bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS);
+            let queue = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().queue;
+            session
+                .notify(ORIGIN, &Notify { queue, flags: 0, reserved: 0 })
+                .unwrap_or_else(|refused| panic!("{}", refused.text));
+            assert!(wake.drain(), "{place:?}, {is_connected}");
+        }
+    }
+
+    #[test]
+    fn ums_97_the_switch_disconnects_what_is_connected_the_other_way_and_nothing_else() {
+        // Without the operator's switch each doorbell keeps the mode that its guest chose.
+        for (place, wishes, stays) in [
+            (Place::Own(0), false, true),
+            (Place::Notified, true, true),
+            (Place::Notified, false, false),
+            (Place::Own(0), true, false),
+        ] {
+            let mut session = connected(place);
+            device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap().notify = wishes;
+            session.notify_switched();
+            let expected = if stays { DoorbellState::Connected(place) } else { DoorbellState::Retry };
+            assert_eq!(state(&mut session), expected, "{place:?}, {wishes}");
+        }
+    }
+
+    const GOOD: CreateDoorbell = CreateDoorbell {
+        queue: Handle::new(0, 1),
+        ring_va: 0x101_3000,
+        control_va: 0x101_4000,
+        ring_resource: 12,
+        control_resource: 13,
+        ring_entries: 64,
+        flags: 0,
+        private_bytes: 16,
+        reserved: 0,
+        private_data: [5; 16],
+    };
+
+    /// A session in which a queue has no doorbell any more.
+    fn without_doorbell(config: Config) -> Session {
+        let mut session = restored(config);
+        session.remove_doorbell(ORIGIN, HOLDER);
+        session
+    }
+
+    fn created(session: &mut Session, message: &CreateDoorbell) -> Result<DoorbellCreated, Status> {
+        match session.create_doorbell(ORIGIN, message) {
+            Ok(Handled::Now(bytes)) => Ok(DoorbellCreated::read_from_bytes(&bytes).unwrap()),
+            Ok(Handled::Parked) => panic!("parked"),
+            Err(refused) => Err(refused.status),
+        }
+    }
+
+    #[test]
+    fn ums_31_ums_41_what_is_wrong_with_a_new_doorbell_is_refused_and_the_next_limit_is_taken() {
+        type Change = fn(&mut CreateDoorbell);
+        let cases: [(Change, Option<Status>); 20] = [
+            (|_| (), None),
+            (|it| it.flags = DOORBELL_RESIZE_RING | DOORBELL_NOTIFY, None),
+            (|it| it.flags = DOORBELL_RESIZE_RING, None),
+            (|it| it.flags = DOORBELL_REQUIRE_SECONDARY, Some(Status::NotSupported)),
+            (|it| it.flags = 8, Some(Status::InvalidParameter)),
+            (|it| it.reserved = 1, Some(Status::InvalidParameter)),
+            (|it| it.private_bytes = 17, Some(Status::InvalidParameter)),
+            (|it| it.ring_entries = 63, Some(Status::InvalidParameter)),
+            (|it| it.ring_entries = 1, Some(Status::InvalidParameter)),
+            (|it| it.ring_entries = 1 << 17, Some(Status::InvalidParameter)),
+            // A page of entries, and one entry more than a page has bytes for.
+            (|it| it.ring_entries = 128, None),
+            (|it| it.ring_entries = 256, Some(Status::InvalidAddress)),
+            (|it| it.queue = Handle::new(9, 1), Some(Status::InvalidHandle)),
+            (|it| it.queue = Handle::new(1, 1), Some(Status::Busy)),
+            (|it| it.queue = Handle::new(3, 1), Some(Status::InvalidParameter)),
+            (|it| it.ring_va += 4, Some(Status::InvalidAddress)),
+            (|it| it.control_va = it.ring_va, Some(Status::InvalidAddress)),
+            (|it| it.ring_resource = 13, Some(Status::InvalidAddress)),
+            (|it| it.control_resource = 12, Some(Status::InvalidAddress)),
+            (|it| it.ring_resource = 2, Some(Status::InvalidResource)),
+        ];
+        for (number, (change, expected)) in cases.into_iter().enumerate() {
+            let mut session = without_doorbell(startable());
+            let mut message = GOOD;
+            change(&mut message);
+            assert_eq!(created(&mut session, &message).err(), expected, "case {number}");
+            let count = device(&mut session, OWNER).doorbells.iter().count();
+            assert_eq!(count, if expected.is_none() { 3 } else { 2 }, "case {number}");
+        }
+    }
+
+    #[test]
+    fn ums_38_the_control_of_a_ring_is_writable_and_the_ring_need_not_be() {
+        for (va, expected) in [(GOOD.ring_va, None), (GOOD.control_va, Some(Status::InvalidAddress))] {
+            let mut session = without_doorbell(startable());
+            device(&mut session, OWNER).mappings.get_mut(&va).unwrap().mapping.writable = false;
+            assert_eq!(created(&mut session, &GOOD).err(), expected, "{va:#x}");
+        }
+    }
+
+    #[test]
+    fn mcdm_06_no_doorbell_is_made_while_too_much_waits() {
+        let mut session = without_doorbell(startable());
+        let pending = || Pending {
+            barrier: Barrier::default(),
+            action: Action::Release(Vec::new()),
+            charges: Vec::new(),
+        };
+        session.pending.extend((0..MAX_PENDING).map(|_| pending()));
+        assert_eq!(created(&mut session, &GOOD).err(), Some(Status::OutOfResources));
+    }
+
+    #[test]
+    fn ums_09_ums_46_ums_89_a_guest_is_told_where_its_doorbell_lies_and_what_to_store_there() {
+        let place = |it: DoorbellCreated| [it.cell_offset, it.summary_bit, it.ring_value, it.summary_offset];
+        let summary = device_page::summary(0, node_ordinal(COPY.node));
+        let mut session = without_doorbell(startable());
+        let found = created(&mut session, &GOOD).unwrap();
+        assert_eq!(place(found), [device_page::cell(0), device_page::summary_bit(0), 0, summary]);
+        assert_eq!((found.status_offset, found.private_data), (device_page::status(0), [5; 16]));
+        let mut config = startable();
+        config.doorbell_modes.0[node_index(COPY.node)].model = DoorbellModel::Global;
+        let mut session = without_doorbell(config);
+        let found = created(&mut session, &GOOD).unwrap();
+        let cell = device_page::global_cell(0, node_ordinal(COPY.node));
+        assert_eq!(place(found), [cell, 0, global_value(node_ordinal(COPY.node), 0), summary]);
+    }
+
+    #[test]
+    fn the_engine_is_told_of_a_doorbell_whose_queue_is_exempt() {
+        for is_exempt in [false, true] {
+            let mut session = without_doorbell(startable());
+            device(&mut session, OWNER).queues.get_mut(GOOD.queue).unwrap().is_exempt = is_exempt;
+            let made = created(&mut session, &GOOD).unwrap().doorbell;
+            let doorbell = device(&mut session, OWNER).doorbells.get(made).unwrap();
+            assert!(!doorbell.notify);
+            let place = block::queue(doorbell.hw_queue.unwrap().into());
+            let mut bytes = [0; size_of::<QueueEntry>()];
+            shared(&session, COPY).slice(place, bytes.len() as u64).unwrap().copy_to(&mut bytes);
+            let entry = QueueEntry::read_from_bytes(&bytes).unwrap();
+            assert_eq!(entry.flags, if is_exempt { QUEUE_EXEMPT } else { 0 });
+            assert_eq!((entry.ring_va, entry.ring_entries), (GOOD.ring_va, 64));
+        }
+    }
+
+    #[test]
+    fn ums_78_ums_94_messages_to_a_doorbell_that_ends_or_with_unknown_bits_are_refused() {
+        let mut session = connected(Place::Own(0));
+        let queue = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().queue;
+        for (flags, reserved) in [(1, 0), (0, 1)] {
+            let refused = session.notify(ORIGIN, &Notify { queue, flags, reserved }).err().unwrap();
+            assert_eq!(refused.status, Status::InvalidParameter);
+        }
+        // That the golden state drains.
+        let ends = Named { handle: Handle::new(1, 1) };
+        let refused = session.destroy_doorbell(ORIGIN, &ends).err().unwrap();
+        assert_eq!(refused.status, Status::Busy);
+        assert!(session.destroy_doorbell(ORIGIN, &Named { handle: HOLDER.doorbell }).is_ok());
+    }
+
+    #[test]
+    fn ums_70_doorbells_are_found_by_engine_and_disconnected_as_they_are_connected() {
+        let mut session = connected(Place::Own(0));
+        assert_eq!(session.connected_doorbells_of(COPY), [HOLDER]);
+        assert_eq!(session.connected_doorbells_of(COMPUTE), []);
+        session.disconnect_all(COMPUTE);
+        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
+        session.victimise_doorbell(HOLDER);
+        assert_eq!(state(&mut session), DoorbellState::Retry);
+        let mut session = connected(Place::Own(0));
+        session.engine_to_f1(COPY);
+        assert_eq!(state(&mut session), DoorbellState::Retry);
+        let of = |session: &mut Session, index: u32| {
+            let doorbell = device(session, OWNER).doorbells.get(Handle::new(index, 1)).unwrap();
+            (doorbell.hw_queue.unwrap(), doorbell.queue)
+        };
+        for index in [0, 2] {
+            let (hw_queue, queue) = of(&mut session, index);
+            assert_eq!(session.owner_of_hw_queue(COPY, hw_queue), Some((OWNER, queue)));
+        }
+        session.abort_doorbells(OWNER);
+        for (_, doorbell) in device(&mut session, OWNER).doorbells.iter() {
+            assert_eq!((doorbell.state, doorbell.hw_queue), (DoorbellState::Abort, None));
+        }
+    }
+}

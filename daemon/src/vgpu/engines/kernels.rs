@@ -1,0 +1,328 @@
+//! Kernels: compiled in the engine process, never here (design §3).
+//!
+//! ```text
+//!   CREATE_KERNEL ─▶ every compute engine that runs: compiles it ─▶ all have it: answered; one refuses: refused
+//!                └─▶ one that comes up, now or later: compiles all kernels that there are, and then runs
+//! ```
+//!
+//! So a kernel is good for a context on whatever physical adapter.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::kernel::name::KernelName;
+use campanile_protocol::control::message::CREATE_KERNEL;
+use campanile_protocol::control::message::DESTROY_KERNEL;
+use campanile_protocol::control::message::LANGUAGE_SPIRV;
+use campanile_protocol::control::message::LANGUAGE_WGSL;
+use campanile_protocol::control::message::MAX_ENTRY_BYTES;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::reply::KernelCreated;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::handle::Handle;
+use zerocopy::IntoBytes;
+
+use super::slot::WaitingMessage;
+use crate::vgpu::control::dispatch::Checked;
+use crate::vgpu::control::reply::Handled;
+use crate::vgpu::control::reply::Origin;
+use crate::vgpu::control::reply::Outcome;
+use crate::vgpu::control::reply::Refused;
+use crate::vgpu::control::request::NewKernel;
+use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::budget::list_bytes;
+use crate::vgpu::objects::process::Device;
+use crate::vgpu::session::Session;
+
+/// Bytes of the kernel sources of one VM: they are kept for the next process of an engine (MCDM-06).
+pub const MAX_KERNEL_BYTES: usize = 64 << 20;
+
+/// Bytes that a kernel is charged besides its source: what the smallest takes, compiled, in an engine (66 KB with lavapipe), and
+/// messages about it.
+pub const KERNEL_BYTES: u64 = 72 << 10;
+
+/// Text or words of a kernel, and what was charged for it.
+#[derive(Debug)]
+pub struct SourceBytes {
+    bytes: Box<[u8]>,
+    _charge: Charge,
+}
+
+impl SourceBytes {
+    /// These.
+    pub fn new(bytes: &[u8], charge: Charge) -> Arc<Self> {
+        Arc::new(Self { bytes: bytes.into(), _charge: charge })
+    }
+
+    /// What is charged for them, with the name of their entry point.
+    pub fn price(bytes: usize, entry: Option<&str>) -> u64 {
+        let bytes = bytes.saturating_add(entry.map_or(0, str::len));
+        list_bytes(bytes, 1).saturating_add(KERNEL_BYTES)
+    }
+}
+
+impl Deref for SourceBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// What a kernel is compiled from, should its engine be replaced.
+#[derive(Debug, Clone)]
+pub struct KernelSource {
+    /// `LANGUAGE_*` of the protocol.
+    pub language: u32,
+    /// Entry point, where there are several.
+    pub entry: Option<String>,
+    /// Text or words, as long as it is kept or a message to an engine needs it.
+    pub bytes: Arc<SourceBytes>,
+    /// Whether engines were asked to forget it; then the next process of one is not told of it.
+    pub is_ending: bool,
+}
+
+/// Bytes of a kernel's place in the tables of its process and of engines.
+pub(in crate::vgpu) const KERNEL_OBJECT_BYTES: u64 = 512;
+
+/// Whether an entry point can have this name.
+pub fn is_entry_name(name: &str) -> bool {
+    name.len() <= MAX_ENTRY_BYTES as usize && !name.chars().any(char::is_control)
+}
+
+/// A kernel that an engine compiles; the engine of another physical adapter may compile it too.
+#[derive(Debug, Clone, Copy)]
+pub struct PendingKernel {
+    /// Where the answer goes.
+    pub origin: Origin,
+    /// The name that it will have.
+    pub handle: Handle,
+    /// Its place in the order of compilation.
+    pub number: u64,
+}
+
+impl Session {
+    /// CREATE_KERNEL: answered when it is compiled and warm, or refused.
+    pub(in crate::vgpu) fn create_kernel(&mut self, origin: Origin, create: &NewKernel<'_>) -> Outcome {
+        (create.head.reserved == 0).or(Status::InvalidParameter)?;
+        matches!(create.head.language, LANGUAGE_WGSL | LANGUAGE_SPIRV).or(Status::NotSupported)?;
+        let entry = match create.entry {
+            None => None,
+            Some(name) => {
+                let entry = std::str::from_utf8(name).map_err(|_| Status::InvalidParameter)?;
+                is_entry_name(entry).or(Status::InvalidParameter)?;
+                Some(entry.to_owned())
+            }
+        };
+        let source = create.source;
+        self.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
+        let Some(engines) = self.compilers_for(origin, create)? else {
+            return Ok(Handled::Parked);
+        };
+        (self.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
+        let price = SourceBytes::price(source.len(), entry.as_deref());
+        let charge = self.charge(origin.context, Kind::Kernels, price)?;
+        let object = self.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
+        let origin = if origin.item.is_some() { origin } else { self.park(origin)? };
+        let bytes = SourceBytes::new(source, charge);
+        let kept = KernelSource { language: create.head.language, entry, bytes, is_ending: false };
+        let device = self.device_mut(origin.context)?;
+        // There is room: it was looked for above.
+        let handle = device.kernels.insert(kept.clone(), object).ok_or(Status::OutOfResources)?;
+        let kernel = Self::kernel_name(device.root.0, handle);
+        self.kernel_bytes += source.len();
+        for at in &engines {
+            let slot = &mut self.engines[at.index()];
+            if !slot.owes_kernels() {
+                slot.stirred = Instant::now();
+            }
+            if slot.is_running() {
+                slot.kernels_asked += 1;
+                let pending = PendingKernel { origin, handle, number: slot.kernels_asked };
+                slot.compiling.insert((kernel.root, kernel.handle), pending);
+            } else {
+                slot.rebuilding.insert((kernel.root, kernel.handle));
+            }
+        }
+        for at in engines {
+            // An engine that cannot be asked is lost, and may take the kernel along.
+            if self.device(origin.context).is_ok_and(|device| device.kernels.get(handle).is_some()) {
+                self.post_kernel(at, kernel, &kept);
+            }
+        }
+        Ok(Handled::Parked)
+    }
+
+    /// The compute engines, one a physical adapter.
+    fn compilers(&self) -> impl Iterator<Item = EngineAddress> + use<> {
+        self.addresses().filter(|at| at.node == NodeKind::Compute)
+    }
+
+    /// The engines that have to compile a new kernel: every compute engine that has a process. The answer waits for those
+    /// that run; one that is on its way up compiles it before it runs. `None`: none runs, and the message is parked.
+    fn compilers_for(
+        &mut self,
+        origin: Origin,
+        create: &NewKernel<'_>,
+    ) -> Result<Option<Vec<EngineAddress>>, Refused> {
+        let hears = |at: &EngineAddress| self.engines[at.index()].hears();
+        let there: Vec<EngineAddress> = self.compilers().filter(hears).collect();
+        if !there.iter().any(|at| self.engines[at.index()].is_running()) {
+            let first = there.first().copied().unwrap_or(EngineAddress::new(0, NodeKind::Compute));
+            self.ensure_engine(first)?;
+            let _parked = self.wait_for_engine(origin, first, CREATE_KERNEL, create.body)?;
+            return Ok(None);
+        }
+        if !there.iter().all(|at| self.engines[at.index()].outbox.has_room(create.source.len())) {
+            let text = "the engine has not read the kernels before this one yet".to_owned();
+            return Err(Refused { status: Status::OutOfResources, text });
+        }
+        Ok(Some(there))
+    }
+
+    fn take_pending(&mut self, at: EngineAddress, kernel: KernelName) -> Option<PendingKernel> {
+        let slot = &mut self.engines[at.index()];
+        slot.stirred = Instant::now();
+        slot.compiling.remove(&(kernel.root, kernel.handle))
+    }
+
+    /// An engine has compiled a kernel. Answered when each has that was asked.
+    pub(in crate::vgpu) fn kernel_created(
+        &mut self,
+        at: EngineAddress,
+        kernel: KernelName,
+        workgroup: [u32; 3],
+        binding_count: u32,
+        constant_bytes: u32,
+    ) {
+        let Some(pending) = self.take_pending(at, kernel) else { return self.kernel_rebuilt(at, kernel) };
+        if self.is_compiling(kernel) {
+            return;
+        }
+        let reply =
+            KernelCreated { kernel: pending.handle, workgroup, binding_count, constant_bytes, reserved: 0 };
+        self.answer(pending.origin, Ok(reply.as_bytes().to_vec()));
+    }
+
+    fn is_compiling(&self, kernel: KernelName) -> bool {
+        self.engines.iter().any(|slot| slot.compiling.contains_key(&(kernel.root, kernel.handle)))
+    }
+
+    /// An engine has refused a kernel.
+    pub(in crate::vgpu) fn kernel_refused(&mut self, at: EngineAddress, kernel: KernelName, reason: String) {
+        let Some(pending) = self.take_pending(at, kernel) else { return self.kernel_rebuilt(at, kernel) };
+        self.refuse_kernel(at, kernel, pending, reason);
+    }
+
+    /// A kernel that is compiled comes to nothing, because of what became of it on `at`: other engines forget it.
+    pub(in crate::vgpu) fn refuse_kernel(
+        &mut self,
+        at: EngineAddress,
+        kernel: KernelName,
+        pending: PendingKernel,
+        text: String,
+    ) {
+        for slot in &mut self.engines {
+            slot.compiling.remove(&(kernel.root, kernel.handle));
+        }
+        let source = self.drop_kernel(pending.origin.context, pending.handle);
+        self.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
+        for other in self.compilers().filter(|other| *other != at) {
+            self.post_end(other, kernel, source.as_ref());
+        }
+    }
+
+    /// Takes the kernels that are compiled and for which `which` holds; where their answers go.
+    pub(in crate::vgpu) fn take_compiling(&mut self, which: impl Fn(&PendingKernel) -> bool) -> Vec<Origin> {
+        let slots = self.engines.iter_mut();
+        let taken = slots.flat_map(|slot| slot.compiling.extract_if(.., |_, kernel| which(kernel)));
+        // Several engines may compile one.
+        let taken: BTreeMap<(u64, u64), PendingKernel> = taken.collect();
+        taken.into_values().map(|kernel| kernel.origin).collect()
+    }
+
+    /// The next process of an engine has compiled a kernel again, or could not: then a buffer that names it faults.
+    fn kernel_rebuilt(&mut self, at: EngineAddress, kernel: KernelName) {
+        if self.engines[at.index()].rebuilding.remove(&(kernel.root, kernel.handle)) {
+            self.retry_waiting(at);
+        }
+    }
+
+    /// Forgets a kernel, and its source, which messages about its end still hold.
+    pub(in crate::vgpu) fn drop_kernel(&mut self, context: u32, handle: Handle) -> Option<Arc<SourceBytes>> {
+        let source = self.device_mut(context).ok()?.kernels.remove(handle)?;
+        self.kernel_bytes -= source.bytes.len();
+        Some(source.bytes)
+    }
+
+    /// DESTROY_KERNEL: answered when no engine knows it any more. A buffer that is rung after that and names it faults.
+    pub(in crate::vgpu) fn destroy_kernel(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let device = self.device(origin.context)?;
+        let source = device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
+        let (is_asked, kernel) = (source.is_ending, Self::kernel_name(device.root.0, message.handle));
+        let bytes = Arc::clone(&source.bytes);
+        // Only the message that asked may come again, from where it waited; one that was refused, as its device was lost.
+        (!is_asked || origin.item.is_some() || !device.is_active()).or(Status::InvalidHandle)?;
+        (!self.is_compiling(kernel)).or(Status::Busy)?;
+        if !is_asked {
+            if let Some(source) = self.device_mut(origin.context)?.kernels.get_mut(message.handle) {
+                source.is_ending = true;
+            }
+            for at in self.compilers() {
+                let slot = &mut self.engines[at.index()];
+                if slot.hears() {
+                    if !slot.owes_kernels() {
+                        slot.stirred = Instant::now();
+                    }
+                    slot.forgetting.insert((kernel.root, kernel.handle));
+                }
+            }
+            self.forget_kernel(kernel, &bytes);
+        }
+        // What is in error runs nothing any more.
+        let runs = self.device(origin.context)?.is_active();
+        let knows =
+            |at: &EngineAddress| self.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle));
+        if let Some(at) = self.compilers().find(knows).filter(|_| runs) {
+            return self.wait_for_engine(origin, at, DESTROY_KERNEL, message.as_bytes());
+        }
+        self.drop_kernel(origin.context, message.handle);
+        Ok(Handled::done())
+    }
+
+    /// An engine knows a kernel no more.
+    pub(in crate::vgpu) fn kernel_forgotten(&mut self, at: EngineAddress, kernel: KernelName) {
+        let slot = &mut self.engines[at.index()];
+        slot.stirred = Instant::now();
+        slot.forgetting.remove(&(kernel.root, kernel.handle));
+        let processes = &self.processes;
+        let waits = |message: &mut WaitingMessage| {
+            let device = processes.get(&message.origin.context).and_then(|process| process.device.as_ref());
+            message.ended_kernel() == Some(Handle(kernel.handle))
+                && device.is_some_and(|device| device.root.0 == kernel.root)
+        };
+        let ended: Vec<WaitingMessage> = slot.waiting.extract_if(.., waits).collect();
+        for message in ended {
+            self.handle(message.origin, message.request());
+        }
+    }
+
+    fn forget_kernel(&mut self, kernel: KernelName, source: &Arc<SourceBytes>) {
+        for at in self.compilers() {
+            self.post_end(at, kernel, Some(source));
+        }
+    }
+
+    /// Has the engines forget all kernels of a device that ended.
+    pub(in crate::vgpu) fn forget_kernels(&mut self, device: &Device) {
+        for (handle, source) in device.kernels.iter() {
+            self.kernel_bytes -= source.bytes.len();
+            self.forget_kernel(Self::kernel_name(device.root.0, handle), &source.bytes);
+        }
+    }
+}

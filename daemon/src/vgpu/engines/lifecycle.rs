@@ -1,0 +1,473 @@
+//! The engines of a session: started when first used, one process a node of each physical adapter.
+
+use std::io;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::adapter::program::Memory;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::channel::ChannelError;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::message::Response;
+use campanile_host_gpu::kernel::name::KernelName;
+use campanile_host_gpu::memory::page_table::writer::PageTables;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::page_table::SegmentId;
+use log::Level;
+use rustix::event::epoll;
+
+use crate::sched::alarm::Hang;
+use crate::sched::alarm::Sighting;
+use crate::vgpu::config::Compute;
+use crate::vgpu::control::reply::Refused;
+use crate::vgpu::counters::count;
+use crate::vgpu::fences::table::FenceTable;
+use crate::vgpu::memory::vidmm::allocations::Allocations;
+use crate::vgpu::session::Session;
+use crate::vgpu::tdr::policy::DebugMode;
+use crate::vgpu::tdr::policy::Level as RecoveryLevel;
+use crate::vgpu::tdr::reason::Reason;
+
+/// What a session's epoll descriptor says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wakeup {
+    /// The engine's eventfd.
+    Event(EngineAddress),
+    /// The engine's channel.
+    Channel(EngineAddress),
+    /// The supervisor's alarm.
+    Alarm(EngineAddress),
+    /// The session's timer.
+    Timer,
+    /// The operator's orders.
+    Orders,
+    /// The operator's switch for notify mode.
+    Switch,
+}
+
+impl Wakeup {
+    /// As epoll data: what it is in the second byte, the engine's place in the first.
+    pub fn data(self) -> u64 {
+        let place = |at: EngineAddress| at.index() as u64;
+        match self {
+            Self::Event(at) => place(at),
+            Self::Channel(at) => 1 << 8 | place(at),
+            Self::Alarm(at) => 2 << 8 | place(at),
+            Self::Timer => 3 << 8,
+            Self::Orders => 4 << 8,
+            Self::Switch => 5 << 8,
+        }
+    }
+
+    /// From epoll data.
+    pub fn from_data(data: u64) -> Option<Self> {
+        let at = EngineAddress::from_index(usize::try_from(data & 0xff).ok()?)?;
+        match data >> 8 {
+            0 => Some(Self::Event(at)),
+            1 => Some(Self::Channel(at)),
+            2 => Some(Self::Alarm(at)),
+            3 => Some(Self::Timer),
+            4 => Some(Self::Orders),
+            5 => Some(Self::Switch),
+            _ => None,
+        }
+    }
+}
+
+impl Session {
+    /// Whether an engine runs; starts it where it does not. `Ok(false)`: try again when it does.
+    pub(in crate::vgpu) fn ensure_engine(&mut self, at: EngineAddress) -> Result<bool, Refused> {
+        let index = at.index();
+        if self.engines[index].is_running() {
+            return Ok(true);
+        }
+        if let (NodeKind::Compute, Compute::Refused(reason)) = (at.node, &self.config.compute) {
+            return Err(Refused { status: Status::NotSupported, text: reason.clone() });
+        }
+        if self.engines[index].process().is_none() {
+            self.start_engine(at).map_err(|error| {
+                self.journal.line(Level::Error, format_args!("{error}"));
+                Refused { status: Status::OutOfResources, text: error.to_string() }
+            })?;
+        }
+        Ok(false)
+    }
+
+    fn start_engine(&mut self, at: EngineAddress) -> io::Result<()> {
+        let start = self.config.start_message(at.node, self.tables.mapping().len());
+        let memory = Self::engine_memory(&self.allocations, &self.tables, &self.fences);
+        let process = EngineProcess::spawn(&self.config.program, &start, memory)?;
+        self.engines[at.index()].begin(process);
+        self.announce_native_fences(at);
+        let is_logged = self.dirty.has_log();
+        // Before the first work (PRE-69).
+        if let Some(process) = self.engines[at.index()].process_mut() {
+            process.log_guest_writes(is_logged);
+            process.setup_priority_bands(&self.config.bands);
+        }
+        if let Err(error) = self.watch_engine(at) {
+            self.stop_engine(at);
+            return Err(error);
+        }
+        let segments: Vec<SegmentId> = self.segments.ids().collect();
+        for segment in segments {
+            self.announce_segment(at, segment);
+        }
+        if at.node == NodeKind::Compute {
+            self.compile_again(at);
+        }
+        Ok(())
+    }
+
+    /// The files that an engine works on.
+    pub(in crate::vgpu) fn engine_memory<'a>(
+        allocations: &'a Allocations,
+        tables: &'a PageTables,
+        fences: &'a FenceTable,
+    ) -> Memory<'a> {
+        Memory {
+            vram: allocations.memory().file(),
+            tables: tables.file(),
+            fences: fences.file(),
+            tracker: Some(allocations.memory().tracker()),
+        }
+    }
+
+    /// Listens to a process that was just started.
+    pub(in crate::vgpu) fn watch_engine(&mut self, at: EngineAddress) -> io::Result<()> {
+        let Some(process) = self.engines[at.index()].process() else { return Ok(()) };
+        self.journal.line(Level::Info, format_args!("{at} engine is process {}", process.pid()));
+        for (descriptor, wakeup) in
+            [(process.event_fd(), Wakeup::Event(at)), (process.channel_fd(), Wakeup::Channel(at))]
+        {
+            let data = epoll::EventData::new_u64(wakeup.data());
+            epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    /// No longer listens to a process.
+    pub(in crate::vgpu) fn unwatch_engine(&mut self, at: EngineAddress) {
+        let Some(process) = self.engines[at.index()].process() else { return };
+        for descriptor in [process.event_fd(), process.channel_fd()] {
+            if let Err(error) = epoll::delete(&self.epoll, descriptor) {
+                log::debug!("engine descriptor was not watched: {error}");
+            }
+        }
+    }
+
+    /// An engine wrote on its channel, or has read from it.
+    pub(in crate::vgpu) fn engine_responses(&mut self, at: EngineAddress) {
+        self.flush_outbox(at);
+        loop {
+            let Some(process) = self.engines[at.index()].process_mut() else { return };
+            match process.receive() {
+                Ok(None) => return,
+                Ok(Some(response)) => self.engine_response(at, response),
+                Err(error) => {
+                    let text = match error {
+                        ChannelError::Closed => process.ending(&self.config.program.containment),
+                        other => other.to_string(),
+                    };
+                    self.journal.line(Level::Warn, format_args!("{at} engine: {text}"));
+                    self.lose_engine(at, &text);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn engine_response(&mut self, at: EngineAddress, response: Response) {
+        let slot = &mut self.engines[at.index()];
+        match response {
+            Response::Started { device, .. } => {
+                self.journal.line(Level::Info, format_args!("{at} engine: {device}"));
+                self.engines[at.index()].came_up();
+                // It may have no room to be told that it may begin.
+                self.flush_outbox(at);
+                self.prepare_spare(at);
+                self.retry_waiting(at);
+            }
+            Response::Refused { reason } => {
+                self.journal.line(Level::Error, format_args!("{at} engine refused to start: {reason}"));
+                self.lose_engine(at, &reason);
+            }
+            Response::SegmentAdded { serial, .. } => {
+                slot.segments_outstanding.remove(&serial);
+                self.retry_waiting(at);
+                self.run_pending();
+            }
+            Response::SegmentRefused { segment, reason } => {
+                self.journal.line(
+                    Level::Error,
+                    format_args!("{at} engine could not map segment {segment}: {reason}"),
+                );
+                self.lose_engine(at, &reason);
+            }
+            Response::KernelCreated { kernel, workgroup, binding_count, constant_bytes } => {
+                self.kernel_created(at, kernel, workgroup, binding_count, constant_bytes);
+            }
+            Response::KernelRefused { kernel, reason } => self.kernel_refused(at, kernel, reason),
+            Response::KernelDestroyed { kernel } => self.kernel_forgotten(at, kernel),
+        }
+    }
+
+    /// Starts the process that will follow this one, where the operator wants it so.
+    fn prepare_spare(&mut self, at: EngineAddress) {
+        if self.config.spares {
+            self.start_spare(at);
+        }
+    }
+
+    /// Starts a process ahead: its driver is open when it is told to begin, and until then it touches nothing.
+    pub(in crate::vgpu) fn start_spare(&mut self, at: EngineAddress) {
+        let start = self.config.start_message(at.node, self.tables.mapping().len());
+        let memory = Self::engine_memory(&self.allocations, &self.tables, &self.fences);
+        let Some(process) = self.engines[at.index()].process_mut() else { return };
+        if let Err(error) = process.prepare_spare(&self.config.program, &start, memory) {
+            self.journal.line(Level::Warn, format_args!("{at} engine has no spare: {error}"));
+        }
+    }
+
+    /// Something that stood between a message and its engine is out of the way.
+    pub(in crate::vgpu) fn retry_waiting(&mut self, at: EngineAddress) {
+        if self.is_stopping() {
+            return;
+        }
+        self.admit_engine(at);
+        if !self.engines[at.index()].is_running() {
+            return;
+        }
+        for message in std::mem::take(&mut self.engines[at.index()].waiting) {
+            self.handle(message.origin, message.request());
+        }
+    }
+
+    /// The supervisor says that an engine hangs.
+    pub(in crate::vgpu) fn engine_alarm(&mut self, at: EngineAddress) {
+        let slot = &self.engines[at.index()];
+        let Some(sighting) = slot.alarm().take() else { return };
+        if let Hang::BrokenProtocol(breach) = sighting.hang {
+            // No debugger and no level of recovery lets it run on: it may be on a node that is another VM's.
+            count(&self.counters.broken_grants);
+            self.lose_engine(at, &breach.to_string());
+            return;
+        }
+        if self.has_gone_on(at, &sighting) {
+            // TDR-38: no reset, and no device in error.
+            count(&self.counters.timeouts_in_vain);
+            return;
+        }
+        let text = match sighting.hang {
+            Hang::NotYielded => "it did not yield its node in time",
+            Hang::NoProgress => "it made no progress in time",
+            Hang::NotSuspended => "it did not suspend a context in time",
+            Hang::BrokenProtocol(_) => "it broke the protocol of its grant word",
+        };
+        self.engine_timeout(at, text, Some(sighting));
+    }
+
+    /// Whether what was seen of an engine holds no more.
+    fn has_gone_on(&self, at: EngineAddress, sighting: &Sighting) -> bool {
+        let slot = &self.engines[at.index()];
+        let Some(process) = slot.process() else { return true };
+        let keeps_node = || slot.supervised.is_some_and(|id| self.config.supervisor.keeps_node(id));
+        match sighting.hang {
+            Hang::NotSuspended => process.has_reported_suspends(),
+            Hang::NotYielded | Hang::NoProgress | Hang::BrokenProtocol(_) => {
+                sighting.is_over(process.collect_debug_info().progress, keeps_node())
+            }
+        }
+    }
+
+    /// An engine hangs: what follows is for level and debug mode to say (TDR-16, TDR-17).
+    pub(in crate::vgpu) fn engine_timeout(
+        &mut self,
+        at: EngineAddress,
+        text: &str,
+        sighting: Option<Sighting>,
+    ) {
+        let slot = &mut self.engines[at.index()];
+        match self.config.policy.debug {
+            DebugMode::Ignore => {
+                count(&self.counters.timeouts_ignored);
+                self.journal.line(Level::Warn, format_args!("{at} engine hangs, which is ignored: {text}"));
+                return;
+            }
+            DebugMode::Break => {
+                if let Some(process) = slot.process().filter(|_| !slot.is_held) {
+                    process.hold();
+                    let pid = process.pid();
+                    slot.is_held = true;
+                    self.journal.line(
+                        Level::Error,
+                        format_args!(
+                            "{at} engine hangs: {text}; process {pid} is stopped for a debugger, until `campanile \
+                             ctl reset`"
+                        ),
+                    );
+                }
+                return;
+            }
+            DebugMode::Recover | DebugMode::RecoverAlways => {}
+        }
+        match self.config.policy.level {
+            RecoveryLevel::Off => {}
+            RecoveryLevel::Fatal => self.fatal(at, Reason::EngineTimeout, text),
+            RecoveryLevel::Recover => {
+                self.recover_engine(at, Reason::EngineTimeout, text, sighting);
+            }
+        }
+    }
+
+    /// Kills and reaps an engine process, if there is one.
+    pub(in crate::vgpu) fn stop_engine(&mut self, at: EngineAddress) {
+        self.unwatch_engine(at);
+        self.sweep_for_the_last_time(at);
+        let slot = &mut self.engines[at.index()];
+        let ended = slot.clear(self.config.doorbells);
+        if let Some(id) = slot.supervised.take() {
+            self.config.supervisor.remove(id);
+        }
+        for (context, buffer) in ended {
+            self.end_item(context, buffer.ring, buffer.item);
+        }
+    }
+
+    /// All engines.
+    pub(in crate::vgpu) fn stop_engines(&mut self) {
+        for at in self.addresses() {
+            self.stop_engine(at);
+        }
+    }
+
+    /// The name of a kernel for an engine.
+    pub(in crate::vgpu) fn kernel_name(root: u64, handle: Handle) -> KernelName {
+        KernelName { root, handle: handle.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::address::MAX_PLACES;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::engine::message::Response;
+    use campanile_protocol::engine::progress::Progress;
+    use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::page_table::SegmentId;
+
+    use super::Wakeup;
+    use crate::sched::alarm::Hang;
+    use crate::sched::alarm::Sighting;
+    use crate::vgpu::config::Config;
+    use crate::vgpu::control::reply::Origin;
+    use crate::vgpu::engines::slot::WaitingMessage;
+    use crate::vgpu::tdr::policy::DebugMode;
+    use crate::vgpu::tdr::policy::Policy;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::bands_of;
+    use crate::vgpu::testing::config;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::session;
+    use crate::vgpu::testing::startable;
+    use crate::vgpu::testing::store_progress;
+
+    const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
+
+    #[test]
+    fn each_wakeup_is_known_by_its_data_and_no_other_data_is_one() {
+        let places = (0..MAX_PLACES).map(|place| EngineAddress::from_index(place).unwrap());
+        let mut all: Vec<Wakeup> =
+            places.flat_map(|at| [Wakeup::Event(at), Wakeup::Channel(at), Wakeup::Alarm(at)]).collect();
+        all.extend([Wakeup::Timer, Wakeup::Orders, Wakeup::Switch]);
+        let data: BTreeSet<u64> = all.iter().map(|wakeup| wakeup.data()).collect();
+        assert_eq!(data.len(), all.len());
+        for wakeup in all {
+            assert_eq!(Wakeup::from_data(wakeup.data()), Some(wakeup));
+        }
+        for other in [MAX_PLACES as u64, 6 << 8, u64::MAX] {
+            assert_eq!(Wakeup::from_data(other), None, "{other:#x}");
+        }
+    }
+
+    #[test]
+    fn pre_68_pre_69_an_engine_that_starts_has_the_bands_of_the_operator_before_it_begins() {
+        let mut session = session(&Arc::new(startable()));
+        for at in [COMPUTE, COPY] {
+            assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
+            let process = session.engines[at.index()].process().unwrap();
+            assert_eq!(bands_of(process).normal_share, 37, "{at}");
+        }
+    }
+
+    #[test]
+    fn the_compute_engine_that_starts_compiles_the_kernels_that_there_are_and_no_other_engine_does() {
+        let mut session = restored(startable());
+        for (at, kernels) in [(COMPUTE, 1), (COPY, 0)] {
+            session.stop_engine(at);
+            session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text));
+            assert_eq!(session.engines[at.index()].rebuilding.len(), kernels, "{at}");
+        }
+    }
+
+    #[test]
+    fn tdr_38_an_engine_that_has_gone_on_since_it_was_seen_does_not_hang() {
+        let session = restored(startable());
+        store_progress(&session, Work::HwQueue);
+        let progress = Progress { steps: 1, is_exempt: false, work: Work::HwQueue };
+        let sighting = Sighting { hang: Hang::NoProgress, progress, at: Instant::now() };
+        assert!(!session.has_gone_on(COPY, &sighting));
+        assert!(session.has_gone_on(COMPUTE, &Sighting { hang: Hang::NotYielded, ..sighting }));
+        store_progress(&session, Work::Nothing);
+        assert!(session.has_gone_on(COPY, &sighting));
+    }
+
+    #[test]
+    fn tdr_17_an_engine_that_hangs_is_held_for_a_debugger_where_the_operator_wants_that() {
+        let policy = Policy { debug: DebugMode::Break, ..Policy::default() };
+        let mut session = restored(Config { policy, ..startable() });
+        session.engine_timeout(COPY, "it hangs", None);
+        let slot = &session.engines[COPY.index()];
+        assert!(slot.is_held && slot.has_begun());
+    }
+
+    #[test]
+    fn a_process_that_comes_up_has_a_spare_where_the_operator_wants_one() {
+        for spares in [false, true] {
+            let (stand_in, starts) = mpsc::channel();
+            let mut config = Config { spares, ..config() };
+            config.program.stand_in = Some(stand_in);
+            let mut session = session(&Arc::new(config));
+            session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text));
+            let engine = starts.recv().unwrap();
+            assert!(starts.try_recv().is_err());
+            let started = Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0 };
+            engine.send(&started, &[], &[], false).unwrap();
+            session.engine_responses(COPY);
+            assert!(session.engines[COPY.index()].has_begun());
+            assert_eq!(starts.try_recv().is_ok(), spares);
+        }
+    }
+
+    #[test]
+    fn messages_wait_for_their_engine_until_it_runs() {
+        let mut session = restored(startable());
+        let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
+        let waiting = WaitingMessage { origin, opcode: u32::MAX, body: Vec::new(), charge: None };
+        session.engines[COPY.index()].waiting.push(waiting);
+        session.engines[COPY.index()].segments_outstanding.insert(1, SegmentId(3));
+        session.retry_waiting(COPY);
+        assert_eq!(session.engines[COPY.index()].waiting.len(), 1);
+        session.engines[COPY.index()].segments_outstanding.clear();
+        session.retry_waiting(COPY);
+        assert_eq!(session.engines[COPY.index()].waiting.len(), 0);
+    }
+}

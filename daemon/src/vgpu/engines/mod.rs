@@ -1,0 +1,12 @@
+//! The engine processes of one vGPU: when they start and end, what is sent to them and what waits for their answers.
+//!
+//! [`slot`] is all that is kept of one engine, [`lifecycle`] starts and stops it, [`outbox`] holds messages until its
+//! channel takes them, [`kernels`] are compiled by it, and [`pending`] is what a [`barrier`] of it has to pass first.
+
+pub mod barrier;
+pub mod kernels;
+pub mod lifecycle;
+pub mod outbox;
+pub mod pending;
+pub mod slot;
+pub mod suspends;

@@ -1,0 +1,254 @@
+//! What engines are asked, in order, whether their channel has room at the moment or not.
+//!
+//! ```text
+//!   post ─▶ outbox ─▶ channel (at once where it has room, else when the engine has read) ─▶ control thread
+//! ```
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use campanile_host_gpu::adapter::error::AdapterError;
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::channel::ChannelError;
+use campanile_host_gpu::engine::message::Request;
+use campanile_host_gpu::kernel::name::KernelName;
+use campanile_protocol::page_table::SegmentId;
+use rustix::event::epoll;
+
+use super::kernels::KernelSource;
+use super::kernels::SourceBytes;
+use super::lifecycle::Wakeup;
+use crate::vgpu::memory::segments::Segments;
+use crate::vgpu::session::Session;
+
+/// Bytes of kernel sources that may wait for one engine to read them.
+pub const MAX_WAITING_SOURCES: usize = 4 << 20;
+
+/// One request.
+#[derive(Debug)]
+enum Outgoing {
+    /// AddSegment with this serial; the segment is looked up when it is sent, and is still there.
+    Segment(u64, SegmentId),
+    /// CreateKernel.
+    Kernel(KernelName, KernelSource),
+    /// DestroyKernel, with the source that was charged for it.
+    End { kernel: KernelName, _source: Option<Arc<SourceBytes>> },
+    /// RemoveSegment with this serial.
+    SegmentIsGone(u64, SegmentId),
+}
+
+/// Requests that wait until an engine has read those before.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    waiting: VecDeque<Outgoing>,
+    sources: usize,
+    is_watched: bool,
+}
+
+impl Outbox {
+    /// Whether a kernel source of `bytes` may be added.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.sources + bytes <= MAX_WAITING_SOURCES
+    }
+
+    fn push(&mut self, outgoing: Outgoing) {
+        if let Outgoing::Kernel(_, source) = &outgoing {
+            self.sources += source.bytes.len();
+        }
+        self.waiting.push_back(outgoing);
+    }
+
+    /// Sends what the channel takes. False when it is full. Kernels that can never be sent are left out, and go to `unsent`
+    /// with the reason: nothing is wrong with the engine.
+    fn send(
+        &mut self,
+        process: &EngineProcess,
+        segments: &Segments,
+        unsent: &mut Vec<(KernelName, String)>,
+    ) -> Result<bool, AdapterError> {
+        match process.pay_begin() {
+            Ok(()) => {}
+            Err(AdapterError::Channel(ChannelError::Full)) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        while let Some(outgoing) = self.waiting.front() {
+            let sent = match outgoing {
+                Outgoing::Kernel(kernel, KernelSource { language, entry, bytes, .. }) => {
+                    let (language, entry) = (*language, entry.clone());
+                    process.request(&Request::CreateKernel { kernel: *kernel, language, entry }, bytes, &[])
+                }
+                Outgoing::End { kernel, .. } => {
+                    process.request(&Request::DestroyKernel { kernel: *kernel }, &[], &[])
+                }
+                Outgoing::SegmentIsGone(serial, id) => {
+                    let request = Request::RemoveSegment { segment: id.0, serial: *serial };
+                    process.request(&request, &[], &[])
+                }
+                Outgoing::Segment(serial, id) => send_segment(process, *serial, *id, segments),
+            };
+            match sent {
+                Ok(()) => {}
+                Err(AdapterError::Channel(ChannelError::Full)) => return Ok(false),
+                Err(error) => match (&error, outgoing) {
+                    (
+                        AdapterError::Channel(ChannelError::Unsendable(_) | ChannelError::TooLarge(_)),
+                        Outgoing::Kernel(kernel, _),
+                    ) => unsent.push((*kernel, error.to_string())),
+                    _ => return Err(error),
+                },
+            }
+            if let Some(Outgoing::Kernel(_, source)) = self.waiting.pop_front() {
+                self.sources -= source.bytes.len();
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn send_segment(
+    process: &EngineProcess,
+    serial: u64,
+    id: SegmentId,
+    segments: &Segments,
+) -> Result<(), AdapterError> {
+    let Some(segment) = segments.get(id) else { return Ok(()) };
+    let list: File = segment.list().map_err(ChannelError::from)?;
+    let descriptors: Vec<BorrowedFd<'_>> =
+        std::iter::once(list.as_fd()).chain(segment.files().iter().map(AsFd::as_fd)).collect();
+    process.announce_segment(id, serial, segment.length());
+    let request = Request::AddSegment { segment: id.0, serial, runs: segment.run_count() };
+    process.request(&request, &[], &descriptors)
+}
+
+impl Session {
+    /// Asks an engine, if there is one. An engine that cannot be asked is lost.
+    fn post(&mut self, at: EngineAddress, outgoing: Outgoing) {
+        let slot = &mut self.engines[at.index()];
+        if slot.hears() {
+            slot.outbox.push(outgoing);
+            self.flush_outbox(at);
+        }
+    }
+
+    /// Asks an engine to compile a kernel.
+    pub(in crate::vgpu) fn post_kernel(
+        &mut self,
+        at: EngineAddress,
+        kernel: KernelName,
+        source: &KernelSource,
+    ) {
+        self.post(at, Outgoing::Kernel(kernel, source.clone()));
+    }
+
+    /// Asks an engine to forget a kernel. What was charged for the kernel is held until it was told.
+    pub(in crate::vgpu) fn post_end(
+        &mut self,
+        at: EngineAddress,
+        kernel: KernelName,
+        source: Option<&Arc<SourceBytes>>,
+    ) {
+        self.post(at, Outgoing::End { kernel, _source: source.cloned() });
+    }
+
+    /// Tells an engine to map a segment.
+    pub(in crate::vgpu) fn announce_segment(&mut self, at: EngineAddress, id: SegmentId) {
+        let slot = &mut self.engines[at.index()];
+        if let Some(serial) = slot.segment_serial() {
+            slot.segments_outstanding.insert(serial, id);
+            slot.outbox.push(Outgoing::Segment(serial, id));
+            self.flush_outbox(at);
+        }
+    }
+
+    /// Tells every engine to forget a segment, which is gone. Its number may be that of another from here on: what was not
+    /// sent of this one never is.
+    pub(in crate::vgpu) fn renounce_segment(&mut self, id: SegmentId) {
+        for at in self.addresses() {
+            let slot = &mut self.engines[at.index()];
+            slot.segments_outstanding.retain(|_, of| *of != id);
+            slot.outbox.waiting.retain(|outgoing| !matches!(outgoing, Outgoing::Segment(_, of) if *of == id));
+            if let Some(serial) = slot.segment_serial() {
+                self.post(at, Outgoing::SegmentIsGone(serial, id));
+            }
+        }
+    }
+
+    /// Sends what waits for an engine, and has the session woken when there is room for the rest.
+    pub(in crate::vgpu) fn flush_outbox(&mut self, at: EngineAddress) {
+        let slot = &mut self.engines[at.index()];
+        let mut outbox = std::mem::take(&mut slot.outbox);
+        let Some(process) = slot.process().filter(|_| slot.hears()) else { return };
+        let mut unsent = Vec::new();
+        let flushed = outbox.send(process, &self.segments, &mut unsent).and_then(|is_empty| {
+            if outbox.is_watched == is_empty {
+                let flags = if is_empty {
+                    epoll::EventFlags::IN
+                } else {
+                    epoll::EventFlags::IN | epoll::EventFlags::OUT
+                };
+                let data = epoll::EventData::new_u64(Wakeup::Channel(at).data());
+                epoll::modify(&self.epoll, process.channel_fd(), data, flags)
+                    .map_err(|errno| ChannelError::Socket(errno.into()))?;
+                outbox.is_watched = !is_empty;
+            }
+            Ok(())
+        });
+        self.engines[at.index()].outbox = outbox;
+        if let Err(error) = flushed {
+            self.lose_engine(at, &error.to_string());
+        }
+        for (kernel, reason) in unsent {
+            self.kernel_refused(at, kernel, reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use campanile_host_gpu::adapter::program::Program;
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::kernel::name::KernelName;
+
+    use crate::vgpu::config::Config;
+    use crate::vgpu::engines::kernels::KernelSource;
+    use crate::vgpu::engines::kernels::SourceBytes;
+    use crate::vgpu::objects::budget::Kind;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::testing::config;
+    use crate::vgpu::testing::session;
+
+    fn source(session: &Session, entry: Option<String>, bytes: usize) -> KernelSource {
+        let charge = session.purse.charge(Kind::Kernels, 1).unwrap();
+        let bytes = SourceBytes::new(&vec![0; bytes], charge);
+        KernelSource { language: 1, entry, bytes, is_ending: false }
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_be_sent_is_refused_and_its_engine_goes_on() {
+        let at = EngineAddress::new(0, NodeKind::Copy);
+        // It never answers, and ends when it is killed.
+        let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
+        let mut session = session(&Arc::new(Config { program, ..config() }));
+        assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        let pid = session.engines[at.index()].process().unwrap().pid();
+        let kernel = KernelName { root: 1, handle: 2 };
+        session.engines[at.index()].rebuilding.insert((1, 2));
+        for (entry, bytes) in [("\x01".repeat(40 << 10), 1), ("main".to_owned(), 1 << 20)] {
+            session.post_kernel(at, kernel, &source(&session, Some(entry), bytes));
+        }
+        session.post_kernel(at, kernel, &source(&session, None, 1));
+        let slot = &session.engines[at.index()];
+        let process = slot.process().unwrap();
+        assert!(!process.is_lost() && process.pid() == pid, "another process, or none");
+        assert!(slot.outbox.waiting.is_empty() && slot.outbox.sources == 0, "{:?}", slot.outbox);
+        assert!(!slot.rebuilding.contains(&(1, 2)), "nothing waits for what is never compiled");
+    }
+}

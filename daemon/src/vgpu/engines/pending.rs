@@ -1,0 +1,345 @@
+//! What waits until every engine has let go.
+
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::memory::page_table::writer::Root;
+use campanile_protocol::page_table::SegmentId;
+use std::sync::atomic::Ordering;
+
+use super::barrier::Barrier;
+use super::barrier::Reached;
+use crate::vgpu::control::reply::Origin;
+use crate::vgpu::memory::save_areas::SaveArea;
+use crate::vgpu::memory::vidmm::allocations::AllocationId;
+use crate::vgpu::memory::vidmm::vram::Place;
+use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::timeline::Token;
+use crate::vgpu::session::Session;
+
+/// Actions of one session that may wait while more work is taken.
+pub const MAX_PENDING: usize = 16 * 1024;
+
+/// What to do then.
+#[derive(Debug)]
+pub enum Action {
+    /// Drop references to allocations.
+    Release(Vec<AllocationId>),
+    /// Free save areas.
+    FreeAreas(Vec<SaveArea>),
+    /// Give the tables of an address space back.
+    DestroyRoot(Root),
+    /// Free native fences.
+    FreeFences(Vec<u32>),
+    /// Raise a process's paging fence.
+    PagingFence {
+        /// The virtio-gpu context.
+        context: u32,
+        /// Its address space: a later device of the same context has another.
+        root: Root,
+        /// The value.
+        value: u64,
+    },
+    /// Copy an allocation to its new place and show it there.
+    Move {
+        /// The allocation; this holds one reference.
+        allocation: AllocationId,
+        /// Where it goes.
+        target: Place,
+        /// The blob.
+        resource: u32,
+        /// What to answer.
+        token: Token,
+    },
+    /// Copy an allocation to host memory, or to where it is less in the way.
+    Relocate {
+        /// The allocation; this holds one reference.
+        allocation: AllocationId,
+        /// Where it goes.
+        target: Place,
+    },
+    /// Show guest RAM where it is mapped: engines have this segment. The allocation may have another by then.
+    ShowSegment(AllocationId, SegmentId),
+    /// Answer a control message with OK.
+    Reply {
+        /// Where its answer goes.
+        origin: Origin,
+        /// The address space of its device: a later device of the same context has another.
+        root: Root,
+    },
+    /// Answer a command.
+    Answer(Token),
+    /// Let a process run that has come back.
+    Return {
+        /// The process.
+        context: u32,
+        /// Its address space.
+        root: Root,
+    },
+}
+
+/// An action and what it waits for.
+#[derive(Debug)]
+pub struct Pending {
+    /// What must have passed.
+    pub barrier: Barrier,
+    /// What to do.
+    pub action: Action,
+    /// What is held until then.
+    pub charges: Vec<Charge>,
+}
+
+impl Session {
+    /// Whether as much waits as may. Messages that make something are refused then; those that end something
+    /// never are, so what waits is bounded by what there is (MCDM-06).
+    pub(in crate::vgpu) fn has_too_much_pending(&self) -> bool {
+        self.pending.len() >= MAX_PENDING
+    }
+
+    /// Does `action` once every engine has passed `barrier`; now, if they have.
+    pub(in crate::vgpu) fn after(&mut self, barrier: Barrier, action: Action) {
+        self.after_charged(barrier, action, Vec::new());
+    }
+
+    /// As [`Self::after`]; what was charged is held until then.
+    pub(in crate::vgpu) fn after_charged(&mut self, barrier: Barrier, action: Action, charges: Vec<Charge>) {
+        let is_due = barrier.is_passed(&Reached::by(&self.engines));
+        self.pending.push(Pending { barrier, action, charges });
+        // What came first is due first. Where it is not, neither is this: engines pass barriers in order.
+        if is_due {
+            self.run_pending();
+        }
+    }
+
+    /// Does what is due, oldest first.
+    pub(in crate::vgpu) fn run_pending(&mut self) {
+        let mut waiting = Vec::new();
+        let reached = Reached::by(&self.engines);
+        for pending in std::mem::take(&mut self.pending) {
+            if pending.barrier.is_passed(&reached) {
+                self.act(pending.action);
+            } else {
+                waiting.push(pending);
+            }
+        }
+        waiting.append(&mut self.pending);
+        self.pending = waiting;
+        self.look_at_power();
+        self.end_liars();
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Release(allocations) => {
+                for allocation in allocations {
+                    self.release_allocation(allocation);
+                }
+            }
+            Action::FreeFences(indices) => self.free_fences(&indices),
+            Action::FreeAreas(areas) => self.areas_are_free(areas),
+            Action::DestroyRoot(root) => self.tables.destroy_root(root),
+            Action::PagingFence { context, root, value } => self.paging_is_done(context, root, value),
+            Action::ShowSegment(allocation, segment) => self.segment_is_there(allocation, segment),
+            Action::Relocate { allocation, target } => self.finish_relocation(allocation, target),
+            Action::Move { allocation, target, resource, token } => {
+                self.finish_move(allocation, target, resource, token)
+            }
+            Action::Reply { origin, root } => {
+                if self.device(origin.context).is_ok_and(|device| device.root == root) {
+                    self.answer(origin, Ok(Vec::new()));
+                } else {
+                    self.end_item(origin.context, origin.ring, origin.item);
+                }
+            }
+            Action::Answer(token) => self.due.push((token, Ok(()))),
+            Action::Return { context, root } => self.has_returned(context, root),
+        }
+    }
+
+    /// An engine signalled.
+    pub(in crate::vgpu) fn engine_event(&mut self, at: EngineAddress) {
+        let Some(process) = self.engines[at.index()].process() else { return };
+        process.drain_event();
+        let sleepy = process.wishes_f1();
+        self.collect_reports(at);
+        if sleepy {
+            self.engine_to_f1(at);
+        }
+        self.run_pending();
+    }
+
+    /// Takes whatever an engine has reported in its shared block; also of a process that has ended.
+    pub(in crate::vgpu) fn collect_reports(&mut self, at: EngineAddress) {
+        self.flush_reports(at);
+        if self.engines[at.index()].process().is_some_and(EngineProcess::says_hung) {
+            self.engine_timeout(at, "it reports that it cannot go on", None);
+        }
+    }
+
+    /// Acts on what an engine has reported until now, but for what it says of itself: also right before it is reset (TDR-39).
+    pub(in crate::vgpu) fn flush_reports(&mut self, at: EngineAddress) {
+        let Some(process) = self.engines[at.index()].process_mut() else { return };
+        let attention = process.take_attention();
+        self.counters.found_by_look.fetch_add(process.take_found_by_look(), Ordering::Relaxed);
+        self.collect_completions(at);
+        self.collect_suspends(at);
+        for queue in attention {
+            self.queue_wants_attention(at, queue);
+        }
+        self.read_signalled(at);
+        self.read_wanted(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use campanile_host_gpu::adapter::program::Program;
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::memory::mapping::Mapping;
+    use campanile_host_gpu::memory::page_table::writer::Root;
+    use campanile_protocol::device_page;
+    use campanile_protocol::engine::block;
+    use campanile_protocol::page_table::SegmentId;
+
+    use super::Action;
+    use super::Pending;
+    use crate::vgpu::config::Config;
+    use crate::vgpu::control::reply::Origin;
+    use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::barrier::tests::LOOKED;
+    use crate::vgpu::memory::vidmm::allocations::Backing;
+    use crate::vgpu::memory::vidmm::allocations::Spot;
+    use crate::vgpu::objects::timeline::Token;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::config;
+    use crate::vgpu::testing::device;
+    use crate::vgpu::testing::end;
+    use crate::vgpu::testing::give;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::session;
+    use crate::vgpu::testing::startable;
+
+    const AT: EngineAddress = EngineAddress { engine: 0, node: NodeKind::Copy };
+
+    /// A session with an engine that says nothing by itself, and the words that it would say it by.
+    fn bench() -> (Session, Arc<Mapping>) {
+        // It never answers, and ends when it is killed.
+        let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
+        let mut session = session(&Arc::new(Config { program, ..config() }));
+        assert!(!session.ensure_engine(AT).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        let shared = session.engines[AT.index()].process().unwrap().grant_handle().shared;
+        // Of the tables it has seen all; what it is waited for is the rest.
+        acknowledge(&shared, block::WATCH_ACK, u64::MAX);
+        (session, shared)
+    }
+
+    fn acknowledge(shared: &Mapping, word: u64, value: u64) {
+        shared.word(word).unwrap().store(value, Ordering::Release);
+    }
+
+    fn due(session: &mut Session) -> Vec<u64> {
+        std::mem::take(&mut session.due).into_iter().map(|(token, _)| token.0).collect()
+    }
+
+    #[test]
+    fn what_waits_for_engines_is_done_in_the_order_in_which_it_came_although_they_go_on_meanwhile() {
+        let (mut session, shared) = bench();
+        for token in [1, 2] {
+            let barrier = Barrier::raise(&mut session.engines);
+            session.after(barrier, Action::Answer(Token(token)));
+        }
+        // The engine acknowledges both right after it was looked at for the first of them.
+        LOOKED.set(Some(Box::new(move || acknowledge(&shared, block::PAGE_TABLE_ACK, 2))));
+        session.run_pending();
+        assert_eq!(due(&mut session), [0; 0], "what came second is done first");
+        session.run_pending();
+        assert_eq!(due(&mut session), [1, 2]);
+        LOOKED.set(None);
+    }
+
+    #[test]
+    fn ums_128_an_answer_that_is_late_ends_no_work_of_the_next_context_of_the_same_number() {
+        let (mut session, shared) = bench();
+        let origin = Origin { context: 5, slot: 0, sequence: 1, ring: 1, item: None };
+        session.create_context(5).unwrap();
+        let late = session.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+        let barrier = Barrier::raise(&mut session.engines);
+        session.after(barrier, Action::Reply { origin: late, root: Root(1) });
+        session.destroy_context(5).unwrap();
+        session.create_context(5).unwrap();
+        let next = session.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+        session.fence(5, 1, Token(9));
+        acknowledge(&shared, block::PAGE_TABLE_ACK, 1);
+        session.run_pending();
+        assert!(session.pending.is_empty());
+        assert_eq!(due(&mut session), [0; 0], "its own work goes on");
+        session.end_item(5, 1, next.item);
+        assert_eq!(due(&mut session), [9]);
+    }
+
+    #[test]
+    fn pages_that_come_in_the_place_of_others_are_shown_when_engines_have_them_and_not_when_they_have_the_others()
+     {
+        let (mut session, shared) = bench();
+        let [first, second] = [SegmentId(1), SegmentId(2)];
+        let allocation = session.allocations.create_guest(first, 4096);
+        let announce = |session: &mut Session| {
+            let serial = session.engines[AT.index()].segment_serial().unwrap();
+            session.show_when_announced(allocation);
+            serial
+        };
+        let before = announce(&mut session);
+        session.allocations.get_mut(allocation).unwrap().backing = Backing::Guest(second);
+        let after = announce(&mut session);
+        acknowledge(&shared, block::SEGMENT_ACK, before);
+        session.run_pending();
+        assert_eq!(session.allocations.spot(allocation), Spot::Moving, "engines do not know the new pages");
+        acknowledge(&shared, block::SEGMENT_ACK, after);
+        session.run_pending();
+        assert_eq!(session.allocations.spot(allocation), Spot::Segment(second, 0));
+    }
+
+    #[test]
+    fn mcdm_06_too_much_waits_when_as_much_does_as_may() {
+        let mut session = session(&Arc::new(config()));
+        let pending =
+            || Pending { barrier: Barrier::default(), action: Action::Answer(Token(1)), charges: Vec::new() };
+        session.pending.extend((0..16 * 1024 - 1).map(|_| pending()));
+        assert!(!session.has_too_much_pending());
+        session.pending.push(pending());
+        assert!(session.has_too_much_pending());
+    }
+
+    #[test]
+    fn a_message_that_waited_is_answered_to_the_device_that_sent_it_and_to_no_later_one() {
+        let mut session = restored(startable());
+        let root = device(&mut session, OWNER).root;
+        let sequence = |session: &Session| {
+            let page = session.page(OWNER).unwrap();
+            page.word(device_page::response(9)).unwrap().load(Ordering::Acquire)
+        };
+        let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
+        for (root, expected) in [(Root(root.0 + 1), 0), (root, 77)] {
+            let origin = session.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+            session.fence(OWNER, 9, Token(5));
+            session.act(Action::Reply { origin, root });
+            assert_eq!((sequence(&session), due(&mut session)), (expected, vec![5]));
+        }
+    }
+
+    #[test]
+    fn an_engine_that_signals_is_looked_at() {
+        let mut session = restored(startable());
+        let fence_id = give(&mut session, None);
+        end(&session, 0, fence_id, 0);
+        session.engine_event(COPY);
+        let slot = &session.engines[COPY.index()];
+        assert_eq!((slot.in_flight.len(), slot.fences.completed()), (0, fence_id));
+    }
+}

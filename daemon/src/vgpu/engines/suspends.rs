@@ -1,0 +1,296 @@
+//! Suspend and resume of contexts (UMS-102 to UMS-114).
+//!
+//! ```text
+//!   SUSPEND_CONTEXT ─▶ off the run list, request word of the engine (fence n) ─▶ PENDING
+//!     engine: puts its queues aside, gives its kernel-mode buffers back, reports n ─▶ SUSPENDED: answered
+//!   RESUME_CONTEXT ─▶ request word ─▶ every ring is looked at again (UMS-105), the software queue is listed again
+//! ```
+//!
+//! Doorbells stay connected and rings stay where they are; what comes meanwhile is held (UMS-103, UMS-104, UMS-107). The
+//! supervisor has the engine reset that does not report in time (UMS-112).
+
+use std::collections::VecDeque;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::reply::Suspended;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::handle::Handle;
+use zerocopy::IntoBytes;
+
+use crate::vgpu::control::dispatch::Checked;
+use crate::vgpu::control::reply::Handled;
+use crate::vgpu::control::reply::Origin;
+use crate::vgpu::control::reply::Outcome;
+use crate::vgpu::control::reply::Refused;
+use crate::vgpu::control::reply::WORK_BYTES;
+use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::process::MAX_WAITS;
+use crate::vgpu::objects::process::QueueKind;
+use crate::vgpu::session::Session;
+
+/// Why a context is suspended: each reason by itself holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Holds {
+    /// The guest has asked for it.
+    pub by_guest: bool,
+    /// The device is in D3, or on its way there.
+    pub by_power: bool,
+    /// Everything stands still, for a migration.
+    pub by_freeze: bool,
+    /// Its process is away: see `away.rs`.
+    pub by_absence: bool,
+}
+
+impl Holds {
+    /// Whether it may not run.
+    pub const fn any(self) -> bool {
+        self.by_guest || self.by_power || self.by_freeze || self.by_absence
+    }
+}
+
+/// A suspend that an engine has not reported yet, and what waits for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Suspending {
+    /// The guest process.
+    pub context: u32,
+    /// The context.
+    pub handle: Handle,
+    at: EngineAddress,
+    entry: u32,
+    fence: u64,
+    /// The message to answer; none where the daemon itself asked.
+    origin: Option<Origin>,
+}
+
+impl Suspending {
+    /// The engine that has to report it.
+    pub(in crate::vgpu) const fn engine(&self) -> EngineAddress {
+        self.at
+    }
+}
+
+impl Session {
+    /// SUSPEND_CONTEXT. One that is suspended already is not suspended again (UMS-109).
+    pub(in crate::vgpu) fn suspend_context(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let device = self.device(origin.context)?;
+        device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
+        let waiting = self.suspending.iter().filter(|of| of.context == origin.context).count();
+        (waiting < MAX_WAITS).or(Status::OutOfResources)?;
+        let charge = self.charge(origin.context, Kind::Work, WORK_BYTES)?;
+        for at in self.addresses() {
+            self.collect_reports(at);
+        }
+        let suspending = self
+            .hold(origin.context, message.handle, |held| held.by_guest = true)
+            .ok_or(Status::DeviceLost)?;
+        if self.is_reported(&suspending) {
+            return Ok(Handled::with(&Suspended { fence: suspending.fence }));
+        }
+        let origin = self.park_charged(origin, Some(charge));
+        self.suspending.push(Suspending { origin: Some(origin), ..suspending });
+        Ok(Handled::Parked)
+    }
+
+    /// RESUME_CONTEXT. Suspends that are not through yet are answered BUSY: the context may never have stopped.
+    pub(in crate::vgpu) fn resume_context(&mut self, origin: Origin, message: &Named) -> Outcome {
+        self.device(origin.context)?.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
+        self.refuse_suspends(Status::Busy, |of| of.context == origin.context && of.handle == message.handle);
+        self.unhold(origin.context, message.handle, |held| held.by_guest = false);
+        Ok(Handled::done())
+    }
+
+    /// Suspends a context for one more reason. `None` where its engine is lost.
+    pub(in crate::vgpu) fn hold(
+        &mut self,
+        context: u32,
+        handle: Handle,
+        reason: impl Fn(&mut Holds),
+    ) -> Option<Suspending> {
+        let object = self.device_mut(context).ok()?.contexts.get_mut(handle)?;
+        let (at, entry, was_held) = (object.at, object.entry?, object.held.any());
+        reason(&mut object.held);
+        let slot = &mut self.engines[at.index()];
+        let supervised = slot.supervised;
+        let process = slot.process_mut()?;
+        let fence = if was_held { process.suspends(entry) } else { process.suspend_context(entry) };
+        if let Some(id) = supervised.filter(|_| !was_held) {
+            self.config.supervisor.expect_suspend(id, entry, fence);
+        }
+        Some(Suspending { context, handle, at, entry, fence, origin: None })
+    }
+
+    /// Takes one reason back; with the last one gone, the context runs again.
+    pub(in crate::vgpu) fn unhold(&mut self, context: u32, handle: Handle, reason: impl Fn(&mut Holds)) {
+        let Ok(device) = self.device_mut(context) else { return };
+        let Some(object) = device.contexts.get_mut(handle) else { return };
+        let was_held = object.held.any();
+        reason(&mut object.held);
+        if !was_held || object.held.any() {
+            return;
+        }
+        let (at, entry) = (object.at, object.entry);
+        let rings: Vec<u16> = device
+            .doorbells
+            .iter()
+            .filter(|(_, bell)| {
+                bell.was_connected
+                    && device.queues.get(bell.queue).is_some_and(|queue| queue.context == handle)
+            })
+            .filter_map(|(_, bell)| bell.hw_queue)
+            .collect();
+        if let Some((process, entry)) = self.engines[at.index()].process_mut().zip(entry) {
+            for hw_queue in rings {
+                process.ask_look(hw_queue);
+            }
+            process.resume_context(entry);
+        }
+        self.list_context(context, handle);
+        self.fill_hw_queue(at);
+    }
+
+    /// Whether nothing of the context is on the GPU any more (UMS-110).
+    pub(in crate::vgpu) fn is_reported(&self, suspending: &Suspending) -> bool {
+        let process = self.engines[suspending.at.index()].process();
+        process.is_none_or(|process| process.suspend_reported(suspending.entry) >= suspending.fence)
+    }
+
+    /// Looks at what an engine has reported, and answers what waited for it.
+    pub(in crate::vgpu) fn collect_suspends(&mut self, at: EngineAddress) {
+        let reports = match self.engines[at.index()].process() {
+            Some(process) => process.take_suspend_reports(),
+            None => return,
+        };
+        if let Err(lie) = reports {
+            self.lose_engine(at, &lie.to_string());
+            return;
+        }
+        let (done, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.suspending).into_iter().partition(|of| self.is_reported(of));
+        self.suspending = waiting;
+        for of in done {
+            if let Some(origin) = of.origin {
+                self.answer(origin, Ok(Suspended { fence: of.fence }.as_bytes().to_vec()));
+            }
+        }
+        self.look_at_power();
+    }
+
+    /// Answers messages whose suspend comes to nothing.
+    pub(in crate::vgpu) fn refuse_suspends(&mut self, status: Status, which: impl Fn(&Suspending) -> bool) {
+        let refused: Vec<Suspending> =
+            self.suspending.extract_if(.., |of| of.origin.is_some() && which(of)).collect();
+        for origin in refused.into_iter().filter_map(|of| of.origin) {
+            let text = "the context was resumed or ended before it was off the GPU".to_owned();
+            self.answer(origin, Err(Refused { status, text }));
+        }
+    }
+
+    /// Cancels what a suspended context holds for an ordinary queue that is to be destroyed: it would wait for ever.
+    pub(in crate::vgpu) fn cancel_held(&mut self, context: u32, queue: Handle) -> Result<(), Refused> {
+        let device = self.device_mut(context)?;
+        let of_queue = device.queues.get(queue).ok_or(Status::InvalidHandle)?;
+        if matches!(of_queue.kind, QueueKind::UserMode { .. }) {
+            return Ok(());
+        }
+        let holder = of_queue.context;
+        let Some(object) = device.contexts.get_mut(holder).filter(|object| object.held.by_guest) else {
+            return Ok(());
+        };
+        let (cancelled, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut object.software_queue).into_iter().partition(|buffer| buffer.queue == queue);
+        object.software_queue = kept;
+        if std::mem::take(&mut object.is_parked) {
+            // What it waited for may have been one of these: the first of the rest finds out for itself.
+            object.listed = false;
+            device.gpu_waits.retain(|wait| wait.context != holder);
+        }
+        for buffer in cancelled {
+            self.end_item(context, buffer.ring, buffer.item);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_host_gpu::memory::bits;
+    use campanile_protocol::control::message::Named;
+    use campanile_protocol::control::status::Status;
+    use campanile_protocol::engine::block;
+
+    use crate::vgpu::control::reply::Origin;
+    use crate::vgpu::engines::suspends::Suspending;
+    use crate::vgpu::objects::process::GpuWait;
+    use crate::vgpu::objects::process::MAX_WAITS;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::testing::CONTEXT;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::device;
+    use crate::vgpu::testing::entry;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::shared;
+    use crate::vgpu::testing::startable;
+
+    fn suspends(session: &mut Session) -> u64 {
+        let entry = entry(session);
+        session.engines[COPY.index()].process().unwrap().suspends(entry)
+    }
+
+    fn looks(session: &Session) -> Vec<u32> {
+        bits::take(&shared(session, COPY), block::LOOK, block::LOOK_WORDS)
+    }
+
+    #[test]
+    fn ums_105_ums_109_a_context_with_two_reasons_is_suspended_once_and_runs_when_both_are_gone() {
+        let mut session = restored(startable());
+        let before = suspends(&mut session);
+        let first = session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
+        let second = session.hold(OWNER, CONTEXT, |held| held.by_power = true).unwrap();
+        assert_eq!((suspends(&mut session), second.fence), (before + 1, first.fence));
+        looks(&session);
+        session.fill_hw_queue(COPY);
+        session.unhold(OWNER, CONTEXT, |held| held.by_guest = false);
+        assert_eq!((looks(&session), session.engines[COPY.index()].in_flight.len()), (Vec::new(), 0));
+        session.unhold(OWNER, CONTEXT, |held| held.by_power = false);
+        let bells = device(&mut session, OWNER).doorbells.iter().filter(|(_, bell)| bell.was_connected);
+        let mut expected: Vec<u32> = bells.filter_map(|(_, bell)| bell.hw_queue.map(u32::from)).collect();
+        expected.sort_unstable();
+        assert!(!expected.is_empty());
+        assert_eq!(looks(&session), expected, "its rings are looked at again");
+        assert_eq!(session.engines[COPY.index()].in_flight.len(), 2, "and its buffers go on");
+        assert_eq!(suspends(&mut session), before + 1);
+    }
+
+    #[test]
+    fn suspends_that_wait_are_bounded() {
+        let mut session = restored(startable());
+        let of = session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
+        session.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
+        let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+        let outcome = session.suspend_context(origin, &Named { handle: CONTEXT });
+        assert_eq!(outcome.err().map(|refused| refused.status), Some(Status::OutOfResources));
+    }
+
+    #[test]
+    fn what_a_queue_holds_is_cancelled_where_its_guest_suspended_it_and_kept_where_another_did() {
+        for by_guest in [false, true] {
+            let mut session = restored(startable());
+            session
+                .hold(OWNER, CONTEXT, |held| (held.by_guest, held.by_power) = (by_guest, !by_guest))
+                .unwrap();
+            let its_device = device(&mut session, OWNER);
+            let context = its_device.contexts.get_mut(CONTEXT).unwrap();
+            (context.is_parked, context.listed) = (true, true);
+            let queue = context.software_queue[0].queue;
+            its_device.gpu_waits.push(GpuWait { context: CONTEXT, index: 0, value: 900 });
+            session.cancel_held(OWNER, queue).unwrap();
+            let its_device = device(&mut session, OWNER);
+            let context = its_device.contexts.get(CONTEXT).unwrap();
+            let left = if by_guest { (0, false, 0) } else { (4, true, 1) };
+            assert_eq!((context.software_queue.len(), context.is_parked, its_device.gpu_waits.len()), left);
+        }
+    }
+}

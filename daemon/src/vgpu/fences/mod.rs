@@ -1,0 +1,4 @@
+//! Native fences: their table, and the waits of CPUs and queues for them.
+
+pub mod native;
+pub mod table;

@@ -1,0 +1,15 @@
+//! Memory: allocations of video memory ([`vidmm`]), the GPU's mappings of them, residency, and which pages were written.
+
+pub mod blobs;
+pub mod changing;
+pub mod dirty;
+pub mod mapping;
+pub mod occupancy;
+pub mod page;
+pub mod paging;
+pub mod residency;
+pub mod residency_faults;
+pub mod residency_requests;
+pub mod save_areas;
+pub mod segments;
+pub mod vidmm;

@@ -1,0 +1,195 @@
+//! Devices: the first object of a guest process, and its end.
+
+use std::collections::BTreeMap;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::address::MAX_PLACES;
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::PROTOCOL_VERSION;
+use campanile_protocol::control::message::CreateDevice;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use campanile_protocol::queue::doorbell::DoorbellStatus;
+
+use super::budget::Charge;
+use super::process::Device;
+use super::process::GpuMapping;
+use super::process::MAX_CONTEXTS;
+use super::process::MAX_KERNELS;
+use super::process::MAX_OPEN_FENCES;
+use super::table::Table;
+use crate::vgpu::control::dispatch::Checked;
+use crate::vgpu::control::reply::Handled;
+use crate::vgpu::control::reply::Origin;
+use crate::vgpu::control::reply::Outcome;
+use crate::vgpu::control::reply::Refused;
+use crate::vgpu::engines::barrier::Barrier;
+use crate::vgpu::engines::pending::Action;
+use crate::vgpu::memory::page::DevicePage;
+use crate::vgpu::memory::paging::Paging;
+use crate::vgpu::memory::vidmm::allocations::Spot;
+use crate::vgpu::session::Refusal;
+use crate::vgpu::session::Session;
+use crate::vgpu::submission::scheduling::ProcessClass;
+
+impl Session {
+    /// CREATE_DEVICE. A page that cannot be used is refused through the front, since nothing can be written
+    /// there; anything else is answered in it.
+    pub(in crate::vgpu) fn open_device(
+        &mut self,
+        origin: Origin,
+        message: &CreateDevice,
+    ) -> Result<(), Refusal> {
+        if self.has_too_much_pending() {
+            return Err(Refusal::OutOfMemory);
+        }
+        let refused = |refused: Refused| match refused.status {
+            Status::OutOfResources => Refusal::OutOfMemory,
+            Status::InvalidResource => Refusal::Resource,
+            _ => Refusal::Parameter,
+        };
+        let page = self.attached_allocation(origin.context, message.page_resource).map_err(refused)?;
+        let end = message.page_offset.checked_add(device_page::DEVICE_PAGE_BYTES);
+        let inside = end.is_some_and(|end| end <= self.allocations.size(page));
+        if !inside || !message.page_offset.is_multiple_of(PAGE_SIZE) {
+            return Err(Refusal::Parameter);
+        }
+        let spot = self.allocations.locate(page, self.residency.epoch);
+        // Guest RAM is there for the daemon, whether engines know it already or not.
+        let there = matches!(spot, Spot::Segment(..)) || self.allocations.guest_segment(page).is_some();
+        if !there && !self.allocations.bring_back(page, self.residency.epoch) {
+            return Err(Refusal::OutOfMemory);
+        }
+        self.remap(page);
+        let guest = self.map_guest_page(page, message.page_offset)?;
+        let root = self.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
+        let process = self.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
+        self.allocations.retain(page);
+        process.device = Some(Device {
+            page: DevicePage { allocation: page, offset: message.page_offset, va: message.page_va, guest },
+            root,
+            mappings: BTreeMap::new(),
+            contexts: Table::new(MAX_CONTEXTS),
+            queues: Table::new(device_page::MAX_QUEUES),
+            doorbells: Table::new(device_page::MAX_QUEUES),
+            // The address space may be that of a device that has ended, of whose kernels engines are still to speak.
+            kernels: Table::after(MAX_KERNELS, self.kernel_generation),
+            area: None,
+            presence: [None; MAX_PLACES],
+            status: device_page::DEVICE_ACTIVE,
+            paging: Paging::default(),
+            holds: BTreeMap::new(),
+            waits: Vec::new(),
+            fences: Table::new(MAX_OPEN_FENCES),
+            native_waits: Vec::new(),
+            gpu_waits: Vec::new(),
+            class: ProcessClass::default(),
+        });
+        if let Some(allocation) = self.allocations.get_mut(page) {
+            allocation.pins += 1;
+        }
+        let (size, offset) = (device_page::DEVICE_PAGE_BYTES, message.page_offset);
+        let mapping = GpuMapping { size, allocation: page, offset, writable: true };
+        let mapped = self.map_range(origin.context, message.page_va, mapping);
+        let admission = self.admission(origin.context);
+        let version = (message.protocol_version >> 16 == PROTOCOL_VERSION >> 16).or(Status::VersionMismatch);
+        if let Err(error) = mapped {
+            self.end_device(origin.context);
+            return Err(refused(error));
+        }
+        if let Err(status) = version {
+            let text = format!(
+                "the guest speaks protocol {:#x}, the daemon {PROTOCOL_VERSION:#x}",
+                message.protocol_version
+            );
+            self.answer(origin, Err(Refused { status, text }));
+            self.end_device(origin.context);
+            return Ok(());
+        }
+        if let Err(refused) = admission {
+            self.answer(origin, Err(refused));
+            self.end_device(origin.context);
+            return Ok(());
+        }
+        self.prepare_page(origin.context);
+        self.answer(origin, Ok(Vec::new()));
+        Ok(())
+    }
+
+    /// Status words first: zero would read as CONNECTED (UMS-49).
+    fn prepare_page(&self, context: u32) {
+        let Ok(device) = self.device(context) else { return };
+        let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return };
+        for index in 0..device_page::MAX_QUEUES {
+            page.store(device_page::status(index), DoorbellStatus::DisconnectedRetry.word());
+        }
+        for offset in [device_page::LOSS, device_page::LOSS_REPORT, device_page::LEAVE] {
+            page.store(offset, 0);
+        }
+        page.store(device_page::BUDGET, self.residency.budget);
+        page.store(device_page::DEVICE_STATUS, device.status);
+    }
+
+    /// DESTROY_DEVICE: answered first, since the page goes with it.
+    pub(in crate::vgpu) fn destroy_device(&mut self, origin: Origin) -> Outcome {
+        self.device(origin.context)?;
+        self.answer(origin, Ok(Vec::new()));
+        self.end_device(origin.context);
+        Ok(Handled::Parked)
+    }
+
+    /// Ends a device whatever its state: every doorbell ABORT, every queue off the engines, every waiter
+    /// answered; then, once the engines have let go, its memory. Nothing waits for the guest's fence (UMS-129).
+    pub(in crate::vgpu) fn end_device(&mut self, context: u32) {
+        if self.device(context).is_err() {
+            return;
+        }
+        self.put_device_in_error(context, device_page::DEVICE_STOPPED);
+        let Some(process) = self.processes.get_mut(&context) else { return };
+        let Some(device) = process.device.take() else { return };
+        for at in self.addresses() {
+            let slot = &mut self.engines[at.index()];
+            if let Some(process) = slot.process_mut()
+                && let Some(entry) = device.presence[at.index()]
+            {
+                process.destroy_process(entry);
+            }
+        }
+        for (_, context) in device.contexts.iter() {
+            if let Some((process, entry)) = self.engines[context.at.index()].process_mut().zip(context.entry)
+            {
+                process.destroy_context(entry);
+                self.engines[context.at.index()].run_list.remove(entry);
+            }
+        }
+        self.disown_buffers(context);
+        self.forget_kernels(&device);
+        self.kernel_generation = self.kernel_generation.max(device.kernels.last_generation());
+        let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
+        held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
+        held.push(device.page.allocation);
+        held.extend(device.paging.held());
+        for (va, mapping) in &device.mappings {
+            self.residency.shown.remove(mapping.allocation, device.root, *va);
+        }
+        self.residency.forget_space(device.root);
+        for (allocation, hold) in &device.holds {
+            self.drop_holds(*allocation, hold.count);
+        }
+        if let Some(allocation) = self.allocations.get_mut(device.page.allocation) {
+            allocation.pins -= 1;
+        }
+        let own = device.contexts.iter().map(|(_, context)| context.area);
+        self.free_areas(own.chain(device.area).collect());
+        let barrier = Barrier::raise(&mut self.engines);
+        self.close_fences_of(&device, barrier);
+        self.after(barrier, Action::DestroyRoot(device.root));
+        // As long as engines have it, and these lists wait for them.
+        let mut charges: Vec<Charge> = device.mappings.into_values().map(|mapped| mapped.charge).collect();
+        charges.extend(device.paging.into_charges());
+        charges.extend(device.doorbells.into_charges());
+        charges.extend(device.contexts.into_charges());
+        charges.extend(device.fences.into_charges());
+        self.after_charged(barrier, Action::Release(held), charges);
+    }
+}

@@ -1,0 +1,262 @@
+//! Everything of a vGPU stands still, so that its state can be taken or given (LM-25, LM-31, LM-64; design §10.7).
+//!
+//! ```text
+//!            all contexts suspended                 every suspend is reported, or its engine is ended by force
+//!   RUNNING ───────────────────────▶ FREEZING ─────────────────────────────────────────────────────────▶ FROZEN
+//!      ▲                                 │           doorbells RETRY, engine processes ended, what they    │  │
+//!      │                                 │           left is collected, what waited for them is done       │  └─▶ save
+//!      └──────────────── thaw ───────────┴────────────────────────── thaw ─────────────────────────────────┘
+//!                                                                     ▲
+//!                                          a session without anything ┴─ restore
+//! ```
+//!
+//! Built on what D3 does. While it is FROZEN no engine process of this vGPU runs (one that was stopped, seen through and
+//! killed may still be on its way out), and the session writes neither
+//! guest memory nor video memory, whatever signals: what has happened meanwhile is looked at when it is thawed. What is
+//! due to be answered then stays due, and is part of the state.
+//!
+//! An engine that has not reported after [`Config::freeze_limit`](crate::vgpu::config::Config::freeze_limit) is stopped where
+//! it is, ended, and the device lost whose work it ran: the timeout of TDR, which is longer than a migration may stand,
+//! plays no part. A reset is never under way when this begins or ends: the session's thread carries each out in one
+//! piece, and a process that only comes up after one has run nothing yet and is ended like any other.
+//!
+//! Clocks of hangs and of drains start anew with the thaw (LM-55).
+
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::handle::Handle;
+use log::Level;
+
+use crate::vgpu::control::orders::OrderError;
+use crate::vgpu::counters::count;
+use crate::vgpu::engines::suspends::Suspending;
+use crate::vgpu::session::Session;
+use crate::vgpu::tdr::reason::Reason;
+
+/// How long engines may take to stop where the operator says nothing (design §10.7).
+pub const FREEZE_LIMIT: Duration = Duration::from_millis(100);
+
+/// Whether a session runs.
+#[derive(Debug)]
+pub(in crate::vgpu) enum Freeze {
+    /// It does.
+    Running,
+    /// On its way to a standstill: these suspends are not reported yet, and this long they may take.
+    Freezing(Vec<Suspending>, Instant),
+    /// It stands still.
+    Frozen {
+        /// Whether it came from elsewhere, so that what guests read of it is to be written anew.
+        is_restored: bool,
+    },
+}
+
+/// The answer to an operator that wants something else meanwhile.
+pub(in crate::vgpu) fn standing_still() -> OrderError {
+    OrderError::Refused("the vGPU stands still for a migration".to_owned())
+}
+
+impl Session {
+    /// Whether it stands still, or is on its way there: requests are refused.
+    pub fn is_stopping(&self) -> bool {
+        !matches!(self.freeze, Freeze::Running)
+    }
+
+    /// Whether nothing runs, and nothing is written any more, until [`Self::thaw`].
+    pub fn is_frozen(&self) -> bool {
+        matches!(self.freeze, Freeze::Frozen { .. })
+    }
+
+    /// Begins to bring everything to a standstill; [`Self::is_frozen`] says when it is there, after the events that
+    /// [`Self::event_fd`] announces. Nothing of the session may be called meanwhile but [`Self::event`] and
+    /// [`Self::take_due`]. False, and nothing is changed, where that was begun before (LM-29).
+    pub fn freeze(&mut self) -> bool {
+        if self.is_stopping() {
+            return false;
+        }
+        // What was done until now counts.
+        for at in self.addresses() {
+            self.collect_reports(at);
+        }
+        let mut suspends = Vec::new();
+        for (context, handle) in self.all_contexts() {
+            suspends.extend(self.hold(context, handle, |held| held.by_freeze = true));
+        }
+        self.freeze = Freeze::Freezing(suspends, Instant::now() + self.config.freeze_limit);
+        count(&self.counters.freezes);
+        self.give_up_d3();
+        // An engine that was never given its node has run nothing, and may not be up.
+        for at in self.addresses() {
+            if self.engines[at.index()].hears() && self.engines[at.index()].supervised.is_none() {
+                self.stop_for_freeze(at);
+            }
+        }
+        self.set_timer();
+        self.look_at_freeze();
+        true
+    }
+
+    /// Has the driver of each engine opened ahead that the thaw will start, where it is known that there will be one:
+    /// the processes touch no memory of the vGPU before.
+    pub fn warm_up(&mut self) {
+        let stopped =
+            |at: &EngineAddress| self.engines[at.index()].is_parked() && self.engines[at.index()].is_stopped;
+        let stopped: Vec<EngineAddress> = self.addresses().filter(stopped).collect();
+        if self.is_frozen() {
+            stopped.into_iter().for_each(|at| self.start_spare(at));
+        }
+    }
+
+    /// When engines must have stopped.
+    pub(in crate::vgpu) fn next_freeze(&self) -> Option<Instant> {
+        match &self.freeze {
+            Freeze::Freezing(_, limit) => Some(*limit),
+            Freeze::Running | Freeze::Frozen { .. } => None,
+        }
+    }
+
+    /// Whether everything has stopped by now.
+    pub(in crate::vgpu) fn look_at_freeze(&mut self) {
+        let Freeze::Freezing(suspends, limit) = &self.freeze else { return };
+        let late: Vec<EngineAddress> =
+            suspends.iter().filter(|of| !self.is_reported(of)).map(Suspending::engine).collect();
+        if late.is_empty() {
+            return self.stand_still();
+        }
+        if Instant::now() < *limit {
+            return;
+        }
+        for at in self.addresses().filter(|at| late.contains(at)) {
+            count(&self.counters.freezes_forced);
+            if let Some(process) = self.engines[at.index()].process() {
+                // Nothing is written from here on, so that what it has written can be told before it ends.
+                process.hold();
+            }
+            self.recover_engine(at, Reason::EngineTimeout, "it did not stand still in time", None);
+        }
+        // Its successors have run nothing: each suspend is reported in their place.
+        if matches!(self.freeze, Freeze::Freezing(..)) {
+            self.stand_still();
+        }
+    }
+
+    /// All contexts are off the engines: nothing of them is left, and what waited for them is done.
+    fn stand_still(&mut self) {
+        // First, since what engines report at their end is looked at as ever.
+        self.freeze = Freeze::Frozen { is_restored: false };
+        for at in self.addresses() {
+            // What an engine says at its end may be a reason to replace it; that process is ended in turn. A second one
+            // has run nothing that it could report.
+            for _ in 0..3 {
+                if self.engines[at.index()].hears() {
+                    self.stop_for_freeze(at);
+                }
+            }
+            if self.engines[at.index()].hears() {
+                self.journal.line(Level::Error, format_args!("{at} engine could not be brought to an end"));
+                self.stop_engine(at);
+            }
+        }
+        // An engine that has ended has let go of everything.
+        self.run_pending();
+        self.journal.line(Level::Info, format_args!("stands still"));
+    }
+
+    /// Ends an engine process, and collects what it left.
+    fn stop_for_freeze(&mut self, at: EngineAddress) {
+        self.disconnect_all(at);
+        self.unwatch_engine(at);
+        if let Err(error) = self.engines[at.index()].stop() {
+            return self.lose_engine(at, &error.to_string());
+        }
+        if let Some(id) = self.engines[at.index()].supervised.take() {
+            self.config.supervisor.remove(id);
+        }
+        self.collect_reports(at);
+    }
+
+    /// Goes on, as if nothing had happened; guests see RETRY in their doorbells. False, and nothing is changed, where it
+    /// did not stand still, nor was on its way there (LM-29).
+    pub fn thaw(&mut self) -> bool {
+        let is_restored = match std::mem::replace(&mut self.freeze, Freeze::Running) {
+            Freeze::Running => return false,
+            Freeze::Freezing(..) => false,
+            Freeze::Frozen { is_restored } => is_restored,
+        };
+        self.is_fresh = false;
+        if is_restored {
+            self.settle_guest_memory();
+            self.publish_all();
+            self.publish_budget();
+        }
+        for at in self.addresses() {
+            if self.engines[at.index()].is_parked()
+                && self.engines[at.index()].is_stopped
+                && let Err(error) = self.start_process_again(at)
+            {
+                self.journal.line(Level::Error, format_args!("{at} engine: {error}"));
+                self.lose_engine(at, "it could not be started again");
+            }
+        }
+        self.start_for_waiting();
+        for (context, handle) in self.all_contexts() {
+            self.unhold(context, handle, |held| held.by_freeze = false);
+        }
+        self.restart_drains();
+        for (resource, offset, token) in std::mem::take(&mut self.residency.deferred) {
+            if let Err(refusal) = self.map_blob(resource, offset, token) {
+                self.due.push((token, Err(refusal)));
+            }
+        }
+        self.release_all_waiters();
+        self.run_pending();
+        self.residency.look_again();
+        self.serve_residency();
+        for at in self.addresses() {
+            self.serve_connects(at);
+        }
+        self.quiet_since = self.quiet_since.map(|_| Instant::now());
+        self.look_at = None;
+        self.keep_looking();
+        self.set_timer();
+        self.journal.line(Level::Info, format_args!("goes on"));
+        true
+    }
+
+    /// Starts engines that messages wait for, and that have nothing yet. What an engine or a message waited for may have come
+    /// while everything was to stand still.
+    fn start_for_waiting(&mut self) {
+        for at in self.addresses() {
+            if !self.engines[at.index()].waiting.is_empty()
+                && let Err(refused) = self.ensure_engine(at)
+            {
+                self.refuse_waiting_for(at, &refused);
+            }
+            self.retry_waiting(at);
+        }
+    }
+
+    /// Writes what guests read of the daemon's truth into their device pages (design §10.5).
+    fn publish_all(&self) {
+        let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
+        for (context, device) in devices {
+            let words: Vec<(Handle, u64)> = device
+                .doorbells
+                .iter()
+                .map(|(_, doorbell)| (doorbell.queue, doorbell.state.status().word()))
+                .collect();
+            for (queue, status) in words {
+                let at = campanile_protocol::device_page::status(queue.index());
+                self.store_page_word(context, at, status);
+            }
+            let page = [
+                (campanile_protocol::device_page::PAGING_FENCE, device.paging.done()),
+                (campanile_protocol::device_page::DEVICE_STATUS, device.status),
+            ];
+            for (at, value) in page {
+                self.store_page_word(context, at, value);
+            }
+        }
+    }
+}

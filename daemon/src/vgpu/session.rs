@@ -1,0 +1,400 @@
+//! The session's state, and its events.
+
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::address::MAX_PLACES;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use campanile_host_gpu::memory::page_table::writer::PageTables;
+use rustix::event::epoll;
+
+use super::config::Config;
+use super::counters::Counters;
+use super::doorbells::drains::Drain;
+use super::doorbells::rate::Rate;
+use super::engines::lifecycle::Wakeup;
+use super::engines::pending::Pending;
+use super::engines::slot::EngineSlot;
+use super::engines::suspends::Suspending;
+use super::fences::table::FenceTable;
+use super::hotplug::detached::Absences;
+use super::journal::Journal;
+use super::memory::blobs::Blob;
+use super::memory::dirty::Dirty;
+use super::memory::dirty::check_caps;
+use super::memory::residency_faults::Residency;
+use super::memory::save_areas::Areas;
+use super::memory::segments::Segments;
+use super::memory::vidmm::allocations::Allocations;
+use super::memory::vidmm::vram::VideoMemory;
+use super::objects::budget::Purse;
+use super::objects::process::Process;
+use super::objects::timeline::Token;
+use super::power::d3::Power;
+use super::power::quiesce::Freeze;
+use super::timer::Timer;
+use crate::guest_ram::memory::GuestRam;
+
+/// Why the front must answer a command with an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// No memory, or a documented bound.
+    OutOfMemory,
+    /// No such resource, or one that exists already.
+    Resource,
+    /// No such context, or one that exists already.
+    Context,
+    /// Anything else that the guest got wrong.
+    Parameter,
+    /// It cannot be done here.
+    Unspecified,
+}
+
+/// Whether the guest can see the aperture. It takes the front-end a moment to map it; a MAP_BLOB that comes
+/// earlier is parked (design §4).
+#[derive(Debug)]
+pub(super) enum Window {
+    /// Not yet: these wait for it (resource, offset, token).
+    Awaited(Vec<(u32, u64, Token)>),
+    /// It can.
+    Open,
+    /// It never will.
+    Never,
+}
+
+/// Everything that one VM has of one vGPU. Dropping it ends its engines.
+#[derive(Debug)]
+pub struct Session {
+    pub(super) config: Arc<Config>,
+    pub(super) counters: Arc<Counters>,
+    /// What is charged to the VM, and to no process.
+    pub(super) purse: Purse,
+    pub(super) journal: Journal,
+    pub(super) allocations: Allocations,
+    pub(super) residency: Residency,
+    pub(super) tables: PageTables,
+    pub(super) areas: Areas,
+    pub(super) segments: Segments,
+    pub(super) fences: FenceTable,
+    /// Engines that have said what cannot be, by place; they are ended where nothing else is half done.
+    pub(super) liars: [bool; MAX_PLACES],
+    /// Engines that must be poked once the message at hand is answered, by place.
+    pub(super) to_poke: [bool; MAX_PLACES],
+    pub(super) blobs: BTreeMap<u32, Blob>,
+    pub(super) processes: BTreeMap<u32, Process>,
+    /// Of processes that are away, or are to go.
+    pub(super) away: Absences,
+    /// By place: those of the first physical adapter, then those of the next (TDR-08).
+    pub(super) engines: Vec<EngineSlot>,
+    pub(super) kernel_bytes: usize,
+    pub(super) pending: Vec<Pending>,
+    pub(super) suspending: Vec<Suspending>,
+    pub(super) drains: Vec<Drain>,
+    pub(super) power: Power,
+    pub(super) freeze: Freeze,
+    /// Whether nothing was ever asked of it: only then another session's state can become its own (LM-31).
+    pub(super) is_fresh: bool,
+    /// Since when engines may all be asleep.
+    pub(super) quiet_since: Option<Instant>,
+    pub(super) timer: Timer,
+    pub(super) due: Vec<(Token, Result<(), Refusal>)>,
+    /// Segments of blobs whose names were given up: what is due when they are no longer reached.
+    pub(super) retired: BTreeMap<u16, Token>,
+    /// When the front must be looked at.
+    pub(super) front_at: Option<Instant>,
+    pub(super) guest_memory: Option<Arc<GuestRam>>,
+    pub(super) dirty: Dirty,
+    pub(super) window: Window,
+    /// When engines must be looked at that run nothing.
+    pub(super) look_at: Option<Instant>,
+    /// When all this began: what liveness counts from.
+    pub(super) begun: Instant,
+    pub(super) epoll: OwnedFd,
+    pub(super) connect_rate: Rate,
+    /// The greatest generation of a kernel of a device that has ended: a name is not given to another while an engine may
+    /// still answer for it.
+    pub(super) kernel_generation: u32,
+    /// The greatest number of work on a timeline of a context that is gone; likewise.
+    pub(super) last_item: u64,
+}
+
+impl Session {
+    /// A session without anything in it.
+    ///
+    /// # Errors
+    /// Video memory, page tables or descriptors could not be had.
+    pub fn new(config: Arc<Config>, counters: Arc<Counters>) -> io::Result<Self> {
+        // Before anything else is asked of it (DIRTY-01).
+        let memory = VideoMemory::new(config.vram_bytes, config.account.quota().max, config.tracking)?;
+        check_caps(&memory, false).map_err(io::Error::other)?;
+        let addresses = EngineAddress::all(config.engines);
+        let engines: Vec<EngineSlot> = addresses
+            .clone()
+            .map(|_| EngineSlot::new(config.doorbells, config.scheduler, &config.bands))
+            .collect::<io::Result<_>>()?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for at in addresses {
+            let data = epoll::EventData::new_u64(Wakeup::Alarm(at).data());
+            epoll::add(&epoll, engines[at.index()].alarm().as_fd(), data, epoll::EventFlags::IN)?;
+        }
+        let timer = Timer::new()?;
+        for (descriptor, wakeup) in [
+            (timer.as_fd(), Wakeup::Timer),
+            (config.orders.as_fd(), Wakeup::Orders),
+            (config.notify.as_fd(), Wakeup::Switch),
+        ] {
+            let data = epoll::EventData::new_u64(wakeup.data());
+            epoll::add(&epoll, descriptor, data, epoll::EventFlags::IN)?;
+        }
+        let journal = Journal::new(&config.name, Arc::clone(&config.log));
+        let account = Arc::clone(&config.account);
+        let purse = config.budget.vm();
+        let mut tables = PageTables::new().map_err(io::Error::other)?;
+        let areas = Areas::new(&mut tables).map_err(io::Error::other)?;
+        let session = Self {
+            config,
+            journal,
+            counters,
+            purse,
+            allocations: Allocations::new(memory, account),
+            residency: Residency::default(),
+            tables,
+            areas,
+            segments: Segments::default(),
+            fences: FenceTable::new()?,
+            liars: [false; MAX_PLACES],
+            to_poke: [false; MAX_PLACES],
+            blobs: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            away: Absences::default(),
+            engines,
+            kernel_bytes: 0,
+            pending: Vec::new(),
+            suspending: Vec::new(),
+            drains: Vec::new(),
+            power: Power::D0,
+            freeze: Freeze::Running,
+            is_fresh: true,
+            quiet_since: None,
+            timer,
+            due: Vec::new(),
+            retired: BTreeMap::new(),
+            front_at: None,
+            guest_memory: None,
+            dirty: Dirty::default(),
+            window: Window::Awaited(Vec::new()),
+            look_at: None,
+            begun: Instant::now(),
+            epoll,
+            connect_rate: Rate::new(),
+            kernel_generation: 0,
+            last_item: 0,
+        };
+        session.config.orders.begin_session();
+        session.begin_anew();
+        session.show_trackers();
+        Ok(session)
+    }
+
+    /// The engines that it may have: all nodes of each physical adapter.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = EngineAddress> + use<> {
+        EngineAddress::all(self.config.engines)
+    }
+
+    /// Readable when [`Self::event`] has something to do.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The video memory, for the front to show its aperture.
+    pub fn video_memory(&self) -> &VideoMemory {
+        self.allocations.memory()
+    }
+
+    /// Guest memory is now this.
+    pub fn set_guest_memory(&mut self, memory: Arc<GuestRam>) {
+        self.guest_memory = Some(memory);
+        self.find_guest_pages();
+    }
+
+    /// The guest can see the aperture now, or never will; what waits for it is served.
+    pub fn set_window(&mut self, is_open: bool) {
+        let window = if is_open { Window::Open } else { Window::Never };
+        let Window::Awaited(waiting) = std::mem::replace(&mut self.window, window) else { return };
+        if self.is_stopping() {
+            // Nothing moves now.
+            return self.residency.deferred.extend(waiting);
+        }
+        for (resource, offset, token) in waiting {
+            if let Err(refusal) = self.map_blob(resource, offset, token) {
+                self.due.push((token, Err(refusal)));
+            }
+        }
+    }
+
+    /// The guest has reset the device: as if it had just been made. Engines end; video memory is new, since the
+    /// guest's window onto it goes with the reset only when the front-end says so: contents are cleared when
+    /// handed out again.
+    pub fn reset(&mut self) {
+        if self.processes.values().any(Process::is_away) {
+            return self.reset_around_absent();
+        }
+        self.stop_engines();
+        self.power = Power::D0;
+        self.freeze = Freeze::Running;
+        self.run_pending();
+        let contexts: Vec<u32> = self.processes.keys().copied().collect();
+        contexts.into_iter().for_each(|context| self.end_process(context));
+        self.forget_absences();
+        let blobs: Vec<u32> = self.blobs.keys().copied().collect();
+        for resource in blobs {
+            if let Err(refusal) = self.unref_blob(resource) {
+                log::error!("{}: freeing resource {resource}: {refusal:?}", self.config.name);
+            }
+        }
+        self.run_pending();
+        self.due.clear();
+        self.retired.clear();
+        self.front_at = None;
+        self.is_fresh = true;
+        self.begin_anew();
+        self.window = Window::Awaited(Vec::new());
+    }
+
+    /// What is due to be answered, in order.
+    pub fn take_due(&mut self) -> Vec<(Token, Result<(), Refusal>)> {
+        if self.is_frozen() {
+            return Vec::new();
+        }
+        self.serve_residency();
+        std::mem::take(&mut self.due)
+    }
+
+    /// Handles the descriptors that are ready.
+    pub fn event(&mut self) {
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
+        let ready = match epoll::wait(&self.epoll, &mut events, Some(&rustix::event::Timespec::default())) {
+            Ok(ready) => ready,
+            Err(error) => {
+                log::warn!("{}: waiting for engines: {error}", self.config.name);
+                return;
+            }
+        };
+        for event in &events[..ready] {
+            if self.is_frozen() {
+                self.put_off(event.data.u64());
+                continue;
+            }
+            match Wakeup::from_data(event.data.u64()) {
+                Some(Wakeup::Event(at)) => self.engine_event(at),
+                Some(Wakeup::Channel(at)) => self.engine_responses(at),
+                Some(Wakeup::Alarm(at)) => self.engine_alarm(at),
+                Some(Wakeup::Timer) => self.timer_event(),
+                Some(Wakeup::Orders) => self.run_errands(),
+                Some(Wakeup::Switch) => self.notify_switched(),
+                None => {}
+            }
+        }
+        // Here, where nothing else is half done.
+        self.look_at_parking();
+        self.look_at_leave();
+        self.look_at_freeze();
+        self.keep_looking();
+    }
+
+    /// Nothing is looked at while everything stands still; what was to be looked at is when it goes on.
+    fn put_off(&mut self, data: u64) {
+        match Wakeup::from_data(data) {
+            Some(Wakeup::Alarm(at)) => drop(self.engines[at.index()].alarm().take()),
+            Some(Wakeup::Timer) => self.timer.take(),
+            Some(Wakeup::Orders) => self.run_errands(),
+            Some(Wakeup::Switch) => self.config.notify.take(),
+            Some(Wakeup::Event(_) | Wakeup::Channel(_)) | None => {}
+        }
+    }
+
+    /// A guest begins, or begins again: that may lift a quarantine.
+    fn begin_anew(&self) {
+        if self.config.standing.reboot(&self.config.policy, Instant::now()) {
+            log::warn!("{}: the guest began anew: no longer quarantined", self.config.name);
+        }
+    }
+
+    /// There is an event at this moment, at the latest; none of that kind, where there is no moment.
+    pub fn wake_front(&mut self, at: Option<Instant>) {
+        if self.front_at != at {
+            self.front_at = at;
+            if !self.is_stopping() {
+                self.set_timer();
+            }
+        }
+    }
+
+    /// Sets the timer for what must be looked at first.
+    pub(super) fn set_timer(&mut self) {
+        let decisions = self.engines.iter().map(|slot| slot.decide_at);
+        let others = [
+            self.next_drain(),
+            self.next_idleness(),
+            self.next_freeze(),
+            self.look_at,
+            self.away.next(),
+            self.residency.retry_at,
+            self.dirty.sweep_at,
+            self.front_at,
+        ];
+        if let Some(at) = decisions.chain(others).flatten().min() {
+            self.timer.set(at);
+        }
+    }
+
+    /// A moment that something waited for has come.
+    fn timer_event(&mut self) {
+        self.timer.take();
+        if self.is_stopping() {
+            self.look_at_freeze();
+            if let Some(at) = self.next_freeze() {
+                self.timer.set(at);
+            }
+            return;
+        }
+        self.front_at = self.front_at.filter(|at| *at > Instant::now());
+        // Who waits for a doorbell has woken the device, but the operator may have sent it to sleep since.
+        let waits = self.engines.iter().any(|slot| slot.line.first().is_some());
+        let woken = waits && self.leave_d3();
+        for at in self.addresses() {
+            self.serve_connects(at);
+            self.decide_if_due(at);
+        }
+        self.poke_engines();
+        if woken {
+            self.resume_from_d3();
+        }
+        self.look_at_parking();
+        self.look_at_leave();
+        self.look_at_drains();
+        self.look_at_idleness();
+        self.look_at_engines();
+        self.sweep_if_due();
+        self.set_timer();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.config.orders.end_session();
+        self.hide_trackers();
+        self.stop_engines();
+    }
+}

@@ -1,0 +1,6 @@
+//! What a vGPU is, as bytes: [`save`] takes it from a session that stands still, [`saved`] is its form, and [`restore`]
+//! checks all of it before a new session becomes it.
+
+pub mod restore;
+pub mod save;
+pub mod saved;

@@ -1,0 +1,176 @@
+//! A session takes the data of another one for its own.
+
+use super::builder::Builder;
+use super::builder::Built;
+use super::builder::ages;
+use crate::vgpu::memory::save_areas::Areas;
+use crate::vgpu::memory::segments::Segments;
+use crate::vgpu::memory::vidmm::allocations::AllocationId;
+use crate::vgpu::memory::vidmm::allocations::TakeOverError;
+use crate::vgpu::memory::vidmm::vram::VideoMemory;
+use crate::vgpu::power::quiesce::Freeze;
+use crate::vgpu::session::Session;
+use crate::vgpu::session::Window;
+use crate::vgpu::state::saved::SavedSession;
+use crate::vgpu::state::saved::immutable::Immutable;
+use crate::vgpu::state::saved::immutable::Mismatch;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::memory::page_table::writer::PageTables;
+use campanile_protocol::handle::Handle;
+use log::Level;
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Instant;
+
+/// Why state does not become that of a session. Nothing of it was applied.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// Something was asked of the session already (LM-31).
+    #[error("the vGPU is in use")]
+    InUse,
+    /// The state is that of another kind of vGPU (LM-33).
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    /// It cannot be: what, and why.
+    #[error("the state cannot be: {0}")]
+    Invalid(String),
+    /// Its memory cannot be had here.
+    #[error(transparent)]
+    Memory(#[from] TakeOverError),
+    /// Memory or descriptors of this host could not be had.
+    #[error("taking over the state")]
+    System(#[from] io::Error),
+}
+
+/// Characters of a reason that are kept.
+const MAX_REASON: usize = 1000;
+
+impl Session {
+    /// Whether state of a vGPU like `saved` fits this one; says in the log what does not (LM-33).
+    ///
+    /// # Errors
+    /// The check that failed.
+    pub fn check_immutable(&self, saved: &Immutable) -> Result<(), Mismatch> {
+        let checked = self.immutable().check(saved);
+        if let Err(mismatch) = &checked {
+            log::error!("{}: {mismatch}", self.config.name);
+        }
+        checked
+    }
+
+    /// Whether nothing was ever asked of it.
+    pub fn is_fresh(&self) -> bool {
+        self.is_fresh
+    }
+
+    /// Takes memory that was filled elsewhere for its own, before its state is restored. Whoever has been shown the
+    /// memory before sees what it was.
+    ///
+    /// # Errors
+    /// The session is in use, or the memory has another size.
+    pub fn adopt_memory(&mut self, memory: VideoMemory) -> Result<(), RestoreError> {
+        if !self.is_fresh || !self.allocations.is_empty() {
+            return Err(RestoreError::InUse);
+        }
+        if memory.length() != self.config.vram_bytes {
+            let text = format!("{} bytes of video memory, not {}", memory.length(), self.config.vram_bytes);
+            return Err(RestoreError::Invalid(text));
+        }
+        self.allocations.adopt(memory);
+        Ok(())
+    }
+
+    /// Becomes the session whose data this is, standing still until [`Self::thaw`] (LM-31, LM-32). Its memory is there
+    /// already. Guest memory may be shown before or after.
+    ///
+    /// # Errors
+    /// What is wrong with the data, or why it cannot be had here; the session is as it was.
+    pub fn restore(&mut self, saved: &SavedSession) -> Result<(), RestoreError> {
+        if !self.is_fresh || !self.allocations.is_empty() {
+            return Err(RestoreError::InUse);
+        }
+        let mut tables = PageTables::new().map_err(io::Error::other)?;
+        let areas = Areas::new(&mut tables).map_err(io::Error::other)?;
+        let mut builder = Builder::new(self, saved, tables, areas);
+        builder.build().map_err(|invalid| self.refuse(RestoreError::Invalid(invalid)))?;
+        let fences = builder.fences()?;
+        let fences = fences.ok_or_else(|| {
+            self.refuse(RestoreError::Invalid("a native fence has no name that it could have".to_owned()))
+        })?;
+        let built = builder.finish(fences)?;
+        self.install(built, saved).map_err(|error| self.refuse(error))
+    }
+
+    /// Logs what is wrong, for the operator of this host.
+    fn refuse(&self, error: RestoreError) -> RestoreError {
+        log::error!("{}: {error}", self.config.name);
+        error
+    }
+
+    /// All that can fail has not.
+    fn install(&mut self, built: Built, saved: &SavedSession) -> Result<(), RestoreError> {
+        // The one step that can: whole, or not at all.
+        self.allocations.take_over(built.allocations)?;
+        let now = Instant::now();
+        self.is_fresh = false;
+        self.freeze = Freeze::Frozen { is_restored: true };
+        self.blobs = built.blobs;
+        self.segments = Segments::with_unknown(built.segments, built.segment_charges);
+        self.fences = built.fences;
+        self.tables = built.tables;
+        self.areas = built.areas;
+        self.residency.shown = built.shown;
+        self.kernel_bytes = built.kernel_bytes;
+        self.processes = built.processes;
+        self.drains = built.drains;
+        self.due = built.due;
+        self.retired = built.retired;
+        (self.away.kept, self.away.contexts) = (built.kept, built.names);
+        for (slot, engine) in self.engines.iter_mut().zip(built.engines) {
+            engine.put_into(slot, now);
+        }
+        for waiter in built.residents {
+            self.residency.add_waiter(waiter);
+        }
+        let waits = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
+        let waits = waits.filter(|(_, device)| device.paging.waiting().len() > 0);
+        self.residency.paging = waits.map(|(of, _)| of).collect();
+        match &mut self.window {
+            Window::Awaited(waiting) => waiting.extend(built.maps),
+            Window::Open | Window::Never => self.residency.deferred.extend(built.maps),
+        }
+        let why: Option<String> = saved.quarantine.as_ref().map(|why| why.chars().take(MAX_REASON).collect());
+        self.config.standing.take_over(&ages(&saved.adapter_resets), why.as_deref(), now);
+        self.fill_new_areas(built.new_areas);
+        self.introduce_contexts();
+        self.find_guest_pages();
+        self.journal.line(
+            Level::Info,
+            format_args!("took over the state of {} guest processes", self.processes.len()),
+        );
+        Ok(())
+    }
+
+    /// Initialises save areas that the state did not have. Where there is no room for one, which the store for what is
+    /// evicted sees to, a buffer that needs it ends with a fault.
+    fn fill_new_areas(&mut self, areas: BTreeMap<AllocationId, Vec<(u64, u64)>>) {
+        for (id, words) in areas {
+            match self.allocations.initialise(id, self.residency.epoch, &words) {
+                Ok(()) => self.remap(id),
+                Err(error) => self.journal.line(Level::Error, format_args!("a new save area: {error}")),
+            }
+        }
+    }
+
+    /// Tells the engines' places how each context is scheduled.
+    fn introduce_contexts(&mut self) {
+        let mut all: Vec<(EngineAddress, u32, (u32, Handle))> = Vec::new();
+        for (of, process) in &self.processes {
+            let contexts = process.device.iter().flat_map(|device| device.contexts.iter());
+            all.extend(contexts.filter_map(|(handle, it)| Some((it.at, it.entry?, (*of, handle)))));
+        }
+        for (at, entry, owner) in all {
+            self.introduce_context(at, entry, owner);
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Kernel-mode submission: software queue → hardware queue → completion.
+//!
+//! ```text
+//!   SUBMIT ─▶ context's software queue ─▶ run list of its engine ─▶ hardware queue (2) ─▶ engine
+//!        ▲                                   policy                           completion, in order ─▶ fences
+//!        └──────────── put back, where it is another's turn ◀──────────────────┘
+//! ```
+
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::adapter::scheduling::Preemption;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::control::message::Submit;
+use campanile_protocol::control::reply::Submitted;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::engine::hw_queue::HW_EXEMPT;
+use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
+use campanile_protocol::engine::hw_queue::HW_SAVED;
+use campanile_protocol::engine::hw_queue::HwResult;
+use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::packet::MAX_DMA_BUFFER;
+use log::Level;
+
+use crate::vgpu::control::dispatch::Checked;
+use crate::vgpu::control::reply::Handled;
+use crate::vgpu::control::reply::Origin;
+use crate::vgpu::control::reply::Outcome;
+use crate::vgpu::counters::count;
+use crate::vgpu::engines::slot::InFlight;
+use crate::vgpu::objects::process::Buffer;
+use crate::vgpu::objects::process::Device;
+use crate::vgpu::objects::process::MAX_SOFTWARE_QUEUE;
+use crate::vgpu::objects::process::QueueKind;
+use crate::vgpu::session::Session;
+use crate::vgpu::tdr::reason::Reason;
+
+/// How long a submission to an idle engine waits for its completion before the thread goes on: a short buffer is
+/// done sooner than a sleep and a wake-up would take.
+const LINGER: Duration = Duration::from_micros(5);
+
+/// Results that are taken of one engine before everything else is looked at again. An engine that gives each buffer back as
+/// soon as it has it would have its session do nothing else.
+const RESULTS: usize = 64;
+
+/// Takes one result after the other until there is none. False after [`RESULTS`] of them, when more may be there.
+fn take_all(mut take: impl FnMut() -> bool) -> bool {
+    (0..RESULTS).any(|_| !take())
+}
+
+/// Ends the listening that was begun before the submission, with a last look. True when a completion is there.
+fn engine_lingers(engine: Option<&EngineProcess>, lingers: bool) -> bool {
+    engine.is_some_and(|engine| engine.stop_listening(if lingers { LINGER } else { Duration::ZERO }))
+}
+
+const fn flag(is_set: bool, flag: u32) -> u32 {
+    if is_set { flag } else { 0 }
+}
+
+impl Session {
+    /// SUBMIT: answered when the software queue has it; its timeline waits for its completion.
+    pub(in crate::vgpu) fn submit_buffer(&mut self, origin: Origin, message: &Submit) -> Outcome {
+        let aligned = message.buffer_va.is_multiple_of(8) && message.length.is_multiple_of(8);
+        (aligned && message.flags == 0 && message.length <= MAX_DMA_BUFFER).or(Status::InvalidParameter)?;
+        let device = self.device(origin.context)?;
+        let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
+        let (context, at, is_exempt) = (queue.context, queue.at, queue.is_exempt);
+        // UMS-26: a user-mode queue takes work from its doorbell alone.
+        let QueueKind::Ordinary { issued } = queue.kind else { return Err(Status::InvalidParameter.into()) };
+        let paging = device.paging.issued();
+        let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
+        (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
+        self.ensure_presence(origin.context, at)?;
+        let item = self.park(origin)?.item;
+        let taken = &mut self.engines[at.index()].taken;
+        *taken += 1;
+        let order = *taken;
+        let fence_value = issued + 1;
+        let device = self.device_mut(origin.context)?;
+        if let Some(queue) = device.queues.get_mut(message.queue) {
+            queue.kind = QueueKind::Ordinary { issued: fence_value };
+        }
+        let buffer = Buffer {
+            queue: message.queue,
+            context,
+            is_saved: false,
+            va: message.buffer_va,
+            length: message.length,
+            fence_value,
+            is_exempt,
+            is_resubmitted: false,
+            paging,
+            order,
+            ring: origin.ring,
+            item,
+        };
+        if let Some(context) = device.contexts.get_mut(context) {
+            context.software_queue.push_back(buffer);
+        }
+        self.list_context(origin.context, context);
+        count(&self.counters.submissions);
+        let engine = self.engines[at.index()].process();
+        let lingers =
+            self.engines[at.index()].in_flight.is_empty() && engine.is_some_and(EngineProcess::listen);
+        self.fill_hw_queue(at);
+        if engine_lingers(self.engines[at.index()].process(), lingers) {
+            self.collect_completions(at);
+        }
+        Ok(Handled::with(&Submitted { fence_value }))
+    }
+
+    /// Takes the results that are there, up to [`RESULTS`], and then the report of a preemption (PRE-26, MCDM-33).
+    pub(in crate::vgpu) fn collect_completions(&mut self, at: EngineAddress) {
+        let has_taken_all = take_all(|| {
+            let result = self.engines[at.index()].process_mut().and_then(Adapter::completed_command);
+            result.map(|result| self.buffer_completed(at, result)).is_some()
+        });
+        if has_taken_all {
+            self.collect_preemption(at);
+        } else if let Some(process) = self.engines[at.index()].process() {
+            process.look_again();
+        }
+    }
+
+    fn collect_preemption(&mut self, at: EngineAddress) {
+        let slot = &mut self.engines[at.index()];
+        let Some(report) = slot.process_mut().and_then(Adapter::preemption_report) else { return };
+        if report.last_completed > slot.fences.submitted() {
+            let text = format!(
+                "it reported the preemption after a buffer {} that it was not given",
+                report.last_completed
+            );
+            self.recover_engine(at, Reason::InvalidFence, &text, None);
+            return;
+        }
+        self.fill_hw_queue(at);
+    }
+
+    /// Puts a context on the run list of its engine, where it has something to run and may run it. What an engine still
+    /// has of it from before its last suspend comes back first.
+    pub(in crate::vgpu) fn list_context(&mut self, of: u32, handle: Handle) {
+        let now = self.begun.elapsed();
+        let Ok(device) = self.device_mut(of) else { return };
+        let Device { contexts, paging, .. } = device;
+        let Some(context) = contexts.get_mut(handle) else { return };
+        let at = context.at.index();
+        let may_run = !context.listed && !context.held.any() && context.has_ready(paging);
+        let Some(entry) = context.entry.filter(|_| may_run) else { return };
+        let suspends = self.engines[at].process().map_or(0, |process| process.suspends(entry));
+        let stale = self.engines[at].in_flight.iter().any(|flight| {
+            flight.suspends != suspends
+                && flight.owner.is_some_and(|(context, buffer)| context == of && buffer.context == handle)
+        });
+        if stale {
+            return;
+        }
+        self.engines[at].run_list.list(entry, true, now);
+        if let Some(context) = self.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle)) {
+            context.listed = true;
+        }
+    }
+
+    /// Takes a context off the run list until it is tried again: its first buffer waits.
+    pub(in crate::vgpu) fn block_context(&mut self, of: u32, handle: Handle) {
+        let now = self.begun.elapsed();
+        let context = self.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle));
+        let Some(context) = context else { return };
+        let Some(entry) = context.entry else { return };
+        let at = context.at;
+        // The run list sees to it that it is listed again.
+        context.listed = true;
+        self.engines[at.index()].run_list.block(entry, now);
+    }
+
+    /// Takes a context off the run list of its node.
+    pub(in crate::vgpu) fn unlist_context(&mut self, of: u32, handle: Handle) {
+        let now = self.begun.elapsed();
+        let Ok(device) = self.device(of) else { return };
+        let Some((at, entry)) = device.contexts.get(handle).and_then(|it| Some((it.at, it.entry?))) else {
+            return;
+        };
+        self.engines[at.index()].run_list.list(entry, false, now);
+    }
+
+    /// Gives buffers to the engine while its hardware queue has room, of the context whose turn it is; and has the one
+    /// that runs make room, where it is not its turn any more.
+    pub(in crate::vgpu) fn fill_hw_queue(&mut self, at: EngineAddress) {
+        let now = self.begun.elapsed();
+        self.engines[at.index()].run_list.retry(now);
+        while self.engines[at.index()].has_room() {
+            let Some((of, handle, entry)) = self.engines[at.index()].run_list.next(now) else { break };
+            // What it needs there comes before it (PRE-32).
+            if !self.has_areas(of, handle) {
+                self.leave_out(of, handle, entry, now);
+                continue;
+            }
+            let (buffer, has_more) = self.take_buffer(of, handle);
+            let run_list = &mut self.engines[at.index()].run_list;
+            match buffer {
+                Some(buffer) => {
+                    run_list.give(entry, has_more);
+                    self.hand_over(at, of, entry, buffer);
+                }
+                None => run_list.list(entry, false, now),
+            }
+        }
+        self.look_at_head(at);
+    }
+
+    /// A context is not given to its engine before its save areas are there.
+    fn leave_out(&mut self, of: u32, handle: Handle, entry: u32, now: Duration) {
+        let at = self.device_mut(of).ok().and_then(|device| {
+            let context = device.contexts.get_mut(handle)?;
+            context.listed = false;
+            Some(context.at)
+        });
+        if let Some(at) = at {
+            self.engines[at.index()].run_list.list(entry, false, now);
+        }
+    }
+
+    /// The first buffer of a context that may run, and whether there are more.
+    fn take_buffer(&mut self, of: u32, handle: Handle) -> (Option<Buffer>, bool) {
+        let Ok(Device { contexts, paging, .. }) = self.device_mut(of) else { return (None, false) };
+        let Some(context) = contexts.get_mut(handle) else { return (None, false) };
+        let may_run = context.entry.is_some() && !context.held.any();
+        let buffer =
+            if may_run && context.has_ready(paging) { context.software_queue.pop_front() } else { None };
+        context.listed = may_run && context.has_ready(paging);
+        (buffer, context.listed)
+    }
+
+    /// Gives one buffer to the engine, whose hardware queue has room.
+    fn hand_over(&mut self, at: EngineAddress, of: u32, entry: u32, buffer: Buffer) {
+        let now = self.begun.elapsed();
+        let presence = self.device(of).ok().and_then(|device| device.presence[at.index()]);
+        let slot = &mut self.engines[at.index()];
+        let fence_id = slot.fences.submit();
+        let suspends = slot.process().map_or(0, |process| process.suspends(entry));
+        let is_exempt = flag(buffer.is_exempt, HW_EXEMPT);
+        let submission = HwSubmission {
+            fence_id,
+            buffer_va: buffer.va,
+            fence_value: buffer.fence_value,
+            suspends,
+            number: buffer.order,
+            length: buffer.length,
+            process: presence.unwrap_or(u32::MAX),
+            context: entry,
+            fence_index: buffer.queue.index(),
+            flags: is_exempt | flag(buffer.is_resubmitted, HW_RESUBMISSION) | flag(buffer.is_saved, HW_SAVED),
+            ..HwSubmission::default()
+        };
+        match slot.process_mut().map(|process| process.submit_command(submission)) {
+            Some(Ok(())) => {
+                let flight = InFlight { fence_id, entry, suspends, owner: Some((of, buffer)) };
+                slot.in_flight.push_back(flight);
+                let head = slot.head();
+                slot.run_list.submitted(entry, head, now);
+            }
+            Some(Err(error)) => {
+                self.journal.line(Level::Error, format_args!("{at} hardware queue: {error}"));
+                self.end_item(of, buffer.ring, buffer.item);
+            }
+            None => self.end_item(of, buffer.ring, buffer.item),
+        }
+    }
+
+    /// Preempts what the hardware queue runs, where it is another context's turn (PRE-05, MCDM-11, MCDM-12); or says when to
+    /// look again.
+    fn look_at_head(&mut self, at: EngineAddress) {
+        let now = self.begun.elapsed();
+        let begun = self.begun;
+        let slot = &mut self.engines[at.index()];
+        slot.decide_at = slot.run_list.retry_at().and_then(|at| begun.checked_add(at));
+        if slot.process().is_none_or(EngineProcess::is_preempting) {
+            return;
+        }
+        let must_yield = slot.run_list.must_yield(now);
+        if let Err(until) = must_yield {
+            let until = until.and_then(|until| begun.checked_add(until));
+            slot.decide_at = until.into_iter().chain(slot.decide_at).min();
+        }
+        if must_yield.is_ok()
+            && let Some(Preemption::Requested(_)) = slot.process_mut().map(Adapter::preempt_command)
+        {
+            count(&self.counters.preemptions);
+        }
+        if self.engines[at.index()].decide_at.is_some() {
+            self.set_timer();
+        }
+    }
+
+    /// Decides again whose turn it is, if it is time to.
+    pub(in crate::vgpu) fn decide_if_due(&mut self, at: EngineAddress) {
+        if self.engines[at.index()].decide_at.is_some_and(|due| due <= Instant::now()) {
+            self.fill_hw_queue(at);
+        }
+    }
+
+    /// The engine has finished a buffer (MCDM-16, MCDM-17).
+    pub(in crate::vgpu) fn buffer_completed(&mut self, at: EngineAddress, result: HwResult) {
+        let now = self.begun.elapsed();
+        let slot = &mut self.engines[at.index()];
+        let Some(flight) = slot.in_flight.pop_front() else { return };
+        // TDR-83: never on with a fence that cannot be.
+        let is_handed_back = result.is_handed_back();
+        let ended = if is_handed_back {
+            slot.fences.hand_back(result.fence_id)
+        } else {
+            slot.fences.complete(result.fence_id)
+        };
+        if let Err(error) = ended {
+            slot.in_flight.push_front(flight);
+            let text = format!("it reported a buffer that it was not given: {error}");
+            self.recover_engine(at, Reason::InvalidFence, &text, None);
+            return;
+        }
+        let head = slot.head();
+        let used = slot.process().map_or(Duration::ZERO, |process| process.used(flight.entry));
+        match flight.owner {
+            Some(_) => slot.run_list.returned(flight.entry, used, head, now),
+            None => slot.run_list.forgotten(head, now),
+        }
+        if let Some((context, buffer)) = flight.owner {
+            if is_handed_back {
+                self.buffer_handed_back(at, flight.suspends, context, buffer, &result);
+                self.fill_hw_queue(at);
+                return;
+            }
+            if result.fault != 0 {
+                self.fault_device(context, buffer.queue, result.fault, result.fault_va);
+            }
+            self.end_item(context, buffer.ring, buffer.item);
+            self.release_waiters(context, buffer.queue);
+            self.list_context(context, buffer.context);
+        }
+        self.fill_hw_queue(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_protocol::engine::hw_queue;
+    use campanile_protocol::engine::hw_queue::HW_EXEMPT;
+    use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
+    use campanile_protocol::engine::hw_queue::HW_SAVED;
+    use campanile_protocol::engine::hw_queue::HwSubmission;
+    use zerocopy::FromBytes;
+
+    use super::take_all;
+    use crate::vgpu::objects::process::Buffer;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::entry;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::shared;
+    use crate::vgpu::testing::startable;
+    use crate::vgpu::testing::take_buffer;
+
+    #[test]
+    fn of_an_engine_that_always_has_another_result_64_are_taken_in_one_look() {
+        for (there, taken, is_all) in
+            [(0, 0, true), (1, 1, true), (63, 63, true), (64, 64, false), (u64::MAX, 64, false)]
+        {
+            let mut left = there;
+            let all = take_all(|| {
+                let is_there = left > 0;
+                left -= u64::from(is_there);
+                is_there
+            });
+            assert_eq!((there - left, all), (taken, is_all), "{there} are there");
+        }
+    }
+
+    #[test]
+    fn tdr_22_pre_45_what_is_known_of_a_buffer_goes_with_it_to_its_engine() {
+        let cases = [(HW_EXEMPT, [true, false, false]), (HW_RESUBMISSION, [false, true, false])];
+        for (flags, [is_exempt, is_resubmitted, is_saved]) in
+            cases.into_iter().chain([(HW_SAVED, [false, false, true]), (0, [false; 3])])
+        {
+            let mut session = restored(startable());
+            let (buffer, entry) = (take_buffer(&mut session), entry(&mut session));
+            let buffer = Buffer { is_exempt, is_resubmitted, is_saved, ..buffer };
+            session.hand_over(COPY, OWNER, entry, buffer);
+            let mut bytes = [0; size_of::<HwSubmission>()];
+            let place = shared(&session, COPY);
+            place.slice(hw_queue::slot(0), bytes.len() as u64).unwrap().copy_to(&mut bytes);
+            let submission = HwSubmission::read_from_bytes(&bytes).unwrap();
+            assert_eq!((submission.flags, submission.number), (flags, buffer.order));
+            assert_eq!((submission.buffer_va, submission.length), (buffer.va, buffer.length));
+            assert_eq!((submission.fence_value, submission.context), (buffer.fence_value, entry));
+            let process = session.engines[COPY.index()].process().unwrap();
+            assert_eq!(submission.suspends, process.suspends(entry));
+            assert_eq!(
+                submission.process,
+                session.processes[&OWNER].device.as_ref().unwrap().presence[COPY.index()].unwrap()
+            );
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Contexts: one software queue for one node of one physical adapter (MCDM-02, MCDM-04, TDR-09).
+
+use campanile_host_gpu::engine::address::NODES;
+use campanile_host_gpu::engine::address::node_ordinal;
+use std::collections::VecDeque;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::control::message::CREATE_CONTEXT;
+use campanile_protocol::control::message::CreateContext;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::reply::Created;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use campanile_protocol::engine::block::ProcessEntry;
+use zerocopy::IntoBytes;
+
+use crate::vgpu::control::dispatch::Checked;
+use crate::vgpu::control::reply::Handled;
+use crate::vgpu::control::reply::Origin;
+use crate::vgpu::control::reply::Outcome;
+use crate::vgpu::control::reply::Refused;
+use crate::vgpu::engines::slot::WaitingMessage;
+use crate::vgpu::engines::suspends::Holds;
+use crate::vgpu::memory::save_areas::SaveArea;
+use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::process::Context;
+use crate::vgpu::session::Session;
+
+/// Bytes of a context: itself, its save area, its place on the run list.
+pub(in crate::vgpu) const CONTEXT_BYTES: u64 = 1024;
+
+impl Session {
+    /// CREATE_CONTEXT; waits for its engine to start.
+    pub(in crate::vgpu) fn new_context(&mut self, origin: Origin, message: &CreateContext) -> Outcome {
+        let node = usize::try_from(message.node).ok().and_then(|node| NODES.get(node).copied());
+        let node = node.ok_or(Status::NotSupported)?;
+        (message.flags == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
+        // TDR-09, TDR-10: exactly one engine, which there is.
+        let at = EngineAddress::from_affinity(message.engine_affinity, node, self.config.engines);
+        let at = at.ok_or(Status::InvalidParameter)?;
+        self.device(origin.context)?.contexts.has_room().or(Status::OutOfResources)?;
+        if !self.ensure_engine(at)? {
+            return self.wait_for_engine(origin, at, CREATE_CONTEXT, message.as_bytes());
+        }
+        let charge = self.charge(origin.context, Kind::Objects, CONTEXT_BYTES)?;
+        let area = self.make_areas(origin.context)?;
+        let entry = match self.introduce_areas(origin.context, at, area) {
+            Ok(entry) => entry,
+            Err(refused) => {
+                self.free_areas(vec![area]);
+                return Err(refused);
+            }
+        };
+        let context = Context {
+            at,
+            software_queue: VecDeque::new(),
+            listed: false,
+            is_parked: false,
+            entry: Some(entry),
+            area,
+            held: Holds::default(),
+            queues: 0,
+            scheduling: None,
+        };
+        // There is room: it was looked for above.
+        let contexts = &mut self.device_mut(origin.context)?.contexts;
+        let handle = contexts.insert(context, charge).ok_or(Status::OutOfResources)?;
+        self.areas.name(area, handle);
+        self.introduce_context(at, entry, (origin.context, handle));
+        Ok(Handled::with(&Created { handle }))
+    }
+
+    /// Makes a context with this save area, and its process, known to an engine; the context's entry there.
+    fn introduce_areas(&mut self, of: u32, at: EngineAddress, area: SaveArea) -> Result<u32, Refused> {
+        self.ensure_presence(of, at)?;
+        let engine = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
+        engine
+            .create_context(area.va)
+            .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })
+    }
+
+    /// Parks a message until an engine runs; one that ends something was paid for with that.
+    pub(in crate::vgpu) fn wait_for_engine(
+        &mut self,
+        origin: Origin,
+        at: EngineAddress,
+        opcode: u32,
+        bytes: &[u8],
+    ) -> Outcome {
+        let mut message = WaitingMessage { origin, opcode, body: bytes.to_vec(), charge: None };
+        if message.ended_kernel().is_none() {
+            message.charge = Some(self.charge(origin.context, Kind::Messages, message.price())?);
+        }
+        message.origin = match (origin.item, &message.charge) {
+            (Some(_), _) => origin,
+            (None, Some(_)) => self.park(origin)?,
+            (None, None) => self.park_end(origin),
+        };
+        self.engines[at.index()].waiting.push(message);
+        Ok(Handled::Parked)
+    }
+
+    /// Makes the process known to an engine.
+    pub(in crate::vgpu) fn ensure_presence(
+        &mut self,
+        context: u32,
+        at: EngineAddress,
+    ) -> Result<u32, Refused> {
+        let device = self.device(context)?;
+        if let Some(entry) = device.presence[at.index()] {
+            return Ok(entry);
+        }
+        let entry = ProcessEntry {
+            generation: 0,
+            root: device.root.0,
+            page_va: device.page.va,
+            global_cell: self.global_cell(at).unwrap_or(0),
+            summary: device_page::summary(u32::from(at.engine), node_ordinal(at.node)),
+            area_root: self.areas.root().0,
+            area_va: device.area.map_or(0, |area| area.va),
+        };
+        let process = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
+        let entry = process
+            .create_process(entry)
+            .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
+        self.device_mut(context)?.presence[at.index()] = Some(entry);
+        Ok(entry)
+    }
+
+    /// DESTROY_CONTEXT; its queues must be gone.
+    pub(in crate::vgpu) fn drop_context(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let device = self.device_mut(origin.context)?;
+        let context = device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
+        (context.queues == 0).or(Status::Busy)?;
+        let (at, entry, area) = (context.at, context.entry, context.area);
+        device.contexts.remove(message.handle);
+        self.refuse_suspends(Status::InvalidHandle, |of| {
+            of.context == origin.context && of.handle == message.handle
+        });
+        if let Some((engine, entry)) = self.engines[at.index()].process_mut().zip(entry) {
+            engine.destroy_context(entry);
+            self.engines[at.index()].run_list.remove(entry);
+        }
+        self.free_areas(vec![area]);
+        Ok(Handled::done())
+    }
+}

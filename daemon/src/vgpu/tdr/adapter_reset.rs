@@ -1,0 +1,291 @@
+//! The reset of a whole vGPU, and its quarantine (TDR-71 to TDR-80).
+
+use std::time::Instant;
+
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use log::Level;
+
+use super::reason::Reason;
+use super::reset_record::Case;
+use crate::vgpu::control::reply::Refused;
+use crate::vgpu::counters::count;
+use crate::vgpu::session::Session;
+
+impl Session {
+    /// Resets every engine and ends every device (TDR-71); how many devices were lost.
+    pub(in crate::vgpu) fn reset_adapter(&mut self, mut case: Case) -> usize {
+        self.reset_from_timeout(&case.text);
+        case.reset_is_done();
+        let lost = self.lose_all_devices(&mut case);
+        self.purge_memory();
+        self.restart_from_timeout();
+        count(&self.counters.adapters_reset);
+        self.journal.line(
+            Level::Warn,
+            format_args!(
+                "adapter is reset ({}): {}; {lost} devices are lost (report {})",
+                case.reason.name(),
+                case.text,
+                case.number
+            ),
+        );
+        self.close_case(&case, "adapter reset", true);
+        if case.is_fatal {
+            self.quarantine(&case.text);
+        }
+        let standing = &self.config.standing;
+        if case.reason != Reason::Forced && !standing.adapter_reset(&self.config.policy, Instant::now()) {
+            let policy = &self.config.policy;
+            let why = format!(
+                "more than {} adapter resets within {} s, the last because {}",
+                policy.limit_count,
+                policy.limit_time.as_secs(),
+                case.text
+            );
+            self.quarantine(&why);
+        }
+        lost
+    }
+
+    /// Every device is lost, for a reason that is no fault here: its guest runs elsewhere, or may.
+    pub fn lose_everything(&mut self, why: &str) {
+        let at = EngineAddress::new(0, NodeKind::Compute);
+        let case = self.open_case(at, Reason::Forced, why, None);
+        self.reset_adapter(case);
+    }
+
+    /// Ends every engine process: when this returns none of them touches memory (TDR-75), and nothing that was given to
+    /// them is left (TDR-55).
+    fn reset_from_timeout(&mut self, reason: &str) {
+        let mut refused = Vec::new();
+        for at in self.addresses() {
+            let slot = &mut self.engines[at.index()];
+            refused.extend(std::mem::take(&mut slot.waiting).into_iter().map(|message| message.origin));
+            self.stop_engine(at);
+        }
+        refused.extend(self.take_compiling(|_| true));
+        let text = format!("the GPU was reset: {reason}");
+        for origin in refused {
+            self.answer(origin, Err(Refused { status: Status::DeviceLost, text: text.clone() }));
+        }
+    }
+
+    /// The GPU may be used again (TDR-80): engines start when they are used.
+    fn restart_from_timeout(&mut self) {
+        self.release_all_waiters();
+        self.run_pending();
+    }
+
+    fn lose_all_devices(&mut self, case: &mut Case) -> usize {
+        let of_device = |(context, process): (&u32, &crate::vgpu::objects::process::Process)| {
+            process.device.as_ref().filter(|device| device.is_active()).map(|_| *context)
+        };
+        let contexts: Vec<u32> = self.processes.iter().filter_map(of_device).collect();
+        for context in &contexts {
+            let is_collateral = case.guilty.is_none_or(|(guilty, _)| guilty != *context);
+            self.lose_device(*context, device_page::DEVICE_RESET, case.loss(is_collateral));
+            case.affected.push((*context, is_collateral));
+        }
+        let engines = self.config.engines;
+        for process in self.processes.values_mut() {
+            // The next process of an engine has never heard of any of them.
+            if let Some(device) = &mut process.device {
+                EngineAddress::all(engines).for_each(|at| device.forget_engine(at));
+            }
+        }
+        contexts.len()
+    }
+
+    /// From now on this vGPU gets no device, until the operator allows it again.
+    pub(in crate::vgpu) fn quarantine(&mut self, why: &str) {
+        if self.config.standing.quarantine(why, Instant::now()) {
+            count(&self.counters.quarantines);
+            log::error!(
+                "{}: quarantined: {why}; `campanile ctl allow --vgpu {0}` lifts it",
+                self.config.name
+            );
+        }
+    }
+
+    /// Whether a process may have a device; else why not.
+    pub(in crate::vgpu) fn admission(&self, context: u32) -> Result<(), Refused> {
+        if self.away.is_leaving() {
+            let text = "the device is about to be taken away".to_owned();
+            return Err(Refused { status: Status::Leaving, text });
+        }
+        // MCDM-41: the second request fails, and does not wait.
+        let has_device = |(other, process): (&u32, &crate::vgpu::objects::process::Process)| {
+            *other != context && process.device.is_some()
+        };
+        if self.config.single_use && self.processes.iter().any(has_device) {
+            let text = "this device is single-use, and another process has it".to_owned();
+            return Err(Refused { status: Status::Busy, text });
+        }
+        let blocked = |text: String| Refused { status: Status::Blocked, text };
+        if let Some(quarantine) = self.config.standing.quarantined() {
+            return Err(blocked(format!("this vGPU is quarantined: {}", quarantine.why)));
+        }
+        match self.processes.get(&context).and_then(|process| process.blocked) {
+            None => Ok(()),
+            Some(report) => Err(blocked(format!(
+                "this process hung the GPU more than {} times within {} s (report {report})",
+                self.config.policy.process_limit(),
+                self.config.policy.limit_time.as_secs()
+            ))),
+        }
+    }
+
+    /// A process's work was the cause of a reset: past its limit it gets no device any more (TDR-21).
+    pub(in crate::vgpu) fn note_offence(&mut self, context: u32, report: u64) {
+        let policy = self.config.policy;
+        let Some(process) = self.processes.get_mut(&context) else { return };
+        let within = process.offences.note(Instant::now(), policy.process_limit(), policy.limit_time);
+        if within || !policy.has_limits() || process.blocked.is_some() {
+            return;
+        }
+        process.blocked = Some(report);
+        count(&self.counters.processes_blocked);
+        self.journal.line(
+            Level::Warn,
+            format_args!("process {context} is blocked: it hung the GPU too often (report {report})"),
+        );
+    }
+
+    /// A timeout that is fatal by level (TDR-16): the vGPU is out, the host goes on (TDR-83).
+    pub(in crate::vgpu) fn fatal(&mut self, at: EngineAddress, reason: Reason, text: &str) {
+        let case = self.open_case(at, reason, text, None);
+        self.reset_adapter(case);
+        self.quarantine(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use campanile_protocol::device_page::LOSS;
+    use campanile_protocol::device_page::LOSS_COLLATERAL;
+    use campanile_protocol::device_page::LOSS_PRIMARY;
+
+    use super::Case;
+    use super::Reason;
+    use super::Session;
+    use super::Status;
+    use crate::vgpu::config::Config;
+    use crate::vgpu::tdr::policy::DebugMode;
+    use crate::vgpu::tdr::policy::Policy;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::config;
+    use crate::vgpu::testing::counted;
+    use crate::vgpu::testing::device;
+    use crate::vgpu::testing::golden;
+    use crate::vgpu::testing::session;
+    use crate::vgpu::testing::show_pages;
+
+    fn case(session: &mut Session, reason: Reason) -> Case {
+        session.open_case(COPY, reason, "a test", None)
+    }
+
+    fn is_quarantined(session: &Session) -> bool {
+        session.config.standing.quarantined().is_some()
+    }
+
+    #[test]
+    fn tdr_19_resets_past_the_limit_quarantine_a_vgpu_and_forced_ones_do_not_count() {
+        let mut session = session(&Arc::new(config()));
+        for _ in 0..7 {
+            let forced = case(&mut session, Reason::Forced);
+            session.reset_adapter(forced);
+        }
+        for count in 1..=6 {
+            assert!(!is_quarantined(&session), "{count}");
+            let hang = case(&mut session, Reason::PromotedToAdapter);
+            session.reset_adapter(hang);
+        }
+        assert!(is_quarantined(&session));
+        assert_eq!(counted(&session.counters.quarantines), 1);
+    }
+
+    #[test]
+    fn tdr_15_a_process_that_cannot_be_ended_is_fatal_to_its_vgpu_at_once() {
+        for is_fatal in [false, true] {
+            let mut session = session(&Arc::new(config()));
+            let mut case = case(&mut session, Reason::PromotedToAdapter);
+            case.is_fatal = is_fatal;
+            session.reset_adapter(case);
+            assert_eq!(is_quarantined(&session), is_fatal);
+        }
+    }
+
+    #[test]
+    fn tdr_64_an_adapter_reset_says_of_each_device_whether_it_was_the_cause() {
+        let mut session = session(&Arc::new(config()));
+        session.restore(&golden()).unwrap();
+        show_pages(&mut session);
+        let mut case = case(&mut session, Reason::EngineTimeout);
+        case.guilty = Some((OWNER, None));
+        assert_eq!(session.reset_adapter(case), 2);
+        let told = |of: u32| session.page(of).unwrap().word(LOSS).unwrap().load(Ordering::Acquire);
+        assert_eq!((told(OWNER), told(1)), (LOSS_PRIMARY << 32 | 6, LOSS_COLLATERAL << 32 | 6));
+        for of in [OWNER, 1] {
+            let device = device(&mut session, of);
+            assert!(!device.is_active() && device.presence.iter().all(Option::is_none));
+            assert!(device.contexts.iter().all(|(_, context)| context.entry.is_none()), "engines know none");
+        }
+    }
+
+    #[test]
+    fn tdr_21_a_process_is_blocked_past_its_limit_and_never_without_limits() {
+        for (debug, is_blocked) in [(DebugMode::Recover, true), (DebugMode::RecoverAlways, false)] {
+            let policy = Policy { debug, ..Policy::default() };
+            let mut session = session(&Arc::new(Config { policy, ..config() }));
+            session.restore(&golden()).unwrap();
+            for report in 1..=5 {
+                assert_eq!(session.processes[&OWNER].blocked, None, "{report}");
+                session.note_offence(OWNER, report);
+            }
+            assert_eq!(session.processes[&OWNER].blocked, is_blocked.then_some(5));
+            assert_eq!(session.processes[&1].blocked, None);
+        }
+    }
+
+    #[test]
+    fn mcdm_41_a_device_that_is_single_use_is_refused_while_another_process_has_it() {
+        let mut session = session(&Arc::new(config()));
+        session.restore(&golden()).unwrap();
+        session.processes.retain(|of, _| *of == OWNER);
+        let status = |session: &Session, of: u32| session.admission(of).map_err(|refused| refused.status);
+        assert_eq!(status(&session, 99), Ok(()), "many may have it");
+        session.config = Arc::new(Config { single_use: true, ..config() });
+        assert_eq!((status(&session, OWNER), status(&session, 99)), (Ok(()), Err(Status::Busy)));
+        session.processes.get_mut(&OWNER).unwrap().device = None;
+        assert_eq!(status(&session, 99), Ok(()), "it is free again");
+    }
+
+    #[test]
+    fn tdr_21_neither_a_blocked_process_nor_any_of_a_quarantined_vgpu_gets_a_device() {
+        let mut session = session(&Arc::new(config()));
+        session.restore(&golden()).unwrap();
+        session.processes.get_mut(&OWNER).unwrap().blocked = Some(31);
+        let refused = |session: &Session, of: u32| session.admission(of).map_err(|it| (it.status, it.text));
+        let (status, text) = refused(&session, OWNER).unwrap_err();
+        assert!(status == Status::Blocked && text.contains("(report 31)"), "{text}");
+        assert_eq!(refused(&session, 1), Ok(()));
+        session.quarantine("a test");
+        let (status, text) = refused(&session, 1).unwrap_err();
+        assert!(status == Status::Blocked && text.contains("quarantined: a test"), "{text}");
+    }
+
+    #[test]
+    fn tdr_16_tdr_83_a_timeout_that_is_fatal_by_level_resets_its_vgpu_and_quarantines_it() {
+        let mut session = session(&Arc::new(config()));
+        session.fatal(COPY, Reason::EngineTimeout, "a test");
+        assert_eq!(counted(&session.counters.adapters_reset), 1);
+        assert_eq!(session.config.standing.quarantined().unwrap().why, "a test");
+    }
+}

@@ -1,0 +1,183 @@
+//! Devices in error, and the loss of an engine.
+//!
+//! A device in error has its doorbells on ABORT (UMS-99), its waits and fences released (UMS-140, TDR-68), its
+//! queued buffers cancelled (TDR-69). Other devices notice nothing (UMS-101).
+
+use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
+use campanile_protocol::handle::Handle;
+use campanile_protocol::packet::Fault;
+
+use super::reset_record::Loss;
+use crate::vgpu::control::reply::Refused;
+use crate::vgpu::counters::count;
+use crate::vgpu::objects::process::Device;
+use crate::vgpu::session::Session;
+
+impl Session {
+    /// A buffer of this device broke a rule.
+    pub(in crate::vgpu) fn fault_device(&mut self, context: u32, queue: Handle, fault: u32, address: u64) {
+        let name = Fault::from_word(fault);
+        log::debug!(
+            "{}: context {context}, queue {}: {name:?} at {address:#x}",
+            self.config.name,
+            queue.index()
+        );
+        let status = match name {
+            Some(Fault::PageFault) => device_page::DEVICE_PAGE_FAULT,
+            Some(Fault::Driver) => device_page::DEVICE_HUNG,
+            _ => device_page::DEVICE_DMA_FAULT,
+        };
+        self.put_device_in_error(context, status);
+    }
+
+    /// Puts a device in error that a reset has cost; its guest is told of the reset.
+    pub(in crate::vgpu) fn lose_device(&mut self, context: u32, status: u64, loss: Loss) {
+        if self.device(context).is_ok_and(Device::is_active) {
+            self.store_page_word(context, device_page::LOSS, loss.word());
+            self.store_page_word(context, device_page::LOSS_REPORT, loss.report);
+        }
+        self.put_device_in_error(context, status);
+    }
+
+    /// Puts a device in error; the first reason stays.
+    pub(in crate::vgpu) fn put_device_in_error(&mut self, context: u32, status: u64) {
+        let Ok(device) = self.device_mut(context) else { return };
+        if device.is_active() {
+            device.status = status;
+            count(&self.counters.devices_lost);
+            self.store_page_word(context, device_page::DEVICE_STATUS, status);
+        }
+        self.abort_doorbells(context);
+        self.cancel_buffers(context);
+        // One that waits in the engine would be reported when another comes behind it, which may be never.
+        self.disown_buffers(context);
+        self.refuse_waiting_messages(context);
+        self.refuse_suspends(Status::DeviceLost, |of| of.context == context);
+        self.look_at_drains();
+        self.lose_native_waits(context);
+        self.lose_gpu_waits(context);
+        let Ok(device) = self.device_mut(context) else { return };
+        for wait in std::mem::take(&mut device.waits) {
+            let text = "the device is in error".to_owned();
+            self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
+        }
+    }
+
+    /// Answers what waits for an engine to start, to compile, or to forget a kernel.
+    fn refuse_waiting_messages(&mut self, context: u32) {
+        let mut origins = self.take_connects_of(context);
+        for slot in &mut self.engines {
+            let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
+            origins.extend(of_it.map(|message| message.origin));
+        }
+        origins.extend(self.residency.take_waiters(context).into_iter().map(|waiter| waiter.origin));
+        origins.extend(self.take_compiling(|kernel| kernel.origin.context == context));
+        for origin in origins {
+            let text = "the device is in error".to_owned();
+            self.answer(origin, Err(Refused { status: Status::DeviceLost, text }));
+        }
+    }
+
+    /// Takes the buffers of a device out of its software queues.
+    fn cancel_buffers(&mut self, context: u32) {
+        let Ok(device) = self.device_mut(context) else { return };
+        let mut cancelled = Vec::new();
+        for (_, context) in device.contexts.iter_mut() {
+            cancelled.extend(context.software_queue.drain(..));
+        }
+        for buffer in cancelled {
+            self.end_item(context, buffer.ring, buffer.item);
+        }
+        let handles: Vec<Handle> =
+            self.device(context).into_iter().flat_map(|device| device.contexts.handles()).collect();
+        for handle in handles {
+            self.unlist_context(context, handle);
+            if let Some(context) =
+                self.device_mut(context).ok().and_then(|device| device.contexts.get_mut(handle))
+            {
+                (context.listed, context.is_parked) = (false, false);
+            }
+        }
+    }
+
+    /// The device of these buffers is in error or has ended: what its engine says of them concerns no device, least of
+    /// all the next device of the same process.
+    pub(in crate::vgpu) fn disown_buffers(&mut self, context: u32) {
+        let mut ended = Vec::new();
+        for slot in &mut self.engines {
+            let of_it =
+                slot.in_flight.iter_mut().filter(|flight| flight.owner.is_some_and(|(of, _)| of == context));
+            ended.extend(of_it.filter_map(|flight| flight.owner.take()));
+        }
+        for (context, buffer) in ended {
+            self.end_item(context, buffer.ring, buffer.item);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_protocol::device_page::DEVICE_DMA_FAULT;
+    use campanile_protocol::device_page::DEVICE_HUNG;
+    use campanile_protocol::device_page::DEVICE_PAGE_FAULT;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::packet::Fault;
+
+    use crate::vgpu::control::reply::Origin;
+    use crate::vgpu::engines::kernels::PendingKernel;
+    use crate::vgpu::engines::slot::WaitingMessage;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::device;
+    use crate::vgpu::testing::give;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::startable;
+    use crate::vgpu::testing::take_buffer;
+
+    #[test]
+    fn what_a_buffer_did_decides_what_its_device_is_told_and_the_first_reason_stays() {
+        let faults = [
+            (Fault::PageFault, DEVICE_PAGE_FAULT),
+            (Fault::Driver, DEVICE_HUNG),
+            (Fault::RingEntry, DEVICE_DMA_FAULT),
+        ];
+        for (fault, status) in faults {
+            let mut session = restored(startable());
+            session.fault_device(OWNER, Handle(1), fault as u32, 0x1000);
+            session.fault_device(OWNER, Handle(1), Fault::PacketSize as u32, 0x1000);
+            assert_eq!(device(&mut session, OWNER).status, status, "{fault:?}");
+            assert!(device(&mut session, 1).is_active(), "another process notices nothing");
+        }
+    }
+
+    #[test]
+    fn tdr_69_ums_101_a_device_in_error_loses_its_own_buffers_and_messages_and_nobody_elses() {
+        let mut session = restored(startable());
+        let buffer = take_buffer(&mut session);
+        let queued = |session: &mut _, of: u32| -> usize {
+            device(session, of).contexts.iter().map(|(_, context)| context.software_queue.len()).sum()
+        };
+        let others = queued(&mut session, 1);
+        assert!(queued(&mut session, OWNER) > 0);
+        for of in [OWNER, 1] {
+            give(&mut session, Some((of, buffer)));
+        }
+        for (number, context) in [(4, OWNER), (5, 1)] {
+            let origin = Origin { context, slot: 1, sequence: 1, ring: 1, item: None };
+            let slot = &mut session.engines[COPY.index()];
+            let message = WaitingMessage { origin, opcode: 0, body: Vec::new(), charge: None };
+            slot.waiting.push(message);
+            slot.compiling.insert((1, number), PendingKernel { origin, handle: Handle(number), number });
+        }
+        session.put_device_in_error(OWNER, DEVICE_HUNG);
+        assert_eq!((queued(&mut session, OWNER), queued(&mut session, 1)), (0, others));
+        let slot = &session.engines[COPY.index()];
+        let owners: Vec<_> = slot.in_flight.iter().map(|flight| flight.owner.map(|(of, _)| of)).collect();
+        assert_eq!(owners, [None, Some(1)]);
+        let waiting: Vec<u32> = slot.waiting.iter().map(|message| message.origin.context).collect();
+        assert_eq!(waiting, [1]);
+        let compiled: Vec<u32> = slot.compiling.values().map(|kernel| kernel.origin.context).collect();
+        assert_eq!(compiled, [1]);
+    }
+}

@@ -1,0 +1,288 @@
+//! Looks at engines that run nothing: a process that is stopped looks as idle as any, until it is asked for something.
+//!
+//! Only while an engine is awake or owes something, so that an idle daemon costs nothing.
+
+use campanile_host_gpu::engine::address::NODES;
+use campanile_host_gpu::engine::address::node_index;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::engine::progress::Work;
+
+use super::liveness::Observation;
+use super::liveness::Verdict;
+use super::reason::Reason;
+use crate::vgpu::session::Session;
+
+/// How long an engine may take to come up: it starts a driver and tests it.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+impl Session {
+    /// Has engines looked at that are awake. To be called when something was asked of one.
+    pub(in crate::vgpu) fn keep_looking(&mut self) {
+        self.serve_residency();
+        if self.look_at.is_some() || !self.addresses().any(|at| self.is_to_be_looked_at(at)) {
+            return;
+        }
+        let periods = NODES.map(|node| self.config.timeouts[node_index(node)]);
+        let period = periods[0].min(periods[1]).min(self.config.policy.compile_timeout) / 2;
+        self.look_at = Some(Instant::now() + period);
+        self.set_timer();
+    }
+
+    fn is_to_be_looked_at(&self, at: EngineAddress) -> bool {
+        let slot = &self.engines[at.index()];
+        let Some(process) = slot.process().filter(|_| slot.hears()) else { return false };
+        !slot.has_begun()
+            || slot.owes_kernels()
+            || !process.is_asleep()
+            || !slot.in_flight.is_empty()
+            || process.watch_acknowledged() < process.watch_sequence()
+    }
+
+    /// Looks, if it is time to.
+    pub(in crate::vgpu) fn look_at_engines(&mut self) {
+        if self.look_at.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        self.look_at = None;
+        for at in self.addresses() {
+            self.look_at_engine(at);
+        }
+        self.keep_looking();
+    }
+
+    fn look_at_engine(&mut self, at: EngineAddress) {
+        let now = self.begun.elapsed();
+        let timeout = self.config.watched_timeout(at.node);
+        let compile_timeout = self.config.policy.compile_timeout;
+        let slot = &mut self.engines[at.index()];
+        if !slot.hears() || slot.is_held {
+            return;
+        }
+        if !slot.has_begun() {
+            if slot.stirred.elapsed() >= START_LIMIT {
+                self.lose_engine(at, "it did not come up in time");
+            }
+            return;
+        }
+        if slot.owes_kernels() && slot.stirred.elapsed() >= compile_timeout {
+            return self.kernels_are_overdue(at);
+        }
+        let Some(timeout) = timeout else { return };
+        let has_work = !slot.in_flight.is_empty();
+        let (liveness, process) = slot.liveness_and_process();
+        let Some(process) = process else { return };
+        let info = process.collect_debug_info();
+        let observed = Observation {
+            progress: info.progress.word(),
+            runs: info.progress.work != Work::Nothing,
+            is_asleep: process.is_asleep() && !has_work,
+            asked: process.watch_sequence(),
+            acknowledged: process.watch_acknowledged(),
+        };
+        match liveness.look(observed, timeout, now) {
+            Verdict::Fine => {}
+            Verdict::Ask => process.ask_acknowledgement(),
+            Verdict::Dead => self.engine_timeout(at, "it does not answer", None),
+        }
+    }
+
+    /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset. One that is not
+    /// forgotten is like any hang.
+    fn kernels_are_overdue(&mut self, at: EngineAddress) {
+        let limit = self.config.policy.compile_timeout;
+        let slot = &self.engines[at.index()];
+        if slot.compiling.is_empty() && slot.rebuilding.is_empty() {
+            return self.engine_timeout(at, &format!("it did not forget a kernel within {limit:?}"), None);
+        }
+        let first = slot.compiling.values().min_by_key(|kernel| kernel.number);
+        let owner = first.map(|kernel| kernel.origin.context);
+        self.refuse_compiling(at, &format!("it did not compile within {limit:?}"));
+        let text = format!("a kernel did not compile within {limit:?}");
+        let report = self.recover_engine(at, Reason::EngineTimeout, &text, None);
+        if let Some(owner) = owner {
+            self.note_offence(owner, report);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use campanile_protocol::engine::block;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::handshake::power;
+
+    use crate::vgpu::config::Config;
+    use crate::vgpu::control::reply::Origin;
+    use crate::vgpu::engines::kernels::PendingKernel;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::tdr::policy::Policy;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::counted;
+    use crate::vgpu::testing::give;
+    use crate::vgpu::testing::load;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::run;
+    use crate::vgpu::testing::session;
+    use crate::vgpu::testing::startable;
+    use crate::vgpu::testing::store;
+
+    /// Looks until an engine that stands still is asked and, where it does not answer, is reset.
+    fn look(session: &mut Session) {
+        for _ in 0..6 {
+            session.look_at_engine(COPY);
+        }
+    }
+
+    fn with_timeout(timeout: Duration) -> Session {
+        let mut session = session(&Arc::new(Config { timeouts: [timeout; 2], ..startable() }));
+        run(&mut session, COPY);
+        store(&session, COPY, block::WATCH_ACK, load(&session, COPY, block::WATCH_SEQUENCE));
+        session
+    }
+
+    #[test]
+    fn tdr_27_an_engine_that_sleeps_is_asked_nothing_and_one_that_sleeps_over_work_is_reset() {
+        for has_work in [false, true] {
+            let mut session = with_timeout(Duration::ZERO);
+            store(&session, COPY, block::POWER, power::ASLEEP);
+            if has_work {
+                give(&mut session, None);
+            }
+            look(&mut session);
+            assert_eq!(counted(&session.counters.engines_reset), u64::from(has_work));
+        }
+    }
+
+    #[test]
+    fn tdr_17_an_engine_that_is_held_for_a_debugger_is_not_looked_at() {
+        for is_held in [true, false] {
+            let mut session = with_timeout(Duration::ZERO);
+            session.engines[COPY.index()].is_held = is_held;
+            look(&mut session);
+            assert_eq!(counted(&session.counters.engines_reset), u64::from(!is_held));
+        }
+    }
+
+    #[test]
+    fn tdr_21_who_has_a_kernel_compiled_for_too_long_has_an_offence_more() {
+        let policy = Policy { compile_timeout: Duration::ZERO, ..Policy::default() };
+        let mut session = restored(Config { policy, ..startable() });
+        let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+        // The buffers behind it are innocent.
+        for (number, context) in [(4, OWNER), (5, 1)] {
+            let kernel =
+                PendingKernel { origin: Origin { context, ..origin }, handle: Handle(number), number };
+            session.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
+        }
+        session.look_at_engine(COPY);
+        let offences = |of: u32| session.processes[&of].offences.ages(Instant::now()).len();
+        assert_eq!((offences(OWNER), offences(1)), (1, 0));
+        assert_eq!(counted(&session.counters.engines_reset), 1);
+    }
+
+    #[test]
+    fn engines_are_looked_at_twice_within_the_shortest_of_all_timeouts() {
+        let long = Duration::from_secs(600);
+        for (timeouts, compile_timeout) in [
+            ([Duration::from_secs(60), long], long),
+            ([long, Duration::from_secs(60)], long),
+            ([long; 2], Duration::from_secs(60)),
+        ] {
+            let policy = Policy { compile_timeout, ..Policy::default() };
+            let mut session = session(&Arc::new(Config { timeouts, policy, ..startable() }));
+            run(&mut session, COPY);
+            session.keep_looking();
+            let at = session.look_at.unwrap();
+            assert!(at <= Instant::now() + Duration::from_secs(30) && at > Instant::now(), "{timeouts:?}");
+        }
+    }
+
+    #[test]
+    fn an_engine_is_looked_at_while_it_starts_is_awake_or_owes_something_and_at_no_other_time() {
+        let mut session = with_timeout(Duration::from_secs(600));
+        let at = |session: &Session| session.is_to_be_looked_at(COPY);
+        store(&session, COPY, block::POWER, power::ASLEEP);
+        assert!(!at(&session), "it sleeps, and owes nothing");
+        store(&session, COPY, block::POWER, power::ACTIVE);
+        assert!(at(&session), "it is awake");
+        store(&session, COPY, block::POWER, power::ASLEEP);
+        session.engines[COPY.index()].process_mut().unwrap().ask_acknowledgement();
+        assert!(at(&session), "it has not acknowledged a change");
+        let sequence = load(&session, COPY, block::WATCH_SEQUENCE);
+        store(&session, COPY, block::WATCH_ACK, sequence);
+        assert!(!at(&session), "it has");
+        store(&session, COPY, block::WATCH_ACK, sequence + 1);
+        assert!(!at(&session), "it says more than it was asked");
+        let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+        let kernel = PendingKernel { origin, handle: Handle(4), number: 4 };
+        session.engines[COPY.index()].compiling.insert((1, 4), kernel);
+        assert!(at(&session), "it owes a kernel");
+        session.engines[COPY.index()].compiling.clear();
+        give(&mut session, None);
+        assert!(at(&session), "it has a buffer");
+        let mut session = self::session(&Arc::new(startable()));
+        assert!(!at(&session), "there is none");
+        session.keep_looking();
+        assert_eq!(session.look_at, None, "nothing is to be looked at");
+        assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        store(&session, COPY, block::POWER, power::ASLEEP);
+        assert!(at(&session), "it starts");
+        session.look_at_engine(COPY);
+        assert!(session.engines[COPY.index()].process().is_some(), "and has time for that");
+    }
+
+    #[test]
+    fn engines_are_looked_at_when_it_is_time_and_again_after_that() {
+        let mut session = with_timeout(Duration::ZERO);
+        give(&mut session, None);
+        session.look_at = None;
+        (0..6).for_each(|_| session.look_at_engines());
+        assert_eq!(
+            (session.look_at, counted(&session.counters.engines_reset)),
+            (None, 0),
+            "nothing was asked"
+        );
+        let later = Instant::now() + Duration::from_secs(600);
+        for _ in 0..6 {
+            session.look_at = Some(later);
+            session.look_at_engines();
+            assert_eq!(session.look_at, Some(later));
+        }
+        assert_eq!(counted(&session.counters.engines_reset), 0, "it is not time yet");
+        for _ in 0..6 {
+            session.look_at = Some(Instant::now());
+            session.look_at_engines();
+            assert!(session.look_at.is_some_and(|at| at != later), "again");
+        }
+        assert_eq!(counted(&session.counters.engines_reset), 1);
+    }
+
+    #[test]
+    fn only_an_engine_that_compiles_has_the_time_of_a_kernel_and_only_past_it_is_it_reset() {
+        for (compile_timeout, has_kernel, resets) in
+            [(Duration::ZERO, false, 0), (Duration::from_secs(600), true, 0), (Duration::ZERO, true, 1)]
+        {
+            let policy = Policy { compile_timeout, ..Policy::default() };
+            let mut session = restored(Config { policy, ..startable() });
+            let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+            let kernel = PendingKernel { origin, handle: Handle(4), number: 4 };
+            let slot = &mut session.engines[COPY.index()];
+            slot.rebuilding.clear();
+            slot.compiling.clear();
+            if has_kernel {
+                slot.compiling.insert((1, 4), kernel);
+            }
+            session.look_at_engine(COPY);
+            assert_eq!(counted(&session.counters.engines_reset), resets, "{compile_timeout:?}, {has_kernel}");
+        }
+    }
+}
