@@ -218,7 +218,15 @@ fn print_findings(findings: &[Finding]) -> Verdict {
 fn cargo(root: &Path, arguments: &[&str]) -> Result<Verdict> {
     // Set by the cargo that runs this program, so that both are of one toolchain.
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status =
-        Command::new(program).args(arguments).current_dir(root).status().context("cargo could not be run")?;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(root);
+    // What that cargo says of this package would reach the build scripts: those that watch it (ring's) would run again, here and in
+    // the next build outside, and whatever depends on them would be compiled again.
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
+    let status = command.status().context("cargo could not be run")?;
     Ok(Verdict::of(status.success()))
 }

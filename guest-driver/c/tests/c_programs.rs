@@ -54,6 +54,12 @@ impl Installed {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--lib", "--bin", "campanile"]).current_dir(here("../.."));
         cargo.env("CARGO_TARGET_DIR", built.parent().unwrap());
+        // Of this package; build scripts that watch it (ring's) would run again, and half of the workspace be built again.
+        for (name, _) in env::vars_os() {
+            if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+                cargo.env_remove(name);
+            }
+        }
         if built.ends_with("release") {
             cargo.arg("--release");
         }
