@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # For ci/test and ci/full to source, in the root of the checkout: stages, their verdicts, and what both of them run.
 #
-#   stage, counted, tested   run a command, keep what it said for the last lines, try failed tests once more
-#   times                    verdict and seconds of each stage, in one line
-#   recorded                 keeps test results for `cargo ci conformance`
-#   short_stages             everything that ci/test runs
-#   sum_up                   the last lines: what failed, and the count of all tests
+#   stage, counted     run a command, keep what it said for the last lines
+#   tested             runs tests, keeps their results for `cargo ci conformance`
+#   times              verdict and seconds of each stage, in one line
+#   short_stages       everything that ci/test runs
+#   sum_up             the last lines: what failed, and the count of all tests
 #
 # Nothing is built after a failed set-up or build; otherwise all stages run, so that one run tells all that is wrong.
 
@@ -56,55 +56,28 @@ counted() {
     return "$verdict"
 }
 
-# Runs tests as `counted` does. Some of them have real timeouts of 50 to 300 ms, and on a machine that stands
-# still for so long a healthy engine looks hung: up to three that failed are run once more, each by itself.
-# One that passes then counts as passed, and the last lines name it with what it said when it failed.
+# NAME=VALUE, for the tests that `tested` runs.
+test_environment=()
+
+# Runs tests with cargo-nextest, and keeps what it reports for `cargo ci conformance`; the first argument names the mode, one word:
+# results of different modes do not stand in for one another. What the array
+# test_environment holds is set for nextest alone.
 tested() {
-    local log=$scratch/tests name verdict=0
-    counted "$@" || verdict=$?
-    [ "$verdict" -ne 0 ] || return 0
-    cp "$scratch/log" "$log"
-    # The list at the end of a test binary: indented names between "failures:" and its result.
-    awk '/^failures:$/ { names = "" } /^    [^ ]+$/ { names = names $1 "\n" }
-         /^test result: FAILED/ { printf "%s", names } /^test result: / { names = "" }' "$log" >"$scratch/names"
-    local failed targets
-    failed=$(wc -l <"$scratch/names")
-    targets=$(sed -n 's/^error: \([0-9]*\) targets\? failed:$/\1/p' "$log")
-    while read -r name; do
-        printf '%s failed:\n' "$name"
-        awk -v head="---- $name stdout ----" '$0 == head { on = 1; next } /^(---- |failures:|stack backtrace:)/ { on = 0 } on' "$log" |
-            grep -v '^\[' | head -n 12
-    done <"$scratch/names" >>"$scratch/remarks"
-    # A binary that died, or a name that this does not understand, is not explained by the list.
-    [ "$failed" -eq "$(awk '/^test result: FAILED/ { n += $6 } END { print n + 0 }' "$log")" ] &&
-        [ "$(grep -c '^test result: FAILED' "$log")" = "$targets" ] && [ "$failed" -le 3 ] || return "$verdict"
-    verdict=0
-    while read -r name; do
-        printf '\n-- once more, by itself: %s\n' "$name"
-        if "$@" -- --exact "$name" </dev/null 2>&1 | tee "$scratch/log" && grep -q '^test result: ok\. [1-9]' "$scratch/log"; then
-            printf '%s passed by itself\n' "$name" >>"$scratch/remarks"
-            printf 'test result: 1 passed; -1 failed;\n' >>"$results"
-        else
-            verdict=1
-        fi
-    done <"$scratch/names"
+    local mode=$1 verdict=0 report=$PWD/target/nextest/ci/junit.xml
+    shift
+    rm -f "$report"
+    env "${test_environment[@]}" cargo nextest run --profile ci "$@" || verdict=$?
+    # Without a report nothing ran.
+    [ -f "$report" ] || return 1
+    cargo ci record "$mode" "$report" | tee "$scratch/recorded" || verdict=1
+    grep ' passed; ' "$scratch/recorded" >>"$results" || verdict=1
+    grep -v ' passed; ' "$scratch/recorded" >>"$scratch/remarks" || true
     return "$verdict"
 }
 
-# Runs cargo with what its test binaries say kept as results for `cargo ci conformance`; the first argument names the mode.
-recorded() {
-    local mode=$1 triple
-    shift
-    triple=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-    env "CARGO_TARGET_${triple}_RUNNER=$PWD/ci/record" CAMPANILE_TEST_MODE="$mode" \
-        CAMPANILE_TEST_RESULTS="$target/conformance/results" "$@"
-}
-
 loom() {
-    RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 CARGO_TARGET_DIR=$target/loom \
-        counted recorded loom cargo test --package campanile-protocol --release --lib loom || return
-    # A filter that no test matches any more passes, and must not.
-    grep -q '^test result: ok\. [1-9]' "$scratch/log" || { echo "no loom test ran"; return 1; }
+    local test_environment=("RUSTFLAGS=--cfg loom" LOOM_MAX_PREEMPTIONS=3 "CARGO_TARGET_DIR=$target/loom")
+    tested loom --package campanile-protocol --release --lib loom
 }
 
 # What ci/test runs. Fails, after the last lines, where nothing could be built.
@@ -112,11 +85,16 @@ short_stages() {
     stage setup ci/setup || { sum_up || true; exit 1; }
     # shellcheck source=/dev/null
     . .cache/vulkan/env
+    # shellcheck source=ci/tool.sh
+    . ci/tool.sh
+    cargo nextest --version >/dev/null 2>&1 || stage nextest tool cargo-nextest 0.9.143 || { sum_up || true; exit 1; }
 
     stage build cargo build --workspace --all-targets || { sum_up || true; exit 1; }
     stage checks cargo ci all || true
     cargo ci results
-    stage test tested recorded default cargo test --workspace --no-fail-fast || true
+    stage test tested default --workspace || true
+    # Examples in documentation, which nextest leaves to cargo.
+    stage examples counted cargo test --workspace --doc || true
     stage loom loom || true
     stage conformance cargo ci conformance --strict || true
 }

@@ -41,8 +41,15 @@ enum Check {
         #[arg(long, value_name = "GROUP", num_args = 0..)]
         strict: Option<Vec<Group>>,
     },
-    /// Start the file of test results that `ci/record` writes and `conformance` reads; prints where it is
+    /// Start the file of test results that `record` adds to and `conformance` reads; prints where it is
     Results,
+    /// Add what nextest reported of a run to the file of test results
+    Record {
+        /// How the tests were run, one word: results of different modes do not stand in for one another
+        mode: String,
+        /// The report, in the form of JUnit
+        report: PathBuf,
+    },
     /// What cargo-mutants left in these folders, against the survivors of `ci/mutants.txt`; `ci/mutants` calls it
     Mutants {
         /// No mutant was left out: judge also the whole list, and how many were killed
@@ -69,6 +76,7 @@ fn main() -> Result<ExitCode> {
             stage::conformance(&root, &Wanted { list_missing: missing, strict: strict.unwrap_or_default() })
         }
         Check::Results => stage::results(&root),
+        Check::Record { mode, report } => stage::record(&root, &mode, &report),
         Check::Mutants { all, folders } => stage::mutants(&root, &folders, all),
         Check::All => stage::all(&root),
     }?;

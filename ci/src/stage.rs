@@ -2,7 +2,9 @@
 
 use std::env;
 use std::fs;
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,6 +13,7 @@ use anyhow::Context;
 use anyhow::Result;
 
 use crate::conformance::audit;
+use crate::conformance::junit::Run;
 use crate::conformance::results;
 use crate::conformance::results::Results;
 use crate::conformance::rule_id::Group;
@@ -107,6 +110,28 @@ pub fn results(root: &Path) -> Result<Verdict> {
         .with_context(|| format!("{} could not be started", path.display()))?;
     println!("{}", path.display());
     Ok(Verdict::Pass)
+}
+
+/// Adds what nextest reported of a run to the file of test results, prints how many tests passed and failed, as libtest counts them,
+/// and names those that failed, be it at first only.
+pub fn record(root: &Path, mode: &str, report: &Path) -> Result<Verdict> {
+    let xml =
+        fs::read_to_string(report).with_context(|| format!("{} could not be read", report.display()))?;
+    let run = Run::read(mode, &xml).with_context(|| report.display().to_string())?;
+    let path = results_path(root);
+    let mut file = OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .with_context(|| format!("{} could not be opened: `cargo ci results` starts it", path.display()))?;
+    file.write_all(run.lines.as_bytes())?;
+    for name in &run.failed {
+        println!("{name} failed");
+    }
+    for name in &run.flaky {
+        println!("{name} passed at the second try");
+    }
+    println!("{mode}: {} passed; {} failed;", run.passed, run.failed.len());
+    Ok(Verdict::of(run.is_fine()))
 }
 
 /// The checklist as it can be judged before tests ran: a line must be named or exempt. Where there are results of these
@@ -223,7 +248,10 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<Verdict> {
     // What that cargo says of this package would reach the build scripts: those that watch it (ring's) would run again, here and in
     // the next build outside, and whatever depends on them would be compiled again.
     for (name, _) in env::vars_os() {
-        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+        if name
+            .to_str()
+            .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
+        {
             command.env_remove(name);
         }
     }

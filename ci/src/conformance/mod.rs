@@ -16,5 +16,6 @@ pub mod checklist;
 pub mod claims;
 pub mod decisions;
 pub mod exemptions;
+pub mod junit;
 pub mod results;
 pub mod rule_id;

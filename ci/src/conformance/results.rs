@@ -1,9 +1,9 @@
-//! What test runs said: the file that `ci/record` writes while cargo runs test binaries.
+//! What test runs said: the file to which `cargo ci record` adds the reports of nextest.
 //!
 //! ```text
-//!   sources 91c0…              the sources that were tested: `cargo ci results` starts the file with this
-//!   run default end_to_end     one line a test binary: the mode of the run, and the binary without its hash
-//!   test ums::ums_33_a ... ok  libtest's own lines, as they came; all others are passed over
+//!   sources 91c0…                        the sources that were tested: `cargo ci results` starts the file with this
+//!   run default campanile::end_to_end    one line a test binary: the mode of the run, and the binary
+//!   test ums::ums_33_a ... ok            one line a test; all others are passed over
 //! ```
 
 use std::collections::BTreeMap;

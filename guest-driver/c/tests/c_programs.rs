@@ -56,7 +56,10 @@ impl Installed {
         cargo.env("CARGO_TARGET_DIR", built.parent().unwrap());
         // Of this package; build scripts that watch it (ring's) would run again, and half of the workspace be built again.
         for (name, _) in env::vars_os() {
-            if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            if name
+                .to_str()
+                .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
+            {
                 cargo.env_remove(name);
             }
         }
