@@ -33,17 +33,17 @@ use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use super::config::Config;
-use super::control::reply::Handled;
-use super::control::reply::Origin;
-use super::control::reply::Outcome;
 use super::control::request::Request;
 use super::objects::budget::Amount;
 use super::objects::budget::Budget;
 use super::objects::budget::Kind;
-use super::session::Refusal;
 use super::session::Session;
 use super::testing::config;
 use super::testing::session;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::refusal::Refusal;
 
 /// Bytes of the budget: three quarters of it are the pool.
 pub(super) const BYTES: u64 = 16 << 20;

@@ -26,20 +26,20 @@ use super::flooding_guest::GREEDY;
 use super::flooding_guest::Guest;
 use super::flooding_guest::origin;
 use super::flooding_guest::until_refused;
-use super::memory::changing::STEPS;
 use super::memory::mapping::MAPPING_BYTES;
 use super::memory::residency_requests::HOLD_BYTES;
 use super::objects::budget::Amount;
 use super::objects::budget::Budget;
 use super::objects::budget::KINDS;
 use super::objects::budget::Kind;
-use super::session::Refusal;
 use super::state::saved::bytes::Bytes;
 use super::state::saved::engine::SavedMessage;
 use super::state::saved::row::SavedOrigin;
 use super::testing::config;
 use super::testing::golden;
 use super::testing::session;
+use crate::vgpu::objects::changing::STEPS;
+use crate::vgpu::objects::refusal::Refusal;
 
 #[test]
 fn mcdm_06_buffers_behind_one_that_is_never_done_are_bounded() {

@@ -39,33 +39,8 @@ use super::power::d3::Power;
 use super::power::quiesce::Freeze;
 use super::timer::Timer;
 use crate::guest_ram::memory::GuestRam;
-
-/// Why the front must answer a command with an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// No memory, or a documented bound.
-    OutOfMemory,
-    /// No such resource, or one that exists already.
-    Resource,
-    /// No such context, or one that exists already.
-    Context,
-    /// Anything else that the guest got wrong.
-    Parameter,
-    /// It cannot be done here.
-    Unspecified,
-}
-
-/// Whether the guest can see the aperture. It takes the front-end a moment to map it; a MAP_BLOB that comes
-/// earlier is parked (design §4).
-#[derive(Debug)]
-pub(super) enum Window {
-    /// Not yet: these wait for it (resource, offset, token).
-    Awaited(Vec<(u32, u64, Token)>),
-    /// It can.
-    Open,
-    /// It never will.
-    Never,
-}
+use crate::vgpu::memory::window::Window;
+use crate::vgpu::objects::refusal::Refusal;
 
 /// Everything that one VM has of one vGPU. Dropping it ends its engines.
 #[derive(Debug)]

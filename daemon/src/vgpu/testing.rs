@@ -39,7 +39,6 @@ use super::control::orders::Orders;
 use super::doorbells::modes::DoorbellModes;
 use super::doorbells::switch::NotifySwitch;
 use super::engines::slot::InFlight;
-use super::memory::page::GuestPage;
 use super::memory::vidmm::quota::Account;
 use super::memory::vidmm::quota::Pool;
 use super::memory::vidmm::quota::Quota;
@@ -56,6 +55,7 @@ use crate::migration::state;
 use crate::sched::awake::Awake;
 use crate::sched::share::Share;
 use crate::sched::thread::Supervisor;
+use crate::vgpu::objects::device_page::GuestPage;
 
 /// A vGPU that fits the golden states; its engines cannot be started.
 pub(crate) fn config() -> Config {

@@ -5,31 +5,20 @@ use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::status::Status;
 use std::time::Instant;
 
-use super::reply::Handled;
-use super::reply::Origin;
-use super::reply::Outcome;
-use super::reply::Refused;
 use super::request::Request;
 use crate::vgpu::counters::count;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::process::Process;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Timeline;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 use crate::vgpu::session::Session;
-
-/// Turns a condition that a message must meet into a refusal.
-pub trait Checked {
-    /// `Err(status)` when it is not met.
-    fn or(self, status: Status) -> Result<(), Status>;
-}
-
-impl Checked for bool {
-    fn or(self, status: Status) -> Result<(), Status> {
-        if self { Ok(()) } else { Err(status) }
-    }
-}
 
 impl Session {
     /// A guest process opens the device.

@@ -9,66 +9,12 @@ use zerocopy::IntoBytes;
 use crate::vgpu::counters::count;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::message::WORK_BYTES;
 use crate::vgpu::objects::timeline::Item;
 use crate::vgpu::objects::timeline::Timeline;
 use crate::vgpu::session::Session;
-
-/// Bytes of a message or buffer that is begun and not done: itself, its place in its queue and on its timeline.
-pub(in crate::vgpu) const WORK_BYTES: u64 = 256;
-
-/// Where a message came from, and so where its answer goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
-    /// The virtio-gpu context.
-    pub context: u32,
-    /// Response slot.
-    pub slot: u32,
-    /// The guest's number.
-    pub sequence: u64,
-    /// Timeline of its SUBMIT_3D.
-    pub ring: u8,
-    /// Its place on that timeline, once parked.
-    pub item: Option<Item>,
-}
-
-/// A message that was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// Why, as a code.
-    pub status: Status,
-    /// Why, in words; may be empty.
-    pub text: String,
-}
-
-impl From<Status> for Refused {
-    fn from(status: Status) -> Self {
-        Self { status, text: String::new() }
-    }
-}
-
-/// What a handler came to.
-#[derive(Debug)]
-pub enum Handled {
-    /// Answer now.
-    Now(Vec<u8>),
-    /// The handler has kept the origin, and will answer.
-    Parked,
-}
-
-impl Handled {
-    /// Answers with nothing but OK.
-    pub fn done() -> Self {
-        Self::Now(Vec::new())
-    }
-
-    /// Answers with `payload`.
-    pub fn with(payload: &(impl IntoBytes + zerocopy::Immutable)) -> Self {
-        Self::Now(payload.as_bytes().to_vec())
-    }
-}
-
-/// A handler's outcome.
-pub type Outcome = Result<Handled, Refused>;
 
 impl Session {
     /// Keeps a message, or a buffer, for later: its timeline waits for it.

@@ -22,14 +22,14 @@ use zerocopy::IntoBytes;
 
 use super::slots::Holder;
 use super::slots::Taken;
-use super::state::Connect;
-use super::state::Place;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
+use crate::vgpu::objects::doorbell_state::Connect;
+use crate::vgpu::objects::doorbell_state::Place;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
 
 /// A connect in line.
@@ -216,10 +216,10 @@ mod tests {
 
     use super::WaitingConnect;
     use crate::vgpu::config::Config;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::doorbells::slots::Taken;
-    use crate::vgpu::doorbells::state::DoorbellState;
-    use crate::vgpu::doorbells::state::Place;
+    use crate::vgpu::objects::doorbell_state::DoorbellState;
+    use crate::vgpu::objects::doorbell_state::Place;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;

@@ -20,9 +20,9 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 
 use super::slots::Holder;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
 
 /// A doorbell that is about to end, and the message that waits for it.
@@ -146,8 +146,8 @@ mod tests {
     use campanile_protocol::handle::Handle;
 
     use crate::vgpu::config::Config;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::doorbells::slots::Holder;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;

@@ -8,7 +8,6 @@
 //! So a kernel is good for a context on whatever physical adapter.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,65 +26,20 @@ use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
 use super::slot::WaitingMessage;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::control::request::NewKernel;
-use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
-use crate::vgpu::objects::budget::list_bytes;
+use crate::vgpu::objects::kernel_source::KernelSource;
+use crate::vgpu::objects::kernel_source::SourceBytes;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::session::Session;
 
 /// Bytes of the kernel sources of one VM: they are kept for the next process of an engine (MCDM-06).
 pub const MAX_KERNEL_BYTES: usize = 64 << 20;
-
-/// Bytes that a kernel is charged besides its source: what the smallest takes, compiled, in an engine (66 KB with lavapipe), and
-/// messages about it.
-pub const KERNEL_BYTES: u64 = 72 << 10;
-
-/// Text or words of a kernel, and what was charged for it.
-#[derive(Debug)]
-pub struct SourceBytes {
-    bytes: Box<[u8]>,
-    _charge: Charge,
-}
-
-impl SourceBytes {
-    /// These.
-    pub fn new(bytes: &[u8], charge: Charge) -> Arc<Self> {
-        Arc::new(Self { bytes: bytes.into(), _charge: charge })
-    }
-
-    /// What is charged for them, with the name of their entry point.
-    pub fn price(bytes: usize, entry: Option<&str>) -> u64 {
-        let bytes = bytes.saturating_add(entry.map_or(0, str::len));
-        list_bytes(bytes, 1).saturating_add(KERNEL_BYTES)
-    }
-}
-
-impl Deref for SourceBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// What a kernel is compiled from, should its engine be replaced.
-#[derive(Debug, Clone)]
-pub struct KernelSource {
-    /// `LANGUAGE_*` of the protocol.
-    pub language: u32,
-    /// Entry point, where there are several.
-    pub entry: Option<String>,
-    /// Text or words, as long as it is kept or a message to an engine needs it.
-    pub bytes: Arc<SourceBytes>,
-    /// Whether engines were asked to forget it; then the next process of one is not told of it.
-    pub is_ending: bool,
-}
 
 /// Bytes of a kernel's place in the tables of its process and of engines.
 pub(in crate::vgpu) const KERNEL_OBJECT_BYTES: u64 = 512;

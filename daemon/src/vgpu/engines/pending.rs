@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 
 use super::barrier::Barrier;
 use super::barrier::Reached;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::memory::save_areas::SaveArea;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::save_area::SaveArea;
 use crate::vgpu::objects::timeline::Token;
 use crate::vgpu::session::Session;
 
@@ -208,11 +208,11 @@ mod tests {
     use super::Action;
     use super::Pending;
     use crate::vgpu::config::Config;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::barrier::tests::LOOKED;
     use crate::vgpu::memory::vidmm::allocations::Backing;
     use crate::vgpu::memory::vidmm::allocations::Spot;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::timeline::Token;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::COPY;

@@ -19,36 +19,17 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
-use crate::vgpu::control::reply::WORK_BYTES;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::holds::Holds;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::message::WORK_BYTES;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::session::Session;
-
-/// Why a context is suspended: each reason by itself holds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Holds {
-    /// The guest has asked for it.
-    pub by_guest: bool,
-    /// The device is in D3, or on its way there.
-    pub by_power: bool,
-    /// Everything stands still, for a migration.
-    pub by_freeze: bool,
-    /// Its process is away: see `away.rs`.
-    pub by_absence: bool,
-}
-
-impl Holds {
-    /// Whether it may not run.
-    pub const fn any(self) -> bool {
-        self.by_guest || self.by_power || self.by_freeze || self.by_absence
-    }
-}
 
 /// A suspend that an engine has not reported yet, and what waits for it.
 #[derive(Debug, Clone, Copy)]
@@ -220,8 +201,8 @@ mod tests {
     use campanile_protocol::control::status::Status;
     use campanile_protocol::engine::block;
 
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::engines::suspends::Suspending;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::process::GpuWait;
     use crate::vgpu::objects::process::MAX_WAITS;
     use crate::vgpu::session::Session;

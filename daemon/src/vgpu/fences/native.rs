@@ -27,15 +27,15 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
 
 use super::table::Named;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::objects::process::NativeWait;
@@ -341,8 +341,8 @@ mod tests {
     use campanile_protocol::handle::Handle;
     use campanile_protocol::handshake::fence::NOBODY;
 
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::fences::table::Named;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::process::GpuWait;
     use crate::vgpu::objects::process::MAX_WAITS;
     use crate::vgpu::objects::process::NativeWait;

@@ -14,12 +14,12 @@ use log::Level;
 use zerocopy::FromBytes;
 
 use super::detached::KeptBlob;
-use crate::vgpu::control::reply::Origin;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
+use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::process::Process;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::session::Session;
 
 impl Session {

@@ -12,9 +12,9 @@ use super::detached::Leave;
 use crate::vgpu::control::orders::Answer;
 use crate::vgpu::control::orders::Errand;
 use crate::vgpu::control::orders::OrderError;
+use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::process::Process;
 use crate::vgpu::session::Session;
-use crate::vgpu::session::Window;
 
 /// How long processes may take to come back, once their device has.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -21,30 +21,22 @@ use campanile_protocol::control::away::blob_name;
 use campanile_protocol::control::status::Status;
 use zerocopy::IntoBytes;
 
-use crate::vgpu::control::dispatch::Checked;
 use crate::vgpu::control::orders::Errand;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::suspends::Suspending;
 use crate::vgpu::memory::blobs::Blob;
 use crate::vgpu::memory::blobs::Shown;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::process::Away;
 use crate::vgpu::objects::process::Process;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::session::Session;
 
 /// Where the session's own names for contexts begin that the guest's driver has given twice.
 const OWN_NAMES: u32 = 1 << 30;
-
-/// A process that is away, or just going.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Away {
-    /// What it says when it comes back.
-    pub parked: Parked,
-    /// Its context is closed.
-    pub is_gone: bool,
-}
 
 /// A blob of a process that is away.
 #[derive(Debug)]
@@ -96,18 +88,6 @@ impl Absences {
     pub(in crate::vgpu) fn next(&self) -> Option<Instant> {
         let leave = self.leave.as_ref().filter(|leave| leave.errand.is_some());
         leave.map(|leave| leave.until).into_iter().chain(self.until).min()
-    }
-}
-
-impl Process {
-    /// Whether it has parked its device.
-    pub fn is_away(&self) -> bool {
-        self.away.is_some()
-    }
-
-    /// Whether it has, and has closed its context.
-    pub(in crate::vgpu) fn is_gone(&self) -> bool {
-        self.away.is_some_and(|away| away.is_gone)
     }
 }
 
@@ -176,7 +156,7 @@ impl Session {
         let page = self.device(origin.context)?.page.allocation;
         if self.allocations.guest_segment(page).is_some() {
             let text = "the device page lies in memory of the guest's own".to_owned();
-            return Err(crate::vgpu::control::reply::Refused { status: Status::NotSupported, text });
+            return Err(crate::vgpu::objects::message::Refused { status: Status::NotSupported, text });
         }
         let parked = self.new_token(&blobs).ok_or(Status::OutOfResources)?;
         for resource in blobs {

@@ -18,19 +18,19 @@ use vm_memory::GuestMemoryBackend;
 use vm_memory::GuestMemoryRegion;
 
 use super::segments::GuestSegment;
-use super::vidmm::allocations::AllocationId;
 use super::vidmm::allocations::Spot;
 use super::vidmm::vram::Place;
+use super::window::Window;
 use crate::guest_ram::memory::GuestRam;
 use crate::guest_ram::memory::GuestRegion;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 use crate::vgpu::session::Session;
-use crate::vgpu::session::Window;
 
 /// Blobs of one VM (MCDM-06).
 pub const MAX_BLOBS: usize = 64 * 1024;

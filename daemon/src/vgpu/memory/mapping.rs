@@ -13,24 +13,24 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use campanile_protocol::page_table::SegmentId;
 
-use super::page::GuestPage;
-use super::paging::Change;
-use super::vidmm::allocations::AllocationId;
 use super::vidmm::allocations::Freed;
 use crate::guest_ram::memory::fault_domain;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::control::request::Entries;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::device_page::GuestPage;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::process::GpuMapping;
 use crate::vgpu::objects::process::MAX_MAPPINGS;
 use crate::vgpu::objects::process::Mapped;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::session::Session;
 
 /// Bytes of a mapping: itself, where its allocation is shown, the changes that map and unmap it, and what waits then until

@@ -11,150 +11,20 @@
 //! orders by fences: an unmap goes out when the queue's progress fence is there, and what needs a mapping is rung when
 //! the paging fence is.
 
-use std::collections::VecDeque;
-
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
 use log::Level;
 
-use super::changing::Changing;
-#[cfg(test)]
-use super::changing::STEPS;
-use super::vidmm::allocations::AllocationId;
 use super::vidmm::allocations::Spot;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::objects::budget::Charge;
-use crate::vgpu::objects::process::Device;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::paging_queue::Change;
+use crate::vgpu::objects::paging_queue::PagingOperation;
 use crate::vgpu::objects::process::GpuMapping;
 use crate::vgpu::objects::process::Mapped;
 use crate::vgpu::session::Session;
-
-/// One change.
-#[derive(Debug)]
-pub enum Change {
-    /// Map this at an address.
-    Map(u64, GpuMapping),
-    /// Unmap this from an address, and let its memory go.
-    Unmap(u64, Mapped),
-    /// Move what is not held out of the way.
-    Evict(Vec<AllocationId>),
-}
-
-/// Changes that happen together.
-#[derive(Debug)]
-pub struct PagingOperation {
-    pub(in crate::vgpu) value: u64,
-    pub(in crate::vgpu) changes: Vec<Change>,
-    /// What was charged for it, where that is not with its mappings.
-    pub(in crate::vgpu) charge: Option<Charge>,
-}
-
-/// The paging operations of a process.
-#[derive(Debug, Default)]
-pub struct Paging {
-    waiting: VecDeque<PagingOperation>,
-    /// What those in `waiting` change.
-    changing: Changing,
-    pub(in crate::vgpu) issued: u64,
-    pub(in crate::vgpu) applied: u64,
-    pub(in crate::vgpu) done: u64,
-}
-
-impl Paging {
-    /// After operation `applied`, with these behind it, in order.
-    pub(in crate::vgpu) fn resume(applied: u64, waiting: impl IntoIterator<Item = PagingOperation>) -> Self {
-        let mut paging = Self { issued: applied, applied, done: applied, ..Self::default() };
-        waiting.into_iter().for_each(|operation| paging.push(operation));
-        paging
-    }
-
-    /// One more, the last one issued.
-    fn push(&mut self, operation: PagingOperation) {
-        for change in &operation.changes {
-            match change {
-                Change::Map(va, mapping) | Change::Unmap(va, Mapped { mapping, .. }) => {
-                    self.changing.add(*va, mapping.size, operation.value);
-                }
-                Change::Evict(_) => {}
-            }
-        }
-        self.issued = operation.value;
-        self.waiting.push_back(operation);
-    }
-
-    /// Takes the first out, which happens now.
-    fn pop(&mut self) -> Option<PagingOperation> {
-        let operation = self.waiting.pop_front()?;
-        self.changing.settle(operation.value);
-        Some(operation)
-    }
-
-    /// Those that wait, in order.
-    pub(in crate::vgpu) fn waiting(&self) -> impl ExactSizeIterator<Item = &PagingOperation> {
-        self.waiting.iter()
-    }
-
-    /// The last operation that a buffer submitted now comes after.
-    pub fn issued(&self) -> u64 {
-        self.issued
-    }
-
-    /// Whether what was submitted after operation `issued` may run.
-    pub fn allows(&self, issued: u64) -> bool {
-        self.applied >= issued
-    }
-
-    /// The value of the paging fence.
-    pub fn done(&self) -> u64 {
-        self.done
-    }
-
-    /// Whether something that waits concerns the range.
-    pub fn waits_for(&self, va: u64, size: u64) -> bool {
-        self.changing.meets(va, size)
-    }
-
-    fn changes(&self) -> impl Iterator<Item = &Change> {
-        let changes = self.waiting.iter().flat_map(|operation| &operation.changes);
-        #[cfg(test)]
-        let changes = changes.inspect(|_| STEPS.set(STEPS.get() + 1));
-        changes
-    }
-
-    /// What was charged for what waits.
-    pub(in crate::vgpu) fn into_charges(self) -> impl Iterator<Item = Charge> {
-        self.waiting.into_iter().flat_map(|operation| {
-            let unmapped = operation.changes.into_iter().filter_map(|change| match change {
-                Change::Unmap(_, mapped) => Some(mapped.charge),
-                Change::Map(..) | Change::Evict(_) => None,
-            });
-            operation.charge.into_iter().chain(unmapped)
-        })
-    }
-
-    /// Memory that unmaps that never came to it still hold.
-    pub fn held(&self) -> impl Iterator<Item = AllocationId> {
-        self.changes().filter_map(|change| match change {
-            Change::Unmap(_, mapped) => Some(mapped.allocation),
-            Change::Map(..) | Change::Evict(_) => None,
-        })
-    }
-}
-
-impl Device {
-    /// Whether a range of its address space is taken, counting what will be mapped there.
-    pub fn is_taken(&self, va: u64, size: u64) -> bool {
-        let end = va.saturating_add(size);
-        let last = self.mappings.range(..end).next_back();
-        last.is_some_and(|(at, mapping)| at.saturating_add(mapping.size) > va)
-            || self
-                .fences
-                .iter()
-                .any(|(_, fence)| fence.va < end && va < fence.va + campanile_protocol::PAGE_SIZE)
-    }
-}
 
 impl Session {
     /// A new paging operation of a process; the value of the paging fence that says that it is done.

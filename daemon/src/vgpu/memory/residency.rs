@@ -25,7 +25,6 @@ use log::Level;
 use super::residency_faults::Demand;
 use super::residency_faults::Served;
 use super::residency_faults::Want;
-use super::vidmm::allocations::AllocationId;
 use super::vidmm::allocations::Backing;
 use super::vidmm::allocations::Spot;
 use super::vidmm::compaction::Movable;
@@ -36,6 +35,7 @@ use super::vidmm::vram::Place;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
+use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::session::Session;
 
 /// How long what was brought back for one queue stays at least while that queue has not got on.

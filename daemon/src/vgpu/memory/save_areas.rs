@@ -42,32 +42,15 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::END_ADDRESS;
 use campanile_protocol::page_table::FIRST_ADDRESS;
 
-use super::vidmm::allocations::AllocationId;
 use super::vidmm::allocations::MemoryError;
 use super::vidmm::allocations::Spot;
 use super::vidmm::ranges::Ranges;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
-use crate::vgpu::objects::process::GpuMapping;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::save_area::SaveArea;
 use crate::vgpu::session::Session;
-
-/// A save area.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SaveArea {
-    /// The memory; this holds its one reference.
-    pub allocation: AllocationId,
-    /// Where the address space of areas shows it.
-    pub va: u64,
-    /// Which kind, and so how many bytes.
-    pub kind: AreaKind,
-}
-
-impl SaveArea {
-    const fn mapping(&self) -> GpuMapping {
-        GpuMapping { size: self.kind.bytes(), allocation: self.allocation, offset: 0, writable: true }
-    }
-}
 
 /// Whose an area is, within one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -354,7 +337,7 @@ mod tests {
 
     use super::AreaOwner;
     use super::Areas;
-    use crate::vgpu::memory::vidmm::allocations::AllocationId;
+    use crate::vgpu::objects::ids::AllocationId;
 
     #[test]
     fn pre_35_shared_without_a_context_is_the_device_wide_kind_and_a_context_unshared_its_own() {

@@ -226,10 +226,10 @@ mod tests {
 
     use super::Power;
     use super::Session;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::doorbells::drains::Drain;
     use crate::vgpu::engines::kernels::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;

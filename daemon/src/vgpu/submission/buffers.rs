@@ -25,12 +25,12 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 use log::Level;
 
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::slot::InFlight;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::process::MAX_SOFTWARE_QUEUE;

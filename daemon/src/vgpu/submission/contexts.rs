@@ -15,16 +15,16 @@ use campanile_protocol::device_page;
 use campanile_protocol::engine::block::ProcessEntry;
 use zerocopy::IntoBytes;
 
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::engines::slot::WaitingMessage;
-use crate::vgpu::engines::suspends::Holds;
-use crate::vgpu::memory::save_areas::SaveArea;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::holds::Holds;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Context;
+use crate::vgpu::objects::save_area::SaveArea;
 use crate::vgpu::session::Session;
 
 /// Bytes of a context: itself, its save area, its place on the run list.

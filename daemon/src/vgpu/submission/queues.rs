@@ -13,11 +13,11 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::objects::process::Queue;
 use crate::vgpu::objects::process::QueueKind;

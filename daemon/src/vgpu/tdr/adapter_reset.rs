@@ -10,8 +10,8 @@ use log::Level;
 
 use super::reason::Reason;
 use super::reset_record::Case;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
 
 impl Session {

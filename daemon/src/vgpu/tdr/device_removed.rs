@@ -9,8 +9,8 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::Fault;
 
 use super::reset_record::Loss;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::session::Session;
 
@@ -124,9 +124,9 @@ mod tests {
     use campanile_protocol::handle::Handle;
     use campanile_protocol::packet::Fault;
 
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::engines::kernels::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
     use crate::vgpu::testing::device;

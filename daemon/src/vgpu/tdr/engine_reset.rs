@@ -28,8 +28,8 @@ use super::group::DependentGroup;
 use super::reason::Reason;
 use super::reset_record::Case;
 use crate::sched::alarm::Sighting;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
 
 impl Session {

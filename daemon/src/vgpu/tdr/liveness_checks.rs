@@ -120,8 +120,8 @@ mod tests {
     use campanile_protocol::handshake::power;
 
     use crate::vgpu::config::Config;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::engines::kernels::PendingKernel;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::session::Session;
     use crate::vgpu::tdr::policy::Policy;
     use crate::vgpu::testing::COPY;

@@ -9,7 +9,7 @@ use campanile_protocol::control::message::DESTROY_KERNEL;
 use ciborium::Value;
 
 use crate::vgpu::config::Config;
-use crate::vgpu::doorbells::state::DoorbellState;
+use crate::vgpu::objects::doorbell_state::DoorbellState;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::bytes::Bytes;
 use crate::vgpu::state::saved::engine::SavedMessage;

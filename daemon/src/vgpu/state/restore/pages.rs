@@ -6,8 +6,8 @@ use log::Level;
 
 use crate::vgpu::memory::blobs::find_runs;
 use crate::vgpu::memory::segments::GuestSegment;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
 use crate::vgpu::memory::vidmm::allocations::Backing;
+use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::session::Session;
 
 /// Bytes that an entry of a page list can say, whole pages.
@@ -41,7 +41,7 @@ impl Session {
     }
 
     fn find_device_pages(&mut self) {
-        let lost = |page: &crate::vgpu::memory::page::DevicePage| {
+        let lost = |page: &crate::vgpu::objects::device_page::DevicePage| {
             page.guest.is_none() && self.allocations.guest_segment(page.allocation).is_some()
         };
         let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));

@@ -7,9 +7,9 @@ use campanile_host_gpu::memory::page_table::reader::Miss;
 use campanile_host_gpu::memory::page_table::reader::resolve_one;
 
 use super::tests::device;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::memory::vidmm::compaction::Relocation;
+use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::memory::SavedPlace;
 use crate::vgpu::testing::config;

@@ -11,26 +11,26 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
-use super::budget::Charge;
-use super::process::Device;
-use super::process::GpuMapping;
-use super::process::MAX_CONTEXTS;
-use super::process::MAX_KERNELS;
-use super::process::MAX_OPEN_FENCES;
-use super::table::Table;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
-use crate::vgpu::memory::page::DevicePage;
-use crate::vgpu::memory::paging::Paging;
 use crate::vgpu::memory::vidmm::allocations::Spot;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::class::ProcessClass;
+use crate::vgpu::objects::device_page::DevicePage;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::paging_queue::Paging;
+use crate::vgpu::objects::process::Device;
+use crate::vgpu::objects::process::GpuMapping;
+use crate::vgpu::objects::process::MAX_CONTEXTS;
+use crate::vgpu::objects::process::MAX_KERNELS;
+use crate::vgpu::objects::process::MAX_OPEN_FENCES;
+use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::objects::table::Table;
 use crate::vgpu::session::Session;
-use crate::vgpu::submission::scheduling::ProcessClass;
 
 impl Session {
     /// CREATE_DEVICE. A page that cannot be used is refused through the front, since nothing can be written
