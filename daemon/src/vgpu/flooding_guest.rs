@@ -101,7 +101,7 @@ impl Guest {
         self.session.create_vram_blob(context, DEVICE_PAGE_BYTES, false).unwrap();
         self.session.attach(context, context).unwrap();
         self.open_device(context).unwrap();
-        assert!(self.session.active_device(context).is_ok());
+        assert!(self.session.objects.active_device(context).is_ok());
     }
 
     pub(super) fn open_device(&mut self, context: u32) -> Result<(), Refusal> {
@@ -210,7 +210,7 @@ impl Guest {
             self.session.unref_blob(9_000_000).unwrap();
         }
         assert_eq!(self.held(), before);
-        assert!(self.session.active_device(MODEST).is_ok());
+        assert!(self.session.objects.active_device(MODEST).is_ok());
     }
 
     pub(super) fn is_empty(&self) {

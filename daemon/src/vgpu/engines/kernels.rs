@@ -74,18 +74,18 @@ impl Session {
             }
         };
         let source = create.source;
-        self.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
+        self.objects.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
         let Some(engines) = self.compilers_for(origin, create)? else {
             return Ok(Handled::Parked);
         };
         (self.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
         let price = SourceBytes::price(source.len(), entry.as_deref());
-        let charge = self.charge(origin.context, Kind::Kernels, price)?;
-        let object = self.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
-        let origin = if origin.item.is_some() { origin } else { self.park(origin)? };
+        let charge = self.objects.charge(origin.context, Kind::Kernels, price)?;
+        let object = self.objects.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
+        let origin = if origin.item.is_some() { origin } else { self.objects.park(origin)? };
         let bytes = SourceBytes::new(source, charge);
         let kept = KernelSource { language: create.head.language, entry, bytes, is_ending: false };
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         // There is room: it was looked for above.
         let handle = device.kernels.insert(kept.clone(), object).ok_or(Status::OutOfResources)?;
         let kernel = Self::kernel_name(device.root.0, handle);
@@ -105,7 +105,7 @@ impl Session {
         }
         for at in engines {
             // An engine that cannot be asked is lost, and may take the kernel along.
-            if self.device(origin.context).is_ok_and(|device| device.kernels.get(handle).is_some()) {
+            if self.objects.device(origin.context).is_ok_and(|device| device.kernels.get(handle).is_some()) {
                 self.post_kernel(at, kernel, &kept);
             }
         }
@@ -209,14 +209,14 @@ impl Session {
 
     /// Forgets a kernel, and its source, which messages about its end still hold.
     pub(in crate::vgpu) fn drop_kernel(&mut self, context: u32, handle: Handle) -> Option<Arc<SourceBytes>> {
-        let source = self.device_mut(context).ok()?.kernels.remove(handle)?;
+        let source = self.objects.device_mut(context).ok()?.kernels.remove(handle)?;
         self.kernel_bytes -= source.bytes.len();
         Some(source.bytes)
     }
 
     /// DESTROY_KERNEL: answered when no engine knows it any more. A buffer that is rung after that and names it faults.
     pub(in crate::vgpu) fn destroy_kernel(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.device(origin.context)?;
+        let device = self.objects.device(origin.context)?;
         let source = device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
         let (is_asked, kernel) = (source.is_ending, Self::kernel_name(device.root.0, message.handle));
         let bytes = Arc::clone(&source.bytes);
@@ -224,7 +224,7 @@ impl Session {
         (!is_asked || origin.item.is_some() || !device.is_active()).or(Status::InvalidHandle)?;
         (!self.is_compiling(kernel)).or(Status::Busy)?;
         if !is_asked {
-            if let Some(source) = self.device_mut(origin.context)?.kernels.get_mut(message.handle) {
+            if let Some(source) = self.objects.device_mut(origin.context)?.kernels.get_mut(message.handle) {
                 source.is_ending = true;
             }
             for at in self.compilers() {
@@ -239,7 +239,7 @@ impl Session {
             self.forget_kernel(kernel, &bytes);
         }
         // What is in error runs nothing any more.
-        let runs = self.device(origin.context)?.is_active();
+        let runs = self.objects.device(origin.context)?.is_active();
         let knows =
             |at: &EngineAddress| self.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle));
         if let Some(at) = self.compilers().find(knows).filter(|_| runs) {
@@ -254,7 +254,7 @@ impl Session {
         let slot = &mut self.engines[at.index()];
         slot.stirred = Instant::now();
         slot.forgetting.remove(&(kernel.root, kernel.handle));
-        let processes = &self.processes;
+        let processes = &self.objects.processes;
         let waits = |message: &mut WaitingMessage| {
             let device = processes.get(&message.origin.context).and_then(|process| process.device.as_ref());
             message.ended_kernel() == Some(Handle(kernel.handle))

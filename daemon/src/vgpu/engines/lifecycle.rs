@@ -331,7 +331,7 @@ impl Session {
             self.config.supervisor.remove(id);
         }
         for (context, buffer) in ended {
-            self.end_item(context, buffer.ring, buffer.item);
+            self.objects.end_item(context, buffer.ring, buffer.item);
         }
     }
 

@@ -99,7 +99,7 @@ impl Session {
                 self.sweep_segment(segment);
                 self.segments.remove(segment);
                 self.renounce_segment(segment);
-                self.due.extend(self.retired.remove(&segment.0).map(|token| (token, Ok(()))));
+                self.objects.due.extend(self.retired.remove(&segment.0).map(|token| (token, Ok(()))));
             }
         }
     }
@@ -152,7 +152,7 @@ impl Session {
         }
         // What does not wait needs no fence of its own.
         let fence = if late.is_empty() {
-            self.device(origin.context)?.paging.done()
+            self.objects.device(origin.context)?.paging.done()
         } else {
             self.issue_paging(origin.context, late, None)?
         };
@@ -173,7 +173,7 @@ impl Session {
 
     /// The first entries of a list whose next one was refused: nothing was answered, so they are not in use.
     fn unmap_again(&mut self, context: u32, mapped: &[u64]) -> Result<(), Refused> {
-        let device = self.device_mut(context)?;
+        let device = self.objects.device_mut(context)?;
         let undone: Vec<Change> =
             mapped.iter().filter_map(|va| Some(Change::Unmap(*va, device.mappings.remove(va)?))).collect();
         if !undone.is_empty() {
@@ -192,17 +192,17 @@ impl Session {
     ) -> Result<Option<Change>, Refused> {
         let GpuMapping { size, allocation, .. } = mapping;
         PageTables::check(va, size)?;
-        let device = self.device(context)?;
+        let device = self.objects.device(context)?;
         (device.mappings.len() < MAX_MAPPINGS).or(Status::OutOfResources)?;
         (!device.is_taken(va, size)).or(Status::InvalidAddress)?;
         let (root, must_wait) = (device.root, device.paging.waits_for(va, size));
-        let charge = self.charge(context, Kind::Mappings, MAPPING_BYTES)?;
+        let charge = self.objects.charge(context, Kind::Mappings, MAPPING_BYTES)?;
         if must_wait {
             self.tables.prepare(root, va, size)?;
         } else {
             self.show_to_gpu(root, va, mapping)?;
         }
-        self.device_mut(context)?.mappings.insert(va, Mapped { mapping, charge });
+        self.objects.device_mut(context)?.mappings.insert(va, Mapped { mapping, charge });
         self.allocations.retain(allocation);
         Ok(must_wait.then_some(Change::Map(va, mapping)))
     }
@@ -220,7 +220,7 @@ impl Session {
 
     /// Unmaps all of them, or none.
     fn unmap_all(&mut self, origin: Origin, entries: &[UnmapMemory]) -> Outcome {
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         let mut names = BTreeSet::new();
         for message in entries {
             let found = device.mappings.get(&message.va).filter(|mapping| mapping.size == message.size);

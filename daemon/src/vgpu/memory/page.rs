@@ -87,7 +87,7 @@ impl PageView {
 impl Session {
     /// The device page of a process.
     pub(in crate::vgpu) fn page(&self, context: u32) -> Option<PageView> {
-        self.device(context).ok()?.page.view(&self.allocations, &self.dirty)
+        self.objects.device(context).ok()?.page.view(&self.allocations, &self.dirty)
     }
 
     /// Stores a word of a process's device page.

@@ -34,7 +34,7 @@ impl Session {
         changes: Vec<Change>,
         charge: Option<Charge>,
     ) -> Result<u64, Refused> {
-        let paging = &mut self.device_mut(context)?.paging;
+        let paging = &mut self.objects.device_mut(context)?.paging;
         let value = paging.issued + 1;
         paging.push(PagingOperation { value, changes, charge });
         self.residency.paging.insert(context);
@@ -50,32 +50,32 @@ impl Session {
 
     fn run_paging(&mut self, context: u32) {
         let mut has_changed = false;
-        while let Ok(device) = self.device(context) {
+        while let Ok(device) = self.objects.device(context) {
             let Some(first) = device.paging.waiting.front() else { break };
             if device.is_active() && self.has_buffers_before(context, first.value) {
                 break;
             }
             let root = device.root;
-            let first = self.device_mut(context).ok().and_then(|device| device.paging.pop());
+            let first = self.objects.device_mut(context).ok().and_then(|device| device.paging.pop());
             let Some(operation) = first else { break };
             self.apply(context, root, operation);
             has_changed = true;
         }
-        if self.device(context).map_or(true, |device| device.paging.waiting.is_empty()) {
+        if self.objects.device(context).map_or(true, |device| device.paging.waiting.is_empty()) {
             self.residency.paging.remove(&context);
         }
         if !has_changed {
             return;
         }
         let handles: Vec<_> =
-            self.device(context).into_iter().flat_map(|device| device.contexts.handles()).collect();
+            self.objects.device(context).into_iter().flat_map(|device| device.contexts.handles()).collect();
         handles.into_iter().for_each(|handle| self.list_context(context, handle));
         self.addresses().for_each(|at| self.fill_hw_queue(at));
     }
 
     /// Whether a kernel-mode buffer of a process is not done that was submitted before operation `value`.
     fn has_buffers_before(&self, context: u32, value: u64) -> bool {
-        let Ok(device) = self.device(context) else { return false };
+        let Ok(device) = self.objects.device(context) else { return false };
         let queued = device
             .contexts
             .iter()
@@ -114,7 +114,7 @@ impl Session {
             }
         }
         let barrier = Barrier::raise(&mut self.engines);
-        if let Ok(device) = self.device_mut(context) {
+        if let Ok(device) = self.objects.device_mut(context) {
             device.paging.applied = value;
         }
         self.after_charged(barrier, Action::PagingFence { context, root, value }, charges);
@@ -125,7 +125,9 @@ impl Session {
 
     /// An operation is done with all engines.
     pub(in crate::vgpu) fn paging_is_done(&mut self, context: u32, root: Root, value: u64) {
-        let Some(device) = self.device_mut(context).ok().filter(|device| device.root == root) else { return };
+        let Some(device) = self.objects.device_mut(context).ok().filter(|device| device.root == root) else {
+            return;
+        };
         device.paging.done = value;
         self.store_page_word(context, device_page::PAGING_FENCE, value);
     }

@@ -12,6 +12,7 @@ pub mod kernel_source;
 pub mod message;
 pub mod paging_queue;
 pub mod process;
+pub mod processes;
 pub mod recent;
 pub mod refusal;
 pub mod save_area;

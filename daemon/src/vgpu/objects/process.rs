@@ -185,6 +185,29 @@ pub struct Device {
 }
 
 impl Device {
+    /// One that has nothing but its page and its address space. Its kernels get generations greater than `kernels`.
+    pub fn new(page: DevicePage, root: Root, kernels: u32) -> Self {
+        Self {
+            page,
+            root,
+            mappings: BTreeMap::new(),
+            contexts: Table::new(MAX_CONTEXTS),
+            queues: Table::new(device_page::MAX_QUEUES),
+            doorbells: Table::new(device_page::MAX_QUEUES),
+            kernels: Table::after(MAX_KERNELS, kernels),
+            area: None,
+            presence: [None; MAX_PLACES],
+            status: device_page::DEVICE_ACTIVE,
+            paging: Paging::default(),
+            holds: BTreeMap::new(),
+            waits: Vec::new(),
+            fences: Table::new(MAX_OPEN_FENCES),
+            native_waits: Vec::new(),
+            gpu_waits: Vec::new(),
+            class: ProcessClass::default(),
+        }
+    }
+
     /// Whether it still works.
     pub fn is_active(&self) -> bool {
         self.status == device_page::DEVICE_ACTIVE

@@ -71,10 +71,10 @@ impl Session {
         origin: Origin,
         message: &SetSchedulingProperties,
     ) -> Outcome {
-        self.device(origin.context)?.contexts.get(message.context).ok_or(Status::InvalidHandle)?;
+        self.objects.device(origin.context)?.contexts.get(message.context).ok_or(Status::InvalidHandle)?;
         let parameters = parameters(message)?;
         self.check_granted(parameters.band)?;
-        let context = self.device_mut(origin.context)?.contexts.get_mut(message.context);
+        let context = self.objects.device_mut(origin.context)?.contexts.get_mut(message.context);
         context.ok_or(Status::InvalidHandle)?.scheduling = Some(parameters);
         self.reschedule(origin.context, message.context);
         Ok(Handled::done())
@@ -96,7 +96,7 @@ impl Session {
             ),
         })?;
         self.check_granted(class.band())?;
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         device.class = class;
         for handle in device.contexts.handles() {
             self.reschedule(origin.context, handle);
@@ -115,7 +115,7 @@ impl Session {
 
     /// How a context is scheduled now.
     fn parameters_of(&self, of: u32, handle: Handle) -> Option<Parameters> {
-        let device = self.device(of).ok()?;
+        let device = self.objects.device(of).ok()?;
         let context = device.contexts.get(handle)?;
         let of_class = Parameters { band: device.class.band(), ..Parameters::default() };
         let own = context.scheduling.unwrap_or(of_class);
@@ -137,7 +137,7 @@ impl Session {
     fn reschedule(&mut self, of: u32, handle: Handle) {
         let now = self.begun.elapsed();
         let Some(parameters) = self.parameters_of(of, handle) else { return };
-        let context = self.device(of).ok().and_then(|device| device.contexts.get(handle));
+        let context = self.objects.device(of).ok().and_then(|device| device.contexts.get(handle));
         let Some((at, entry)) = context.and_then(|context| Some((context.at, context.entry?))) else {
             return;
         };

@@ -184,7 +184,7 @@ mod tests {
             session.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
         }
         session.look_at_engine(COPY);
-        let offences = |of: u32| session.processes[&of].offences.ages(Instant::now()).len();
+        let offences = |of: u32| session.objects.processes[&of].offences.ages(Instant::now()).len();
         assert_eq!((offences(OWNER), offences(1)), (1, 0));
         assert_eq!(counted(&session.counters.engines_reset), 1);
     }

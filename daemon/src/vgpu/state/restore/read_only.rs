@@ -21,7 +21,7 @@ const WRITABLE: u64 = 16_777_216;
 
 /// What an engine comes to at an address of the first process.
 fn look(session: &Session, va: u64, intent: Intent) -> Result<u64, Miss> {
-    let root = session.processes[&1].device.as_ref().unwrap().root;
+    let root = session.objects.processes[&1].device.as_ref().unwrap().root;
     resolve_one(session.tables.mapping(), root.0, va, 4096, intent).map(|run| run.offset)
 }
 

@@ -178,13 +178,14 @@ impl Session {
         let residents = residents.collect();
         // Last, when it is known which work is waited for.
         let devices: BTreeMap<u32, _> = self
+            .objects
             .processes
             .iter()
             .filter_map(|(context, process)| {
                 Some((*context, self.save_device(*context, process.device.as_ref()?, &mut collected)))
             })
             .collect();
-        let processes = self.processes.iter().map(|(context, process)| {
+        let processes = self.objects.processes.iter().map(|(context, process)| {
             let device = devices.get(context).cloned();
             SavedProcess {
                 away: self.save_away(*context, process),
@@ -209,7 +210,12 @@ impl Session {
             drains,
             residents,
             maps: maps.map(|(resource, offset, token)| SavedMap(*resource, *offset, token.0)).collect(),
-            due: self.due.iter().map(|(token, outcome)| (token.0, refusal_number(*outcome))).collect(),
+            due: self
+                .objects
+                .due
+                .iter()
+                .map(|(token, outcome)| (token.0, refusal_number(*outcome)))
+                .collect(),
             retired: self.retired.iter().map(|(segment, token)| (*segment, token.0)).collect(),
             names: self.away.contexts.iter().map(|(name, own)| (*name, *own)).collect(),
             adapter_resets: milliseconds(standing.reset_ages(now)),
