@@ -7,10 +7,10 @@ use std::fmt::Write;
 use campanile_protocol::handle::Handle;
 use serde::Deserialize;
 
-use crate::vgpu::objects::history::BandName;
-use crate::vgpu::objects::history::ContextHistory;
-use crate::vgpu::objects::history::EngineHistory;
-use crate::vgpu::objects::history::Stretch;
+use crate::vgpu::control::history::BandName;
+use crate::vgpu::control::history::ContextHistory;
+use crate::vgpu::control::history::EngineHistory;
+use crate::vgpu::control::history::Stretch;
 
 /// The answer.
 #[derive(Debug, Clone, Deserialize)]

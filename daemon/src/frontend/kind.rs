@@ -11,8 +11,8 @@ use super::waiting::Command;
 use super::waiting::Due;
 use super::waiting::WaitingList;
 use crate::guest_ram::memory::GuestRam;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 
 /// What a guest speaks with. One of them stands before each vGPU; [`super::device::FrontDevice`] puts it behind rings.
 pub trait Front: Sized + Send {

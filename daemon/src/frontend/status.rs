@@ -2,7 +2,7 @@
 
 use campanile_protocol::virtio_gpu::response;
 
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::refusal::Refusal;
 
 /// The response code of a refusal (virtio 1.3, 5.7.6.7).
 pub(super) const fn code_of(refusal: Refusal) -> u32 {

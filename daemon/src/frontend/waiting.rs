@@ -19,8 +19,8 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::vhost::ticket::Ticket;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 
 /// What a front keeps of a command that waits, to answer it.
 pub trait Command: Clone + Debug + Send + Serialize + DeserializeOwned {}

@@ -33,17 +33,17 @@ use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use super::config::Config;
-use super::control::reply::Handled;
-use super::control::reply::Origin;
-use super::control::reply::Outcome;
 use super::control::request::Request;
 use super::objects::budget::Amount;
 use super::objects::budget::Budget;
 use super::objects::budget::Kind;
-use super::session::Refusal;
 use super::session::Session;
 use super::testing::config;
 use super::testing::session;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::refusal::Refusal;
 
 /// Bytes of the budget: three quarters of it are the pool.
 pub(super) const BYTES: u64 = 16 << 20;
@@ -101,7 +101,7 @@ impl Guest {
         self.session.create_vram_blob(context, DEVICE_PAGE_BYTES, false).unwrap();
         self.session.attach(context, context).unwrap();
         self.open_device(context).unwrap();
-        assert!(self.session.active_device(context).is_ok());
+        assert!(self.session.objects.active_device(context).is_ok());
     }
 
     pub(super) fn open_device(&mut self, context: u32) -> Result<(), Refusal> {
@@ -210,7 +210,7 @@ impl Guest {
             self.session.unref_blob(9_000_000).unwrap();
         }
         assert_eq!(self.held(), before);
-        assert!(self.session.active_device(MODEST).is_ok());
+        assert!(self.session.objects.active_device(MODEST).is_ok());
     }
 
     pub(super) fn is_empty(&self) {

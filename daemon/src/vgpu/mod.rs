@@ -44,7 +44,6 @@ pub mod memory;
 pub mod objects;
 pub mod power;
 pub mod session;
-pub mod shown;
 pub mod state;
 pub mod submission;
 pub mod tdr;

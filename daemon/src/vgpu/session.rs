@@ -39,33 +39,9 @@ use super::power::d3::Power;
 use super::power::quiesce::Freeze;
 use super::timer::Timer;
 use crate::guest_ram::memory::GuestRam;
-
-/// Why the front must answer a command with an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// No memory, or a documented bound.
-    OutOfMemory,
-    /// No such resource, or one that exists already.
-    Resource,
-    /// No such context, or one that exists already.
-    Context,
-    /// Anything else that the guest got wrong.
-    Parameter,
-    /// It cannot be done here.
-    Unspecified,
-}
-
-/// Whether the guest can see the aperture. It takes the front-end a moment to map it; a MAP_BLOB that comes
-/// earlier is parked (design §4).
-#[derive(Debug)]
-pub(super) enum Window {
-    /// Not yet: these wait for it (resource, offset, token).
-    Awaited(Vec<(u32, u64, Token)>),
-    /// It can.
-    Open,
-    /// It never will.
-    Never,
-}
+use crate::vgpu::memory::window::Window;
+use crate::vgpu::objects::processes::Objects;
+use crate::vgpu::objects::refusal::Refusal;
 
 /// Everything that one VM has of one vGPU. Dropping it ends its engines.
 #[derive(Debug)]
@@ -86,7 +62,7 @@ pub struct Session {
     /// Engines that must be poked once the message at hand is answered, by place.
     pub(super) to_poke: [bool; MAX_PLACES],
     pub(super) blobs: BTreeMap<u32, Blob>,
-    pub(super) processes: BTreeMap<u32, Process>,
+    pub(super) objects: Objects,
     /// Of processes that are away, or are to go.
     pub(super) away: Absences,
     /// By place: those of the first physical adapter, then those of the next (TDR-08).
@@ -102,7 +78,6 @@ pub struct Session {
     /// Since when engines may all be asleep.
     pub(super) quiet_since: Option<Instant>,
     pub(super) timer: Timer,
-    pub(super) due: Vec<(Token, Result<(), Refusal>)>,
     /// Segments of blobs whose names were given up: what is due when they are no longer reached.
     pub(super) retired: BTreeMap<u16, Token>,
     /// When the front must be looked at.
@@ -116,11 +91,6 @@ pub struct Session {
     pub(super) begun: Instant,
     pub(super) epoll: OwnedFd,
     pub(super) connect_rate: Rate,
-    /// The greatest generation of a kernel of a device that has ended: a name is not given to another while an engine may
-    /// still answer for it.
-    pub(super) kernel_generation: u32,
-    /// The greatest number of work on a timeline of a context that is gone; likewise.
-    pub(super) last_item: u64,
 }
 
 impl Session {
@@ -170,7 +140,7 @@ impl Session {
             liars: [false; MAX_PLACES],
             to_poke: [false; MAX_PLACES],
             blobs: BTreeMap::new(),
-            processes: BTreeMap::new(),
+            objects: Objects::default(),
             away: Absences::default(),
             engines,
             kernel_bytes: 0,
@@ -182,7 +152,6 @@ impl Session {
             is_fresh: true,
             quiet_since: None,
             timer,
-            due: Vec::new(),
             retired: BTreeMap::new(),
             front_at: None,
             guest_memory: None,
@@ -192,8 +161,6 @@ impl Session {
             begun: Instant::now(),
             epoll,
             connect_rate: Rate::new(),
-            kernel_generation: 0,
-            last_item: 0,
         };
         session.config.orders.begin_session();
         session.begin_anew();
@@ -237,7 +204,7 @@ impl Session {
         }
         for (resource, offset, token) in waiting {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
-                self.due.push((token, Err(refusal)));
+                self.objects.due.push((token, Err(refusal)));
             }
         }
     }
@@ -246,14 +213,14 @@ impl Session {
     /// guest's window onto it goes with the reset only when the front-end says so: contents are cleared when
     /// handed out again.
     pub fn reset(&mut self) {
-        if self.processes.values().any(Process::is_away) {
+        if self.objects.processes.values().any(Process::is_away) {
             return self.reset_around_absent();
         }
         self.stop_engines();
         self.power = Power::D0;
         self.freeze = Freeze::Running;
         self.run_pending();
-        let contexts: Vec<u32> = self.processes.keys().copied().collect();
+        let contexts: Vec<u32> = self.objects.processes.keys().copied().collect();
         contexts.into_iter().for_each(|context| self.end_process(context));
         self.forget_absences();
         let blobs: Vec<u32> = self.blobs.keys().copied().collect();
@@ -263,7 +230,7 @@ impl Session {
             }
         }
         self.run_pending();
-        self.due.clear();
+        self.objects.due.clear();
         self.retired.clear();
         self.front_at = None;
         self.is_fresh = true;
@@ -277,7 +244,7 @@ impl Session {
             return Vec::new();
         }
         self.serve_residency();
-        std::mem::take(&mut self.due)
+        std::mem::take(&mut self.objects.due)
     }
 
     /// Handles the descriptors that are ready.

@@ -39,7 +39,6 @@ use super::control::orders::Orders;
 use super::doorbells::modes::DoorbellModes;
 use super::doorbells::switch::NotifySwitch;
 use super::engines::slot::InFlight;
-use super::memory::page::GuestPage;
 use super::memory::vidmm::quota::Account;
 use super::memory::vidmm::quota::Pool;
 use super::memory::vidmm::quota::Quota;
@@ -56,6 +55,7 @@ use crate::migration::state;
 use crate::sched::awake::Awake;
 use crate::sched::share::Share;
 use crate::sched::thread::Supervisor;
+use crate::vgpu::objects::device_page::GuestPage;
 
 /// A vGPU that fits the golden states; its engines cannot be started.
 pub(crate) fn config() -> Config {
@@ -137,7 +137,7 @@ pub(crate) fn run(session: &mut Session, at: EngineAddress) {
 
 /// Gives the processes of the golden state device pages, which lie in a guest's RAM.
 pub(crate) fn show_pages(session: &mut Session) {
-    for process in session.processes.values_mut() {
+    for process in session.objects.processes.values_mut() {
         let file = create_memfd("page", DEVICE_PAGE_BYTES).unwrap();
         let mapping = Mapping::new(file, 0, DEVICE_PAGE_BYTES, Access::ReadWrite).unwrap();
         let page = &mut process.device.as_mut().unwrap().page;
@@ -151,7 +151,7 @@ pub(crate) fn restored(config: Config) -> Session {
     session.restore(&golden()).unwrap();
     show_pages(&mut session);
     session.freeze = Freeze::Running;
-    let contexts = session.processes.values_mut().filter_map(|process| process.device.as_mut());
+    let contexts = session.objects.processes.values_mut().filter_map(|process| process.device.as_mut());
     for (_, context) in contexts.flat_map(|device| device.contexts.iter_mut()) {
         context.held.by_freeze = false;
     }
@@ -163,7 +163,7 @@ pub(crate) fn restored(config: Config) -> Session {
 
 /// A device of the golden state.
 pub(crate) fn device(session: &mut Session, of: u32) -> &mut Device {
-    session.device_mut(of).unwrap_or_else(|refused| panic!("{}", refused.text))
+    session.objects.device_mut(of).unwrap_or_else(|refused| panic!("{}", refused.text))
 }
 
 /// Takes the first buffer out of the software queue of [`CONTEXT`].

@@ -9,7 +9,7 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 
 use crate::frontend::status::code_of;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::refusal::Refusal;
 
 /// Why a request is not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,8 +19,8 @@ use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
 use crate::frontend::vhost::ticket::Ticket;
 use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 
 /// Pages that were registered by one read.
 #[derive(Debug)]

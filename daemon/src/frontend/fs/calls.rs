@@ -39,7 +39,7 @@ use super::state::new_key;
 use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
 use crate::frontend::vhost::ticket::Ticket;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::refusal::Refusal;
 
 /// A body that is exactly a `T`.
 fn whole<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<T, Fault> {

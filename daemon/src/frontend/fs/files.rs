@@ -20,8 +20,8 @@ use super::state::OpenFile;
 use super::state::ProcessFile;
 use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 
 impl Fs {
     /// The number of an open file, by its handle.

@@ -19,8 +19,8 @@ use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
 use crate::frontend::vhost::ticket::Ticket;
 use crate::frontend::waiting::Due;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 
 /// Buffers that the answer of a parked call may go to: the kernel has two, and a page list of the caller's.
 const MAX_CALL_BUFFERS: usize = 16;

@@ -26,8 +26,8 @@ use super::state::MAX_PARKED;
 use super::state::OpenFile;
 use super::state::ProcessFile;
 use crate::frontend::waiting::WaitingList;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 use crate::vgpu::state::saved::bytes::Bytes;
 
 /// A session: its number, its last submission, and its key, if it was asked for.

@@ -36,8 +36,8 @@ use crate::frontend::waiting::Due;
 use crate::frontend::waiting::WaitingList;
 use crate::guest_ram::memory::GuestRam;
 use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 
 /// Request queues.
 pub const REQUEST_QUEUES: u16 = 8;

@@ -26,7 +26,7 @@ use super::device::reply_header;
 use super::waiting::Asked;
 use super::waiting::Response;
 use crate::frontend::vgpu::Vgpu;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::refusal::Refusal;
 
 type Executed = Result<Reply, Refusal>;
 

@@ -23,8 +23,8 @@ use crate::frontend::vhost::device::Offer;
 use crate::frontend::vhost::ticket::Ticket;
 use crate::frontend::waiting::Due;
 use crate::frontend::waiting::WaitingList;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 
 /// What a command came to.
 pub(super) enum Reply {

@@ -5,31 +5,18 @@ use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::status::Status;
 use std::time::Instant;
 
-use super::reply::Handled;
-use super::reply::Origin;
-use super::reply::Outcome;
-use super::reply::Refused;
 use super::request::Request;
 use crate::vgpu::counters::count;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
-use crate::vgpu::objects::process::Device;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Process;
-use crate::vgpu::objects::timeline::Timeline;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 use crate::vgpu::session::Session;
-
-/// Turns a condition that a message must meet into a refusal.
-pub trait Checked {
-    /// `Err(status)` when it is not met.
-    fn or(self, status: Status) -> Result<(), Status>;
-}
-
-impl Checked for bool {
-    fn or(self, status: Status) -> Result<(), Status> {
-        if self { Ok(()) } else { Err(status) }
-    }
-}
 
 impl Session {
     /// A guest process opens the device.
@@ -38,13 +25,13 @@ impl Session {
         if context == 0 || self.own_context(context).is_ok() {
             return Err(Refusal::Context);
         }
-        if self.processes.len() >= campanile_protocol::engine::block::MAX_PROCESSES as usize {
+        if self.objects.processes.len() >= campanile_protocol::engine::block::MAX_PROCESSES as usize {
             return Err(Refusal::OutOfMemory);
         }
         let purse = self.config.budget.process()?;
         let process = Process::new(purse)?;
         let context = self.new_own_context(context);
-        self.processes.insert(context, process);
+        self.objects.processes.insert(context, process);
         Ok(())
     }
 
@@ -63,12 +50,7 @@ impl Session {
     pub(in crate::vgpu) fn end_process(&mut self, context: u32) {
         self.stop_parking(context);
         self.end_device(context);
-        if let Some(mut process) = self.processes.remove(&context) {
-            for timeline in process.timelines.values_mut() {
-                self.last_item = self.last_item.max(timeline.last());
-                self.due.extend(timeline.take_all().into_iter().map(|token| (token, Ok(()))));
-            }
-        }
+        self.objects.remove(context);
     }
 
     /// Handles the frames of one SUBMIT_3D. All frames up to the first malformed one are handled.
@@ -87,7 +69,7 @@ impl Session {
             let header = frame.header;
             let origin = Origin { context, slot: header.slot, sequence: header.sequence, ring, item: None };
             let request = Request::decode(header.opcode, frame.body);
-            let device = self.processes.get(&context).and_then(|process| process.device.as_ref());
+            let device = self.objects.processes.get(&context).and_then(|process| process.device.as_ref());
             match request {
                 request if device.is_some() => self.handle(origin, request),
                 Ok(Request::CreateDevice(create)) => self.open_device(origin, &create)?,
@@ -105,18 +87,8 @@ impl Session {
 
     /// Signals `token` when the timeline comes to it.
     pub fn fence(&mut self, context: u32, ring: u8, token: Token) {
-        let own = self.own_context(context);
-        let process = own.as_ref().ok().and_then(|own| self.processes.get_mut(own));
-        let context = own.unwrap_or(context);
-        // Who is away waits with its next device.
-        match process.filter(|process| !process.is_away()) {
-            Some(process) => {
-                let last = self.last_item;
-                process.timelines.entry(ring).or_insert_with(|| Timeline::after(last)).fence(token);
-                self.end_item(context, ring, None);
-            }
-            None => self.due.push((token, Ok(()))),
-        }
+        let own = self.own_context(context).unwrap_or(context);
+        self.objects.fence(own, ring, token);
     }
 
     /// Handles one message and answers it, unless it is parked.
@@ -150,7 +122,7 @@ impl Session {
     /// Does what a request asks, where its process is in a state to have it done.
     pub(in crate::vgpu) fn dispatch(&mut self, origin: Origin, request: Request<'_>) -> Outcome {
         if !request.suits_lost_device() {
-            self.active_device(origin.context)?;
+            self.objects.active_device(origin.context)?;
         }
         // What runs while it is away would be gone when it comes back. A kernel whose end was asked for before may end.
         let ended_before = matches!(request, Request::DestroyKernel(_)) && origin.item.is_some();
@@ -197,28 +169,13 @@ impl Session {
         }
     }
 
-    pub(in crate::vgpu) fn device(&self, context: u32) -> Result<&Device, Refused> {
-        let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
-        process.device.as_ref().ok_or_else(|| Status::NoDevice.into())
-    }
-
-    pub(in crate::vgpu) fn device_mut(&mut self, context: u32) -> Result<&mut Device, Refused> {
-        let process = self.processes.get_mut(&context).ok_or(Status::NoDevice)?;
-        process.device.as_mut().ok_or_else(|| Status::NoDevice.into())
-    }
-
-    pub(in crate::vgpu) fn active_device(&self, context: u32) -> Result<&Device, Refused> {
-        let device = self.device(context)?;
-        if device.is_active() { Ok(device) } else { Err(Status::DeviceLost.into()) }
-    }
-
     /// The memory of a resource that this context has attached.
     pub(in crate::vgpu) fn attached_allocation(
         &self,
         context: u32,
         resource: u32,
     ) -> Result<AllocationId, Refused> {
-        let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
+        let process = self.objects.processes.get(&context).ok_or(Status::NoDevice)?;
         process.attached.contains_key(&resource).or(Status::InvalidResource)?;
         Ok(self.blobs.get(&resource).ok_or(Status::InvalidResource)?.allocation)
     }

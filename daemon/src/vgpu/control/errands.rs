@@ -183,8 +183,12 @@ impl Session {
                 describe_engine(at, slot, doorbells_in_use, held)
             })
             .collect();
-        let processes =
-            self.processes.iter().map(|(context, process)| describe_process(*context, process)).collect();
+        let processes = self
+            .objects
+            .processes
+            .iter()
+            .map(|(context, process)| describe_process(*context, process))
+            .collect();
         let description = Description {
             power: self.power.name(),
             blobs: self.blobs.len(),

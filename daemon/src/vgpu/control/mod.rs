@@ -6,8 +6,10 @@
 //! ```
 
 pub mod caps;
+pub mod devices;
 pub mod dispatch;
 pub mod errands;
+pub mod history;
 pub mod orders;
 pub mod reply;
 pub(crate) mod request;

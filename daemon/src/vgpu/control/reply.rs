@@ -7,114 +7,11 @@ use campanile_protocol::device_page;
 use zerocopy::IntoBytes;
 
 use crate::vgpu::counters::count;
-use crate::vgpu::objects::budget::Charge;
-use crate::vgpu::objects::budget::Kind;
-use crate::vgpu::objects::timeline::Item;
-use crate::vgpu::objects::timeline::Timeline;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
 
-/// Bytes of a message or buffer that is begun and not done: itself, its place in its queue and on its timeline.
-pub(in crate::vgpu) const WORK_BYTES: u64 = 256;
-
-/// Where a message came from, and so where its answer goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
-    /// The virtio-gpu context.
-    pub context: u32,
-    /// Response slot.
-    pub slot: u32,
-    /// The guest's number.
-    pub sequence: u64,
-    /// Timeline of its SUBMIT_3D.
-    pub ring: u8,
-    /// Its place on that timeline, once parked.
-    pub item: Option<Item>,
-}
-
-/// A message that was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// Why, as a code.
-    pub status: Status,
-    /// Why, in words; may be empty.
-    pub text: String,
-}
-
-impl From<Status> for Refused {
-    fn from(status: Status) -> Self {
-        Self { status, text: String::new() }
-    }
-}
-
-/// What a handler came to.
-#[derive(Debug)]
-pub enum Handled {
-    /// Answer now.
-    Now(Vec<u8>),
-    /// The handler has kept the origin, and will answer.
-    Parked,
-}
-
-impl Handled {
-    /// Answers with nothing but OK.
-    pub fn done() -> Self {
-        Self::Now(Vec::new())
-    }
-
-    /// Answers with `payload`.
-    pub fn with(payload: &(impl IntoBytes + zerocopy::Immutable)) -> Self {
-        Self::Now(payload.as_bytes().to_vec())
-    }
-}
-
-/// A handler's outcome.
-pub type Outcome = Result<Handled, Refused>;
-
 impl Session {
-    /// Keeps a message, or a buffer, for later: its timeline waits for it.
-    ///
-    /// # Errors
-    /// The VM's budget is used up; nothing was changed.
-    pub(in crate::vgpu) fn park(&mut self, origin: Origin) -> Result<Origin, Refused> {
-        let charge = self.charge(origin.context, Kind::Work, WORK_BYTES)?;
-        Ok(self.park_charged(origin, Some(charge)))
-    }
-
-    /// As [`Self::park`], for a message that ends something, with which it was paid for.
-    pub(in crate::vgpu) fn park_end(&mut self, origin: Origin) -> Origin {
-        self.park_charged(origin, None)
-    }
-
-    /// As [`Self::park`], with what was charged for it already.
-    pub(in crate::vgpu) fn park_charged(&mut self, origin: Origin, charge: Option<Charge>) -> Origin {
-        let last = self.last_item;
-        let item = self.processes.get_mut(&origin.context).map(|process| {
-            process.timelines.entry(origin.ring).or_insert_with(|| Timeline::after(last)).begin(charge)
-        });
-        Origin { item, ..origin }
-    }
-
-    /// Charges a process for one more item.
-    ///
-    /// # Errors
-    /// There is no such process, or the VM's budget is used up.
-    pub(in crate::vgpu) fn charge(&self, context: u32, kind: Kind, bytes: u64) -> Result<Charge, Refused> {
-        let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
-        Ok(process.purse.charge(kind, bytes)?)
-    }
-
-    /// Ends a piece of work on a timeline; fences behind it may be due.
-    pub(in crate::vgpu) fn end_item(&mut self, context: u32, ring: u8, item: Option<Item>) {
-        let Some(process) = self.processes.get_mut(&context) else { return };
-        let Some(timeline) = process.timelines.get_mut(&ring) else { return };
-        if let Some(item) = item {
-            timeline.end(item);
-        }
-        while let Some(token) = timeline.take_due() {
-            self.due.push((token, Ok(())));
-        }
-    }
-
     /// Writes the answer into the guest's response slot: payload, then header, then sequence.
     pub(in crate::vgpu) fn answer(&mut self, origin: Origin, outcome: Result<Vec<u8>, Refused>) {
         let (status, payload) = match outcome {
@@ -138,6 +35,6 @@ impl Session {
             // PAIRS WITH the guest driver's acquire of the sequence.
             page.store(at, origin.sequence);
         }
-        self.end_item(origin.context, origin.ring, origin.item);
+        self.objects.end_item(origin.context, origin.ring, origin.item);
     }
 }

@@ -22,14 +22,14 @@ use zerocopy::IntoBytes;
 
 use super::slots::Holder;
 use super::slots::Taken;
-use super::state::Connect;
-use super::state::Place;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
+use crate::vgpu::objects::doorbell_state::Connect;
+use crate::vgpu::objects::doorbell_state::Place;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
 
 /// A connect in line.
@@ -53,7 +53,7 @@ impl Session {
     /// CONNECT_DOORBELL. Waits for its turn, and never for another guest or for work: a slot is taken from another
     /// doorbell else if it must be (UMS-13, UMS-76).
     pub(in crate::vgpu) fn connect_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.device(origin.context)?;
+        let device = self.objects.device(origin.context)?;
         let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
         (!doorbell.is_draining).or(Status::Busy)?;
         match doorbell.state.connect() {
@@ -67,7 +67,7 @@ impl Session {
                 if let Some(process) = self.engines[at.index()].process() {
                     process.poke();
                 }
-                let origin = self.park(origin)?;
+                let origin = self.objects.park(origin)?;
                 let connect = WaitingConnect { origin, doorbell: message.handle };
                 self.engines[at.index()].line.push(origin.context, connect);
                 self.serve_connects(at);
@@ -110,7 +110,7 @@ impl Session {
         connect: WaitingConnect,
         now: Instant,
     ) -> Result<Option<Found>, Refused> {
-        let device = self.active_device(connect.origin.context)?;
+        let device = self.objects.active_device(connect.origin.context)?;
         let doorbell = device.doorbells.get(connect.doorbell).ok_or(Status::InvalidHandle)?;
         (!doorbell.is_draining).or(Status::Busy)?;
         match doorbell.state.connect() {
@@ -145,7 +145,7 @@ impl Session {
     }
 
     fn choose_slot(&mut self, at: EngineAddress, now: Instant) -> Taken {
-        let (processes, slot) = (&self.processes, &mut self.engines[at.index()]);
+        let (processes, slot) = (&self.objects.processes, &mut self.engines[at.index()]);
         let mut slots = std::mem::take(&mut slot.slots);
         let taken = slots.choose(now, |holder: Holder| {
             let device = processes.get(&holder.context).and_then(|process| process.device.as_ref());
@@ -160,7 +160,7 @@ impl Session {
     /// Slot or entry first; the status comes after it (UMS-57).
     fn put_in_place(&mut self, connect: WaitingConnect, place: Place, now: Instant) -> Result<(), Refused> {
         let context = connect.origin.context;
-        let device = self.device(context)?;
+        let device = self.objects.device(context)?;
         let doorbell = device.doorbells.get(connect.doorbell).ok_or(Status::InvalidHandle)?;
         let (at, cell) = (doorbell.at, doorbell.queue.index());
         let hw_queue = doorbell.hw_queue.ok_or(Status::DeviceLost)?;
@@ -184,7 +184,7 @@ impl Session {
         }
         self.connect_rate.take(now);
         count(&self.counters.connects);
-        if let Some(doorbell) = self.device_mut(context)?.doorbells.get_mut(connect.doorbell) {
+        if let Some(doorbell) = self.objects.device_mut(context)?.doorbells.get_mut(connect.doorbell) {
             doorbell.state.connected(place);
             doorbell.was_connected = true;
         }
@@ -193,7 +193,7 @@ impl Session {
 
     /// Stores the status word of a doorbell, and says what it is.
     fn publish(&self, context: u32, doorbell: Handle, turns: u64) -> Result<DoorbellConnected, Refused> {
-        let doorbell = self.device(context)?.doorbells.get(doorbell).ok_or(Status::InvalidHandle)?;
+        let doorbell = self.objects.device(context)?.doorbells.get(doorbell).ok_or(Status::InvalidHandle)?;
         let status = doorbell.state.status().word();
         self.store_page_word(context, device_page::status(doorbell.queue.index()), status);
         Ok(DoorbellConnected { status, turns })
@@ -216,10 +216,10 @@ mod tests {
 
     use super::WaitingConnect;
     use crate::vgpu::config::Config;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::doorbells::slots::Taken;
-    use crate::vgpu::doorbells::state::DoorbellState;
-    use crate::vgpu::doorbells::state::Place;
+    use crate::vgpu::objects::doorbell_state::DoorbellState;
+    use crate::vgpu::objects::doorbell_state::Place;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;

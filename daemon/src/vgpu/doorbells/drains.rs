@@ -20,9 +20,9 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 
 use super::slots::Holder;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
 
 /// A doorbell that is about to end, and the message that waits for it.
@@ -42,7 +42,7 @@ impl Session {
     /// Begins to wait for what was rung through a doorbell, which is disconnected. False where there is nothing to wait
     /// for.
     pub(in crate::vgpu) fn drain(&mut self, origin: Origin, holder: Holder) -> Result<bool, Refused> {
-        let device = self.device(holder.context)?;
+        let device = self.objects.device(holder.context)?;
         let doorbell = device.doorbells.get(holder.doorbell).ok_or(Status::InvalidHandle)?;
         let queue = device.queues.get(doorbell.queue).ok_or(Status::InvalidHandle)?;
         let is_held = device.contexts.get(queue.context).is_some_and(|context| context.held.any());
@@ -64,8 +64,8 @@ impl Session {
             return Ok(false);
         }
         process.drain_queue(hw_queue);
-        let origin = self.park_end(origin);
-        if let Some(doorbell) = self.device_mut(holder.context)?.doorbells.get_mut(holder.doorbell) {
+        let origin = self.objects.park_end(origin);
+        if let Some(doorbell) = self.objects.device_mut(holder.context)?.doorbells.get_mut(holder.doorbell) {
             doorbell.is_draining = true;
         }
         let (since, timeout) = (Instant::now(), self.config.timeouts[node_index(at.node)]);
@@ -94,7 +94,7 @@ impl Session {
     }
 
     fn is_over(&self, drain: &mut Drain, now: Instant) -> bool {
-        let device = self.device(drain.holder.context).ok();
+        let device = self.objects.device(drain.holder.context).ok();
         let Some(doorbell) = device.and_then(|device| device.doorbells.get(drain.holder.doorbell)) else {
             return true;
         };
@@ -119,7 +119,7 @@ impl Session {
             asked.push(drain.holder);
         }
         for holder in asked {
-            let device = self.device(holder.context).ok();
+            let device = self.objects.device(holder.context).ok();
             let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
             let Some((at, hw_queue)) = doorbell.and_then(|it| Some((it.at, it.hw_queue?))) else { continue };
             if let Some(process) = self.engines[at.index()].process_mut() {
@@ -146,8 +146,8 @@ mod tests {
     use campanile_protocol::handle::Handle;
 
     use crate::vgpu::config::Config;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::doorbells::slots::Holder;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;

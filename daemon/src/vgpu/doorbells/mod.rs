@@ -16,7 +16,7 @@
 //!     └── each of them ──device lost──▶ ABORT                                   for good (UMS-54)
 //! ```
 //!
-//! [`state`] is one doorbell, [`slots`] the physical doorbells of one engine, [`line`] the connects that wait for one,
+//! [`super::objects::doorbell_state`] is one doorbell, [`slots`] the physical doorbells of one engine, [`line`] the connects that wait for one,
 //! [`rate`] how often a guest may connect, [`modes`] what the operator chose at start, [`switch`] what he changes
 //! later. But for the switch all are plain data, with time passed in: the object layer stores status words and slots in
 //! the order that they say (UMS-56, UMS-57, UMS-67, UMS-70).
@@ -32,7 +32,6 @@ pub mod modes;
 pub mod rate;
 pub mod requests;
 pub mod slots;
-pub mod state;
 pub mod switch;
 #[cfg(test)]
 mod tests;

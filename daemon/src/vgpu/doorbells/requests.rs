@@ -28,20 +28,20 @@ use campanile_protocol::queue::doorbell::global_value;
 use campanile_protocol::queue::ring;
 
 use super::slots::Holder;
-use super::state::Disconnect;
-use super::state::DoorbellState;
-use super::state::Place;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::doorbell_state::Disconnect;
+use crate::vgpu::objects::doorbell_state::DoorbellState;
+use crate::vgpu::objects::doorbell_state::Place;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Doorbell;
 use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::objects::process::RingShape;
@@ -67,7 +67,7 @@ impl Session {
         let sized =
             entries.is_power_of_two() && (ring::MIN_RING_ENTRIES..=ring::MAX_RING_ENTRIES).contains(&entries);
         sized.or(Status::InvalidParameter)?;
-        let device = self.device(origin.context)?;
+        let device = self.objects.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         let at = queue.at;
         let entry = device.contexts.get(queue.context).and_then(|context| context.entry);
@@ -88,7 +88,7 @@ impl Session {
             ring::CONTROL_BYTES,
             true,
         )?;
-        let charge = self.charge(origin.context, Kind::Objects, DOORBELL_BYTES)?;
+        let charge = self.objects.charge(origin.context, Kind::Objects, DOORBELL_BYTES)?;
         let process = self.ensure_presence(origin.context, at)?;
         let index = message.queue.index();
         let engine = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
@@ -124,7 +124,7 @@ impl Session {
                 entries: message.ring_entries,
             },
         };
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         // As many doorbells fit as queues, and a queue has one at the most.
         let handle = device.doorbells.insert(doorbell, charge).ok_or(Status::OutOfResources)?;
         if let Some(queue) = device.queues.get_mut(message.queue) {
@@ -180,7 +180,7 @@ impl Session {
     ) -> Result<AllocationId, Refused> {
         let allocation = self.attached_allocation(context, resource)?;
         va.is_multiple_of(LINE).or(Status::InvalidAddress)?;
-        let device = self.device(context)?;
+        let device = self.objects.device(context)?;
         let (mapping, _) = device.find_mapping(va, bytes).ok_or(Status::InvalidAddress)?;
         (mapping.allocation == allocation && (mapping.writable || !writable)).or(Status::InvalidAddress)?;
         // UMS-38: MAKE_RESIDENT first. Guest RAM never leaves, and what engines do not know of it yet they wait for.
@@ -197,7 +197,7 @@ impl Session {
         for at in self.addresses() {
             let always = self.config.notify.is_on(node_index(at.node));
             for holder in self.connected_doorbells_of(at) {
-                let device = self.device(holder.context).ok();
+                let device = self.objects.device(holder.context).ok();
                 let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
                 let misfits = doorbell.is_some_and(|doorbell| match doorbell.state {
                     DoorbellState::Connected(place) => {
@@ -214,7 +214,7 @@ impl Session {
 
     /// Takes the slot of a doorbell for another one.
     pub(in crate::vgpu) fn victimise_doorbell(&mut self, holder: Holder) {
-        let Ok(device) = self.device_mut(holder.context) else { return };
+        let Ok(device) = self.objects.device_mut(holder.context) else { return };
         let Some(doorbell) = device.doorbells.get_mut(holder.doorbell) else { return };
         let disconnect = doorbell.state.victimise();
         self.carry_out(holder, disconnect);
@@ -222,7 +222,7 @@ impl Session {
 
     /// Disconnects a doorbell with RETRY.
     fn retry_doorbell(&mut self, holder: Holder) {
-        let Ok(device) = self.device_mut(holder.context) else { return };
+        let Ok(device) = self.objects.device_mut(holder.context) else { return };
         let Some(doorbell) = device.doorbells.get_mut(holder.doorbell) else { return };
         let disconnect = doorbell.state.retry();
         self.carry_out(holder, disconnect);
@@ -230,7 +230,7 @@ impl Session {
 
     /// Publishes the status of a doorbell, then lets its place go (UMS-70).
     pub(in crate::vgpu) fn carry_out(&mut self, holder: Holder, disconnect: Disconnect) {
-        let Ok(device) = self.device(holder.context) else { return };
+        let Ok(device) = self.objects.device(holder.context) else { return };
         let Some(found) = device.doorbells.get(holder.doorbell) else { return };
         let (status, at, index) = (found.state.status().word(), found.at, found.queue.index());
         let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return };
@@ -260,7 +260,7 @@ impl Session {
 
     /// DESTROY_DOORBELL (UMS-78, UMS-79): disconnects, and waits for what was rung (UMS-126).
     pub(in crate::vgpu) fn destroy_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.device(origin.context)?;
+        let device = self.objects.device(origin.context)?;
         let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
         (!doorbell.is_draining).or(Status::Busy)?;
         let holder = Holder { context: origin.context, doorbell: message.handle };
@@ -268,7 +268,7 @@ impl Session {
         if self.drain(origin, holder)? {
             return Ok(Handled::Parked);
         }
-        let origin = self.park_end(origin);
+        let origin = self.objects.park_end(origin);
         self.remove_doorbell(origin, holder);
         Ok(Handled::Parked)
     }
@@ -276,19 +276,19 @@ impl Session {
     /// Forgets a doorbell that is disconnected, and its queue with the engine. Answered when the engine has let go of the
     /// ring: the guest may use that memory for something else then.
     pub(in crate::vgpu) fn remove_doorbell(&mut self, origin: Origin, holder: Holder) {
-        let device = self.device_mut(holder.context).ok();
+        let device = self.objects.device_mut(holder.context).ok();
         let removed =
             device.and_then(|device| Some((device.root, device.doorbells.remove(holder.doorbell)?)));
         let Some((root, doorbell)) = removed else {
             // Gone with its device.
-            return self.end_item(origin.context, origin.ring, origin.item);
+            return self.objects.end_item(origin.context, origin.ring, origin.item);
         };
         let engine = self.engines[doorbell.at.index()].process_mut();
         let reached = engine.zip(doorbell.hw_queue).map_or(0, |(engine, hw_queue)| {
             engine.destroy_hw_queue(hw_queue);
             engine.queue_completed(hw_queue)
         });
-        let device = self.device_mut(holder.context).ok();
+        let device = self.objects.device_mut(holder.context).ok();
         if let Some(queue) = device.and_then(|device| device.queues.get_mut(doorbell.queue))
             && let QueueKind::UserMode { completed, .. } = queue.kind
         {
@@ -302,7 +302,7 @@ impl Session {
     /// NOTIFY: valid for any queue of the process; the engine looks at its rings (UMS-94, UMS-96).
     pub(in crate::vgpu) fn notify(&mut self, origin: Origin, message: &Notify) -> Outcome {
         (message.flags == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
-        let device = self.device(origin.context)?;
+        let device = self.objects.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         let (at, kind) = (queue.at, queue.kind);
         let doorbell = match kind {
@@ -331,7 +331,7 @@ impl Session {
 
     /// The doorbells of an engine that are connected.
     pub(in crate::vgpu) fn connected_doorbells_of(&self, at: EngineAddress) -> Vec<Holder> {
-        let devices = self.processes.iter().filter_map(|(context, process)| {
+        let devices = self.objects.processes.iter().filter_map(|(context, process)| {
             let device = process.device.as_ref()?;
             device.presence[at.index()].map(|_| (*context, device))
         });
@@ -345,24 +345,9 @@ impl Session {
             .collect()
     }
 
-    /// Whose queue an entry of an engine's queue table is: context and queue.
-    pub(in crate::vgpu) fn owner_of_hw_queue(
-        &self,
-        at: EngineAddress,
-        hw_queue: u16,
-    ) -> Option<(u32, Handle)> {
-        self.processes.iter().find_map(|(context, process)| {
-            let device = process.device.as_ref()?;
-            let mut doorbells = device.doorbells.iter();
-            let (_, doorbell) =
-                doorbells.find(|(_, doorbell)| doorbell.at == at && doorbell.hw_queue == Some(hw_queue))?;
-            Some((*context, doorbell.queue))
-        })
-    }
-
     /// A user-mode queue has a fault, or a waiter is due.
     pub(in crate::vgpu) fn queue_wants_attention(&mut self, at: EngineAddress, hw_queue: u16) {
-        let Some((context, queue)) = self.owner_of_hw_queue(at, hw_queue) else { return };
+        let Some((context, queue)) = self.objects.owner_of_hw_queue(at, hw_queue) else { return };
         let fault = self.engines[at.index()].process().and_then(|process| process.queue_fault(hw_queue));
         match fault {
             Some((fault, address)) => self.fault_device(context, queue, fault, address),
@@ -375,13 +360,13 @@ impl Session {
 
     /// All doorbells of a process, for good, and then its queues off the engines: nothing of them runs any more.
     pub(in crate::vgpu) fn abort_doorbells(&mut self, context: u32) {
-        let Ok(device) = self.device_mut(context) else { return };
+        let Ok(device) = self.objects.device_mut(context) else { return };
         let aborted: Vec<(Handle, Disconnect)> =
             device.doorbells.iter_mut().map(|(handle, doorbell)| (handle, doorbell.state.abort())).collect();
         for (doorbell, disconnect) in aborted {
             self.carry_out(Holder { context, doorbell }, disconnect);
         }
-        let Ok(device) = self.device_mut(context) else { return };
+        let Ok(device) = self.objects.device_mut(context) else { return };
         let queues: Vec<(EngineAddress, u16)> = device
             .doorbells
             .iter_mut()
@@ -425,17 +410,17 @@ mod tests {
 
     use super::LINE;
     use crate::vgpu::config::Config;
-    use crate::vgpu::control::reply::Handled;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::doorbells::slots::Holder;
     use crate::vgpu::doorbells::slots::Taken;
-    use crate::vgpu::doorbells::state::DoorbellState;
-    use crate::vgpu::doorbells::state::Place;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::engines::pending::MAX_PENDING;
     use crate::vgpu::engines::pending::Pending;
     use crate::vgpu::objects::budget::Kind;
+    use crate::vgpu::objects::doorbell_state::DoorbellState;
+    use crate::vgpu::objects::doorbell_state::Place;
+    use crate::vgpu::objects::message::Handled;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::process::GpuMapping;
     use crate::vgpu::objects::process::Mapped;
     use crate::vgpu::session::Session;
@@ -487,7 +472,7 @@ mod tests {
         let mapping = GpuMapping { size: PAGE_SIZE, ..**mapping };
         // Behind a change of the golden state that waits for the buffers before it.
         let to_come = 0x102_5000;
-        let charge = session.charge(OWNER, Kind::Mappings, 1).unwrap();
+        let charge = session.objects.charge(OWNER, Kind::Mappings, 1).unwrap();
         device(&mut session, OWNER).mappings.insert(to_come, Mapped { mapping, charge });
         let status = |va: u64| {
             let memory = session.ring_memory(OWNER, resource, va, LINE, false);
@@ -702,7 +687,7 @@ mod tests {
         };
         for index in [0, 2] {
             let (hw_queue, queue) = of(&mut session, index);
-            assert_eq!(session.owner_of_hw_queue(COPY, hw_queue), Some((OWNER, queue)));
+            assert_eq!(session.objects.owner_of_hw_queue(COPY, hw_queue), Some((OWNER, queue)));
         }
         session.abort_doorbells(OWNER);
         for (_, doorbell) in device(&mut session, OWNER).doorbells.iter() {

@@ -2,10 +2,10 @@
 
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
-use super::state::Connect;
-use super::state::Disconnect;
-use super::state::DoorbellState;
-use super::state::Place;
+use crate::vgpu::objects::doorbell_state::Connect;
+use crate::vgpu::objects::doorbell_state::Disconnect;
+use crate::vgpu::objects::doorbell_state::DoorbellState;
+use crate::vgpu::objects::doorbell_state::Place;
 
 const PLACES: [Place; 3] = [Place::Own(7), Place::Shared(7), Place::Notified];
 

@@ -8,7 +8,6 @@
 //! So a kernel is good for a context on whatever physical adapter.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,65 +26,20 @@ use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
 use super::slot::WaitingMessage;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::control::request::NewKernel;
-use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
-use crate::vgpu::objects::budget::list_bytes;
+use crate::vgpu::objects::kernel_source::KernelSource;
+use crate::vgpu::objects::kernel_source::SourceBytes;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::session::Session;
 
 /// Bytes of the kernel sources of one VM: they are kept for the next process of an engine (MCDM-06).
 pub const MAX_KERNEL_BYTES: usize = 64 << 20;
-
-/// Bytes that a kernel is charged besides its source: what the smallest takes, compiled, in an engine (66 KB with lavapipe), and
-/// messages about it.
-pub const KERNEL_BYTES: u64 = 72 << 10;
-
-/// Text or words of a kernel, and what was charged for it.
-#[derive(Debug)]
-pub struct SourceBytes {
-    bytes: Box<[u8]>,
-    _charge: Charge,
-}
-
-impl SourceBytes {
-    /// These.
-    pub fn new(bytes: &[u8], charge: Charge) -> Arc<Self> {
-        Arc::new(Self { bytes: bytes.into(), _charge: charge })
-    }
-
-    /// What is charged for them, with the name of their entry point.
-    pub fn price(bytes: usize, entry: Option<&str>) -> u64 {
-        let bytes = bytes.saturating_add(entry.map_or(0, str::len));
-        list_bytes(bytes, 1).saturating_add(KERNEL_BYTES)
-    }
-}
-
-impl Deref for SourceBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// What a kernel is compiled from, should its engine be replaced.
-#[derive(Debug, Clone)]
-pub struct KernelSource {
-    /// `LANGUAGE_*` of the protocol.
-    pub language: u32,
-    /// Entry point, where there are several.
-    pub entry: Option<String>,
-    /// Text or words, as long as it is kept or a message to an engine needs it.
-    pub bytes: Arc<SourceBytes>,
-    /// Whether engines were asked to forget it; then the next process of one is not told of it.
-    pub is_ending: bool,
-}
 
 /// Bytes of a kernel's place in the tables of its process and of engines.
 pub(in crate::vgpu) const KERNEL_OBJECT_BYTES: u64 = 512;
@@ -120,18 +74,18 @@ impl Session {
             }
         };
         let source = create.source;
-        self.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
+        self.objects.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
         let Some(engines) = self.compilers_for(origin, create)? else {
             return Ok(Handled::Parked);
         };
         (self.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
         let price = SourceBytes::price(source.len(), entry.as_deref());
-        let charge = self.charge(origin.context, Kind::Kernels, price)?;
-        let object = self.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
-        let origin = if origin.item.is_some() { origin } else { self.park(origin)? };
+        let charge = self.objects.charge(origin.context, Kind::Kernels, price)?;
+        let object = self.objects.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
+        let origin = if origin.item.is_some() { origin } else { self.objects.park(origin)? };
         let bytes = SourceBytes::new(source, charge);
         let kept = KernelSource { language: create.head.language, entry, bytes, is_ending: false };
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         // There is room: it was looked for above.
         let handle = device.kernels.insert(kept.clone(), object).ok_or(Status::OutOfResources)?;
         let kernel = Self::kernel_name(device.root.0, handle);
@@ -151,7 +105,7 @@ impl Session {
         }
         for at in engines {
             // An engine that cannot be asked is lost, and may take the kernel along.
-            if self.device(origin.context).is_ok_and(|device| device.kernels.get(handle).is_some()) {
+            if self.objects.device(origin.context).is_ok_and(|device| device.kernels.get(handle).is_some()) {
                 self.post_kernel(at, kernel, &kept);
             }
         }
@@ -255,14 +209,14 @@ impl Session {
 
     /// Forgets a kernel, and its source, which messages about its end still hold.
     pub(in crate::vgpu) fn drop_kernel(&mut self, context: u32, handle: Handle) -> Option<Arc<SourceBytes>> {
-        let source = self.device_mut(context).ok()?.kernels.remove(handle)?;
+        let source = self.objects.device_mut(context).ok()?.kernels.remove(handle)?;
         self.kernel_bytes -= source.bytes.len();
         Some(source.bytes)
     }
 
     /// DESTROY_KERNEL: answered when no engine knows it any more. A buffer that is rung after that and names it faults.
     pub(in crate::vgpu) fn destroy_kernel(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.device(origin.context)?;
+        let device = self.objects.device(origin.context)?;
         let source = device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
         let (is_asked, kernel) = (source.is_ending, Self::kernel_name(device.root.0, message.handle));
         let bytes = Arc::clone(&source.bytes);
@@ -270,7 +224,7 @@ impl Session {
         (!is_asked || origin.item.is_some() || !device.is_active()).or(Status::InvalidHandle)?;
         (!self.is_compiling(kernel)).or(Status::Busy)?;
         if !is_asked {
-            if let Some(source) = self.device_mut(origin.context)?.kernels.get_mut(message.handle) {
+            if let Some(source) = self.objects.device_mut(origin.context)?.kernels.get_mut(message.handle) {
                 source.is_ending = true;
             }
             for at in self.compilers() {
@@ -285,7 +239,7 @@ impl Session {
             self.forget_kernel(kernel, &bytes);
         }
         // What is in error runs nothing any more.
-        let runs = self.device(origin.context)?.is_active();
+        let runs = self.objects.device(origin.context)?.is_active();
         let knows =
             |at: &EngineAddress| self.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle));
         if let Some(at) = self.compilers().find(knows).filter(|_| runs) {
@@ -300,7 +254,7 @@ impl Session {
         let slot = &mut self.engines[at.index()];
         slot.stirred = Instant::now();
         slot.forgetting.remove(&(kernel.root, kernel.handle));
-        let processes = &self.processes;
+        let processes = &self.objects.processes;
         let waits = |message: &mut WaitingMessage| {
             let device = processes.get(&message.origin.context).and_then(|process| process.device.as_ref());
             message.ended_kernel() == Some(Handle(kernel.handle))

@@ -20,10 +20,10 @@ use rustix::event::epoll;
 use crate::sched::alarm::Hang;
 use crate::sched::alarm::Sighting;
 use crate::vgpu::config::Compute;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
 use crate::vgpu::fences::table::FenceTable;
 use crate::vgpu::memory::vidmm::allocations::Allocations;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
 use crate::vgpu::tdr::policy::DebugMode;
 use crate::vgpu::tdr::policy::Level as RecoveryLevel;
@@ -331,7 +331,7 @@ impl Session {
             self.config.supervisor.remove(id);
         }
         for (context, buffer) in ended {
-            self.end_item(context, buffer.ring, buffer.item);
+            self.objects.end_item(context, buffer.ring, buffer.item);
         }
     }
 
@@ -367,8 +367,8 @@ mod tests {
     use crate::sched::alarm::Hang;
     use crate::sched::alarm::Sighting;
     use crate::vgpu::config::Config;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::engines::slot::WaitingMessage;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::tdr::policy::DebugMode;
     use crate::vgpu::tdr::policy::Policy;
     use crate::vgpu::testing::COPY;

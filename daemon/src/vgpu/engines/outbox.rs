@@ -19,10 +19,10 @@ use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::page_table::SegmentId;
 use rustix::event::epoll;
 
-use super::kernels::KernelSource;
-use super::kernels::SourceBytes;
 use super::lifecycle::Wakeup;
 use crate::vgpu::memory::segments::Segments;
+use crate::vgpu::objects::kernel_source::KernelSource;
+use crate::vgpu::objects::kernel_source::SourceBytes;
 use crate::vgpu::session::Session;
 
 /// Bytes of kernel sources that may wait for one engine to read them.
@@ -218,9 +218,9 @@ mod tests {
     use campanile_host_gpu::kernel::name::KernelName;
 
     use crate::vgpu::config::Config;
-    use crate::vgpu::engines::kernels::KernelSource;
-    use crate::vgpu::engines::kernels::SourceBytes;
     use crate::vgpu::objects::budget::Kind;
+    use crate::vgpu::objects::kernel_source::KernelSource;
+    use crate::vgpu::objects::kernel_source::SourceBytes;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::config;
     use crate::vgpu::testing::session;

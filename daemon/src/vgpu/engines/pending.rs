@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 
 use super::barrier::Barrier;
 use super::barrier::Reached;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::memory::save_areas::SaveArea;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::save_area::SaveArea;
 use crate::vgpu::objects::timeline::Token;
 use crate::vgpu::session::Session;
 
@@ -144,13 +144,13 @@ impl Session {
                 self.finish_move(allocation, target, resource, token)
             }
             Action::Reply { origin, root } => {
-                if self.device(origin.context).is_ok_and(|device| device.root == root) {
+                if self.objects.device(origin.context).is_ok_and(|device| device.root == root) {
                     self.answer(origin, Ok(Vec::new()));
                 } else {
-                    self.end_item(origin.context, origin.ring, origin.item);
+                    self.objects.end_item(origin.context, origin.ring, origin.item);
                 }
             }
-            Action::Answer(token) => self.due.push((token, Ok(()))),
+            Action::Answer(token) => self.objects.due.push((token, Ok(()))),
             Action::Return { context, root } => self.has_returned(context, root),
         }
     }
@@ -208,11 +208,11 @@ mod tests {
     use super::Action;
     use super::Pending;
     use crate::vgpu::config::Config;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::barrier::tests::LOOKED;
     use crate::vgpu::memory::vidmm::allocations::Backing;
     use crate::vgpu::memory::vidmm::allocations::Spot;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::timeline::Token;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::COPY;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn due(session: &mut Session) -> Vec<u64> {
-        std::mem::take(&mut session.due).into_iter().map(|(token, _)| token.0).collect()
+        std::mem::take(&mut session.objects.due).into_iter().map(|(token, _)| token.0).collect()
     }
 
     #[test]
@@ -268,18 +268,18 @@ mod tests {
         let (mut session, shared) = bench();
         let origin = Origin { context: 5, slot: 0, sequence: 1, ring: 1, item: None };
         session.create_context(5).unwrap();
-        let late = session.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+        let late = session.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
         let barrier = Barrier::raise(&mut session.engines);
         session.after(barrier, Action::Reply { origin: late, root: Root(1) });
         session.destroy_context(5).unwrap();
         session.create_context(5).unwrap();
-        let next = session.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+        let next = session.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
         session.fence(5, 1, Token(9));
         acknowledge(&shared, block::PAGE_TABLE_ACK, 1);
         session.run_pending();
         assert!(session.pending.is_empty());
         assert_eq!(due(&mut session), [0; 0], "its own work goes on");
-        session.end_item(5, 1, next.item);
+        session.objects.end_item(5, 1, next.item);
         assert_eq!(due(&mut session), [9]);
     }
 
@@ -326,7 +326,7 @@ mod tests {
         };
         let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
         for (root, expected) in [(Root(root.0 + 1), 0), (root, 77)] {
-            let origin = session.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+            let origin = session.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
             session.fence(OWNER, 9, Token(5));
             session.act(Action::Reply { origin, root });
             assert_eq!((sequence(&session), due(&mut session)), (expected, vec![5]));

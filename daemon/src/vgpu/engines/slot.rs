@@ -31,18 +31,18 @@ use super::kernels::PendingKernel;
 use super::outbox::Outbox;
 use crate::sched::alarm::Alarm;
 use crate::sched::turns::EngineId;
-use crate::vgpu::control::reply::Origin;
 use crate::vgpu::control::request::Request;
 use crate::vgpu::doorbells::connects::WaitingConnect;
 use crate::vgpu::doorbells::line::Line;
 use crate::vgpu::doorbells::slots::Slots;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::list_bytes;
+use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::process::Buffer;
+use crate::vgpu::objects::recent::Recent;
 use crate::vgpu::submission::run_list::RunList;
 use crate::vgpu::tdr::fences::Fences;
 use crate::vgpu::tdr::liveness::Liveness;
-use crate::vgpu::tdr::recent::Recent;
 
 /// A message that waits for an engine: to start, or to forget a kernel. It is handled anew then, so that it is kept, and
 /// saved, as the frame that it came in.
@@ -383,8 +383,8 @@ mod tests {
 
     use super::EngineSlot;
     use super::InFlight;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::engines::kernels::PendingKernel;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::tdr::fences::Fences;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::restored;

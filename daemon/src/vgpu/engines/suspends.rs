@@ -19,36 +19,17 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
-use crate::vgpu::control::reply::WORK_BYTES;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::holds::Holds;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::message::WORK_BYTES;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::session::Session;
-
-/// Why a context is suspended: each reason by itself holds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Holds {
-    /// The guest has asked for it.
-    pub by_guest: bool,
-    /// The device is in D3, or on its way there.
-    pub by_power: bool,
-    /// Everything stands still, for a migration.
-    pub by_freeze: bool,
-    /// Its process is away: see `away.rs`.
-    pub by_absence: bool,
-}
-
-impl Holds {
-    /// Whether it may not run.
-    pub const fn any(self) -> bool {
-        self.by_guest || self.by_power || self.by_freeze || self.by_absence
-    }
-}
 
 /// A suspend that an engine has not reported yet, and what waits for it.
 #[derive(Debug, Clone, Copy)]
@@ -74,11 +55,11 @@ impl Suspending {
 impl Session {
     /// SUSPEND_CONTEXT. One that is suspended already is not suspended again (UMS-109).
     pub(in crate::vgpu) fn suspend_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.device(origin.context)?;
+        let device = self.objects.device(origin.context)?;
         device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         let waiting = self.suspending.iter().filter(|of| of.context == origin.context).count();
         (waiting < MAX_WAITS).or(Status::OutOfResources)?;
-        let charge = self.charge(origin.context, Kind::Work, WORK_BYTES)?;
+        let charge = self.objects.charge(origin.context, Kind::Work, WORK_BYTES)?;
         for at in self.addresses() {
             self.collect_reports(at);
         }
@@ -88,14 +69,14 @@ impl Session {
         if self.is_reported(&suspending) {
             return Ok(Handled::with(&Suspended { fence: suspending.fence }));
         }
-        let origin = self.park_charged(origin, Some(charge));
+        let origin = self.objects.park_charged(origin, Some(charge));
         self.suspending.push(Suspending { origin: Some(origin), ..suspending });
         Ok(Handled::Parked)
     }
 
     /// RESUME_CONTEXT. Suspends that are not through yet are answered BUSY: the context may never have stopped.
     pub(in crate::vgpu) fn resume_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        self.device(origin.context)?.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
+        self.objects.device(origin.context)?.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         self.refuse_suspends(Status::Busy, |of| of.context == origin.context && of.handle == message.handle);
         self.unhold(origin.context, message.handle, |held| held.by_guest = false);
         Ok(Handled::done())
@@ -108,7 +89,7 @@ impl Session {
         handle: Handle,
         reason: impl Fn(&mut Holds),
     ) -> Option<Suspending> {
-        let object = self.device_mut(context).ok()?.contexts.get_mut(handle)?;
+        let object = self.objects.device_mut(context).ok()?.contexts.get_mut(handle)?;
         let (at, entry, was_held) = (object.at, object.entry?, object.held.any());
         reason(&mut object.held);
         let slot = &mut self.engines[at.index()];
@@ -123,7 +104,7 @@ impl Session {
 
     /// Takes one reason back; with the last one gone, the context runs again.
     pub(in crate::vgpu) fn unhold(&mut self, context: u32, handle: Handle, reason: impl Fn(&mut Holds)) {
-        let Ok(device) = self.device_mut(context) else { return };
+        let Ok(device) = self.objects.device_mut(context) else { return };
         let Some(object) = device.contexts.get_mut(handle) else { return };
         let was_held = object.held.any();
         reason(&mut object.held);
@@ -189,7 +170,7 @@ impl Session {
 
     /// Cancels what a suspended context holds for an ordinary queue that is to be destroyed: it would wait for ever.
     pub(in crate::vgpu) fn cancel_held(&mut self, context: u32, queue: Handle) -> Result<(), Refused> {
-        let device = self.device_mut(context)?;
+        let device = self.objects.device_mut(context)?;
         let of_queue = device.queues.get(queue).ok_or(Status::InvalidHandle)?;
         if matches!(of_queue.kind, QueueKind::UserMode { .. }) {
             return Ok(());
@@ -207,7 +188,7 @@ impl Session {
             device.gpu_waits.retain(|wait| wait.context != holder);
         }
         for buffer in cancelled {
-            self.end_item(context, buffer.ring, buffer.item);
+            self.objects.end_item(context, buffer.ring, buffer.item);
         }
         Ok(())
     }
@@ -220,8 +201,8 @@ mod tests {
     use campanile_protocol::control::status::Status;
     use campanile_protocol::engine::block;
 
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::engines::suspends::Suspending;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::process::GpuWait;
     use crate::vgpu::objects::process::MAX_WAITS;
     use crate::vgpu::session::Session;

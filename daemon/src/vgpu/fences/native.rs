@@ -27,15 +27,15 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
 
 use super::table::Named;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::objects::process::NativeWait;
@@ -87,8 +87,8 @@ impl Session {
 
     fn room_for_fence(&self, context: u32) -> Result<Charge, Refused> {
         (!self.has_too_much_pending()).or(Status::OutOfResources)?;
-        self.device(context)?.fences.has_room().or(Status::OutOfResources)?;
-        self.charge(context, Kind::Objects, FENCE_BYTES)
+        self.objects.device(context)?.fences.has_room().or(Status::OutOfResources)?;
+        self.objects.charge(context, Kind::Objects, FENCE_BYTES)
     }
 
     /// Gives a process a local handle of a fence, and its page at `va`.
@@ -101,19 +101,19 @@ impl Session {
         charge: Charge,
     ) -> Result<NativeFenceOpened, Refused> {
         let kind = self.fences.kind(index).ok_or(Status::InvalidHandle)?;
-        let device = self.device(context)?;
+        let device = self.objects.device(context)?;
         let is_taken = device.is_taken(va, PAGE_SIZE) || device.paging.waits_for(va, PAGE_SIZE);
         (!is_taken).or(Status::InvalidAddress)?;
         let root = device.root;
         self.tables.map(root, va, SegmentId::FENCES, u64::from(index) * PAGE_SIZE, PAGE_SIZE, true)?;
-        let opened = self.device_mut(context)?.fences.insert(OpenFence { index, va }, charge);
+        let opened = self.objects.device_mut(context)?.fences.insert(OpenFence { index, va }, charge);
         let fence = opened.ok_or(Status::OutOfResources)?;
         Ok(NativeFenceOpened { fence, global, kind, reserved: 0 })
     }
 
     /// CLOSE_NATIVE_FENCE. What the process waits for through this handle will never be answered otherwise.
     pub(in crate::vgpu) fn close_native_fence(&mut self, origin: Origin, message: &NamedMessage) -> Outcome {
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         let fence = device.fences.remove(message.handle).ok_or(Status::InvalidHandle)?;
         let orphans: Vec<_> =
             device.native_waits.extract_if(.., |wait| wait.fence == message.handle).collect();
@@ -172,7 +172,7 @@ impl Session {
 
     /// The fence behind a local handle, for the CPU (UMS-143).
     fn fence_for_cpu(&self, context: u32, handle: Handle) -> Result<u32, Refused> {
-        let fence = self.device(context)?.fences.get(handle).ok_or(Status::InvalidHandle)?;
+        let fence = self.objects.device(context)?.fences.get(handle).ok_or(Status::InvalidHandle)?;
         if self.fences.kind(fence.index) == Some(NATIVE_FENCE_INTRA_GPU) {
             let text = "an INTRA_GPU fence can be waited for, signalled and read by the GPU alone".to_owned();
             return Err(Refused { status: Status::NotSupported, text });
@@ -187,11 +187,11 @@ impl Session {
         message: &NativeFenceValue,
     ) -> Outcome {
         let index = self.fence_for_cpu(origin.context, message.fence)?;
-        let device = self.device(origin.context)?;
+        let device = self.objects.device(origin.context)?;
         (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
-        let origin = self.park(origin)?;
+        let origin = self.objects.park(origin)?;
         let wait = NativeWait { origin, fence: message.fence, index, value: message.value };
-        self.device_mut(origin.context)?.native_waits.push(wait);
+        self.objects.device_mut(origin.context)?.native_waits.push(wait);
         self.release_native_waiters(index);
         Ok(Handled::Parked)
     }
@@ -225,7 +225,7 @@ impl Session {
     /// (UMS-133, UMS-135, UMS-137).
     pub(in crate::vgpu) fn release_native_waiters(&mut self, index: u32) {
         loop {
-            let devices = self.processes.values().filter_map(|process| process.device.as_ref());
+            let devices = self.objects.processes.values().filter_map(|process| process.device.as_ref());
             let waits = devices.flat_map(|device| {
                 let of_cpu = device.native_waits.iter().map(|wait| (wait.index, wait.value));
                 of_cpu.chain(device.gpu_waits.iter().map(|wait| (wait.index, wait.value)))
@@ -239,7 +239,7 @@ impl Session {
             let current = value.load(Ordering::Acquire);
             let mut over = Vec::new();
             let mut unparked = Vec::new();
-            for (context, process) in &mut self.processes {
+            for (context, process) in &mut self.objects.processes {
                 let Some(device) = &mut process.device else { continue };
                 let is_over = |of: u32, wanted: u64| of == index && wanted <= current;
                 over.extend(device.native_waits.extract_if(.., |wait| is_over(wait.index, wait.value)));
@@ -263,7 +263,7 @@ impl Session {
     pub(in crate::vgpu) fn release_all_waiters(&mut self) {
         let mut native = Vec::new();
         let mut queues = Vec::new();
-        for (context, process) in &self.processes {
+        for (context, process) in &self.objects.processes {
             let Some(device) = &process.device else { continue };
             native.extend(device.native_waits.iter().map(|wait| wait.index));
             native.extend(device.gpu_waits.iter().map(|wait| wait.index));
@@ -281,7 +281,7 @@ impl Session {
 
     /// A device in error waits no more, and others go on (UMS-140).
     pub(in crate::vgpu) fn lose_native_waits(&mut self, context: u32) {
-        let Ok(device) = self.device_mut(context) else { return };
+        let Ok(device) = self.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.native_waits) {
             let text = "the device is in error".to_owned();
             self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
@@ -291,7 +291,7 @@ impl Session {
 
     /// What a device in error had parked was cancelled.
     pub(in crate::vgpu) fn lose_gpu_waits(&mut self, context: u32) {
-        let Ok(device) = self.device_mut(context) else { return };
+        let Ok(device) = self.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.gpu_waits) {
             self.release_native_waiters(wait.index);
         }
@@ -341,8 +341,8 @@ mod tests {
     use campanile_protocol::handle::Handle;
     use campanile_protocol::handshake::fence::NOBODY;
 
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::fences::table::Named;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::process::GpuWait;
     use crate::vgpu::objects::process::MAX_WAITS;
     use crate::vgpu::objects::process::NativeWait;

@@ -14,12 +14,12 @@ use log::Level;
 use zerocopy::FromBytes;
 
 use super::detached::KeptBlob;
-use crate::vgpu::control::reply::Origin;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
+use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::process::Process;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::session::Session;
 
 impl Session {
@@ -51,16 +51,16 @@ impl Session {
             return Ok(());
         }
         // The new process was a name alone.
-        let Some(new) = self.processes.remove(&origin.context) else { return Err(Refusal::Context) };
+        let Some(new) = self.objects.processes.remove(&origin.context) else { return Err(Refusal::Context) };
         self.away.contexts.insert(name, own);
         let tokens = new.timelines.into_values().flat_map(|mut timeline| timeline.take_all());
-        self.due.extend(tokens.map(|token| (token, Ok(()))));
+        self.objects.due.extend(tokens.map(|token| (token, Ok(()))));
         for resource in new.attached.keys() {
             if let Some(blob) = self.blobs.get_mut(resource) {
                 blob.name = None;
             }
         }
-        if let Some(process) = self.processes.get_mut(&own) {
+        if let Some(process) = self.objects.processes.get_mut(&own) {
             process.attached = new.attached;
             process.away = None;
         }
@@ -68,9 +68,9 @@ impl Session {
         self.drop_kept(own);
         self.publish_device(own);
         self.answer(Origin { context: own, ..origin }, Ok(Vec::new()));
-        let root = self.device(own).map_err(|_| Refusal::Context)?.root;
+        let root = self.objects.device(own).map_err(|_| Refusal::Context)?.root;
         self.after(barrier, Action::Return { context: own, root });
-        if !self.processes.values().any(Process::is_away) {
+        if !self.objects.processes.values().any(Process::is_away) {
             self.away.until = None;
         }
         count(&self.counters.returned);
@@ -98,14 +98,14 @@ impl Session {
         let is_it = |process: &&Process| {
             process.away.is_some_and(|away| away.is_gone && away.parked == message.parked)
         };
-        let found = self.processes.iter().find(|(_, process)| is_it(process)).map(|(own, _)| *own);
+        let found = self.objects.processes.iter().find(|(_, process)| is_it(process)).map(|(own, _)| *own);
         let own = found.ok_or(wrong("no process that is away has this token"))?;
         if message.protocol_version >> 16 != PROTOCOL_VERSION >> 16 {
             return Err(wrong("its protocol is another"));
         }
         let page = self.attached_allocation(origin.context, message.page_resource);
         let page = page.map_err(|_| (Refusal::Resource, "its device page is not attached"))?;
-        let device = self.device(own).map_err(|_| (Refusal::Context, "it had no device"))?;
+        let device = self.objects.device(own).map_err(|_| (Refusal::Context, "it had no device"))?;
         if device.page.allocation != page {
             return Err(wrong("its device page is another"));
         }
@@ -158,17 +158,17 @@ impl Session {
 
     /// A process has come back, and engines know all of its pages: it runs.
     pub(in crate::vgpu) fn has_returned(&mut self, own: u32, root: Root) {
-        if !self.device(own).is_ok_and(|device| device.root == root) {
+        if !self.objects.device(own).is_ok_and(|device| device.root == root) {
             return;
         }
-        for (context, handle) in self.all_contexts().into_iter().filter(|(of, _)| *of == own) {
+        for (context, handle) in self.objects.all_contexts().into_iter().filter(|(of, _)| *of == own) {
             self.unhold(context, handle, |held| held.by_absence = false);
         }
     }
 
     /// Its page is what the daemon decided, whatever the guest has put there meanwhile.
     fn publish_device(&self, own: u32) {
-        let Ok(device) = self.device(own) else { return };
+        let Ok(device) = self.objects.device(own) else { return };
         let words: Vec<(Handle, DoorbellStatus)> =
             device.doorbells.iter().map(|(_, bell)| (bell.queue, bell.state.status())).collect();
         for (queue, status) in words {

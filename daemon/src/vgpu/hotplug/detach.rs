@@ -12,9 +12,9 @@ use super::detached::Leave;
 use crate::vgpu::control::orders::Answer;
 use crate::vgpu::control::orders::Errand;
 use crate::vgpu::control::orders::OrderError;
+use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::process::Process;
 use crate::vgpu::session::Session;
-use crate::vgpu::session::Window;
 
 /// How long processes may take to come back, once their device has.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ impl Session {
     }
 
     fn tell_leave(&self, word: u64) {
-        for (own, process) in &self.processes {
+        for (own, process) in &self.objects.processes {
             if process.device.is_some() && !process.is_away() {
                 self.store_page_word(*own, device_page::LEAVE, word);
             }
@@ -52,13 +52,13 @@ impl Session {
         }
         self.tell_leave(0);
         self.begin_return();
-        Ok(json!({ "away": self.processes.values().filter(|process| process.is_away()).count() }))
+        Ok(json!({ "away": self.objects.processes.values().filter(|process| process.is_away()).count() }))
     }
 
     /// From here on processes that are away have [`PATIENCE`] to come back.
     pub fn begin_return(&mut self) {
         self.away.leave = None;
-        if self.processes.values().any(Process::is_away) {
+        if self.objects.processes.values().any(Process::is_away) {
             self.away.until = Some(Instant::now() + PATIENCE);
             self.set_timer();
         }
@@ -76,11 +76,11 @@ impl Session {
 
     /// Processes of a device that is gone that cannot come back are ended: all that have not parked.
     pub fn end_present(&mut self) {
-        let present = self.processes.iter().filter(|(_, process)| !process.is_away());
+        let present = self.objects.processes.iter().filter(|(_, process)| !process.is_away());
         let present: Vec<u32> = present.map(|(own, _)| *own).collect();
         present.into_iter().for_each(|own| self.end_process(own));
         self.away.contexts.clear();
-        let away = self.processes.values_mut().filter_map(|process| process.away.as_mut());
+        let away = self.objects.processes.values_mut().filter_map(|process| process.away.as_mut());
         away.for_each(|away| away.is_gone = true);
         let blobs: Vec<u32> = self.blobs.keys().copied().collect();
         for resource in blobs {
@@ -91,14 +91,14 @@ impl Session {
         }
         self.residency.deferred.clear();
         self.run_pending();
-        self.due.clear();
+        self.objects.due.clear();
     }
 
     /// Whether all have gone by now, or the time is over; and whether a process has been away for too long.
     pub(in crate::vgpu) fn look_at_leave(&mut self) {
         if self.away.until.is_some_and(|until| until <= Instant::now()) {
             self.away.until = None;
-            let late = self.processes.iter().filter(|(_, process)| process.is_away());
+            let late = self.objects.processes.iter().filter(|(_, process)| process.is_away());
             let late: Vec<u32> = late.map(|(own, _)| *own).collect();
             self.journal.line(Level::Warn, format_args!("processes that have not come back: {late:?}"));
             late.into_iter().for_each(|own| self.end_absent(own));
@@ -112,7 +112,7 @@ impl Session {
             }
             return;
         };
-        if is_late || !lost.iter().any(|own| self.processes.contains_key(own)) {
+        if is_late || !lost.iter().any(|own| self.objects.processes.contains_key(own)) {
             self.end_leave(&lost);
         }
     }
@@ -121,20 +121,25 @@ impl Session {
     /// A process that is about to open a device has mapped its page, and is refused in a moment.
     fn is_left(&self) -> bool {
         let is_settled = self.blobs.values().all(|blob| blob.name.is_none()) && self.pending.is_empty();
-        is_settled && self.processes.values().all(Process::is_gone)
+        is_settled && self.objects.processes.values().all(Process::is_gone)
     }
 
     /// Who has not parked its device loses it. Its driver has [`GRACE`] to let go of what the process has mapped.
     fn lose_present(&mut self) {
         let is_lost = |process: &Process| process.device.is_some() && !process.is_gone();
-        let lost: Vec<u32> =
-            self.processes.iter().filter(|(_, process)| is_lost(process)).map(|(own, _)| *own).collect();
+        let lost: Vec<u32> = self
+            .objects
+            .processes
+            .iter()
+            .filter(|(_, process)| is_lost(process))
+            .map(|(own, _)| *own)
+            .collect();
         for own in &lost {
             self.journal.line(Level::Warn, format_args!("process {own} has not parked its device: lost"));
             self.stop_parking(*own);
             self.give_up_names(*own);
             self.drop_kept(*own);
-            if let Some(process) = self.processes.get_mut(own) {
+            if let Some(process) = self.objects.processes.get_mut(own) {
                 process.away = None;
             }
             self.end_device(*own);
@@ -150,7 +155,7 @@ impl Session {
 
     /// The operator may take the device away.
     fn end_leave(&mut self, lost: &[u32]) {
-        let away = self.processes.values().filter(|process| process.is_away()).count();
+        let away = self.objects.processes.values().filter(|process| process.is_away()).count();
         let answer = json!({ "parked": away, "lost": lost });
         let errand = self.away.leave.as_mut().and_then(|leave| leave.errand.take());
         if let Some(errand) = errand {

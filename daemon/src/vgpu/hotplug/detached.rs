@@ -21,30 +21,22 @@ use campanile_protocol::control::away::blob_name;
 use campanile_protocol::control::status::Status;
 use zerocopy::IntoBytes;
 
-use crate::vgpu::control::dispatch::Checked;
 use crate::vgpu::control::orders::Errand;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::suspends::Suspending;
 use crate::vgpu::memory::blobs::Blob;
 use crate::vgpu::memory::blobs::Shown;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::process::Away;
 use crate::vgpu::objects::process::Process;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::session::Session;
 
 /// Where the session's own names for contexts begin that the guest's driver has given twice.
 const OWN_NAMES: u32 = 1 << 30;
-
-/// A process that is away, or just going.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Away {
-    /// What it says when it comes back.
-    pub parked: Parked,
-    /// Its context is closed.
-    pub is_gone: bool,
-}
 
 /// A blob of a process that is away.
 #[derive(Debug)]
@@ -99,18 +91,6 @@ impl Absences {
     }
 }
 
-impl Process {
-    /// Whether it has parked its device.
-    pub fn is_away(&self) -> bool {
-        self.away.is_some()
-    }
-
-    /// Whether it has, and has closed its context.
-    pub(in crate::vgpu) fn is_gone(&self) -> bool {
-        self.away.is_some_and(|away| away.is_gone)
-    }
-}
-
 fn random() -> io::Result<[u64; 2]> {
     let mut words = [0_u64; 2];
     let bytes = words.as_mut_bytes();
@@ -129,7 +109,7 @@ impl Session {
         }
         let is_present = |process: &Process| process.away.is_none_or(|away| !away.is_gone);
         let is_taken = self.away.contexts.values().any(|own| *own == context);
-        match self.processes.get(&context).filter(|process| is_present(process) && !is_taken) {
+        match self.objects.processes.get(&context).filter(|process| is_present(process) && !is_taken) {
             Some(_) => Ok(context),
             None => Err(Refusal::Context),
         }
@@ -137,17 +117,17 @@ impl Session {
 
     /// A name for a new context that the guest calls `context`.
     pub(in crate::vgpu) fn new_own_context(&mut self, context: u32) -> u32 {
-        if !self.processes.contains_key(&context) {
+        if !self.objects.processes.contains_key(&context) {
             return context;
         }
-        let own = (OWN_NAMES..).find(|own| !self.processes.contains_key(own)).unwrap_or(u32::MAX);
+        let own = (OWN_NAMES..).find(|own| !self.objects.processes.contains_key(own)).unwrap_or(u32::MAX);
         self.away.contexts.insert(context, own);
         own
     }
 
     /// A context is closed: true where its process only goes away.
     pub(in crate::vgpu) fn leaves_process(&mut self, own: u32) -> bool {
-        let away = self.processes.get_mut(&own).and_then(|process| process.away.as_mut());
+        let away = self.objects.processes.get_mut(&own).and_then(|process| process.away.as_mut());
         away.map(|away| away.is_gone = true).is_some()
     }
 
@@ -163,20 +143,20 @@ impl Session {
 
     /// Whether a process has parked its device, or is about to.
     pub(in crate::vgpu) fn is_going(&self, own: u32) -> bool {
-        self.processes.get(&own).is_some_and(Process::is_away)
+        self.objects.processes.get(&own).is_some_and(Process::is_away)
             || self.away.parking.iter().any(|parking| parking.origin.context == own)
     }
 
     /// PARK_DEVICE.
     pub(in crate::vgpu) fn park_device(&mut self, origin: Origin) -> Outcome {
         self.away.is_leaving().or(Status::Busy)?;
-        let process = self.processes.get(&origin.context).ok_or(Status::NoDevice)?;
+        let process = self.objects.processes.get(&origin.context).ok_or(Status::NoDevice)?;
         let blobs: Vec<u32> = process.attached.keys().copied().collect();
         // The answer has to lie somewhere when it comes back, before its pages are known.
-        let page = self.device(origin.context)?.page.allocation;
+        let page = self.objects.device(origin.context)?.page.allocation;
         if self.allocations.guest_segment(page).is_some() {
             let text = "the device page lies in memory of the guest's own".to_owned();
-            return Err(crate::vgpu::control::reply::Refused { status: Status::NotSupported, text });
+            return Err(crate::vgpu::objects::message::Refused { status: Status::NotSupported, text });
         }
         let parked = self.new_token(&blobs).ok_or(Status::OutOfResources)?;
         for resource in blobs {
@@ -185,13 +165,13 @@ impl Session {
             }
         }
         let mut suspends = Vec::new();
-        for (_, handle) in self.all_contexts().into_iter().filter(|(of, _)| *of == origin.context) {
+        for (_, handle) in self.objects.all_contexts().into_iter().filter(|(of, _)| *of == origin.context) {
             suspends.extend(self.hold(origin.context, handle, |held| held.by_absence = true));
             // Also where its engine is lost.
-            let context = self.device_mut(origin.context)?.contexts.get_mut(handle);
+            let context = self.objects.device_mut(origin.context)?.contexts.get_mut(handle);
             context.into_iter().for_each(|context| context.held.by_absence = true);
         }
-        let origin = self.park_end(origin);
+        let origin = self.objects.park_end(origin);
         self.away.parking.push(Parking { origin, parked, suspends });
         self.look_at_parking();
         Ok(Handled::Parked)
@@ -223,12 +203,12 @@ impl Session {
         self.away.parking = waiting;
         for Parking { origin, parked, .. } in ready {
             self.answer(origin, Ok(parked.as_bytes().to_vec()));
-            let Some(process) = self.processes.get_mut(&origin.context) else { continue };
+            let Some(process) = self.objects.processes.get_mut(&origin.context) else { continue };
             process.away = Some(Away { parked, is_gone: false });
             // The guest's driver waits for no fence of a device that is gone.
             let fences = process.timelines.values_mut().flat_map(|timeline| timeline.fences.drain(..));
             let fences: Vec<_> = fences.map(|(_, token)| (token, Ok(()))).collect();
-            self.due.extend(fences);
+            self.objects.due.extend(fences);
             count(&self.counters.parked);
         }
     }
@@ -239,7 +219,7 @@ impl Session {
             let of = |process: &&Process| {
                 process.away.is_some_and(|away| name.wrapping_sub(away.parked.names) <= u64::from(u32::MAX))
             };
-            self.processes.iter().find(|(_, process)| of(process)).map(|(own, _)| *own)
+            self.objects.processes.iter().find(|(_, process)| of(process)).map(|(own, _)| *own)
         });
         match (blob.name, owner) {
             (Some(name), Some(owner)) => {
@@ -263,7 +243,8 @@ impl Session {
 
     /// Its blobs are blobs like any other.
     pub(in crate::vgpu) fn give_up_names(&mut self, own: u32) {
-        let attached = self.processes.get(&own).map(|process| process.attached.keys().copied().collect());
+        let attached =
+            self.objects.processes.get(&own).map(|process| process.attached.keys().copied().collect());
         let attached: Vec<u32> = attached.unwrap_or_default();
         for resource in attached {
             if let Some(blob) = self.blobs.get_mut(&resource) {

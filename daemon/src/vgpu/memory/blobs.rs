@@ -18,19 +18,19 @@ use vm_memory::GuestMemoryBackend;
 use vm_memory::GuestMemoryRegion;
 
 use super::segments::GuestSegment;
-use super::vidmm::allocations::AllocationId;
 use super::vidmm::allocations::Spot;
 use super::vidmm::vram::Place;
+use super::window::Window;
 use crate::guest_ram::memory::GuestRam;
 use crate::guest_ram::memory::GuestRegion;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Refusal;
 use crate::vgpu::session::Session;
-use crate::vgpu::session::Window;
 
 /// Blobs of one VM (MCDM-06).
 pub const MAX_BLOBS: usize = 64 * 1024;
@@ -170,7 +170,7 @@ impl Session {
         if !self.blobs.contains_key(&resource) {
             return Err(Refusal::Resource);
         }
-        for process in self.processes.values_mut() {
+        for process in self.objects.processes.values_mut() {
             process.attached.remove(&resource);
         }
         match self.blobs.remove(&resource) {
@@ -187,7 +187,7 @@ impl Session {
         let blob = self.blobs.get(&resource).ok_or(Refusal::Resource)?;
         match self.allocations.guest_segment(blob.allocation) {
             Some(segment) => drop(self.retired.insert(segment.0, token)),
-            None => self.due.push((token, Ok(()))),
+            None => self.objects.due.push((token, Ok(()))),
         }
         self.unref_blob(resource)
     }
@@ -198,7 +198,7 @@ impl Session {
         if !self.blobs.contains_key(&resource) {
             return Err(Refusal::Resource);
         }
-        if self.processes.get(&own).is_some_and(|process| process.attached.contains_key(&resource)) {
+        if self.objects.processes.get(&own).is_some_and(|process| process.attached.contains_key(&resource)) {
             return Ok(());
         }
         let charge = self.charge_name(context)?;
@@ -207,14 +207,14 @@ impl Session {
 
     /// Charges a context for the name of a resource, before there is one.
     pub fn charge_name(&self, context: u32) -> Result<Charge, Refusal> {
-        let process = self.processes.get(&self.own_context(context)?).ok_or(Refusal::Context)?;
+        let process = self.objects.processes.get(&self.own_context(context)?).ok_or(Refusal::Context)?;
         Ok(process.purse.charge(Kind::Blobs, ATTACHED_BYTES)?)
     }
 
     /// As [`Self::attach`], with what was charged for it.
     pub fn attach_charged(&mut self, context: u32, resource: u32, charge: Charge) -> Result<(), Refusal> {
         let context = self.own_context(context)?;
-        let process = self.processes.get_mut(&context).ok_or(Refusal::Context)?;
+        let process = self.objects.processes.get_mut(&context).ok_or(Refusal::Context)?;
         process.attached.insert(resource, charge);
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Session {
     /// A context may no longer name a resource. What it has mapped stays mapped.
     pub fn detach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
         let context = self.own_context(context)?;
-        let process = self.processes.get_mut(&context).ok_or(Refusal::Context)?;
+        let process = self.objects.processes.get_mut(&context).ok_or(Refusal::Context)?;
         process.attached.remove(&resource).map(drop).ok_or(Refusal::Resource)
     }
 
@@ -254,7 +254,7 @@ impl Session {
         if let Some(blob) = self.blobs.get_mut(&resource).filter(|blob| blob.allocation == allocation) {
             blob.shown = if matches!(target, Place::Aperture(_)) { Shown::Yes } else { Shown::No };
         }
-        self.due.push((token, Ok(())));
+        self.objects.due.push((token, Ok(())));
     }
 }
 

@@ -13,24 +13,24 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use campanile_protocol::page_table::SegmentId;
 
-use super::page::GuestPage;
-use super::paging::Change;
-use super::vidmm::allocations::AllocationId;
 use super::vidmm::allocations::Freed;
 use crate::guest_ram::memory::fault_domain;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::control::request::Entries;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::device_page::GuestPage;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::process::GpuMapping;
 use crate::vgpu::objects::process::MAX_MAPPINGS;
 use crate::vgpu::objects::process::Mapped;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::session::Session;
 
 /// Bytes of a mapping: itself, where its allocation is shown, the changes that map and unmap it, and what waits then until
@@ -99,7 +99,7 @@ impl Session {
                 self.sweep_segment(segment);
                 self.segments.remove(segment);
                 self.renounce_segment(segment);
-                self.due.extend(self.retired.remove(&segment.0).map(|token| (token, Ok(()))));
+                self.objects.due.extend(self.retired.remove(&segment.0).map(|token| (token, Ok(()))));
             }
         }
     }
@@ -152,7 +152,7 @@ impl Session {
         }
         // What does not wait needs no fence of its own.
         let fence = if late.is_empty() {
-            self.device(origin.context)?.paging.done()
+            self.objects.device(origin.context)?.paging.done()
         } else {
             self.issue_paging(origin.context, late, None)?
         };
@@ -173,7 +173,7 @@ impl Session {
 
     /// The first entries of a list whose next one was refused: nothing was answered, so they are not in use.
     fn unmap_again(&mut self, context: u32, mapped: &[u64]) -> Result<(), Refused> {
-        let device = self.device_mut(context)?;
+        let device = self.objects.device_mut(context)?;
         let undone: Vec<Change> =
             mapped.iter().filter_map(|va| Some(Change::Unmap(*va, device.mappings.remove(va)?))).collect();
         if !undone.is_empty() {
@@ -192,17 +192,17 @@ impl Session {
     ) -> Result<Option<Change>, Refused> {
         let GpuMapping { size, allocation, .. } = mapping;
         PageTables::check(va, size)?;
-        let device = self.device(context)?;
+        let device = self.objects.device(context)?;
         (device.mappings.len() < MAX_MAPPINGS).or(Status::OutOfResources)?;
         (!device.is_taken(va, size)).or(Status::InvalidAddress)?;
         let (root, must_wait) = (device.root, device.paging.waits_for(va, size));
-        let charge = self.charge(context, Kind::Mappings, MAPPING_BYTES)?;
+        let charge = self.objects.charge(context, Kind::Mappings, MAPPING_BYTES)?;
         if must_wait {
             self.tables.prepare(root, va, size)?;
         } else {
             self.show_to_gpu(root, va, mapping)?;
         }
-        self.device_mut(context)?.mappings.insert(va, Mapped { mapping, charge });
+        self.objects.device_mut(context)?.mappings.insert(va, Mapped { mapping, charge });
         self.allocations.retain(allocation);
         Ok(must_wait.then_some(Change::Map(va, mapping)))
     }
@@ -220,7 +220,7 @@ impl Session {
 
     /// Unmaps all of them, or none.
     fn unmap_all(&mut self, origin: Origin, entries: &[UnmapMemory]) -> Outcome {
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         let mut names = BTreeSet::new();
         for message in entries {
             let found = device.mappings.get(&message.va).filter(|mapping| mapping.size == message.size);

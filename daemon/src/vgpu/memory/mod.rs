@@ -1,7 +1,6 @@
 //! Memory: allocations of video memory ([`vidmm`]), the GPU's mappings of them, residency, and which pages were written.
 
 pub mod blobs;
-pub mod changing;
 pub mod dirty;
 pub mod mapping;
 pub mod occupancy;
@@ -12,4 +11,6 @@ pub mod residency_faults;
 pub mod residency_requests;
 pub mod save_areas;
 pub mod segments;
+pub mod shown;
 pub mod vidmm;
+pub mod window;

@@ -9,32 +9,11 @@ use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_protocol::PAGE_SIZE;
 
 use super::dirty::Dirty;
-use super::vidmm::allocations::AllocationId;
 use super::vidmm::allocations::Allocations;
 use crate::guest_ram::mark::MarkGuestRam;
+use crate::vgpu::objects::device_page::DevicePage;
+use crate::vgpu::objects::device_page::GuestPage;
 use crate::vgpu::session::Session;
-
-/// The device page of a guest process.
-#[derive(Debug)]
-pub struct DevicePage {
-    /// Its allocation; one reference.
-    pub allocation: AllocationId,
-    /// Where in the allocation it starts, bytes.
-    pub offset: u64,
-    /// Where the address space shows it.
-    pub va: u64,
-    /// The daemon's view of it, if it is guest RAM. Video memory is mapped as a whole, and may move.
-    pub guest: Option<GuestPage>,
-}
-
-/// A device page in guest RAM.
-#[derive(Debug, Clone)]
-pub struct GuestPage {
-    /// The daemon's view.
-    pub mapping: Arc<Mapping>,
-    /// Guest-physical address of each of its pages.
-    pub addresses: Arc<[u64]>,
-}
 
 impl DevicePage {
     /// Its bytes, where they lie now.
@@ -108,7 +87,7 @@ impl PageView {
 impl Session {
     /// The device page of a process.
     pub(in crate::vgpu) fn page(&self, context: u32) -> Option<PageView> {
-        self.device(context).ok()?.page.view(&self.allocations, &self.dirty)
+        self.objects.device(context).ok()?.page.view(&self.allocations, &self.dirty)
     }
 
     /// Stores a word of a process's device page.

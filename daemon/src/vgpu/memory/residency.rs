@@ -25,7 +25,6 @@ use log::Level;
 use super::residency_faults::Demand;
 use super::residency_faults::Served;
 use super::residency_faults::Want;
-use super::vidmm::allocations::AllocationId;
 use super::vidmm::allocations::Backing;
 use super::vidmm::allocations::Spot;
 use super::vidmm::compaction::Movable;
@@ -36,6 +35,7 @@ use super::vidmm::vram::Place;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
+use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::session::Session;
 
 /// How long what was brought back for one queue stays at least while that queue has not got on.
@@ -143,7 +143,7 @@ impl Session {
         self.release_allocation(allocation);
         for (resource, offset, token) in std::mem::take(&mut self.residency.deferred) {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
-                self.due.push((token, Err(refusal)));
+                self.objects.due.push((token, Err(refusal)));
             }
         }
     }
@@ -160,7 +160,7 @@ impl Session {
         if wanted.root == self.areas.root().0 {
             return self.demand_area(wanted);
         }
-        let devices = self.processes.values().filter_map(|process| process.device.as_ref());
+        let devices = self.objects.processes.values().filter_map(|process| process.device.as_ref());
         let device = devices.into_iter().find(|device| device.root.0 == wanted.root);
         let found = device.and_then(|device| device.find_mapping(wanted.va, 1));
         let Some((mapping, _)) = found.filter(|_| wanted.queue < MAX_NAMES) else { return };
@@ -175,7 +175,7 @@ impl Session {
     /// A queue of a context came to a save area: it needs that with all else that its device's memory is wanted for.
     fn demand_area(&mut self, wanted: &Wanted) {
         let Some(area) = self.areas.at(wanted.va).filter(|_| wanted.queue < MAX_NAMES) else { return };
-        let owner = self.areas.owner(area.allocation).and_then(|(of, _)| self.device(of).ok());
+        let owner = self.areas.owner(area.allocation).and_then(|(of, _)| self.objects.device(of).ok());
         let Some(root) = owner.map(|device| device.root) else { return };
         if self.allocations.spot(area.allocation) == Spot::Evicted {
             count(&self.counters.residency_faults);
@@ -357,7 +357,7 @@ impl Session {
 
     /// What a queue needs at one place does not fit into video memory together.
     fn give_up(&mut self, demand: Demand) {
-        let mut processes = self.processes.iter();
+        let mut processes = self.objects.processes.iter();
         let owner = processes.find(|(_, process)| {
             process.device.as_ref().is_some_and(|device| device.root.0 == demand.name.0)
         });

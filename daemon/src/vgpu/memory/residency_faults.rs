@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use campanile_host_gpu::memory::page_table::writer::Root;
 
-use super::vidmm::allocations::AllocationId;
-use crate::vgpu::control::reply::Origin;
+use super::shown::Shown;
 use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::shown::Shown;
 
 /// Which queue wants something: page index of its root table, and its number.
 pub(in crate::vgpu) type Name = (u64, u64);

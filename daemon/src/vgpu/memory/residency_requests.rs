@@ -13,21 +13,21 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::BUDGET;
 use zerocopy::IntoBytes;
 
-use super::paging::Change;
 use super::residency_faults::Waiter;
-use super::vidmm::allocations::AllocationId;
 use super::vidmm::allocations::Backing;
 use super::vidmm::allocations::Spot;
 use super::vidmm::vram::Place;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::control::request::Entries;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::budget::list_bytes;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::process::Hold;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::session::Session;
@@ -46,7 +46,7 @@ impl Session {
     pub(in crate::vgpu) fn make_resident(&mut self, origin: Origin, list: &Entries<u32>) -> Outcome {
         (list.argument & !RESIDENT_OR_FAIL == 0).or(Status::InvalidParameter)?;
         let allocations = self.named(origin.context, &list.entries)?;
-        let root = self.device(origin.context)?.root;
+        let root = self.objects.device(origin.context)?.root;
         let listed: BTreeSet<AllocationId> = allocations.iter().copied().collect();
         let is_missing = |id: &AllocationId| {
             !matches!(self.allocations.spot(*id), Spot::Segment(..))
@@ -87,13 +87,13 @@ impl Session {
         let charge = self.charge_list(origin.context, &allocations)?;
         let mut holds = BTreeMap::new();
         for id in &listed {
-            if !self.device(origin.context)?.holds.contains_key(id) {
-                let charge = self.charge(origin.context, Kind::Paging, HOLD_BYTES)?;
+            if !self.objects.device(origin.context)?.holds.contains_key(id) {
+                let charge = self.objects.charge(origin.context, Kind::Paging, HOLD_BYTES)?;
                 holds.insert(*id, Hold { count: 0, charge });
             }
         }
-        let origin = self.park(origin)?;
-        self.device_mut(origin.context)?.holds.append(&mut holds);
+        let origin = self.objects.park(origin)?;
+        self.objects.device_mut(origin.context)?.holds.append(&mut holds);
         for id in &allocations {
             self.hold_resident(origin.context, *id)?;
         }
@@ -105,11 +105,11 @@ impl Session {
     /// Charges a process for a list that waits, in one way or another.
     fn charge_list(&self, context: u32, allocations: &[AllocationId]) -> Result<Charge, Refused> {
         let bytes = list_bytes(allocations.len(), size_of::<AllocationId>()).saturating_add(PAGING_BYTES);
-        self.charge(context, Kind::Paging, bytes)
+        self.objects.charge(context, Kind::Paging, bytes)
     }
 
     fn hold_resident(&mut self, context: u32, id: AllocationId) -> Result<(), Refused> {
-        if let Some(hold) = self.device_mut(context)?.holds.get_mut(&id) {
+        if let Some(hold) = self.objects.device_mut(context)?.holds.get_mut(&id) {
             hold.count += 1;
         }
         if let Some(allocation) = self.allocations.get_mut(id) {
@@ -119,7 +119,7 @@ impl Session {
     }
 
     fn let_go(&mut self, context: u32, id: AllocationId) -> Result<(), Refused> {
-        let holds = &mut self.device_mut(context)?.holds;
+        let holds = &mut self.objects.device_mut(context)?.holds;
         let Some(hold) = holds.get_mut(&id) else { return Ok(()) };
         hold.count -= 1;
         if hold.count == 0 {
@@ -140,11 +140,11 @@ impl Session {
     /// A MAKE_RESIDENT message has what it waited for.
     pub(in crate::vgpu) fn is_resident(&mut self, waiter: &Waiter) {
         let origin = waiter.origin;
-        let paging = self.device(origin.context).ok().filter(|device| device.root == waiter.root);
+        let paging = self.objects.device(origin.context).ok().filter(|device| device.root == waiter.root);
         match paging.map(|device| device.paging.done()) {
             Some(fence) => self.answer(origin, Ok(Paging { fence }.as_bytes().to_vec())),
             // A later device of the same process has not asked.
-            None => self.end_item(origin.context, origin.ring, origin.item),
+            None => self.objects.end_item(origin.context, origin.ring, origin.item),
         }
     }
 
@@ -180,7 +180,7 @@ impl Session {
         let budget = self.config.account.budget();
         let could = budget.committed.saturating_add(budget.available);
         if std::mem::replace(&mut self.residency.budget, could) != could {
-            for context in self.processes.keys() {
+            for context in self.objects.processes.keys() {
                 self.store_page_word(*context, BUDGET, could);
             }
         }

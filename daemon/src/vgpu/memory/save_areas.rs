@@ -42,32 +42,15 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::END_ADDRESS;
 use campanile_protocol::page_table::FIRST_ADDRESS;
 
-use super::vidmm::allocations::AllocationId;
 use super::vidmm::allocations::MemoryError;
 use super::vidmm::allocations::Spot;
 use super::vidmm::ranges::Ranges;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
-use crate::vgpu::objects::process::GpuMapping;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::save_area::SaveArea;
 use crate::vgpu::session::Session;
-
-/// A save area.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SaveArea {
-    /// The memory; this holds its one reference.
-    pub allocation: AllocationId,
-    /// Where the address space of areas shows it.
-    pub va: u64,
-    /// Which kind, and so how many bytes.
-    pub kind: AreaKind,
-}
-
-impl SaveArea {
-    const fn mapping(&self) -> GpuMapping {
-        GpuMapping { size: self.kind.bytes(), allocation: self.allocation, offset: 0, writable: true }
-    }
-}
 
 /// Whose an area is, within one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,9 +183,9 @@ impl Session {
 
     /// The area of a context that is about to be made, and the device-wide one, where there is none yet.
     pub(in crate::vgpu) fn make_areas(&mut self, of: u32) -> Result<SaveArea, Refused> {
-        if self.device(of)?.area.is_none() {
+        if self.objects.device(of)?.area.is_none() {
             let area = self.make_area(of, AreaOwner::Device)?;
-            self.device_mut(of)?.area = Some(area);
+            self.objects.device_mut(of)?.area = Some(area);
         }
         // Its handle is known once the context is there: until then the area has no owner.
         self.make_area(of, AreaOwner::Context(Handle::NONE))
@@ -231,7 +214,7 @@ impl Session {
 
     /// The areas that a context runs with.
     fn areas_of(&self, of: u32, handle: Handle) -> impl Iterator<Item = AllocationId> + use<> {
-        let device = self.device(of).ok();
+        let device = self.objects.device(of).ok();
         let own = device.and_then(|device| device.contexts.get(handle)).map(|context| context.area);
         let shared = device.and_then(|device| device.area);
         own.into_iter().chain(shared).map(|area| area.allocation)
@@ -254,7 +237,7 @@ impl Session {
     /// An allocation is where engines reach it: a context that waited for it as its save area may run.
     pub(in crate::vgpu) fn area_is_there(&mut self, allocation: AllocationId) {
         let Some((of, owner)) = self.areas.owner(allocation) else { return };
-        let Ok(device) = self.device(of) else { return };
+        let Ok(device) = self.objects.device(of) else { return };
         let contexts: Vec<(Handle, EngineAddress)> = match owner {
             AreaOwner::Device => {
                 device.contexts.iter().map(|(handle, context)| (handle, context.at)).collect()
@@ -279,7 +262,7 @@ impl Session {
             }
             let last = slot.process().and_then(|process| process.last_context());
             let owner = last.and_then(|(entry, is_running)| {
-                Some((self.owner_of_entry(EngineAddress::from_index(place)?, entry)?, is_running))
+                Some((self.objects.owner_of_entry(EngineAddress::from_index(place)?, entry)?, is_running))
             });
             if let Some(((of, handle), is_running)) = owner {
                 for id in self.areas_of(of, handle) {
@@ -300,12 +283,12 @@ impl Session {
                 ((of, buffer.context), (AreaKind::Context, KERNEL_MODE_SLOT))
             }
             Work::UserQueue(hw_queue) => {
-                let (of, queue) = self.owner_of_hw_queue(at, hw_queue)?;
-                let context = self.device(of).ok()?.queues.get(queue)?.context;
+                let (of, queue) = self.objects.owner_of_hw_queue(at, hw_queue)?;
+                let context = self.objects.device(of).ok()?.queues.get(queue)?.context;
                 ((of, context), save_area::queue_slot(queue.index()))
             }
         };
-        let device = self.device(of).ok()?;
+        let device = self.objects.device(of).ok()?;
         let area = match kind {
             AreaKind::Device => device.area?,
             AreaKind::Context => device.contexts.get(context)?.area,
@@ -337,13 +320,6 @@ impl Session {
         let is_there = |area: &SaveArea| matches!(self.allocations.spot(area.allocation), Spot::Segment(..));
         self.areas.iter().filter(|area| !is_there(area)).map(|area| area.kind.bytes()).sum()
     }
-
-    fn owner_of_entry(&self, at: EngineAddress, entry: u32) -> Option<(u32, Handle)> {
-        let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
-        let mut all = devices.flat_map(|(of, device)| device.contexts.iter().map(move |it| (of, it)));
-        let found = all.find(|(_, (_, context))| context.at == at && context.entry == Some(entry));
-        found.map(|(of, (handle, _))| (of, handle))
-    }
 }
 
 #[cfg(test)]
@@ -354,7 +330,7 @@ mod tests {
 
     use super::AreaOwner;
     use super::Areas;
-    use crate::vgpu::memory::vidmm::allocations::AllocationId;
+    use crate::vgpu::objects::ids::AllocationId;
 
     #[test]
     fn pre_35_shared_without_a_context_is_the_device_wide_kind_and_a_context_unshared_its_own() {

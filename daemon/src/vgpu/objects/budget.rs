@@ -21,8 +21,8 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::engine::block::MAX_PROCESSES;
 use serde::Serialize;
 
-use crate::vgpu::control::reply::Refused;
-use crate::vgpu::session::Refusal;
+use super::message::Refused;
+use super::refusal::Refusal;
 
 /// Bytes that the daemon holds for one VM, where the operator says nothing.
 pub const BUDGET_BYTES: u64 = 256 << 20;

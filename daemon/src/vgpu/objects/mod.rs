@@ -2,8 +2,19 @@
 //! did lately.
 
 pub mod budget;
-pub mod devices;
-pub mod history;
+pub mod changing;
+pub mod class;
+pub mod device_page;
+pub mod doorbell_state;
+pub mod holds;
+pub mod ids;
+pub mod kernel_source;
+pub mod message;
+pub mod paging_queue;
 pub mod process;
+pub mod processes;
+pub mod recent;
+pub mod refusal;
+pub mod save_area;
 pub mod table;
 pub mod timeline;

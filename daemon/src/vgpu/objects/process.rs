@@ -8,6 +8,7 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_host_gpu::scheduling::parameters::Parameters;
+use campanile_protocol::control::away::Parked;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 
@@ -15,19 +16,19 @@ use super::budget::Charge;
 use super::budget::Kind;
 use super::budget::OverBudget;
 use super::budget::Purse;
+use super::class::ProcessClass;
+use super::device_page::DevicePage;
+use super::doorbell_state::DoorbellState;
+use super::holds::Holds;
+use super::ids::AllocationId;
+use super::kernel_source::KernelSource;
+use super::message::Origin;
+use super::paging_queue::Paging;
+use super::recent::Recent;
+use super::save_area::SaveArea;
 use super::table::Table;
 use super::timeline::Item;
 use super::timeline::Timeline;
-use crate::vgpu::doorbells::state::DoorbellState;
-use crate::vgpu::engines::kernels::KernelSource;
-use crate::vgpu::engines::suspends::Holds;
-use crate::vgpu::hotplug::detached::Away;
-use crate::vgpu::memory::page::DevicePage;
-use crate::vgpu::memory::paging::Paging;
-use crate::vgpu::memory::save_areas::SaveArea;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
-use crate::vgpu::submission::scheduling::ProcessClass;
-use crate::vgpu::tdr::recent::Recent;
 
 /// Contexts of one process (MCDM-06).
 pub const MAX_CONTEXTS: u32 = 1024;
@@ -84,6 +85,25 @@ impl Process {
             away: None,
         })
     }
+
+    /// Whether it has parked its device.
+    pub fn is_away(&self) -> bool {
+        self.away.is_some()
+    }
+
+    /// Whether it has, and has closed its context.
+    pub(in crate::vgpu) fn is_gone(&self) -> bool {
+        self.away.is_some_and(|away| away.is_gone)
+    }
+}
+
+/// A process that is away, or just going.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Away {
+    /// What it says when it comes back.
+    pub parked: Parked,
+    /// Its context is closed.
+    pub is_gone: bool,
 }
 
 /// A range of an allocation in an address space.
@@ -165,6 +185,29 @@ pub struct Device {
 }
 
 impl Device {
+    /// One that has nothing but its page and its address space. Its kernels get generations greater than `kernels`.
+    pub fn new(page: DevicePage, root: Root, kernels: u32) -> Self {
+        Self {
+            page,
+            root,
+            mappings: BTreeMap::new(),
+            contexts: Table::new(MAX_CONTEXTS),
+            queues: Table::new(device_page::MAX_QUEUES),
+            doorbells: Table::new(device_page::MAX_QUEUES),
+            kernels: Table::after(MAX_KERNELS, kernels),
+            area: None,
+            presence: [None; MAX_PLACES],
+            status: device_page::DEVICE_ACTIVE,
+            paging: Paging::default(),
+            holds: BTreeMap::new(),
+            waits: Vec::new(),
+            fences: Table::new(MAX_OPEN_FENCES),
+            native_waits: Vec::new(),
+            gpu_waits: Vec::new(),
+            class: ProcessClass::default(),
+        }
+    }
+
     /// Whether it still works.
     pub fn is_active(&self) -> bool {
         self.status == device_page::DEVICE_ACTIVE
@@ -184,13 +227,24 @@ impl Device {
         let fits = within.checked_add(size).is_some_and(|end| end <= mapping.size);
         fits.then_some((mapping, mapping.offset + within))
     }
+
+    /// Whether a range of its address space is taken, counting what will be mapped there.
+    pub fn is_taken(&self, va: u64, size: u64) -> bool {
+        let end = va.saturating_add(size);
+        let last = self.mappings.range(..end).next_back();
+        last.is_some_and(|(at, mapping)| at.saturating_add(mapping.size) > va)
+            || self
+                .fences
+                .iter()
+                .any(|(_, fence)| fence.va < end && va < fence.va + campanile_protocol::PAGE_SIZE)
+    }
 }
 
 /// A guest process that waits for a progress fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
     /// Where its answer goes.
-    pub origin: crate::vgpu::control::reply::Origin,
+    pub origin: Origin,
     /// The queue.
     pub queue: Handle,
     /// The value.
@@ -210,7 +264,7 @@ pub struct OpenFence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NativeWait {
     /// Where its answer goes.
-    pub origin: crate::vgpu::control::reply::Origin,
+    pub origin: Origin,
     /// The local handle.
     pub fence: Handle,
     /// The fence's number.

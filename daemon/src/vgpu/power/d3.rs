@@ -17,7 +17,6 @@ use std::time::Instant;
 
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_protocol::handle::Handle;
 use log::Level;
 use serde_json::json;
 
@@ -75,7 +74,7 @@ impl Session {
         match &mut self.power {
             Power::D0 => {
                 let mut suspends = Vec::new();
-                for (context, handle) in self.all_contexts() {
+                for (context, handle) in self.objects.all_contexts() {
                     suspends.extend(self.hold(context, handle, |held| held.by_power = true));
                 }
                 self.power = Power::Leaving(suspends, errand.into_iter().collect());
@@ -158,21 +157,16 @@ impl Session {
         }
         let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D0) else { return };
         errands.into_iter().for_each(|errand| errand.answer(Err(standing_still())));
-        for (context, handle) in self.all_contexts() {
+        for (context, handle) in self.objects.all_contexts() {
             self.unhold(context, handle, |held| held.by_power = false);
         }
     }
 
     /// All contexts may run again, and their engines find what came meanwhile.
     pub(in crate::vgpu) fn resume_from_d3(&mut self) {
-        for (context, handle) in self.all_contexts() {
+        for (context, handle) in self.objects.all_contexts() {
             self.unhold(context, handle, |held| held.by_power = false);
         }
-    }
-
-    pub(in crate::vgpu) fn all_contexts(&self) -> Vec<(u32, Handle)> {
-        let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
-        devices.flat_map(|(of, device)| device.contexts.iter().map(move |(handle, _)| (of, handle))).collect()
     }
 
     /// Whether all engines sleep, and nothing is under way. A doorbell that is connected may have been rung, though its
@@ -226,10 +220,10 @@ mod tests {
 
     use super::Power;
     use super::Session;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::doorbells::drains::Drain;
     use crate::vgpu::engines::kernels::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
@@ -303,7 +297,7 @@ mod tests {
         session.enter_d3(None);
         assert!(matches!(session.power, Power::Leaving(..)), "its engine has not reported");
         let held = |session: &Session| {
-            let device = session.processes[&OWNER].device.as_ref().unwrap();
+            let device = session.objects.processes[&OWNER].device.as_ref().unwrap();
             device.contexts.get(CONTEXT).unwrap().held.by_power
         };
         assert!(held(&session));

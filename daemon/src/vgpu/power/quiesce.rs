@@ -80,7 +80,7 @@ impl Session {
             self.collect_reports(at);
         }
         let mut suspends = Vec::new();
-        for (context, handle) in self.all_contexts() {
+        for (context, handle) in self.objects.all_contexts() {
             suspends.extend(self.hold(context, handle, |held| held.by_freeze = true));
         }
         self.freeze = Freeze::Freezing(suspends, Instant::now() + self.config.freeze_limit);
@@ -200,13 +200,13 @@ impl Session {
             }
         }
         self.start_for_waiting();
-        for (context, handle) in self.all_contexts() {
+        for (context, handle) in self.objects.all_contexts() {
             self.unhold(context, handle, |held| held.by_freeze = false);
         }
         self.restart_drains();
         for (resource, offset, token) in std::mem::take(&mut self.residency.deferred) {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
-                self.due.push((token, Err(refusal)));
+                self.objects.due.push((token, Err(refusal)));
             }
         }
         self.release_all_waiters();
@@ -239,7 +239,8 @@ impl Session {
 
     /// Writes what guests read of the daemon's truth into their device pages (design §10.5).
     fn publish_all(&self) {
-        let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
+        let devices =
+            self.objects.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         for (context, device) in devices {
             let words: Vec<(Handle, u64)> = device
                 .doorbells

@@ -25,12 +25,12 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 use log::Level;
 
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::slot::InFlight;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::process::MAX_SOFTWARE_QUEUE;
@@ -65,7 +65,7 @@ impl Session {
     pub(in crate::vgpu) fn submit_buffer(&mut self, origin: Origin, message: &Submit) -> Outcome {
         let aligned = message.buffer_va.is_multiple_of(8) && message.length.is_multiple_of(8);
         (aligned && message.flags == 0 && message.length <= MAX_DMA_BUFFER).or(Status::InvalidParameter)?;
-        let device = self.device(origin.context)?;
+        let device = self.objects.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         let (context, at, is_exempt) = (queue.context, queue.at, queue.is_exempt);
         // UMS-26: a user-mode queue takes work from its doorbell alone.
@@ -74,12 +74,12 @@ impl Session {
         let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
         (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
         self.ensure_presence(origin.context, at)?;
-        let item = self.park(origin)?.item;
+        let item = self.objects.park(origin)?.item;
         let taken = &mut self.engines[at.index()].taken;
         *taken += 1;
         let order = *taken;
         let fence_value = issued + 1;
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         if let Some(queue) = device.queues.get_mut(message.queue) {
             queue.kind = QueueKind::Ordinary { issued: fence_value };
         }
@@ -143,7 +143,7 @@ impl Session {
     /// has of it from before its last suspend comes back first.
     pub(in crate::vgpu) fn list_context(&mut self, of: u32, handle: Handle) {
         let now = self.begun.elapsed();
-        let Ok(device) = self.device_mut(of) else { return };
+        let Ok(device) = self.objects.device_mut(of) else { return };
         let Device { contexts, paging, .. } = device;
         let Some(context) = contexts.get_mut(handle) else { return };
         let at = context.at.index();
@@ -158,7 +158,9 @@ impl Session {
             return;
         }
         self.engines[at].run_list.list(entry, true, now);
-        if let Some(context) = self.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle)) {
+        if let Some(context) =
+            self.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle))
+        {
             context.listed = true;
         }
     }
@@ -166,7 +168,7 @@ impl Session {
     /// Takes a context off the run list until it is tried again: its first buffer waits.
     pub(in crate::vgpu) fn block_context(&mut self, of: u32, handle: Handle) {
         let now = self.begun.elapsed();
-        let context = self.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle));
+        let context = self.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle));
         let Some(context) = context else { return };
         let Some(entry) = context.entry else { return };
         let at = context.at;
@@ -178,7 +180,7 @@ impl Session {
     /// Takes a context off the run list of its node.
     pub(in crate::vgpu) fn unlist_context(&mut self, of: u32, handle: Handle) {
         let now = self.begun.elapsed();
-        let Ok(device) = self.device(of) else { return };
+        let Ok(device) = self.objects.device(of) else { return };
         let Some((at, entry)) = device.contexts.get(handle).and_then(|it| Some((it.at, it.entry?))) else {
             return;
         };
@@ -212,7 +214,7 @@ impl Session {
 
     /// A context is not given to its engine before its save areas are there.
     fn leave_out(&mut self, of: u32, handle: Handle, entry: u32, now: Duration) {
-        let at = self.device_mut(of).ok().and_then(|device| {
+        let at = self.objects.device_mut(of).ok().and_then(|device| {
             let context = device.contexts.get_mut(handle)?;
             context.listed = false;
             Some(context.at)
@@ -224,7 +226,7 @@ impl Session {
 
     /// The first buffer of a context that may run, and whether there are more.
     fn take_buffer(&mut self, of: u32, handle: Handle) -> (Option<Buffer>, bool) {
-        let Ok(Device { contexts, paging, .. }) = self.device_mut(of) else { return (None, false) };
+        let Ok(Device { contexts, paging, .. }) = self.objects.device_mut(of) else { return (None, false) };
         let Some(context) = contexts.get_mut(handle) else { return (None, false) };
         let may_run = context.entry.is_some() && !context.held.any();
         let buffer =
@@ -236,7 +238,7 @@ impl Session {
     /// Gives one buffer to the engine, whose hardware queue has room.
     fn hand_over(&mut self, at: EngineAddress, of: u32, entry: u32, buffer: Buffer) {
         let now = self.begun.elapsed();
-        let presence = self.device(of).ok().and_then(|device| device.presence[at.index()]);
+        let presence = self.objects.device(of).ok().and_then(|device| device.presence[at.index()]);
         let slot = &mut self.engines[at.index()];
         let fence_id = slot.fences.submit();
         let suspends = slot.process().map_or(0, |process| process.suspends(entry));
@@ -263,9 +265,9 @@ impl Session {
             }
             Some(Err(error)) => {
                 self.journal.line(Level::Error, format_args!("{at} hardware queue: {error}"));
-                self.end_item(of, buffer.ring, buffer.item);
+                self.objects.end_item(of, buffer.ring, buffer.item);
             }
-            None => self.end_item(of, buffer.ring, buffer.item),
+            None => self.objects.end_item(of, buffer.ring, buffer.item),
         }
     }
 
@@ -334,7 +336,7 @@ impl Session {
             if result.fault != 0 {
                 self.fault_device(context, buffer.queue, result.fault, result.fault_va);
             }
-            self.end_item(context, buffer.ring, buffer.item);
+            self.objects.end_item(context, buffer.ring, buffer.item);
             self.release_waiters(context, buffer.queue);
             self.list_context(context, buffer.context);
         }
@@ -397,7 +399,7 @@ mod tests {
             assert_eq!(submission.suspends, process.suspends(entry));
             assert_eq!(
                 submission.process,
-                session.processes[&OWNER].device.as_ref().unwrap().presence[COPY.index()].unwrap()
+                session.objects.processes[&OWNER].device.as_ref().unwrap().presence[COPY.index()].unwrap()
             );
         }
     }

@@ -15,16 +15,16 @@ use campanile_protocol::device_page;
 use campanile_protocol::engine::block::ProcessEntry;
 use zerocopy::IntoBytes;
 
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::engines::slot::WaitingMessage;
-use crate::vgpu::engines::suspends::Holds;
-use crate::vgpu::memory::save_areas::SaveArea;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::holds::Holds;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Context;
+use crate::vgpu::objects::save_area::SaveArea;
 use crate::vgpu::session::Session;
 
 /// Bytes of a context: itself, its save area, its place on the run list.
@@ -39,11 +39,11 @@ impl Session {
         // TDR-09, TDR-10: exactly one engine, which there is.
         let at = EngineAddress::from_affinity(message.engine_affinity, node, self.config.engines);
         let at = at.ok_or(Status::InvalidParameter)?;
-        self.device(origin.context)?.contexts.has_room().or(Status::OutOfResources)?;
+        self.objects.device(origin.context)?.contexts.has_room().or(Status::OutOfResources)?;
         if !self.ensure_engine(at)? {
             return self.wait_for_engine(origin, at, CREATE_CONTEXT, message.as_bytes());
         }
-        let charge = self.charge(origin.context, Kind::Objects, CONTEXT_BYTES)?;
+        let charge = self.objects.charge(origin.context, Kind::Objects, CONTEXT_BYTES)?;
         let area = self.make_areas(origin.context)?;
         let entry = match self.introduce_areas(origin.context, at, area) {
             Ok(entry) => entry,
@@ -64,7 +64,7 @@ impl Session {
             scheduling: None,
         };
         // There is room: it was looked for above.
-        let contexts = &mut self.device_mut(origin.context)?.contexts;
+        let contexts = &mut self.objects.device_mut(origin.context)?.contexts;
         let handle = contexts.insert(context, charge).ok_or(Status::OutOfResources)?;
         self.areas.name(area, handle);
         self.introduce_context(at, entry, (origin.context, handle));
@@ -90,12 +90,12 @@ impl Session {
     ) -> Outcome {
         let mut message = WaitingMessage { origin, opcode, body: bytes.to_vec(), charge: None };
         if message.ended_kernel().is_none() {
-            message.charge = Some(self.charge(origin.context, Kind::Messages, message.price())?);
+            message.charge = Some(self.objects.charge(origin.context, Kind::Messages, message.price())?);
         }
         message.origin = match (origin.item, &message.charge) {
             (Some(_), _) => origin,
-            (None, Some(_)) => self.park(origin)?,
-            (None, None) => self.park_end(origin),
+            (None, Some(_)) => self.objects.park(origin)?,
+            (None, None) => self.objects.park_end(origin),
         };
         self.engines[at.index()].waiting.push(message);
         Ok(Handled::Parked)
@@ -107,7 +107,7 @@ impl Session {
         context: u32,
         at: EngineAddress,
     ) -> Result<u32, Refused> {
-        let device = self.device(context)?;
+        let device = self.objects.device(context)?;
         if let Some(entry) = device.presence[at.index()] {
             return Ok(entry);
         }
@@ -124,13 +124,13 @@ impl Session {
         let entry = process
             .create_process(entry)
             .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
-        self.device_mut(context)?.presence[at.index()] = Some(entry);
+        self.objects.device_mut(context)?.presence[at.index()] = Some(entry);
         Ok(entry)
     }
 
     /// DESTROY_CONTEXT; its queues must be gone.
     pub(in crate::vgpu) fn drop_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         let context = device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         (context.queues == 0).or(Status::Busy)?;
         let (at, entry, area) = (context.at, context.entry, context.area);

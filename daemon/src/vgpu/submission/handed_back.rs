@@ -42,11 +42,11 @@ impl Session {
             _ => false,
         };
         if is_unasked {
-            self.end_item(of, buffer.ring, buffer.item);
+            self.objects.end_item(of, buffer.ring, buffer.item);
             self.lose_engine(at, "it handed a buffer back unasked");
             return;
         }
-        let device = self.device_mut(of).ok().filter(|device| device.is_active());
+        let device = self.objects.device_mut(of).ok().filter(|device| device.is_active());
         let wanted = device.and_then(|device| {
             let fence = device.fences.iter().find(|(_, fence)| fence.va == result.fault_va);
             let index = fence.map(|(_, fence)| fence.index).filter(|_| result.fault == HW_BLOCKED);
@@ -59,12 +59,12 @@ impl Session {
             Some((index.filter(|_| place == 0), context.is_parked))
         });
         match wanted {
-            None => self.end_item(of, buffer.ring, buffer.item),
+            None => self.objects.end_item(of, buffer.ring, buffer.item),
             // What is parked waits for the first buffer, whatever comes behind it.
             Some((_, true)) => {}
             Some((Some(index), false)) => {
                 self.unlist_context(of, handle);
-                if let Ok(device) = self.device_mut(of) {
+                if let Ok(device) = self.objects.device_mut(of) {
                     device.gpu_waits.push(GpuWait { context: handle, index, value: result.value });
                     if let Some(context) = device.contexts.get_mut(handle) {
                         // Listed or not: nothing but the fence brings it back.
@@ -80,13 +80,13 @@ impl Session {
 
     /// Suspends of a context so far; none where it, or its engine, is gone.
     fn suspends_of(&self, of: u32, handle: Handle) -> Option<u64> {
-        let context = self.device(of).ok()?.contexts.get(handle)?;
+        let context = self.objects.device(of).ok()?.contexts.get(handle)?;
         Some(self.engines[context.at.index()].process()?.suspends(context.entry?))
     }
 
     /// What a parked context waits for is there, or never will be: it takes its turn again.
     pub(in crate::vgpu) fn unpark(&mut self, of: u32, handle: Handle) {
-        let Ok(device) = self.device_mut(of) else { return };
+        let Ok(device) = self.objects.device_mut(of) else { return };
         let Some(context) = device.contexts.get_mut(handle) else { return };
         if std::mem::take(&mut context.is_parked) {
             let at = context.at;

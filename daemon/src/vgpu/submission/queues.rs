@@ -13,11 +13,11 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::objects::process::Queue;
 use crate::vgpu::objects::process::QueueKind;
@@ -31,8 +31,8 @@ impl Session {
     /// CREATE_QUEUE.
     pub(in crate::vgpu) fn create_queue(&mut self, origin: Origin, message: &CreateQueue) -> Outcome {
         (message.flags & !QUEUE_FLAGS_KNOWN == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
-        let charge = self.charge(origin.context, Kind::Objects, QUEUE_BYTES)?;
-        let device = self.device_mut(origin.context)?;
+        let charge = self.objects.charge(origin.context, Kind::Objects, QUEUE_BYTES)?;
+        let device = self.objects.device_mut(origin.context)?;
         let context = device.contexts.get_mut(message.context).ok_or(Status::InvalidHandle)?;
         let kind = if message.flags & QUEUE_USER_MODE_SUBMISSION != 0 {
             QueueKind::UserMode { doorbell: None, completed: 0 }
@@ -55,7 +55,7 @@ impl Session {
     /// DESTROY_QUEUE; its doorbell must be gone and, if it is ordinary, its buffers done.
     pub(in crate::vgpu) fn destroy_queue(&mut self, origin: Origin, message: &Named) -> Outcome {
         self.cancel_held(origin.context, message.handle)?;
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         let queue = device.queues.get(message.handle).ok_or(Status::InvalidHandle)?;
         let busy = match queue.kind {
             QueueKind::UserMode { doorbell, .. } => doorbell.is_some(),
@@ -71,7 +71,7 @@ impl Session {
                 queued || flying
             }
         };
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         (!busy || !device.is_active()).or(Status::Busy)?;
         if let Some(queue) = device.queues.remove(message.handle)
             && let Some(context) = device.contexts.get_mut(queue.context)
@@ -89,12 +89,12 @@ impl Session {
 
     /// WAIT_FENCE: answered when the queue's progress fence is there.
     pub(in crate::vgpu) fn wait_fence(&mut self, origin: Origin, message: &WaitFence) -> Outcome {
-        let device = self.device(origin.context)?;
+        let device = self.objects.device(origin.context)?;
         device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
-        let origin = self.park(origin)?;
+        let origin = self.objects.park(origin)?;
         let wait = Wait { origin, queue: message.queue, value: message.value };
-        self.device_mut(origin.context)?.waits.push(wait);
+        self.objects.device_mut(origin.context)?.waits.push(wait);
         self.release_waiters(origin.context, message.queue);
         Ok(Handled::Parked)
     }
@@ -103,11 +103,11 @@ impl Session {
     /// UMS-137).
     pub(in crate::vgpu) fn release_waiters(&mut self, context: u32, queue: Handle) {
         loop {
-            let Ok(device) = self.device(context) else { return };
+            let Ok(device) = self.objects.device(context) else { return };
             let waits = device.waits.iter().filter(|wait| wait.queue == queue);
             let smallest = waits.map(|wait| wait.value).min();
             let current = self.monitor_fence(context, queue, smallest);
-            let Ok(device) = self.device_mut(context) else { return };
+            let Ok(device) = self.objects.device_mut(context) else { return };
             let (over, waiting) = std::mem::take(&mut device.waits)
                 .into_iter()
                 .partition(|wait| wait.queue == queue && wait.value <= current);
@@ -124,7 +124,7 @@ impl Session {
 
     /// Sets MonitoredValue and reads CurrentValue after it.
     fn monitor_fence(&self, context: u32, queue: Handle, smallest: Option<u64>) -> u64 {
-        let Ok(device) = self.device(context) else { return 0 };
+        let Ok(device) = self.objects.device(context) else { return 0 };
         let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return 0 };
         let Some(word) = page.word(device_page::fence(queue.index())) else { return 0 };
         let doorbell = match device.queues.get(queue).map(|queue| (queue.kind, queue.at)) {

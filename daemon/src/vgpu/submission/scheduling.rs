@@ -4,7 +4,6 @@ use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::properties::time;
 use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::DEFAULT_WEIGHT;
 use campanile_host_gpu::scheduling::parameters::Parameters;
 use campanile_protocol::control::scheduling;
 use campanile_protocol::control::scheduling::SetProcessClass;
@@ -13,76 +12,13 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use std::time::Duration;
 
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
+use crate::vgpu::objects::class::ProcessClass;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
-
-/// Priority class of a process (PRE-61).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ProcessClass {
-    /// Contexts in the band IDLE.
-    Idle,
-    /// Half the weight.
-    BelowNormal,
-    /// As any other.
-    #[default]
-    Normal,
-    /// Twice the weight.
-    AboveNormal,
-    /// Four times the weight.
-    High,
-    /// Contexts in the band REALTIME.
-    Realtime,
-}
-
-impl ProcessClass {
-    /// Its number.
-    pub(in crate::vgpu) const fn number(self) -> u32 {
-        match self {
-            Self::Idle => scheduling::CLASS_IDLE,
-            Self::BelowNormal => scheduling::CLASS_BELOW_NORMAL,
-            Self::Normal => scheduling::CLASS_NORMAL,
-            Self::AboveNormal => scheduling::CLASS_ABOVE_NORMAL,
-            Self::High => scheduling::CLASS_HIGH,
-            Self::Realtime => scheduling::CLASS_REALTIME,
-        }
-    }
-
-    /// From its number.
-    pub(in crate::vgpu) fn from_number(number: u32) -> Option<Self> {
-        Some(match number {
-            scheduling::CLASS_IDLE => Self::Idle,
-            scheduling::CLASS_BELOW_NORMAL => Self::BelowNormal,
-            scheduling::CLASS_NORMAL => Self::Normal,
-            scheduling::CLASS_ABOVE_NORMAL => Self::AboveNormal,
-            scheduling::CLASS_HIGH => Self::High,
-            scheduling::CLASS_REALTIME => Self::Realtime,
-            _ => return None,
-        })
-    }
-
-    /// The band of its contexts.
-    pub const fn band(self) -> Band {
-        match self {
-            Self::Idle => Band::Idle,
-            Self::BelowNormal | Self::Normal | Self::AboveNormal | Self::High => Band::Normal,
-            Self::Realtime => Band::Realtime,
-        }
-    }
-
-    /// The weight of its contexts.
-    pub const fn weight(self) -> u32 {
-        match self {
-            Self::BelowNormal => DEFAULT_WEIGHT / 2,
-            Self::Idle | Self::Normal | Self::Realtime => DEFAULT_WEIGHT,
-            Self::AboveNormal => DEFAULT_WEIGHT * 2,
-            Self::High => DEFAULT_WEIGHT * 4,
-        }
-    }
-}
 
 /// What a message says of a context, checked.
 fn parameters(message: &SetSchedulingProperties) -> Result<Parameters, Refused> {
@@ -135,10 +71,10 @@ impl Session {
         origin: Origin,
         message: &SetSchedulingProperties,
     ) -> Outcome {
-        self.device(origin.context)?.contexts.get(message.context).ok_or(Status::InvalidHandle)?;
+        self.objects.device(origin.context)?.contexts.get(message.context).ok_or(Status::InvalidHandle)?;
         let parameters = parameters(message)?;
         self.check_granted(parameters.band)?;
-        let context = self.device_mut(origin.context)?.contexts.get_mut(message.context);
+        let context = self.objects.device_mut(origin.context)?.contexts.get_mut(message.context);
         context.ok_or(Status::InvalidHandle)?.scheduling = Some(parameters);
         self.reschedule(origin.context, message.context);
         Ok(Handled::done())
@@ -160,7 +96,7 @@ impl Session {
             ),
         })?;
         self.check_granted(class.band())?;
-        let device = self.device_mut(origin.context)?;
+        let device = self.objects.device_mut(origin.context)?;
         device.class = class;
         for handle in device.contexts.handles() {
             self.reschedule(origin.context, handle);
@@ -179,7 +115,7 @@ impl Session {
 
     /// How a context is scheduled now.
     fn parameters_of(&self, of: u32, handle: Handle) -> Option<Parameters> {
-        let device = self.device(of).ok()?;
+        let device = self.objects.device(of).ok()?;
         let context = device.contexts.get(handle)?;
         let of_class = Parameters { band: device.class.band(), ..Parameters::default() };
         let own = context.scheduling.unwrap_or(of_class);
@@ -201,7 +137,7 @@ impl Session {
     fn reschedule(&mut self, of: u32, handle: Handle) {
         let now = self.begun.elapsed();
         let Some(parameters) = self.parameters_of(of, handle) else { return };
-        let context = self.device(of).ok().and_then(|device| device.contexts.get(handle));
+        let context = self.objects.device(of).ok().and_then(|device| device.contexts.get(handle));
         let Some((at, entry)) = context.and_then(|context| Some((context.at, context.entry?))) else {
             return;
         };

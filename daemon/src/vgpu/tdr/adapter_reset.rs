@@ -10,8 +10,8 @@ use log::Level;
 
 use super::reason::Reason;
 use super::reset_record::Case;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
 
 impl Session {
@@ -83,14 +83,14 @@ impl Session {
         let of_device = |(context, process): (&u32, &crate::vgpu::objects::process::Process)| {
             process.device.as_ref().filter(|device| device.is_active()).map(|_| *context)
         };
-        let contexts: Vec<u32> = self.processes.iter().filter_map(of_device).collect();
+        let contexts: Vec<u32> = self.objects.processes.iter().filter_map(of_device).collect();
         for context in &contexts {
             let is_collateral = case.guilty.is_none_or(|(guilty, _)| guilty != *context);
             self.lose_device(*context, device_page::DEVICE_RESET, case.loss(is_collateral));
             case.affected.push((*context, is_collateral));
         }
         let engines = self.config.engines;
-        for process in self.processes.values_mut() {
+        for process in self.objects.processes.values_mut() {
             // The next process of an engine has never heard of any of them.
             if let Some(device) = &mut process.device {
                 EngineAddress::all(engines).for_each(|at| device.forget_engine(at));
@@ -120,7 +120,7 @@ impl Session {
         let has_device = |(other, process): (&u32, &crate::vgpu::objects::process::Process)| {
             *other != context && process.device.is_some()
         };
-        if self.config.single_use && self.processes.iter().any(has_device) {
+        if self.config.single_use && self.objects.processes.iter().any(has_device) {
             let text = "this device is single-use, and another process has it".to_owned();
             return Err(Refused { status: Status::Busy, text });
         }
@@ -128,7 +128,7 @@ impl Session {
         if let Some(quarantine) = self.config.standing.quarantined() {
             return Err(blocked(format!("this vGPU is quarantined: {}", quarantine.why)));
         }
-        match self.processes.get(&context).and_then(|process| process.blocked) {
+        match self.objects.processes.get(&context).and_then(|process| process.blocked) {
             None => Ok(()),
             Some(report) => Err(blocked(format!(
                 "this process hung the GPU more than {} times within {} s (report {report})",
@@ -141,7 +141,7 @@ impl Session {
     /// A process's work was the cause of a reset: past its limit it gets no device any more (TDR-21).
     pub(in crate::vgpu) fn note_offence(&mut self, context: u32, report: u64) {
         let policy = self.config.policy;
-        let Some(process) = self.processes.get_mut(&context) else { return };
+        let Some(process) = self.objects.processes.get_mut(&context) else { return };
         let within = process.offences.note(Instant::now(), policy.process_limit(), policy.limit_time);
         if within || !policy.has_limits() || process.blocked.is_some() {
             return;
@@ -246,11 +246,11 @@ mod tests {
             let mut session = session(&Arc::new(Config { policy, ..config() }));
             session.restore(&golden()).unwrap();
             for report in 1..=5 {
-                assert_eq!(session.processes[&OWNER].blocked, None, "{report}");
+                assert_eq!(session.objects.processes[&OWNER].blocked, None, "{report}");
                 session.note_offence(OWNER, report);
             }
-            assert_eq!(session.processes[&OWNER].blocked, is_blocked.then_some(5));
-            assert_eq!(session.processes[&1].blocked, None);
+            assert_eq!(session.objects.processes[&OWNER].blocked, is_blocked.then_some(5));
+            assert_eq!(session.objects.processes[&1].blocked, None);
         }
     }
 
@@ -258,12 +258,12 @@ mod tests {
     fn mcdm_41_a_device_that_is_single_use_is_refused_while_another_process_has_it() {
         let mut session = session(&Arc::new(config()));
         session.restore(&golden()).unwrap();
-        session.processes.retain(|of, _| *of == OWNER);
+        session.objects.processes.retain(|of, _| *of == OWNER);
         let status = |session: &Session, of: u32| session.admission(of).map_err(|refused| refused.status);
         assert_eq!(status(&session, 99), Ok(()), "many may have it");
         session.config = Arc::new(Config { single_use: true, ..config() });
         assert_eq!((status(&session, OWNER), status(&session, 99)), (Ok(()), Err(Status::Busy)));
-        session.processes.get_mut(&OWNER).unwrap().device = None;
+        session.objects.processes.get_mut(&OWNER).unwrap().device = None;
         assert_eq!(status(&session, 99), Ok(()), "it is free again");
     }
 
@@ -271,7 +271,7 @@ mod tests {
     fn tdr_21_neither_a_blocked_process_nor_any_of_a_quarantined_vgpu_gets_a_device() {
         let mut session = session(&Arc::new(config()));
         session.restore(&golden()).unwrap();
-        session.processes.get_mut(&OWNER).unwrap().blocked = Some(31);
+        session.objects.processes.get_mut(&OWNER).unwrap().blocked = Some(31);
         let refused = |session: &Session, of: u32| session.admission(of).map_err(|it| (it.status, it.text));
         let (status, text) = refused(&session, OWNER).unwrap_err();
         assert!(status == Status::Blocked && text.contains("(report 31)"), "{text}");

@@ -9,8 +9,8 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::Fault;
 
 use super::reset_record::Loss;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::session::Session;
 
@@ -33,7 +33,7 @@ impl Session {
 
     /// Puts a device in error that a reset has cost; its guest is told of the reset.
     pub(in crate::vgpu) fn lose_device(&mut self, context: u32, status: u64, loss: Loss) {
-        if self.device(context).is_ok_and(Device::is_active) {
+        if self.objects.device(context).is_ok_and(Device::is_active) {
             self.store_page_word(context, device_page::LOSS, loss.word());
             self.store_page_word(context, device_page::LOSS_REPORT, loss.report);
         }
@@ -42,7 +42,7 @@ impl Session {
 
     /// Puts a device in error; the first reason stays.
     pub(in crate::vgpu) fn put_device_in_error(&mut self, context: u32, status: u64) {
-        let Ok(device) = self.device_mut(context) else { return };
+        let Ok(device) = self.objects.device_mut(context) else { return };
         if device.is_active() {
             device.status = status;
             count(&self.counters.devices_lost);
@@ -57,7 +57,7 @@ impl Session {
         self.look_at_drains();
         self.lose_native_waits(context);
         self.lose_gpu_waits(context);
-        let Ok(device) = self.device_mut(context) else { return };
+        let Ok(device) = self.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.waits) {
             let text = "the device is in error".to_owned();
             self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
@@ -81,20 +81,20 @@ impl Session {
 
     /// Takes the buffers of a device out of its software queues.
     fn cancel_buffers(&mut self, context: u32) {
-        let Ok(device) = self.device_mut(context) else { return };
+        let Ok(device) = self.objects.device_mut(context) else { return };
         let mut cancelled = Vec::new();
         for (_, context) in device.contexts.iter_mut() {
             cancelled.extend(context.software_queue.drain(..));
         }
         for buffer in cancelled {
-            self.end_item(context, buffer.ring, buffer.item);
+            self.objects.end_item(context, buffer.ring, buffer.item);
         }
         let handles: Vec<Handle> =
-            self.device(context).into_iter().flat_map(|device| device.contexts.handles()).collect();
+            self.objects.device(context).into_iter().flat_map(|device| device.contexts.handles()).collect();
         for handle in handles {
             self.unlist_context(context, handle);
             if let Some(context) =
-                self.device_mut(context).ok().and_then(|device| device.contexts.get_mut(handle))
+                self.objects.device_mut(context).ok().and_then(|device| device.contexts.get_mut(handle))
             {
                 (context.listed, context.is_parked) = (false, false);
             }
@@ -111,7 +111,7 @@ impl Session {
             ended.extend(of_it.filter_map(|flight| flight.owner.take()));
         }
         for (context, buffer) in ended {
-            self.end_item(context, buffer.ring, buffer.item);
+            self.objects.end_item(context, buffer.ring, buffer.item);
         }
     }
 }
@@ -124,9 +124,9 @@ mod tests {
     use campanile_protocol::handle::Handle;
     use campanile_protocol::packet::Fault;
 
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::engines::kernels::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
     use crate::vgpu::testing::device;

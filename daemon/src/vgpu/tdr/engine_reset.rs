@@ -28,8 +28,8 @@ use super::group::DependentGroup;
 use super::reason::Reason;
 use super::reset_record::Case;
 use crate::sched::alarm::Sighting;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::counters::count;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
 
 impl Session {
@@ -176,7 +176,7 @@ impl Session {
 
     /// Has a compute engine compile every kernel that there is. It runs nothing before it has those that were compiled.
     pub(in crate::vgpu) fn compile_again(&mut self, at: EngineAddress) {
-        let devices = self.processes.values().filter_map(|process| process.device.as_ref());
+        let devices = self.objects.processes.values().filter_map(|process| process.device.as_ref());
         let devices = devices.filter(|device| device.is_active());
         let kernels: Vec<_> = devices
             .flat_map(|device| {
@@ -201,7 +201,7 @@ impl Session {
     /// What the last process had seen of rings, and not run, would be missed otherwise: rings are not rung twice.
     fn look_again(&self, at: EngineAddress) {
         let Some(process) = self.engines[at.index()].process() else { return };
-        for device in self.processes.values().filter_map(|process| process.device.as_ref()) {
+        for device in self.objects.processes.values().filter_map(|process| process.device.as_ref()) {
             let of_node = device.doorbells.iter().filter(|(_, bell)| bell.at == at && bell.was_connected);
             for hw_queue in of_node.filter_map(|(_, doorbell)| doorbell.hw_queue) {
                 process.ask_look(hw_queue);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     fn device_status(session: &Session, context: u32) -> u64 {
-        session.processes[&context].device.as_ref().unwrap().status
+        session.objects.processes[&context].device.as_ref().unwrap().status
     }
 
     #[test]
@@ -456,7 +456,7 @@ mod tests {
         let (mut session, buffer) = with_buffer();
         give(&mut session, Some((7, buffer)));
         store_progress(&session, Work::HwQueue);
-        let device = session.processes[&7].device.as_ref().unwrap();
+        let device = session.objects.processes[&7].device.as_ref().unwrap();
         let queue = device.doorbells.iter().find_map(|(_, doorbell)| doorbell.hw_queue).unwrap();
         let shared = session.engines[COPY.index()].process().unwrap().grant_handle().shared;
         let fault = shared.word(block::queue(u32::from(queue)) + block::QUEUE_FAULT).unwrap();
@@ -643,8 +643,9 @@ mod tests {
             give(&mut session, Some((7, buffer)));
             store_progress(&session, Work::HwQueue);
             session.recover_engine(COPY, reason, "a test", None);
-            let offences =
-                |context: u32| session.processes[&context].offences.ages(std::time::Instant::now()).len();
+            let offences = |context: u32| {
+                session.objects.processes[&context].offences.ages(std::time::Instant::now()).len()
+            };
             assert_eq!((offences(7), offences(1)), (1, 0), "{reason:?}");
             assert_eq!(counted(&session.counters.adapters_reset), adapters);
         }
@@ -692,7 +693,7 @@ mod tests {
     #[test]
     fn a_wait_that_was_over_when_the_engine_ended_is_answered_after_its_reset() {
         let mut session = restored(startable());
-        let (queue, value) = session.processes[&7]
+        let (queue, value) = session.objects.processes[&7]
             .device
             .as_ref()
             .unwrap()
@@ -703,6 +704,6 @@ mod tests {
             .unwrap();
         session.page(7).unwrap().word(fence(queue.index())).unwrap().store(value, Ordering::Release);
         session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        assert!(session.processes[&7].device.as_ref().unwrap().waits.is_empty());
+        assert!(session.objects.processes[&7].device.as_ref().unwrap().waits.is_empty());
     }
 }

@@ -120,8 +120,8 @@ mod tests {
     use campanile_protocol::handshake::power;
 
     use crate::vgpu::config::Config;
-    use crate::vgpu::control::reply::Origin;
     use crate::vgpu::engines::kernels::PendingKernel;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::session::Session;
     use crate::vgpu::tdr::policy::Policy;
     use crate::vgpu::testing::COPY;
@@ -184,7 +184,7 @@ mod tests {
             session.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
         }
         session.look_at_engine(COPY);
-        let offences = |of: u32| session.processes[&of].offences.ages(Instant::now()).len();
+        let offences = |of: u32| session.objects.processes[&of].offences.ages(Instant::now()).len();
         assert_eq!((offences(OWNER), offences(1)), (1, 0));
         assert_eq!(counted(&session.counters.engines_reset), 1);
     }

@@ -22,7 +22,6 @@ pub mod liveness;
 pub mod liveness_checks;
 pub mod policy;
 pub mod reason;
-pub mod recent;
 pub mod reports;
 pub mod reset_record;
 pub mod standing;

@@ -179,7 +179,7 @@ impl Session {
                 oldest.map(|(context, buffer)| (context, Some(buffer.queue)))
             }
             Some(Work::UserQueue(hw_queue)) => {
-                self.owner_of_hw_queue(at, hw_queue).map(|(context, queue)| (context, Some(queue)))
+                self.objects.owner_of_hw_queue(at, hw_queue).map(|(context, queue)| (context, Some(queue)))
             }
         };
         Case {
@@ -204,7 +204,7 @@ impl Session {
     /// Who it was; null when unsure (TDR-28).
     fn details(&self, guilty: Option<(u32, Option<Handle>)>, info: Option<&DebugInfo>) -> Value {
         let Some((context, queue)) = guilty else { return Value::Null };
-        let Ok(device) = self.device(context) else { return Value::Null };
+        let Ok(device) = self.objects.device(context) else { return Value::Null };
         let of_queue = queue.and_then(|handle| device.queues.get(handle).map(|queue| (handle, queue)));
         let launched = info.and_then(|info| info.launched).map(|(kernel, _)| Handle(kernel));
         let kernel = launched.and_then(|handle| device.kernels.get(handle).map(|source| (handle, source)));

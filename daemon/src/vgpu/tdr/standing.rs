@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use super::policy::Policy;
 use super::policy::Readmission;
-use super::recent::Recent;
+use crate::vgpu::objects::recent::Recent;
 
 /// Why and since when a vGPU may not work.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,9 +13,7 @@ use super::quota::QuotaError;
 use super::vram::Place;
 use super::vram::VideoMemory;
 
-/// Number of an allocation within a vGPU; never used twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AllocationId(pub u64);
+use crate::vgpu::objects::ids::AllocationId;
 
 /// What an allocation is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

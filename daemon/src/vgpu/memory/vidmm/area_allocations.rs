@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use super::allocations::Allocation;
-use super::allocations::AllocationId;
 use super::allocations::Allocations;
 use super::allocations::Backing;
 use super::allocations::MemoryError;
+use crate::vgpu::objects::ids::AllocationId;
 
 impl Allocations {
     /// As [`Self::create_vram`], for a save area.

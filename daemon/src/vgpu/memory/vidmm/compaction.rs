@@ -8,8 +8,8 @@
 //! What the guest's CPU has mapped never moves (design §10.4); what engines use may, since they let go of a page table's
 //! entry before what it leads to moves.
 
-use super::allocations::AllocationId;
 use super::ranges::Ranges;
+use crate::vgpu::objects::ids::AllocationId;
 
 /// Ranges that are looked at closely, cheapest first: the work for one request is bounded.
 const MOST_TRIED: usize = 32;
@@ -94,8 +94,8 @@ mod tests {
     use super::Movable;
     use super::Relocation;
     use super::relocations;
-    use crate::vgpu::memory::vidmm::allocations::AllocationId;
     use crate::vgpu::memory::vidmm::ranges::Ranges;
+    use crate::vgpu::objects::ids::AllocationId;
 
     fn movable(id: u64, offset: u64, size: u64) -> Movable {
         Movable { id: AllocationId(id), offset, size }

@@ -1,11 +1,11 @@
 //! Which allocations have to leave, so that another finds room: the least important, and of those the least recently
 //! used.
 
-use super::allocations::AllocationId;
 use super::compaction::Movable;
 use super::compaction::Relocation;
 use super::compaction::relocations;
 use super::ranges::Ranges;
+use crate::vgpu::objects::ids::AllocationId;
 
 /// An allocation that could leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,10 +94,10 @@ mod tests {
 
     use super::Candidate;
     use super::Plan;
-    use crate::vgpu::memory::vidmm::allocations::AllocationId;
     use crate::vgpu::memory::vidmm::compaction::Movable;
     use crate::vgpu::memory::vidmm::compaction::Relocation;
     use crate::vgpu::memory::vidmm::ranges::Ranges;
+    use crate::vgpu::objects::ids::AllocationId;
 
     fn candidate(id: u64, offset: u64, priority: u32, last_use: u64) -> Candidate {
         Candidate { id: AllocationId(id), offset, size: 10, priority, last_use }

@@ -1,11 +1,11 @@
 //! Allocations that change their place. Contents go along; what could use the old place is the caller's business.
 
-use super::allocations::AllocationId;
 use super::allocations::Allocations;
 use super::allocations::Backing;
 use super::allocations::MemoryError;
 use super::allocations::Spot;
 use super::vram::Place;
+use crate::vgpu::objects::ids::AllocationId;
 
 impl Allocations {
     /// Takes the place in the aperture that an allocation will move to. The contents stay where they are until

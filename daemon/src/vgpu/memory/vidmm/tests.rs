@@ -9,7 +9,6 @@ use campanile_protocol::PAGE_SIZE as PAGE;
 use campanile_protocol::control::memory::PRIORITY_NORMAL;
 use campanile_protocol::page_table::SegmentId;
 
-use super::allocations::AllocationId;
 use super::allocations::Allocations;
 use super::allocations::Backing;
 use super::allocations::Freed;
@@ -25,6 +24,7 @@ use super::vram::AREA_REGION;
 use super::vram::MAX_APERTURE;
 use super::vram::Place;
 use super::vram::VideoMemory;
+use crate::vgpu::objects::ids::AllocationId;
 
 /// Half of it is aperture.
 const LENGTH: u64 = 32 * PAGE;

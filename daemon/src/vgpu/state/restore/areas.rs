@@ -15,13 +15,13 @@ use super::builder::Builder;
 use super::builder::Invalid;
 use super::builder::ensure;
 use crate::vgpu::memory::save_areas::AreaOwner;
-use crate::vgpu::memory::save_areas::SaveArea;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
 use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::memory::vidmm::allocations::MovedAllocation;
 use crate::vgpu::memory::vidmm::vram::Place;
+use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::process::GpuMapping;
+use crate::vgpu::objects::save_area::SaveArea;
 use crate::vgpu::state::saved::process::SavedBuffer;
 use crate::vgpu::state::saved::process::SavedDevice;
 use crate::vgpu::state::saved::process::SavedDoorbell;
@@ -150,7 +150,7 @@ mod tests {
     use campanile_protocol::engine::save_area::SLOT_WORDS;
     use campanile_protocol::engine::saved::Saved;
 
-    use crate::vgpu::memory::save_areas::SaveArea;
+    use crate::vgpu::objects::save_area::SaveArea;
     use crate::vgpu::session::Session;
     use crate::vgpu::state::saved::SavedSession;
     use crate::vgpu::state::saved::row::SavedProgress;

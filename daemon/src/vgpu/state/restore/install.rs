@@ -5,12 +5,12 @@ use super::builder::Built;
 use super::builder::ages;
 use crate::vgpu::memory::save_areas::Areas;
 use crate::vgpu::memory::segments::Segments;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
 use crate::vgpu::memory::vidmm::allocations::TakeOverError;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
+use crate::vgpu::memory::window::Window;
+use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::power::quiesce::Freeze;
 use crate::vgpu::session::Session;
-use crate::vgpu::session::Window;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::immutable::Immutable;
 use crate::vgpu::state::saved::immutable::Mismatch;
@@ -121,9 +121,9 @@ impl Session {
         self.areas = built.areas;
         self.residency.shown = built.shown;
         self.kernel_bytes = built.kernel_bytes;
-        self.processes = built.processes;
+        self.objects.processes = built.processes;
         self.drains = built.drains;
-        self.due = built.due;
+        self.objects.due = built.due;
         self.retired = built.retired;
         (self.away.kept, self.away.contexts) = (built.kept, built.names);
         for (slot, engine) in self.engines.iter_mut().zip(built.engines) {
@@ -132,7 +132,8 @@ impl Session {
         for waiter in built.residents {
             self.residency.add_waiter(waiter);
         }
-        let waits = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
+        let waits =
+            self.objects.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         let waits = waits.filter(|(_, device)| device.paging.waiting().len() > 0);
         self.residency.paging = waits.map(|(of, _)| of).collect();
         match &mut self.window {
@@ -146,7 +147,7 @@ impl Session {
         self.find_guest_pages();
         self.journal.line(
             Level::Info,
-            format_args!("took over the state of {} guest processes", self.processes.len()),
+            format_args!("took over the state of {} guest processes", self.objects.processes.len()),
         );
         Ok(())
     }
@@ -165,7 +166,7 @@ impl Session {
     /// Tells the engines' places how each context is scheduled.
     fn introduce_contexts(&mut self) {
         let mut all: Vec<(EngineAddress, u32, (u32, Handle))> = Vec::new();
-        for (of, process) in &self.processes {
+        for (of, process) in &self.objects.processes {
             let contexts = process.device.iter().flat_map(|device| device.contexts.iter());
             all.extend(contexts.filter_map(|(handle, it)| Some((it.at, it.entry?, (*of, handle)))));
         }

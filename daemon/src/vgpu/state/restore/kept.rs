@@ -9,7 +9,7 @@ use campanile_protocol::control::message::DESTROY_KERNEL;
 use ciborium::Value;
 
 use crate::vgpu::config::Config;
-use crate::vgpu::doorbells::state::DoorbellState;
+use crate::vgpu::objects::doorbell_state::DoorbellState;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::bytes::Bytes;
 use crate::vgpu::state::saved::engine::SavedMessage;
@@ -175,7 +175,7 @@ fn lm_31_lm_50_what_is_restored_stands_still_is_connected_nowhere_and_is_counted
     let mut session = session(&Arc::new(config()));
     session.restore(&state).unwrap();
     for saved in &state.processes {
-        let device = session.processes[&saved.context].device.as_ref().unwrap();
+        let device = session.objects.processes[&saved.context].device.as_ref().unwrap();
         let was = saved.device.as_ref().unwrap();
         for ((_, context), was) in device.contexts.iter().zip(was.contexts.living()) {
             let held = context.held;

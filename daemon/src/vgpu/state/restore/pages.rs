@@ -6,8 +6,8 @@ use log::Level;
 
 use crate::vgpu::memory::blobs::find_runs;
 use crate::vgpu::memory::segments::GuestSegment;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
 use crate::vgpu::memory::vidmm::allocations::Backing;
+use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::session::Session;
 
 /// Bytes that an entry of a page list can say, whole pages.
@@ -41,17 +41,18 @@ impl Session {
     }
 
     fn find_device_pages(&mut self) {
-        let lost = |page: &crate::vgpu::memory::page::DevicePage| {
+        let lost = |page: &crate::vgpu::objects::device_page::DevicePage| {
             page.guest.is_none() && self.allocations.guest_segment(page.allocation).is_some()
         };
-        let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
+        let devices =
+            self.objects.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         let missing: Vec<_> = devices
             .filter(|(_, device)| lost(&device.page))
             .map(|(of, device)| (of, device.page.allocation, device.page.offset))
             .collect();
         for (context, allocation, offset) in missing {
             let mapped = self.map_guest_page(allocation, offset).ok().flatten();
-            if let Ok(device) = self.device_mut(context) {
+            if let Ok(device) = self.objects.device_mut(context) {
                 device.page.guest = mapped;
             }
         }
@@ -70,7 +71,7 @@ impl Session {
             })
         };
         let mut lost = Vec::new();
-        for (context, process) in &self.processes {
+        for (context, process) in &self.objects.processes {
             // Who is away brings other pages.
             let Some(device) = process.device.as_ref().filter(|_| !process.is_away()) else { continue };
             let mapped = device.mappings.values().map(|mapping| mapping.allocation);

@@ -7,9 +7,9 @@ use campanile_host_gpu::memory::page_table::reader::Miss;
 use campanile_host_gpu::memory::page_table::reader::resolve_one;
 
 use super::tests::device;
-use crate::vgpu::memory::vidmm::allocations::AllocationId;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::memory::vidmm::compaction::Relocation;
+use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::memory::SavedPlace;
 use crate::vgpu::testing::config;
@@ -21,7 +21,7 @@ const WRITABLE: u64 = 16_777_216;
 
 /// What an engine comes to at an address of the first process.
 fn look(session: &Session, va: u64, intent: Intent) -> Result<u64, Miss> {
-    let root = session.processes[&1].device.as_ref().unwrap().root;
+    let root = session.objects.processes[&1].device.as_ref().unwrap().root;
     resolve_one(session.tables.mapping(), root.0, va, 4096, intent).map(|run| run.offset)
 }
 

@@ -22,11 +22,11 @@ use super::kept::full;
 use crate::sched::share::Share;
 use crate::vgpu::config::Compute;
 use crate::vgpu::config::Config;
-use crate::vgpu::doorbells::state::DoorbellState;
 use crate::vgpu::memory::vidmm::quota::Account;
 use crate::vgpu::memory::vidmm::quota::Pool;
 use crate::vgpu::memory::vidmm::quota::Quota;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
+use crate::vgpu::objects::doorbell_state::DoorbellState;
 use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::memory::SavedPlace;
@@ -430,7 +430,7 @@ fn an_engine_that_is_restored_knows_the_native_fences_of_the_state() {
         assert_eq!(handle, state.fences[0].1, "{node:?}");
     }
     // And its page is found where the process has it open.
-    let root = session.processes[&OWNER].device.as_ref().unwrap().root;
+    let root = session.objects.processes[&OWNER].device.as_ref().unwrap().root;
     let run = resolve_one(session.tables.mapping(), root.0, 1 << 30, 8, Intent::Write).unwrap();
     assert_eq!((run.segment, run.offset), (SegmentId::FENCES, 3 * 4096));
 }
@@ -448,7 +448,7 @@ fn lm_50_a_doorbell_is_dead_where_it_says_so_and_where_its_device_is_and_alive_e
         change(&mut state);
         let mut session = session(&Arc::new(config()));
         session.restore(&state).unwrap();
-        let device = session.processes[&OWNER].device.as_ref().unwrap();
+        let device = session.objects.processes[&OWNER].device.as_ref().unwrap();
         let found = [0, 2].map(|index| device.doorbells.get(Handle::new(index, 1)).unwrap());
         assert_eq!(found.map(|doorbell| doorbell.state), expected);
         let is_alive = expected.map(|state| state == DoorbellState::Retry);
@@ -461,7 +461,7 @@ fn a_context_of_a_state_counts_its_queues() {
     let mut session = session(&Arc::new(config()));
     session.restore(&golden()).unwrap();
     let counts = |of: u32| {
-        let device = session.processes[&of].device.as_ref().unwrap();
+        let device = session.objects.processes[&of].device.as_ref().unwrap();
         device.contexts.iter().map(|(_, context)| context.queues).collect::<Vec<_>>()
     };
     assert_eq!((counts(1), counts(OWNER)), (vec![1], vec![4, 0]));

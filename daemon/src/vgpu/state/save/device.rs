@@ -1,8 +1,8 @@
 //! The device of a guest process, as data.
 
 use super::snapshot::Collected;
-use crate::vgpu::doorbells::state::DoorbellState;
-use crate::vgpu::memory::paging::Change;
+use crate::vgpu::objects::doorbell_state::DoorbellState;
+use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::process::Context;
 use crate::vgpu::objects::process::Device;

@@ -16,19 +16,19 @@ use std::sync::atomic::Ordering;
 
 use crate::vgpu::config::Compute;
 use crate::vgpu::config::Config;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::engines::kernels::KernelSource;
 use crate::vgpu::engines::slot::EngineSlot;
-use crate::vgpu::hotplug::detached::Away;
 use crate::vgpu::hotplug::detached::KeptBlob;
 use crate::vgpu::memory::blobs::Shown;
 use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
+use crate::vgpu::memory::window::Window;
+use crate::vgpu::objects::kernel_source::KernelSource;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::process::Away;
 use crate::vgpu::objects::process::Process;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::session::Session;
-use crate::vgpu::session::Window;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::bytes::Bytes;
 use crate::vgpu::state::saved::engine::SavedEngine;
@@ -178,13 +178,14 @@ impl Session {
         let residents = residents.collect();
         // Last, when it is known which work is waited for.
         let devices: BTreeMap<u32, _> = self
+            .objects
             .processes
             .iter()
             .filter_map(|(context, process)| {
                 Some((*context, self.save_device(*context, process.device.as_ref()?, &mut collected)))
             })
             .collect();
-        let processes = self.processes.iter().map(|(context, process)| {
+        let processes = self.objects.processes.iter().map(|(context, process)| {
             let device = devices.get(context).cloned();
             SavedProcess {
                 away: self.save_away(*context, process),
@@ -209,7 +210,12 @@ impl Session {
             drains,
             residents,
             maps: maps.map(|(resource, offset, token)| SavedMap(*resource, *offset, token.0)).collect(),
-            due: self.due.iter().map(|(token, outcome)| (token.0, refusal_number(*outcome))).collect(),
+            due: self
+                .objects
+                .due
+                .iter()
+                .map(|(token, outcome)| (token.0, refusal_number(*outcome)))
+                .collect(),
             retired: self.retired.iter().map(|(segment, token)| (*segment, token.0)).collect(),
             names: self.away.contexts.iter().map(|(name, own)| (*name, *own)).collect(),
             adapter_resets: milliseconds(standing.reset_ages(now)),

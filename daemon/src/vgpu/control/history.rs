@@ -135,7 +135,7 @@ impl Session {
 
     fn history_of(&self, at: EngineAddress, process: &EngineProcess, times: (u64, u64)) -> EngineHistory {
         let mut owners = BTreeMap::new();
-        for (&of, guest) in &self.processes {
+        for (&of, guest) in &self.objects.processes {
             let contexts = guest.device.iter().flat_map(|device| device.contexts.iter());
             for (handle, context) in contexts.filter(|(_, context)| context.at == at) {
                 if let Some(entry) = context.entry {

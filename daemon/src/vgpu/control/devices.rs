@@ -1,9 +1,6 @@
 //! Devices: the first object of a guest process, and its end.
 
-use std::collections::BTreeMap;
-
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::engine::address::MAX_PLACES;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::control::message::CreateDevice;
@@ -11,26 +8,20 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
-use super::budget::Charge;
-use super::process::Device;
-use super::process::GpuMapping;
-use super::process::MAX_CONTEXTS;
-use super::process::MAX_KERNELS;
-use super::process::MAX_OPEN_FENCES;
-use super::table::Table;
-use crate::vgpu::control::dispatch::Checked;
-use crate::vgpu::control::reply::Handled;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Outcome;
-use crate::vgpu::control::reply::Refused;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
-use crate::vgpu::memory::page::DevicePage;
-use crate::vgpu::memory::paging::Paging;
 use crate::vgpu::memory::vidmm::allocations::Spot;
-use crate::vgpu::session::Refusal;
+use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::device_page::DevicePage;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::process::Device;
+use crate::vgpu::objects::process::GpuMapping;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::session::Session;
-use crate::vgpu::submission::scheduling::ProcessClass;
 
 impl Session {
     /// CREATE_DEVICE. A page that cannot be used is refused through the front, since nothing can be written
@@ -63,28 +54,13 @@ impl Session {
         self.remap(page);
         let guest = self.map_guest_page(page, message.page_offset)?;
         let root = self.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
-        let process = self.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
+        let kernels = self.objects.kernel_generation();
+        let process = self.objects.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
         self.allocations.retain(page);
-        process.device = Some(Device {
-            page: DevicePage { allocation: page, offset: message.page_offset, va: message.page_va, guest },
-            root,
-            mappings: BTreeMap::new(),
-            contexts: Table::new(MAX_CONTEXTS),
-            queues: Table::new(device_page::MAX_QUEUES),
-            doorbells: Table::new(device_page::MAX_QUEUES),
-            // The address space may be that of a device that has ended, of whose kernels engines are still to speak.
-            kernels: Table::after(MAX_KERNELS, self.kernel_generation),
-            area: None,
-            presence: [None; MAX_PLACES],
-            status: device_page::DEVICE_ACTIVE,
-            paging: Paging::default(),
-            holds: BTreeMap::new(),
-            waits: Vec::new(),
-            fences: Table::new(MAX_OPEN_FENCES),
-            native_waits: Vec::new(),
-            gpu_waits: Vec::new(),
-            class: ProcessClass::default(),
-        });
+        let page_of =
+            DevicePage { allocation: page, offset: message.page_offset, va: message.page_va, guest };
+        // The address space may be that of a device that has ended, of whose kernels engines are still to speak.
+        process.device = Some(Device::new(page_of, root, kernels));
         if let Some(allocation) = self.allocations.get_mut(page) {
             allocation.pins += 1;
         }
@@ -118,7 +94,7 @@ impl Session {
 
     /// Status words first: zero would read as CONNECTED (UMS-49).
     fn prepare_page(&self, context: u32) {
-        let Ok(device) = self.device(context) else { return };
+        let Ok(device) = self.objects.device(context) else { return };
         let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return };
         for index in 0..device_page::MAX_QUEUES {
             page.store(device_page::status(index), DoorbellStatus::DisconnectedRetry.word());
@@ -132,7 +108,7 @@ impl Session {
 
     /// DESTROY_DEVICE: answered first, since the page goes with it.
     pub(in crate::vgpu) fn destroy_device(&mut self, origin: Origin) -> Outcome {
-        self.device(origin.context)?;
+        self.objects.device(origin.context)?;
         self.answer(origin, Ok(Vec::new()));
         self.end_device(origin.context);
         Ok(Handled::Parked)
@@ -141,12 +117,11 @@ impl Session {
     /// Ends a device whatever its state: every doorbell ABORT, every queue off the engines, every waiter
     /// answered; then, once the engines have let go, its memory. Nothing waits for the guest's fence (UMS-129).
     pub(in crate::vgpu) fn end_device(&mut self, context: u32) {
-        if self.device(context).is_err() {
+        if self.objects.device(context).is_err() {
             return;
         }
         self.put_device_in_error(context, device_page::DEVICE_STOPPED);
-        let Some(process) = self.processes.get_mut(&context) else { return };
-        let Some(device) = process.device.take() else { return };
+        let Some(device) = self.objects.take_device(context) else { return };
         for at in self.addresses() {
             let slot = &mut self.engines[at.index()];
             if let Some(process) = slot.process_mut()
@@ -164,7 +139,6 @@ impl Session {
         }
         self.disown_buffers(context);
         self.forget_kernels(&device);
-        self.kernel_generation = self.kernel_generation.max(device.kernels.last_generation());
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
         held.push(device.page.allocation);

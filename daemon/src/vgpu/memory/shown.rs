@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use campanile_host_gpu::memory::page_table::writer::Root;
 
-use super::memory::vidmm::allocations::AllocationId;
-use super::objects::process::GpuMapping;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::process::GpuMapping;
 
 /// An address of an address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ mod tests {
 
     use super::Place;
     use super::Shown;
-    use crate::vgpu::memory::vidmm::allocations::AllocationId;
+    use crate::vgpu::objects::ids::AllocationId;
     use crate::vgpu::objects::process::GpuMapping;
 
     thread_local! {

@@ -1,0 +1,172 @@
+//! The guest processes of a VM: what each has, what it pays, and what its timelines wait for.
+//!
+//! The bottom of the session: it calls no other room. What becomes due to be answered is gathered here, in order, until
+//! the front takes it.
+
+use std::collections::BTreeMap;
+
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::handle::Handle;
+
+use super::budget::Charge;
+use super::budget::Kind;
+use super::message::Origin;
+use super::message::Refused;
+use super::message::WORK_BYTES;
+use super::process::Device;
+use super::process::Process;
+use super::refusal::Refusal;
+use super::timeline::Item;
+use super::timeline::Timeline;
+use super::timeline::Token;
+
+/// The guest processes of a VM, by the session's number of each, and what is due to be answered.
+#[derive(Debug, Default)]
+pub struct Objects {
+    /// The processes. One that is detached keeps its number.
+    pub processes: BTreeMap<u32, Process>,
+    /// What is due to be answered, in order.
+    pub due: Vec<(Token, Result<(), Refusal>)>,
+    /// The greatest generation of a kernel of a device that has ended: a name is not given to another while an engine may
+    /// still answer for it.
+    kernel_generation: u32,
+    /// The greatest number of work on a timeline of a process that has ended; likewise.
+    last_item: u64,
+}
+
+impl Objects {
+    /// Takes a process that has ended out: all its fences are due, and no later process of its number gets numbers of its
+    /// work. Its device has ended before.
+    pub fn remove(&mut self, context: u32) {
+        let Some(mut process) = self.processes.remove(&context) else { return };
+        for timeline in process.timelines.values_mut() {
+            self.last_item = self.last_item.max(timeline.last());
+            self.due.extend(timeline.take_all().into_iter().map(|token| (token, Ok(()))));
+        }
+    }
+
+    /// Takes the device of a process out, which ends: kernels of its next device get later generations.
+    pub fn take_device(&mut self, context: u32) -> Option<Device> {
+        let device = self.processes.get_mut(&context)?.device.take()?;
+        self.kernel_generation = self.kernel_generation.max(device.kernels.last_generation());
+        Some(device)
+    }
+
+    /// The generation that those of kernels of a new device are greater than.
+    pub fn kernel_generation(&self) -> u32 {
+        self.kernel_generation
+    }
+
+    /// Signals `token` when the timeline `ring` of a process comes to it; at once where there is no such process, or that
+    /// is detached: it waits with its next device.
+    pub fn fence(&mut self, context: u32, ring: u8, token: Token) {
+        match self.processes.get_mut(&context).filter(|process| !process.is_away()) {
+            Some(process) => {
+                let last = self.last_item;
+                process.timelines.entry(ring).or_insert_with(|| Timeline::after(last)).fence(token);
+                self.end_item(context, ring, None);
+            }
+            None => self.due.push((token, Ok(()))),
+        }
+    }
+
+    /// The device of a guest process.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn device(&self, context: u32) -> Result<&Device, Refused> {
+        let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
+        process.device.as_ref().ok_or_else(|| Status::NoDevice.into())
+    }
+
+    /// As [`Self::device`], to change.
+    ///
+    /// # Errors
+    /// As [`Self::device`].
+    pub fn device_mut(&mut self, context: u32) -> Result<&mut Device, Refused> {
+        let process = self.processes.get_mut(&context).ok_or(Status::NoDevice)?;
+        process.device.as_mut().ok_or_else(|| Status::NoDevice.into())
+    }
+
+    /// As [`Self::device`], where it still works.
+    ///
+    /// # Errors
+    /// It has none, or that is lost.
+    pub fn active_device(&self, context: u32) -> Result<&Device, Refused> {
+        let device = self.device(context)?;
+        if device.is_active() { Ok(device) } else { Err(Status::DeviceLost.into()) }
+    }
+
+    /// All contexts there are: guest process and handle.
+    pub fn all_contexts(&self) -> Vec<(u32, Handle)> {
+        let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
+        devices.flat_map(|(of, device)| device.contexts.iter().map(move |(handle, _)| (of, handle))).collect()
+    }
+
+    /// Whose queue an entry of an engine's queue table is: context and queue.
+    pub fn owner_of_hw_queue(&self, at: EngineAddress, hw_queue: u16) -> Option<(u32, Handle)> {
+        self.processes.iter().find_map(|(context, process)| {
+            let device = process.device.as_ref()?;
+            let mut doorbells = device.doorbells.iter();
+            let (_, doorbell) =
+                doorbells.find(|(_, doorbell)| doorbell.at == at && doorbell.hw_queue == Some(hw_queue))?;
+            Some((*context, doorbell.queue))
+        })
+    }
+
+    /// Whose context an entry of an engine's context table is: guest process and context.
+    pub fn owner_of_entry(&self, at: EngineAddress, entry: u32) -> Option<(u32, Handle)> {
+        let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
+        let mut all = devices.flat_map(|(of, device)| device.contexts.iter().map(move |it| (of, it)));
+        let found = all.find(|(_, (_, context))| context.at == at && context.entry == Some(entry));
+        found.map(|(of, (handle, _))| (of, handle))
+    }
+
+    /// Charges a process for one more item.
+    ///
+    /// # Errors
+    /// There is no such process, or the VM's budget is used up.
+    pub fn charge(&self, context: u32, kind: Kind, bytes: u64) -> Result<Charge, Refused> {
+        let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
+        Ok(process.purse.charge(kind, bytes)?)
+    }
+
+    /// Keeps a message, or a buffer, for later: its timeline waits for it.
+    ///
+    /// # Errors
+    /// The VM's budget is used up; nothing was changed.
+    pub fn park(&mut self, origin: Origin) -> Result<Origin, Refused> {
+        let charge = self.charge(origin.context, Kind::Work, WORK_BYTES)?;
+        Ok(self.park_charged(origin, Some(charge)))
+    }
+
+    /// As [`Self::park`], for a message that ends something, with which it was paid for.
+    pub fn park_end(&mut self, origin: Origin) -> Origin {
+        self.park_charged(origin, None)
+    }
+
+    /// As [`Self::park`], with what was charged for it already.
+    pub fn park_charged(&mut self, origin: Origin, charge: Option<Charge>) -> Origin {
+        let last = self.last_item;
+        let item = self.processes.get_mut(&origin.context).map(|process| {
+            process.timelines.entry(origin.ring).or_insert_with(|| Timeline::after(last)).begin(charge)
+        });
+        Origin { item, ..origin }
+    }
+
+    /// Ends a piece of work on a timeline; fences behind it may be due.
+    pub fn end_item(&mut self, context: u32, ring: u8, item: Option<Item>) {
+        let Some(process) = self.processes.get_mut(&context) else { return };
+        let Some(timeline) = process.timelines.get_mut(&ring) else { return };
+        if let Some(item) = item {
+            timeline.end(item);
+        }
+        while let Some(token) = timeline.take_due() {
+            self.due.push((token, Ok(())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
