@@ -14,7 +14,7 @@ use campanile_daemon::cli::migration;
 use campanile_daemon::cli::serve;
 use campanile_daemon::cli::simulate;
 use campanile_daemon::measure::peer;
-use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;
+use campanile_test_vmm::pause::allocator::VcpuAllocator;
 use clap::Parser;
 
 /// `bench migrate` stops guest threads of its own anywhere, but not with the allocator's lock. For a thread that is none

@@ -14,12 +14,12 @@ use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::context::Context;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use campanile_protocol::device_page::MAX_QUEUES;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use serde::Serialize;
 
 use super::daemon::DaemonProcess;

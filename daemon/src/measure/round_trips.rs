@@ -15,12 +15,12 @@ use campanile_guest_driver::fence::FencePoint;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use campanile_protocol::capset::NODE_COMPUTE;
 use campanile_protocol::capset::NODE_FLAG_AVAILABLE;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use super::cpu_time;
 use super::doorbells;

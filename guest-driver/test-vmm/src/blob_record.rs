@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::guest_ram::RamBlock;
 use super::window::WindowRange;
-use crate::transport::shared_memory::SharedMemory;
+use campanile_guest_driver::transport::shared_memory::SharedMemory;
 
 /// A blob of one context.
 #[derive(Debug)]

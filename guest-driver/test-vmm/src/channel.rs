@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 use super::command;
 use super::command::Command;
 use super::vm::LoopbackVm;
-use crate::transport::error::TransportError;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// A context's number, and the boot of the device in which it means something.
 #[derive(Debug, Clone)]

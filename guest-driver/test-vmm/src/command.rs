@@ -19,8 +19,8 @@ use super::split_ring::INDIRECT;
 use super::split_ring::Links;
 use super::split_ring::NEXT;
 use super::split_ring::WRITE;
-use crate::transport::error::Refusal;
-use crate::transport::error::TransportError;
+use campanile_guest_driver::transport::error::Refusal;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// Most bytes of a command, a response or a payload; far above what any real one has.
 pub(crate) const MAX_BYTES: usize = 1 << 24;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use vhost::vhost_user::VhostUserProtocolFeatures as Protocol;
 
+use super::alarm::Alarm;
 use super::back_channel;
 use super::front_end::DeviceFacts;
 use super::front_end::FrontEnd;
@@ -17,9 +18,8 @@ use super::threads::Threads;
 use super::virt_queue::VirtQueue;
 use super::virt_queue::Wiring;
 use super::watch;
-use super::watch::Alarm;
 use super::window::Maps;
-use crate::transport::error::TransportError;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// What a VM has of one daemon. Dropping it hangs up.
 pub(super) struct Connection {

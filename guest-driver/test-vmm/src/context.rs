@@ -24,20 +24,20 @@ use super::channel::Channel;
 use super::channel::Sender;
 use super::command::Command;
 use super::command::entries;
-use super::request::Pending;
+use super::pending::Pending;
 use super::vm::LoopbackVm;
 use super::window::WindowRange;
-use crate::transport::Transport;
-use crate::transport::away::Again;
-use crate::transport::away::Migrant;
-use crate::transport::away::Numbers;
-use crate::transport::away::show_file;
-use crate::transport::blob::Blob;
-use crate::transport::blob::BlobMemory;
-use crate::transport::error::TransportError;
-use crate::transport::shared_memory::SharedMemory;
-use crate::transport::submission;
-use crate::transport::submission::Submission;
+use campanile_guest_driver::transport::Transport;
+use campanile_guest_driver::transport::away::Again;
+use campanile_guest_driver::transport::away::Migrant;
+use campanile_guest_driver::transport::away::Numbers;
+use campanile_guest_driver::transport::away::show_file;
+use campanile_guest_driver::transport::blob::Blob;
+use campanile_guest_driver::transport::blob::BlobMemory;
+use campanile_guest_driver::transport::error::TransportError;
+use campanile_guest_driver::transport::shared_memory::SharedMemory;
+use campanile_guest_driver::transport::submission;
+use campanile_guest_driver::transport::submission::Submission;
 
 /// One context of the device. Dropping it destroys its blobs and the context, as closing the render node does.
 #[derive(Debug)]
@@ -49,6 +49,13 @@ pub struct LoopbackContext {
     is_away: AtomicBool,
     blobs: Mutex<HashMap<u32, Arc<BlobRecord>>>,
     numbers: Mutex<Numbers>,
+}
+
+impl LoopbackVm {
+    /// Opens a context: one guest process, by a name that the daemon may log.
+    pub fn open(self: &Arc<Self>, name: &str) -> Result<LoopbackContext, TransportError> {
+        LoopbackContext::create(Arc::clone(self), name)
+    }
 }
 
 /// `RESP_OK_CAPSET` with our set in it.
@@ -100,8 +107,8 @@ impl LoopbackContext {
     }
 
     fn record(&self, blob: &Blob) -> Result<Arc<BlobRecord>, TransportError> {
-        let foreign = TransportError::ForeignBlob { resource_id: blob.resource_id };
-        self.blobs().get(&blob.resource_id).cloned().ok_or(foreign)
+        let foreign = TransportError::ForeignBlob { resource_id: blob.resource_id() };
+        self.blobs().get(&blob.resource_id()).cloned().ok_or(foreign)
     }
 
     /// Has a blob shown in a gap of the window.
@@ -215,7 +222,7 @@ impl Transport for LoopbackContext {
         let mut blobs = self.blobs();
         let resource_id = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).name(number, &blobs);
         blobs.insert(resource_id, Arc::new(record));
-        Ok(Blob { resource_id, size, memory })
+        Ok(Blob::new(resource_id, size, memory))
     }
 
     fn map(&self, blob: &Blob) -> Result<SharedMemory, TransportError> {
@@ -234,7 +241,7 @@ impl Transport for LoopbackContext {
 
     fn destroy_blob(&self, blob: Blob) -> Result<(), TransportError> {
         let record = self.record(&blob)?;
-        self.blobs().remove(&blob.resource_id);
+        self.blobs().remove(&blob.resource_id());
         self.release(record.number(), &record)
     }
 

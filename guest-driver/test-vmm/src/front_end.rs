@@ -19,13 +19,13 @@ use vhost::vhost_user::message::VhostUserConfigFlags;
 use vhost::vhost_user::message::VhostUserHeaderFlag;
 use zerocopy::FromBytes;
 
+use super::alarm::Alarm;
 use super::memory_table::MemoryTable;
 use super::options::DeviceKind;
 use super::pause::lock::Held;
 use super::pause::lock::Lock;
 use super::virt_queue::Wiring;
-use super::watch::Alarm;
-use crate::transport::error::TransportError;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// Protocol features that this VMM has, as QEMU 11.1.
 const PROTOCOL: Protocol = Protocol::MQ
@@ -125,7 +125,7 @@ impl FrontEnd {
                 | vhost::vhost_user::Error::SocketBroken(_)
                 | vhost::vhost_user::Error::SocketError(_),
             ) => TransportError::Disconnected,
-            source => TransportError::VhostUser { message, source },
+            source => TransportError::VhostUser { message, source: Box::new(source) },
         })
     }
 

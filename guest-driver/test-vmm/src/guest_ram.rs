@@ -14,9 +14,9 @@ use super::options::PageLayout;
 use super::page_space::PageSpace;
 use super::pause::lock::Held;
 use super::pause::lock::Lock;
-use crate::transport::error::TransportError;
-use crate::transport::shared_memory::Piece;
-use crate::transport::shared_memory::SharedMemory;
+use campanile_guest_driver::transport::error::TransportError;
+use campanile_guest_driver::transport::shared_memory::Piece;
+use campanile_guest_driver::transport::shared_memory::SharedMemory;
 
 /// The RAM of a loopback VM.
 #[derive(Debug)]

@@ -22,21 +22,26 @@
 //! Locks, in this order: life cycle of the VM, front end, window, queue, pages. No lock of a queue or of pages is held
 //! while anything blocks; the front end's lock is held over one message and its answer.
 
+mod alarm;
 mod back_channel;
 mod blob_record;
 mod channel;
 mod command;
 mod connection;
 pub mod context;
+mod dirty_log;
 mod front_end;
 pub mod fuse;
 mod guest_ram;
 mod interrupt;
 mod memory_table;
+mod memory_updates;
 pub mod migration;
 pub mod options;
+pub mod order;
 mod page_space;
 pub mod pause;
+mod pending;
 pub mod raw;
 mod remap;
 mod request;

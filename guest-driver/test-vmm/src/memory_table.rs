@@ -4,17 +4,11 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use vhost::VhostBackend;
 use vhost::VhostUserMemoryRegionInfo;
-use vhost::vhost_user::VhostUserFrontend;
-use vhost::vhost_user::VhostUserProtocolFeatures as Protocol;
 use vm_memory::MmapRegion;
 
-use super::front_end::FrontEnd;
-use super::front_end::Main;
 use super::guest_ram::GuestRam;
 use super::window::Maps;
-use crate::transport::error::TransportError;
 
 /// The regions that exist, and those that the device knows.
 #[derive(Debug)]
@@ -23,15 +17,16 @@ pub(crate) struct MemoryTable {
     /// What RAM is, for this device.
     ram_file: Arc<File>,
     aperture: Option<Arc<GuestRam>>,
-    window: Option<Arc<Maps>>,
+    pub(super) window: Option<Arc<Maps>>,
     /// What was sent, and not taken back.
-    sent: Vec<Region>,
+    pub(super) sent: Vec<Region>,
     /// Whether the device runs; before, QEMU keeps changes to itself.
     pub(super) live: bool,
 }
 
+/// A region of guest memory.
 #[derive(Debug, Clone)]
-struct Region {
+pub(super) struct Region {
     address: u64,
     mapping: Arc<MmapRegion>,
     file: Arc<File>,
@@ -39,11 +34,13 @@ struct Region {
 }
 
 impl Region {
-    fn is(&self, other: &Self) -> bool {
+    /// Whether the device would see the same.
+    pub(super) fn is(&self, other: &Self) -> bool {
         self.address == other.address && Arc::ptr_eq(&self.file, &other.file)
     }
 
-    fn info(&self) -> VhostUserMemoryRegionInfo {
+    /// As messages tell it.
+    pub(super) fn info(&self) -> VhostUserMemoryRegionInfo {
         VhostUserMemoryRegionInfo {
             guest_phys_addr: self.address,
             memory_size: self.mapping.size() as u64,
@@ -65,7 +62,8 @@ impl MemoryTable {
         self.window = Some(window);
     }
 
-    fn wanted(&self) -> Vec<Region> {
+    /// All that there is now.
+    pub(super) fn wanted(&self) -> Vec<Region> {
         let ram = Region {
             address: self.ram.base(),
             mapping: Arc::clone(self.ram.region()),
@@ -105,46 +103,16 @@ impl MemoryTable {
     }
 }
 
-impl FrontEnd {
-    /// Tells the device what changed: regions one by one where it has slots for that, or else the whole table.
-    pub(super) fn send_memory(&self, main: &mut Main) -> Result<(), TransportError> {
-        let wanted = main.table.wanted();
-        if main.protocol.contains(Protocol::CONFIGURE_MEM_SLOTS) {
-            let gone = |region: &Region| !wanted.iter().any(|other| other.is(region));
-            while let Some(at) = main.table.sent.iter().position(gone) {
-                let region = main.table.sent.swap_remove(at);
-                self.exchange("REM_MEM_REG", || main.frontend.remove_mem_region(&region.info()))?;
-            }
-            for region in wanted {
-                if !main.table.sent.iter().any(|other| other.is(&region)) {
-                    self.exchange("ADD_MEM_REG", || main.frontend.add_mem_region(&region.info()))?;
-                    main.table.sent.push(region);
-                }
-            }
-        } else {
-            let infos: Vec<_> = wanted.iter().map(Region::info).collect();
-            self.exchange("SET_MEM_TABLE", || main.frontend.set_mem_table(&infos))?;
-            main.table.sent = wanted;
-        }
-        Ok(())
-    }
-
-    /// The window changed: tells the device, if it runs.
-    pub(super) fn memory_changed(&self, main: &mut Main) -> Result<(), TransportError> {
-        if main.table.live && main.table.window.is_some() { self.send_memory(main) } else { Ok(()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use campanile_protocol::PAGE_SIZE;
 
-    use super::super::guest_ram::GuestRam;
-    use super::super::window::Maps;
-    use super::super::window::WINDOW_BASE;
     use super::MemoryTable;
+    use crate::guest_ram::GuestRam;
+    use crate::window::Maps;
+    use crate::window::WINDOW_BASE;
 
     #[test]
     fn a_log_is_long_enough_for_what_the_device_may_yet_map() {

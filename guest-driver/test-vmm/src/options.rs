@@ -68,7 +68,7 @@ pub enum PageLayout {
     /// One run.
     Contiguous,
     /// Runs of at most so many pages, in descending order of address, so that no two neighbours are adjacent.
-    /// The process's own mapping is in pieces, too: see [`crate::transport::shared_memory::SharedMemory`].
+    /// The process's own mapping is in pieces, too: see [`campanile_guest_driver::transport::shared_memory::SharedMemory`].
     Scattered {
         /// Pages of a run, at least 1.
         run_pages: u32,

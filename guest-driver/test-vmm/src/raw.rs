@@ -16,8 +16,8 @@ use super::split_ring::Links;
 use super::virt_queue::VirtQueue;
 use super::vm::LoopbackVm;
 use super::window::WINDOW_BASE;
-use crate::transport::error::TransportError;
-use crate::transport::shared_memory::SharedMemory;
+use campanile_guest_driver::transport::error::TransportError;
+use campanile_guest_driver::transport::shared_memory::SharedMemory;
 
 /// One descriptor, said in full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,15 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::time::Duration;
 
-use super::command;
 use super::guest_ram::RamBlock;
 use super::split_ring::Descriptor;
 use super::split_ring::Links;
-use super::virt_queue::VirtQueue;
-use crate::transport::error::TransportError;
-use crate::transport::submission::Completion;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// A chain, and the memory that it needs until the device has used it.
 #[derive(Debug)]
@@ -82,32 +78,5 @@ impl Request {
             Some(Outcome::Lost(loss)) => Err(loss.error()),
             None => Err(TransportError::BadAnswer { command: self.name, why: "there is none yet" }),
         }
-    }
-}
-
-/// A submission on a loopback queue.
-pub(crate) struct Pending {
-    pub(crate) queue: Arc<VirtQueue>,
-    pub(crate) request: Arc<Request>,
-    /// The fence number that the response must echo.
-    pub(crate) fence: Option<u64>,
-}
-
-impl Completion for Pending {
-    fn wait(&self, timeout: Option<Duration>) -> Result<(), TransportError> {
-        self.queue.wait(&self.request, timeout)?;
-        let (_, response) = self.request.answer()?;
-        let header = command::check(self.request.name, response)?;
-        if self.fence.is_some_and(|fence| header.fence_id != fence) {
-            return Err(TransportError::BadAnswer {
-                command: self.request.name,
-                why: "it carries another fence",
-            });
-        }
-        Ok(())
-    }
-
-    fn is_done(&self) -> bool {
-        self.queue.poll(&self.request)
     }
 }

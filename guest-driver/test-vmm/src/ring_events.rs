@@ -5,7 +5,7 @@ use std::io;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::interrupt::Interrupt;
-use crate::transport::error::TransportError;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// `eventfd` flags EFD_CLOEXEC and EFD_NONBLOCK.
 const EFD_CLOEXEC: i32 = 0o2_000_000;

@@ -13,15 +13,15 @@ use vhost::VringConfigData;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::VhostUserProtocolFeatures as Protocol;
 
+use super::dirty_log::DirtyLog;
 use super::front_end::FrontEnd;
 use super::front_end::Main;
-use super::migration::dirty_log::DirtyLog;
-use super::migration::options::Order;
 use super::options::DeviceKind;
 use super::options::VmOptions;
+use super::order::Order;
 use super::virt_queue::Wiring;
 use super::window::Maps;
-use crate::transport::error::TransportError;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// `VIRTIO_F_INDIRECT_DESC` (virtio 1.3, 6).
 const F_INDIRECT_DESC: u64 = 1 << 28;

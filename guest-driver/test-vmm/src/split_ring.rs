@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 use super::guest_ram::GuestRam;
 use super::guest_ram::RamBlock;
 use super::options::PageLayout;
-use crate::transport::error::TransportError;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// Descriptor flag NEXT (2.7.5).
 pub(crate) const NEXT: u16 = 1;

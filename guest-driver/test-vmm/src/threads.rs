@@ -5,9 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use super::alarm::Alarm;
 use super::front_end::FrontEnd;
-use super::watch::Alarm;
-use crate::transport::error::TransportError;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// The VM's threads, and what ends them.
 pub(super) struct Threads {

@@ -17,7 +17,7 @@ use super::split_ring::Notify;
 use super::split_ring::RingPlaces;
 use super::split_ring::SplitRing;
 use super::waiters::Waiters;
-use crate::transport::error::TransportError;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// One queue of the device.
 #[derive(Debug)]
@@ -142,6 +142,50 @@ impl VirtQueue {
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.wait_until(Some(request), request.name, deadline, |_| request.is_done().then_some(()))
+    }
+
+    /// Sleeps until `ready` gives something, which it must do once the queue is lost or `request` is done.
+    fn wait_until<T>(
+        &self,
+        request: Option<&Arc<Request>>,
+        what: &'static str,
+        deadline: Option<Instant>,
+        mut ready: impl FnMut(&mut QueueState) -> Option<T>,
+    ) -> Result<T, TransportError> {
+        let begin = deadline.map(|_| Instant::now());
+        let mut state = self.state();
+        let result = loop {
+            state.reap();
+            if let Some(result) = ready(&mut state) {
+                break Ok(result);
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                let after = begin.map_or_else(Default::default, |begin| begin.elapsed());
+                break Err(TransportError::Timeout { what, after });
+            }
+            if state.waiters.led {
+                let id = state.waiters.enter(request);
+                drop(state);
+                match deadline {
+                    None => std::thread::park(),
+                    Some(deadline) => {
+                        std::thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
+                    }
+                }
+                state = self.state();
+                state.waiters.leave(id);
+            } else if state.ring.arm() || state.loss.is_some() {
+                state.waiters.led = true;
+                let events = Arc::clone(&state.events);
+                drop(state);
+                events.interrupt().sleep(deadline);
+                state = self.state();
+                state.waiters.led = false;
+            }
+        };
+        state.waiters.hand_over();
+        drop(state);
+        result
     }
 
     /// Whether the request has an outcome, after a look at the ring.

@@ -21,16 +21,15 @@ use super::command::Layout;
 use super::connection::Connection;
 use super::connection::Machine;
 use super::connection::Opening;
-use super::context::LoopbackContext;
+use super::dirty_log::DirtyLog;
 use super::front_end::DeviceFacts;
 use super::guest_ram::GuestRam;
-use super::migration::dirty_log::DirtyLog;
-use super::migration::options::Order;
 use super::options::DeviceKind;
 use super::options::VmOptions;
+use super::order::Order;
 use super::pause::gate::Gate;
 use super::pause::lock::Lock;
-use super::pause::virtual_cpu;
+use super::pause::slot;
 use super::pause::virtual_cpu::VirtualCpu;
 use super::request::Loss;
 use super::request::Request;
@@ -40,7 +39,7 @@ use super::split_ring::SplitRing;
 use super::virt_queue::VirtQueue;
 use super::virt_queue::Wiring;
 use super::window::Window;
-use crate::transport::error::TransportError;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// A running loopback VM. When the last holder (contexts hold it, too) lets go it stops its rings and disconnects,
 /// as a VM that is powered off.
@@ -147,7 +146,7 @@ impl LoopbackVm {
     }
 
     pub(super) fn stop_virtual_cpus(&self) -> Result<(), TransportError> {
-        if virtual_cpu::is_one() {
+        if slot::is_one() {
             return Err(TransportError::VirtualCpu);
         }
         let limit = self.options.message_timeout;
@@ -198,11 +197,6 @@ impl LoopbackVm {
         for queue in &self.queues {
             queue.lose(loss);
         }
-    }
-
-    /// Opens a context: one guest process, by a name that the daemon may log.
-    pub fn open(self: &Arc<Self>, name: &str) -> Result<LoopbackContext, TransportError> {
-        LoopbackContext::create(Arc::clone(self), name)
     }
 
     /// The device's configuration space, as it was at boot.

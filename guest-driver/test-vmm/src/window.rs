@@ -17,9 +17,9 @@ use super::page_space::PageSpace;
 use super::pause::lock::Held;
 use super::pause::lock::Lock;
 use super::remap::remap;
-use crate::transport::error::TransportError;
-use crate::transport::shared_memory::Piece;
-use crate::transport::shared_memory::SharedMemory;
+use campanile_guest_driver::transport::error::TransportError;
+use campanile_guest_driver::transport::shared_memory::Piece;
+use campanile_guest_driver::transport::shared_memory::SharedMemory;
 
 /// Guest-physical address of the window, far above RAM.
 pub(crate) const WINDOW_BASE: u64 = 1 << 40;

@@ -12,8 +12,8 @@ use campanile_guest_driver::device::Device;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::residency::LocalBuffer;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use zerocopy::IntoBytes;
 
 /// What no compression shortens: a hash of place and turn.

@@ -14,9 +14,9 @@ use campanile_guest_driver::fence::FencePoint;
 use campanile_guest_driver::kernel::Kernel;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use super::loss::LIMIT;
 

@@ -27,7 +27,6 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
-use super::super::vm::LoopbackVm;
 use super::file::FuseFile;
 use super::file::of;
 use super::file::read;
@@ -35,14 +34,15 @@ use super::request::FuseReply;
 use super::waiting::MOMENT;
 use super::waiting::Waiting;
 use super::waiting::is_full;
-use crate::transport::Transport;
-use crate::transport::blob::Blob;
-use crate::transport::blob::BlobMemory;
-use crate::transport::error::TransportError;
-use crate::transport::shared_memory::Piece;
-use crate::transport::shared_memory::SharedMemory;
-use crate::transport::submission;
-use crate::transport::submission::Submission;
+use crate::vm::LoopbackVm;
+use campanile_guest_driver::transport::Transport;
+use campanile_guest_driver::transport::blob::Blob;
+use campanile_guest_driver::transport::blob::BlobMemory;
+use campanile_guest_driver::transport::error::TransportError;
+use campanile_guest_driver::transport::shared_memory::Piece;
+use campanile_guest_driver::transport::shared_memory::SharedMemory;
+use campanile_guest_driver::transport::submission;
+use campanile_guest_driver::transport::submission::Submission;
 
 /// Pages of one read: what a ring of 128 descriptors lets the kernel ask for.
 const READ_PAGES: u64 = 124;
@@ -185,16 +185,16 @@ impl Transport for FuseContext {
         let (resource_id, record) =
             if self.aperture { self.take_of_aperture(size)? } else { self.register(size)? };
         self.blobs().insert(resource_id, record);
-        Ok(Blob { resource_id, size, memory })
+        Ok(Blob::new(resource_id, size, memory))
     }
 
     fn map(&self, blob: &Blob) -> Result<SharedMemory, TransportError> {
-        let foreign = TransportError::ForeignBlob { resource_id: blob.resource_id };
-        self.blobs().get(&blob.resource_id).map(|record| record.memory.clone()).ok_or(foreign)
+        let foreign = TransportError::ForeignBlob { resource_id: blob.resource_id() };
+        self.blobs().get(&blob.resource_id()).map(|record| record.memory.clone()).ok_or(foreign)
     }
 
     fn destroy_blob(&self, blob: Blob) -> Result<(), TransportError> {
-        let resource_id = blob.resource_id;
+        let resource_id = blob.resource_id();
         let record = self.blobs().remove(&resource_id);
         record.ok_or(TransportError::ForeignBlob { resource_id })?;
         let name = BlobName { blob: resource_id, reserved: 0 };

@@ -22,13 +22,13 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
-use super::super::guest_ram::RamBlock;
-use super::super::vm::LoopbackVm;
 use super::request::FuseError;
 use super::request::FuseReply;
 use super::request::FuseRequest;
-use crate::transport::error::Refusal;
-use crate::transport::error::TransportError;
+use crate::guest_ram::RamBlock;
+use crate::vm::LoopbackVm;
+use campanile_guest_driver::transport::error::Refusal;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// The file `gpu`, opened. Dropping it closes it.
 #[derive(Debug)]

@@ -14,18 +14,18 @@ use rustix::io::Errno;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
-use super::super::command::Command;
-use super::super::command::descriptor;
-use super::super::command::indirect;
-use super::super::guest_ram::RamBlock;
-use super::super::options::PageLayout;
-use super::super::request::Chain;
-use super::super::request::Request;
-use super::super::split_ring::DESCRIPTOR_BYTES;
-use super::super::split_ring::Links;
-use super::super::split_ring::WRITE;
-use super::super::vm::LoopbackVm;
-use crate::transport::error::TransportError;
+use crate::command::Command;
+use crate::command::descriptor;
+use crate::command::indirect;
+use crate::guest_ram::RamBlock;
+use crate::options::PageLayout;
+use crate::request::Chain;
+use crate::request::Request;
+use crate::split_ring::DESCRIPTOR_BYTES;
+use crate::split_ring::Links;
+use crate::split_ring::WRITE;
+use crate::vm::LoopbackVm;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// Why a request has no results.
 #[derive(Debug, thiserror::Error)]
@@ -171,7 +171,7 @@ impl LoopbackVm {
     }
 
     /// What the kernel says first on a new device, with all that it can do.
-    pub(in super::super) fn mount(&self) -> Result<(), TransportError> {
+    pub(crate) fn mount(&self) -> Result<(), TransportError> {
         let init = InitIn { major: start::MAJOR, minor: 39, max_readahead: 1 << 17, flags: u32::MAX >> 1 };
         let request = FuseRequest {
             opcode: opcode::INIT,

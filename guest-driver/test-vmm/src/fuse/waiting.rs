@@ -11,8 +11,8 @@ use campanile_protocol::fs::body::Waited;
 use campanile_protocol::fs::call::Call;
 
 use super::file::FuseFile;
-use crate::transport::error::TransportError;
-use crate::transport::submission::Completion;
+use campanile_guest_driver::transport::error::TransportError;
+use campanile_guest_driver::transport::submission::Completion;
 
 /// How long the device keeps one wait.
 const STEP: Duration = Duration::from_millis(200);

@@ -5,20 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::connection::Connection;
-use super::super::connection::Machine;
-use super::super::connection::Opening;
-use super::super::ring_events::RingEvents;
-use super::super::virt_queue::Wiring;
-use super::super::vm::LoopbackVm;
 use super::error::At;
 use super::error::Failure;
 use super::error::Step;
 use super::options::MigrateOptions;
-use super::options::Order;
 use super::options::Report;
 use super::saved::SavedDevice;
-use crate::transport::error::TransportError;
+use crate::connection::Connection;
+use crate::connection::Machine;
+use crate::connection::Opening;
+use crate::order::Order;
+use crate::ring_events::RingEvents;
+use crate::virt_queue::Wiring;
+use crate::vm::LoopbackVm;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// A daemon that is about to get the VM.
 pub(super) struct Arrival<'a> {
@@ -67,15 +67,14 @@ impl<'a> Arrival<'a> {
     ) -> Result<(), Failure> {
         let Self { vm, connection, wirings, ram_file } = self;
         let begun = Instant::now();
-        let give_up = super::move_vm::unless_given_up;
-        give_up(options, Step::Load)?;
+        options.unless_given_up(Step::Load)?;
         connection.front_end.load(vm.options.transfer_timeout, &saved.state).at(Step::Load)?;
         report.load = begun.elapsed();
-        give_up(options, Step::Start)?;
+        options.unless_given_up(Step::Start)?;
         vm.start_device(&connection, &wirings, &saved.bases, order, None).at(Step::Start)?;
         connection.give_back_channel().at(Step::Start)?;
         let window = || {
-            give_up(options, Step::Window)?;
+            options.unless_given_up(Step::Window)?;
             let limit = vm.options.message_timeout;
             connection.maps.wait_for(&vm.window().maps(), limit).at(Step::Window)?;
             vm.window().replace(Arc::clone(&connection.maps)).at(Step::Window)?;

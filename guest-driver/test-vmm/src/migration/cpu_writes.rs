@@ -149,7 +149,7 @@ mod tests {
     use vm_memory::VolatileMemory;
 
     use super::CpuWrites;
-    use crate::transport::loopback::guest_ram;
+    use crate::guest_ram;
 
     #[test]
     fn writes_of_this_mapping_are_taken_once_and_reads_and_other_mappings_are_none() {

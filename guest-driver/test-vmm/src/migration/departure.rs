@@ -2,21 +2,21 @@
 
 use std::time::Instant;
 
-use super::super::connection::Connection;
-use super::super::vm::LoopbackVm;
-use super::dirty_log::DirtyLog;
 use super::error::At;
 use super::error::Failure;
 use super::error::Step;
 use super::options::MigrateOptions;
 use super::options::Next;
-use super::options::Order;
 use super::options::Pass;
 use super::options::Ram;
 use super::options::Report;
 use super::ram_copy::RamCopy;
 use super::saved::SavedDevice;
-use crate::transport::error::TransportError;
+use crate::connection::Connection;
+use crate::dirty_log::DirtyLog;
+use crate::order::Order;
+use crate::vm::LoopbackVm;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// A migration, as far as the source has to do with it.
 pub(super) struct Departure<'a> {
@@ -137,11 +137,11 @@ impl<'a> Departure<'a> {
         bases: &mut Option<Vec<u16>>,
         options: &mut MigrateOptions<'_>,
     ) -> Result<SavedDevice, Failure> {
-        super::move_vm::unless_given_up(options, Step::Stop)?;
+        options.unless_given_up(Step::Stop)?;
         let places = self.stop().at(Step::Stop)?;
         let places = bases.insert(places);
         (options.while_paused)();
-        super::move_vm::unless_given_up(options, Step::Save)?;
+        options.unless_given_up(Step::Save)?;
         self.save(places).at(Step::Save)
     }
 

@@ -16,8 +16,8 @@ use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostTransferStateDirection as Direction;
 use vhost::vhost_user::message::VhostTransferStatePhase as Phase;
 
-use super::super::front_end::FrontEnd;
-use crate::transport::error::TransportError;
+use crate::front_end::FrontEnd;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// Most bytes of a state. A device's is a few MiB; QEMU has no limit.
 const MAX_STATE: usize = 64 << 20;

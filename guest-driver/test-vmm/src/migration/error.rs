@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::transport::error::TransportError;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// Steps of a migration, in QEMU's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,11 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::connection::Connection;
-use super::super::connection::Opening;
-use super::super::request::Loss;
-use super::super::vm::LoopbackVm;
-use super::super::vm::Power;
 use super::arrival::Arrival;
 use super::departure::Departure;
 use super::error::At;
@@ -17,15 +12,15 @@ use super::error::MigrationError;
 use super::error::Step;
 use super::error::Whereabouts;
 use super::options::MigrateOptions;
-use super::options::Order;
 use super::options::Report;
 use super::saved::SavedDevice;
-use crate::transport::error::TransportError;
-
-/// Fails where the VMM is to change its mind before this step.
-pub(super) fn unless_given_up(options: &MigrateOptions<'_>, step: Step) -> Result<(), Failure> {
-    if options.give_up_at == Some(step) { Err(TransportError::GivenUp).at(step) } else { Ok(()) }
-}
+use crate::connection::Connection;
+use crate::connection::Opening;
+use crate::order::Order;
+use crate::request::Loss;
+use crate::vm::LoopbackVm;
+use crate::vm::Power;
+use campanile_guest_driver::transport::error::TransportError;
 
 impl LoopbackVm {
     /// Moves the VM to the daemon at `target`, while its virtual CPUs run as long as possible. Call it from a thread
@@ -62,7 +57,7 @@ impl LoopbackVm {
         };
         let begun = Instant::now();
         if let Err(source) =
-            unless_given_up(&options, Step::Pause).and_then(|()| self.stop_virtual_cpus().at(Step::Pause))
+            options.unless_given_up(Step::Pause).and_then(|()| self.stop_virtual_cpus().at(Step::Pause))
         {
             drop(early);
             if let Err(error) = departure.go_on(None) {
@@ -91,7 +86,7 @@ impl LoopbackVm {
         source: &'a Connection,
         options: &MigrateOptions<'_>,
     ) -> Result<Departure<'a>, Failure> {
-        unless_given_up(options, Step::Log)?;
+        options.unless_given_up(Step::Log)?;
         Departure::begin(self, source, options).at(Step::Log)
     }
 
@@ -106,7 +101,7 @@ impl LoopbackVm {
             Order::Qemu => Some(self.arrive(target, Opening::Negotiated, departure, options)?),
             Order::CloudHypervisor => None,
         };
-        unless_given_up(options, Step::Passes)?;
+        options.unless_given_up(Step::Passes)?;
         departure.passes(options).at(Step::Passes)?;
         Ok(early)
     }
@@ -118,7 +113,7 @@ impl LoopbackVm {
         departure: &Departure<'_>,
         options: &MigrateOptions<'_>,
     ) -> Result<Arrival<'a>, Failure> {
-        unless_given_up(options, Step::Connect)?;
+        options.unless_given_up(Step::Connect)?;
         let ram_file = departure.copy.as_ref().map_or_else(|| self.ram.file(), |copy| Arc::clone(&copy.file));
         Arrival::open(self, target, opening, ram_file).at(Step::Connect)
     }

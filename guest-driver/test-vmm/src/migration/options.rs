@@ -3,17 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::error::At;
+use super::error::Failure;
 use super::error::Step;
-
-/// Whose message order is played.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
-    /// QEMU 11.1's.
-    #[default]
-    Qemu,
-    /// cloud-hypervisor 53's.
-    CloudHypervisor,
-}
+use crate::order::Order;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// What becomes of guest RAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,6 +60,13 @@ pub struct MigrateOptions<'a> {
     pub when_there: Box<dyn FnMut() + 'a>,
     /// Gives up before this step, as a VMM that changes its mind.
     pub give_up_at: Option<Step>,
+}
+
+impl MigrateOptions<'_> {
+    /// Fails where the VMM is to change its mind before this step.
+    pub(super) fn unless_given_up(&self, step: Step) -> Result<(), Failure> {
+        if self.give_up_at == Some(step) { Err(TransportError::GivenUp).at(step) } else { Ok(()) }
+    }
 }
 
 impl Default for MigrateOptions<'_> {

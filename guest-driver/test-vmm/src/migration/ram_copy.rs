@@ -8,10 +8,10 @@ use campanile_protocol::PAGE_SIZE;
 use vm_memory::MmapRegion;
 use vm_memory::VolatileMemory;
 
-use super::super::guest_ram;
-use super::super::guest_ram::GuestRam;
 use super::cpu_writes::CpuWrites;
-use crate::transport::error::TransportError;
+use crate::guest_ram;
+use crate::guest_ram::GuestRam;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// The new memory, and which pages of it are behind.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use vhost::vhost_user::VhostUserProtocolFeatures as Protocol;
 
-use super::super::front_end::DeviceFacts;
+use crate::front_end::DeviceFacts;
 
 /// What a stopped device was, apart from guest RAM and from what its daemon keeps or sends elsewhere (video memory).
 #[derive(Debug, Clone)]

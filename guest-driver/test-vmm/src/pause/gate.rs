@@ -10,10 +10,10 @@ use rustix::event::Timespec;
 use rustix::thread::futex;
 
 use super::lock::Lock;
+use super::slot;
+use super::slot::ENDED;
+use super::slot::Slot;
 use super::stop_signal;
-use super::virtual_cpu;
-use super::virtual_cpu::ENDED;
-use super::virtual_cpu::Slot;
 
 /// The virtual CPUs of one VM.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl Gate {
         roster.pause = roster.pause.wrapping_add(1);
         for member in &roster.members {
             member.slot.wanted.store(roster.pause, Ordering::SeqCst);
-            virtual_cpu::wake(&member.slot.wanted);
+            slot::wake(&member.slot.wanted);
         }
     }
 }

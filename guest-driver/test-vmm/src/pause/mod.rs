@@ -28,6 +28,7 @@ pub mod allocator;
 pub(super) mod gate;
 pub(super) mod lock;
 pub mod section;
+pub(super) mod slot;
 pub(super) mod stop_signal;
 pub mod virtual_cpu;
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 use std::sync::atomic::compiler_fence;
 
-use super::virtual_cpu;
+use super::slot;
 
 thread_local! {
     /// Sections that this thread is in.
@@ -51,7 +51,7 @@ pub(super) fn leave() {
     });
     compiler_fence(Ordering::SeqCst);
     if left == 0 && MISSED.with(|missed| missed.replace(false)) {
-        virtual_cpu::stand();
+        slot::stand();
     }
 }
 
@@ -60,6 +60,6 @@ pub(super) fn stop_here_or_later() {
     if DEPTH.with(Cell::get) > 0 {
         MISSED.with(|missed| missed.set(true));
     } else {
-        virtual_cpu::stand();
+        slot::stand();
     }
 }

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::BlobMemory;
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::options::BackChannel;
-use campanile_guest_driver::transport::loopback::options::PageLayout;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_protocol::PROTOCOL_VERSION;
+use campanile_test_vmm::options::BackChannel;
+use campanile_test_vmm::options::PageLayout;
+use campanile_test_vmm::options::VmOptions;
 use vhost::vhost_user::VhostUserProtocolFeatures as Protocol;
 use vm_memory::VolatileMemory;
 

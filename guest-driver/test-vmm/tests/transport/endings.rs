@@ -6,8 +6,8 @@ use std::time::Duration;
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::BlobMemory;
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use vhost::vhost_user::VhostUserProtocolFeatures as Protocol;
 
 use crate::bench;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
 use campanile_protocol::virtio_gpu::command::Header;
 use campanile_protocol::virtio_gpu::response;
+use campanile_test_vmm::raw::RawDescriptor;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 

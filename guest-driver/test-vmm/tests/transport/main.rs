@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::pause::allocator::VcpuAllocator;
+use campanile_test_vmm::vm::LoopbackVm;
 use fake_device::FakeDevice;
 
 /// Virtual CPUs stop anywhere, but not with the allocator's lock.

@@ -8,8 +8,8 @@ use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::BlobMemory;
 use campanile_guest_driver::transport::error::Refusal;
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::options::PageLayout;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
+use campanile_test_vmm::options::PageLayout;
+use campanile_test_vmm::options::VmOptions;
 
 use crate::bench;
 use crate::fake_device::FakeDevice;

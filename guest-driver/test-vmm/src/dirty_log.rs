@@ -9,33 +9,33 @@ use campanile_protocol::PAGE_SIZE;
 use vm_memory::MmapRegion;
 use vm_memory::VolatileMemory;
 
-use super::super::guest_ram;
-use crate::transport::error::TransportError;
+use crate::guest_ram;
+use campanile_guest_driver::transport::error::TransportError;
 
 /// Bits of a word of the log.
 const WORD_BITS: u64 = 64;
 
 /// A log that a device writes and this VMM reads.
 #[derive(Debug)]
-pub(in super::super) struct DirtyLog {
+pub(crate) struct DirtyLog {
     file: Arc<File>,
     mapping: MmapRegion,
 }
 
 impl DirtyLog {
     /// A clean log of all pages below guest-physical address `end`, in memory of its own.
-    pub(in super::super) fn new(end: u64) -> Result<Self, TransportError> {
+    pub(crate) fn new(end: u64) -> Result<Self, TransportError> {
         let bytes = (end.div_ceil(PAGE_SIZE * 8) + 8).next_multiple_of(PAGE_SIZE);
         let (file, mapping) = guest_ram::memory(bytes)?;
         Ok(Self { file, mapping })
     }
 
-    pub(in super::super) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
     /// Its length.
-    pub(in super::super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.mapping.size() as u64
     }
 
