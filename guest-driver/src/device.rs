@@ -135,8 +135,8 @@ impl Device {
     /// use campanile_guest_driver::error::DriverError;
     /// use campanile_guest_driver::kernel::KernelSource;
     /// use campanile_guest_driver::node::Node;
-    /// use campanile_guest_driver::transport::loopback::options::VmOptions;
-    /// use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+    /// use campanile_test_vmm::options::VmOptions;
+    /// use campanile_test_vmm::vm::LoopbackVm;
     /// use campanile_guest_driver::user_queue::QueueOptions;
     ///
     /// fn count_to(device: &Device, limit: u32) -> Result<u32, DriverError> {

@@ -13,8 +13,8 @@
 //! use campanile_guest_driver::device::Device;
 //! use campanile_guest_driver::kernel::KernelSource;
 //! use campanile_guest_driver::node::Node;
-//! use campanile_guest_driver::transport::loopback::options::VmOptions;
-//! use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+//! use campanile_test_vmm::options::VmOptions;
+//! use campanile_test_vmm::vm::LoopbackVm;
 //! use campanile_guest_driver::user_queue::QueueOptions;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -8,7 +8,6 @@ use campanile_guest_driver::device::Device;
 use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::blob::BlobMemory;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::MAP_WRITABLE;
 use campanile_protocol::control::message::Submit;
@@ -16,6 +15,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::device_page::DEVICE_PAGE_FAULT;
 use campanile_protocol::driver_caps;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use crate::processes::EngineView;
 use crate::raw::RawGuest;

@@ -10,10 +10,6 @@ use std::sync::atomic::Ordering;
 
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::raw::RawChain;
-use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
-use campanile_guest_driver::transport::loopback::raw::RawRam;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::MAP_WRITABLE;
@@ -30,6 +26,10 @@ use campanile_protocol::virtio_gpu::command;
 use campanile_protocol::virtio_gpu::command::Header;
 use campanile_protocol::virtio_gpu::command::ResourceName;
 use campanile_protocol::virtio_gpu::response::OK_NODATA;
+use campanile_test_vmm::raw::RawChain;
+use campanile_test_vmm::raw::RawDescriptor;
+use campanile_test_vmm::raw::RawRam;
+use campanile_test_vmm::vm::LoopbackVm;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 

@@ -15,9 +15,9 @@ use campanile_guest_driver::kernel_queue::KernelQueue;
 use campanile_guest_driver::native_fence::FenceKind;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
+use campanile_test_vmm::vm::LoopbackVm;
 use tempfile::TempDir;
 
 use crate::operator::Operated;

@@ -18,14 +18,14 @@ use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_host_gpu::dirty::basis::Range;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::dirty::protect::Guard;
 use campanile_host_gpu::dirty::requests::BasisHandle;
 use campanile_host_gpu::dirty::tracker::Tracker;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use clap::Parser;
 use tempfile::TempDir;
 

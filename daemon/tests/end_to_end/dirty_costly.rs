@@ -8,11 +8,11 @@ use campanile_daemon::migration::file::read;
 use campanile_daemon::migration::target::arriving::Arriving;
 use campanile_daemon::operator::client;
 use campanile_daemon::operator::verb::Verb;
-use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
-use campanile_guest_driver::transport::loopback::migration::options::Next;
-use campanile_guest_driver::transport::loopback::migration::options::Order;
-use campanile_guest_driver::transport::loopback::migration::options::Pass;
-use campanile_guest_driver::transport::loopback::migration::options::Ram;
+use campanile_test_vmm::migration::options::MigrateOptions;
+use campanile_test_vmm::migration::options::Next;
+use campanile_test_vmm::migration::options::Pass;
+use campanile_test_vmm::migration::options::Ram;
+use campanile_test_vmm::order::Order;
 use serde_json::Value;
 
 use crate::lm_pauses::ENDLESS;

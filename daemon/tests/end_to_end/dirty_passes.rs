@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use campanile_daemon::cli::migration::describe;
 use campanile_daemon::operator::verb::Verb;
-use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
-use campanile_guest_driver::transport::loopback::migration::options::Next;
+use campanile_test_vmm::migration::options::MigrateOptions;
+use campanile_test_vmm::migration::options::Next;
 
 use crate::dirty_costly::COSTLY;
 use crate::dirty_costly::passes;

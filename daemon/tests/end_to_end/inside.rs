@@ -10,9 +10,9 @@ use campanile_daemon::host::options::HostOptions;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::vgpu::doorbells::modes::DoorbellModes;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use tempfile::TempDir;
 
 /// A host with one vGPU of 64 MiB and no Vulkan, whose engines stay awake.

@@ -8,9 +8,9 @@ use campanile_guest_driver::native_fence::FenceKind;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::scheduling::Band;
 use campanile_guest_driver::scheduling::Properties;
-use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
-use campanile_guest_driver::transport::loopback::migration::options::Order;
 use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_test_vmm::migration::options::MigrateOptions;
+use campanile_test_vmm::order::Order;
 use serde_json::Value;
 
 use crate::migration::BYTES;

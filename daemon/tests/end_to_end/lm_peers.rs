@@ -4,10 +4,10 @@ use std::sync::Barrier;
 
 use campanile_daemon::operator::client;
 use campanile_daemon::operator::verb::Verb;
-use campanile_guest_driver::transport::loopback::migration::error::Step;
-use campanile_guest_driver::transport::loopback::migration::error::Whereabouts;
-use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
-use campanile_guest_driver::transport::loopback::migration::options::Next;
+use campanile_test_vmm::migration::error::Step;
+use campanile_test_vmm::migration::error::Whereabouts;
+use campanile_test_vmm::migration::options::MigrateOptions;
+use campanile_test_vmm::migration::options::Next;
 use tempfile::TempDir;
 
 use crate::migration::Guest;

@@ -12,7 +12,6 @@ use campanile_guest_driver::native_fence::FenceKind;
 use campanile_guest_driver::native_fence::GlobalFence;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::blob::BlobMemory;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::Named;
@@ -29,6 +28,7 @@ use campanile_protocol::control::scheduling::SetSchedulingProperties;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::device_page::DEVICE_PAGE_FAULT;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use crate::moving::Moving;
 use crate::moving::Shape;

@@ -74,7 +74,7 @@ mod ums_states;
 mod ums_submission;
 mod ums_suspend;
 
-use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;
+use campanile_test_vmm::pause::allocator::VcpuAllocator;
 
 use support::until;
 

@@ -9,12 +9,12 @@ use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::capset;
 use campanile_protocol::control::message::SUBMIT;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use crate::native_fences::process;
 use crate::operator::Operated;

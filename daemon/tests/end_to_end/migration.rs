@@ -16,13 +16,13 @@ use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::context::Context;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::migration::error::Step;
-use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
-use campanile_guest_driver::transport::loopback::migration::options::Next;
-use campanile_guest_driver::transport::loopback::migration::options::Order;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
+use campanile_test_vmm::migration::error::Step;
+use campanile_test_vmm::migration::options::MigrateOptions;
+use campanile_test_vmm::migration::options::Next;
+use campanile_test_vmm::order::Order;
+use campanile_test_vmm::vm::LoopbackVm;
 use serde_json::Value;
 use tempfile::TempDir;
 

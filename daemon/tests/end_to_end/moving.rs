@@ -43,8 +43,6 @@ use campanile_daemon::vgpu::tdr::policy::Policy;
 use campanile_daemon::vgpu::tdr::reports::Clerk;
 use campanile_daemon::vgpu::tdr::reports::Reports;
 use campanile_daemon::vgpu::tdr::standing::Standing;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::event::Event;
@@ -52,6 +50,8 @@ use campanile_host_gpu::log_limit::LogLimit;
 use campanile_host_gpu::scheduling::choice::Choice;
 use campanile_host_gpu::scheduling::parameters::Band;
 use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use rustix::event::epoll;
 use tempfile::TempDir;
 

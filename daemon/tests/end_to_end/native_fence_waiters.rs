@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use campanile_guest_driver::native_fence::GlobalFence;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::control::native_fence;
 use campanile_protocol::control::native_fence::NativeFenceOpened;
 use campanile_protocol::control::native_fence::NativeFenceValue;
 use campanile_protocol::control::native_fence::OpenNativeFence;
 use campanile_protocol::control::status::Status;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use crate::native_fences::VA;
 use crate::native_fences::Worker;

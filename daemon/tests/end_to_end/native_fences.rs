@@ -15,12 +15,12 @@ use campanile_guest_driver::native_fence::FenceKind;
 use campanile_guest_driver::native_fence::GlobalFence;
 use campanile_guest_driver::native_fence::NativeFence;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use campanile_protocol::control::native_fence;
 use campanile_protocol::control::native_fence::NativeFenceOpened;
 use campanile_protocol::control::status::Status;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use crate::processes::EngineView;
 use crate::processes::engine;

@@ -11,11 +11,11 @@ use campanile_guest_driver::kernel_queue::Ticket;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::scheduling::Band;
 use campanile_guest_driver::scheduling::Properties;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::control::message::QUEUE_DISABLE_GPU_TIMEOUT;
 use campanile_protocol::control::message::SUBMIT;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use crate::native_fences::process;
 use crate::operator::Operated;

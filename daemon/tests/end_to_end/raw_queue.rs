@@ -229,9 +229,7 @@ pub(crate) fn copy(source: u64, target: u64, bytes: u64) -> CommandBuffer {
 }
 
 /// A guest with one context on the copy node.
-pub(crate) fn copy_guest(
-    vm: &Arc<campanile_guest_driver::transport::loopback::vm::LoopbackVm>,
-) -> (Arc<RawGuest>, Handle) {
+pub(crate) fn copy_guest(vm: &Arc<campanile_test_vmm::vm::LoopbackVm>) -> (Arc<RawGuest>, Handle) {
     let guest = RawGuest::open(vm);
     let context = guest.context(campanile_guest_driver::node::Node::Copy);
     (guest, context)

@@ -14,7 +14,6 @@ use campanile_guest_driver::context::Context;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::engine::save_area::AreaKind;
@@ -25,6 +24,7 @@ use campanile_protocol::engine::save_area::SLOT_WORDS;
 use campanile_protocol::engine::save_area::queue_slot;
 use campanile_protocol::engine::save_area::read_slot;
 use campanile_protocol::engine::saved::Saved;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use crate::moving::Movable;
 use crate::moving::Moving;

@@ -8,12 +8,12 @@ use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::Blob;
 use campanile_guest_driver::transport::blob::BlobMemory;
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::context::LoopbackContext;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::transport::shared_memory::SharedMemory;
 use campanile_guest_driver::transport::submission::Submission;
 use campanile_protocol::capset::Capset;
 use campanile_protocol::control::frame;
+use campanile_test_vmm::context::LoopbackContext;
+use campanile_test_vmm::vm::LoopbackVm;
 
 /// What a driver did.
 #[derive(Debug, Default)]

@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use tempfile::TempDir;
 
 /// With this variable, as `ci/full` sets it, all these daemons have another doorbell model (UMS-08); tests that are

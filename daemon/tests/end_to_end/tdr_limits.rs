@@ -9,11 +9,11 @@ use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
 use campanile_protocol::device_page::DEVICE_HUNG;
 use campanile_protocol::device_page::DEVICE_RESET;
+use campanile_test_vmm::vm::LoopbackVm;
 use serde_json::Value;
 
 use crate::operator::Operated;

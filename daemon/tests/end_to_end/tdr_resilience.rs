@@ -16,9 +16,9 @@ use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_protocol::device_page::DEVICE_HUNG;
+use campanile_test_vmm::vm::LoopbackVm;
 use rustix::process::Signal;
 
 use crate::operator::Operated;

@@ -15,12 +15,12 @@ use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::scheduling::Band;
 use campanile_guest_driver::scheduling::Properties;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use campanile_protocol::handshake::power;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use tempfile::TempDir;
 
 use crate::operator::Operated;

@@ -4,15 +4,15 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_guest_driver::transport::loopback::fuse::file::FuseFile;
-use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::fs;
 use campanile_protocol::fs::call::Call;
 use campanile_protocol::fs::fuse::InHeader;
 use campanile_protocol::fs::fuse::OutHeader;
 use campanile_protocol::fs::fuse::file::IoctlIn;
 use campanile_protocol::fs::fuse::opcode;
+use campanile_test_vmm::fuse::file::FuseFile;
+use campanile_test_vmm::raw::RawDescriptor;
+use campanile_test_vmm::vm::LoopbackVm;
 use proptest::collection::vec;
 use proptest::prelude::Just;
 use proptest::prelude::Strategy;

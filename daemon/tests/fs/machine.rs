@@ -8,12 +8,12 @@ use campanile_guest_driver::device::Device;
 use campanile_guest_driver::kernel_queue::KernelQueue;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::transport::blob::BlobMemory;
-use campanile_guest_driver::transport::loopback::fuse::context::FuseContext;
-use campanile_guest_driver::transport::loopback::options::DeviceKind;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
+use campanile_test_vmm::fuse::context::FuseContext;
+use campanile_test_vmm::options::DeviceKind;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use crate::raw::RawGuest;
 use crate::support::Daemon;

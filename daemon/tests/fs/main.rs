@@ -31,7 +31,7 @@ mod support;
 mod vmm;
 mod waits;
 
-use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;
+use campanile_test_vmm::pause::allocator::VcpuAllocator;
 
 /// Virtual CPUs stop anywhere, but not with the allocator's lock.
 #[global_allocator]

@@ -3,12 +3,12 @@
 use campanile_daemon::migration::state::MAGIC;
 use campanile_daemon::migration::state::VERSION;
 use campanile_guest_driver::transport::blob::BlobMemory;
-use campanile_guest_driver::transport::loopback::migration::error::Whereabouts;
-use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
-use campanile_guest_driver::transport::loopback::migration::options::Next;
-use campanile_guest_driver::transport::loopback::migration::options::Order;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
 use campanile_protocol::fs::body::MAX_TIMEOUT;
+use campanile_test_vmm::migration::error::Whereabouts;
+use campanile_test_vmm::migration::options::MigrateOptions;
+use campanile_test_vmm::migration::options::Next;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::order::Order;
 use tempfile::TempDir;
 
 use crate::machine::Worker;

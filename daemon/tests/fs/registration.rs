@@ -2,12 +2,6 @@
 
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::BlobMemory;
-use campanile_guest_driver::transport::loopback::fuse::context::FuseContext;
-use campanile_guest_driver::transport::loopback::fuse::file::FuseFile;
-use campanile_guest_driver::transport::loopback::fuse::request::FuseReply;
-use campanile_guest_driver::transport::loopback::fuse::request::FuseRequest;
-use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::fs;
 use campanile_protocol::fs::body;
 use campanile_protocol::fs::body::AwaitBlob;
@@ -22,6 +16,12 @@ use campanile_protocol::fs::fuse::OutHeader;
 use campanile_protocol::fs::fuse::file::ReadIn;
 use campanile_protocol::fs::fuse::file::ReleaseIn;
 use campanile_protocol::fs::fuse::opcode;
+use campanile_test_vmm::fuse::context::FuseContext;
+use campanile_test_vmm::fuse::file::FuseFile;
+use campanile_test_vmm::fuse::request::FuseReply;
+use campanile_test_vmm::fuse::request::FuseRequest;
+use campanile_test_vmm::raw::RawDescriptor;
+use campanile_test_vmm::vm::LoopbackVm;
 use rustix::io::Errno;
 use std::sync::Arc;
 use zerocopy::FromBytes;

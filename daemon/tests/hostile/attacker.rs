@@ -7,8 +7,6 @@ use std::sync::atomic::Ordering;
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::Blob;
 use campanile_guest_driver::transport::blob::BlobMemory;
-use campanile_guest_driver::transport::loopback::context::LoopbackContext;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::transport::shared_memory::SharedMemory;
 use campanile_guest_driver::transport::submission::Submission;
 use campanile_protocol::PROTOCOL_VERSION;
@@ -28,6 +26,8 @@ use campanile_protocol::control::reply::ResponseHeader;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
+use campanile_test_vmm::context::LoopbackContext;
+use campanile_test_vmm::vm::LoopbackVm;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 

@@ -4,10 +4,6 @@ use std::sync::atomic::Ordering;
 
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::BlobMemory;
-use campanile_guest_driver::transport::loopback::raw::RawChain;
-use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
-use campanile_guest_driver::transport::loopback::raw::RawRam;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::status::Status;
@@ -25,6 +21,10 @@ use campanile_protocol::virtio_gpu::response::ERR_INVALID_RESOURCE_ID;
 use campanile_protocol::virtio_gpu::response::ERR_OUT_OF_MEMORY;
 use campanile_protocol::virtio_gpu::response::OK_MAP_INFO;
 use campanile_protocol::virtio_gpu::response::OK_NODATA;
+use campanile_test_vmm::raw::RawChain;
+use campanile_test_vmm::raw::RawDescriptor;
+use campanile_test_vmm::raw::RawRam;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use zerocopy::IntoBytes;
 

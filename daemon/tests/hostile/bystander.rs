@@ -5,9 +5,9 @@ use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::kernel_queue::KernelQueue;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
+use campanile_test_vmm::vm::LoopbackVm;
 use std::sync::Arc;
 
 use crate::daemon::NEVER;

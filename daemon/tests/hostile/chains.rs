@@ -1,10 +1,10 @@
 //! Descriptor chains that no driver makes (virtio 1.3, 2.7).
 
-use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
-use campanile_guest_driver::transport::loopback::raw::RawRam;
 use campanile_protocol::virtio_gpu::command::GET_DISPLAY_INFO;
 use campanile_protocol::virtio_gpu::command::Header;
 use campanile_protocol::virtio_gpu::response;
+use campanile_test_vmm::raw::RawDescriptor;
+use campanile_test_vmm::raw::RawRam;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 

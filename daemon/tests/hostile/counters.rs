@@ -9,12 +9,12 @@ use campanile_daemon::frontend::vhost::counters::Count;
 use campanile_daemon::host::options::HostOptions;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::raw::RawDescriptor;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_protocol::control::message;
 use campanile_protocol::control::status::Status;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::raw::RawDescriptor;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use crate::attacker::Attacker;
 use crate::daemon::NEVER;

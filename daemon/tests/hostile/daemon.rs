@@ -14,8 +14,8 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use tempfile::TempDir;
 
 /// How long anything in these tests may take before it counts as never.

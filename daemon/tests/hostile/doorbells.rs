@@ -12,8 +12,6 @@ use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::vgpu::doorbells::rate::BURST;
 use campanile_daemon::vgpu::doorbells::rate::EARNED_IN;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_protocol::capset::NODE_COPY;
 use campanile_protocol::control::message;
@@ -27,6 +25,8 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::queue::doorbell::global_value;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use zerocopy::IntoBytes;
 
 use crate::attacker::Attacker;

@@ -231,9 +231,9 @@ fn a_device_page_freed_under_its_device_stays_until_the_device_ends() {
 fn a_device_page_in_scattered_guest_pages_is_as_good_as_another() {
     use campanile_guest_driver::device::Device;
     use campanile_guest_driver::node::Node;
-    use campanile_guest_driver::transport::loopback::options::PageLayout;
-    use campanile_guest_driver::transport::loopback::options::VmOptions;
-    use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+    use campanile_test_vmm::options::PageLayout;
+    use campanile_test_vmm::options::VmOptions;
+    use campanile_test_vmm::vm::LoopbackVm;
 
     let mut scene = Scene::new();
     drop(scene.give_neighbour_up());

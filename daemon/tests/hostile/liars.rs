@@ -21,7 +21,6 @@ use campanile_daemon::vgpu::tdr::policy::DebugMode;
 use campanile_daemon::vgpu::tdr::policy::Policy;
 use campanile_guest_driver::transport::Transport;
 use campanile_guest_driver::transport::blob::BlobMemory;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_protocol::control::message::CREATE_CONTEXT;
 use campanile_protocol::control::message::CreateContext;
@@ -29,6 +28,7 @@ use campanile_protocol::control::message::QUERY_CAPS;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::message as wire;
+use campanile_test_vmm::vm::LoopbackVm;
 use zerocopy::IntoBytes;
 
 use crate::attacker::Attacker;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use campanile_test_vmm::vm::LoopbackVm;
 
 use crate::attacker::Attacker;
 use crate::bystander::Bystander;

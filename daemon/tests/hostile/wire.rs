@@ -1,6 +1,5 @@
 //! Commands of the control queue, unchecked.
 
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::virtio_gpu::blob::CreateBlob;
 use campanile_protocol::virtio_gpu::blob::MapBlob;
 use campanile_protocol::virtio_gpu::blob::MemEntry;
@@ -10,6 +9,7 @@ use campanile_protocol::virtio_gpu::command::DEBUG_NAME_BYTES;
 use campanile_protocol::virtio_gpu::command::Header;
 use campanile_protocol::virtio_gpu::command::ResourceName;
 use campanile_protocol::virtio_gpu::command::Submit3d;
+use campanile_test_vmm::vm::LoopbackVm;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 

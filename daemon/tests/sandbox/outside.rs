@@ -13,9 +13,9 @@ use std::time::Instant;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 
 pub(crate) const NEVER: Duration = Duration::from_secs(60);
 

@@ -2,7 +2,8 @@
  * Squares numbers on the GPU, through a user-mode queue, and checks each of them.
  *
  *   squares            inside of a VM, over its render node, or its file on virtiofs
- *   squares SOCKET     beside a daemon, over the socket of one of its vGPUs
+ *   squares PATH       over this one
+ *   squares SOCKET     beside a daemon, over the socket of one of its vGPUs: with CAMPANILE_LOOPBACK, for tests
  */
 #include <campanile.h>
 
@@ -55,11 +56,13 @@ static campanile_result print_nodes(const campanile_device *device) {
     return CAMPANILE_OK;
 }
 
-static campanile_result run(struct objects *made, const char *socket) {
-    if (socket)
-        TRY(campanile_device_open_loopback(socket, "squares", &made->device));
-    else
-        TRY(campanile_device_open(NULL, &made->device));
+static campanile_result run(struct objects *made, const char *path) {
+#ifdef CAMPANILE_LOOPBACK
+    TRY(path ? campanile_device_open_loopback(path, "squares", &made->device)
+             : campanile_device_open(NULL, &made->device));
+#else
+    TRY(campanile_device_open(path, &made->device));
+#endif
     TRY(print_nodes(made->device));
 
     TRY(campanile_kernel_create_wgsl(made->device, source, NULL, &made->kernel));

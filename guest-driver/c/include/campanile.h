@@ -1,7 +1,7 @@
 /*
  * Campanile: the guest driver's interface for C.
  *
- *   campanile_device_open, …_open_loopback ─▶ campanile_buffer_create, campanile_kernel_create_wgsl
+ *   campanile_device_open ──────────────────▶ campanile_buffer_create, campanile_kernel_create_wgsl
  *     │                                             campanile_local_buffer_create: memory that the CPU does not see
  *     └─ campanile_context_create ─▶ campanile_user_queue_create     ring ─▶ doorbell ─▶ engine ─▶ fence point
  *                                 └▶ campanile_kernel_queue_create   the daemon schedules ─▶ ticket
@@ -552,16 +552,19 @@ const char *campanile_last_error(void);
 enum campanile_result campanile_device_open(const char *path,
                                             struct campanile_device **device);
 
+#if defined(CAMPANILE_LOOPBACK)
 /**
  * Opens a device without a VM: this process plays VMM and guest on the daemon's `socket`. `name` is for the daemon's
  * log, and may be NULL. All devices of this process on one socket are in one VM, whose first one connects it; while
- * another process has the socket, that waits up to 30 s.
+ * another process has the socket, that waits up to 30 s. For tests: only a library that was built with the feature
+ * `loopback` has it, and a program says so with the macro `CAMPANILE_LOOPBACK`.
  *
  * Safety: `socket` is NULL or a string, and so is `name`; `device` is NULL or room for a pointer.
  */
 enum campanile_result campanile_device_open_loopback(const char *socket,
                                                      const char *name,
                                                      struct campanile_device **device);
+#endif
 
 /**
  * Gives a device back; NULL is nothing. What was made from it goes on, and holds the device open until it is

@@ -16,9 +16,11 @@ use crate::boundary::given;
 use crate::boundary::guarded;
 use crate::boundary::release;
 use crate::foreign::string;
+#[cfg(feature = "loopback")]
 use crate::foreign::utf8;
 use crate::result::CampanileResult;
 use crate::this_vm;
+#[cfg(feature = "loopback")]
 use crate::vms;
 
 /// The most nodes that a device has.
@@ -133,10 +135,12 @@ pub unsafe extern "C" fn campanile_device_open(
 
 /// Opens a device without a VM: this process plays VMM and guest on the daemon's `socket`. `name` is for the daemon's
 /// log, and may be NULL. All devices of this process on one socket are in one VM, whose first one connects it; while
-/// another process has the socket, that waits up to 30 s.
+/// another process has the socket, that waits up to 30 s. For tests: only a library that was built with the feature
+/// `loopback` has it, and a program says so with the macro `CAMPANILE_LOOPBACK`.
 ///
 /// # Safety
 /// `socket` is NULL or a string, and so is `name`; `device` is NULL or room for a pointer.
+#[cfg(feature = "loopback")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn campanile_device_open_loopback(
     socket: *const c_char,

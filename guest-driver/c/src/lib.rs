@@ -11,7 +11,7 @@
 //! * Handles are boxes: a `…_create` gives one away, its `…_destroy` takes it back. An `Option<&T>`, `Option<&mut T>`
 //!   or `Option<Box<T>>` of an exported function is the pointer of the header, and `None` is NULL; so most functions
 //!   need no unsafe code but for their exported name. A result's place is `MaybeUninit`: nothing is read there.
-//! * Threads: the ones of the caller; nothing here has a lock but [`vms`]. The header says which calls may overlap.
+//! * Threads: the ones of the caller; nothing here has a lock but `vms`. The header says which calls may overlap.
 //! * Panics end in [`boundary::guarded`], and the caller gets `CAMPANILE_INTERNAL`.
 //!
 //! `include/campanile.h` is generated from these files; `tests/header.rs` fails when it is out of date.
@@ -32,6 +32,7 @@ pub mod result;
 pub mod scheduling;
 mod this_vm;
 pub mod user_queue;
+#[cfg(feature = "loopback")]
 mod vms;
 
 #[cfg(test)]

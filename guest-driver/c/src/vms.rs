@@ -12,9 +12,9 @@ use std::sync::PoisonError;
 use std::sync::Weak;
 
 use campanile_guest_driver::transport::error::TransportError;
-use campanile_guest_driver::transport::loopback::context::LoopbackContext;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
+use campanile_test_vmm::context::LoopbackContext;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 
 static VMS: Mutex<BTreeMap<PathBuf, Weak<LoopbackVm>>> = Mutex::new(BTreeMap::new());
 

@@ -16,6 +16,9 @@ use tempfile::TempDir;
 /// How long a daemon may take to listen.
 const NEVER: Duration = Duration::from_secs(60);
 
+/// A VM in the program that is tested.
+const LOOPBACK: &str = "campanile-guest-driver-c/loopback";
+
 /// The library, installed as a user does it.
 static INSTALLED: LazyLock<Installed> = LazyLock::new(Installed::new);
 
@@ -52,7 +55,9 @@ impl Installed {
         let exe = env::current_exe().unwrap();
         let built = exe.ancestors().nth(2).unwrap().to_path_buf();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--lib", "--bin", "campanile"]).current_dir(here("../.."));
+        cargo
+            .args(["build", "--quiet", "--lib", "--bin", "campanile", "--features", LOOPBACK])
+            .current_dir(here("../.."));
         cargo.env("CARGO_TARGET_DIR", built.parent().unwrap());
         // Of this package; build scripts that watch it (ring's) would run again, and half of the workspace be built again.
         for (name, _) in env::vars_os() {
@@ -84,7 +89,7 @@ impl Installed {
     fn compile(&self, source: &str, linking: Linking) -> PathBuf {
         let program = self.prefix.path().join(format!("{}-{}", source.replace('/', "-"), linking as u8));
         let mut cc = Command::new("cc");
-        cc.args(["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-pthread"]);
+        cc.args(["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-pthread", "-DCAMPANILE_LOOPBACK"]);
         cc.arg(here(source)).arg("-o").arg(&program);
         match linking {
             Linking::Shared => cc.args(self.pkg_config(&["--cflags", "--libs"])),

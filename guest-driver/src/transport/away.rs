@@ -73,7 +73,7 @@ pub enum Again {
 
 /// Numbers by which a process knows its blobs: those of the device, but for one that an earlier device has used.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub struct Numbers {
     own: u32,
 }
 
@@ -82,7 +82,7 @@ const OWN_NUMBERS: u32 = 1 << 31;
 
 impl Numbers {
     /// The process's number for the blob that the device calls `number`.
-    pub(super) fn name<T>(&mut self, number: u32, known: &HashMap<u32, T>) -> u32 {
+    pub fn name<T>(&mut self, number: u32, known: &HashMap<u32, T>) -> u32 {
         if !known.contains_key(&number) {
             return number;
         }
@@ -92,7 +92,10 @@ impl Numbers {
 }
 
 /// Shows `length` bytes of `file` from `offset` on at the address of `view`.
-pub(super) fn show_file(view: &SharedMemory, file: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
+///
+/// # Errors
+/// `InvalidInput` where the first piece of `view` is shorter; what the system says of the mapping.
+pub fn show_file(view: &SharedMemory, file: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
     show_part(view, 0, length, file, offset)
 }
 

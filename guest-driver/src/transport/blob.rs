@@ -20,6 +20,11 @@ pub struct Blob {
 }
 
 impl Blob {
+    /// For transports: the blob `resource_id`, of `size` bytes (whole pages), which was created and attached.
+    pub fn new(resource_id: u32, size: u64, memory: BlobMemory) -> Self {
+        Self { resource_id, size, memory }
+    }
+
     /// The name by which control messages speak of it.
     pub fn resource_id(&self) -> u32 {
         self.resource_id

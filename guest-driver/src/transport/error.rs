@@ -58,7 +58,7 @@ pub enum TransportError {
         message: &'static str,
         /// What the exchange said.
         #[source]
-        source: vhost::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The device is no Campanile, or an old one.
     #[error("the device does not offer {feature}")]

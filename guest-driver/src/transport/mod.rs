@@ -5,7 +5,7 @@
 //!   ────────────────                ─────────────────────        ─────────────────────
 //!   create_blob ─┐                                            ┌─ drm: the stock virtio-gpu driver
 //!   map          ├──▶ dyn Transport = one virtio-gpu context ─┼─ fs: the file `gpu` on the stock virtiofs driver
-//!   submit       ┘         │                                  └─ loopback: a VM without a VM, in this process
+//!   submit       ┘         │                                  └─ of another crate: the test VMM, in this process
 //!                          ▼
 //!        Blob ── SharedMemory (mapped)      Submission (response or fence of one SUBMIT_3D)
 //! ```
@@ -22,7 +22,6 @@ pub mod drm;
 pub mod error;
 mod fault;
 pub mod fs;
-pub mod loopback;
 pub mod shared_memory;
 pub mod submission;
 

@@ -10,15 +10,15 @@ use vm_memory::MmapRegion;
 use vm_memory::VolatileMemory;
 use vm_memory::VolatileSlice;
 
-/// One run of bytes that is contiguous in this process.
+/// One run of bytes that is contiguous in this process: whole pages.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub struct Piece {
     /// The mapping that holds it.
-    pub(crate) region: Arc<MmapRegion>,
+    pub region: Arc<MmapRegion>,
     /// Where in the mapping it starts.
-    pub(crate) region_offset: usize,
+    pub region_offset: usize,
     /// Bytes.
-    pub(crate) length: u64,
+    pub length: u64,
 }
 
 /// Bytes of a mapped blob. Cheap to clone; the mapping lives as long as the last clone, whatever becomes of the
@@ -42,7 +42,8 @@ struct Backing {
 }
 
 impl SharedMemory {
-    pub(crate) fn new(pieces: Vec<Piece>, keep: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+    /// For transports: the bytes of `pieces`, one after the other. `keep` is dropped with the last clone.
+    pub fn new(pieces: Vec<Piece>, keep: Option<Arc<dyn Any + Send + Sync>>) -> Self {
         let mut length = 0;
         let pieces = pieces
             .into_iter()

@@ -9,14 +9,14 @@ use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 use super::error::TransportError;
 
 /// Timelines of a context (virtio 1.3, 5.7.6.7: `ring_idx` is 0 to 63).
-pub(crate) const RINGS: u8 = 64;
+pub const RINGS: u8 = 64;
 
 /// What every transport sees to before it submits. Returns the bytes of the frames, of which there may be none where a fence
 /// is all that is wanted.
 ///
 /// # Errors
 /// `Size` where there are no frames and no fence, or too many bytes of them, `RingIndex` where no timeline has that number.
-pub(crate) fn check(frames: &[u8], fence: Option<u8>) -> Result<u32, TransportError> {
+pub fn check(frames: &[u8], fence: Option<u8>) -> Result<u32, TransportError> {
     let least = u32::from(fence.is_none());
     let size = u32::try_from(frames.len()).ok().filter(|size| (least..=MAX_CONTROL_BYTES).contains(size));
     let (bytes, limit) = (frames.len() as u64, u64::from(MAX_CONTROL_BYTES));
@@ -28,7 +28,7 @@ pub(crate) fn check(frames: &[u8], fence: Option<u8>) -> Result<u32, TransportEr
 }
 
 /// What a transport knows of one command under way.
-pub(crate) trait Completion: Send + Sync {
+pub trait Completion: Send + Sync {
     /// Blocks until the command is answered, the time is over, or the device is gone.
     fn wait(&self, timeout: Option<Duration>) -> Result<(), TransportError>;
     /// Whether [`Self::wait`] would return without blocking.
@@ -42,7 +42,8 @@ pub struct Submission {
 }
 
 impl Submission {
-    pub(crate) fn new(completion: Arc<dyn Completion>) -> Self {
+    /// For transports: a command under way.
+    pub fn new(completion: Arc<dyn Completion>) -> Self {
         Self { completion }
     }
 

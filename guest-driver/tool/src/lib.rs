@@ -1,7 +1,7 @@
 //! The guest's tool, `campanile-guest`, and what the demo on the host has in common with it.
 //!
 //! ```text
-//!   args ─▶ target: the render node (drm), or a daemon's socket (loopback)
+//!   args ─▶ target: the render node (drm), or a daemon's socket (loopback; feature `test-vmm`)
 //!           └─▶ info · run · bench · burn · mandelbrot · selftest · trespass (hidden: for tests in a VM)
 //! ```
 //!

@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use campanile_guest::args::Arguments;
 use campanile_guest::cli;
-use campanile_guest_driver::transport::loopback::pause::allocator::VcpuAllocator;
+#[cfg(feature = "test-vmm")]
+use campanile_test_vmm::pause::allocator::VcpuAllocator;
 use clap::Parser;
 
 /// Virtual CPUs of a loopback VM stop anywhere, but not with the allocator's lock.
+#[cfg(feature = "test-vmm")]
 #[global_allocator]
 static ALLOCATOR: VcpuAllocator = VcpuAllocator;
 

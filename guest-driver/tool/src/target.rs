@@ -2,9 +2,12 @@
 //!
 //! Without `--socket` and `--transport` it is the first that is there: a render node, then a file on virtiofs.
 
+#[cfg(feature = "test-vmm")]
 use std::path::PathBuf;
+#[cfg(feature = "test-vmm")]
 use std::sync::Arc;
 
+#[cfg(feature = "test-vmm")]
 use anyhow::Context;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::transport::Transport;
@@ -12,14 +15,18 @@ use campanile_guest_driver::transport::drm::context::DrmContext;
 use campanile_guest_driver::transport::drm::node::RenderNode;
 use campanile_guest_driver::transport::fs::channel::FsChannel;
 use campanile_guest_driver::transport::fs::context::FsContext;
-use campanile_guest_driver::transport::loopback::options::VmOptions;
-use campanile_guest_driver::transport::loopback::pause::virtual_cpu::VirtualCpu;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use campanile_protocol::PROTOCOL_VERSION;
+#[cfg(feature = "test-vmm")]
+use campanile_test_vmm::options::VmOptions;
+#[cfg(feature = "test-vmm")]
+use campanile_test_vmm::pause::virtual_cpu::VirtualCpu;
+#[cfg(feature = "test-vmm")]
+use campanile_test_vmm::vm::LoopbackVm;
 use clap::Args;
 use clap::ValueEnum;
 
 /// The name that the daemon may log for a loopback guest's processes.
+#[cfg(feature = "test-vmm")]
 const NAME: &str = "campanile-guest";
 
 /// How a program in a VM reaches the device.
@@ -35,10 +42,11 @@ pub enum Way {
 #[derive(Debug, Clone, Args)]
 pub struct Target {
     /// Play the VM for this socket of `campanile serve`, instead of opening this machine's device.
-    #[arg(long, value_name = "PATH", global = true)]
+    #[cfg(feature = "test-vmm")]
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "transport")]
     pub socket: Option<PathBuf>,
     /// How to reach this machine's device; without it, whichever is there.
-    #[arg(long, value_enum, global = true, conflicts_with = "socket")]
+    #[arg(long, value_enum, global = true)]
     pub transport: Option<Way>,
     /// Claim to speak this protocol (major version).
     #[arg(long, value_name = "MAJOR", global = true, hide = true)]
@@ -53,6 +61,7 @@ pub enum Machine {
     /// The VM that this program runs in, by its file on virtiofs.
     Fs,
     /// A VM that this program plays.
+    #[cfg(feature = "test-vmm")]
     Loopback(Arc<LoopbackVm>),
 }
 
@@ -70,6 +79,7 @@ impl Machine {
         Ok(match self {
             Self::Drm => then.with(DrmContext::open()?),
             Self::Fs => then.with(FsContext::open()?),
+            #[cfg(feature = "test-vmm")]
             Self::Loopback(vm) => then.with(vm.open(NAME)?),
         })
     }
@@ -83,11 +93,13 @@ impl Machine {
         Ok(match self {
             Self::Drm => Device::open_as(DrmContext::open()?, version)?,
             Self::Fs => Device::open_as(FsContext::open()?, version)?,
+            #[cfg(feature = "test-vmm")]
             Self::Loopback(vm) => Device::open_as(vm.open(NAME)?, version)?,
         })
     }
 
     /// Makes the calling thread a virtual CPU where this program plays the VM.
+    #[cfg(feature = "test-vmm")]
     pub fn virtual_cpu(&self) -> anyhow::Result<Option<VirtualCpu>> {
         Ok(match self {
             Self::Drm | Self::Fs => None,
@@ -95,11 +107,18 @@ impl Machine {
         })
     }
 
+    /// Makes the calling thread a virtual CPU where this program plays the VM: never without the feature `test-vmm`.
+    #[cfg(not(feature = "test-vmm"))]
+    pub fn virtual_cpu(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// How the GPU is reached, for people.
     pub fn describe(&self) -> anyhow::Result<String> {
         Ok(match self {
             Self::Drm => DrmContext::open()?.path().unwrap_or_default().display().to_string(),
             Self::Fs => FsContext::open()?.describe(),
+            #[cfg(feature = "test-vmm")]
             Self::Loopback(_) => "loopback".to_owned(),
         })
     }
@@ -108,13 +127,12 @@ impl Machine {
 impl Target {
     /// The machine; a loopback VM boots here.
     pub fn machine(&self) -> anyhow::Result<Machine> {
-        match &self.socket {
-            None => self.here(),
-            Some(socket) => {
-                let vm = LoopbackVm::connect(socket, &VmOptions::default());
-                Ok(Machine::Loopback(vm.context("attaching a loopback guest")?))
-            }
+        #[cfg(feature = "test-vmm")]
+        if let Some(socket) = &self.socket {
+            let vm = LoopbackVm::connect(socket, &VmOptions::default());
+            return Ok(Machine::Loopback(vm.context("attaching a loopback guest")?));
         }
+        self.here()
     }
 
     /// The machine that this program runs in.

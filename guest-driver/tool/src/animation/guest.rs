@@ -12,6 +12,8 @@ use campanile_guest_driver::transport::error::TransportError;
 
 use crate::target::Machine;
 
+/// Between two looks at what guest threads do: they do not say so.
+pub const LOOK: Duration = Duration::from_millis(1);
 /// How long any wait of the guest may take, pauses included.
 pub const LIMIT: Duration = Duration::from_secs(60);
 

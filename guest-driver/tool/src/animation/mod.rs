@@ -13,6 +13,9 @@
 
 pub mod copier;
 pub mod guest;
+pub mod moved;
+#[cfg(feature = "test-vmm")]
+pub mod moving;
 pub mod renderer;
 pub mod run;
 pub mod scribbler;

@@ -9,8 +9,9 @@ use anyhow::Context;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
-use campanile_guest_driver::transport::loopback::pause::section::Section;
 use campanile_guest_driver::user_queue::QueueOptions;
+#[cfg(feature = "test-vmm")]
+use campanile_test_vmm::pause::section::Section;
 use zerocopy::IntoBytes;
 
 use super::guest::LIMIT;
@@ -96,6 +97,7 @@ pub fn run(
         progress.frames.fetch_add(1, Ordering::Relaxed);
         if animation.tells {
             // Whoever reads this has a clock that goes on while this VM stands still.
+            #[cfg(feature = "test-vmm")]
             let _section = Section::enter();
             println!("frame {number}");
             let _unread = std::io::stdout().flush();

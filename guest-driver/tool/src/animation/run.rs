@@ -1,27 +1,21 @@
 //! The VMM's side: starts the guest, moves it, says what came of it.
 
-use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
 
-use campanile_guest_driver::transport::loopback::migration::options::MigrateOptions;
-use campanile_guest_driver::transport::loopback::migration::options::Next;
-use campanile_guest_driver::transport::loopback::migration::options::Order;
-use campanile_guest_driver::transport::loopback::migration::options::Ram;
-use campanile_guest_driver::transport::loopback::migration::options::Report;
-use campanile_guest_driver::transport::loopback::vm::LoopbackVm;
 use serde::Serialize;
 
 use super::copier;
 use super::guest;
 use super::guest::Ending;
+use super::guest::LOOK;
 use super::guest::Progress;
+use super::moved::Move;
+#[cfg(feature = "test-vmm")]
+use super::moving;
 use super::renderer;
 use super::renderer::Animation;
 use super::scribbler;
@@ -29,26 +23,8 @@ use crate::args::AnimateArguments;
 use crate::target::Machine;
 use crate::target::Target;
 
-/// Between two looks at what guest threads do: they do not say so.
-const LOOK: Duration = Duration::from_millis(1);
 /// What the process ends with when the guest lost its device and was told so.
 const LOST: u8 = 3;
-
-/// One move, for `--json`.
-#[derive(Debug, Serialize)]
-struct Move {
-    to: String,
-    /// Why the guest stayed, where it did.
-    failed: Option<String>,
-    frames_before: u64,
-    pause_ms: f64,
-    stop_ms: f64,
-    save_ms: f64,
-    load_ms: f64,
-    state_bytes: usize,
-    passes: u32,
-    live_frames: u64,
-}
 
 /// Everything, for `--json`.
 #[derive(Debug, Serialize)]
@@ -83,20 +59,13 @@ pub fn run(target: &Target, arguments: &AnimateArguments) -> anyhow::Result<Exit
         threads.push(guest::start("copier", &machine, &progress, copier::run)?);
         threads.push(guest::start("scribbler", &machine, &progress, scribbler::run)?);
     }
-    let mut moves = Vec::new();
-    for (hop, to) in (1..).zip(&arguments.to) {
-        let Machine::Loopback(vm) = &machine else {
-            anyhow::bail!("--to needs --socket: a VM is moved by its VMM")
-        };
-        if !reach(&progress, hop * arguments.every) {
-            break;
-        }
-        let moved = hop_to(vm, &progress, to, arguments);
-        if !arguments.json {
-            say(&moved);
-        }
-        moves.push(moved);
-    }
+    #[cfg(feature = "test-vmm")]
+    let moves = moving::move_on(&machine, &progress, arguments)?;
+    #[cfg(not(feature = "test-vmm"))]
+    let moves = {
+        anyhow::ensure!(arguments.to.is_empty(), "--to needs --socket: a VM is moved by its VMM");
+        Vec::new()
+    };
     if let Some(file) = &arguments.until {
         while !progress.is_over() && !file.exists() {
             std::thread::sleep(LOOK);
@@ -127,72 +96,6 @@ pub fn run(target: &Target, arguments: &AnimateArguments) -> anyhow::Result<Exit
         return Ok(ExitCode::FAILURE);
     }
     Ok(if summary.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(LOST) })
-}
-
-/// Waits for so many frames; `false` where the guest ends before.
-fn reach(progress: &Progress, frames: u64) -> bool {
-    while progress.frames.load(Ordering::Relaxed) < frames {
-        if progress.is_over() {
-            return false;
-        }
-        std::thread::sleep(LOOK);
-    }
-    true
-}
-
-fn hop_to(vm: &LoopbackVm, progress: &Progress, to: &Path, arguments: &AnimateArguments) -> Move {
-    let frames_before = progress.frames.load(Ordering::Relaxed);
-    if !arguments.json {
-        // Whoever reads this may act on it at once.
-        println!("moving to {} after {frames_before} frames", to.display());
-        let _unread = std::io::stdout().flush();
-    }
-    let begun = Instant::now();
-    let settle = Duration::from_millis(arguments.settle);
-    let options = MigrateOptions {
-        order: if arguments.cloud_hypervisor { Order::CloudHypervisor } else { Order::Qemu },
-        live: !arguments.stopped,
-        ram: if arguments.move_ram { Ram::Moves } else { Ram::Stays },
-        after_pass: Box::new(move |_| {
-            std::thread::sleep(LOOK);
-            if begun.elapsed() < settle { Next::Again } else { Next::Stop }
-        }),
-        ..MigrateOptions::default()
-    };
-    let (report, failed) = match vm.migrate(to, options) {
-        Ok(report) => (report, None),
-        Err(error) => (Report::default(), Some(error.to_string())),
-    };
-    let ms = |time: Duration| time.as_secs_f64() * 1000.0;
-    Move {
-        to: to.display().to_string(),
-        failed,
-        frames_before,
-        pause_ms: ms(report.pause),
-        stop_ms: ms(report.stop),
-        save_ms: ms(report.save),
-        load_ms: ms(report.load),
-        state_bytes: report.state_bytes,
-        passes: u32::try_from(report.passes.len()).unwrap_or(u32::MAX),
-        live_frames: progress.frames.load(Ordering::Relaxed) - frames_before,
-    }
-}
-
-fn say(moved: &Move) {
-    match &moved.failed {
-        Some(why) => println!("not moved to {}: {why}", moved.to),
-        None => println!(
-            "moved to {}: pause {:.1} ms (stop {:.1}, save {:.1}, load {:.1}), {} bytes of state, {} frames meanwhile",
-            moved.to,
-            moved.pause_ms,
-            moved.stop_ms,
-            moved.save_ms,
-            moved.load_ms,
-            moved.state_bytes,
-            moved.live_frames
-        ),
-    }
-    let _unread = std::io::stdout().flush();
 }
 
 fn tell(summary: &Summary, json: bool) -> anyhow::Result<()> {
