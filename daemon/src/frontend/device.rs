@@ -112,7 +112,7 @@ impl<F: Front> Device for FrontDevice<F> {
     fn event(&mut self, answers: &mut Answers) {
         self.vgpu.session.event();
         self.vgpu.look_at_freeze();
-        self.look_at_standstill();
+        self.look_at_quiesce();
         self.answer_due(answers);
     }
 
@@ -137,8 +137,8 @@ impl<F: Front> Device for FrontDevice<F> {
 
     fn freeze(&mut self) {
         self.vgpu.freeze = Freeze::Asked;
-        if let Some(passage) = &self.vgpu.passage {
-            passage.departure.stopped();
+        if let Some(endpoint) = &self.vgpu.endpoint {
+            endpoint.departure.stopped();
         }
         self.vgpu.session.freeze();
         self.vgpu.look_at_freeze();
@@ -152,20 +152,20 @@ impl<F: Front> Device for FrontDevice<F> {
         self.vgpu.freeze = Freeze::No;
         self.vgpu.lose_if_gone();
         // Else it goes on when its snapshot is there.
-        if self.vgpu.standstill.is_none() {
+        if self.vgpu.quiesce.is_none() {
             self.vgpu.session.thaw();
         }
     }
 
     fn log_changed(&mut self, log: Option<Arc<DirtyLog>>) {
-        if let Some(passage) = &self.vgpu.passage {
-            passage.departure.log_changed(log.is_some());
+        if let Some(endpoint) = &self.vgpu.endpoint {
+            endpoint.departure.log_changed(log.is_some());
         }
         self.vgpu.session.set_dirty_log(log.map(|log| -> Arc<dyn MarkGuestRam> { log }));
     }
 
     fn holds(&self) -> bool {
-        self.vgpu.standstill.is_some()
+        self.vgpu.quiesce.is_some()
     }
 
     fn save(&mut self) -> Save {

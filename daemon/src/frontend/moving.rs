@@ -8,13 +8,13 @@ use super::kind::Front;
 use super::vgpu::Vgpu;
 use super::vhost::device::Save;
 use super::waiting::Command;
+use crate::migration::endpoint::Endpoint;
+use crate::migration::endpoint::Right;
+use crate::migration::endpoint::Snapshot;
+use crate::migration::endpoint::adopt;
 use crate::migration::error::MigrationError;
-use crate::migration::passage::Passage;
-use crate::migration::passage::Right;
-use crate::migration::passage::Snapshot;
-use crate::migration::passage::adopt;
+use crate::migration::quiesce::Wanted;
 use crate::migration::source::departure::Thaw;
-use crate::migration::standstill::Wanted;
 use crate::migration::state;
 use crate::vgpu::config::Config;
 use crate::vgpu::counters::Counters;
@@ -23,7 +23,7 @@ use crate::vgpu::counters::Counters;
 const LONGEST: state::BundleId = state::BundleId(u64::MAX, u64::MAX);
 
 impl<F: Front> FrontDevice<F> {
-    /// A device that may go and come through `passage`.
+    /// A device that may go and come through `endpoint`.
     ///
     /// # Errors
     /// It cannot be made, or cannot begin as the snapshot that it should.
@@ -31,17 +31,17 @@ impl<F: Front> FrontDevice<F> {
         options: F::Options,
         config: Arc<Config>,
         counters: Arc<Counters>,
-        passage: Arc<Passage>,
+        endpoint: Arc<Endpoint>,
     ) -> io::Result<Self> {
         let mut device = Self::with(options, config, counters)?;
         if let Some(Snapshot { memories, state, detached }) =
-            passage.take_snapshot().map_err(io::Error::other)?
+            endpoint.take_snapshot().map_err(io::Error::other)?
         {
             let vgpu = &mut device.vgpu;
             adopt(&mut vgpu.session, &vgpu.config, memories).map_err(io::Error::other)?;
             device.take_over(&state).map_err(io::Error::other)?;
             if let Some(file) = detached {
-                device.vgpu.right = Some(Right::File(Arc::clone(&passage), file));
+                device.vgpu.right = Some(Right::File(Arc::clone(&endpoint), file));
                 // The rings are new, and so are the guest's names for everything.
                 device.vgpu.waiting.clear();
                 device.vgpu.session.thaw();
@@ -51,14 +51,14 @@ impl<F: Front> FrontDevice<F> {
                 device.vgpu.session.thaw();
             }
         }
-        passage.attach(&device.vgpu.session).map_err(io::Error::other)?;
-        device.vgpu.passage = Some(passage);
+        endpoint.attach(&device.vgpu.session).map_err(io::Error::other)?;
+        device.vgpu.endpoint = Some(endpoint);
         Ok(device)
     }
 
     /// The state of what stands still, and then its memories, on a thread that may wait for a peer.
     pub(super) fn save_for_departure(&self) -> Save {
-        let Some(passage) = self.vgpu.passage.clone() else {
+        let Some(endpoint) = self.vgpu.endpoint.clone() else {
             return Box::new(|| Err("this vGPU cannot move: give --migrate-to or --state-dir".to_owned()));
         };
         let state = self.state(LONGEST);
@@ -66,7 +66,7 @@ impl<F: Front> FrontDevice<F> {
             let mut state = state?;
             // What cannot be carried is not sent.
             state.encode().map_err(|error| error.to_string())?;
-            let bundle = passage.departure.finish().map_err(|error| error.to_string())?;
+            let bundle = endpoint.departure.finish().map_err(|error| error.to_string())?;
             state.bundle = bundle.into();
             state.encode().map_err(|error| error.to_string())
         })
@@ -74,9 +74,9 @@ impl<F: Front> FrontDevice<F> {
 
     /// Becomes what a state says, with the memories that it names.
     pub(super) fn load_arrival(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let passage = self
+        let endpoint = self
             .vgpu
-            .passage
+            .endpoint
             .clone()
             .ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
         let state = state::decode(bytes).map_err(|error| error.to_string())?;
@@ -84,33 +84,33 @@ impl<F: Front> FrontDevice<F> {
         self.vgpu.session.check_immutable(&state.immutable).map_err(|error| error.to_string())?;
         self.front.load(&state.front.0)?;
         let text = |error: MigrationError| error.to_string();
-        let (memories, right) = passage.take(state.bundle.into()).map_err(text)?;
+        let (memories, right) = endpoint.take(state.bundle.into()).map_err(text)?;
         adopt(&mut self.vgpu.session, &self.vgpu.config, memories).map_err(text)?;
         self.take_over(&state)?;
-        passage.attach(&self.vgpu.session).map_err(text)?;
+        endpoint.attach(&self.vgpu.session).map_err(text)?;
         self.vgpu.right = Some(right);
         Ok(())
     }
 
     /// Somebody wants a snapshot, or has what he needs of it.
-    pub(super) fn look_at_standstill(&mut self) {
+    pub(super) fn look_at_quiesce(&mut self) {
         let vgpu = &mut self.vgpu;
-        let Some(passage) = &vgpu.passage else { return };
-        match passage.standstill.take() {
+        let Some(endpoint) = &vgpu.endpoint else { return };
+        match endpoint.quiesce.take() {
             Wanted::Nothing => {}
             Wanted::Save(answer) => {
-                vgpu.standstill = Some(Some(answer));
+                vgpu.quiesce = Some(Some(answer));
                 vgpu.session.freeze();
             }
             Wanted::GoOn => {
-                let held = vgpu.standstill.take().is_some();
+                let held = vgpu.quiesce.take().is_some();
                 if held && vgpu.is_running() {
                     vgpu.session.thaw();
                 }
             }
         }
         if vgpu.session.is_frozen()
-            && let Some(answer) = vgpu.standstill.as_mut().and_then(Option::take)
+            && let Some(answer) = vgpu.quiesce.as_mut().and_then(Option::take)
         {
             let state = self.state(state::BundleId::default());
             let state = state.and_then(|state| state.encode().map_err(|error| error.to_string()));
@@ -123,7 +123,7 @@ impl<F: Front> FrontDevice<F> {
 impl<C: Command> Vgpu<C> {
     /// The guest's rings run again: where it runs elsewhere meanwhile, or may, all its devices are lost here.
     pub(super) fn lose_if_gone(&mut self) {
-        let thaw = self.passage.as_ref().map(|passage| passage.departure.thaw());
+        let thaw = self.endpoint.as_ref().map(|endpoint| endpoint.departure.thaw());
         if let Some(Thaw::Lost(why)) = thaw {
             log::warn!("{}: {why}", self.config.name);
             self.session.lose_everything(&why);
@@ -142,10 +142,10 @@ impl<C: Command> Vgpu<C> {
     /// The guest has reset the device: what of it was elsewhere is given up. A driver does that when it begins, too.
     pub(super) fn begin_anew(&mut self) {
         self.right.take_if(|right| !matches!(right, Right::File(..)));
-        self.standstill = None;
-        let Some(passage) = &self.passage else { return };
-        passage.departure.detach();
-        if let Err(error) = passage.attach(&self.session) {
+        self.quiesce = None;
+        let Some(endpoint) = &self.endpoint else { return };
+        endpoint.departure.detach();
+        if let Err(error) = endpoint.attach(&self.session) {
             log::error!("{}: it cannot move: {error}", self.config.name);
         }
     }

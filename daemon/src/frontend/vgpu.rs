@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::waiting::Command;
 use super::waiting::WaitingList;
-use crate::migration::passage::Passage;
-use crate::migration::passage::Right;
-use crate::migration::standstill::Answer;
+use crate::migration::endpoint::Endpoint;
+use crate::migration::endpoint::Right;
+use crate::migration::quiesce::Answer;
 use crate::vgpu::config::Config;
 use crate::vgpu::counters::Counters;
 use crate::vgpu::counters::count;
@@ -21,11 +21,11 @@ pub struct Vgpu<C> {
     pub(super) counters: Arc<Counters>,
     pub(super) waiting: WaitingList<C>,
     /// Where it comes from, and goes.
-    pub(super) passage: Option<Arc<Passage>>,
+    pub(super) endpoint: Option<Arc<Endpoint>>,
     /// What it must take before its guest runs here.
     pub(super) right: Option<Right>,
     /// It stands still for a snapshot, and the request that asked for its state.
-    pub(super) standstill: Option<Option<Answer>>,
+    pub(super) quiesce: Option<Option<Answer>>,
     /// It was told to freeze, and what engines wrote to guest RAM until they stopped is in the VMM's log.
     pub(super) freeze: Freeze,
 }
@@ -46,8 +46,8 @@ impl<C: Command> Vgpu<C> {
             session.set_window(false);
         }
         let (waiting, freeze) = (WaitingList::default(), Freeze::No);
-        let (passage, right, standstill) = (None, None, None);
-        Ok(Self { session, config, counters, waiting, passage, right, standstill, freeze })
+        let (endpoint, right, quiesce) = (None, None, None);
+        Ok(Self { session, config, counters, waiting, endpoint, right, quiesce, freeze })
     }
 
     /// The vGPU's name.
@@ -66,10 +66,10 @@ impl<C: Command> Vgpu<C> {
 
     /// Whether there is any way in or out.
     pub(super) fn moves(&self) -> bool {
-        self.passage.as_ref().is_some_and(|passage| passage.moves())
+        self.endpoint.as_ref().is_some_and(|endpoint| endpoint.moves())
     }
 
-    /// Whether the VMM has not asked for a standstill.
+    /// Whether the VMM has not asked to quiesce.
     pub(super) fn is_running(&self) -> bool {
         self.freeze == Freeze::No
     }
@@ -96,8 +96,8 @@ impl<C: Command> Vgpu<C> {
 
 impl<C> Drop for Vgpu<C> {
     fn drop(&mut self) {
-        if let Some(passage) = &self.passage {
-            passage.departure.detach();
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.departure.detach();
         }
     }
 }

@@ -7,10 +7,10 @@
 //! ```
 
 pub mod accounts;
+mod endpoints;
 pub mod error;
 pub mod holding;
 pub mod options;
-mod passages;
 pub mod probe;
 pub mod start;
 pub mod tracking;

@@ -13,6 +13,8 @@ use rustix::process::geteuid;
 
 use super::accounts::Accounts;
 use super::accounts::settle;
+use super::endpoints::make_endpoint;
+use super::endpoints::open_door;
 use super::error::HostError;
 use super::holding::Holding;
 use super::options::FrontOptions;
@@ -20,8 +22,6 @@ use super::options::HostOptions;
 use super::options::Scheduling;
 use super::options::check;
 use super::options::check_live_migration;
-use super::passages::make_passage;
-use super::passages::open_door;
 use super::probe::probe_compute;
 use crate::confine::Confinement;
 use crate::confine::confiner::Confiner;
@@ -143,7 +143,7 @@ impl Host {
             Pool::new(options.vram_total, minima).map_err(|error| HostError::Options(error.to_string()))?;
         let mut vgpus = Vec::with_capacity(options.vgpus.len());
         let mut known = Vec::with_capacity(options.vgpus.len());
-        let mut passages = Vec::with_capacity(options.vgpus.len());
+        let mut endpoints = Vec::with_capacity(options.vgpus.len());
         for (index, vgpu) in options.vgpus.iter().enumerate() {
             let orders = Arc::new(Orders::new()?);
             let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
@@ -193,23 +193,23 @@ impl Host {
                 clerk: Arc::new(Clerk::default()),
                 log: Arc::clone(&log),
             });
-            let passage = Arc::new(make_passage(&options, vgpu, &config)?);
+            let endpoint = Arc::new(make_endpoint(&options, vgpu, &config)?);
             let counters = Arc::new(Counters::default());
             let shell_counters = Arc::new(ShellCounters::default());
             let session_counters = Arc::clone(&counters);
-            let its_passage = Arc::clone(&passage);
+            let its_endpoint = Arc::clone(&endpoint);
             let front = vgpu.front.clone();
             let factory = move || {
                 // Each connection is served by the thread that calls this, and by those that it starts.
                 cpu_slice::shorten();
                 let (config, counters) = (Arc::clone(&config), Arc::clone(&session_counters));
-                let passage = Arc::clone(&its_passage);
+                let endpoint = Arc::clone(&its_endpoint);
                 Ok(match &front {
                     FrontOptions::Gpu => {
-                        Box::new(GpuDevice::moving((), config, counters, passage)?) as Box<dyn Device>
+                        Box::new(GpuDevice::moving((), config, counters, endpoint)?) as Box<dyn Device>
                     }
                     FrontOptions::Fs(options) => {
-                        Box::new(FsDevice::moving(options.clone(), config, counters, passage)?)
+                        Box::new(FsDevice::moving(options.clone(), config, counters, endpoint)?)
                     }
                 })
             };
@@ -238,15 +238,15 @@ impl Host {
                 standing,
                 counters: Arc::clone(&counters),
                 shell_counters: Arc::clone(&shell_counters),
-                passage: Arc::clone(&passage),
+                endpoint: Arc::clone(&endpoint),
                 held,
                 log,
             });
-            passages.push(passage);
+            endpoints.push(endpoint);
             let name = vgpu.name.clone();
             vgpus.push(Vgpu { name, counters, shell_counters, notify, orders, trackers, socket });
         }
-        let arrivals = open_door(&options, &passages, &confiner, &reach(Role::Arrivals))?;
+        let arrivals = open_door(&options, &endpoints, &confiner, &reach(Role::Arrivals))?;
         let desk = Desk::new(known, arrivals.clone(), Arc::clone(&confiner));
         let failed = |error: SocketError| HostError::Control(error.into());
         let control = match options.control.as_deref() {

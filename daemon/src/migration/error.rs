@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::channel::text::MAX_SHOWN;
-use super::channel::text::printable;
 use super::memory::Memory;
+use super::text::MAX_SHOWN;
+use super::text::printable;
 use crate::listener::SocketError;
 
 /// Why a migration, or one stream of it, ended. Each is a clean end: the source goes on, the target keeps nothing. Words may

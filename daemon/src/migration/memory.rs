@@ -50,7 +50,7 @@ pub trait MovingMemory: Send + Sync {
     fn length(&self) -> u64;
 
     /// Bytes that one dirty bit stands for: a power of two, from [`super::pages::PAGE`] to
-    /// [`super::channel::record::MAX_DATA`].
+    /// [`super::channel::frame::MAX_DATA`].
     fn page_size(&self) -> u64;
 
     /// Whether writes are tracked. Where they are not, all of it is sent while the VM is paused (DIRTY-60).

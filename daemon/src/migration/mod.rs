@@ -3,7 +3,7 @@
 //! ```text
 //!   source daemon                                                       target daemon
 //!   front::gpu ── attach ──▶ source::departure                          target::arrivals ◀── claim ── front::gpu (LOAD)
-//!                             │ sheet ◀─ trackers                          │ bundle: staged memories
+//!                             │ dirty bitmap ◀─ trackers                   │ bundle: staged memories
 //!                             └ brownout passes ── channel::line ─────────▶ ┘
 //!                               file: a side file, a snapshot
 //!   ownership: which side may run, as pure machines on both sides
@@ -13,20 +13,22 @@
 //! carries (DEVICE_STATE), and which names the *bundle* of pages that it belongs to. A target stages what it receives apart
 //! from every session, and hands it over whole or not at all. What a peer or a file says is checked before it is used.
 
-pub mod brownout;
-pub mod bundle;
 pub mod channel;
+pub mod endpoint;
 pub mod error;
 pub mod file;
 pub mod id;
 pub mod inspect;
+mod lock;
 pub mod memory;
 pub mod ownership;
 pub mod pages;
-pub mod passage;
+pub mod passes;
+pub mod quiesce;
 pub mod settings;
 pub mod source;
-pub mod standstill;
+pub mod stage;
 pub mod state;
 pub mod target;
+pub mod text;
 pub mod tracked;

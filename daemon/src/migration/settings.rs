@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::brownout::plan::Goal;
 use super::channel::address::Peer;
 use super::channel::tls::Identity;
+use super::passes::plan::Goal;
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

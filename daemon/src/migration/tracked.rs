@@ -8,7 +8,7 @@ use campanile_host_gpu::dirty::basis::Range;
 use campanile_host_gpu::dirty::requests::BasisHandle;
 use campanile_host_gpu::dirty::tracker::Tracker;
 
-use super::brownout::pass::locked;
+use super::lock::locked;
 use super::memory::MovingMemory;
 
 /// What a migration does with a memory.
@@ -127,9 +127,9 @@ mod tests {
     use campanile_host_gpu::dirty::method::Method;
 
     use super::TrackedMemory;
-    use crate::migration::brownout::sheet::Sheet;
     use crate::migration::memory::MovingMemory;
     use crate::migration::pages::PAGE;
+    use crate::migration::passes::dirty_bitmap::DirtyBitmap;
     use crate::vgpu::memory::vidmm::vram::AREA_REGION;
     use crate::vgpu::memory::vidmm::vram::VideoMemory;
 
@@ -159,9 +159,9 @@ mod tests {
     }
 
     /// Sends all that is to be sent; how many pages that is.
-    fn sent(sheet: &mut Sheet, memories: [&dyn MovingMemory; 2]) -> u64 {
+    fn sent(dirty: &mut DirtyBitmap, memories: [&dyn MovingMemory; 2]) -> u64 {
         let mut pages = 0;
-        while let Some(batch) = sheet.next_batch() {
+        while let Some(batch) = dirty.next_batch() {
             for (offset, length) in batch.ranges {
                 memories[batch.memory.index()].read(offset, &mut vec![0; length]).unwrap();
                 pages += length as u64 / PAGE;
@@ -181,22 +181,22 @@ mod tests {
         memories[1].tracker().mark(5 * PAGE, PAGE);
         // A migration that ended, and the next: all of it again, and each page once.
         for _ in 0..2 {
-            let mut sheet = Sheet::begin(moving).unwrap();
-            assert_eq!(sent(&mut sheet, moving), 20 + 1);
-            sheet.query(moving).unwrap();
-            assert_eq!(sent(&mut sheet, moving), 0, "nothing was written since");
+            let mut dirty = DirtyBitmap::begin(moving).unwrap();
+            assert_eq!(sent(&mut dirty, moving), 20 + 1);
+            dirty.query(moving).unwrap();
+            assert_eq!(sent(&mut dirty, moving), 0, "nothing was written since");
             memories[0].file().write_all_at(&[2; 4096], 11 * PAGE).unwrap();
             memories[1].tracker().mark(5 * PAGE, PAGE);
-            sheet.query(moving).unwrap();
-            assert_eq!(sent(&mut sheet, moving), 2);
+            dirty.query(moving).unwrap();
+            assert_eq!(sent(&mut dirty, moving), 2);
             memories[0].file().write_all_at(&[3; 4096], 11 * PAGE).unwrap();
             moving.iter().for_each(|memory| memory.end());
         }
         // Before anything is sent, what is still to be sent is not told to be more.
-        let mut sheet = Sheet::begin(moving).unwrap();
-        sheet.query(moving).unwrap();
-        assert_eq!(sent(&mut sheet, moving), 20 + 1);
-        sheet.query(moving).unwrap();
-        assert_eq!(sent(&mut sheet, moving), 0);
+        let mut dirty = DirtyBitmap::begin(moving).unwrap();
+        dirty.query(moving).unwrap();
+        assert_eq!(sent(&mut dirty, moving), 20 + 1);
+        dirty.query(moving).unwrap();
+        assert_eq!(sent(&mut dirty, moving), 0);
     }
 }

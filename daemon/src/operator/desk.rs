@@ -21,8 +21,8 @@ use super::verb::Verb;
 use crate::confine::confiner::Confiner;
 use crate::confine::status;
 use crate::frontend::vhost::counters::Counters as ShellCounters;
+use crate::migration::endpoint::Endpoint;
 use crate::migration::error::MigrationError;
-use crate::migration::passage::Passage;
 use crate::migration::target::arrivals::Arrivals;
 use crate::vgpu::control::orders::Order;
 use crate::vgpu::control::orders::OrderError;
@@ -69,7 +69,7 @@ pub struct Vgpu {
     /// What its rings count.
     pub shell_counters: Arc<ShellCounters>,
     /// Its ways to other daemons, and into files.
-    pub passage: Arc<Passage>,
+    pub endpoint: Arc<Endpoint>,
     /// What holds its engines.
     pub held: Held,
     /// How much may be logged for its VM.
@@ -144,12 +144,12 @@ impl Desk {
             Verb::Migrate { vgpu, to, rename } => {
                 let to = to.clone().map(|peer| (peer, rename.clone().unwrap_or_else(|| vgpu.clone())));
                 let of = self.vgpu(vgpu)?;
-                let departure = &of.passage.departure;
+                let departure = &of.endpoint.departure;
                 of.log.within(|| departure.start(to)).map_err(|source| migration(vgpu, &source))?;
                 Ok(departure.describe())
             }
             Verb::CallOff { vgpu } => {
-                let departure = &self.vgpu(vgpu)?.passage.departure;
+                let departure = &self.vgpu(vgpu)?.endpoint.departure;
                 departure
                     .cancel("the operator has called it off")
                     .map_err(|source| migration(vgpu, &source))?;
@@ -157,15 +157,15 @@ impl Desk {
             }
             Verb::Snapshot { vgpu, file } => {
                 let of = self.vgpu(vgpu)?;
-                let (standstill, orders) = (&of.passage.standstill, &of.orders);
-                let save = || standstill.save(|| orders.nudge(), PATIENCE);
-                let go_on = || standstill.go_on(|| orders.nudge());
-                let taken = of.passage.departure.snapshot(file, save, go_on);
+                let (quiesce, orders) = (&of.endpoint.quiesce, &of.orders);
+                let save = || quiesce.save(|| orders.nudge(), PATIENCE);
+                let go_on = || quiesce.go_on(|| orders.nudge());
+                let taken = of.endpoint.departure.snapshot(file, save, go_on);
                 taken.map_err(|source| migration(vgpu, &source))
             }
             Verb::Detach { vgpu, file, limit } => self.detach(vgpu, file, Duration::from_millis(*limit)),
             Verb::Attach { vgpu, file: None } => {
-                if self.vgpu(vgpu)?.passage.forget_beginning() {
+                if self.vgpu(vgpu)?.endpoint.forget_beginning() {
                     return Ok(json!({ "file": null }));
                 }
                 self.order(vgpu, Order::Stay)
@@ -176,11 +176,11 @@ impl Desk {
                     let source = OrderError::Refused("a VM is connected".to_owned());
                     return Err(DeskError::Order { name: vgpu.clone(), source });
                 }
-                of.passage.begin_as(file).map_err(|source| migration(vgpu, &source))?;
+                of.endpoint.begin_as(file).map_err(|source| migration(vgpu, &source))?;
                 Ok(json!({ "file": file }))
             }
             Verb::Migration => Ok(json!({
-                "departures": self.vgpus.iter().map(|vgpu| vgpu.passage.departure.describe()).collect::<Vec<_>>(),
+                "departures": self.vgpus.iter().map(|vgpu| vgpu.endpoint.departure.describe()).collect::<Vec<_>>(),
                 "arrivals": self.arrivals.as_ref().map(|arrivals| arrivals.describe()),
             })),
             Verb::Power { vgpu, state: PowerName::D0 } => self.order(vgpu, Order::EnterD0),
@@ -215,10 +215,10 @@ impl Desk {
         let asked =
             of.orders.ask(Order::Leave(limit.min(LONGEST_LEAVE)), limit.min(LONGEST_LEAVE) + PATIENCE);
         let gone = asked.map_err(|source| DeskError::Order { name: vgpu.to_owned(), source })?;
-        let (standstill, orders) = (&of.passage.standstill, &of.orders);
-        let save = || standstill.save(|| orders.nudge(), PATIENCE);
-        let go_on = || standstill.go_on(|| orders.nudge());
-        let taken = of.passage.departure.snapshot(file, save, go_on).map_err(|source| {
+        let (quiesce, orders) = (&of.endpoint.quiesce, &of.orders);
+        let save = || quiesce.save(|| orders.nudge(), PATIENCE);
+        let go_on = || quiesce.go_on(|| orders.nudge());
+        let taken = of.endpoint.departure.snapshot(file, save, go_on).map_err(|source| {
             // Nobody is to wait for what does not come.
             let _stays = orders.ask(Order::Stay, PATIENCE);
             migration(vgpu, &source)

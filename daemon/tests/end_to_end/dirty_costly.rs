@@ -3,8 +3,8 @@
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 
-use campanile_daemon::migration::bundle::stage::Shape;
 use campanile_daemon::migration::file::read;
+use campanile_daemon::migration::stage::Shape;
 use campanile_daemon::migration::target::arriving::Arriving;
 use campanile_daemon::operator::client;
 use campanile_daemon::operator::verb::Verb;

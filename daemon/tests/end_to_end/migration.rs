@@ -6,8 +6,8 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use campanile_daemon::migration::bundle::stage::Shape;
 use campanile_daemon::migration::file::read;
+use campanile_daemon::migration::stage::Shape;
 use campanile_daemon::migration::target::arriving::Arriving;
 use campanile_daemon::operator::client;
 use campanile_daemon::operator::verb::Verb;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use campanile_daemon::migration::brownout::plan::Goal;
+use campanile_daemon::migration::passes::plan::Goal;
 use campanile_daemon::migration::settings::Settings;
 use campanile_daemon::migration::source::departure::Thaw;
 

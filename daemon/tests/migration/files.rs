@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use campanile_daemon::migration::brownout::pass::Sent;
 use campanile_daemon::migration::file::read;
 use campanile_daemon::migration::file::side::SideFiles;
 use campanile_daemon::migration::file::write::Draft;
 use campanile_daemon::migration::id::BundleId;
 use campanile_daemon::migration::memory::Memory;
+use campanile_daemon::migration::passes::pass::Sent;
 use campanile_daemon::migration::settings::Settings;
 use campanile_daemon::migration::source::departure::Thaw;
 use proptest::prelude::ProptestConfig;

@@ -10,7 +10,6 @@ use zerocopy::little_endian::U16;
 use zerocopy::little_endian::U32;
 use zerocopy::little_endian::U64;
 
-use super::record;
 use crate::migration::error::MigrationError;
 
 /// What every frame begins with.
@@ -19,6 +18,12 @@ pub const MAGIC: [u8; 4] = *b"CMPL";
 pub const HEADER: usize = size_of::<Header>();
 /// Bytes of the longest message: a HELLO with immutable data.
 pub const MAX_MESSAGE: usize = 256 << 10;
+/// Bytes of pages in one record.
+pub const MAX_DATA: usize = 1 << 20;
+/// Runs of pages in one record.
+pub const MAX_RUNS: usize = 512;
+/// Bytes of the longest record: its head, its pages, and its runs.
+pub const MAX_RECORD: usize = 16 + MAX_DATA + MAX_RUNS * 16;
 /// Bytes of the longest saved state: 4 MiB, and what the format adds.
 pub const MAX_STATE: usize = (4 << 20) + (64 << 10);
 
@@ -61,7 +66,7 @@ impl Kind {
     pub const fn limit(self) -> usize {
         match self {
             Self::Message => MAX_MESSAGE,
-            Self::Pages => record::MAX_BODY,
+            Self::Pages => MAX_RECORD,
             Self::State => MAX_STATE,
         }
     }

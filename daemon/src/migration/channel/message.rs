@@ -22,10 +22,10 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use super::frame::MAX_MESSAGE;
-use super::text::MAX_SHOWN;
-use super::text::printable;
 use crate::migration::error::MigrationError;
 use crate::migration::id::BundleId;
+use crate::migration::text::MAX_SHOWN;
+use crate::migration::text::printable;
 
 /// The version of the protocol that this daemon speaks.
 pub const VERSION: u32 = 1;

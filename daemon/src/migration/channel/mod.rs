@@ -18,5 +18,4 @@ pub mod message;
 pub mod peer_name;
 pub mod record;
 pub mod stream;
-pub mod text;
 pub mod tls;

@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::ServerName;
 use rustls::server::ParsedCertificate;
 
-use super::text::printable;
+use crate::migration::text::printable;
 
 /// Characters of a name that a message repeats.
 const SHOWN: usize = 100;

@@ -16,18 +16,18 @@ use zerocopy::little_endian::U32;
 use zerocopy::little_endian::U64;
 
 use super::frame;
+use super::frame::MAX_DATA;
+use super::frame::MAX_RECORD;
+use super::frame::MAX_RUNS;
 use crate::migration::error::MigrationError;
 use crate::migration::memory::Memory;
 use crate::migration::pages::PAGE;
 
-/// Bytes of pages in one record.
-pub const MAX_DATA: usize = 1 << 20;
-/// Runs of one record.
-pub const MAX_RUNS: usize = 512;
-/// Bytes of the longest record.
-pub const MAX_BODY: usize = size_of::<Head>() + MAX_DATA + MAX_RUNS * size_of::<WireRun>();
 /// Bytes in front of the payload, with the frame's header.
 pub const LEAD: usize = frame::HEADER + size_of::<Head>();
+
+// A frame has room for a record of as much as may be, and no more.
+const _: () = assert!(size_of::<Head>() + MAX_DATA + MAX_RUNS * size_of::<WireRun>() == MAX_RECORD);
 
 const RAW: u8 = 0;
 const ZSTD: u8 = 1;
@@ -159,7 +159,7 @@ pub struct RecordWriter {
 
 impl Default for RecordWriter {
     fn default() -> Self {
-        Self { bytes: vec![0; frame::HEADER + MAX_BODY], packed: Vec::new(), runs: Vec::new() }
+        Self { bytes: vec![0; frame::HEADER + MAX_RECORD], packed: Vec::new(), runs: Vec::new() }
     }
 }
 
@@ -243,12 +243,15 @@ impl RecordWriter {
 
 #[cfg(test)]
 mod tests {
-    use super::MAX_BODY;
     use super::MAX_DATA;
+    use super::MAX_RECORD;
     use super::MAX_RUNS;
     use super::Record;
     use super::RecordWriter;
     use super::frame;
+    use super::frame::MAX_DATA;
+    use super::frame::MAX_RECORD;
+    use super::frame::MAX_RUNS;
     use crate::migration::memory::Memory;
     use crate::migration::pages::PAGE;
 
@@ -363,7 +366,7 @@ mod tests {
             zeroes.extend((number * PAGE).to_le_bytes());
             zeroes.extend([1, 0, 0, 0, 1, 0, 0, 0]);
         }
-        assert!(zeroes.len() <= MAX_BODY);
+        assert!(zeroes.len() <= MAX_RECORD);
         assert_eq!(Record::decode(&zeroes).unwrap().runs.len(), MAX_RUNS);
     }
 }

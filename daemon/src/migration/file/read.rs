@@ -13,8 +13,6 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::write::wrong;
-use crate::migration::bundle::stage::Stage;
-use crate::migration::bundle::stage::Unpacker;
 use crate::migration::channel::frame;
 use crate::migration::channel::frame::Kind;
 use crate::migration::channel::message::Hello;
@@ -24,6 +22,8 @@ use crate::migration::error::MigrationError;
 use crate::migration::id::BundleId;
 use crate::migration::memory::Memory;
 use crate::migration::pages::PAGE;
+use crate::migration::stage::Stage;
+use crate::migration::stage::Unpacker;
 use crate::migration::target::arriving::Arriving;
 
 /// What is in a file, but for the pages themselves.

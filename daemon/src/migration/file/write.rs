@@ -9,13 +9,13 @@ use std::path::PathBuf;
 
 use tempfile::NamedTempFile;
 
-use crate::migration::brownout::pass::Sent;
-use crate::migration::brownout::pass::Sink;
 use crate::migration::channel::frame;
 use crate::migration::channel::frame::Kind;
 use crate::migration::channel::frame::MAX_STATE;
 use crate::migration::channel::message::Message;
 use crate::migration::error::MigrationError;
+use crate::migration::passes::pass::Sent;
+use crate::migration::passes::pass::Sink;
 
 /// A file that is being written. Dropping it leaves nothing behind.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! One vGPU's migrations away from here.
 
-use campanile_host_gpu::log_limit::inherit;
 use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
@@ -14,19 +13,18 @@ use std::time::Instant;
 use serde_json::Value;
 use serde_json::json;
 
-use super::brownout;
 use super::departing::Departing;
 use super::hold::Hold;
 use super::phase::OutOfOrder;
 use super::phase::Phase;
 use super::progress::Progress;
-use super::road::Road;
-use crate::migration::brownout::pass::locked;
+use super::sinks::Sinks;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::line::Line;
 use crate::migration::error::MigrationError;
 use crate::migration::file::side::SideFiles;
 use crate::migration::id::BundleId;
+use crate::migration::lock::locked;
 use crate::migration::settings::Settings;
 
 /// Where a bundle goes.
@@ -57,7 +55,7 @@ pub(super) enum Way {
     /// The brownout has them.
     Busy,
     /// The brownout has left them.
-    Parked(Box<Road<Line>>),
+    Parked(Box<Sinks<Line>>),
 }
 
 #[derive(Debug)]
@@ -72,7 +70,7 @@ pub(super) struct State {
     pub(super) departing: Option<Arc<Departing>>,
     pub(super) to: Option<To>,
     /// Whether the front-end began it, and may so end it.
-    by_front_end: bool,
+    pub(super) by_front_end: bool,
     /// When the vGPU was told to stand still.
     pub(super) stopped: Option<Instant>,
     pub(super) stop: Arc<AtomicBool>,
@@ -154,8 +152,8 @@ impl Departure {
         state.stop.store(true, Ordering::Release);
         state.phase = Phase::Idle;
         state.held = None;
-        if let Way::Parked(road) = std::mem::take(&mut state.way) {
-            road.give_up(why);
+        if let Way::Parked(sinks) = std::mem::take(&mut state.way) {
+            sinks.give_up(why);
         }
         if let Some(departing) = &state.departing {
             departing.end();
@@ -209,48 +207,6 @@ impl Departure {
         self.changed.notify_all();
     }
 
-    /// Begins a brownout to `peer`, where the vGPU is called `vgpu`; to the configured peer without one (LM-11).
-    ///
-    /// # Errors
-    /// No VM is connected, a migration is under way, or there is no peer.
-    pub fn start(self: &Arc<Self>, to: Option<(Peer, String)>) -> Result<(), MigrationError> {
-        let configured = self.settings.peer.clone().map(|peer| (peer, self.name.clone()));
-        let (peer, vgpu) = to
-            .or(configured)
-            .ok_or_else(|| MigrationError::State("there is no peer: give --migrate-to".to_owned()))?;
-        let mut state = self.lock();
-        let job = self.prepare(&mut state, To::Peer(peer, vgpu))?;
-        state.way = Way::Busy;
-        let departure = Arc::clone(self);
-        let begun = thread::Builder::new()
-            .name("migrate".to_owned())
-            .spawn(inherit(move || brownout::run(&departure, &job)));
-        match begun {
-            Ok(thread) => {
-                state.threads.push(thread);
-                Ok(())
-            }
-            Err(error) => {
-                state.way = Way::None;
-                self.over(&mut state, "no thread for it");
-                Err(error.into())
-            }
-        }
-    }
-
-    /// The front-end begins to log dirty pages of guest memory, or ends that: it migrates, or has changed its mind.
-    pub fn log_changed(self: &Arc<Self>, is_set: bool) {
-        let begun = is_set && self.settings.peer.is_some();
-        if begun && self.lock().phase == Phase::Idle {
-            match self.start(None) {
-                Ok(()) => self.lock().by_front_end = true,
-                Err(error) => log::warn!("vGPU {}: no brownout: {error}", self.name),
-            }
-        } else if !is_set && self.lock().by_front_end {
-            let _nothing = self.cancel("the front-end has called its migration off");
-        }
-    }
-
     /// Calls a migration off (LM-65).
     ///
     /// # Errors
@@ -264,7 +220,7 @@ impl Departure {
     }
 
     /// The brownout of `job` is over, and has left its lines, or has failed.
-    pub(super) fn park(&self, job: &Job, outcome: Result<Road<Line>, MigrationError>) {
+    pub(super) fn park(&self, job: &Job, outcome: Result<Sinks<Line>, MigrationError>) {
         let mut state = self.lock();
         let is_ours = Arc::ptr_eq(&state.stop, &job.stop);
         if outcome.is_err() || !is_ours || state.phase == Phase::Idle {
@@ -272,9 +228,9 @@ impl Departure {
             job.departing.end();
         }
         match outcome {
-            Ok(road) if is_ours && state.phase != Phase::Idle => state.way = Way::Parked(Box::new(road)),
-            Ok(road) => {
-                road.give_up("called off");
+            Ok(sinks) if is_ours && state.phase != Phase::Idle => state.way = Way::Parked(Box::new(sinks)),
+            Ok(sinks) => {
+                sinks.give_up("called off");
                 if is_ours {
                     state.way = Way::None;
                 }

@@ -20,16 +20,16 @@ use super::hold::Hold;
 use super::phase::OutOfOrder;
 use super::phase::Phase;
 use super::progress::Step;
-use super::road::Road;
-use super::road::greet;
-use super::road::hello;
-use crate::migration::brownout::pass::Sink;
-use crate::migration::brownout::sheet::Sheet;
+use super::sinks::Sinks;
+use super::sinks::greet;
+use super::sinks::hello;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::message::Message;
 use crate::migration::error::MigrationError;
 use crate::migration::file::write::Draft;
 use crate::migration::id::BundleId;
+use crate::migration::passes::dirty_bitmap::DirtyBitmap;
+use crate::migration::passes::pass::Sink;
 
 impl Departure {
     /// The VM is paused, and nothing writes to the memories any more: sends the rest, or everything where there was no brownout.
@@ -134,12 +134,12 @@ impl Departure {
     fn last_pass<S: Sink>(
         &self,
         job: &Job,
-        road: &mut Road<S>,
+        sinks: &mut Sinks<S>,
         stop: &AtomicBool,
     ) -> Result<(), MigrationError> {
-        job.progress.begin_pass(road.sheet.pending_bytes());
-        let sent = road.pass(&job.departing, &self.settings, None, stop, &job.progress)?;
-        job.progress.end_pass(road.passes(), true, sent);
+        job.progress.begin_pass(sinks.dirty.pending_bytes());
+        let sent = sinks.pass(&job.departing, &self.settings, None, stop, &job.progress)?;
+        job.progress.end_pass(sinks.passes(), true, sent);
         Ok(())
     }
 
@@ -152,24 +152,24 @@ impl Departure {
         stop: &AtomicBool,
     ) -> Result<(BundleId, Held), MigrationError> {
         let departing = &job.departing;
-        let mut road = match way {
-            Way::Parked(mut road) => {
-                if road.owes_first_pass(departing) {
-                    self.last_pass(job, &mut road, stop)?;
+        let mut sinks = match way {
+            Way::Parked(mut sinks) => {
+                if sinks.owes_first_pass(departing) {
+                    self.last_pass(job, &mut sinks, stop)?;
                 }
-                road.query(departing, &job.progress)?;
-                *road
+                sinks.query(departing, &job.progress)?;
+                *sinks
             }
             Way::None | Way::Busy => {
                 let bundle = BundleId::random()?;
                 let lines = greet(departing, vgpu, bundle, peer, &self.settings)?;
-                Road::new(bundle, lines, begin_paused(job)?)
+                Sinks::new(bundle, lines, begin_paused(job)?)
             }
         };
-        self.last_pass(job, &mut road, stop)?;
+        self.last_pass(job, &mut sinks, stop)?;
         job.progress.left(0);
-        let bundle = road.bundle;
-        let line = road.complete()?;
+        let bundle = sinks.bundle;
+        let line = sinks.complete()?;
         let hold = Arc::new(Hold::new()?);
         let (its_hold, patience) = (Arc::clone(&hold), self.settings.patience);
         let thread = thread::Builder::new()
@@ -187,21 +187,21 @@ impl Departure {
         let bundle = BundleId::random()?;
         let mut draft = Draft::new(&files.path(bundle))?;
         draft.say(&Message::Hello(hello(&job.departing, &self.name, bundle, 1)))?;
-        let mut road = Road::new(bundle, vec![draft], begin_paused(job)?);
-        self.last_pass(job, &mut road, stop)?;
-        if road.sheet.pending_bytes() > 0 {
+        let mut sinks = Sinks::new(bundle, vec![draft], begin_paused(job)?);
+        self.last_pass(job, &mut sinks, stop)?;
+        if sinks.dirty.pending_bytes() > 0 {
             return Err(MigrationError::CalledOff("the last pass was cut short".to_owned()));
         }
-        let sum = road.sum;
-        let draft = road.sinks.pop().ok_or_else(nowhere)?;
+        let sum = sinks.sum;
+        let draft = sinks.each.pop().ok_or_else(nowhere)?;
         draft.finish(&sum)?;
         Ok((bundle, Held::File(bundle)))
     }
 }
 
 /// All goes in one pass, since the VM is paused: there is nothing to be asked after that.
-fn begin_paused(job: &Job) -> Result<Sheet, MigrationError> {
-    let sheet = Sheet::begin_paused(job.departing.memories())?;
-    job.progress.step(Step::Begin { left_bytes: sheet.pending_bytes() });
-    Ok(sheet)
+fn begin_paused(job: &Job) -> Result<DirtyBitmap, MigrationError> {
+    let dirty = DirtyBitmap::begin_paused(job.departing.memories())?;
+    job.progress.step(Step::Begin { left_bytes: dirty.pending_bytes() });
+    Ok(dirty)
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use campanile_host_gpu::event::Event;
 
-use crate::migration::brownout::pass::locked;
 use crate::migration::channel::line::Line;
 use crate::migration::channel::line::Woken;
 use crate::migration::channel::message::Message;
 use crate::migration::error::MigrationError;
+use crate::migration::lock::locked;
 use crate::migration::ownership::holder::Duty;
 use crate::migration::ownership::holder::Holder;
 use crate::migration::settings::Patience;

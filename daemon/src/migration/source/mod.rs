@@ -17,5 +17,5 @@ mod finish;
 pub mod hold;
 pub mod phase;
 pub mod progress;
-pub mod road;
+pub mod sinks;
 pub mod snapshot;

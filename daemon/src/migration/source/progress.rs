@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::migration::brownout::pass::Sent;
-use crate::migration::brownout::pass::locked;
-use crate::migration::brownout::plan;
+use crate::migration::lock::locked;
 use crate::migration::pages::PAGE;
+use crate::migration::passes::pass::Sent;
+use crate::migration::passes::plan;
 
 /// Passes, and steps, that are remembered.
 const KEPT: usize = 64;

@@ -10,18 +10,18 @@ use serde_json::json;
 use super::departure::Departure;
 use super::departure::Job;
 use super::progress::Step;
-use super::road::Road;
-use super::road::hello;
-use crate::migration::brownout::plan::Next;
-use crate::migration::brownout::sheet::Sheet;
+use super::sinks::Sinks;
+use super::sinks::hello;
 use crate::migration::channel::message::Message;
 use crate::migration::error::MigrationError;
 use crate::migration::file::write::Draft;
 use crate::migration::id::BundleId;
+use crate::migration::passes::dirty_bitmap::DirtyBitmap;
+use crate::migration::passes::plan::Next;
 
 impl Departure {
     /// Writes all of the vGPU into `path`, which is there whole or not at all. Most pages are written while the guest runs;
-    /// `save` brings it to a standstill and says its state, and `go_on`, which is always called after that, lets it go on.
+    /// `save` quiesces it and says its state, and `go_on`, which is always called after that, lets it go on.
     ///
     /// # Errors
     /// A migration is under way, the file cannot be written, or the vGPU does not stand still. The guest goes on.
@@ -52,35 +52,35 @@ impl Departure {
         let bundle = BundleId::random()?;
         let mut draft = Draft::new(path)?;
         draft.say(&Message::Hello(hello(departing, &self.name, bundle, 1)))?;
-        let sheet = Sheet::begin(departing.memories())?;
-        progress.step(Step::Begin { left_bytes: sheet.pending_bytes() });
-        let mut road = Road::new(bundle, vec![draft], sheet);
+        let dirty = DirtyBitmap::begin(departing.memories())?;
+        progress.step(Step::Begin { left_bytes: dirty.pending_bytes() });
+        let mut sinks = Sinks::new(bundle, vec![draft], dirty);
         let is_tracked = departing.memories().iter().all(|memory| memory.is_tracked());
         // Where nothing is tracked, all of it is written while the vGPU stands still.
         let mut goes_on = is_tracked;
         while goes_on {
-            progress.begin_pass(road.sheet.pending_bytes());
-            let sent = road.pass(departing, settings, None, &job.stop, progress)?;
-            progress.end_pass(road.passes(), false, sent);
-            let left = road.query(departing, progress)?;
-            goes_on = settings.goal.next(road.passes(), left, progress.rate()) == Next::Pass;
+            progress.begin_pass(sinks.dirty.pending_bytes());
+            let sent = sinks.pass(departing, settings, None, &job.stop, progress)?;
+            progress.end_pass(sinks.passes(), false, sent);
+            let left = sinks.query(departing, progress)?;
+            goes_on = settings.goal.next(sinks.passes(), left, progress.rate()) == Next::Pass;
         }
         let stopped = Instant::now();
         let state = save();
         let written = state.map_err(MigrationError::State).and_then(|state| {
-            progress.begin_pass(road.query(departing, progress)?);
-            let sent = road.pass(departing, settings, None, &job.stop, progress)?;
-            progress.end_pass(road.passes(), true, sent);
+            progress.begin_pass(sinks.query(departing, progress)?);
+            let sent = sinks.pass(departing, settings, None, &job.stop, progress)?;
+            progress.end_pass(sinks.passes(), true, sent);
             Ok(state)
         });
         progress.blackout(stopped.elapsed());
         go_on();
         let state = written?;
-        if job.stop.load(Ordering::Acquire) || road.sheet.pending_bytes() > 0 {
+        if job.stop.load(Ordering::Acquire) || sinks.dirty.pending_bytes() > 0 {
             return Err(MigrationError::CalledOff("the VM moves, or is gone".to_owned()));
         }
-        let (sum, passes) = (road.sum, road.passes());
-        let mut draft = road.sinks.remove(0);
+        let (sum, passes) = (sinks.sum, sinks.passes());
+        let mut draft = sinks.each.remove(0);
         draft.state(&state)?;
         draft.finish(&sum)?;
         Ok(json!({ "file": path, "passes": passes, "pages": sum.pages, "zero_pages": sum.zero_pages,

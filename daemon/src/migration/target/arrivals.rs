@@ -23,15 +23,13 @@ use serde_json::Value;
 use serde_json::json;
 
 use super::arriving::Arriving;
-use super::book::Book;
 use super::bundle::Bundle;
 use super::receive;
+use super::registry::Registry;
 use super::strangers::Address;
 use super::strangers::displaced;
 use super::visit::Accepted;
 use super::visit::Visit;
-use crate::migration::brownout::pass::locked;
-use crate::migration::bundle::stage::Staged;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::connect::Door;
 use crate::migration::channel::connect::Visitor;
@@ -40,8 +38,10 @@ use crate::migration::channel::peer_name::Credentials;
 use crate::migration::channel::stream::Stream;
 use crate::migration::error::MigrationError;
 use crate::migration::id::BundleId;
+use crate::migration::lock::locked;
 use crate::migration::ownership::claimant::Claimant;
 use crate::migration::settings::Patience;
+use crate::migration::stage::Staged;
 
 /// Lines that were told to end, and whose threads have not ended yet, before newcomers have to wait.
 const MAX_LEAVING: usize = 64;
@@ -66,7 +66,7 @@ impl Served {
 }
 
 struct Shared {
-    book: Book,
+    registry: Registry,
     accepted: Accepted,
     patience: Patience,
     failed: AtomicU64,
@@ -78,7 +78,7 @@ struct Shared {
 impl Shared {
     fn new(vgpus: Vec<Arc<Arriving>>, patience: Patience) -> Self {
         Self {
-            book: Book::new(vgpus),
+            registry: Registry::new(vgpus),
             accepted: Accepted::default(),
             patience,
             failed: AtomicU64::new(0),
@@ -95,7 +95,7 @@ impl Shared {
         visit: &Visit,
     ) -> Result<(), MigrationError> {
         match Line::new(stream, self.patience.message) {
-            Ok(line) => receive::serve(&self.book, line, handle, visit, &self.patience),
+            Ok(line) => receive::serve(&self.registry, line, handle, visit, &self.patience),
             Err(error) => {
                 // Other handles of it are still open.
                 handle.shutdown();
@@ -180,7 +180,7 @@ impl Arrivals {
     /// There is none of that name for that vGPU, or it is not complete, taken, or dropped.
     pub fn claim(&self, vgpu: &str, bundle: BundleId) -> Result<Claim, MigrationError> {
         let none = || MigrationError::State(format!("there is no bundle {bundle} of vGPU {vgpu} here"));
-        let bundle = self.shared.book.find(vgpu, bundle).ok_or_else(none)?;
+        let bundle = self.shared.registry.find(vgpu, bundle).ok_or_else(none)?;
         let stage = bundle.claim()?;
         // Where the rest fails, the claim is dropped, and so is the bundle.
         let mut claim = Claim { bundle, patience: self.shared.patience.answer, memories: None };
@@ -192,7 +192,7 @@ impl Arrivals {
     pub fn describe(&self) -> Value {
         json!({
             "listens": self.address.as_ref().map(Peer::to_string),
-            "bundles": self.shared.book.describe(),
+            "bundles": self.shared.registry.describe(),
             "log_lines_left_out": self.shared.log.left_out(),
             "failed_lines": self.shared.failed.load(Ordering::Relaxed),
         })
@@ -314,7 +314,7 @@ fn accept(door: &Door, shared: &Arc<Shared>, bell: &Event, stop: &AtomicBool) {
             }
         }
     }
-    for bundle in shared.book.all() {
+    for bundle in shared.registry.all() {
         bundle.drop_for(&"this daemon ends");
     }
     for line in lines.served.into_iter().chain(lines.leaving) {

@@ -1,11 +1,11 @@
 //! What a vGPU can take.
 
-use crate::migration::bundle::stage::Shape;
 use crate::migration::channel::message::Hello;
 use crate::migration::channel::message::MAX_STREAMS;
 use crate::migration::channel::message::common_version;
 use crate::migration::channel::peer_name::Credentials;
 use crate::migration::channel::peer_name::PeerName;
+use crate::migration::stage::Shape;
 use crate::vgpu::config::Config;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::state::save::snapshot::immutable_of;

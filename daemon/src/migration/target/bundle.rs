@@ -12,14 +12,14 @@ use std::time::Instant;
 
 use campanile_host_gpu::event::Event;
 
-use crate::migration::brownout::pass::locked;
-use crate::migration::bundle::stage::Stage;
 use crate::migration::channel::message::Message;
 use crate::migration::channel::stream::Stream;
 use crate::migration::error::MigrationError;
 use crate::migration::id::BundleId;
+use crate::migration::lock::locked;
 use crate::migration::ownership::claimant::Claimant;
 use crate::migration::ownership::claimant::Step;
+use crate::migration::stage::Stage;
 
 /// How far it is.
 pub(super) enum Life {

@@ -11,9 +11,9 @@
 
 pub mod arrivals;
 pub mod arriving;
-pub mod book;
 pub mod bundle;
 pub mod phase;
 pub mod receive;
+pub mod registry;
 mod strangers;
 mod visit;

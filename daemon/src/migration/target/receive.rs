@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
-use super::book::Book;
 use super::bundle::Bundle;
 use super::phase::Do;
 use super::phase::Receiving;
+use super::registry::Registry;
 use super::visit::Visit;
-use crate::migration::bundle::stage::Unpacker;
 use crate::migration::channel::line::Line;
 use crate::migration::channel::line::Received;
 use crate::migration::channel::line::Woken;
@@ -20,6 +19,7 @@ use crate::migration::channel::stream::Stream;
 use crate::migration::error::MigrationError;
 use crate::migration::ownership::claimant::Claimant;
 use crate::migration::settings::Patience;
+use crate::migration::stage::Unpacker;
 
 /// How long a source has to hear why its migration has failed.
 const LINGER: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// # Errors
 /// Why it ended, if not as it should. The bundle that it was of is dropped then.
 pub(super) fn serve(
-    book: &Book,
+    registry: &Registry,
     mut line: Line,
     handle: Box<dyn Stream>,
     visit: &Visit,
@@ -37,7 +37,7 @@ pub(super) fn serve(
 ) -> Result<(), MigrationError> {
     match line.receive()? {
         Received::Message(Message::Hello(hello)) => {
-            let (version, bundle) = match visit.accept(|| book.greet(&hello, &visit.credentials)) {
+            let (version, bundle) = match visit.accept(|| registry.greet(&hello, &visit.credentials)) {
                 Ok(accepted) => accepted,
                 Err(reason) => {
                     line.send(&Message::refused(&reason))?;
@@ -52,11 +52,11 @@ pub(super) fn serve(
                 .and_then(|()| line.send(&Message::Stored))
                 .and_then(|()| hold(&bundle, &mut line, patience));
             finish(&bundle, &mut line, &outcome);
-            book.strike(bundle.id);
+            registry.remove(bundle.id);
             outcome
         }
         Received::Message(Message::Join { bundle: id }) => {
-            let bundle = match visit.accept(|| book.join(id, &visit.credentials)) {
+            let bundle = match visit.accept(|| registry.join(id, &visit.credentials)) {
                 Ok(bundle) => bundle,
                 Err(reason) => {
                     line.send(&Message::refused(&reason))?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use campanile_daemon::confine::Confinement;
 use campanile_daemon::confine::confiner::Confiner;
-use campanile_daemon::migration::passage::Passage;
+use campanile_daemon::migration::endpoint::Endpoint;
 use campanile_daemon::migration::settings::Settings;
 use campanile_daemon::migration::source::departure::Departure;
 use campanile_daemon::migration::target::arriving::Arriving;
@@ -63,7 +63,7 @@ fn vgpu(name: &str) -> Vgpu {
         standing: Arc::clone(&config.standing),
         counters: Arc::default(),
         shell_counters: Arc::default(),
-        passage: Arc::new(Passage::new(departure, arriving, None, None, false)),
+        endpoint: Arc::new(Endpoint::new(departure, arriving, None, None, false)),
         held: Held::default(),
         log: Arc::clone(&config.log),
     }

@@ -6,14 +6,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use campanile_daemon::frontend::gpu::device::Gpu;
-use campanile_daemon::migration::bundle::stage::Staged;
 use campanile_daemon::migration::channel::frame;
 use campanile_daemon::migration::channel::frame::Kind;
 use campanile_daemon::migration::channel::message::Message;
+use campanile_daemon::migration::endpoint::adopt;
 use campanile_daemon::migration::error::MigrationError;
 use campanile_daemon::migration::id::BundleId;
-use campanile_daemon::migration::passage::adopt;
 use campanile_daemon::migration::settings::Patience;
+use campanile_daemon::migration::stage::Staged;
 use campanile_daemon::migration::target::arrivals::Arrivals;
 use campanile_daemon::migration::target::arrivals::Claim;
 use campanile_daemon::migration::target::arriving::Arriving;

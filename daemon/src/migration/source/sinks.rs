@@ -1,4 +1,4 @@
-//! The way to a target: lines that were accepted, or a file.
+//! The sinks of one migration, and what is still to be sent: the lines that a target has accepted, or a file.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -6,12 +6,6 @@ use std::sync::atomic::AtomicBool;
 use super::departing::Departing;
 use super::progress::Progress;
 use super::progress::Step;
-use crate::migration::brownout::pace::Pace;
-use crate::migration::brownout::pass::Manner;
-use crate::migration::brownout::pass::Sent;
-use crate::migration::brownout::pass::Sink;
-use crate::migration::brownout::pass::send_pending;
-use crate::migration::brownout::sheet::Sheet;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::connect::connect;
 use crate::migration::channel::line::Line;
@@ -22,6 +16,12 @@ use crate::migration::channel::message::OLDEST;
 use crate::migration::channel::message::VERSION;
 use crate::migration::error::MigrationError;
 use crate::migration::id::BundleId;
+use crate::migration::passes::dirty_bitmap::DirtyBitmap;
+use crate::migration::passes::pace::Pace;
+use crate::migration::passes::pass::Manner;
+use crate::migration::passes::pass::Sent;
+use crate::migration::passes::pass::Sink;
+use crate::migration::passes::pass::send_pending;
 use crate::migration::settings::Settings;
 
 /// What a source says of itself.
@@ -65,26 +65,26 @@ pub fn greet(
     Ok(lines)
 }
 
-/// Pages on their way over sinks of one kind.
+/// Sinks of one kind, and the pages that go into them.
 #[derive(Debug)]
-pub struct Road<S> {
+pub struct Sinks<S> {
     /// The bundle.
     pub bundle: BundleId,
-    /// The first is the one that is spoken over.
-    pub sinks: Vec<S>,
+    /// The first is the one that messages go over.
+    pub each: Vec<S>,
     /// What is still to be sent.
-    pub sheet: Sheet,
+    pub dirty: DirtyBitmap,
     passes: u32,
-    /// Whether all that the sheet began with was sent.
+    /// Whether all that was dirty at first was sent.
     is_begun: bool,
     /// Sent in all.
     pub sum: Sent,
 }
 
-impl<S: Sink> Road<S> {
-    /// Nothing was sent yet of what the sheet began with.
-    pub fn new(bundle: BundleId, sinks: Vec<S>, sheet: Sheet) -> Self {
-        Self { bundle, sinks, sheet, passes: 0, is_begun: false, sum: Sent::default() }
+impl<S: Sink> Sinks<S> {
+    /// Nothing was sent yet of what is dirty.
+    pub fn new(bundle: BundleId, each: Vec<S>, dirty: DirtyBitmap) -> Self {
+        Self { bundle, each, dirty, passes: 0, is_begun: false, sum: Sent::default() }
     }
 
     /// Whether a part of a first pass is still to be sent that must be over before the first query (DIRTY-61).
@@ -102,8 +102,8 @@ impl<S: Sink> Road<S> {
     /// # Errors
     /// A tracker cannot say.
     pub fn query(&mut self, departing: &Departing, progress: &Progress) -> Result<u64, MigrationError> {
-        self.sheet.query(departing.memories())?;
-        let left = self.sheet.pending_bytes();
+        self.dirty.query(departing.memories())?;
+        let left = self.dirty.pending_bytes();
         progress.step(Step::Query { left_bytes: left });
         Ok(left)
     }
@@ -123,22 +123,22 @@ impl<S: Sink> Road<S> {
         self.passes = self.passes.saturating_add(1);
         let manner = Manner { zstd: settings.zstd, pace, stop, progress: &progress.in_pass };
         let memories = departing.memories();
-        let sheet = Mutex::new(&mut self.sheet);
-        let sent = send_pending(&sheet, memories, &mut self.sinks, self.passes, &manner)?;
+        let dirty = Mutex::new(&mut self.dirty);
+        let sent = send_pending(&dirty, memories, &mut self.each, self.passes, &manner)?;
         self.sum = self.sum.plus(sent);
-        self.is_begun |= self.sheet.pending_bytes() == 0;
+        self.is_begun |= self.dirty.pending_bytes() == 0;
         progress.step(Step::Pass { pass: self.passes, bytes: sent.bytes() });
         Ok(sent)
     }
 }
 
-impl Road<Line> {
+impl Sinks<Line> {
     /// Tells the target that the source is still there, while it waits.
     ///
     /// # Errors
     /// The target is not, or says why it gives up.
     pub fn still(&mut self) -> Result<(), MigrationError> {
-        for line in &mut self.sinks {
+        for line in &mut self.each {
             if line.is_readable() {
                 let said = line.hear()?;
                 return Err(MigrationError::protocol(format!("{said:?} while nothing was asked")));
@@ -153,10 +153,10 @@ impl Road<Line> {
     /// # Errors
     /// The target does not have all of it.
     pub fn complete(mut self) -> Result<Line, MigrationError> {
-        if self.sheet.pending_bytes() > 0 {
+        if self.dirty.pending_bytes() > 0 {
             return Err(MigrationError::CalledOff("the last pass was cut short".to_owned()));
         }
-        let mut line = self.sinks.remove(0);
+        let mut line = self.each.remove(0);
         let (records, bytes) = (self.sum.records, self.sum.bytes());
         line.send(&Message::Complete { records, bytes }).map_err(|error| line.explain(error))?;
         match line.hear()? {
@@ -167,7 +167,7 @@ impl Road<Line> {
 
     /// It is over.
     pub fn give_up(mut self, reason: &str) {
-        if let Some(line) = self.sinks.first_mut() {
+        if let Some(line) = self.each.first_mut() {
             let _gone = line.send(&Message::give_up(&reason));
         }
     }

@@ -9,46 +9,46 @@ use crate::confine::confiner::Confiner;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
 use crate::migration::channel::connect::Door;
+use crate::migration::endpoint::Endpoint;
 use crate::migration::error::MigrationError;
 use crate::migration::file::side::SideFiles;
-use crate::migration::passage::Passage;
 use crate::migration::source::departure::Departure;
 use crate::migration::target::arrivals::Arrivals;
 use crate::migration::target::arriving::Arriving;
 use crate::vgpu::config::Config;
 
 /// One vGPU's ways in and out.
-pub(super) fn make_passage(
+pub(super) fn make_endpoint(
     options: &HostOptions,
     vgpu: &VgpuOptions,
     config: &Arc<Config>,
-) -> Result<Passage, MigrationError> {
+) -> Result<Endpoint, MigrationError> {
     let arriving = Arriving::of(config, vgpu.migrate_from.clone());
     let settings = &options.migration;
     let folder = settings.side_files.as_deref();
     let side_files = folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;
     let departure = Arc::new(Departure::new(vgpu.name.clone(), settings.clone())?);
     let listens = options.migrate_listen.is_some();
-    Ok(Passage::new(departure, Arc::new(arriving), side_files, vgpu.restore.clone(), listens))
+    Ok(Endpoint::new(departure, Arc::new(arriving), side_files, vgpu.restore.clone(), listens))
 }
 
 /// Lets others bring their vGPUs, where the operator says so.
 pub(super) fn open_door(
     options: &HostOptions,
-    passages: &[Arc<Passage>],
+    endpoints: &[Arc<Endpoint>],
     confiner: &Confiner,
     reach: &Reach,
 ) -> Result<Option<Arc<Arrivals>>, HostError> {
     let Some(at) = &options.migrate_listen else { return Ok(None) };
     let door = Door::open(at, options.migration.identity.as_ref())?;
-    let vgpus = passages.iter().map(|passage| Arc::clone(&passage.arriving)).collect();
+    let vgpus = endpoints.iter().map(|endpoint| Arc::clone(&endpoint.arriving)).collect();
     let serve = || Arrivals::serve(door, vgpus, options.migration.patience);
     let arrivals = Arc::new(confiner.within(Role::Arrivals, reach, serve)??);
     if let Some(address) = arrivals.address() {
         log::info!("migrations to here: {address}");
     }
-    for passage in passages {
-        passage.open(Arc::clone(&arrivals));
+    for endpoint in endpoints {
+        endpoint.open(Arc::clone(&arrivals));
     }
     Ok(Some(arrivals))
 }

@@ -2,8 +2,6 @@
 
 use campanile_host_gpu::log_limit::inherit;
 use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -13,12 +11,13 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use super::dirty_bitmap::DirtyBitmap;
 use super::pace::Pace;
-use super::sheet::Sheet;
 use crate::migration::channel::line::Line;
 use crate::migration::channel::message::Message;
 use crate::migration::channel::record::RecordWriter;
 use crate::migration::error::MigrationError;
+use crate::migration::lock::locked;
 use crate::migration::memory::MovingMemory;
 use crate::migration::pages::PAGE;
 
@@ -76,10 +75,6 @@ pub struct Manner<'a> {
     pub progress: &'a AtomicU64,
 }
 
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Where records go: a line, or a file.
 pub trait Sink: Send {
     /// The number of the next frame.
@@ -127,7 +122,7 @@ impl Sink for Line {
 /// # Errors
 /// A sink failed, or a memory cannot be read. What is pending then says nothing.
 pub fn send_pending<S: Sink>(
-    sheet: &Mutex<&mut Sheet>,
+    dirty: &Mutex<&mut DirtyBitmap>,
     memories: [&dyn MovingMemory; 2],
     sinks: &mut [S],
     pass: u32,
@@ -136,7 +131,7 @@ pub fn send_pending<S: Sink>(
     let begun = Instant::now();
     let failed = AtomicBool::new(false);
     let one = |sink: &mut S| {
-        let sent = send_over(sheet, memories, sink, manner, &failed).and_then(|sent| {
+        let sent = send_over(dirty, memories, sink, manner, &failed).and_then(|sent| {
             if failed.load(Ordering::Relaxed) {
                 return Ok(sent);
             }
@@ -166,7 +161,7 @@ pub fn send_pending<S: Sink>(
 }
 
 fn send_over<S: Sink>(
-    sheet: &Mutex<&mut Sheet>,
+    dirty: &Mutex<&mut DirtyBitmap>,
     memories: [&dyn MovingMemory; 2],
     sink: &mut S,
     manner: &Manner<'_>,
@@ -175,7 +170,7 @@ fn send_over<S: Sink>(
     let mut writer = RecordWriter::default();
     let mut sent = Sent::default();
     while !manner.stop.load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
-        let Some(batch) = locked(sheet).next_batch() else { break };
+        let Some(batch) = locked(dirty).next_batch() else { break };
         let memory = memories[batch.memory.index()];
         let mut room = writer.room(batch.bytes());
         for (offset, length) in &batch.ranges {

@@ -1,4 +1,12 @@
-//! Memories being received.
+//! What a target holds of a vGPU that is on its way.
+//!
+//! ```text
+//!   HELLO ──▶ Stage: zero-filled memfds of the vGPU's shape ── records ──▶ sealed by COMPLETE ──▶ claimed by one LOAD
+//!                └────────── any failure, a time-out, REVOKE: all of it is freed ──────────┘
+//! ```
+//!
+//! No session has anything to do with a stage before it has claimed it, so that nothing is ever half applied (LM-39). A
+//! stage takes no more memory of the host than the vGPU may.
 
 use std::fs::File;
 use std::io;
@@ -11,12 +19,12 @@ use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::memory::vram::create_memfd;
 
-use crate::migration::brownout::pass::locked;
+use crate::migration::channel::frame::MAX_DATA;
 use crate::migration::channel::record::Encoding;
-use crate::migration::channel::record::MAX_DATA;
 use crate::migration::channel::record::Record;
 use crate::migration::channel::record::Run;
 use crate::migration::error::MigrationError;
+use crate::migration::lock::locked;
 use crate::migration::memory::Memory;
 use crate::migration::pages::PAGE;
 use crate::migration::pages::PageSet;

@@ -1,9 +1,9 @@
-//! What is still to be sent.
+//! The dirty bitmap of one migration: what is still to be sent of all memories.
 
 use std::io;
 
-use super::super::channel::record::MAX_DATA;
-use super::super::channel::record::MAX_RUNS;
+use crate::migration::channel::frame::MAX_DATA;
+use crate::migration::channel::frame::MAX_RUNS;
 use crate::migration::memory::Memory;
 use crate::migration::memory::MovingMemory;
 use crate::migration::pages::PAGE;
@@ -11,7 +11,7 @@ use crate::migration::pages::PageSet;
 
 /// One memory's pages.
 #[derive(Debug)]
-struct Column {
+struct MemoryBitmap {
     /// What trackers told, and was not sent.
     pending: PageSet,
     /// Pages that one dirty bit stands for.
@@ -22,8 +22,8 @@ struct Column {
 
 /// What is still to be sent of all memories, in one migration.
 #[derive(Debug)]
-pub struct Sheet {
-    columns: [Column; 2],
+pub struct DirtyBitmap {
+    bitmaps: [MemoryBitmap; 2],
 }
 
 /// Pages for one record.
@@ -42,7 +42,7 @@ impl Batch {
     }
 }
 
-impl Sheet {
+impl DirtyBitmap {
     /// All that was ever written is to be sent, to a target that has nothing but zeroes (DIRTY-34).
     ///
     /// # Errors
@@ -63,19 +63,19 @@ impl Sheet {
         memories: [&dyn MovingMemory; 2],
         begin: impl Fn(&dyn MovingMemory, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<Self> {
-        let mut columns = memories.map(|memory| {
+        let mut bitmaps = memories.map(|memory| {
             let bits = memory.length().div_ceil(memory.page_size()).div_ceil(8);
-            Column {
+            MemoryBitmap {
                 pending: PageSet::none(memory.length() / PAGE),
                 scale: memory.page_size() / PAGE,
                 bits: vec![0; usize::try_from(bits).unwrap_or(0)],
                 cursor: 0,
             }
         });
-        for (column, memory) in columns.iter_mut().zip(memories) {
-            column.learn(|bits| begin(memory, bits))?;
+        for (bitmap, memory) in bitmaps.iter_mut().zip(memories) {
+            bitmap.learn(|bits| begin(memory, bits))?;
         }
-        Ok(Self { columns })
+        Ok(Self { bitmaps })
     }
 
     /// Asks the trackers, which forget what they tell. The next batch is of the first pages again.
@@ -84,8 +84,8 @@ impl Sheet {
     /// A tracker cannot say. Then all of that memory is to be sent.
     pub fn query(&mut self, memories: [&dyn MovingMemory; 2]) -> io::Result<()> {
         let mut outcome = Ok(());
-        for (column, memory) in self.columns.iter_mut().zip(memories) {
-            if let Err(error) = column.learn(|bits| memory.query_and_clear(bits)) {
+        for (bitmap, memory) in self.bitmaps.iter_mut().zip(memories) {
+            if let Err(error) = bitmap.learn(|bits| memory.query_and_clear(bits)) {
                 outcome = Err(error);
             }
         }
@@ -94,16 +94,16 @@ impl Sheet {
 
     /// Bytes that are to be sent.
     pub fn pending_bytes(&self) -> u64 {
-        self.columns.iter().map(|column| column.pending.count() * PAGE).sum()
+        self.bitmaps.iter().map(|bitmap| bitmap.pending.count() * PAGE).sum()
     }
 
     /// The next pages, in order of their places, which count as sent from here on. `None` at the end of the pass.
     pub fn next_batch(&mut self) -> Option<Batch> {
-        Memory::ALL.into_iter().find_map(|memory| self.columns[memory.index()].next_batch(memory))
+        Memory::ALL.into_iter().find_map(|memory| self.bitmaps[memory.index()].next_batch(memory))
     }
 }
 
-impl Column {
+impl MemoryBitmap {
     fn learn(&mut self, ask: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<()> {
         self.cursor = 0;
         self.bits.fill(0);

@@ -9,17 +9,17 @@ use std::sync::OnceLock;
 use campanile_host_gpu::dirty::tracker::Tracker;
 use campanile_host_gpu::outside;
 
-use super::brownout::pass::locked;
-use super::bundle::stage::Staged;
 use super::error::MigrationError;
 use super::file::read;
 use super::file::side::SideFiles;
 use super::id::BundleId;
+use super::lock::locked;
 use super::pages::PAGE;
 use super::pages::PageSet;
+use super::quiesce::Quiesce;
 use super::source::departing::Departing;
 use super::source::departure::Departure;
-use super::standstill::Standstill;
+use super::stage::Staged;
 use super::state;
 use super::state::State;
 use super::target::arrivals::Arrivals;
@@ -39,7 +39,7 @@ pub enum Right {
     /// Of a side file.
     SideFile(SideFiles, BundleId),
     /// Of the file of a device that was taken away.
-    File(Arc<Passage>, PathBuf),
+    File(Arc<Endpoint>, PathBuf),
 }
 
 impl Right {
@@ -52,11 +52,11 @@ impl Right {
             Self::Claim(claim) => claim.start(),
             Self::SideFile(files, bundle) => files.take(bundle),
             // The one that removes it has the device: no other begins as it.
-            Self::File(passage, file) => {
+            Self::File(endpoint, file) => {
                 let named = file.clone();
                 let removed = outside::run(move || std::fs::remove_file(named)).and_then(|removed| removed);
                 removed.map_err(|why| MigrationError::State(format!("{}: {why}", file.display())))?;
-                passage.forget_beginning();
+                endpoint.forget_beginning();
                 Ok(())
             }
         }
@@ -84,11 +84,11 @@ pub struct Snapshot {
 
 /// One vGPU's ways in and out; outlives its sessions.
 #[derive(Debug)]
-pub struct Passage {
+pub struct Endpoint {
     /// The way out.
     pub departure: Arc<Departure>,
     /// For snapshots.
-    pub standstill: Standstill,
+    pub quiesce: Quiesce,
     /// What it can take.
     pub arriving: Arc<Arriving>,
     arrivals: OnceLock<Arc<Arrivals>>,
@@ -97,7 +97,7 @@ pub struct Passage {
     listens: bool,
 }
 
-impl Passage {
+impl Endpoint {
     /// Of a vGPU that is like `arriving`; where `restore`, its first session begins as that snapshot. `listens`: others
     /// can reach this daemon, soon if not now.
     pub fn new(
@@ -109,8 +109,8 @@ impl Passage {
     ) -> Self {
         let restore = restore.map(|file| Beginning { file, is_detached: false });
         let (arrivals, restore) = (OnceLock::new(), Mutex::new(restore));
-        let standstill = Standstill::default();
-        Self { departure, standstill, arriving, arrivals, side_files, restore, listens }
+        let quiesce = Quiesce::default();
+        Self { departure, quiesce, arriving, arrivals, side_files, restore, listens }
     }
 
     /// Others can reach this daemon.

@@ -1,13 +1,13 @@
-//! A standstill for a snapshot: asked for by a thread of the control socket, made by the vGPU's own thread.
+//! A vGPU is quiesced for a snapshot: a thread of the control socket asks for it, the vGPU's own thread does it.
 
 use std::sync::Mutex;
 use std::sync::mpsc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use super::brownout::pass::locked;
+use super::lock::locked;
 
-/// Who asked for the state.
+/// Takes the state, for the thread that asked for it.
 pub type Answer = SyncSender<Result<Vec<u8>, String>>;
 
 /// What is wanted of the vGPU's thread.
@@ -16,23 +16,23 @@ pub enum Wanted {
     /// Nothing.
     #[default]
     Nothing,
-    /// Stand still, and say the state.
+    /// Quiesce, and say the state.
     Save(Answer),
     /// Go on.
     GoOn,
 }
 
-/// The place where that is left; leaving something there rings the vGPU's bell.
+/// The request that is pending for the vGPU's thread, one at a time; each new one rings the vGPU's bell.
 #[derive(Debug, Default)]
-pub struct Standstill {
+pub struct Quiesce {
     wanted: Mutex<Wanted>,
 }
 
-impl Standstill {
-    /// Asks for a standstill and the state, and waits up to `limit`. Ends with [`Standstill::go_on`], whatever comes of it.
+impl Quiesce {
+    /// Asks the vGPU to quiesce and for its state, and waits up to `limit`. Ends with [`Quiesce::go_on`], whatever comes of it.
     ///
     /// # Errors
-    /// It does not stand still in time, or cannot be saved.
+    /// It is not quiesced in time, or cannot be saved.
     pub fn save(&self, ring: impl FnOnce(), limit: Duration) -> Result<Vec<u8>, String> {
         let (answer, receiver) = mpsc::sync_channel(1);
         *locked(&self.wanted) = Wanted::Save(answer);

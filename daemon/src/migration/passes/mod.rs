@@ -1,4 +1,4 @@
-//! The part of a migration during which the guest runs (DIRTY-57).
+//! Passes over the dirty pages: of the brownout, during which the guest runs (DIRTY-57), and the last, when it is paused.
 //!
 //! ```text
 //!   query and clear ──▶ copy ──▶ leave zero pages out ──▶ pack ──▶ wait for the bandwidth ──▶ send     one pass
@@ -10,7 +10,7 @@
 //! this have the lowest weight that a thread can have without being starved (nice 19): a guest's work goes first
 //! (LM-13, LM-14).
 
+pub mod dirty_bitmap;
 pub mod pace;
 pub mod pass;
 pub mod plan;
-pub mod sheet;

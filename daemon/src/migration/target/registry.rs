@@ -1,4 +1,4 @@
-//! All bundles of a daemon.
+//! The registry of all bundles of a daemon.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -11,18 +11,18 @@ use serde_json::json;
 
 use super::arriving::Arriving;
 use super::bundle::Bundle;
-use crate::migration::brownout::pass::locked;
-use crate::migration::bundle::stage::Stage;
 use crate::migration::channel::message::Hello;
 use crate::migration::channel::peer_name::Credentials;
-use crate::migration::channel::text::printable;
 use crate::migration::id::BundleId;
+use crate::migration::lock::locked;
+use crate::migration::stage::Stage;
+use crate::migration::text::printable;
 
 /// Names of bundles that were there, which are never taken again.
 const PAST: usize = 1024;
 
 #[derive(Default)]
-struct Pages {
+struct Entries {
     bundles: HashMap<BundleId, Arc<Bundle>>,
     past: VecDeque<BundleId>,
 }
@@ -31,14 +31,14 @@ struct Pages {
 const SHOWN: usize = 100;
 
 /// Which bundles there are.
-pub(super) struct Book {
+pub(super) struct Registry {
     vgpus: Vec<Arc<Arriving>>,
-    pages: Mutex<Pages>,
+    entries: Mutex<Entries>,
 }
 
-impl Book {
+impl Registry {
     pub(super) fn new(vgpus: Vec<Arc<Arriving>>) -> Self {
-        Self { vgpus, pages: Mutex::default() }
+        Self { vgpus, entries: Mutex::default() }
     }
 
     /// Enters a new bundle, or says which check failed. Nothing is kept of one that is refused.
@@ -52,12 +52,12 @@ impl Book {
             vgpu.ok_or_else(|| format!("there is no vGPU \"{}\" here", printable(&hello.vgpu, SHOWN)))?;
         vgpu.allow(credentials)?;
         let version = vgpu.examine(hello)?;
-        let mut pages = locked(&self.pages);
-        if pages.past.contains(&hello.bundle) || pages.bundles.contains_key(&hello.bundle) {
+        let mut entries = locked(&self.entries);
+        if entries.past.contains(&hello.bundle) || entries.bundles.contains_key(&hello.bundle) {
             return Err(format!("bundle {} was here already", hello.bundle));
         }
         if let Some(other) =
-            pages.bundles.values().find(|bundle| bundle.vgpu == hello.vgpu && !bundle.is_over())
+            entries.bundles.values().find(|bundle| bundle.vgpu == hello.vgpu && !bundle.is_over())
         {
             return Err(format!("vGPU {} already has bundle {} on its way", hello.vgpu, other.id));
         }
@@ -65,14 +65,14 @@ impl Book {
             .and_then(|stage| Bundle::new(hello.bundle, &hello.vgpu, hello.streams, stage))
             .map_err(|error| format!("no memory for vGPU {}: {error}", hello.vgpu))?;
         let bundle = Arc::new(bundle);
-        pages.bundles.insert(hello.bundle, Arc::clone(&bundle));
+        entries.bundles.insert(hello.bundle, Arc::clone(&bundle));
         Ok((version, bundle))
     }
 
     /// Takes a further line in, if the bundle has one left.
     pub(super) fn join(&self, id: BundleId, credentials: &Credentials) -> Result<Arc<Bundle>, String> {
         let none = || format!("bundle {id} awaits no line");
-        let bundle = locked(&self.pages).bundles.get(&id).cloned().ok_or_else(none)?;
+        let bundle = locked(&self.entries).bundles.get(&id).cloned().ok_or_else(none)?;
         if let Some(vgpu) = self.vgpus.iter().find(|vgpu| vgpu.name == bundle.vgpu) {
             vgpu.allow(credentials)?;
         }
@@ -84,22 +84,22 @@ impl Book {
 
     /// The bundle of this name, if it is of this vGPU (LM-08).
     pub(super) fn find(&self, vgpu: &str, id: BundleId) -> Option<Arc<Bundle>> {
-        locked(&self.pages).bundles.get(&id).filter(|bundle| bundle.vgpu == vgpu).cloned()
+        locked(&self.entries).bundles.get(&id).filter(|bundle| bundle.vgpu == vgpu).cloned()
     }
 
-    /// Strikes a bundle out.
-    pub(super) fn strike(&self, id: BundleId) {
-        let mut pages = locked(&self.pages);
-        if pages.bundles.remove(&id).is_some() {
-            pages.past.push_back(id);
-            if pages.past.len() > PAST {
-                pages.past.pop_front();
+    /// Removes a bundle.
+    pub(super) fn remove(&self, id: BundleId) {
+        let mut entries = locked(&self.entries);
+        if entries.bundles.remove(&id).is_some() {
+            entries.past.push_back(id);
+            if entries.past.len() > PAST {
+                entries.past.pop_front();
             }
         }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Bundle>> {
-        locked(&self.pages).bundles.values().cloned().collect()
+        locked(&self.entries).bundles.values().cloned().collect()
     }
 
     pub(super) fn describe(&self) -> Value {
