@@ -26,3 +26,5 @@ pub mod recent;
 pub mod reports;
 pub mod reset_record;
 pub mod standing;
+#[cfg(test)]
+mod without_engine;
