@@ -511,11 +511,16 @@ mod tests {
             store(&session, COPY, block::POWER, power::ASLEEP);
             wake.drain();
             bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS);
-            let queue = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().queue;
+            let doorbell = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
+            let (queue, hw_queue) = (doorbell.queue, doorbell.hw_queue.unwrap());
             session
                 .notify(ORIGIN, &Notify { queue, flags: 0, reserved: 0 })
                 .unwrap_or_else(|refused| panic!("{}", refused.text));
             assert!(wake.drain(), "{place:?}, {is_connected}");
+            // Nothing else announces the rings of one that has no doorbell to be watched.
+            let looks = bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS);
+            let expected = if place == Place::Notified { vec![u32::from(hw_queue)] } else { Vec::new() };
+            assert_eq!(looks, expected, "{place:?}, {is_connected}");
         }
     }
 

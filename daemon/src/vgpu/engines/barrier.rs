@@ -26,6 +26,19 @@ impl Barrier {
         barrier
     }
 
+    /// Waits until every engine has forgotten what it was made to forget so far: passed at once where all have. It asks engines
+    /// for nothing.
+    pub fn raised(engines: &[EngineSlot]) -> Self {
+        let mut barrier = Self::default();
+        for (index, engine) in engines.iter().enumerate() {
+            if let Some(process) = engine.process() {
+                barrier.tables[index] = process.page_table_generation();
+                barrier.watch[index] = process.watch_sequence();
+            }
+        }
+        barrier
+    }
+
     /// Waits until every engine works with the segments that it was told of so far, and the daemon knows where it has them.
     pub fn announced(engines: &[EngineSlot]) -> Self {
         let mut barrier = Self::default();

@@ -20,8 +20,9 @@ impl Session {
         self.reset_from_timeout(&case.text);
         case.reset_is_done();
         let lost = self.lose_all_devices(&mut case);
+        // With the engines gone what waited for them is done, and no device waits any more; engines start when they are used
+        // (TDR-80).
         self.purge_memory();
-        self.restart_from_timeout();
         count(&self.counters.adapters_reset);
         self.journal.line(
             Level::Warn,
@@ -71,12 +72,6 @@ impl Session {
         for origin in refused {
             self.answer(origin, Err(Refused { status: Status::DeviceLost, text: text.clone() }));
         }
-    }
-
-    /// The GPU may be used again (TDR-80): engines start when they are used.
-    fn restart_from_timeout(&mut self) {
-        self.release_all_waiters();
-        self.run_pending();
     }
 
     fn lose_all_devices(&mut self, case: &mut Case) -> usize {
@@ -176,16 +171,24 @@ mod tests {
     use super::Session;
     use super::Status;
     use crate::vgpu::config::Config;
+    use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::pending::Action;
+    use crate::vgpu::objects::process::GpuWait;
+    use crate::vgpu::objects::timeline::Token;
     use crate::vgpu::tdr::policy::DebugMode;
     use crate::vgpu::tdr::policy::Policy;
+    use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
     use crate::vgpu::testing::config;
     use crate::vgpu::testing::counted;
     use crate::vgpu::testing::device;
     use crate::vgpu::testing::golden;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::run;
     use crate::vgpu::testing::session;
     use crate::vgpu::testing::show_pages;
+    use crate::vgpu::testing::startable;
 
     fn case(session: &mut Session, reason: Reason) -> Case {
         session.open_case(COPY, reason, "a test", None)
@@ -279,6 +282,28 @@ mod tests {
         session.quarantine("a test");
         let (status, text) = refused(&session, 1).unwrap_err();
         assert!(status == Status::Blocked && text.contains("quarantined: a test"), "{text}");
+    }
+
+    #[test]
+    fn tdr_80_after_a_reset_of_the_adapter_nothing_waits_for_an_engine_or_in_a_device() {
+        let mut session = restored(startable());
+        let wait = GpuWait { context: CONTEXT, index: 0, value: u64::MAX };
+        device(&mut session, OWNER).gpu_waits.push(wait);
+        let barrier = Barrier::raise(&mut session.engines);
+        session.after(barrier, Action::Answer(Token(5)));
+        let waits = |session: &Session| {
+            let devices = session.processes.values().filter_map(|process| process.device.as_ref());
+            let all = devices.map(|it| [it.waits.len(), it.native_waits.len(), it.gpu_waits.len()]);
+            all.fold([0; 3], |sum, of| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]])
+        };
+        assert!(waits(&session).iter().all(|count| *count > 0) && !session.pending.is_empty());
+        let hang = case(&mut session, Reason::PromotedToAdapter);
+        session.reset_adapter(hang);
+        assert_eq!((waits(&session), session.pending.len()), ([0; 3], 0));
+        assert!(session.take_due().contains(&(Token(5), Ok(()))), "what waited for engines is done");
+        run(&mut session, COPY);
+        session.admit_engine(COPY);
+        assert!(session.engines[COPY.index()].supervised.is_some(), "an engine starts when it is used");
     }
 
     #[test]

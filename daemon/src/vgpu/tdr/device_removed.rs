@@ -118,14 +118,19 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
+    use campanile_protocol::control::message::Named;
     use campanile_protocol::device_page::DEVICE_DMA_FAULT;
     use campanile_protocol::device_page::DEVICE_HUNG;
     use campanile_protocol::device_page::DEVICE_PAGE_FAULT;
+    use campanile_protocol::device_page::response;
     use campanile_protocol::handle::Handle;
     use campanile_protocol::packet::Fault;
 
     use crate::vgpu::engines::kernels::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
+    use crate::vgpu::objects::message::Handled;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
@@ -179,5 +184,23 @@ mod tests {
         assert_eq!(waiting, [1]);
         let compiled: Vec<u32> = slot.compiling.values().map(|kernel| kernel.origin.context).collect();
         assert_eq!(compiled, [1]);
+    }
+
+    #[test]
+    fn ums_101_suspends_of_a_device_in_error_are_answered_and_those_of_others_wait_on() {
+        let mut session = restored(startable());
+        for of in [OWNER, 1] {
+            let device = device(&mut session, of);
+            device.contexts.iter_mut().for_each(|(_, context)| (context.at, context.entry) = (COPY, Some(0)));
+            let handle = device.contexts.handles()[0];
+            let origin = Origin { context: of, slot: 9, sequence: 77, ring: 9, item: None };
+            let outcome = session.suspend_context(origin, &Named { handle });
+            assert!(matches!(outcome, Ok(Handled::Parked)), "{of}");
+        }
+        session.put_device_in_error(OWNER, DEVICE_HUNG);
+        let waiting: Vec<u32> = session.suspending.iter().map(|of| of.context).collect();
+        assert_eq!(waiting, [1]);
+        let answered = |of: u32| session.page(of).unwrap().word(response(9)).unwrap().load(Ordering::Acquire);
+        assert_eq!([OWNER, 1].map(answered), [77, 0]);
     }
 }

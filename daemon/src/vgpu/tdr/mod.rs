@@ -25,3 +25,5 @@ pub mod reason;
 pub mod reports;
 pub mod reset_record;
 pub mod standing;
+#[cfg(test)]
+mod without_engine;

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
+use std::process;
 use std::process::Child;
 use std::process::Command;
 
@@ -40,10 +41,11 @@ fn is_since_6_14(release: &str) -> bool {
 }
 
 /// Has `command` leave the daemon's net and ipc namespaces, where it may; take its limits and become the account, or not
-/// start.
+/// start; and end with the thread that starts it, whatever program it is.
 pub(super) fn before_exec(command: &mut Command, containment: &Containment) {
     let Containment { memory, namespaces, account, .. } = containment.clone();
     let bounds_threads = namespaces && has_own_pid_max();
+    let parent = process::id();
     let prepare = move || {
         if namespaces {
             // Where one is refused the process goes on; what it has is read from outside.
@@ -59,7 +61,9 @@ pub(super) fn before_exec(command: &mut Command, containment: &Containment) {
         // SAFETY: the call takes nothing. It fails where the process leads a group already, which a child does not.
         let _session = unsafe { libc::setsid() };
         limits::limit_own(memory)?;
-        account.as_ref().map_or(Ok(()), |account| become_account(account))
+        account.as_ref().map_or(Ok(()), |account| become_account(account))?;
+        // The kernel forgets it where the account changes: so it comes last.
+        end_with_parent(parent)
     };
     // SAFETY: between `fork` and `execve` the closure makes system calls on memory that was there before, and reads `errno`;
     // it takes no lock and allocates nothing.
@@ -112,6 +116,20 @@ fn become_account(account: &Account) -> io::Result<()> {
     check(unsafe { libc::setresgid(*gid, *gid, *gid) })?;
     // SAFETY: the call takes numbers.
     check(unsafe { libc::setresuid(*uid, *uid, *uid) })
+}
+
+/// Has the kernel kill the calling process when the thread ends that has started it. An error where `parent`, the process of
+/// that thread, is gone by now. It allocates nothing.
+fn end_with_parent(parent: u32) -> io::Result<()> {
+    // SAFETY: the call takes numbers.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
+    // SAFETY: the call returns a number: 0 for a parent outside of the pid namespace.
+    let now = unsafe { libc::getppid() };
+    if now == 0 || now.cast_unsigned() == parent {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ESRCH))
+    }
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

@@ -39,11 +39,14 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a failing test stops here")]
 
     use std::fs;
+    use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
     use std::process::Stdio;
+    use std::sync::Arc;
 
     use super::Containment;
     use super::spawn;
+    use crate::adapter::containment::Account;
 
     /// Runs a shell script that ends by itself; what it printed, and whether it succeeded.
     fn run(script: &str, containment: &Containment) -> (String, bool) {
@@ -98,6 +101,28 @@ mod tests {
         assert_eq!(fs::metadata(&file).map_or(0, |metadata| metadata.len()), 0);
         assert!(run(&script, &limited(2)).1);
         assert_eq!(fs::metadata(&file).unwrap().len(), 2 << 20);
+    }
+
+    #[test]
+    fn a_process_ends_with_the_thread_that_started_it_whatever_program_account_and_namespaces_it_has() {
+        let account = Account { uid: 65_534, gid: 65_534, groups: Vec::new() };
+        let other_user = Containment { account: Some(Arc::new(account)), ..Containment::default() };
+        let mut all =
+            vec![Containment::default(), Containment { namespaces: true, ..Containment::default() }];
+        if rustix::process::geteuid().is_root() {
+            all.extend([other_user.clone(), Containment { namespaces: true, ..other_user }]);
+        }
+        for containment in all {
+            // It asks for nothing, and ends by itself much later than its thread.
+            let starts = containment.clone();
+            let start = move || {
+                let mut command = Command::new("sleep");
+                command.arg("20");
+                spawn(command, &starts).unwrap()
+            };
+            let mut child = std::thread::spawn(start).join().unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(9), "{containment:?}");
+        }
     }
 
     #[test]
