@@ -35,10 +35,15 @@ const ABSENT: [(&str, &str); 6] = [
 pub fn check(tree: &str) -> Vec<Finding> {
     let linked: Vec<&str> = tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
     if !linked.contains(&PACKAGE) {
-        return vec![Finding::in_file(PATH, format!("cargo's list of what {PACKAGE} links does not begin with it"))];
+        return vec![Finding::in_file(
+            PATH,
+            format!("cargo's list of what {PACKAGE} links does not begin with it"),
+        )];
     }
     let found = ABSENT.iter().filter(|(name, _)| linked.contains(name));
-    found.map(|(name, why)| Finding::in_file(PATH, format!("a packaged daemon links {name}: {why}"))).collect()
+    found
+        .map(|(name, why)| Finding::in_file(PATH, format!("a packaged daemon links {name}: {why}")))
+        .collect()
 }
 
 #[cfg(test)]
@@ -47,7 +52,8 @@ mod tests {
 
     #[test]
     fn a_packaged_daemon_links_nothing_of_guests_and_tests() {
-        let lean = "campanile v0.1.0 (/a/daemon/campanile)\nlog v0.4.1\ncampanile-daemon v0.1.0 (/a/daemon)\n";
+        let lean =
+            "campanile v0.1.0 (/a/daemon/campanile)\nlog v0.4.1\ncampanile-daemon v0.1.0 (/a/daemon)\n";
         assert!(check(lean).is_empty());
         let fat = format!("{lean}campanile-test-vmm v0.1.0 (/a/guest-driver/test-vmm)\npng v0.18.0 (*)\n");
         let found: Vec<String> = check(&fat).iter().map(ToString::to_string).collect();
