@@ -5,7 +5,7 @@
 //!                             │ └──▶ members (the shipped files of a crate, and which refer to which)
 //!              ┌──────────────┼─────────────┬───────────┬──────────┐
 //!              ▼              ▼             ▼           ▼          ▼
-//!            lint          layers      conformance   mutants     house      text in, findings out; no I/O
+//!            lint     layers, packaged   conformance   mutants     house      text in, findings out; no I/O
 //!              └──────────────┼─────────────┴───────────┴──────────┘
 //!                             ▼
 //!                           stage        runs cargo, reads tables, prints, decides the exit code
@@ -20,6 +20,7 @@ pub mod layers;
 pub mod lint;
 pub mod members;
 pub mod mutants;
+pub mod packaged;
 pub mod source;
 pub mod stage;
 pub mod test_files;

@@ -28,7 +28,7 @@ enum Check {
     Fmt,
     /// Clippy without warnings, and the house rules: unsafe, imports, open ends, folders, places
     Lint,
-    /// Do imports go down in rank only, and in no circle below the top?
+    /// Do imports go down in rank only, and in no circle below the top? Does a packaged daemon link no crate of tests?
     Layers,
     /// Types by methods and fields, circles of imports, source lines: do they keep the limits of `ci/house.txt`?
     House,

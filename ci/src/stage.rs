@@ -26,6 +26,7 @@ use crate::mutants::modules;
 use crate::mutants::outcomes;
 use crate::mutants::outcomes::Outcomes;
 use crate::mutants::survivors;
+use crate::packaged;
 use crate::tree::Tree;
 
 /// A stage without options.
@@ -72,9 +73,14 @@ pub fn lint(root: &Path) -> Result<Verdict> {
     Ok(house.and(clippy))
 }
 
-/// The ranks of crates and modules.
+/// The ranks of crates and modules, and what a packaged daemon links.
 pub fn layers(root: &Path) -> Result<Verdict> {
-    Ok(print_findings(&layers::check(&Tree::read(root)?)))
+    let ranks = print_findings(&layers::check(&Tree::read(root)?));
+    let linked = cargo_command(root, &packaged::TREE).output().context("cargo could not be run")?;
+    if !linked.status.success() {
+        print!("{}", String::from_utf8_lossy(&linked.stderr));
+    }
+    Ok(ranks.and(print_findings(&packaged::check(&String::from_utf8_lossy(&linked.stdout)))))
 }
 
 /// The figures of the house, and their limits.
@@ -241,6 +247,11 @@ fn print_findings(findings: &[Finding]) -> Verdict {
 }
 
 fn cargo(root: &Path, arguments: &[&str]) -> Result<Verdict> {
+    let status = cargo_command(root, arguments).status().context("cargo could not be run")?;
+    Ok(Verdict::of(status.success()))
+}
+
+fn cargo_command(root: &Path, arguments: &[&str]) -> Command {
     // Set by the cargo that runs this program, so that both are of one toolchain.
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -255,6 +266,5 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<Verdict> {
             command.env_remove(name);
         }
     }
-    let status = command.status().context("cargo could not be run")?;
-    Ok(Verdict::of(status.success()))
+    command
 }

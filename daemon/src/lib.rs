@@ -5,8 +5,9 @@
 //!                                                                              │ └── sched: turns between vGPUs
 //!   operator ──control socket──▶ operator ──orders─────────────────────────────┘
 //!   another daemon ──▶ migration ──state, pages──▶ vgpu::state
-//!   simulate: the scheduling policies without any of this
 //! ```
+//!
+//! The executable is the package `campanile` (`daemon/campanile`); what measures the daemon is `campanile-bench` (`daemon/bench`).
 
 pub mod cli;
 pub mod confine;
@@ -14,9 +15,7 @@ pub mod frontend;
 pub mod guest_ram;
 pub mod host;
 pub mod listener;
-pub mod measure;
 pub mod migration;
 pub mod operator;
 pub mod sched;
-pub mod simulate;
 pub mod vgpu;

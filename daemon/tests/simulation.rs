@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::time::Duration;
 
-use campanile_daemon::simulate::figures::Figures;
-use campanile_daemon::simulate::figures::sum_up;
-use campanile_daemon::simulate::machine;
-use campanile_daemon::simulate::options::Options;
+use campanile_bench::simulate::figures::Figures;
+use campanile_bench::simulate::figures::sum_up;
+use campanile_bench::simulate::machine;
+use campanile_bench::simulate::options::Options;
 use campanile_host_gpu::scheduling::choice::ALL;
 use campanile_host_gpu::scheduling::choice::Choice;
 

@@ -1,40 +1,51 @@
-//! The `campanile` executable.
+//! The `campanile` executable: the daemon, and with the feature `bench` what measures it.
 
-use campanile_host_gpu::log_limit::Limited;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
-use campanile_daemon::cli::args::Arguments;
-use campanile_daemon::cli::args::Command;
+use campanile_daemon::cli::args::Command as DaemonCommand;
 use campanile_daemon::cli::ctl;
-use campanile_daemon::cli::demo;
 use campanile_daemon::cli::inspect;
 use campanile_daemon::cli::migration;
 use campanile_daemon::cli::serve;
-use campanile_daemon::cli::simulate;
-use campanile_daemon::measure::peer;
+use campanile_host_gpu::log_limit::Limited;
+#[cfg(feature = "bench")]
 use campanile_test_vmm::pause::allocator::VcpuAllocator;
 use clap::Parser;
+use clap::Subcommand;
 
 /// `bench migrate` stops guest threads of its own anywhere, but not with the allocator's lock. For a thread that is none
 /// it is two additions a call.
+#[cfg(feature = "bench")]
 #[global_allocator]
 static ALLOCATOR: VcpuAllocator = VcpuAllocator;
+
+/// Campanile: a host daemon that gives virtual machines a paravirtual GPU.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The commands of the daemon, and those of its measurements.
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Daemon(DaemonCommand),
+    #[cfg(feature = "bench")]
+    #[command(flatten)]
+    Bench(campanile_bench::cli::command::Command),
+}
 
 fn main() -> ExitCode {
     start_log();
     let outcome = match Arguments::parse().command {
-        Command::Serve(arguments) => serve::run(arguments),
-        Command::Ctl(arguments) => ctl::run(&arguments),
-        Command::Migrate(arguments) => migration::migrate(&arguments),
-        Command::Snapshot(arguments) => migration::snapshot(&arguments),
-        Command::Demo(arguments) => demo::demo(&arguments),
-        Command::Bench(arguments) => demo::bench(&arguments),
-        Command::Sim(arguments) => simulate::run(&arguments),
-        Command::Inspect(arguments) => inspect::run(&arguments),
-        Command::Engine => standard_input().and_then(engine),
-        Command::Peer => standard_input().and_then(peer::play),
+        Command::Daemon(command) => run(command),
+        #[cfg(feature = "bench")]
+        Command::Bench(command) => campanile_bench::cli::command::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -42,6 +53,17 @@ fn main() -> ExitCode {
             eprintln!("campanile: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run(command: DaemonCommand) -> anyhow::Result<()> {
+    match command {
+        DaemonCommand::Serve(arguments) => serve::run(arguments),
+        DaemonCommand::Ctl(arguments) => ctl::run(&arguments),
+        DaemonCommand::Migrate(arguments) => migration::migrate(&arguments),
+        DaemonCommand::Snapshot(arguments) => migration::snapshot(&arguments),
+        DaemonCommand::Inspect(arguments) => inspect::run(&arguments),
+        DaemonCommand::Engine => standard_input().and_then(engine),
     }
 }
 

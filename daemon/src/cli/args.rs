@@ -8,12 +8,9 @@ use clap::Subcommand;
 
 use super::engines::EngineArguments;
 use super::holding::HoldingArguments;
-use super::measuring::BenchArguments;
-use super::measuring::MeasureArguments;
 use super::migration::MigrateArguments;
 use super::migration::MigrationArguments;
 use super::migration::SnapshotArguments;
-use super::simulate::SimArguments;
 use super::size::parse_size;
 use super::vgpu::parse_vgpu;
 use crate::confine::identity::UserSpec;
@@ -23,7 +20,7 @@ use crate::vgpu::objects::budget::BUDGET_BYTES;
 
 /// Campanile: a host daemon that gives virtual machines a paravirtual GPU.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(name = "campanile", version, about)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -41,20 +38,11 @@ pub enum Command {
     Migrate(MigrateArguments),
     /// Have a daemon write a vGPU into a file; its guest goes on.
     Snapshot(SnapshotArguments),
-    /// Start a daemon, attach a guest, render a Mandelbrot picture, check it, and measure.
-    Demo(MeasureArguments),
-    /// Measure.
-    Bench(BenchArguments),
-    /// Simulate many guests on one engine, without a GPU: fairness, latency, and what a decision costs.
-    Sim(SimArguments),
     /// Say in words what is in the state of a vGPU.
     Inspect(InspectArguments),
     /// Be an engine process; the daemon starts these by itself.
     #[command(hide = true)]
     Engine,
-    /// Be the other process of a bare ping-pong; the benchmark starts it by itself.
-    #[command(hide = true)]
-    Peer,
 }
 
 /// `campanile inspect`.
@@ -130,10 +118,10 @@ mod tests {
 
     #[test]
     fn tdr_13_tdr_18_the_defaults_are_2_s_and_5_in_60_s() {
-        let arguments = Arguments::try_parse_from(["campanile", "bench"]).unwrap();
-        let Command::Bench(arguments) = arguments.command else { panic!("{arguments:?}") };
-        assert_eq!(arguments.measure.engine.timeouts(), [Duration::from_secs(2); 2]);
-        let policy = arguments.measure.engine.policy();
+        let arguments = Arguments::try_parse_from(["campanile", "serve"]).unwrap();
+        let Command::Serve(arguments) = arguments.command else { panic!("{arguments:?}") };
+        assert_eq!(arguments.engine.timeouts(), [Duration::from_secs(2); 2]);
+        let policy = arguments.engine.policy();
         assert_eq!((policy.level, policy.debug), (Level::Recover, DebugMode::Recover));
         assert_eq!((policy.limit_count, policy.limit_time), (5, Duration::from_secs(60)));
         assert_eq!(policy.process_limit(), 4);

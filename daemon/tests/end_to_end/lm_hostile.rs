@@ -274,7 +274,8 @@ fn lm_64_a_reset_is_over_before_anything_is_saved() {
 
 /// Where golden states are.
 fn golden(version: u32) -> std::path::PathBuf {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/state-{version}.campanile"))
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("../tests/golden/state-{version}.campanile"))
 }
 
 #[test]

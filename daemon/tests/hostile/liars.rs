@@ -192,7 +192,7 @@ impl Stage {
 
 #[test]
 fn every_message_of_the_channel_is_lied_about() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/src/engine/message.rs");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../protocol/src/engine/message.rs");
     let source = fs::read_to_string(path).unwrap();
     let names = source.lines().filter_map(|line| line.strip_prefix("pub const ")?.split(':').next());
     let types: Vec<&str> = names.filter(|name| !NO_TYPES.contains(name)).collect();

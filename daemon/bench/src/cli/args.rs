@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::ValueEnum;
 
-use super::engines::EngineArguments;
+use campanile_daemon::cli::engines::EngineArguments;
 
 /// `campanile demo` and `campanile bench`.
 #[derive(Debug, Args)]

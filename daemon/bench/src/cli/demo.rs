@@ -11,18 +11,9 @@ use campanile_host_gpu::dirty::protect::Guard;
 use campanile_protocol::engine::block::MAX_DOORBELLS;
 use serde::Serialize;
 
-use super::doorbells::parse_models;
-use super::engines::EngineArguments;
-use super::engines::Profile;
-use super::engines::Spares;
-use super::gantt;
-use super::measuring::BenchArguments;
-use super::measuring::Figure;
-use super::measuring::MeasureArguments;
-use super::serve::host_options;
-use crate::host::options::VgpuOptions;
-use crate::host::start::Host;
-use crate::host::tracking::TrackingChoice;
+use super::args::BenchArguments;
+use super::args::Figure;
+use super::args::MeasureArguments;
 use crate::measure::daemon::DaemonProcess;
 use crate::measure::dirty;
 use crate::measure::doorbells;
@@ -43,7 +34,16 @@ use crate::measure::stolen::Watch;
 use crate::measure::stolen::Witnessed;
 use crate::measure::wake_ups;
 use crate::measure::wake_ups::WakeUps;
-use crate::vgpu::tdr::policy::DebugMode;
+use campanile_daemon::cli::doorbells::parse_models;
+use campanile_daemon::cli::engines::EngineArguments;
+use campanile_daemon::cli::engines::Profile;
+use campanile_daemon::cli::engines::Spares;
+use campanile_daemon::cli::gantt;
+use campanile_daemon::cli::serve::host_options;
+use campanile_daemon::host::options::VgpuOptions;
+use campanile_daemon::host::start::Host;
+use campanile_daemon::host::tracking::TrackingChoice;
+use campanile_daemon::vgpu::tdr::policy::DebugMode;
 
 /// What the demo did, for `--json`.
 #[derive(Debug, Serialize)]

@@ -28,7 +28,7 @@ use serde::Serialize;
 use super::round_trips::can_compute;
 use super::round_trips::open_guest;
 use super::round_trips::user_round_trips;
-use crate::vgpu::memory::dirty::TrackerBoard;
+use campanile_daemon::vgpu::memory::dirty::TrackerBoard;
 
 /// A store to each word.
 const STORES: &str = "

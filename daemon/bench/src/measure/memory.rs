@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::daemon::DaemonProcess;
 use super::round_trips::open_guest;
-use crate::vgpu::memory::vidmm::ranges::Ranges;
+use campanile_daemon::vgpu::memory::vidmm::ranges::Ranges;
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;

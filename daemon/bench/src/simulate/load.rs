@@ -16,7 +16,7 @@ use campanile_host_gpu::scheduling::parameters::WHOLE_ENGINE;
 
 use super::options::Options;
 use super::random::Random;
-use crate::sched::turns::QUANTUM;
+use campanile_daemon::sched::turns::QUANTUM;
 
 /// What a guest is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

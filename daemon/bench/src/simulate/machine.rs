@@ -13,7 +13,7 @@ use campanile_host_gpu::scheduling::policy::Policy;
 use super::guest::Guest;
 use super::options::Options;
 use super::random::Random;
-use crate::sched::turns::policy_between_vgpus;
+use campanile_daemon::sched::turns::policy_between_vgpus;
 
 /// How long an entity waited from its wake to its start.
 #[derive(Debug, Clone, Copy)]

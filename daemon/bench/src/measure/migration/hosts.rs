@@ -13,8 +13,8 @@ use super::figures::find;
 use super::figures::passes;
 use crate::measure::cpu_time;
 use crate::measure::daemon::DaemonProcess;
-use crate::operator::client;
-use crate::operator::verb::Verb;
+use campanile_daemon::operator::client;
+use campanile_daemon::operator::verb::Verb;
 
 /// A pair of daemons. The guest to move is on vGPU v0 of one of them, innocent ones on v1 of the first.
 #[derive(Debug)]

@@ -22,8 +22,8 @@ use campanile_guest_driver::user_queue::UserQueue;
 use serde_json::Value;
 
 use crate::measure::daemon::DaemonProcess;
-use crate::operator::client;
-use crate::operator::verb::Verb;
+use campanile_daemon::operator::client;
+use campanile_daemon::operator::verb::Verb;
 
 /// Arithmetic that cannot be shortened; each group counts itself in the first word.
 const WORK: &str = "

@@ -18,8 +18,8 @@ use super::guest::Load;
 use super::guest::Work;
 use crate::measure::daemon::DaemonProcess;
 use crate::measure::round_trips::attach;
-use crate::operator::client;
-use crate::operator::verb::Verb;
+use campanile_daemon::operator::client;
+use campanile_daemon::operator::verb::Verb;
 
 /// What the picture shows.
 const LAST: Duration = Duration::from_millis(90);
