@@ -7,8 +7,8 @@ use campanile_bench::simulate::figures::Figures;
 use campanile_bench::simulate::figures::sum_up;
 use campanile_bench::simulate::machine;
 use campanile_bench::simulate::options::Options;
-use campanile_host_gpu::scheduling::choice::ALL;
-use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::sched::choice::ALL;
+use campanile_host_gpu::sched::choice::Choice;
 
 fn options(policy: Choice, guests: usize, seed: u64) -> Options {
     let (time, slice) = (Duration::from_secs(10), Duration::from_millis(2));

@@ -22,6 +22,6 @@ pub mod log_limit;
 pub mod memory;
 pub mod node;
 pub mod outside;
-pub mod scheduling;
+pub mod sched;
 pub mod shader;
 pub mod vulkan;

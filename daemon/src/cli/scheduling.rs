@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Settings;
 use clap::Args;
 
 use crate::host::options::Scheduling;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::MAX_WEIGHT;
-use campanile_host_gpu::scheduling::parameters::WHOLE_ENGINE;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::MAX_WEIGHT;
+use campanile_host_gpu::sched::parameters::WHOLE_ENGINE;
 use campanile_protocol::fs::TAG_BYTES;
 
 use super::size::parse_size;
@@ -104,7 +104,7 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use campanile_host_gpu::scheduling::parameters::Band;
+    use campanile_host_gpu::sched::parameters::Band;
 
     use super::parse_vgpu;
     use crate::frontend::fs::state::FsOptions;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Settings;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::MAX_ENGINES;
 
@@ -89,7 +89,7 @@ impl VgpuOptions {
     }
 }
 
-/// Who runs next.
+/// How turns are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scheduling {
     /// The policy, between vGPUs and inside of each.
@@ -138,7 +138,7 @@ pub struct HostOptions {
     pub timeouts: [Duration; 2],
     /// What hangs lead to.
     pub policy: Policy,
-    /// Who runs next.
+    /// How turns are given.
     pub scheduling: Scheduling,
     /// Whether the next process of each engine is started ahead.
     pub spares: bool,

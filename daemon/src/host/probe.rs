@@ -14,7 +14,7 @@ use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::memory::vram::create_memfd;
-use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::sched::choice::Choice;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::fences::MAX_FENCES;
 use rustix::event::PollFd;

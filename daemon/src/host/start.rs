@@ -7,8 +7,8 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::cpu_slice;
 use campanile_host_gpu::log_limit::LogLimit;
 use campanile_host_gpu::outside;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::Settings;
 use rustix::process::geteuid;
 
 use super::accounts::Accounts;

@@ -1,4 +1,4 @@
-//! What tells a vGPU's thread that its engine hangs.
+//! The alarm by which the supervisor tells a vGPU's thread that its engine hangs.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,22 +16,22 @@ use campanile_protocol::handshake::grant::Breach;
 pub enum Hang {
     /// It did not give its node to another vGPU.
     NotYielded,
-    /// It got no step further.
+    /// It made no progress.
     NoProgress,
     /// It did not report a suspend (UMS-112).
     NotSuspended,
-    /// It does not hang, but stores what no engine may store into its grant word: it is not believed any more.
+    /// It does not hang, but stores what no engine may store into its grant word: its word does not count any more.
     BrokenProtocol(Breach),
 }
 
-/// What the supervisor saw.
+/// A hang, as the supervisor saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sighting {
     /// How it hangs.
     pub hang: Hang,
     /// What it ran, and how far it was: an engine that is elsewhere by now does not hang any more (TDR-38).
     pub progress: Progress,
-    /// When.
+    /// When the supervisor saw it.
     pub at: Instant,
 }
 
@@ -42,9 +42,9 @@ impl Sighting {
         match self.hang {
             Hang::NotYielded => !keeps_node,
             Hang::NoProgress => progress != self.progress,
-            // What it reports tells, and not what it runs.
+            // Only its report would end that, and not its progress.
             Hang::NotSuspended => false,
-            // Nothing that it does from now on mends that.
+            // Nothing that it stores from now on ends that.
             Hang::BrokenProtocol(_) => false,
         }
     }

@@ -22,7 +22,7 @@ use campanile_protocol::engine::scheduling::REALTIME_LASTS;
 
 /// The kernel's file: 32 bits, µs.
 const FILE: &str = "/dev/cpu_dma_latency";
-/// How CPUs of this machine sleep; where nothing does it in more than one way, limits are not heard.
+/// How CPUs of this machine sleep; without an idle driver that knows several sleep states, limits have no effect.
 const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 /// That of VMs, in which a CPU that sleeps is its host's to give to others.
 const OF_VMS: &str = "haltpoll";
@@ -124,10 +124,9 @@ impl<F: Write> Awake<F> {
         Self { asks: Some((file, limit)), is_asked: false, last: Duration::ZERO }
     }
 
-    /// An engine says that realtime work last ran at `last`, which was read before `now`; both of the monotonic clock. What was said
-    /// stays said, so that no VM has CPUs wake up more than once a second by taking it back; no work has run later than
-    /// now.
-    pub fn hear(&mut self, last: Duration, now: Duration) {
+    /// An engine says that realtime work last ran at `last`, which was read before `now`; both of the monotonic clock. A later word
+    /// takes nothing back: else a VM could have CPUs change their state more than once a second. A time after `now` does not count.
+    pub fn note_realtime(&mut self, last: Duration, now: Duration) {
         if last <= now {
             self.last = self.last.max(last);
         }
@@ -168,7 +167,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_nanos(1);
 
     fn look(awake: &mut Awake<impl Write>, last: Duration, now: Duration) -> Option<Duration> {
-        awake.hear(last, now);
+        awake.note_realtime(last, now);
         awake.look(now)
     }
 
@@ -209,7 +208,7 @@ mod tests {
             assert_eq!(look(&mut awake, last, now), None);
         }
         // Nor does it hide what another engine says.
-        awake.hear(now, now);
+        awake.note_realtime(now, now);
         assert_eq!(look(&mut awake, Duration::MAX, now), Some(REALTIME_LASTS));
     }
 

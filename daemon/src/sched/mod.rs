@@ -1,8 +1,8 @@
-//! The supervisor thread: whose turn it is on each node of each physical adapter.
+//! The supervisor thread: which engine has the turn on each node of each physical adapter.
 //!
 //! ```text
 //!   engine ── its own eventfd ──▶ supervisor ── turns (pure) ──▶ GRANTED / REVOKING ──▶ wake eventfd ──▶ engine
-//!      grant word ── judged by what was given ──┤
+//!      grant word ── checked against the record ──┤
 //!                                    ├── no yield in time, or a breach ──▶ alarm ──▶ the vGPU's thread resets the engine
 //!      progress word ── watchdog (pure) ──┘
 //!      realtime word ── awake ──▶ no CPU sleeps while realtime work comes
@@ -13,11 +13,11 @@
 
 pub mod alarm;
 pub mod awake;
-pub mod bells;
-pub mod hearing;
-mod members;
+mod entities;
 pub mod share;
+pub mod signal_budget;
 pub mod suspends;
 pub mod thread;
 pub mod turns;
+pub mod wake_sources;
 pub mod watchdog;

@@ -1,13 +1,13 @@
 //! What the operator gives a vGPU of each node.
 
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::DEFAULT_WEIGHT;
-use campanile_host_gpu::scheduling::parameters::WHOLE_ENGINE;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::DEFAULT_WEIGHT;
+use campanile_host_gpu::sched::parameters::WHOLE_ENGINE;
 
 /// The share of a vGPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Its weight beside other vGPUs, 1 to [`campanile_host_gpu::scheduling::parameters::MAX_WEIGHT`].
+    /// Its weight beside other vGPUs, 1 to [`campanile_host_gpu::sched::parameters::MAX_WEIGHT`].
     pub weight: u32,
     /// Most of the time of a node that it gets, thousandths, 1 to [`WHOLE_ENGINE`].
     pub cap: u32,

@@ -1,4 +1,4 @@
-//! The thread around [`super::turns`].
+//! The thread that runs [`super::turns`]: it waits, reads the words of all engines, decides, and writes grant words.
 
 use std::io;
 use std::io::Write;
@@ -15,8 +15,8 @@ use campanile_host_gpu::cpu_slice;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::node::clock;
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Band;
 use campanile_protocol::engine::block::context_report;
 use campanile_protocol::engine::scheduling::REALTIME;
 use campanile_protocol::engine::scheduling::URGENCY;
@@ -26,15 +26,15 @@ use campanile_protocol::handshake::grant::Phase;
 use super::alarm::Alarm;
 use super::alarm::Hang;
 use super::awake::Awake;
-use super::bells::Bells;
-use super::members::Member;
-use super::members::Members;
+use super::entities::Entities;
+use super::entities::Entity;
 use super::share::Share;
 use super::suspends::Expected;
 use super::suspends::Suspends;
 use super::turns::EngineId;
 use super::turns::Operation;
 use super::turns::Turns;
+use super::wake_sources::WakeSources;
 use super::watchdog::Verdict;
 use super::watchdog::Watchdog;
 
@@ -47,14 +47,14 @@ pub struct Supervisor {
 
 #[derive(Debug)]
 struct Shared {
-    bells: Bells,
-    members: Mutex<Members>,
+    wake_sources: WakeSources,
+    entities: Mutex<Entities>,
 }
 
 impl Shared {
-    /// Membership only; never held while anything waits.
-    fn lock(&self) -> MutexGuard<'_, Members> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Held for short changes of the set of engines only, never while a thread waits.
+    fn lock(&self) -> MutexGuard<'_, Entities> {
+        self.entities.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -70,7 +70,8 @@ impl Supervisor {
     where
         F: Write + Send + 'static,
     {
-        let shared = Arc::new(Shared { bells: Bells::new()?, members: Mutex::new(Members::default()) });
+        let shared =
+            Arc::new(Shared { wake_sources: WakeSources::new()?, entities: Mutex::new(Entities::default()) });
         let its = Arc::clone(&shared);
         let thread = essential_thread::spawn("supervisor", move || {
             cpu_slice::shorten();
@@ -93,51 +94,51 @@ impl Supervisor {
         timeout: Option<Duration>,
         share: Share,
     ) -> io::Result<EngineId> {
-        let mut members = self.shared.lock();
-        members.next += 1;
-        let id = EngineId(members.next);
-        self.shared.bells.listen(id, &handle.asks)?;
-        members.engines.insert(id, Member::new(at, handle, alarm, timeout, share));
-        members.new.push(id);
-        drop(members);
-        self.shared.bells.ring();
+        let mut entities = self.shared.lock();
+        entities.next += 1;
+        let id = EngineId(entities.next);
+        self.shared.wake_sources.watch(id, &handle.asks)?;
+        entities.engines.insert(id, Entity::new(at, handle, alarm, timeout, share));
+        entities.new.push(id);
+        drop(entities);
+        self.shared.wake_sources.wake();
         Ok(id)
     }
 
     /// Whether an engine that was asked to yield its node has it still, by the supervisor's own record: what the engine's word says
     /// between two looks does not count.
     pub fn keeps_node(&self, engine: EngineId) -> bool {
-        let mut members = self.shared.lock();
-        members.engines.get_mut(&engine).is_some_and(|member| member.look() == Phase::Revoking)
+        let mut entities = self.shared.lock();
+        entities.engines.get_mut(&engine).is_some_and(|entity| entity.look() == Phase::Revoking)
     }
 
     /// An engine was asked to suspend the context of an entry, and has the timeout to report it (UMS-112).
     pub fn expect_suspend(&self, engine: EngineId, context: u32, fence: u64) {
         self.shared.lock().expected.push(Expected { engine, context, fence });
-        self.shared.bells.ring();
+        self.shared.wake_sources.wake();
     }
 
     /// How long an engine has had its node, up to the last decision.
     pub fn held(&self, engine: EngineId) -> Duration {
-        self.shared.lock().engines.get(&engine).map_or(Duration::ZERO, |member| member.held)
+        self.shared.lock().engines.get(&engine).map_or(Duration::ZERO, |entity| entity.held)
     }
 
     /// An engine is gone; only after its process is reaped, or stands still for ever.
     pub fn remove(&self, engine: EngineId) {
-        let mut members = self.shared.lock();
-        if let Some(member) = members.engines.remove(&engine) {
-            self.shared.bells.forget(engine, &member.handle.asks);
+        let mut entities = self.shared.lock();
+        if let Some(entity) = entities.engines.remove(&engine) {
+            self.shared.wake_sources.unwatch(engine, &entity.handle.asks);
         }
-        members.gone.push(engine);
-        drop(members);
-        self.shared.bells.ring();
+        entities.gone.push(engine);
+        drop(entities);
+        self.shared.wake_sources.wake();
     }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.shared.lock().stop = true;
-        self.shared.bells.ring();
+        self.shared.wake_sources.wake();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -153,82 +154,82 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
     let mut again = None;
     loop {
         let wait = again.map(|at: Duration| at.saturating_sub(begun.elapsed()));
-        let signalled = shared.bells.wait(wait);
-        let mut members = shared.lock();
-        if members.stop {
+        let signalled = shared.wake_sources.wait(wait);
+        let mut entities = shared.lock();
+        if entities.stop {
             return;
         }
-        for engine in std::mem::take(&mut members.new) {
-            if let Some(member) = members.engines.get(&engine) {
-                turns.add(engine, member.at, member.timeout, member.share, begun.elapsed());
+        for engine in std::mem::take(&mut entities.new) {
+            if let Some(entity) = entities.engines.get(&engine) {
+                turns.add(engine, entity.at, entity.timeout, entity.share, begun.elapsed());
             }
         }
-        for engine in std::mem::take(&mut members.gone) {
+        for engine in std::mem::take(&mut entities.gone) {
             turns.remove(engine);
             watchdog.forget(engine);
             suspends.forget(engine);
         }
-        for expected in std::mem::take(&mut members.expected) {
-            // Nobody watches an engine without a timeout.
-            if let Some(timeout) = members.engines.get(&expected.engine).and_then(|member| member.timeout) {
+        for expected in std::mem::take(&mut entities.expected) {
+            // An engine without a timeout is not watched.
+            if let Some(timeout) = entities.engines.get(&expected.engine).and_then(|entity| entity.timeout) {
                 suspends.expect(expected, timeout, begun.elapsed());
             }
         }
         let now = begun.elapsed();
-        let phases = members.look();
+        let phases = entities.look();
         let phase = |engine: EngineId| phases.get(&engine).copied().unwrap_or(Phase::Idle);
-        let urgency = |engine: EngineId| Urgency::from_word(members.load(engine, URGENCY));
+        let urgency = |engine: EngineId| Urgency::from_word(entities.load(engine, URGENCY));
         let (operations, mut next) = turns.decide(phase, urgency, now);
         for operation in operations {
-            if let Err(engine) = members.apply(operation) {
-                // The engine has moved on by itself: what that leads to is decided at once.
-                let decide = members.outrun(&shared.bells, engine, now);
+            if let Err(engine) = entities.apply(operation) {
+                // The engine has changed its word meanwhile: decide again at once.
+                let decide = entities.outrun(&shared.wake_sources, engine, now);
                 next = next.into_iter().chain([decide]).min();
             }
         }
-        let heard = members.hear(&shared.bells, &signalled, now);
-        for (engine, phase) in members.look() {
+        let unmute = entities.charge_signals(&shared.wake_sources, &signalled, now);
+        for (engine, phase) in entities.look() {
             if !matches!(phase, Phase::Granted | Phase::Revoking) {
                 watchdog.forget(engine);
                 continue;
             }
-            let Some(member) = members.engines.get(&engine) else { continue };
-            let Some(timeout) = member.timeout else { continue };
-            let progress = member.progress();
+            let Some(entity) = entities.engines.get(&engine) else { continue };
+            let Some(timeout) = entity.timeout else { continue };
+            let progress = entity.progress();
             let (verdict, look) = watchdog.look(engine, progress, timeout, now);
             match verdict {
                 Verdict::Fine => {}
                 Verdict::Ask => {
                     if turns.ask(engine, now) {
-                        // Where it has moved on, it does not stand still.
-                        let _asked = members.apply(Operation::Revoke(engine));
+                        // An engine that has changed its word meanwhile does not stand still.
+                        let _asked = entities.apply(Operation::Revoke(engine));
                     }
                 }
-                Verdict::Hangs => member.raise(Hang::NoProgress, progress),
+                Verdict::Hangs => entity.raise(Hang::NoProgress, progress),
             }
             next = Some(next.map_or(look, |at| at.min(look)));
         }
-        let reported = |engine, context| members.load(engine, context_report(context));
+        let reported = |engine, context| entities.load(engine, context_report(context));
         let (late, look) = suspends.look(reported, now);
-        for member in late.iter().filter_map(|engine| members.engines.get(engine)) {
-            member.raise(Hang::NotSuspended, member.progress());
+        for entity in late.iter().filter_map(|engine| entities.engines.get(engine)) {
+            entity.raise(Hang::NotSuspended, entity.progress());
         }
-        // Whoever has realtime work without the operator's leave is not heard.
-        let may_hurry =
-            members.engines.iter().filter(|(_, member)| member.share.highest_band == Band::Realtime);
-        for (&engine, _) in may_hurry {
-            let last = Duration::from_nanos(members.load(engine, REALTIME));
-            awake.hear(last, clock::monotonic());
+        // Realtime work of an engine whose vGPU was granted none does not count.
+        let may_boost =
+            entities.engines.iter().filter(|(_, entity)| entity.share.highest_band == Band::Realtime);
+        for (&engine, _) in may_boost {
+            let last = Duration::from_nanos(entities.load(engine, REALTIME));
+            awake.note_realtime(last, clock::monotonic());
         }
         for (engine, held) in turns.held() {
-            if let Some(member) = members.engines.get_mut(&engine) {
-                member.held = held;
+            if let Some(entity) = entities.engines.get_mut(&engine) {
+                entity.held = held;
             }
         }
-        drop(members);
+        drop(entities);
         let left = awake.look(clock::monotonic());
         again =
-            next.into_iter().chain(look).chain(heard).chain(left.map(|left| begun.elapsed() + left)).min();
+            next.into_iter().chain(look).chain(unmute).chain(left.map(|left| begun.elapsed() + left)).min();
     }
 }
 
@@ -253,8 +254,8 @@ mod tests {
     use campanile_host_gpu::memory::mapping::Mapping;
     use campanile_host_gpu::memory::vram::create_memfd;
     use campanile_host_gpu::node::clock;
-    use campanile_host_gpu::scheduling::choice::Choice;
-    use campanile_host_gpu::scheduling::parameters::Band;
+    use campanile_host_gpu::sched::choice::Choice;
+    use campanile_host_gpu::sched::parameters::Band;
     use campanile_protocol::engine::block::BLOCK_BYTES;
     use campanile_protocol::engine::block::GRANT;
     use campanile_protocol::engine::block::PROGRESS;
@@ -356,7 +357,7 @@ mod tests {
     #[test]
     fn a_panic_of_the_supervisor_ends_the_process_and_not_the_scheduling() {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        let name = "supervisor::thread::tests::a_supervisor_panics";
+        let name = "sched::thread::tests::a_supervisor_panics";
         let output = command.args(["--ignored", "--exact", "--nocapture", name]).output().unwrap();
         assert_eq!(output.status.code(), Some(essential_thread::EXIT_STATUS), "{output:?}");
         let said = String::from_utf8_lossy(&output.stderr);
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_says_whose_vgpu_may_have_no_realtime_work_is_not_heard() {
+    fn realtime_work_of_a_vgpu_that_was_granted_none_keeps_no_cpu_awake() {
         let (mut asked, asks) = std::io::pipe().unwrap();
         let supervisor = Supervisor::start(Choice::default(), 10, Awake::over(asks, 7)).unwrap();
         let (first, handle) = add(&supervisor, Band::Focus);
@@ -421,7 +422,7 @@ mod tests {
     const TIMEOUT: Option<Duration> = Some(Duration::from_millis(100));
 
     #[test]
-    fn tdr_11_tdr_12_who_gets_nowhere_is_asked_to_yield_and_has_the_timeout_from_then_on() {
+    fn tdr_11_tdr_12_an_engine_without_progress_is_asked_to_yield_and_has_the_timeout_from_then_on() {
         let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
         let stuck = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
         // These are looked at as often, and stand still as long: none of them may be asked.
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn tdr_11_tdr_38_who_yields_when_asked_is_not_reported() {
+    fn tdr_11_tdr_38_an_engine_that_yields_when_asked_is_not_reported() {
         let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
         let stuck = Progress { steps: 7, is_exempt: false, work: Work::UserQueue(3) };
         let yields = Still::start(&supervisor, 1, stuck, Some(Duration::from_secs(1)));
@@ -560,7 +561,7 @@ mod tests {
     }
 
     /// Whether the supervisor's epoll instance waits for signals of an eventfd, as the kernel shows it.
-    fn is_listened_to(asks: &Event) -> bool {
+    fn is_watched(asks: &Event) -> bool {
         let number = asks.as_fd().as_raw_fd();
         let infos = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
         let infos = infos.filter_map(|info| std::fs::read_to_string(info.path()).ok());
@@ -609,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_floods_its_eventfd_is_not_listened_to_and_silences_no_other() {
+    fn an_engine_that_floods_its_eventfd_is_muted_and_mutes_no_other() {
         let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
         let (_, floods, alarm) = join(&supervisor);
         let (_, drains, _) = join(&supervisor);
@@ -623,13 +624,13 @@ mod tests {
                     drains.asks.drain();
                 }
             });
-            until(|| !is_listened_to(&floods.asks), "the flood occupies the supervisor");
-            // What another says is heard all the same, and so is the word of this one.
+            until(|| !is_watched(&floods.asks), "the flood occupies the supervisor");
+            // Signals of another engine wake the supervisor all the same, and the word of this one is read.
             for _ in 0..10 {
                 let (id, wants, quiet) = join(&supervisor);
                 ask(&wants);
                 assert!(wants.wake.wait(Some(NEVER)));
-                assert!(is_listened_to(&wants.asks));
+                assert!(is_watched(&wants.asks));
                 supervisor.remove(id);
                 assert_eq!(quiet.take(), None);
             }
@@ -637,7 +638,7 @@ mod tests {
             assert!(floods.wake.wait(Some(NEVER)));
             assert!(grant::release(floods.shared.word(GRANT).unwrap()));
         });
-        until(|| is_listened_to(&floods.asks), "nothing is forgiven");
+        until(|| is_watched(&floods.asks), "it is never unmuted");
         ask(&floods);
         assert!(floods.wake.wait(Some(NEVER)));
         assert_eq!(alarm.take(), None, "that is no breach");

@@ -1,53 +1,53 @@
-//! The turns of vGPUs on the nodes of the physical GPU: state and time in, operations out. No clock, no I/O.
+//! Which engine has each node of the physical GPU: state and time in, operations out. No clock, no I/O.
 //!
 //! ```text
 //!   grant words, urgencies ──▶ Turns ──▶ Policy of the node ──▶ which engine should have it, until when
 //!                                │                                       │
-//!                                └── time held is charged                └──▶ Give · Revoke · Hurry · Reclaim · Hung · Contend
+//!                                └── time held is charged                └──▶ Give · Revoke · Boost · Reclaim · Hung · Contend
 //! ```
 //!
-//! The policy says which engine should have a node; this turns it into steps of the grant word, times the holder, and
-//! says which does not give it back.
+//! The policy decides which engine should have a node. This turns the decision into operations on grant words, charges the
+//! holder for its time, and reports a holder that does not yield in time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::Parameters;
-use campanile_host_gpu::scheduling::parameters::Settings;
-use campanile_host_gpu::scheduling::parameters::WHOLE_ENGINE;
-use campanile_host_gpu::scheduling::policy::Current;
-use campanile_host_gpu::scheduling::policy::EntityId;
-use campanile_host_gpu::scheduling::policy::Policy;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::Parameters;
+use campanile_host_gpu::sched::parameters::Settings;
+use campanile_host_gpu::sched::parameters::WHOLE_ENGINE;
+use campanile_host_gpu::sched::policy::Current;
+use campanile_host_gpu::sched::policy::EntityId;
+use campanile_host_gpu::sched::policy::Policy;
 use campanile_protocol::engine::scheduling::Urgency;
 use campanile_protocol::handshake::grant::Phase;
 
 use super::share::Share;
 
-/// Number of an engine with the supervisor.
+/// The number that the supervisor gives an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EngineId(pub u64);
 
 /// What the supervisor should do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Raise to GRANTED.
+    /// Grant it the node: WANT to GRANTED.
     Give(EngineId),
-    /// Raise to REVOKING.
+    /// Ask it to yield: GRANTED to REVOKING.
     Revoke(EngineId),
-    /// Say that this is for realtime work.
-    Hurry(EngineId),
+    /// Have it run shorter slices for a while: realtime work preempts it.
+    Boost(EngineId),
     /// Take the node from an engine that sleeps; then decide again.
     Reclaim(EngineId),
-    /// It did not yield in time.
+    /// Raise its alarm: it did not yield in time.
     Hung(EngineId),
-    /// Say whether others want its node.
+    /// Tell it whether other engines want its node.
     Contend(EngineId, bool),
 }
 
-/// How long a vGPU keeps a node while others of its standing wait. Longer than an engine's own quantum: a change costs
+/// How long a vGPU keeps a node while others of the same band wait. Longer than an engine's own quantum: a change costs
 /// two wake-ups.
 pub const QUANTUM: Duration = Duration::from_millis(4);
 
@@ -76,14 +76,14 @@ struct Holding {
 struct NodeTurns {
     policy: Box<dyn Policy>,
     holding: Option<Holding>,
-    /// What each has held so far that has held it.
+    /// The time for which each engine has held it.
     held: BTreeMap<EngineId, Duration>,
     /// Engines that want or have the node.
     awake: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Member {
+struct Entity {
     node: EngineAddress,
     /// How long it may go on after it was asked to yield (TDR-11, TDR-13); for ever without.
     timeout: Option<Duration>,
@@ -93,8 +93,8 @@ struct Member {
     is_contended: bool,
 }
 
-impl Member {
-    /// Its standing: as urgent as its work, as far as the operator lets it be (PRE-65).
+impl Entity {
+    /// Its parameters for the policy: the band of its most urgent work, up to the highest that the operator grants (PRE-65).
     fn parameters(&self, engine: EngineId) -> Parameters {
         let wanted = Band::from_number(u32::from(self.urgency.band)).unwrap_or(Band::Normal);
         Parameters {
@@ -114,12 +114,12 @@ impl Member {
 pub struct Turns {
     policy: Choice,
     normal_share: u32,
-    engines: BTreeMap<EngineId, Member>,
+    engines: BTreeMap<EngineId, Entity>,
     nodes: BTreeMap<EngineAddress, NodeTurns>,
 }
 
 impl Turns {
-    /// Nobody takes part yet. `normal_share` is what PRE-68 says.
+    /// Without engines. `normal_share` is what PRE-68 says.
     pub fn new(policy: Choice, normal_share: u32) -> Self {
         Self { policy, normal_share, engines: BTreeMap::new(), nodes: BTreeMap::new() }
     }
@@ -139,9 +139,9 @@ impl Turns {
             NodeTurns { policy, holding: None, held: BTreeMap::new(), awake: 0 }
         });
         let urgency = Urgency::default();
-        let member = Member { node, timeout, share, is_awake: false, urgency, is_contended: false };
-        turns.policy.add(EntityId(engine.0), member.parameters(engine), now);
-        self.engines.insert(engine, member);
+        let entity = Entity { node, timeout, share, is_awake: false, urgency, is_contended: false };
+        turns.policy.add(EntityId(engine.0), entity.parameters(engine), now);
+        self.engines.insert(engine, entity);
     }
 
     /// Asks an engine to yield though no other waits for its node: whether it still can is the question (TDR-12). False
@@ -156,11 +156,11 @@ impl Turns {
 
     /// An engine is gone: its process does nothing any more.
     pub fn remove(&mut self, engine: EngineId) {
-        let Some(member) = self.engines.remove(&engine) else { return };
-        let Some(turns) = self.nodes.get_mut(&member.node) else { return };
+        let Some(entity) = self.engines.remove(&engine) else { return };
+        let Some(turns) = self.nodes.get_mut(&entity.node) else { return };
         turns.policy.remove(EntityId(engine.0));
         turns.held.remove(&engine);
-        turns.awake -= usize::from(member.is_awake);
+        turns.awake -= usize::from(entity.is_awake);
         if turns.holding.is_some_and(|holding| holding.engine == engine) {
             turns.holding = None;
         }
@@ -186,12 +186,12 @@ impl Turns {
             let next = turns.decide(&self.engines, &phase, now, &mut operations);
             again = again.into_iter().chain(next).min();
         }
-        for (&engine, member) in &mut self.engines {
+        for (&engine, entity) in &mut self.engines {
             let others =
-                self.nodes.get(&member.node).map_or(0, |turns| turns.awake - usize::from(member.is_awake));
+                self.nodes.get(&entity.node).map_or(0, |turns| turns.awake - usize::from(entity.is_awake));
             // What a capped vGPU holds, it is charged for: it must not hold what it does not use.
-            let is_contended = others > 0 || member.share.cap < WHOLE_ENGINE;
-            if std::mem::replace(&mut member.is_contended, is_contended) != is_contended {
+            let is_contended = others > 0 || entity.share.cap < WHOLE_ENGINE;
+            if std::mem::replace(&mut entity.is_contended, is_contended) != is_contended {
                 operations.push(Operation::Contend(engine, is_contended));
             }
         }
@@ -205,22 +205,22 @@ impl Turns {
         urgency: impl Fn(EngineId) -> Urgency,
         now: Duration,
     ) {
-        for (&engine, member) in &mut self.engines {
-            let Some(turns) = self.nodes.get_mut(&member.node) else { continue };
-            let entity = EntityId(engine.0);
+        for (&engine, entity) in &mut self.engines {
+            let Some(turns) = self.nodes.get_mut(&entity.node) else { continue };
+            let id = EntityId(engine.0);
             let is_awake = !matches!(phase(engine), Phase::Idle | Phase::Parked);
-            let urgency = if is_awake { urgency(engine) } else { member.urgency };
-            if urgency != member.urgency {
-                member.urgency = urgency;
-                turns.policy.change(entity, member.parameters(engine), now);
+            let urgency = if is_awake { urgency(engine) } else { entity.urgency };
+            if urgency != entity.urgency {
+                entity.urgency = urgency;
+                turns.policy.change(id, entity.parameters(engine), now);
             }
-            if is_awake == member.is_awake {
+            if is_awake == entity.is_awake {
                 continue;
             }
-            member.is_awake = is_awake;
+            entity.is_awake = is_awake;
             if is_awake {
                 turns.awake += 1;
-                turns.policy.wake(entity, now);
+                turns.policy.wake(id, now);
                 if let Some(holding) = turns.holding.as_mut().filter(|holding| holding.engine == engine) {
                     // It slept with the node, which no other wanted: that costs nothing.
                     holding.charged = now;
@@ -228,7 +228,7 @@ impl Turns {
             } else {
                 turns.awake -= 1;
                 turns.charge(engine, now);
-                turns.policy.sleep(entity, now);
+                turns.policy.sleep(id, now);
             }
         }
     }
@@ -246,7 +246,7 @@ impl NodeTurns {
 
     fn decide(
         &mut self,
-        engines: &BTreeMap<EngineId, Member>,
+        engines: &BTreeMap<EngineId, Entity>,
         phase: impl Fn(EngineId) -> Phase,
         now: Duration,
         operations: &mut Vec<Operation>,
@@ -268,17 +268,17 @@ impl NodeTurns {
             }
         }
         let decision = self.policy.decide(None, now);
-        let Some(entity) = decision.next else { return decision.until };
-        let engine = EngineId(entity.0);
+        let Some(id) = decision.next else { return decision.until };
+        let engine = EngineId(id.0);
         operations.push(Operation::Give(engine));
         self.holding = Some(Holding { engine, since: now, charged: now, revoked: None, reported: false });
-        self.policy.decide(Some(Current { entity, since: now }), now).until
+        self.policy.decide(Some(Current { entity: id, since: now }), now).until
     }
 
     /// Whether the holder keeps the node.
     fn go_on(
         &mut self,
-        engines: &BTreeMap<EngineId, Member>,
+        engines: &BTreeMap<EngineId, Entity>,
         holding: Holding,
         now: Duration,
         operations: &mut Vec<Operation>,
@@ -288,35 +288,35 @@ impl NodeTurns {
             // It slept when it was last asked to yield, and so was not.
             holding.revoked = None;
         }
-        let entity = EntityId(holding.engine.0);
-        let decision = self.policy.decide(Some(Current { entity, since: holding.since }), now);
-        if decision.next == Some(entity) {
+        let id = EntityId(holding.engine.0);
+        let decision = self.policy.decide(Some(Current { entity: id, since: holding.since }), now);
+        if decision.next == Some(id) {
             return decision.until;
         }
-        let is_realtime = |entity: EntityId| {
-            let engine = EngineId(entity.0);
-            engines.get(&engine).is_some_and(|member| member.parameters(engine).band == Band::Realtime)
+        let is_realtime = |id: EntityId| {
+            let engine = EngineId(id.0);
+            engines.get(&engine).is_some_and(|entity| entity.parameters(engine).band == Band::Realtime)
         };
-        if decision.next.is_some_and(is_realtime) && !is_realtime(entity) {
-            operations.push(Operation::Hurry(holding.engine));
+        if decision.next.is_some_and(is_realtime) && !is_realtime(id) {
+            operations.push(Operation::Boost(holding.engine));
         }
         operations.push(Operation::Revoke(holding.engine));
         if let Some(holding) = &mut self.holding {
             holding.revoked = Some(now);
         }
-        let timeout = engines.get(&holding.engine).and_then(|member| member.timeout);
+        let timeout = engines.get(&holding.engine).and_then(|entity| entity.timeout);
         timeout.map(|timeout| now + timeout)
     }
 
     /// Whether the holder, which was asked to yield, is late.
     fn must_yield(
         &mut self,
-        engines: &BTreeMap<EngineId, Member>,
+        engines: &BTreeMap<EngineId, Entity>,
         now: Duration,
         operations: &mut Vec<Operation>,
     ) -> Option<Duration> {
         let holding = self.holding.as_mut()?;
-        let timeout = engines.get(&holding.engine).and_then(|member| member.timeout)?;
+        let timeout = engines.get(&holding.engine).and_then(|entity| entity.timeout)?;
         let due = *holding.revoked.get_or_insert(now) + timeout;
         if now < due {
             return Some(due);

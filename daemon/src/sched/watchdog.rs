@@ -1,4 +1,4 @@
-//! Engines that hold their node and get nowhere: progress and time in, verdicts out. No clock, no I/O.
+//! Engines that hold their node and make no progress: progress and time in, verdicts out. No clock, no I/O.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,13 +16,13 @@ struct Watched {
     reported: bool,
 }
 
-/// What a look at an engine comes to.
+/// The result of a look at an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
     /// It works, or has nothing to do.
     Fine,
-    /// It stands still: it should be asked to yield, and the timeout runs from now on (TDR-11, TDR-12).
+    /// It makes no progress: it should be asked to yield, and the timeout runs from now on (TDR-11, TDR-12).
     Ask,
     /// It was asked, and did nothing at all for the timeout.
     Hangs,
@@ -35,7 +35,7 @@ pub struct Watchdog {
 }
 
 /// Work that stands still for so long is asked to yield, however long the timeout: asking costs an engine that still
-/// can two system calls, and not asking keeps everyone else of its vGPU waiting.
+/// can two system calls, and not asking delays all other work of its vGPU.
 const LONGEST_PERIOD: Duration = Duration::from_millis(25);
 
 /// How often to look at an engine of this timeout while it holds a node. Standing still is noticed after 1 to 2 of
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn tdr_11_who_looks_when_he_should_finds_a_hang_two_periods_after_the_timeout_at_the_latest() {
+    fn tdr_11_looks_at_the_times_that_are_returned_find_a_hang_two_periods_after_the_timeout_at_the_latest() {
         for timeout in [40, 100, 200, 2_000].map(Duration::from_millis) {
             for stuck_at in (0..60).map(Duration::from_millis) {
                 let mut watchdog = Watchdog::default();

@@ -9,8 +9,8 @@ use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::log_limit::LogLimit;
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Settings;
 
 use super::control::orders::Orders;
 use super::doorbells::modes::DoorbellModes;
@@ -133,7 +133,7 @@ mod tests {
 
     use campanile_host_gpu::dirty::method::Method;
     use campanile_host_gpu::engine::message::NodeKind;
-    use campanile_host_gpu::scheduling::choice::Choice;
+    use campanile_host_gpu::sched::choice::Choice;
 
     use super::Config;
     use crate::vgpu::tdr::policy::Level;

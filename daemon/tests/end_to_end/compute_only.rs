@@ -99,7 +99,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
 #[test]
 fn mcdm_56_nothing_that_schedules_reads_a_buffer() {
     // Packets are read where they run: node and engine. Neither the daemon nor a policy can.
-    for folder in ["daemon/src/vgpu", "daemon/src/sched", "host-gpu/src/scheduling", "host-gpu/src/adapter"] {
+    for folder in ["daemon/src/vgpu", "daemon/src/sched", "host-gpu/src/sched", "host-gpu/src/adapter"] {
         let sources = sources(folder);
         assert!(!sources.is_empty());
         for (path, text) in sources {

@@ -37,8 +37,8 @@ use error::AdapterError;
 use scheduling::Preemption;
 use scheduling::PreemptionReport;
 
-use crate::scheduling::parameters::Parameters;
-use crate::scheduling::parameters::Settings;
+use crate::sched::parameters::Parameters;
+use crate::sched::parameters::Settings;
 
 /// One engine of one node, in the terms of the field (design §1). Implemented by the engine process, and by
 /// whatever stands in for it in tests.

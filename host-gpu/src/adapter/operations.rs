@@ -21,9 +21,9 @@ use super::process::EngineProcess;
 use super::scheduling::Preemption;
 use super::scheduling::PreemptionReport;
 use crate::engine::message::NodeKind;
-use crate::engine::watch::low_half;
-use crate::scheduling::parameters::Parameters;
-use crate::scheduling::parameters::Settings;
+use crate::engine::process::low_half;
+use crate::sched::parameters::Parameters;
+use crate::sched::parameters::Settings;
 
 impl Adapter for EngineProcess {
     fn create_process(&mut self, entry: ProcessEntry) -> Result<u32, AdapterError> {

@@ -15,8 +15,8 @@ use crate::engine::properties::properties;
 use crate::engine::properties::units;
 use crate::memory::bits;
 use crate::memory::mapping::Mapping;
-use crate::scheduling::parameters::Parameters;
-use crate::scheduling::parameters::Settings;
+use crate::sched::parameters::Parameters;
+use crate::sched::parameters::Settings;
 
 /// What a preempt command comes to; it cannot fail (PRE-23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

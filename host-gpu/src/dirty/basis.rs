@@ -28,7 +28,7 @@ pub struct Subrange {
 /// Pages that lie one behind the other, counted from the start of the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pages {
-    /// The first.
+    /// Index of the first one.
     pub first: u64,
     /// How many.
     pub count: u64,

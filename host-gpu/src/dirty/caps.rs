@@ -37,6 +37,7 @@ pub struct AdapterCaps {
 
 /// Why an adapter does not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum CapsError {
     /// DIRTY-04.
     #[error("dirty tracking is said to be cheap, and not to be there")]
@@ -50,9 +51,7 @@ pub enum CapsError {
     /// DIRTY-06.
     #[error("segment {segment}: a dirty bit for each {page_size} bytes")]
     PageSize {
-        /// Which.
         segment: u32,
-        /// Bytes.
         page_size: u64,
     },
 }

@@ -2,6 +2,7 @@
 
 /// Why a request was refused. Nothing was changed, and nothing cleared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum DirtyError {
     /// This segment has no dirty plane (DIRTY-09).
     #[error("writes to this segment are not tracked")]
@@ -29,7 +30,6 @@ pub enum DirtyError {
     Misaligned {
         /// Which, from zero.
         index: usize,
-        /// Bytes.
         page_size: u64,
     },
     /// Two ranges share a byte (DIRTY-15).
@@ -53,17 +53,13 @@ pub enum DirtyError {
     /// The buffer is smaller than the bits (DIRTY-39).
     #[error("a buffer of {given} bytes, where {needed} are needed")]
     Buffer {
-        /// Bytes needed.
         needed: usize,
-        /// Bytes given.
         given: usize,
     },
     /// Bytes that are no whole pages, or lie outside of the segment.
     #[error("{length} bytes at {offset} are no whole pages of the segment")]
     Pages {
-        /// First byte.
         offset: u64,
-        /// Bytes.
         length: u64,
     },
     /// The memory itself could not be read or written.

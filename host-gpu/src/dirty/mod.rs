@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A [`tracker::Tracker`] is of one memory (a *segment*) of one vGPU, and may be used from any thread: queries lock it,
-//! [`tracker::Tracker::mark`] does not. Whoever moves a memory clears bits *first* and reads the pages *after*
+//! [`tracker::Tracker::mark`] does not. A pass that moves a memory clears bits *first* and reads the pages *after*
 //! (DIRTY-51), with [`tracker::Tracker::read`], which remembers what it gave of pages that the guest's CPU can write: no
 //! log tells of those, so they are compared with it in the next query.
 //!

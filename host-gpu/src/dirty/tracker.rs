@@ -158,7 +158,7 @@ impl Tracker {
         self.segment
     }
 
-    /// The basis of the whole memory, which is tracked since the memory was made, zero (DIRTY-31, DIRTY-34). Who queries it
+    /// The basis of the whole memory, which is tracked since the memory was made, zero (DIRTY-31, DIRTY-34). A pass that queries it
     /// without clearing learns all that was ever written; bases of one's own tell what was written since. Where tracking is
     /// costly it is not tracked, and all may have been written.
     pub fn whole(&self) -> BasisHandle {

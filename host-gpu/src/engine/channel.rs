@@ -58,7 +58,7 @@ pub enum ChannelError {
     TooLarge(usize),
 }
 
-/// One end.
+/// One end of a channel.
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
@@ -71,12 +71,12 @@ pub struct Received<T> {
     pub message: T,
     /// Bytes behind it.
     pub bytes: Vec<u8>,
-    /// Descriptors.
+    /// The descriptors that came with it.
     pub descriptors: Vec<OwnedFd>,
 }
 
 impl Channel {
-    /// Both ends.
+    /// Both ends of a new channel.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;

@@ -1,4 +1,4 @@
-//! From the control thread, and the one that compiles twins, to the execution thread.
+//! From the control thread, and the one that compiles secondary pipelines, to the execution thread.
 //!
 //! Segments come in order. Of kernels, which are large, only what holds in the end is kept until it is taken: one that is made and
 //! gone before that leaves nothing. So what waits is bounded by the kernels that there are, however long a buffer runs meanwhile.
@@ -17,7 +17,7 @@ use campanile_protocol::page_table::SegmentId;
 use crate::event::Event;
 use crate::kernel::name::KernelName;
 use crate::memory::mapping::Mapping;
-use crate::node::lane::Compiled;
+use crate::node::device_instance::Compiled;
 
 /// What the control thread asks of the execution thread.
 #[derive(Debug)]
@@ -33,15 +33,15 @@ pub enum Command {
 pub struct Change<K = Compiled> {
     /// The one that the execution thread has is gone.
     pub is_gone: bool,
-    /// One is compiled, for the first lane of its node.
+    /// One is compiled, for the primary device instance of its node.
     pub added: Option<Box<K>>,
-    /// The same for the second lane.
-    pub twin: Option<Box<K>>,
+    /// The same for the secondary instance.
+    pub secondary: Option<Box<K>>,
 }
 
 /// A kernel with the serial number that tells it from others of its name.
 pub trait Numbered {
-    /// That.
+    /// The serial number.
     fn serial(&self) -> u64;
 }
 
@@ -70,7 +70,7 @@ impl<K: Numbered> Default for Kernels<K> {
 
 impl<K> Default for Change<K> {
     fn default() -> Self {
-        Self { is_gone: false, added: None, twin: None }
+        Self { is_gone: false, added: None, secondary: None }
     }
 }
 
@@ -83,14 +83,14 @@ impl<K: Numbered> Kernels<K> {
         let mut state = self.lock();
         state.known.insert(name, kernel.serial());
         let change = state.changes.entry(name).or_default();
-        (change.added, change.twin) = (Some(Box::new(kernel)), None);
+        (change.added, change.secondary) = (Some(Box::new(kernel)), None);
     }
 
-    /// A twin whose kernel is gone is not kept.
-    fn add_twin(&self, name: KernelName, twin: K) {
+    /// Drops it where its kernel is gone.
+    fn add_secondary_kernel(&self, name: KernelName, secondary: K) {
         let mut state = self.lock();
-        if state.known.get(&name) == Some(&twin.serial()) {
-            state.changes.entry(name).or_default().twin = Some(Box::new(twin));
+        if state.known.get(&name) == Some(&secondary.serial()) {
+            state.changes.entry(name).or_default().secondary = Some(Box::new(secondary));
         }
     }
 
@@ -121,7 +121,7 @@ impl<K: Numbered> Kernels<K> {
 pub struct CommandSender {
     /// The commands.
     pub sender: mpsc::Sender<Command>,
-    /// Kernels.
+    /// Kernels that were added or removed since they were last taken.
     pub kernels: Arc<Kernels>,
     /// Raised after each.
     pub pending: Arc<AtomicBool>,
@@ -137,15 +137,15 @@ impl CommandSender {
         self.announce();
     }
 
-    /// A kernel is compiled, for the first lane of its node.
+    /// A kernel is compiled, for the primary device instance of its node.
     pub fn add_kernel(&self, name: KernelName, kernel: Compiled) {
         self.kernels.add(name, kernel);
         self.announce();
     }
 
-    /// The same for the second lane.
-    pub fn add_twin(&self, name: KernelName, twin: Compiled) {
-        self.kernels.add_twin(name, twin);
+    /// The same for the secondary instance.
+    pub fn add_secondary_kernel(&self, name: KernelName, secondary: Compiled) {
+        self.kernels.add_secondary_kernel(name, secondary);
         self.announce();
     }
 
@@ -166,7 +166,7 @@ impl CommandSender {
 pub struct Commands {
     /// The commands.
     pub receiver: mpsc::Receiver<Command>,
-    /// Kernels.
+    /// Kernels that were added or removed since they were last taken.
     pub kernels: Arc<Kernels>,
     /// Raised after each is sent.
     pub pending: Arc<AtomicBool>,
@@ -195,12 +195,14 @@ mod tests {
         KernelName { root: 7, handle }
     }
 
-    /// Name, whether one is gone, what is added and its twin, of all that has changed.
+    /// Name, whether one is gone, what is added for either instance, of all that has changed.
     fn taken(kernels: &Kernels<Counted>) -> Vec<(u64, bool, Option<u64>, Option<u64>)> {
         let serial = |kernel: Option<Box<Counted>>| kernel.map(|kernel| kernel.0);
         let changes = kernels.take().into_iter();
         changes
-            .map(|(name, change)| (name.handle, change.is_gone, serial(change.added), serial(change.twin)))
+            .map(|(name, change)| {
+                (name.handle, change.is_gone, serial(change.added), serial(change.secondary))
+            })
             .collect()
     }
 
@@ -210,10 +212,10 @@ mod tests {
         let kernel = |serial| Counted(serial, Arc::clone(&alive));
         for serial in 0..10_000 {
             kernels.add(name(serial), kernel(serial));
-            kernels.add_twin(name(serial), kernel(serial));
+            kernels.add_secondary_kernel(name(serial), kernel(serial));
             kernels.remove(name(serial));
-            // The second lane is later.
-            kernels.add_twin(name(serial), kernel(serial));
+            // The secondary pipeline is later.
+            kernels.add_secondary_kernel(name(serial), kernel(serial));
             assert_eq!(Arc::strong_count(&alive), 1, "none is kept");
         }
         assert_eq!(kernels.lock().known.len(), 0);
@@ -226,18 +228,18 @@ mod tests {
         let kernel = |serial| Counted(serial, Arc::clone(&alive));
         kernels.add(name(1), kernel(1));
         kernels.add(name(2), kernel(2));
-        kernels.add_twin(name(2), kernel(2));
+        kernels.add_secondary_kernel(name(2), kernel(2));
         assert_eq!(taken(&kernels), [(1, false, Some(1), None), (2, false, Some(2), Some(2))]);
-        // A twin of one that was taken; one that is gone, and its twin that is late.
-        kernels.add_twin(name(1), kernel(1));
+        // The secondary pipeline of one that was taken; one that is gone, and its secondary pipeline that is late.
+        kernels.add_secondary_kernel(name(1), kernel(1));
         kernels.remove(name(2));
-        kernels.add_twin(name(2), kernel(2));
+        kernels.add_secondary_kernel(name(2), kernel(2));
         assert_eq!(taken(&kernels), [(1, false, None, Some(1)), (2, true, None, None)]);
         // A name that is given again: what it was goes, with what waits of it.
-        kernels.add_twin(name(1), kernel(1));
+        kernels.add_secondary_kernel(name(1), kernel(1));
         kernels.remove(name(1));
         kernels.add(name(1), kernel(3));
-        kernels.add_twin(name(1), kernel(1));
+        kernels.add_secondary_kernel(name(1), kernel(1));
         assert_eq!(Arc::strong_count(&alive), 2);
         assert_eq!(taken(&kernels), [(1, true, Some(3), None)]);
         kernels.remove(name(1));

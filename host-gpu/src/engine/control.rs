@@ -20,7 +20,7 @@ use super::message::MAX_RUNS;
 use super::message::Request;
 use super::message::Response;
 use super::message::RunRecord;
-use super::twins::Twins;
+use super::secondary_pipelines::SecondaryPipelines;
 use crate::dirty::protect::Guard;
 use crate::kernel::program::Kernel;
 use crate::kernel::sanitizer::Sanitizer;
@@ -28,7 +28,7 @@ use crate::kernel::source::Language;
 use crate::kernel::source::Source;
 use crate::memory::mapping::Mapping;
 use crate::memory::view::FileRange;
-use crate::node::lane::Compiled;
+use crate::node::device_instance::Compiled;
 use crate::vulkan::pipeline::Compiler as PipelineCompiler;
 use crate::vulkan::pipeline::Pipeline;
 
@@ -38,8 +38,8 @@ pub struct Compiler {
     pub sanitizer: Sanitizer,
     /// Makes pipelines.
     pub pipelines: PipelineCompiler,
-    /// Makes them once more where the node has a second lane.
-    pub twins: Option<Twins>,
+    /// Compiles them for the secondary device instance, where the node has one.
+    pub secondary: Option<SecondaryPipelines>,
 }
 
 /// The control thread's state.
@@ -118,10 +118,10 @@ impl Control {
                             constant_bytes: program.constants,
                         };
                         self.commands.add_kernel(kernel, Compiled { serial, pipeline });
-                        if let Some(twins) =
-                            self.compiler.as_ref().and_then(|compiler| compiler.twins.as_ref())
+                        if let Some(secondary) =
+                            self.compiler.as_ref().and_then(|compiler| compiler.secondary.as_ref())
                         {
-                            twins.make(kernel, serial, program);
+                            secondary.compile(kernel, serial, program);
                         }
                         created
                     }

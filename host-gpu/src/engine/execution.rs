@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::scheduling;
-use campanile_protocol::engine::scheduling::HURRIED;
+use campanile_protocol::engine::scheduling::LATENCY_BOOSTS;
 use campanile_protocol::engine::scheduling::PREEMPT_REPORT;
 use campanile_protocol::engine::scheduling::PREEMPT_REQUEST;
 use campanile_protocol::engine::scheduling::Urgency;
@@ -15,6 +15,7 @@ use campanile_protocol::handshake::grant::Turn;
 use super::commands::Change;
 use super::commands::Command;
 use super::commands::Commands;
+use super::events::Events;
 use super::idle::Idle;
 use super::kernel_queue::KernelQueue;
 use super::log::Log;
@@ -23,23 +24,11 @@ use super::residency::Asker;
 use super::run_list::RunList;
 use super::watch::Peeks;
 use super::watch::Watch;
-use super::watch::load;
-use super::watch::store;
-use crate::event::Event;
+use super::words::load;
+use super::words::store;
 use crate::node::buffer::Node;
 use crate::node::clock;
-use crate::scheduling::policy::Policy;
-
-/// The eventfds of an engine.
-#[derive(Debug)]
-pub struct Events {
-    /// Engine → its vGPU's thread.
-    pub event: Event,
-    /// Engine → supervisor.
-    pub grant: Event,
-    /// Anybody → engine.
-    pub wake: Event,
-}
+use crate::sched::policy::Policy;
 
 /// All state of an engine.
 #[derive(Debug)]
@@ -55,8 +44,8 @@ pub struct Execution {
     pub(super) asker: Asker,
     pub(super) preempted: u64,
     pub(super) urgency: Urgency,
-    /// How often others were in a hurry, as far as was seen.
-    pub(super) hurried: u64,
+    /// How many latency boosts the supervisor asked for, as far as was seen.
+    pub(super) latency_boosts: u64,
     /// What [`Self::collect`] found, kept so that no loop allocates.
     pub(super) rung: Vec<(u16, Option<u64>)>,
     pub(super) blocked: Vec<u16>,
@@ -94,7 +83,7 @@ impl Execution {
             asker: Asker::default(),
             preempted: 0,
             urgency: Urgency::default(),
-            hurried: 0,
+            latency_boosts: 0,
             rung: Vec::new(),
             blocked: Vec::new(),
             generation: 0,
@@ -114,7 +103,7 @@ impl Execution {
         self.kernel_queue = KernelQueue::new(&self.machine.shared);
         self.log = Log::new(&self.machine.shared);
         self.preempted = load(&self.machine.shared, PREEMPT_REPORT);
-        self.hurried = load(&self.machine.shared, HURRIED);
+        self.latency_boosts = load(&self.machine.shared, LATENCY_BOOSTS);
         self.run_list.begin(&self.machine.shared, clock::monotonic());
         loop {
             self.round();
@@ -291,15 +280,15 @@ impl Execution {
             }
         }
         if let Node::Compute(compute) = &mut self.machine.node {
-            for (name, Change { is_gone, added, twin }) in self.commands.kernels.take() {
+            for (name, Change { is_gone, added, secondary }) in self.commands.kernels.take() {
                 if is_gone {
                     compute.remove_kernel(name);
                 }
                 if let Some(kernel) = added {
                     compute.add_kernel(name, *kernel);
                 }
-                if let Some(twin) = twin {
-                    compute.add_twin(name, *twin);
+                if let Some(secondary) = secondary {
+                    compute.add_secondary_kernel(name, *secondary);
                 }
             }
         }
@@ -384,7 +373,7 @@ mod tests {
     use crate::memory::mapping::Mapping;
     use crate::memory::segment::Segments;
     use crate::memory::vram::create_memfd;
-    use crate::scheduling::choice::Choice;
+    use crate::sched::choice::Choice;
 
     fn mapping(bytes: u64) -> Mapping {
         Mapping::new(create_memfd("test", bytes).unwrap(), 0, bytes, Access::ReadWrite).unwrap()

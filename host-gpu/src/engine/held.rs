@@ -1,7 +1,7 @@
 //! An execution thread that tests hold between two named points, and the daemon's side of its memory.
 //!
 //! ```text
-//!   Desk: shared block, page tables, video memory ◀── both ──▶ Execution: one call of `round`, or its parts by hand
+//!   DaemonSide: shared block, page tables, video memory ◀── both ──▶ Execution: one call of `round`, or its parts by hand
 //!                  ▲                                               │
 //!                  └────── what a test does at a Point ◀───────────┘ Gate
 //! ```
@@ -34,11 +34,11 @@ use zerocopy::IntoBytes;
 use super::commands::Command;
 use super::commands::CommandSender;
 use super::commands::Commands;
-use super::execution::Events;
+use super::events::Events;
 use super::execution::Execution;
 use super::machine::Machine;
 use super::signals::Signals;
-use super::watch::load;
+use super::words::load;
 use crate::adapter::Adapter;
 use crate::adapter::process::EngineProcess;
 use crate::engine::message::NodeKind;
@@ -51,9 +51,9 @@ use crate::memory::segment::Segments;
 use crate::memory::vram::create_memfd;
 use crate::node::buffer::Node;
 use crate::node::transfer::CHUNK_BYTES;
-use crate::scheduling::choice::Choice;
-use crate::scheduling::parameters::Band;
-use crate::scheduling::parameters::Parameters;
+use crate::sched::choice::Choice;
+use crate::sched::parameters::Band;
+use crate::sched::parameters::Parameters;
 
 /// Where an execution thread can be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ fn mapping(bytes: u64) -> Mapping {
 }
 
 /// The daemon's side.
-struct Desk {
+struct DaemonSide {
     engine: EngineProcess,
     tables: PageTables,
     root: Root,
@@ -109,13 +109,13 @@ struct Desk {
     fences: u64,
 }
 
-impl Drop for Desk {
+impl Drop for DaemonSide {
     fn drop(&mut self) {
         self.engine.play(false);
     }
 }
 
-impl Desk {
+impl DaemonSide {
     /// An engine that has its node, and knows of nothing yet.
     fn new() -> (Self, Execution) {
         let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();
@@ -243,104 +243,104 @@ fn look(execution: &mut Execution) {
 
 #[test]
 fn a_change_of_the_tables_between_the_last_look_and_the_turn_ends_that_at_its_first_boundary() {
-    let (mut desk, mut execution) = Desk::new();
-    let process = desk.process();
-    let context = desk.context(Band::Normal);
-    let queue = desk.queue(process, context, 0);
-    desk.ring(queue, 0, 4);
+    let (mut daemon, mut execution) = DaemonSide::new();
+    let process = daemon.process();
+    let context = daemon.context(Band::Normal);
+    let queue = daemon.queue(process, context, 0);
+    daemon.ring(queue, 0, 4);
     look(&mut execution);
     // A suspend, a connect, the end of a doorbell: whatever the daemon waits for.
-    let other = desk.queue(process, context, 1);
-    assert!(!desk.engine.is_up_to_date());
+    let other = daemon.queue(process, context, 1);
+    assert!(!daemon.engine.is_up_to_date());
     execution.step();
-    assert_eq!(desk.completed(queue), 0, "it runs to its end while the daemon waits");
+    assert_eq!(daemon.completed(queue), 0, "it runs to its end while the daemon waits");
     look(&mut execution);
-    assert!(desk.engine.is_up_to_date());
+    assert!(daemon.engine.is_up_to_date());
     execution.step();
-    assert_eq!((desk.completed(queue), desk.completed(other)), (1, 0), "and goes on where it was");
+    assert_eq!((daemon.completed(queue), daemon.completed(other)), (1, 0), "and goes on where it was");
 }
 
 #[test]
 fn a_kernel_mode_buffer_that_comes_between_the_last_look_and_a_turn_ends_that_at_its_first_boundary() {
-    let (mut desk, mut execution) = Desk::new();
-    let process = desk.process();
-    let [background, urgent] = [Band::Normal, Band::Realtime].map(|band| desk.context(band));
-    let queue = desk.queue(process, background, 0);
-    desk.ring(queue, 0, 4);
+    let (mut daemon, mut execution) = DaemonSide::new();
+    let process = daemon.process();
+    let [background, urgent] = [Band::Normal, Band::Realtime].map(|band| daemon.context(band));
+    let queue = daemon.queue(process, background, 0);
+    daemon.ring(queue, 0, 4);
     look(&mut execution);
-    let buffer = desk.buffer(1);
-    desk.submit(process, urgent, buffer);
+    let buffer = daemon.buffer(1);
+    daemon.submit(process, urgent, buffer);
     execution.step();
-    assert_eq!(desk.completed(queue), 0, "the buffer waits for the end of another's");
+    assert_eq!(daemon.completed(queue), 0, "the buffer waits for the end of another's");
     look(&mut execution);
     execution.step();
-    let result = desk.engine.completed_command().unwrap();
+    let result = daemon.engine.completed_command().unwrap();
     assert_eq!((result.fence_id, result.fault), (1, 0));
-    assert_eq!(desk.completed(queue), 0);
+    assert_eq!(daemon.completed(queue), 0);
 }
 
 #[test]
 fn a_queue_with_the_number_of_one_that_is_gone_does_not_wait_for_the_turn_of_that_ones_context() {
-    let (mut desk, mut execution) = Desk::new();
-    let process = desk.process();
-    let [idle, normal, urgent] = [Band::Idle, Band::Normal, Band::Realtime].map(|band| desk.context(band));
-    let steady = desk.queue(process, normal, 1);
-    let first = desk.queue(process, idle, 0);
-    desk.ring(first, 0, 1);
+    let (mut daemon, mut execution) = DaemonSide::new();
+    let process = daemon.process();
+    let [idle, normal, urgent] = [Band::Idle, Band::Normal, Band::Realtime].map(|band| daemon.context(band));
+    let steady = daemon.queue(process, normal, 1);
+    let first = daemon.queue(process, idle, 0);
+    daemon.ring(first, 0, 1);
     look(&mut execution);
     // It has work, and is taken away while that waits for its turn.
-    desk.engine.destroy_hw_queue(first);
+    daemon.engine.destroy_hw_queue(first);
     execution.catch_up();
-    let second = desk.queue(process, urgent, 2);
+    let second = daemon.queue(process, urgent, 2);
     assert_eq!(first, second, "the number is free once the engine has acknowledged that");
     for _ in 0..4 {
-        desk.ring(steady, 1, 1);
+        daemon.ring(steady, 1, 1);
     }
-    desk.ring(second, 2, 1);
+    daemon.ring(second, 2, 1);
     look(&mut execution);
     execution.step();
-    assert_eq!((desk.completed(second), desk.completed(steady)), (1, 0), "it is the most urgent");
+    assert_eq!((daemon.completed(second), daemon.completed(steady)), (1, 0), "it is the most urgent");
 }
 
 #[test]
 fn a_blocked_queue_that_is_gone_does_not_keep_the_next_of_its_number_from_running() {
-    let (mut desk, mut execution) = Desk::new();
-    let process = desk.process();
-    let context = desk.context(Band::Normal);
-    let first = desk.queue(process, context, 0);
-    desk.ring(first, 0, 1);
-    let (root, at) = (desk.root, BASE + TARGET);
-    desk.tables.start_move(root, at, PAGE_SIZE).unwrap();
+    let (mut daemon, mut execution) = DaemonSide::new();
+    let process = daemon.process();
+    let context = daemon.context(Band::Normal);
+    let first = daemon.queue(process, context, 0);
+    daemon.ring(first, 0, 1);
+    let (root, at) = (daemon.root, BASE + TARGET);
+    daemon.tables.start_move(root, at, PAGE_SIZE).unwrap();
     look(&mut execution);
     execution.step();
     assert_eq!(execution.blocked, [first], "what it fills is on the move");
-    desk.engine.destroy_hw_queue(first);
+    daemon.engine.destroy_hw_queue(first);
     execution.catch_up();
     assert!(execution.blocked.is_empty());
 }
 
 #[test]
 fn a_segment_that_is_announced_before_work_is_there_when_that_runs() {
-    let (mut desk, mut execution) = Desk::new();
-    let process = desk.process();
-    let context = desk.context(Band::Normal);
+    let (mut daemon, mut execution) = DaemonSide::new();
+    let process = daemon.process();
+    let context = daemon.context(Band::Normal);
     execution.catch_up();
-    let shared = desk.engine.grant_handle().shared;
-    let vram = Arc::clone(&desk.vram);
-    let mut once = Some(desk);
+    let shared = daemon.engine.grant_handle().shared;
+    let vram = Arc::clone(&daemon.vram);
+    let mut once = Some(daemon);
     execution.gate = Gate(Some(Box::new(move |point| {
         assert_eq!(point, Point::CaughtUp);
-        let Some(mut desk) = once.take() else { return };
+        let Some(mut daemon) = once.take() else { return };
         let segment = Arc::new(mapping(PAGE_SIZE));
-        let (va, length) = desk.buffer(1);
+        let (va, length) = daemon.buffer(1);
         let mut bytes = vec![0; length as usize];
-        desk.vram.slice(va - BASE, u64::from(length)).unwrap().copy_to(&mut bytes[..]);
+        daemon.vram.slice(va - BASE, u64::from(length)).unwrap().copy_to(&mut bytes[..]);
         segment.slice(0, u64::from(length)).unwrap().copy_from(&bytes[..]);
         let id = SegmentId(1);
-        desk.commands.send(Command::AddSegment(1, id, segment));
-        let (root, at) = (desk.root, BASE + VRAM);
-        desk.tables.map(root, at, id, 0, PAGE_SIZE, true).unwrap();
-        desk.submit(process, context, (at, length));
+        daemon.commands.send(Command::AddSegment(1, id, segment));
+        let (root, at) = (daemon.root, BASE + VRAM);
+        daemon.tables.map(root, at, id, 0, PAGE_SIZE, true).unwrap();
+        daemon.submit(process, context, (at, length));
     })));
     execution.round();
     execution.round();
@@ -355,18 +355,18 @@ fn a_segment_that_is_announced_before_work_is_there_when_that_runs() {
 
 #[test]
 fn pre_70_how_a_context_is_scheduled_is_known_before_its_first_buffer_asks_for_the_node() {
-    let (mut desk, mut execution) = Desk::new();
-    let process = desk.process();
+    let (mut daemon, mut execution) = DaemonSide::new();
+    let process = daemon.process();
     execution.catch_up();
-    let shared = desk.engine.grant_handle().shared;
+    let shared = daemon.engine.grant_handle().shared;
     let word = Arc::clone(&shared);
     let urgency = move || load(&word, campanile_protocol::engine::scheduling::URGENCY);
-    let mut once = Some(desk);
+    let mut once = Some(daemon);
     execution.gate = Gate(Some(Box::new(move |_| {
-        let Some(mut desk) = once.take() else { return };
-        let context = desk.context(Band::Realtime);
-        let buffer = desk.buffer(1);
-        desk.submit(process, context, buffer);
+        let Some(mut daemon) = once.take() else { return };
+        let context = daemon.context(Band::Realtime);
+        let buffer = daemon.buffer(1);
+        daemon.submit(process, context, buffer);
     })));
     execution.round();
     assert_eq!(urgency(), 0, "nothing is said before it is known");

@@ -8,8 +8,8 @@ use campanile_protocol::engine::block;
 use campanile_protocol::handshake::grant;
 use campanile_protocol::handshake::power;
 
-use super::execution::Events;
-use super::watch::load;
+use super::events::Events;
+use super::words::load;
 use crate::event::Event;
 use crate::memory::mapping::Mapping;
 

@@ -21,15 +21,15 @@ use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use super::machine::Machine;
+use super::process::Process;
 use super::progress;
 use super::save_area;
 use super::save_area::Owner;
 use super::save_area::Slot;
 use super::suspension;
 use super::user_queue::Outcome;
-use super::watch::Process;
 use super::watch::Watch;
-use super::watch::load;
+use super::words::load;
 use crate::memory::mapping::Mapping;
 use crate::memory::wants::Missing;
 use crate::node::buffer::Buffer;

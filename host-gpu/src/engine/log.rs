@@ -8,7 +8,7 @@ use campanile_protocol::engine::scheduling::ContextProperties;
 use campanile_protocol::engine::scheduling::LogEntry;
 use zerocopy::IntoBytes;
 
-use super::watch::load;
+use super::words::load;
 use crate::memory::mapping::Mapping;
 use crate::node::clock::nanoseconds;
 

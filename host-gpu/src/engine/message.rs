@@ -64,6 +64,7 @@ pub const MAX_RUNS: u64 = 16 * 1024;
 
 /// From the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "`segment` and `kernel` are the numbers and names that the variant speaks of")]
 pub enum Request {
     /// It may touch what is shared: its writes are tracked, and no engine is there any more whose place it takes. Answers
     /// [`Response::Started`]. It runs nothing before it has carried out the requests that add or remove segments up to this
@@ -84,14 +85,12 @@ pub enum Request {
     },
     /// Forgets a segment; sent after the page-table acknowledgement.
     RemoveSegment {
-        /// Its number.
         segment: u16,
         /// See [`Request::AddSegment`].
         serial: u64,
     },
     /// Compiles a kernel; the source is behind the message.
     CreateKernel {
-        /// The kernel.
         kernel: KernelName,
         /// `LANGUAGE_*` of the protocol.
         language: u32,
@@ -100,13 +99,13 @@ pub enum Request {
     },
     /// Forgets a kernel.
     DestroyKernel {
-        /// The kernel.
         kernel: KernelName,
     },
 }
 
 /// From an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "`segment` and `kernel` are the numbers and names that the variant speaks of")]
 pub enum Response {
     /// Up and running.
     Started {
@@ -125,7 +124,6 @@ pub enum Response {
     /// The segment is mapped. Buffers reach it once the acknowledgement in the shared block
     /// ([`campanile_protocol::engine::block::SEGMENT_ACK`]) has come to this serial, too.
     SegmentAdded {
-        /// Its number.
         segment: u16,
         /// That of the request: the number may belong to another segment by now.
         serial: u64,
@@ -134,14 +132,12 @@ pub enum Response {
     },
     /// The segment could not be mapped.
     SegmentRefused {
-        /// Its number.
         segment: u16,
-        /// Why.
+        /// What the kernel of this machine said, for the log.
         reason: String,
     },
     /// The kernel is compiled and warm.
     KernelCreated {
-        /// The kernel.
         kernel: KernelName,
         /// Threads of a group.
         workgroup: [u32; 3],
@@ -152,14 +148,12 @@ pub enum Response {
     },
     /// The kernel was refused.
     KernelRefused {
-        /// The kernel.
         kernel: KernelName,
         /// Why, for the guest programmer.
         reason: String,
     },
     /// The kernel is gone: whatever is rung from now on and names it faults.
     KernelDestroyed {
-        /// The kernel.
         kernel: KernelName,
     },
 }

@@ -4,7 +4,7 @@
 //!   daemon                         engine process (`campanile engine`)
 //!   ──────                         ───────────────────────────────────
 //!   channel (socket) ────────────▶ control thread: segments, kernels ──┐ commands
-//!                                  twins thread: kernels once more ────┤
+//!                                  secondary pipelines' thread ──────────┤
 //!   shared block ────────────────▶ execution thread ◀──────────────────┘
 //!     doorbell slots, tables         watch ▶ collect rings ▶ fetch ▶ run buffer ▶ fence
 //!     HW queue                       idle ▶ spin ▶ F1 or nap on the wake eventfd
@@ -41,6 +41,7 @@ pub mod channel;
 mod codec;
 pub mod commands;
 pub mod control;
+pub mod events;
 pub mod execution;
 #[cfg(test)]
 mod golden;
@@ -51,6 +52,7 @@ pub mod kernel_queue;
 pub mod log;
 pub mod machine;
 pub mod message;
+pub mod process;
 pub mod progress;
 pub mod properties;
 pub mod rescan;
@@ -59,12 +61,13 @@ mod retirement;
 pub mod run_list;
 pub mod sandbox;
 pub mod save_area;
+pub mod secondary_pipelines;
 pub mod signals;
 pub mod start;
 mod steps;
 pub mod suspension;
-pub mod twins;
 pub mod user_queue;
 mod waiting;
 pub mod watch;
 pub mod wire;
+pub mod words;

@@ -6,12 +6,12 @@ use campanile_protocol::engine::scheduling::Bands;
 use campanile_protocol::engine::scheduling::ContextProperties;
 use campanile_protocol::engine::scheduling::Urgency;
 
-use crate::scheduling::parameters::Band;
-use crate::scheduling::parameters::BandSettings;
-use crate::scheduling::parameters::DEFAULT_WEIGHT;
-use crate::scheduling::parameters::MAX_LEVEL;
-use crate::scheduling::parameters::Parameters;
-use crate::scheduling::parameters::Settings;
+use crate::sched::parameters::Band;
+use crate::sched::parameters::BandSettings;
+use crate::sched::parameters::DEFAULT_WEIGHT;
+use crate::sched::parameters::MAX_LEVEL;
+use crate::sched::parameters::Parameters;
+use crate::sched::parameters::Settings;
 
 /// The unit of times in properties (PRE-66, PRE-67).
 const UNIT: u64 = 100;
@@ -97,7 +97,7 @@ mod tests {
     use super::UNKNOWN;
     use super::parameters;
     use super::properties;
-    use crate::scheduling::parameters::Parameters;
+    use crate::sched::parameters::Parameters;
 
     #[test]
     fn pre_66_properties_are_in_units_of_100_ns_and_nothing_is_lost() {

@@ -64,7 +64,7 @@ impl Rescan {
         self.left > 0
     }
 
-    /// The cell held `value`. Whoever it names is looked at first; whatever it says, all are looked at.
+    /// The cell held `value`. The queue that it names is looked at first; whatever it says, all are looked at.
     pub fn rung(&mut self, value: u64) -> Option<u16> {
         let named = global_queue(value).and_then(|(_, index)| self.queues.get(&index).copied());
         self.all();

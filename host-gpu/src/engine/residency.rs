@@ -10,7 +10,7 @@ use campanile_protocol::engine::residency::WANTED_TAKEN;
 use campanile_protocol::engine::residency::WANTED_WRITTEN;
 use zerocopy::IntoBytes;
 
-use super::watch::load;
+use super::words::load;
 use crate::memory::mapping::Mapping;
 use crate::memory::wants::Wants;
 

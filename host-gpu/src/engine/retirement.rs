@@ -11,10 +11,10 @@ use campanile_protocol::queue::ring::Pending;
 use campanile_protocol::queue::ring::RingEntry;
 
 use super::machine::Machine;
+use super::process::Process;
 use super::user_queue::Outcome;
 use super::user_queue::UserQueue;
-use super::watch::Process;
-use super::watch::store;
+use super::words::store;
 use crate::node::space::Stop;
 
 impl UserQueue {

@@ -19,14 +19,14 @@ use campanile_protocol::engine::scheduling::ContextProperties;
 use campanile_protocol::engine::scheduling::Urgency;
 
 use super::properties;
-use super::watch::read;
+use super::words::read;
 use crate::memory::bits;
 use crate::memory::mapping::Mapping;
-use crate::scheduling::parameters::Band;
-use crate::scheduling::parameters::MAX_LEVEL;
-use crate::scheduling::policy::Current;
-use crate::scheduling::policy::EntityId;
-use crate::scheduling::policy::Policy;
+use crate::sched::parameters::Band;
+use crate::sched::parameters::MAX_LEVEL;
+use crate::sched::policy::Current;
+use crate::sched::policy::EntityId;
+use crate::sched::policy::Policy;
 
 /// What to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum Next {
     Queue(u16),
 }
 
-/// A turn.
+/// What runs next, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn {
     /// The context that has it.
@@ -50,7 +50,7 @@ pub struct Turn {
 
 /// A context, as far as it was ever heard of.
 #[derive(Debug)]
-struct Member {
+struct Entity {
     properties: ContextProperties,
     /// Whether the policy knows it at all.
     is_known: bool,
@@ -64,7 +64,7 @@ struct Member {
     place: Option<usize>,
 }
 
-impl Default for Member {
+impl Default for Entity {
     fn default() -> Self {
         Self {
             properties: properties::UNKNOWN,
@@ -83,21 +83,21 @@ impl Default for Member {
 pub struct RunList {
     policy: Box<dyn Policy>,
     /// By entry; as many as were heard of.
-    members: Vec<Member>,
+    entities: Vec<Entity>,
     /// The entries of those that have work.
     ready: Vec<u32>,
     /// Those of them that the policy has not heard of.
     untold: Vec<u32>,
     bands: Bands,
     kernel: Option<u32>,
-    /// Who ran last, since when.
+    /// The entity that ran last, since when.
     current: Option<(u32, Duration)>,
     urgencies: Urgencies,
     /// Whether a queue is in the list, by its number.
     listed: Vec<bool>,
 }
 
-const fn entity(context: u32) -> EntityId {
+const fn entity_id(context: u32) -> EntityId {
     EntityId(context as u64)
 }
 
@@ -106,7 +106,7 @@ impl RunList {
     pub fn new(policy: Box<dyn Policy>) -> Self {
         Self {
             policy,
-            members: Vec::new(),
+            entities: Vec::new(),
             ready: Vec::new(),
             untold: Vec::new(),
             bands: Bands::default(),
@@ -142,33 +142,33 @@ impl RunList {
         }
     }
 
-    /// The member of an entry, which is one; none where a guest could have made the number up.
-    fn member(&mut self, context: u32) -> Option<&mut Member> {
+    /// The entity of a context, which begins with this; none for a number that a guest could have made up.
+    fn entity(&mut self, context: u32) -> Option<&mut Entity> {
         if context >= MAX_CONTEXTS {
             return None;
         }
         let place = context as usize;
-        if self.members.len() <= place {
-            self.members.resize_with(place + 1, Member::default);
+        if self.entities.len() <= place {
+            self.entities.resize_with(place + 1, Entity::default);
         }
-        self.members.get_mut(place)
+        self.entities.get_mut(place)
     }
 
     fn know(&mut self, context: u32, new: ContextProperties, now: Duration) {
-        let Some(member) = self.member(context) else { return };
-        let old = std::mem::replace(&mut member.properties, new);
-        let was_known = std::mem::replace(&mut member.is_known, true);
-        let (is_told, is_ready) = (member.is_told, member.place.is_some());
+        let Some(entity) = self.entity(context) else { return };
+        let old = std::mem::replace(&mut entity.properties, new);
+        let was_known = std::mem::replace(&mut entity.is_known, true);
+        let (is_told, is_ready) = (entity.is_told, entity.place.is_some());
         let parameters = properties::parameters(&new);
         if was_known && old.generation == new.generation {
-            self.policy.change(entity(context), parameters, now);
+            self.policy.change(entity_id(context), parameters, now);
         } else {
             if was_known {
-                self.policy.remove(entity(context));
+                self.policy.remove(entity_id(context));
             }
-            self.policy.add(entity(context), parameters, now);
+            self.policy.add(entity_id(context), parameters, now);
             if is_told {
-                self.policy.wake(entity(context), now);
+                self.policy.wake(entity_id(context), now);
             }
         }
         if is_ready {
@@ -180,12 +180,12 @@ impl RunList {
     /// It has work.
     fn make_ready(&mut self, context: u32) {
         let place = self.ready.len();
-        let Some(member) = self.member(context) else { return };
-        if member.place.is_some() {
+        let Some(entity) = self.entity(context) else { return };
+        if entity.place.is_some() {
             return;
         }
-        member.place = Some(place);
-        let urgency = properties::urgency(&member.properties);
+        entity.place = Some(place);
+        let urgency = properties::urgency(&entity.properties);
         self.urgencies.add(urgency);
         self.ready.push(context);
         self.untold.push(context);
@@ -200,16 +200,16 @@ impl RunList {
             return;
         }
         self.make_ready(context);
-        if let Some(member) = self.member(context) {
-            member.queues.push_back(queue);
+        if let Some(entity) = self.entity(context) {
+            entity.queues.push_back(queue);
         }
     }
 
     /// A user-mode queue of a context is gone.
     pub fn forget_queue(&mut self, context: u32, queue: u16, now: Duration) {
         if self.listed.get_mut(usize::from(queue)).is_some_and(std::mem::take) {
-            if let Some(member) = self.member(context) {
-                member.queues.retain(|&listed| listed != queue);
+            if let Some(entity) = self.entity(context) {
+                entity.queues.retain(|&listed| listed != queue);
             }
             self.settle(context, now);
         }
@@ -221,15 +221,15 @@ impl RunList {
             return;
         }
         if let Some(before) = std::mem::replace(&mut self.kernel, context) {
-            if let Some(member) = self.member(before) {
-                member.has_kernel = false;
+            if let Some(entity) = self.entity(before) {
+                entity.has_kernel = false;
             }
             self.settle(before, now);
         }
         if let Some(context) = context {
             self.make_ready(context);
-            if let Some(member) = self.member(context) {
-                member.has_kernel = true;
+            if let Some(entity) = self.entity(context) {
+                entity.has_kernel = true;
             }
         }
     }
@@ -250,7 +250,7 @@ impl RunList {
     }
 
     /// Whether realtime work is there beside other work.
-    pub fn is_hurried(&self) -> bool {
+    pub fn wants_latency_boost(&self) -> bool {
         (1..self.ready.len()).contains(&self.urgencies.realtime())
     }
 
@@ -269,10 +269,10 @@ impl RunList {
         if self.current.is_none_or(|(current, _)| current != context) {
             self.current = Some((context, now));
         }
-        let member = self.member(context)?;
-        let is_kernels_turn = member.queues.is_empty() || (member.has_kernel && member.was_queue);
-        member.was_queue = !is_kernels_turn;
-        let queue = if is_kernels_turn { None } else { member.queues.pop_front() };
+        let entity = self.entity(context)?;
+        let is_kernels_turn = entity.queues.is_empty() || (entity.has_kernel && entity.was_queue);
+        entity.was_queue = !is_kernels_turn;
+        let queue = if is_kernels_turn { None } else { entity.queues.pop_front() };
         let next = match queue {
             Some(queue) => {
                 if let Some(listed) = self.listed.get_mut(usize::from(queue)) {
@@ -288,19 +288,19 @@ impl RunList {
     /// Asks the policy, among several.
     fn decide(&mut self, now: Duration) -> Option<(u32, Option<Duration>)> {
         while let Some(context) = self.untold.pop() {
-            let Some(member) = self.members.get_mut(context as usize) else { continue };
-            if !std::mem::replace(&mut member.is_known, true) {
+            let Some(entity) = self.entities.get_mut(context as usize) else { continue };
+            if !std::mem::replace(&mut entity.is_known, true) {
                 // The daemon says how a context is scheduled before it has work (PRE-70). One of which nothing was said
                 // is like any other.
-                self.policy.add(entity(context), properties::parameters(&member.properties), now);
+                self.policy.add(entity_id(context), properties::parameters(&entity.properties), now);
             }
-            member.is_told = true;
-            self.policy.wake(entity(context), now);
+            entity.is_told = true;
+            self.policy.wake(entity_id(context), now);
         }
         let is_ready =
-            |context: u32| self.members.get(context as usize).is_some_and(|member| member.place.is_some());
+            |context: u32| self.entities.get(context as usize).is_some_and(|entity| entity.place.is_some());
         let current = self.current.filter(|&(context, _)| is_ready(context));
-        let current = current.map(|(context, since)| Current { entity: entity(context), since });
+        let current = current.map(|(context, since)| Current { entity: entity_id(context), since });
         let decision = self.policy.decide(current, now);
         // A policy that lets no context run, which caps alone could make it do, has no say inside a vGPU.
         let chosen = decision.next.and_then(|entity| u32::try_from(entity.0).ok());
@@ -310,29 +310,29 @@ impl RunList {
 
     /// A context has had the engine from `begin` to `end`.
     pub fn ran(&mut self, context: u32, begin: Duration, end: Duration) {
-        if self.members.get(context as usize).is_some_and(|member| member.is_told) {
-            self.policy.charge(entity(context), end.saturating_sub(begin), end);
+        if self.entities.get(context as usize).is_some_and(|entity| entity.is_told) {
+            self.policy.charge(entity_id(context), end.saturating_sub(begin), end);
         }
     }
 
     /// A turn is over, and what is left of its work is in the list again. True where nothing is left.
     pub fn settle(&mut self, context: u32, now: Duration) -> bool {
-        let Some(member) = self.members.get_mut(context as usize) else { return true };
-        if !member.queues.is_empty() || member.has_kernel {
+        let Some(entity) = self.entities.get_mut(context as usize) else { return true };
+        if !entity.queues.is_empty() || entity.has_kernel {
             return false;
         }
-        let Some(place) = member.place.take() else { return true };
-        self.urgencies.remove(properties::urgency(&member.properties));
-        if std::mem::take(&mut member.is_told) {
-            self.policy.sleep(entity(context), now);
+        let Some(place) = entity.place.take() else { return true };
+        self.urgencies.remove(properties::urgency(&entity.properties));
+        if std::mem::take(&mut entity.is_told) {
+            self.policy.sleep(entity_id(context), now);
         } else {
             self.untold.retain(|&untold| untold != context);
         }
         self.ready.swap_remove(place);
         if let Some(moved) = self.ready.get(place).copied()
-            && let Some(member) = self.member(moved)
+            && let Some(entity) = self.entity(moved)
         {
-            member.place = Some(place);
+            entity.place = Some(place);
         }
         if self.current.is_some_and(|(current, _)| current == context) {
             self.current = None;
@@ -342,7 +342,7 @@ impl RunList {
 
     /// What is known of a context.
     pub fn properties(&self, context: u32) -> ContextProperties {
-        self.members.get(context as usize).map_or(properties::UNKNOWN, |member| member.properties)
+        self.entities.get(context as usize).map_or(properties::UNKNOWN, |entity| entity.properties)
     }
 }
 
@@ -412,14 +412,14 @@ mod tests {
     use crate::memory::mapping::Access;
     use crate::memory::mapping::Mapping;
     use crate::memory::vram::create_memfd;
-    use crate::scheduling::choice::Choice;
-    use crate::scheduling::parameters::Band;
-    use crate::scheduling::parameters::Parameters;
-    use crate::scheduling::parameters::Settings;
-    use crate::scheduling::policy::Current;
-    use crate::scheduling::policy::Decision;
-    use crate::scheduling::policy::EntityId;
-    use crate::scheduling::policy::Policy;
+    use crate::sched::choice::Choice;
+    use crate::sched::parameters::Band;
+    use crate::sched::parameters::Parameters;
+    use crate::sched::parameters::Settings;
+    use crate::sched::policy::Current;
+    use crate::sched::policy::Decision;
+    use crate::sched::policy::EntityId;
+    use crate::sched::policy::Policy;
 
     const NORMAL: u32 = 0;
     const URGENT: u32 = 1;
@@ -529,29 +529,29 @@ mod tests {
     }
 
     #[test]
-    fn realtime_work_beside_other_work_is_in_a_hurry_and_alone_it_is_not() {
+    fn realtime_work_beside_other_work_wants_a_latency_boost_and_alone_it_does_not() {
         let mut list = RunList::new(Choice::default().make());
         for (context, band) in [(NORMAL, Band::Normal), (URGENT, Band::Realtime)] {
             list.know(context, of_band(band, 0, 1), Duration::ZERO);
         }
-        assert!(!list.is_hurried(), "no work");
+        assert!(!list.wants_latency_boost(), "no work");
         list.queue_ready(URGENT, 1);
-        assert!(!list.is_hurried(), "nothing is in its way");
+        assert!(!list.wants_latency_boost(), "nothing is in its way");
         list.queue_ready(NORMAL, 0);
-        assert!(list.is_hurried());
+        assert!(list.wants_latency_boost());
         assert_eq!(list.next(Duration::ZERO).unwrap().context, URGENT);
         list.settle(URGENT, Duration::ZERO);
-        assert!(!list.is_hurried(), "it is done");
+        assert!(!list.wants_latency_boost(), "it is done");
         list.queue_ready(2, 2);
-        assert!(!list.is_hurried(), "none of several is realtime work");
+        assert!(!list.wants_latency_boost(), "none of several is realtime work");
         list.know(3, of_band(Band::Realtime, 31, 1), Duration::ZERO);
         list.queue_ready(3, 3);
-        assert!(list.is_hurried(), "of any level");
+        assert!(list.wants_latency_boost(), "of any level");
         let mut list = RunList::new(Choice::default().make());
         list.know(URGENT, of_band(Band::Focus, 0, 1), Duration::ZERO);
         list.queue_ready(NORMAL, 0);
         list.queue_ready(URGENT, 1);
-        assert!(!list.is_hurried(), "focus is not realtime");
+        assert!(!list.wants_latency_boost(), "focus is not realtime");
     }
 
     #[test]
@@ -650,7 +650,7 @@ mod tests {
         listened.list.forget_queue(7, 70, at(45));
         listened.list.queue_ready(1, 10);
         listened.list.next(at(45)).unwrap();
-        assert_eq!(listened.heard(), ["decide 1 30"], "whoever else leaves");
+        assert_eq!(listened.heard(), ["decide 1 30"], "whichever other one leaves");
         assert!(listened.list.settle(1, at(50)));
         assert_eq!(listened.heard(), ["sleep 1"]);
         assert!(listened.list.settle(1, at(50)), "nothing is left");
@@ -749,7 +749,7 @@ mod tests {
             listened.list.forget_queue(leaves, u16::try_from(leaves).unwrap(), at(0));
             assert_eq!(listened.list.ready.len(), left);
             for (place, context) in listened.list.ready.iter().enumerate() {
-                assert_eq!(listened.list.members[*context as usize].place, Some(place));
+                assert_eq!(listened.list.entities[*context as usize].place, Some(place));
             }
         }
         assert!(listened.list.is_empty());

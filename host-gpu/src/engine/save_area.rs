@@ -17,8 +17,8 @@ use campanile_protocol::engine::save_area::SLOT_BYTES;
 use campanile_protocol::engine::save_area::SLOT_WORDS;
 use campanile_protocol::packet::Fault;
 
-use super::watch::load;
-use super::watch::store;
+use super::words::load;
+use super::words::store;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Run;
 use crate::memory::segment::Place;

@@ -9,7 +9,7 @@ use campanile_protocol::handshake::fence;
 use campanile_protocol::handshake::signalled::Report;
 use campanile_protocol::page_table::SegmentId;
 
-use super::watch::load;
+use super::words::load;
 use crate::event::Event;
 use crate::memory::mapping::Mapping;
 use crate::memory::segment::Place;

@@ -19,7 +19,7 @@ use super::commands::CommandSender;
 use super::commands::Commands;
 use super::control::Compiler;
 use super::control::Control;
-use super::execution::Events;
+use super::events::Events;
 use super::execution::Execution;
 use super::machine::Machine;
 use super::message::NodeKind;
@@ -32,8 +32,8 @@ use super::sandbox::files::restrict_files;
 use super::sandbox::process::drop_capabilities;
 use super::sandbox::process::harden_process;
 use super::sandbox::system_calls::restrict_system_calls;
+use super::secondary_pipelines::SecondaryPipelines;
 use super::signals::Signals;
-use super::twins::Twins;
 use crate::cpu_slice;
 use crate::dirty::method::Method;
 use crate::dirty::protect::Guard;
@@ -46,8 +46,8 @@ use crate::memory::wants::Uses;
 use crate::memory::writes::Writes;
 use crate::node::buffer::Node;
 use crate::node::compute::ComputeNode;
-use crate::scheduling::choice::Choice;
-use crate::scheduling::choice::NoSuchPolicy;
+use crate::sched::choice::Choice;
+use crate::sched::choice::NoSuchPolicy;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
@@ -77,7 +77,7 @@ pub enum StartError {
     /// What it would write could not be tracked.
     #[error("tracking writes: {0}; --dirty-tracking bound-ranges works everywhere")]
     Tracking(std::io::Error),
-    /// Nobody wants it to begin: the daemon is gone.
+    /// It is not to begin: the daemon is gone.
     #[error("the engine is not needed")]
     NotNeeded,
 }
@@ -85,7 +85,7 @@ pub enum StartError {
 /// Runs an engine over the channel `socket`; returns only when it cannot start.
 pub fn main(socket: OwnedFd) -> StartError {
     let channel = Channel::from_socket(socket);
-    // Whoever started this has short ones, and here are compilers and a driver.
+    // The thread that started this process has short ones, and here are compilers and a driver.
     cpu_slice::restore();
     match prepare(&channel) {
         Ok(ready) => match ready.go(channel) {
@@ -203,47 +203,49 @@ fn open_compute(
     let options = Options { name: start.vulkan_device.clone(), ..Options::default() };
     let slice = Duration::from_micros(start.slice_microseconds);
     let driver = elsewhere(|| nicely(|| Driver::open(&options).map_err(|e| refused(&e))))?;
-    let (mut driver, twin) = open_lanes(driver, slice)?;
+    let (mut driver, secondary) = open_instances(driver, slice)?;
     let test = || {
         thread::scope(|scope| {
             // Meanwhile, on another CPU.
-            let twin = scope.spawn(|| twin.and_then(open_twin));
+            let secondary = scope.spawn(|| secondary.and_then(open_secondary));
             driver.self_test().map_err(|e| refused(&e))?;
-            Ok((driver, twin.join().ok().flatten()))
+            Ok((driver, secondary.join().ok().flatten()))
         })
     };
     // What a driver compiles on the thread that asks for it is as nice as what runs.
-    let (driver, twin) = elsewhere(|| nicely(test))?;
+    let (driver, secondary) = elsewhere(|| nicely(test))?;
     let info = driver.info().clone();
     let sanitizer = Sanitizer::start(*driver.profile()).map_err(|e| refused(&e))?;
     let pipelines = driver.compiler();
-    let node = ComputeNode::new(driver, twin, Arc::clone(shared), slice);
-    let twins = node.second_compiler().map(|(compiler, door)| Twins::start(compiler, door, commands.clone()));
-    let compiler = Compiler { sanitizer, pipelines, twins: twins.transpose()? };
+    let node = ComputeNode::new(driver, secondary, Arc::clone(shared), slice);
+    let second = node.second_compiler();
+    let secondary =
+        second.map(|(compiler, lock)| SecondaryPipelines::start(compiler, lock, commands.clone()));
+    let compiler = Compiler { sanitizer, pipelines, secondary: secondary.transpose()? };
     Ok((Node::Compute(Box::new(node)), compiler, info))
 }
 
-/// The driver, or two devices of it in its place where slices are to run in two lanes. The threads that run kernels are
+/// The driver, or two devices of it in its place where slices are to take turns on two. The threads that run kernels are
 /// there already, and all devices have them in common; those of the two devices' queues, which tell them what comes next,
 /// start here, and are to have a CPU at once.
-fn open_lanes(driver: Driver, slice: Duration) -> Result<(Driver, Option<Driver>), StartError> {
-    if !has_two_lanes(driver.info(), slice) {
+fn open_instances(driver: Driver, slice: Duration) -> Result<(Driver, Option<Driver>), StartError> {
+    if !has_two_instances(driver.info(), slice) {
         return Ok((driver, None));
     }
-    let twins = elsewhere(|| {
+    let instances = elsewhere(|| {
         cpu_slice::shorten();
-        Ok(driver.twin().and_then(|first| Ok((first, driver.twin()?))))
+        Ok(driver.secondary().and_then(|first| Ok((first, driver.secondary()?))))
     })?;
-    Ok(match twins {
+    Ok(match instances {
         Ok((first, second)) => (first, Some(second)),
         Err(error) => {
-            log::warn!("{ONE_LANE}: {error}");
+            log::warn!("{ONE_INSTANCE}: {error}");
             (driver, None)
         }
     })
 }
 
-const ONE_LANE: &str = "slices run in one lane";
+const ONE_INSTANCE: &str = "slices run on one device instance";
 
 /// Makes the calling thread nicer, for good, and those that it starts.
 fn nicely<T>(work: impl FnOnce() -> Result<T, StartError>) -> Result<T, StartError> {
@@ -257,18 +259,18 @@ fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T, StartError> + Send) -> Re
     thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|_panic| Err(panicked())))
 }
 
-/// Whether slices are to run in two lanes: where there are slices, and each takes several CPUs.
-fn has_two_lanes(info: &Info, slice: Duration) -> bool {
+/// Whether slices are to run on two device instances: where there are slices, and each takes several CPUs.
+fn has_two_instances(info: &Info, slice: Duration) -> bool {
     // PAIRS WITH daemon/src/cli/serve.rs: kernels run on the thread of their queue.
     let is_on_one_cpu = std::env::var_os("LP_NUM_THREADS").is_some_and(|threads| threads == "0")
         || thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
     info.kind == Kind::Cpu && !slice.is_zero() && !is_on_one_cpu
 }
 
-/// Makes the second device ready to be sealed; a node goes on with one lane where it cannot be had.
-fn open_twin(mut twin: Driver) -> Option<Driver> {
-    let opened = twin.first_dispatch();
-    opened.inspect_err(|error| log::warn!("{ONE_LANE}: {error}")).is_ok().then_some(twin)
+/// Makes the second device ready to be sealed; a node goes on with the primary one where it cannot be had.
+fn open_secondary(mut secondary: Driver) -> Option<Driver> {
+    let opened = secondary.first_dispatch();
+    opened.inspect_err(|error| log::warn!("{ONE_INSTANCE}: {error}")).is_ok().then_some(secondary)
 }
 
 impl Ready {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::progress::Work;
-use campanile_protocol::engine::scheduling::HURRIED;
+use campanile_protocol::engine::scheduling::LATENCY_BOOSTS;
 use campanile_protocol::engine::scheduling::PREEMPT_REQUEST;
 use campanile_protocol::engine::scheduling::REALTIME;
 use campanile_protocol::engine::scheduling::REALTIME_LASTS;
@@ -18,11 +18,11 @@ use super::execution::Execution;
 use super::progress;
 use super::run_list::Next;
 use super::user_queue::Outcome;
-use super::watch::load;
+use super::words::load;
 use crate::memory::bits;
 use crate::node::buffer::Node;
 use crate::node::clock;
-use crate::scheduling::parameters::Band;
+use crate::sched::parameters::Band;
 
 impl Execution {
     /// Has the run list know whose kernel-mode buffer is next.
@@ -44,7 +44,7 @@ impl Execution {
     /// One buffer, or what is run of it until others must be asked, of the context whose turn it is.
     pub(super) fn step(&mut self) {
         let begin = clock::monotonic();
-        self.look_for_hurry();
+        self.look_for_latency_boost();
         let Some(turn) = self.run_list.next(begin) else { return };
         self.show_context(turn.context);
         if std::mem::take(&mut self.peeks_are_stale) {
@@ -62,7 +62,7 @@ impl Execution {
         };
         let is_realtime = self.run_list.urgency_of(turn.context).band == Band::Realtime as u8;
         let word = shared.word(REALTIME).filter(|_| is_realtime);
-        // Nobody else stores there.
+        // No other thread stores there.
         let realtime = word.map(|word| (word, Duration::from_nanos(word.load(Ordering::Relaxed))));
         let mut should_pause = || {
             progress::step(&shared);
@@ -75,7 +75,7 @@ impl Execution {
                 || load(&shared, block::PAGE_TABLE_GENERATION) != generation
                 || load(&shared, PREEMPT_REQUEST) != preempted
                 || (own.is_some() && load(&shared, block::HW_QUEUE_SUBMITTED) != submitted)
-                || peeks.somebody_rang(own)
+                || peeks.has_other_ring(own)
                 || pending.load(Ordering::Acquire)
                 || turn_is_over()
         };
@@ -101,13 +101,13 @@ impl Execution {
     }
 
     /// Has slices be shorter where realtime work came since the last look, to this engine or to another one of its node.
-    fn look_for_hurry(&mut self) {
-        let hurried = load(&self.machine.shared, HURRIED);
-        let others = std::mem::replace(&mut self.hurried, hurried) != hurried;
+    fn look_for_latency_boost(&mut self) {
+        let latency_boosts = load(&self.machine.shared, LATENCY_BOOSTS);
+        let others = std::mem::replace(&mut self.latency_boosts, latency_boosts) != latency_boosts;
         if let Node::Compute(compute) = &mut self.machine.node
-            && (others || self.run_list.is_hurried())
+            && (others || self.run_list.wants_latency_boost())
         {
-            compute.hurry.note(Instant::now());
+            compute.latency_boost.begin(Instant::now());
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::suspension::Suspension;
 
-use super::watch::load;
+use super::words::load;
 use crate::memory::bits;
 use crate::memory::mapping::Mapping;
 

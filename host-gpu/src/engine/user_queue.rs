@@ -22,11 +22,11 @@ use campanile_protocol::queue::ring::RingEntry;
 use zerocopy::FromBytes;
 
 use super::machine::Machine;
+use super::process::Process;
 use super::save_area;
 use super::save_area::Owner;
 use super::save_area::Slot;
-use super::watch::Process;
-use super::watch::load;
+use super::words::load;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::memory::segment::Place;
@@ -162,7 +162,7 @@ impl UserQueue {
         shared.word(base + block::QUEUE_DRAINED).is_some_and(|word| word.swap(1, Ordering::Release) == 0)
     }
 
-    /// Somebody rang the global cell that this queue is behind: its write pointer says whether it did (UMS-10).
+    /// The global cell that this queue is behind was rung: the write pointer says whether for this queue (UMS-10).
     pub fn glance(&mut self, space: &Space<'_>) {
         if self.stopped || self.is_held || self.owes_look {
             return;

@@ -11,7 +11,7 @@ use campanile_protocol::handshake::grant;
 use super::execution::Execution;
 use super::idle::LINGER;
 use super::idle::Quiet;
-use super::watch::load;
+use super::words::load;
 
 /// How often an engine that waits for its turn looks for rings that could be more urgent.
 const URGENT_LOOK: Duration = Duration::from_micros(200);
@@ -61,9 +61,9 @@ impl Execution {
         }
     }
 
-    /// Somebody else has the node.
+    /// Another engine has the node.
     pub(super) fn wait_for_grant(&mut self) {
-        // Nobody announces a ring. One that would change whose turn it is must not wait for the turn.
+        // No signal announces a ring. One that would change whose turn it is must not wait for the turn.
         let mut contexts = self.watch.contexts();
         let may_become_urgent = contexts.any(|context| self.run_list.urgency_of(context) > self.urgency);
         drop(contexts);

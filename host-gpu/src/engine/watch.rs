@@ -17,81 +17,19 @@ use campanile_protocol::engine::slot::DoorbellSlot;
 use campanile_protocol::handshake::doorbell;
 use campanile_protocol::queue::doorbell::GLOBAL_HIDDEN;
 use campanile_protocol::queue::doorbell::global_queue;
-use zerocopy::FromBytes;
 
+use super::process::Cell;
+use super::process::Process;
+use super::process::low_half;
 use super::rescan::Rescan;
 use super::suspension;
 use super::user_queue::UserQueue;
+use super::words::load;
+use super::words::read;
 use crate::memory::bits;
 use crate::memory::mapping::Mapping;
 use crate::memory::segment::Place;
 use crate::memory::segment::Segments;
-use crate::node::space::Space;
-use crate::node::space::Stop;
-
-/// One guest process.
-#[derive(Debug)]
-pub struct Process {
-    entry: ProcessEntry,
-    page: Option<Place>,
-    /// Each watched doorbell of the dedicated model, by summary bit.
-    cells: BTreeMap<u32, Vec<Cell>>,
-    /// The queues behind the global cell, in the global model.
-    rescan: Rescan,
-}
-
-/// A watched doorbell cell.
-#[derive(Debug)]
-struct Cell {
-    cell: u16,
-    queue: u16,
-    /// What it last held: a neighbour's ring makes the engine read it, and mostly nothing has changed.
-    seen: Option<u64>,
-}
-
-impl Process {
-    /// Its address space.
-    pub fn space<'a>(&self, tables: &'a Mapping, segments: &'a Segments) -> Space<'a> {
-        Space { tables, root: self.entry.root, segments }
-    }
-
-    /// The address space that its save areas lie in.
-    pub fn areas<'a>(&self, tables: &'a Mapping, segments: &'a Segments) -> Space<'a> {
-        Space { tables, root: self.entry.area_root, segments }
-    }
-
-    /// Where in it its device-wide one lies.
-    pub fn area_va(&self) -> u64 {
-        self.entry.area_va
-    }
-
-    /// The bits of the summary word that each watched queue alone raises; none where it shares its bit.
-    fn own_bits(&self) -> BTreeMap<u16, u64> {
-        let mut own = BTreeMap::new();
-        for (&bit, cells) in &self.cells {
-            let is_alone = cells.len() == 1;
-            for cell in cells {
-                own.insert(cell.queue, if is_alone { 1 << bit } else { 0 });
-            }
-        }
-        own
-    }
-
-    /// Its device page, resolved anew where that was dropped.
-    ///
-    /// # Errors
-    /// It is on the move, or lies in several pieces.
-    pub fn page(&mut self, tables: &Mapping, segments: &Segments) -> Result<&Place, Stop> {
-        let page = match self.page.take() {
-            Some(page) => page,
-            None => {
-                let space = Space { tables, root: self.entry.root, segments };
-                space.place_to_keep(self.entry.page_va, device_page::DEVICE_PAGE_BYTES)?
-            }
-        };
-        Ok(self.page.insert(page))
-    }
-}
 
 /// Everything watched.
 #[derive(Debug, Default)]
@@ -315,7 +253,7 @@ struct Peek {
 impl Peeks {
     /// Whether a doorbell has rung since the last collection: of another queue than `queue`, as far as that can be
     /// told.
-    pub fn somebody_rang(&self, queue: Option<u16>) -> bool {
+    pub fn has_other_ring(&self, queue: Option<u16>) -> bool {
         self.peeks.iter().any(|peek| {
             let value = peek.word.word(0).map_or(0, |word| word.load(Ordering::Relaxed));
             let own = queue.and_then(|queue| peek.own.get(&queue)).copied();
@@ -327,29 +265,4 @@ impl Peeks {
             }
         })
     }
-}
-
-/// The lower half of a generation.
-pub const fn low_half(generation: u64) -> u32 {
-    (generation & 0xffff_ffff) as u32
-}
-
-/// A word of the shared block, with acquire.
-pub fn load(shared: &Mapping, offset: u64) -> u64 {
-    shared.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
-}
-
-/// Stores a word of the shared block, with release.
-pub fn store(shared: &Mapping, offset: u64, value: u64) {
-    if let Some(word) = shared.word(offset) {
-        word.store(value, Ordering::Release);
-    }
-}
-
-/// A structure in the shared block, copied.
-pub fn read<T: FromBytes>(shared: &Mapping, offset: u64) -> Option<T> {
-    let slice = shared.slice(offset, size_of::<T>() as u64)?;
-    let mut bytes = vec![0; size_of::<T>()];
-    slice.copy_to(&mut bytes);
-    T::read_from_bytes(&bytes).ok()
 }

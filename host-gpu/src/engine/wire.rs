@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 
 /// Why a message is none, or cannot be one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum WireError {
     /// Fewer bytes than a header.
     #[error("{0} bytes are no packet")]
@@ -30,7 +31,6 @@ pub enum WireError {
     /// The lengths in it do not add up to its size.
     #[error("message type {kind:#x} does not have {came} bytes")]
     Length {
-        /// The type.
         kind: u32,
         /// Bytes of the packet.
         came: usize,
@@ -38,11 +38,8 @@ pub enum WireError {
     /// A part with more bytes than it may have.
     #[error("{what} of {bytes} bytes, of {most} at the most")]
     TooLong {
-        /// The part.
         what: &'static str,
-        /// Its bytes.
         bytes: usize,
-        /// The limit.
         most: u32,
     },
     /// Text that is not UTF-8.
@@ -54,7 +51,6 @@ pub enum WireError {
     /// A field outside its values.
     #[error("{what} is {value:#x}")]
     Field {
-        /// The field.
         what: &'static str,
         /// What it is.
         value: u64,
@@ -62,7 +58,6 @@ pub enum WireError {
     /// More or fewer descriptors than the type has.
     #[error("message type {kind:#x} does not have {came} descriptors")]
     Descriptors {
-        /// The type.
         kind: u32,
         /// How many there are.
         came: usize,

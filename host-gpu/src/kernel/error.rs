@@ -7,13 +7,13 @@ pub const DIAGNOSTIC_LIMIT: usize = 2048;
 
 /// Why a kernel was refused. All are the guest's fault except `NoThread`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum KernelError {
     /// The source is longer than anything accepted.
     #[error(
         "the kernel is {length} bytes long, more than {SOURCE_LIMIT}: split it or strip debug information"
     )]
     TooLong {
-        /// Bytes given.
         length: usize,
     },
     /// The source does not parse.

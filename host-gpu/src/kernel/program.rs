@@ -39,7 +39,7 @@ pub struct Binding {
     pub min_size: u64,
 }
 
-/// Who keeps an index into a buffer in bounds.
+/// What keeps an index into a buffer in bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BufferChecks {
     /// The emitted code: out of bounds reads zero and writes nothing, inner arrays included.
@@ -69,6 +69,6 @@ pub struct Kernel {
     /// Whether it asks for the number of workgroups. The device would report that of a slice, so the kernel reads that of
     /// the whole grid at [`GRID_BINDING`], which is not one of `bindings`.
     pub uses_num_workgroups: bool,
-    /// Who checks its buffer indices.
+    /// What checks its buffer indices.
     pub buffer_checks: BufferChecks,
 }

@@ -14,7 +14,7 @@ use crate::shader::interface::Place;
 use crate::shader::interface::Refusal;
 use crate::shader::interface::Shader;
 use crate::shader::interface::Wish;
-use crate::shader::interface::guard;
+use crate::shader::pass::guard;
 use crate::shader::profile::Profile;
 
 /// The whole way. May panic and may use much stack for WGSL: call it through the sanitizer.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::mapping::Mapping;
 
-/// Adds `number` to the set at `offset`. Who takes it sees all that was stored before. False when it was there.
+/// Adds `number` to the set at `offset`. A thread that takes it sees all that was stored before. False when it was there.
 pub fn raise(mapping: &Mapping, offset: u64, number: u32) -> bool {
     let bit = 1 << (number % 64);
     let word = mapping.word(offset + u64::from(number / 64) * 8);

@@ -14,16 +14,16 @@ use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
 use super::clock;
+use super::device_instance::Compiled;
+use super::device_instance::DeviceInstance;
+use super::device_instance::DispatchRequest;
+use super::device_instance::InstanceError;
+use super::device_instance::QueueLock;
+use super::device_instance::Resolved;
 use super::flight::Ended;
 use super::flight::Flight;
 use super::flight::Running;
-use super::hurry::Hurry;
-use super::lane::Compiled;
-use super::lane::Door;
-use super::lane::Lane;
-use super::lane::LaneError;
-use super::lane::Order;
-use super::lane::Resolved;
+use super::latency_boost::LatencyBoost;
 use super::pace::Pace;
 use super::packet::Grid;
 use super::packet::Launch;
@@ -35,11 +35,11 @@ use crate::kernel::program::BufferAccess;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::vulkan::driver::Driver;
-use crate::vulkan::driver::IN_FLIGHT;
 use crate::vulkan::driver::Ticket;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::request::DispatchError;
+use crate::vulkan::request::IN_FLIGHT;
 use crate::vulkan::request::Slice;
 
 /// A slice that takes so many times as long as was likely is believed by itself, whatever those before it took.
@@ -48,10 +48,10 @@ const DEAR: u32 = 3;
 /// State of the compute node, owned by the execution thread.
 #[derive(Debug)]
 pub struct ComputeNode {
-    /// One or two; the first has every kernel.
-    pub(super) lanes: Vec<Lane>,
-    /// The second lane's.
-    pub(super) door: Door,
+    /// The primary and, where there is one, the secondary; the primary has every kernel.
+    pub(super) instances: Vec<DeviceInstance>,
+    /// Of the secondary's queue.
+    pub(super) queue_lock: QueueLock,
     pub(super) kernels: HashMap<KernelName, Kernel>,
     pub(super) flight: Flight<Started>,
     /// It has failed once: every later request fails too, from whichever context.
@@ -60,21 +60,21 @@ pub struct ComputeNode {
     /// How long a slice is to take; zero where dispatches run in one piece.
     pub(super) slice: Duration,
     /// Whether slices are to take less for now.
-    pub hurry: Hurry,
+    pub latency_boost: LatencyBoost,
 }
 
-/// A kernel, in one lane or both.
+/// A kernel, on one instance or both.
 #[derive(Debug)]
 pub(super) struct Kernel {
     serial: u64,
     pub(super) pace: Pace,
 }
 
-/// A slice that a lane was given.
+/// A slice that was submitted to a device instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Started {
-    /// The lane.
-    pub(super) lane: usize,
+    /// Index of the device instance.
+    pub(super) instance: usize,
     /// Its driver's name for it, or for all that were submitted with it.
     pub(super) ticket: Ticket,
     /// Which it is of how many that were submitted together; none where it is alone.
@@ -83,11 +83,11 @@ pub(super) struct Started {
     pub(super) slice: Slice,
 }
 
-/// A lane that a slice may be started in; by default the first.
+/// A device instance that a slice may be submitted to; by default the primary.
 #[derive(Debug, Default)]
 struct Entered<'a> {
-    lane: usize,
-    _door: Option<MutexGuard<'a, ()>>,
+    instance: usize,
+    _queue_lock: Option<MutexGuard<'a, ()>>,
 }
 
 /// How far a dispatch is.
@@ -101,16 +101,25 @@ pub struct Part {
 
 impl ComputeNode {
     /// A node without kernels, which notes in the shared block what it runs, and cuts dispatches into slices of about this
-    /// length; zero for not at all. Slices take turns on a twin of the driver's device, where there is one.
-    pub fn new(driver: Driver, twin: Option<Driver>, shared: Arc<Mapping>, slice: Duration) -> Self {
-        let lanes = iter::once(driver).chain(twin).map(Lane::new).collect();
-        let (kernels, flight, door) = (HashMap::new(), Flight::default(), Door::default());
-        Self { lanes, door, kernels, flight, is_lost: false, shared, slice, hurry: Hurry::default() }
+    /// length; zero for not at all. Slices take turns on a secondary device, where there is one.
+    pub fn new(driver: Driver, secondary: Option<Driver>, shared: Arc<Mapping>, slice: Duration) -> Self {
+        let instances = iter::once(driver).chain(secondary).map(DeviceInstance::new).collect();
+        let (kernels, flight, queue_lock) = (HashMap::new(), Flight::default(), QueueLock::default());
+        Self {
+            instances,
+            queue_lock,
+            kernels,
+            flight,
+            is_lost: false,
+            shared,
+            slice,
+            latency_boost: LatencyBoost::default(),
+        }
     }
 
-    /// What makes kernels for the second lane, where there is one, and the door to close meanwhile.
-    pub fn second_compiler(&self) -> Option<(Compiler, Door)> {
-        Some((self.lanes.get(1)?.compiler(), Arc::clone(&self.door)))
+    /// What compiles kernels for the secondary instance, where there is one, and the lock to hold meanwhile.
+    pub fn second_compiler(&self) -> Option<(Compiler, QueueLock)> {
+        Some((self.instances.get(1)?.compiler(), Arc::clone(&self.queue_lock)))
     }
 
     /// Whether the driver has failed: another process has to take its place.
@@ -132,16 +141,16 @@ impl ComputeNode {
         // Whatever had that name before.
         self.remove_kernel(name);
         let Compiled { serial, pipeline } = compiled;
-        if let Some(first) = self.lanes.first_mut() {
+        if let Some(first) = self.instances.first_mut() {
             first.add_kernel(name, pipeline);
             self.kernels.insert(name, Kernel { serial, pace: Pace::default() });
         }
     }
 
-    /// Adds the same for the second lane, if that kernel is still there.
-    pub fn add_twin(&mut self, name: KernelName, compiled: Compiled) {
+    /// Adds the same for the secondary instance, if that kernel is still there.
+    pub fn add_secondary_kernel(&mut self, name: KernelName, compiled: Compiled) {
         let Compiled { serial, pipeline } = compiled;
-        if let (Some(kernel), Some(second)) = (self.kernels.get(&name), self.lanes.get_mut(1))
+        if let (Some(kernel), Some(second)) = (self.kernels.get(&name), self.instances.get_mut(1))
             && kernel.serial == serial
         {
             second.add_kernel(name, pipeline);
@@ -151,12 +160,12 @@ impl ComputeNode {
     /// Forgets a kernel.
     pub fn remove_kernel(&mut self, name: KernelName) {
         self.kernels.remove(&name);
-        self.lanes.iter_mut().for_each(|lane| lane.remove_kernel(name));
+        self.instances.iter_mut().for_each(|instance| instance.remove_kernel(name));
     }
 
     /// Forgets what the devices made of a segment.
     pub fn forget_segment(&mut self, id: SegmentId) {
-        self.lanes.iter_mut().for_each(|lane| lane.forget_segment(id));
+        self.instances.iter_mut().for_each(|instance| instance.forget_segment(id));
     }
 
     /// Starts the kernel of the packet at byte `at` of its buffer, slice by slice, from where `part` says, and notes there
@@ -179,7 +188,7 @@ impl ComputeNode {
             }
         };
         let total = slices::count(grid);
-        // Whoever saved that may be hostile.
+        // What saved that may be hostile.
         if part.done > 0 && total.is_none_or(|total| part.done > total) {
             return Err(Stop::fault(Fault::PacketField));
         }
@@ -187,18 +196,18 @@ impl ComputeNode {
         let kernel = KernelName { root: space.root, handle: launch.kernel.0 };
         let resolved = self.resolve(space, kernel, launch)?;
         self.note(launch.kernel.0, at);
-        let order = Order { kernel, resolved: &resolved, constants: &launch.constants };
+        let request = DispatchRequest { kernel, resolved: &resolved, constants: &launch.constants };
         let mut slice = match slices::next(grid, part.done, self.limit(kernel)) {
             Some(slice) => slice,
             None if part.done > 0 => return Ok(true),
             // Nothing to do, or too much to count: the driver says which.
             None => Slice::whole(grid),
         };
-        let door = Arc::clone(&self.door);
-        let mut entered = self.enter_behind(kernel, &door)?;
+        let queue_lock = Arc::clone(&self.queue_lock);
+        let mut entered = self.enter_behind(kernel, &queue_lock)?;
         loop {
-            let lane = entered.lane;
-            self.start(space, lane, &order, &slice)?;
+            let instance = entered.instance;
+            self.start(space, instance, &request, &slice)?;
             drop(entered);
             part.done += slice.count();
             if total.is_none_or(|total| part.done >= total) {
@@ -216,43 +225,52 @@ impl ComputeNode {
             if should_pause() {
                 return Ok(false);
             }
-            if let Some(ended) = self.run_ahead(space, &order, grid, part, should_pause)? {
+            if let Some(ended) = self.run_ahead(space, &request, grid, part, should_pause)? {
                 return Ok(ended);
             }
             match slices::next(grid, part.done, self.limit(kernel)) {
                 Some(next) => slice = next,
                 None => return Ok(true),
             }
-            // What is in flight now is of this dispatch, and needs no order.
-            entered = self.enter(self.next_lane(), kernel, &door).unwrap_or_default();
+            // What is in flight now is of this dispatch, and may end in any order.
+            entered = self.enter(self.next_instance(), kernel, &queue_lock).unwrap_or_default();
         }
     }
 
-    /// Enters the lane for what must not begin before the end of what is in flight: the same one.
-    fn enter_behind<'a>(&mut self, kernel: KernelName, door: &'a Door) -> Result<Entered<'a>, Stop> {
-        let busy = self.flight.oldest().map_or(0, |oldest| oldest.ticket.lane);
-        if let Some(entered) = self.enter(busy, kernel, door) {
+    /// Enters the instance for what must not begin before the end of what is in flight: the same one.
+    fn enter_behind<'a>(
+        &mut self,
+        kernel: KernelName,
+        queue_lock: &'a QueueLock,
+    ) -> Result<Entered<'a>, Stop> {
+        let busy = self.flight.oldest().map_or(0, |oldest| oldest.ticket.instance);
+        if let Some(entered) = self.enter(busy, kernel, queue_lock) {
             return Ok(entered);
         }
         self.make_room(1, true)?;
         Ok(Entered::default())
     }
 
-    /// The lane after that of the newest slice.
-    pub(super) fn next_lane(&self) -> usize {
-        self.flight.newest().map_or(0, |newest| newest.ticket.lane + 1) % self.lanes.len().max(1)
+    /// The instance after that of the newest slice.
+    pub(super) fn next_instance(&self) -> usize {
+        self.flight.newest().map_or(0, |newest| newest.ticket.instance + 1) % self.instances.len().max(1)
     }
 
-    /// Enters this lane, if it has the kernel, and no compilation runs there.
-    fn enter<'a>(&self, lane: usize, kernel: KernelName, door: &'a Door) -> Option<Entered<'a>> {
-        self.lanes.get(lane).filter(|lane| lane.has_kernel(kernel))?;
-        let door = if lane == 0 { None } else { Some(door.try_lock().ok()?) };
-        Some(Entered { lane, _door: door })
+    /// Enters this instance, if it has the kernel, and no compilation runs there.
+    fn enter<'a>(
+        &self,
+        instance: usize,
+        kernel: KernelName,
+        queue_lock: &'a QueueLock,
+    ) -> Option<Entered<'a>> {
+        self.instances.get(instance).filter(|instance| instance.has_kernel(kernel))?;
+        let queue_lock = if instance == 0 { None } else { Some(queue_lock.try_lock().ok()?) };
+        Some(Entered { instance, _queue_lock: queue_lock })
     }
 
     /// Groups that a slice of this kernel may have.
     pub(super) fn limit(&self, kernel: KernelName) -> u64 {
-        match self.hurry.slice(self.slice, Instant::now()) {
+        match self.latency_boost.slice(self.slice, Instant::now()) {
             Duration::ZERO => u64::MAX,
             slice => self.kernels.get(&kernel).map_or(1, |kernel| kernel.pace.groups(slice)),
         }
@@ -265,7 +283,7 @@ impl ComputeNode {
         name: KernelName,
         launch: &Launch,
     ) -> Result<Vec<Resolved>, Stop> {
-        let declared = self.lanes.first().and_then(|lane| lane.bindings(name));
+        let declared = self.instances.first().and_then(|instance| instance.bindings(name));
         let declared = declared.ok_or(Stop::Fault(Fault::UnknownKernel, name.handle))?;
         let mut resolved = Vec::with_capacity(launch.bindings.len());
         for binding in &launch.bindings {
@@ -283,33 +301,33 @@ impl ComputeNode {
         Ok(resolved)
     }
 
-    /// Has a lane run a slice; it has room for it.
+    /// Submits a slice to a device instance, which has room for it.
     pub(super) fn start(
         &mut self,
         space: &Space<'_>,
-        lane: usize,
-        order: &Order<'_>,
+        instance: usize,
+        request: &DispatchRequest<'_>,
         slice: &Slice,
     ) -> Result<(), Stop> {
         let started = Instant::now();
-        let ticket = self.hand_over(space, lane, order, std::slice::from_ref(slice))?;
-        self.push(order.kernel, Started { lane, ticket, batch: None, slice: *slice }, started);
+        let ticket = self.hand_over(space, instance, request, std::slice::from_ref(slice))?;
+        self.push(request.kernel, Started { instance, ticket, batch: None, slice: *slice }, started);
         Ok(())
     }
 
-    /// Hands slices to a lane, which has room for them.
+    /// Submits slices to a device instance, which has room for them.
     pub(super) fn hand_over(
         &mut self,
         space: &Space<'_>,
-        lane: usize,
-        order: &Order<'_>,
+        instance: usize,
+        request: &DispatchRequest<'_>,
         slices: &[Slice],
     ) -> Result<Ticket, Stop> {
-        let lane = self.lanes.get_mut(lane).ok_or(Stop::fault(Fault::Driver))?;
-        order.resolved.iter().try_for_each(|resolved| lane.import(space, resolved))?;
-        lane.start(order, slices).map_err(|error| {
+        let instance = self.instances.get_mut(instance).ok_or(Stop::fault(Fault::Driver))?;
+        request.resolved.iter().try_for_each(|resolved| instance.import(space, resolved))?;
+        instance.start(request, slices).map_err(|error| {
             log::debug!("a dispatch was refused: {error}");
-            let is_driver = matches!(error, LaneError::Refused(DispatchError::Vulkan(_)));
+            let is_driver = matches!(error, InstanceError::Refused(DispatchError::Vulkan(_)));
             self.is_lost |= is_driver;
             Stop::fault(if is_driver { Fault::Driver } else { Fault::Bindings })
         })
@@ -334,8 +352,8 @@ impl ComputeNode {
     /// wants the core.
     pub(super) fn finish_oldest(&mut self, spin: bool) -> Result<(), Fault> {
         let Some(oldest) = self.flight.oldest() else { return Ok(()) };
-        let Started { lane, ticket, .. } = oldest.ticket;
-        let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
+        let Started { instance, ticket, .. } = oldest.ticket;
+        let driver = self.instances.get_mut(instance).ok_or(Fault::Driver)?.driver();
         let waited = if spin { driver.wait(ticket) } else { driver.sleep(ticket) };
         waited.map_err(|error| self.lose(&error))?;
         if let Some(ended) = self.flight.end(Instant::now()) {
@@ -347,7 +365,7 @@ impl ComputeNode {
     /// Learns from what slices took; at the most, where `was_late` and the last was done before that was seen.
     pub(super) fn learn(&mut self, ended: &Ended, was_late: bool) {
         let Ended { kernel, slices, groups, took, last } = *ended;
-        let target = self.hurry.slice(self.slice, Instant::now());
+        let target = self.latency_boost.slice(self.slice, Instant::now());
         if groups == 0 || target.is_zero() {
             return;
         }
@@ -362,7 +380,7 @@ impl ComputeNode {
                 pace.observe(groups, took, target);
             }
         }
-        // Nobody else stores there.
+        // No other thread stores there.
         for (place, more) in
             [(scheduling::SLICES, slices), (scheduling::SLICE_NANOSECONDS, clock::nanoseconds(took))]
         {
@@ -390,7 +408,7 @@ impl ComputeNode {
             outcome = outcome.and(self.finish_oldest(true));
         }
         self.note(0, 0);
-        // Nobody knows what a driver that has failed still stores.
+        // What a driver that has failed still stores is unknown.
         if self.is_lost { Err(Fault::Driver) } else { outcome }
     }
 }

@@ -6,10 +6,11 @@
 //!                                       └ a part of slice 2 is left, and slice 1 is done: unseen
 //! ```
 //!
-//! So it is in a node of one lane, and where slices are handed over ahead of their turn. Who waits for the end of a slice is woken by the driver in the moment in which that
-//! should start the next one, and on a CPU driver takes its core. So most ends are not waited for: a slice *passes* when it
+//! So it is in a node of one device instance, and where slices are handed over ahead of their turn. The driver wakes a thread that
+//! waits for the end of a slice in the moment in which the driver should start the next one; on a CPU driver that thread takes its
+//! core. So most ends are not waited for: a slice *passes* when it
 //! is found done later. One in [`SEEN_EVERY`] is waited for, and what took since the last end that was seen is what those
-//! slices took, together. Where two lanes get slices one by one every end is waited for: the CPUs have the other one to do.
+//! slices took, together. Where two instances get slices one by one every end is waited for: the CPUs have the other one to do.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,9 +30,9 @@ const SHORTEST_NAP: Duration = Duration::from_micros(100);
 /// A slice in flight; `T` is the driver's name for it.
 #[derive(Debug)]
 pub struct Running<T> {
-    /// Its name.
+    /// What the driver names it by.
     pub ticket: T,
-    /// What runs.
+    /// The kernel that runs.
     pub kernel: KernelName,
     /// How many groups of it; zero for what is not to be measured.
     pub groups: u64,
@@ -44,7 +45,7 @@ pub struct Running<T> {
 /// Slices that have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// What ran.
+    /// The kernel that ran.
     pub kernel: KernelName,
     /// How many slices.
     pub slices: u64,
@@ -85,12 +86,12 @@ impl<T> Flight<T> {
         self.running.is_empty()
     }
 
-    /// The oldest.
+    /// The slice that was started first.
     pub fn oldest(&self) -> Option<&Running<T>> {
         self.running.front()
     }
 
-    /// The newest.
+    /// The slice that was started last.
     pub fn newest(&self) -> Option<&Running<T>> {
         self.running.back()
     }
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sleeps_for_less_than_a_sleep_may_be_wrong_by() {
+    fn no_nap_is_shorter_than_a_sleep_may_be_wrong_by() {
         assert_eq!(naps(SLICE / 40), [None, None]);
         assert_eq!(Flight::<()>::default().nap(2, Instant::now()), None);
     }

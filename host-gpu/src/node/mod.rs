@@ -3,7 +3,7 @@
 //! ```text
 //!   Buffer (bytes copied once) ──decode──▶ Packet ──run──▶ copy · fill · fence      (every node)
 //!                                                   └─────▶ dispatch               (compute node, Vulkan)
-//!   a dispatch:  slices ▶ lanes (devices that take turns) ▶ flight (when the next one is due) ▶ pace (what groups cost)
+//!   a dispatch:  slices ▶ device instances, in turn ▶ flight (when the next one is due) ▶ pace (what groups cost)
 //!                  └ ahead (many at once, as long as no other engine waits)
 //!   a run ends:  Done · Blocked (fence not there yet) · Paused (told to stop at a boundary) · Fault
 //! ```
@@ -15,9 +15,9 @@ mod ahead;
 pub mod buffer;
 pub mod clock;
 pub mod compute;
+pub mod device_instance;
 pub mod flight;
-pub mod hurry;
-pub mod lane;
+pub mod latency_boost;
 pub mod pace;
 pub mod packet;
 pub mod signal;

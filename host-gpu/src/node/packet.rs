@@ -27,28 +27,28 @@ pub enum Grid {
 /// A dispatch, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// The kernel.
+    /// The kernel to run.
     pub kernel: Handle,
-    /// Thread groups.
+    /// Thread groups in x, y and z.
     pub grid: Grid,
-    /// Buffers.
+    /// The buffers that the kernel reaches, by slot.
     pub bindings: Vec<Binding>,
-    /// Constant bytes.
+    /// The bytes of its push constants.
     pub constants: Vec<u8>,
 }
 
-/// One packet.
+/// One packet of a DMA buffer, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
-    /// Nothing.
+    /// Does nothing.
     Nop,
-    /// Copy.
+    /// Copies bytes.
     Copy(Copy),
-    /// Fill.
+    /// Fills bytes with a word.
     Fill(Fill),
-    /// Run a kernel.
+    /// Runs a kernel.
     Dispatch(Launch),
-    /// Order.
+    /// Waits for all packets before it.
     Barrier,
     /// Store a fence value.
     Signal(Fence),

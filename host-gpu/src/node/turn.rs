@@ -8,13 +8,13 @@ use campanile_protocol::packet::Fault;
 use super::compute::ComputeNode;
 use super::compute::Started;
 use crate::kernel::name::KernelName;
-use crate::vulkan::driver::IN_FLIGHT;
+use crate::vulkan::request::IN_FLIGHT;
 
 impl ComputeNode {
-    /// Waits until there is room for a slice. In one lane also until the last in flight is nearly done: the next one need
-    /// not be there sooner, and what is more urgent would have to wait for both. In two lanes it runs beside that one.
+    /// Waits until there is room for a slice. With one device instance also until the last in flight is nearly done: the next one need
+    /// not be there sooner, and what is more urgent would have to wait for both. With two it runs beside that one.
     pub(super) fn await_turn(&mut self, kernel: KernelName) -> Result<(), Fault> {
-        if self.lanes.get(1).is_some_and(|second| second.has_kernel(kernel)) {
+        if self.instances.get(1).is_some_and(|second| second.has_kernel(kernel)) {
             while self.flight.len() >= IN_FLIGHT {
                 self.finish_oldest(false)?;
             }
@@ -27,15 +27,15 @@ impl ComputeNode {
             // What is likely may be wrong: a thread that sleeps for longer than two slices should look now and then.
             thread::sleep(nap.min(2 * self.slice));
             let newest = self.flight.newest().map(|slice| slice.ticket);
-            let Some(Started { lane, ticket, .. }) = newest else { break };
-            let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
+            let Some(Started { instance, ticket, .. }) = newest else { break };
+            let driver = self.instances.get_mut(instance).ok_or(Fault::Driver)?.driver();
             if driver.is_done(&ticket).map_err(|error| self.lose(&error))? {
                 break;
             }
         }
         while let Some(oldest) = self.flight.oldest() {
-            let Started { lane, ticket, .. } = oldest.ticket;
-            let driver = self.lanes.get_mut(lane).ok_or(Fault::Driver)?.driver();
+            let Started { instance, ticket, .. } = oldest.ticket;
+            let driver = self.instances.get_mut(instance).ok_or(Fault::Driver)?.driver();
             let is_done = driver.retire_if_done(&ticket).map_err(|error| self.lose(&error))?;
             let is_last = self.flight.len() < IN_FLIGHT;
             match (is_done, is_last) {

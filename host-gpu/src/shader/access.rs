@@ -6,27 +6,20 @@ use spirv::Op;
 use spirv::StorageClass;
 
 use crate::shader::atomics;
+use crate::shader::body::Body;
 use crate::shader::body::Here;
+use crate::shader::clamp::Clamp;
 use crate::shader::decorations::WHOLE;
 use crate::shader::error::GuardError;
-use crate::shader::guard::Guard;
+use crate::shader::function::Function;
 use crate::shader::module::Id;
 use crate::shader::module::Inst;
 use crate::shader::module::Kind;
+use crate::shader::module::Module;
 use crate::shader::module::wrong;
-use crate::shader::types::Scalar;
-use crate::shader::types::Shape;
-
-/// An index that must be made at most `last` before the instruction uses it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Clamp {
-    /// Index of the instruction, and which operand it is.
-    pub(super) index: u32,
-    pub(super) operand: u32,
-    /// The type of the index, and the largest that is in bounds.
-    pub(super) ty: u32,
-    pub(super) last: u64,
-}
+use crate::shader::shape::Scalar;
+use crate::shader::shape::Shape;
+use crate::shader::variables::check_memory;
 
 /// A pointer that an instruction uses.
 #[derive(Debug, Clone, Copy)]
@@ -37,41 +30,41 @@ pub(super) struct Pointer {
     root: u32,
 }
 
-impl Guard<'_> {
+impl Body<'_, '_> {
     /// An `OpVariable` in a function.
     pub(super) fn local_variable(&mut self, here: Here) -> Result<(), GuardError> {
         let inst = here.inst;
         inst.length(4, 5)?;
-        let ty = self.module.word(inst, 1);
-        let Shape::Pointer { class: StorageClass::Function, to } = self.shape(ty) else {
+        let ty = self.symbols.module.word(inst, 1);
+        let Shape::Pointer { class: StorageClass::Function, to } = self.symbols.shape(ty) else {
             return Err(wrong(inst, "its storage class is not Function"));
         };
-        if self.module.word(inst, 3) != StorageClass::Function as u32 {
+        if self.symbols.module.word(inst, 3) != StorageClass::Function as u32 {
             return Err(wrong(inst, "its storage class is not that of its type"));
         }
         if inst.len == 5 {
-            let initial = self.module.id(self.module.word(inst, 4));
+            let initial = self.symbols.module.id(self.symbols.module.word(inst, 4));
             if initial.kind != Kind::Constant || initial.ty != to {
                 return Err(wrong(inst, "its initial value is no constant of its type"));
             }
         }
-        self.check_memory(inst, to)?;
-        self.check_size(inst, to)?;
-        let bytes = self.ty(to).bytes;
+        check_memory(self.symbols, self.capabilities, inst, to)?;
+        self.symbols.check_size(inst, to)?;
+        let bytes = self.symbols.ty(to).bytes;
         self.note(here, |function| function.stack = function.stack.saturating_add(bytes));
         self.result_of(here, true).map(|_| ())
     }
 
-    fn note(&mut self, here: Here, change: impl FnOnce(&mut crate::shader::function::Function)) {
-        if let Some(function) = self.functions.get_mut(here.function as usize) {
+    fn note(&mut self, here: Here, change: impl FnOnce(&mut Function)) {
+        if let Some(function) = self.functions.list.get_mut(here.function as usize) {
             change(function);
         }
     }
 
     pub(super) fn pointer(&mut self, here: Here, at: u32) -> Result<Pointer, GuardError> {
-        let id = self.module.word(here.inst, at);
+        let id = self.symbols.module.word(here.inst, at);
         let Id { kind, ty, data, .. } = self.seen(here, id)?;
-        let Shape::Pointer { class, to } = self.shape(ty) else {
+        let Shape::Pointer { class, to } = self.symbols.shape(ty) else {
             return Err(wrong(here.inst, format!("{id} is not a pointer")));
         };
         if kind == Kind::Global {
@@ -96,8 +89,8 @@ impl Guard<'_> {
             Op::Store => {
                 inst.length(3, 6)?;
                 let pointer = self.pointer(here, 1)?;
-                let value = self.seen(here, self.module.word(inst, 2))?;
-                if pointer.to != value.ty || !self.is_value(value.ty) {
+                let value = self.seen(here, self.symbols.module.word(inst, 2))?;
+                if pointer.to != value.ty || !self.symbols.is_value(value.ty) {
                     return Err(wrong(inst, "its value is not what the pointer points to"));
                 }
                 self.writes(here, pointer)?;
@@ -106,10 +99,10 @@ impl Guard<'_> {
             Op::CopyMemory => {
                 inst.length(3, 3)?;
                 let (to, from) = (self.pointer(here, 1)?, self.pointer(here, 2)?);
-                if to.to != from.to || !self.is_value(to.to) {
+                if to.to != from.to || !self.symbols.is_value(to.to) {
                     return Err(wrong(inst, "its pointers do not point to the same type"));
                 }
-                self.check_size(inst, to.to)?;
+                self.symbols.check_size(inst, to.to)?;
                 self.writes(here, to)?;
             }
             Op::AccessChain | Op::InBoundsAccessChain => self.chain(here)?,
@@ -117,11 +110,12 @@ impl Guard<'_> {
                 inst.length(5, 5)?;
                 let pointer = self.pointer(here, 3)?;
                 let ty = self.result_of(here, false)?;
-                let members = self.members(pointer.to);
+                let members = self.symbols.members(pointer.to);
                 let last = members.last().copied().unwrap_or(0);
-                let at = self.module.word(inst, 4) as usize;
-                let good = matches!(self.shape(last), Shape::Runtime { .. }) && at + 1 == members.len();
-                if !good || self.shape(ty) != (Shape::Int { bits: 32, signed: false }) {
+                let at = self.symbols.module.word(inst, 4) as usize;
+                let good =
+                    matches!(self.symbols.shape(last), Shape::Runtime { .. }) && at + 1 == members.len();
+                if !good || self.symbols.shape(ty) != (Shape::Int { bits: 32, signed: false }) {
                     return Err(wrong(
                         inst,
                         "it is not of the last member of a buffer, an array without a length",
@@ -147,13 +141,13 @@ impl Guard<'_> {
 
     /// Notes that a pointer is written through, and refuses where that is not allowed.
     pub(super) fn writes(&mut self, here: Here, pointer: Pointer) -> Result<(), GuardError> {
-        let held = self.innermost(self.held(pointer.root));
+        let held = self.symbols.innermost(self.symbols.held(pointer.root));
         let writable = match pointer.class {
             StorageClass::Function
             | StorageClass::Private
             | StorageClass::Workgroup
             | StorageClass::StorageBuffer => true,
-            StorageClass::Uniform => self.is_decorated(held, WHOLE, Name::BufferBlock),
+            StorageClass::Uniform => self.decorations.is_decorated(held, WHOLE, Name::BufferBlock),
             _ => false,
         };
         if !writable {
@@ -175,14 +169,14 @@ impl Guard<'_> {
         if inst.len <= at {
             return Ok(());
         }
-        let mask = self.module.word(inst, at);
+        let mask = self.symbols.module.word(inst, at);
         let moves = if is_store { AVAILABLE } else { VISIBLE };
         if mask & !(VOLATILE | ALIGNED | NONTEMPORAL | NON_PRIVATE | moves) != 0 {
             return Err(wrong(inst, "these memory operands are not offered"));
         }
         let mut next = at + 1;
         if mask & ALIGNED != 0 {
-            if !self.module.word(inst, next).is_power_of_two() {
+            if !self.symbols.module.word(inst, next).is_power_of_two() {
                 return Err(wrong(inst, "its alignment is no power of two"));
             }
             next += 1;
@@ -192,7 +186,10 @@ impl Guard<'_> {
             next += 1;
         }
         let private = mask & moves != 0 && mask & NON_PRIVATE == 0;
-        if next != inst.len || private || mask & (moves | NON_PRIVATE) != 0 && !self.vulkan_memory {
+        if next != inst.len
+            || private
+            || mask & (moves | NON_PRIVATE) != 0 && !self.capabilities.vulkan_memory
+        {
             return Err(wrong(inst, "its memory operands do not fit each other or the memory model"));
         }
         Ok(())
@@ -205,9 +202,9 @@ impl Guard<'_> {
         let given = self.used(here, 5)?.ty;
         let pointer = self.pointer(here, 6)?;
         let ty = self.result_of(here, false)?;
-        let float = self.numeric(ty).filter(|n| n.scalar == Scalar::Float);
-        let second = self.numeric(pointer.to);
-        let whole = self.module.word(inst, 4) == GlslStd450Op::Modf as u32;
+        let float = self.symbols.numeric(ty).filter(|n| n.scalar == Scalar::Float);
+        let second = self.symbols.numeric(pointer.to);
+        let whole = self.symbols.module.word(inst, 4) == GlslStd450Op::Modf as u32;
         let good = match (float, second) {
             (Some(_), _) if whole => pointer.to == ty,
             (Some(x), Some(y)) => y.scalar == Scalar::Int && y.bits == 32 && y.count == x.count,
@@ -225,19 +222,20 @@ impl Guard<'_> {
         let base = self.pointer(here, 3)?;
         let mut ty = base.to;
         for operand in 4..inst.len {
-            let id = self.module.word(inst, operand);
+            let id = self.symbols.module.word(inst, operand);
             let index = self.used(here, operand)?;
-            let number = self.numeric(index.ty).filter(|n| n.scalar == Scalar::Int && n.count == 1);
+            let number = self.symbols.numeric(index.ty).filter(|n| n.scalar == Scalar::Int && n.count == 1);
             let number = number.ok_or_else(|| wrong(inst, format!("index {id} is not one integer")))?;
-            let known = self.integer(id);
+            let known = self.symbols.integer(id);
             // The array of a variable that holds several buffers: no robustness covers it. One that is no array has
             // a struct here, whose members are constants.
-            let of_buffers = operand == 4 && base.root == self.module.word(inst, 3);
-            ty = match self.shape(ty) {
+            let of_buffers = operand == 4 && base.root == self.symbols.module.word(inst, 3);
+            ty = match self.symbols.shape(ty) {
                 Shape::Struct => {
-                    let constant = self.module.definition(id).op() == Op::Constant && number.bits == 32;
+                    let constant =
+                        self.symbols.module.definition(id).op() == Op::Constant && number.bits == 32;
                     let member = known.filter(|_| constant).and_then(|at| u32::try_from(at).ok());
-                    member.and_then(|at| self.part(ty, at)).ok_or_else(|| {
+                    member.and_then(|at| self.symbols.part(ty, at)).ok_or_else(|| {
                         wrong(inst, format!("index {id} into a struct is no constant of one of its members"))
                     })?
                 }
@@ -259,11 +257,11 @@ impl Guard<'_> {
             };
         }
         let result = self.result_of(here, true)?;
-        if self.shape(result) != (Shape::Pointer { class: base.class, to: ty }) {
+        if self.symbols.shape(result) != (Shape::Pointer { class: base.class, to: ty }) {
             return Err(wrong(inst, "its result is no pointer to what its indices reach"));
         }
-        let id = self.module.word(inst, 2);
-        if let Some(slot) = self.module.ids.get_mut(id as usize) {
+        let id = self.symbols.module.word(inst, 2);
+        if let Some(slot) = self.symbols.module.ids.get_mut(id as usize) {
             slot.data = base.root;
         }
         Ok(())
@@ -272,29 +270,33 @@ impl Guard<'_> {
     /// Notes a clamp of operand `operand`, an index into `count` components.
     pub(super) fn clamp_component(&mut self, here: Here, operand: u32, count: u32) -> Result<(), GuardError> {
         let index = self.used(here, operand)?;
-        let number = self.numeric(index.ty).filter(|n| n.scalar == Scalar::Int && n.count == 1);
+        let number = self.symbols.numeric(index.ty).filter(|n| n.scalar == Scalar::Int && n.count == 1);
         if number.is_none() {
             return Err(wrong(here.inst, "its index is not one integer"));
         }
-        if self.integer(self.module.word(here.inst, operand)).is_none_or(|at| at >= u64::from(count)) {
+        if self
+            .symbols
+            .integer(self.symbols.module.word(here.inst, operand))
+            .is_none_or(|at| at >= u64::from(count))
+        {
             self.clamps.push(Clamp { index: here.index, operand, ty: index.ty, last: u64::from(count - 1) });
         }
         Ok(())
     }
+}
 
-    /// The memory operands of a load or store that go into the result: the mask without hints, and its scope.
-    pub(super) fn kept_access(&self, inst: Inst, at: u32) -> Vec<u32> {
-        let mask = self.module.word(inst, at);
-        let kept = mask & !(ALIGNED | NONTEMPORAL);
-        let mut words = Vec::new();
-        if kept != 0 {
-            words.push(kept);
-            if kept & (AVAILABLE | VISIBLE) != 0 {
-                words.push(self.module.word(inst, inst.len - 1));
-            }
+/// The memory operands of a load or store that go into the result: the mask without hints, and its scope.
+pub(super) fn kept_access(module: &Module<'_>, inst: Inst, at: u32) -> Vec<u32> {
+    let mask = module.word(inst, at);
+    let kept = mask & !(ALIGNED | NONTEMPORAL);
+    let mut words = Vec::new();
+    if kept != 0 {
+        words.push(kept);
+        if kept & (AVAILABLE | VISIBLE) != 0 {
+            words.push(module.word(inst, inst.len - 1));
         }
-        words
     }
+    words
 }
 
 const VOLATILE: u32 = 1;

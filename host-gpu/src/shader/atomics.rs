@@ -4,12 +4,12 @@ use spirv::Capability;
 use spirv::Op;
 use spirv::StorageClass;
 
+use crate::shader::body::Body;
 use crate::shader::body::Here;
 use crate::shader::error::GuardError;
-use crate::shader::guard::Guard;
 use crate::shader::module::wrong;
-use crate::shader::types::Scalar;
-use crate::shader::types::Shape;
+use crate::shader::shape::Scalar;
+use crate::shader::shape::Shape;
 
 const UNIFORM_MEMORY: u32 = 0x40;
 const WORKGROUP_MEMORY: u32 = 0x100;
@@ -18,7 +18,7 @@ const IMAGE_MEMORY: u32 = 0x800;
 const MAKE_AVAILABLE: u32 = 0x2000;
 const MAKE_VISIBLE: u32 = 0x4000;
 
-impl Guard<'_> {
+impl Body<'_, '_> {
     /// One of [`is_atomic`].
     pub(super) fn atomic(&mut self, here: Here) -> Result<(), GuardError> {
         let (inst, op) = (here.inst, here.inst.op());
@@ -34,8 +34,8 @@ impl Guard<'_> {
         let compares = u32::from(op == Op::AtomicCompareExchange);
         inst.length(at + 3 + compares + values, at + 3 + compares + values)?;
         let pointer = self.pointer(here, at)?;
-        let number = self.numeric(pointer.to).filter(|n| n.scalar == Scalar::Int && n.count == 1);
-        let wide = self.has(Capability::Int64Atomics);
+        let number = self.symbols.numeric(pointer.to).filter(|n| n.scalar == Scalar::Int && n.count == 1);
+        let wide = self.capabilities.has(Capability::Int64Atomics);
         let memory = matches!(
             pointer.class,
             StorageClass::StorageBuffer | StorageClass::Workgroup | StorageClass::Uniform
@@ -65,8 +65,8 @@ impl Guard<'_> {
     /// A constant scope.
     pub(super) fn scope(&self, here: Here, at: u32, allowed: &[u64]) -> Result<(), GuardError> {
         let scope = self.word_constant(here, at)?;
-        let vulkan = self.vulkan_memory;
-        let device = scope != 1 || !vulkan || self.has(Capability::VulkanMemoryModelDeviceScope);
+        let vulkan = self.capabilities.vulkan_memory;
+        let device = scope != 1 || !vulkan || self.capabilities.has(Capability::VulkanMemoryModelDeviceScope);
         if allowed.contains(&scope) && device && (scope != 5 || vulkan) {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Guard<'_> {
             && rest == classes | moves
             && (order != 0) == (classes & !COUNTER_MEMORY != 0)
             && (order != 0 || classes == 0)
-            && (moves == 0 || self.vulkan_memory)
+            && (moves == 0 || self.capabilities.vulkan_memory)
             && (rest & MAKE_AVAILABLE == 0 || order & 0xc != 0)
             && (rest & MAKE_VISIBLE == 0 || order & 0xa != 0);
         if good {
@@ -96,13 +96,13 @@ impl Guard<'_> {
 
     /// A constant of 32 bits, as scopes and semantics are.
     pub(super) fn word_constant(&self, here: Here, at: u32) -> Result<u64, GuardError> {
-        let id = self.module.word(here.inst, at);
-        let bits = matches!(self.shape(self.module.id(id).ty), Shape::Int { bits: 32, .. });
+        let id = self.symbols.module.word(here.inst, at);
+        let bits = matches!(self.symbols.shape(self.symbols.module.id(id).ty), Shape::Int { bits: 32, .. });
         let constant = matches!(
-            self.module.definition(id).op(),
+            self.symbols.module.definition(id).op(),
             Op::Constant | Op::ConstantNull | Op::SpecConstant | Op::SpecConstantOp
         );
-        let value = self.integer(id).filter(|_| bits && constant);
+        let value = self.symbols.integer(id).filter(|_| bits && constant);
         value.ok_or_else(|| wrong(here.inst, format!("{id} is no constant of 32 bits")))
     }
 }

@@ -4,11 +4,18 @@ use spirv::Capability;
 use spirv::GlslStd450Op;
 use spirv::Op;
 
+use crate::shader::capabilities::Capabilities;
+use crate::shader::clamp::Clamp;
+use crate::shader::debug::define_debug;
+use crate::shader::debug::is_debug;
+use crate::shader::decorations::Decorations;
 use crate::shader::decorations::WHOLE;
+use crate::shader::entries::Entries;
 use crate::shader::error::GuardError;
+use crate::shader::flow::Flow;
+use crate::shader::flow::targets;
 use crate::shader::function::Function;
-use crate::shader::guard::Guard;
-use crate::shader::guard::is_debug;
+use crate::shader::function::Functions;
 use crate::shader::module::Id;
 use crate::shader::module::Inst;
 use crate::shader::module::Kind;
@@ -18,10 +25,11 @@ use crate::shader::module::wrong;
 use crate::shader::profile::MIXED_DOT;
 use crate::shader::profile::MIXED_DOT_OP;
 use crate::shader::rules;
-use crate::shader::types::Numeric;
-use crate::shader::types::Scalar;
-use crate::shader::types::Shape;
-use crate::shader::types::has;
+use crate::shader::shape::Numeric;
+use crate::shader::shape::Scalar;
+use crate::shader::shape::Shape;
+use crate::shader::symbols::Symbols;
+use crate::shader::typing::Typing;
 
 /// Where in a module the check stands.
 #[derive(Debug, Clone, Copy)]
@@ -34,16 +42,29 @@ pub(super) struct Here {
     pub(super) inst: Inst,
 }
 
-impl Guard<'_> {
+/// The check of what stands in functions: it defines the results of instructions, and notes what functions do and which
+/// indices need a clamp. What memory instructions and atomics, composites and calls, and subgroup operations have to keep to
+/// stands in `access.rs`, `atomics.rs`, `composed.rs` and `subgroup.rs`.
+pub(super) struct Body<'b, 'a> {
+    pub(super) symbols: &'b mut Symbols<'a>,
+    pub(super) capabilities: &'b Capabilities,
+    pub(super) entries: &'b Entries,
+    pub(super) decorations: &'b Decorations,
+    pub(super) functions: &'b mut Functions,
+    pub(super) flow: &'b mut Flow,
+    pub(super) clamps: &'b mut Vec<Clamp>,
+}
+
+impl Body<'_, '_> {
     /// Checks every function.
     pub(super) fn check_functions(&mut self) -> Result<(), GuardError> {
-        for function in 0..u32::try_from(self.functions.len()).unwrap_or(NOWHERE) {
+        for function in 0..u32::try_from(self.functions.list.len()).unwrap_or(NOWHERE) {
             let Function { first, end, .. } =
-                self.functions.get(function as usize).cloned().unwrap_or_default();
-            self.walk(first, end)?;
+                self.functions.list.get(function as usize).cloned().unwrap_or_default();
+            self.flow.walk(&self.symbols.module, first, end)?;
             let mut merges = Vec::new();
             for block in first..end {
-                if self.block(block).is_kept {
+                if self.flow.block(block).is_kept {
                     self.check_block(function, block, block == first, &mut merges)?;
                 }
             }
@@ -56,11 +77,11 @@ impl Guard<'_> {
     /// What stands on results of functions, none of which was known where decorations were checked.
     fn check_contractions(&self) -> Result<(), GuardError> {
         let mut before = None;
-        for d in self.decorations.iter().filter(|d| d.name == spirv::Decoration::NoContraction) {
-            let target = self.module.id(d.target);
+        for d in self.decorations.list.iter().filter(|d| d.name == spirv::Decoration::NoContraction) {
+            let target = self.symbols.module.id(d.target);
             let good = match target.kind {
                 Kind::None => true,
-                Kind::Value => d.member == WHOLE && is_arithmetic(self.module.inst(target.inst).op()),
+                Kind::Value => d.member == WHOLE && is_arithmetic(self.symbols.module.inst(target.inst).op()),
                 _ => false,
             };
             if !good {
@@ -80,10 +101,10 @@ impl Guard<'_> {
         is_first: bool,
         merges: &mut Vec<Here>,
     ) -> Result<(), GuardError> {
-        let found = self.block(block);
+        let found = self.flow.block(block);
         let (mut phis, mut variables) = (!is_first, is_first);
         for index in found.first + 1..found.end {
-            let inst = self.module.inst(index);
+            let inst = self.symbols.module.inst(index);
             let here = Here { function, block, index, inst };
             let op = inst.op();
             if is_debug(op) {
@@ -92,8 +113,10 @@ impl Guard<'_> {
                 }
                 return Err(wrong(inst, "it may not stand in a function"));
             }
-            if op == Op::ExtInst && self.module.id(self.module.word(inst, 3)).kind == Kind::Debug {
-                self.debug_instruction(index, inst)?;
+            if op == Op::ExtInst
+                && self.symbols.module.id(self.symbols.module.word(inst, 3)).kind == Kind::Debug
+            {
+                define_debug(&mut self.symbols.module, index, inst)?;
                 continue;
             }
             if op != Op::Variable {
@@ -115,17 +138,17 @@ impl Guard<'_> {
                 Op::SelectionMerge | Op::LoopMerge | Op::Branch | Op::Unreachable => {}
                 Op::BranchConditional => {
                     let condition = self.used(here, 1)?;
-                    if self.shape(condition.ty) != Shape::Bool {
+                    if self.symbols.shape(condition.ty) != Shape::Bool {
                         return Err(wrong(inst, "its condition is not a boolean"));
                     }
                 }
-                Op::Switch if !self.block(block).is_reached => {
+                Op::Switch if !self.flow.block(block).is_reached => {
                     return Err(wrong(inst, "it is never reached"));
                 }
                 Op::Switch => {
                     let selector = self.used(here, 1)?;
                     let good = |n: Numeric| n.scalar == Scalar::Int && n.count == 1 && n.bits <= 32;
-                    if !self.numeric(selector.ty).is_some_and(good) {
+                    if !self.symbols.numeric(selector.ty).is_some_and(good) {
                         return Err(wrong(inst, "its selector is not one integer of at most 32 bits"));
                     }
                 }
@@ -137,9 +160,9 @@ impl Guard<'_> {
     }
 
     fn check_return(&self, here: Here) -> Result<(), GuardError> {
-        let returns = self.functions.get(here.function as usize).map_or(0, |function| function.returns);
+        let returns = self.functions.list.get(here.function as usize).map_or(0, |function| function.returns);
         let good = match here.inst.op() {
-            Op::Return => self.shape(returns) == Shape::Void,
+            Op::Return => self.symbols.shape(returns) == Shape::Void,
             _ => self.used(here, 1)?.ty == returns,
         };
         if good { Ok(()) } else { Err(wrong(here.inst, "it does not return what its function does")) }
@@ -147,9 +170,9 @@ impl Guard<'_> {
 
     /// The value that operand `at` names: known here, and not only to be stored or converted.
     pub(super) fn used(&self, here: Here, at: u32) -> Result<Id, GuardError> {
-        let id = self.module.word(here.inst, at);
+        let id = self.symbols.module.word(here.inst, at);
         let meaning = self.seen(here, id)?;
-        if self.is_limited(meaning.ty) {
+        if self.capabilities.is_limited(self.symbols, meaning.ty) {
             return Err(wrong(
                 here.inst,
                 "8 or 16 bits can only be stored and converted without Int8, Int16 or Float16",
@@ -160,7 +183,7 @@ impl Guard<'_> {
 
     /// The value `id`, known here.
     pub(super) fn seen(&self, here: Here, id: u32) -> Result<Id, GuardError> {
-        let meaning = self.module.id(id);
+        let meaning = self.symbols.module.id(id);
         let known = match meaning.kind {
             Kind::Constant | Kind::Undef | Kind::Global => true,
             Kind::Value => self.is_known(meaning.block, here),
@@ -174,33 +197,25 @@ impl Guard<'_> {
     }
 
     fn is_known(&self, defined: u32, here: Here) -> bool {
-        let Some(function) = self.functions.get(here.function as usize) else { return false };
+        let Some(function) = self.functions.list.get(here.function as usize) else { return false };
         // What is not reached never runs: there the order of the text is enough.
         (function.first..function.end).contains(&defined)
-            && (!self.block(here.block).is_reached || self.dominates(defined, here.block))
-    }
-
-    /// Whether values of this type can only be loaded, stored and converted.
-    pub(super) fn is_limited(&self, ty: u32) -> bool {
-        let inside = self.ty(ty).has;
-        inside & has::INT_8 != 0 && !self.has(Capability::Int8)
-            || inside & has::INT_16 != 0 && !self.has(Capability::Int16)
-            || inside & has::FLOAT_16 != 0 && !self.has(Capability::Float16)
+            && (!self.flow.block(here.block).is_reached || self.flow.dominates(defined, here.block))
     }
 
     /// Defines the result of the instruction, whose type stands first. Only pointers may be none that can be stored.
     pub(super) fn result_of(&mut self, here: Here, is_pointer: bool) -> Result<u32, GuardError> {
-        let (ty, id) = (self.module.word(here.inst, 1), self.module.word(here.inst, 2));
+        let (ty, id) = (self.symbols.module.word(here.inst, 1), self.symbols.module.word(here.inst, 2));
         let good = match is_pointer {
-            true => matches!(self.shape(ty), Shape::Pointer { .. }),
-            false => self.is_value(ty),
+            true => matches!(self.symbols.shape(ty), Shape::Pointer { .. }),
+            false => self.symbols.is_value(ty),
         };
         if !good {
             return Err(wrong(here.inst, "its result has a type that no value here can have"));
         }
-        self.check_size(here.inst, ty)?;
+        self.symbols.check_size(here.inst, ty)?;
         let meaning = Id { kind: Kind::Value, ty, inst: here.index, block: here.block, data: 0 };
-        self.module.define(here.inst, id, meaning)?;
+        self.symbols.module.define(here.inst, id, meaning)?;
         Ok(ty)
     }
 
@@ -208,21 +223,25 @@ impl Guard<'_> {
         let inst = here.inst;
         let op = inst.op();
         if let Some(needed) = needed(op)
-            && !self.has(needed)
+            && !self.capabilities.has(needed)
         {
             return Err(wrong(inst, format!("the capability {needed:?} is not declared")));
         }
-        if op == Op::CopyLogical && self.module.version < V1_4 {
+        if op == Op::CopyLogical && self.symbols.module.version < V1_4 {
             return Err(wrong(inst, "it came with SPIR-V 1.4"));
         }
-        if inst.code == MIXED_DOT_OP && !self.capabilities.contains(&MIXED_DOT) {
+        if inst.code == MIXED_DOT_OP && !self.capabilities.has_code(MIXED_DOT) {
             return Err(wrong(inst, "its capability is not declared"));
         }
-        if FIRST_OF_SUBGROUP <= inst.code && inst.code <= LAST_OF_SUBGROUP && !self.profile.subgroup.extended
+        if FIRST_OF_SUBGROUP <= inst.code
+            && inst.code <= LAST_OF_SUBGROUP
+            && !self.capabilities.profile.subgroup.extended
         {
-            let compared = self.module.id(self.module.word(inst, 4)).ty;
-            let wide = |ty| self.numeric(ty).is_some_and(|n| n.scalar != Scalar::Bool && n.bits != 32);
-            if wide(self.module.word(inst, 1)) || op == Op::GroupNonUniformAllEqual && wide(compared) {
+            let compared = self.symbols.module.id(self.symbols.module.word(inst, 4)).ty;
+            let wide =
+                |ty| self.symbols.numeric(ty).is_some_and(|n| n.scalar != Scalar::Bool && n.bits != 32);
+            if wide(self.symbols.module.word(inst, 1)) || op == Op::GroupNonUniformAllEqual && wide(compared)
+            {
                 return Err(wrong(inst, "this device has subgroup operations on 32 bits only"));
             }
         }
@@ -231,30 +250,31 @@ impl Guard<'_> {
         }
         if op == Op::ExtInst {
             inst.length(6, u32::MAX)?;
-            if self.module.id(self.module.word(inst, 3)).kind != Kind::Glsl {
+            if self.symbols.module.id(self.symbols.module.word(inst, 3)).kind != Kind::Glsl {
                 return Err(wrong(inst, "it is of no instruction set that may be used here"));
             }
-            let number = self.module.word(inst, 4);
+            let number = self.symbols.module.word(inst, 4);
             if [GlslStd450Op::Modf as u32, GlslStd450Op::Frexp as u32].contains(&number) {
                 return self.split_to_memory(here);
             }
             let operands = self.operands(here, 5)?;
             let ty = self.result_of(here, false)?;
-            return self.check_glsl(here, number, ty, &operands);
+            return Typing::of(self.symbols).check_glsl(inst, number, ty, &operands);
         }
         if rules::of(inst.code).is_none() {
             return Err(wrong(inst, "this instruction is not offered to compute kernels here"));
         }
         inst.length(3, u32::MAX)?;
         let converts = matches!(op, Op::FConvert | Op::SConvert | Op::UConvert | Op::CopyObject);
-        let operands = if converts { self.module.rest(inst, 3).to_vec() } else { self.operands(here, 3)? };
+        let operands =
+            if converts { self.symbols.module.rest(inst, 3).to_vec() } else { self.operands(here, 3)? };
         if converts {
             for id in &operands {
                 self.seen(here, *id)?;
             }
         }
         let ty = self.result_of(here, false)?;
-        self.check_rule(inst, inst.code, ty, &operands)
+        Typing::of(self.symbols).check_rule(inst, inst.code, ty, &operands)
     }
 
     /// The ids from operand `at` on, each a value known here.
@@ -262,15 +282,15 @@ impl Guard<'_> {
         for index in at..here.inst.len {
             self.used(here, index)?;
         }
-        Ok(self.module.rest(here.inst, at).to_vec())
+        Ok(self.symbols.module.rest(here.inst, at).to_vec())
     }
 
     /// Checks values that depend on where control came from, once all blocks are known.
     fn check_merged_values(&mut self, first: u32, end: u32, merges: &[Here]) -> Result<(), GuardError> {
         let mut parents: Vec<Vec<u32>> = vec![Vec::new(); (end - first) as usize];
-        for block in (first..end).filter(|block| self.block(*block).is_kept) {
-            for label in self.targets(self.block(block).last) {
-                let target = self.module.id(label).data;
+        for block in (first..end).filter(|block| self.flow.block(*block).is_kept) {
+            for label in targets(&self.symbols.module, self.flow.block(block).last) {
+                let target = self.symbols.module.id(label).data;
                 if let Some(parents) = parents.get_mut((target - first) as usize)
                     && parents.last() != Some(&block)
                 {
@@ -279,24 +299,24 @@ impl Guard<'_> {
             }
         }
         for here in merges {
-            let ty = self.module.word(here.inst, 1);
-            let pairs = self.module.rest(here.inst, 3);
+            let ty = self.symbols.module.word(here.inst, 1);
+            let pairs = self.symbols.module.rest(here.inst, 3);
             let wanted = parents.get((here.block - first) as usize).map_or(&[] as &[u32], Vec::as_slice);
             let mut given = Vec::with_capacity(wanted.len());
             for pair in pairs.chunks(2) {
                 let [value, label] = *pair else {
                     return Err(wrong(here.inst, "a value stands without its block"));
                 };
-                let parent = self.module.id(label);
+                let parent = self.symbols.module.id(label);
                 if parent.kind != Kind::Label || !(first..end).contains(&parent.data) {
                     return Err(wrong(here.inst, format!("{label} is no block of its function")));
                 }
-                if !self.block(parent.data).is_kept {
+                if !self.flow.block(parent.data).is_kept {
                     continue;
                 }
                 let from = Here { block: parent.data, ..*here };
                 let meaning = self.seen(from, value)?;
-                if meaning.ty != ty || self.is_limited(ty) {
+                if meaning.ty != ty || self.capabilities.is_limited(self.symbols, ty) {
                     return Err(wrong(here.inst, format!("{value} has a type other than the result")));
                 }
                 given.push(parent.data);

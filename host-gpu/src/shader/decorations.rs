@@ -1,17 +1,21 @@
 //! Decorations: which may stand where, and what they say of an id.
 
 use spirv::BuiltIn;
+use spirv::Capability;
 use spirv::Decoration as Name;
 use spirv::Op;
 use spirv::StorageClass;
 
+use crate::shader::capabilities::Capabilities;
 use crate::shader::error::GuardError;
-use crate::shader::guard::Guard;
 use crate::shader::module::Inst;
 use crate::shader::module::Kind;
+use crate::shader::module::Module;
 use crate::shader::module::wrong;
-use crate::shader::types::Scalar;
-use crate::shader::types::Shape;
+use crate::shader::shape::Numeric;
+use crate::shader::shape::Scalar;
+use crate::shader::shape::Shape;
+use crate::shader::symbols::Symbols;
 
 /// Not of a member.
 pub(super) const WHOLE: u32 = u32::MAX;
@@ -30,13 +34,19 @@ pub(super) struct Decoration {
     pub(super) inst: Inst,
 }
 
-impl Guard<'_> {
+/// All decorations; after [`Self::sort`] by target, member and name.
+#[derive(Default)]
+pub(super) struct Decorations {
+    pub(super) list: Vec<Decoration>,
+}
+
+impl Decorations {
     /// Takes in `OpDecorate` or `OpMemberDecorate`.
-    pub(super) fn decorate(&mut self, inst: Inst) -> Result<(), GuardError> {
+    pub(super) fn decorate(&mut self, module: &Module<'_>, inst: Inst) -> Result<(), GuardError> {
         let of_member = inst.op() == Op::MemberDecorate;
         let at = if of_member { 3 } else { 2 };
         inst.length(at + 1, u32::MAX)?;
-        let code = self.module.word(inst, at);
+        let code = module.word(inst, at);
         let name =
             Name::from_u32(code).ok_or_else(|| wrong(inst, format!("there is no decoration {code}")))?;
         let refuse = || wrong(inst, format!("the decoration {name:?} is not offered to compute kernels"));
@@ -68,30 +78,30 @@ impl Guard<'_> {
             return Err(refuse());
         }
         inst.length(at + 1 + literals, at + 1 + literals)?;
-        if self.decorations.len() >= LIMIT {
+        if self.list.len() >= LIMIT {
             return Err(wrong(inst, format!("more than {LIMIT} decorations")));
         }
-        let member = if of_member { self.module.word(inst, 2) } else { WHOLE };
-        let (target, value) = (self.module.word(inst, 1), self.module.word(inst, at + 1));
-        self.decorations.push(Decoration { target, member, name, value, inst });
+        let member = if of_member { module.word(inst, 2) } else { WHOLE };
+        let (target, value) = (module.word(inst, 1), module.word(inst, at + 1));
+        self.list.push(Decoration { target, member, name, value, inst });
         Ok(())
     }
 
-    pub(super) fn sort_decorations(&mut self) {
-        self.decorations.sort_by_key(|d| (d.target, d.member, d.name as u32));
+    pub(super) fn sort(&mut self) {
+        self.list.sort_by_key(|d| (d.target, d.member, d.name as u32));
     }
 
     /// Every decoration of `target`, members included.
-    pub(super) fn decorations_of(&self, target: u32) -> &[Decoration] {
-        let from = self.decorations.partition_point(|d| d.target < target);
-        let rest = self.decorations.get(from..).unwrap_or(&[]);
+    pub(super) fn of(&self, target: u32) -> &[Decoration] {
+        let from = self.list.partition_point(|d| d.target < target);
+        let rest = self.list.get(from..).unwrap_or(&[]);
         let count = rest.partition_point(|d| d.target == target);
         rest.get(..count).unwrap_or(&[])
     }
 
     /// The literal of decoration `name` of `target`, or of its member; 0 for one without a literal.
     pub(super) fn decoration(&self, target: u32, member: u32, name: Name) -> Option<u32> {
-        let all = self.decorations_of(target);
+        let all = self.of(target);
         let index = all.binary_search_by_key(&(member, name as u32), |d| (d.member, d.name as u32)).ok()?;
         all.get(index).map(|d| d.value)
     }
@@ -101,8 +111,8 @@ impl Guard<'_> {
     }
 
     /// Whether `d` goes into the result. The others only help compilers, or say what the guard has made true.
-    pub(super) fn is_kept(&self, d: &Decoration) -> bool {
-        let kind = self.module.id(d.target).kind;
+    pub(super) fn is_kept(symbols: &Symbols<'_>, d: &Decoration) -> bool {
+        let kind = symbols.module.id(d.target).kind;
         match d.name {
             Name::RelaxedPrecision | Name::SpecId | Name::Uniform | Name::UniformId | Name::NonReadable => {
                 false
@@ -117,54 +127,56 @@ impl Guard<'_> {
     }
 
     /// Checks every decoration against its target. What stands on values of functions is checked with those.
-    pub(super) fn check_decorations(&self) -> Result<(), GuardError> {
+    pub(super) fn check(&self, symbols: &Symbols<'_>, capabilities: &Capabilities) -> Result<(), GuardError> {
         let mut before: Option<&Decoration> = None;
-        for d in &self.decorations {
+        for d in &self.list {
             let same = |b: &Decoration| (b.target, b.member, b.name) == (d.target, d.member, d.name);
-            if before.is_some_and(same) && self.is_kept(d) {
+            if before.is_some_and(same) && Self::is_kept(symbols, d) {
                 return Err(wrong(d.inst, format!("{:?} stands twice on the same thing", d.name)));
             }
             before = Some(d);
-            if !self.fits(d) {
+            if !self.fits(symbols, capabilities, d) {
                 return Err(wrong(d.inst, format!("{:?} does not belong on {}", d.name, d.target)));
             }
         }
         Ok(())
     }
 
-    fn fits(&self, d: &Decoration) -> bool {
-        if !self.is_kept(d) {
+    fn fits(&self, symbols: &Symbols<'_>, capabilities: &Capabilities, d: &Decoration) -> bool {
+        if !Self::is_kept(symbols, d) {
             return true;
         }
-        let (kind, shape) = (self.module.id(d.target).kind, self.shape(d.target));
+        let (kind, shape) = (symbols.module.id(d.target).kind, symbols.shape(d.target));
         let of_struct = shape == Shape::Struct && d.member == WHOLE;
-        let class = self.class_of(d.target);
+        let class = symbols.class_of(d.target);
         let buffer = matches!(class, Some(StorageClass::StorageBuffer | StorageClass::Uniform));
         if d.member != WHOLE {
-            let Some(member) = self.members(d.target).get(d.member as usize) else { return false };
+            let Some(member) = symbols.members(d.target).get(d.member as usize) else { return false };
             return match d.name {
                 Name::Offset | Name::NonWritable => true,
-                Name::Coherent | Name::Volatile => !self.vulkan_memory,
+                Name::Coherent | Name::Volatile => !capabilities.vulkan_memory,
                 Name::RowMajor | Name::ColMajor | Name::MatrixStride => {
-                    matches!(self.shape(self.innermost(*member)), Shape::Matrix { .. })
+                    matches!(symbols.shape(symbols.innermost(*member)), Shape::Matrix { .. })
                 }
                 _ => false,
             };
         }
         match d.name {
             Name::Block => of_struct && !self.is_decorated(d.target, WHOLE, Name::BufferBlock),
-            Name::BufferBlock => of_struct && self.module.version < crate::shader::module::V1_4,
+            Name::BufferBlock => of_struct && symbols.module.version < crate::shader::module::V1_4,
             Name::ArrayStride => matches!(shape, Shape::Array { .. } | Shape::Runtime { .. }) && d.value > 0,
             Name::Binding | Name::DescriptorSet => buffer,
             Name::NonWritable | Name::Aliased => buffer,
             Name::Restrict => buffer && !self.is_decorated(d.target, WHOLE, Name::Aliased),
-            Name::Coherent | Name::Volatile => buffer && !self.vulkan_memory,
+            Name::Coherent | Name::Volatile => buffer && !capabilities.vulkan_memory,
             Name::BuiltIn => match class {
-                Some(class) => class == StorageClass::Input && self.fits_builtin(d.target, d.value),
+                Some(class) => {
+                    class == StorageClass::Input && fits_builtin(symbols, capabilities, d.target, d.value)
+                }
                 None => {
                     kind == Kind::Constant
                         && d.value == BuiltIn::WorkgroupSize as u32
-                        && self.is_triple(d.target)
+                        && is_triple(symbols, d.target)
                 }
             },
             // Also `NoContraction`: what it may stand on is declared later, and checked in `body.rs`.
@@ -172,26 +184,39 @@ impl Guard<'_> {
         }
     }
 
-    fn is_triple(&self, id: u32) -> bool {
-        let number = self.numeric(self.module.id(id).ty);
-        number.is_some_and(|n| n.scalar == Scalar::Int && n.bits == 32 && n.count == 3)
+    /// The built-in that variable `id` is.
+    pub(super) fn builtin(&self, id: u32) -> Option<BuiltIn> {
+        self.decoration(id, WHOLE, Name::BuiltIn).and_then(BuiltIn::from_u32)
     }
+}
 
-    /// What an array holds at last, through all its dimensions.
-    pub(super) fn innermost(&self, ty: u32) -> u32 {
-        let mut ty = ty;
-        while let Shape::Array { of, .. } | Shape::Runtime { of } = self.shape(ty) {
-            ty = of;
-        }
-        ty
-    }
+fn is_triple(symbols: &Symbols<'_>, id: u32) -> bool {
+    let number = symbols.numeric(symbols.module.id(id).ty);
+    number.is_some_and(|n| n.scalar == Scalar::Int && n.bits == 32 && n.count == 3)
+}
 
-    /// The class of a global variable.
-    pub(super) fn class_of(&self, id: u32) -> Option<StorageClass> {
-        let meaning = self.module.id(id);
-        match self.shape(meaning.ty) {
-            Shape::Pointer { class, .. } if meaning.kind == Kind::Global => Some(class),
-            _ => None,
-        }
-    }
+/// Whether input `id` has the type of built-in `value`, and kernels have that.
+fn fits_builtin(symbols: &Symbols<'_>, capabilities: &Capabilities, id: u32, value: u32) -> bool {
+    let Some(builtin) = BuiltIn::from_u32(value) else { return false };
+    let basic = capabilities.has(Capability::GroupNonUniform);
+    let ballot = capabilities.has(Capability::GroupNonUniformBallot);
+    let (count, allowed) = match builtin {
+        BuiltIn::NumWorkgroups
+        | BuiltIn::WorkgroupId
+        | BuiltIn::LocalInvocationId
+        | BuiltIn::GlobalInvocationId => (3, true),
+        BuiltIn::LocalInvocationIndex => (1, true),
+        BuiltIn::SubgroupSize
+        | BuiltIn::NumSubgroups
+        | BuiltIn::SubgroupId
+        | BuiltIn::SubgroupLocalInvocationId => (1, basic),
+        BuiltIn::SubgroupEqMask
+        | BuiltIn::SubgroupGeMask
+        | BuiltIn::SubgroupGtMask
+        | BuiltIn::SubgroupLeMask
+        | BuiltIn::SubgroupLtMask => (4, ballot),
+        _ => return false,
+    };
+    let wanted = Numeric { scalar: Scalar::Int, bits: 32, signed: false, count };
+    allowed && symbols.numeric(symbols.held(id)).is_some_and(|n| Numeric { signed: false, ..n } == wanted)
 }

@@ -1,19 +1,26 @@
 //! Which block dominates which: what every way from the entry passes.
 
 use crate::shader::error::GuardError;
-use crate::shader::guard::Guard;
+use crate::shader::flow::Flow;
+use crate::shader::flow::targets;
+use crate::shader::module::Module;
 use crate::shader::module::NOWHERE;
 use crate::shader::module::wrong;
 
 /// Structured control flow needs two or three; more is an attack.
 const ROUNDS_LIMIT: u32 = 32;
 
-impl Guard<'_> {
+impl Flow {
     /// Finds for each block that is reached which one dominates it, along branches.
-    pub(super) fn find_dominators(&mut self, first: u32, end: u32) -> Result<(), GuardError> {
+    pub(super) fn find_dominators(
+        &mut self,
+        module: &Module<'_>,
+        first: u32,
+        end: u32,
+    ) -> Result<(), GuardError> {
         // Depth first from the entry, without recursion.
         let mut post = Vec::new();
-        let mut stack = vec![(first, self.successors(first))];
+        let mut stack = vec![(first, self.successors(module, first))];
         if let Some(block) = self.block_mut(first) {
             block.is_reached = true;
         }
@@ -32,7 +39,7 @@ impl Guard<'_> {
                 if let Some(block) = self.block_mut(next) {
                     block.is_reached = true;
                 }
-                let successors = self.successors(next);
+                let successors = self.successors(module, next);
                 stack.push((next, successors));
             }
         }
@@ -68,18 +75,21 @@ impl Guard<'_> {
                 return Err(wrong(self.block(first).last, "control flow is too tangled to follow"));
             }
         }
-        self.number_dominators(first, end, &post)
+        self.number_dominators(module, first, end, &post)
     }
 
-    fn number_dominators(&mut self, first: u32, end: u32, post: &[u32]) -> Result<(), GuardError> {
+    fn number_dominators(
+        &mut self,
+        module: &Module<'_>,
+        first: u32,
+        end: u32,
+        post: &[u32],
+    ) -> Result<(), GuardError> {
         let mut children: Vec<Vec<u32>> = vec![Vec::new(); (end - first) as usize];
         for index in post.iter().copied().filter(|block| *block != first) {
             let block = self.block(index);
             if block.dominator > index {
-                return Err(wrong(
-                    self.module.inst(block.first),
-                    "it stands before the block that dominates it",
-                ));
+                return Err(wrong(module.inst(block.first), "it stands before the block that dominates it"));
             }
             if let Some(children) = children.get_mut((block.dominator - first) as usize) {
                 children.push(index);
@@ -101,9 +111,9 @@ impl Guard<'_> {
         Ok(())
     }
 
-    pub(super) fn successors(&self, block: u32) -> Vec<u32> {
-        let labels = self.targets(self.block(block).last);
-        labels.into_iter().map(|label| self.module.id(label).data).collect()
+    pub(super) fn successors(&self, module: &Module<'_>, block: u32) -> Vec<u32> {
+        let labels = targets(module, self.block(block).last);
+        labels.into_iter().map(|label| module.id(label).data).collect()
     }
 
     fn meet(&self, a: u32, b: u32) -> u32 {

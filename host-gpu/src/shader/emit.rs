@@ -8,14 +8,14 @@ use spirv::ExecutionMode;
 use spirv::Op;
 use spirv::StorageClass;
 
-use crate::shader::access::Clamp;
-use crate::shader::constants::Value;
+use crate::shader::access::kept_access;
+use crate::shader::clamp::Clamp;
 use crate::shader::constants::mask;
+use crate::shader::debug::is_debug;
+use crate::shader::decorations::Decorations;
+use crate::shader::entries::Entry;
 use crate::shader::error::GuardError;
-use crate::shader::guard::Entry;
 use crate::shader::guard::Guard;
-use crate::shader::guard::is_debug;
-use crate::shader::interface::Used;
 use crate::shader::interface::Wish;
 use crate::shader::module::Inst;
 use crate::shader::module::Kind;
@@ -23,7 +23,9 @@ use crate::shader::module::V1_3;
 use crate::shader::module::V1_4;
 use crate::shader::module::wrong;
 use crate::shader::profile;
-use crate::shader::types::Shape;
+use crate::shader::shape::Shape;
+use crate::shader::symbols::Value;
+use crate::shader::used::Used;
 
 /// The result, while it is written.
 struct Writer {
@@ -69,7 +71,12 @@ impl Writer {
     }
 }
 
-impl Guard<'_> {
+/// Writes a module that passed again.
+pub(super) struct Emission<'g, 'a> {
+    pub(super) guard: &'g Guard<'a>,
+}
+
+impl Emission<'_, '_> {
     /// Writes the module again.
     pub(super) fn emit(
         &self,
@@ -78,7 +85,7 @@ impl Guard<'_> {
         workgroup: [u32; 3],
         wish: &Wish<'_>,
     ) -> Result<Vec<u32>, GuardError> {
-        let module = &self.module;
+        let module = &self.guard.symbols.module;
         let next = u32::try_from(module.ids.len()).unwrap_or(u32::MAX);
         let mut out = Writer {
             words: Vec::with_capacity(module.words.len() + module.words.len() / 8),
@@ -90,31 +97,33 @@ impl Guard<'_> {
         let version = module.version.max(V1_3);
         out.words.extend([spirv::MAGIC_NUMBER, version, 0, 0, 0]);
         for id in used.globals.iter().copied() {
-            if self.is_input(id) && self.builtin(id) == Some(BuiltIn::NumWorkgroups) {
+            if self.guard.symbols.is_input(id)
+                && self.guard.decorations.builtin(id) == Some(BuiltIn::NumWorkgroups)
+            {
                 let [block, vector, component, zero] = [0; 4].map(|_| out.id());
                 out.grid.push(Grid { variable: id, block, vector, component, zero });
             }
         }
         self.emit_head(&mut out, entry, used, workgroup, wish);
         self.emit_decorations(&mut out, used, wish);
-        for index in 0..self.code {
+        for index in 0..self.guard.code {
             self.emit_declaration(&mut out, module.inst(index), used);
         }
         self.emit_constants(&mut out);
-        for function in &self.functions {
+        for function in &self.guard.functions.list {
             let index = module.id(function.id).data;
             if !used.functions.contains(&index) {
                 continue;
             }
             out.put(Op::Function, &[function.returns, function.id, 0, function.ty]);
-            for index in function.from + 1..self.block(function.first).first {
+            for index in function.from + 1..self.guard.flow.block(function.first).first {
                 let inst = module.inst(index);
                 if inst.op() == Op::FunctionParameter {
                     out.put(Op::FunctionParameter, module.rest(inst, 1));
                 }
             }
             for block in function.first..function.end {
-                let block = self.block(block);
+                let block = self.guard.flow.block(block);
                 if block.is_kept {
                     for index in block.first..block.end {
                         self.emit_instruction(&mut out, index)?;
@@ -130,9 +139,9 @@ impl Guard<'_> {
     }
 
     fn emit_head(&self, out: &mut Writer, entry: &Entry, used: &Used, workgroup: [u32; 3], wish: &Wish<'_>) {
-        let module = &self.module;
+        let module = &self.guard.symbols.module;
         let mut seen: Vec<u32> = Vec::new();
-        for index in 0..self.code {
+        for index in 0..self.guard.code {
             let inst = module.inst(index);
             let capability = module.word(inst, 1);
             if inst.op() == Op::Capability && !seen.contains(&capability) {
@@ -146,7 +155,7 @@ impl Guard<'_> {
         for extension in extensions {
             out.put(Op::Extension, &text(extension));
         }
-        for index in 0..self.code {
+        for index in 0..self.guard.code {
             let inst = module.inst(index);
             match inst.op() {
                 Op::ExtInstImport if module.id(module.word(inst, 1)).kind == Kind::Glsl => {
@@ -170,15 +179,17 @@ impl Guard<'_> {
     }
 
     fn emit_decorations(&self, out: &mut Writer, used: &Used, wish: &Wish<'_>) {
-        let mut live = vec![false; self.blocks.len()];
-        for function in used.functions.iter().filter_map(|index| self.functions.get(*index as usize)) {
+        let mut live = vec![false; self.guard.flow.blocks.len()];
+        for function in
+            used.functions.iter().filter_map(|index| self.guard.functions.list.get(*index as usize))
+        {
             live.iter_mut()
                 .take(function.end as usize)
                 .skip(function.first as usize)
                 .for_each(|block| *block = true);
         }
-        for d in &self.decorations {
-            let target = self.module.id(d.target);
+        for d in &self.guard.decorations.list {
+            let target = self.guard.symbols.module.id(d.target);
             let gone = match target.kind {
                 Kind::Global => {
                     used.globals.binary_search(&d.target).is_err() || out.grid_of(d.target).is_some()
@@ -186,8 +197,8 @@ impl Guard<'_> {
                 Kind::Value => !live.get(target.block as usize).copied().unwrap_or(false),
                 _ => false,
             };
-            if self.is_kept(d) && !gone {
-                out.raw(d.inst.code, self.module.rest(d.inst, 1));
+            if Decorations::is_kept(&self.guard.symbols, d) && !gone {
+                out.raw(d.inst.code, self.guard.symbols.module.rest(d.inst, 1));
             }
         }
         for grid in out.grid.clone() {
@@ -200,7 +211,7 @@ impl Guard<'_> {
     }
 
     fn emit_declaration(&self, out: &mut Writer, inst: Inst, used: &Used) {
-        let module = &self.module;
+        let module = &self.guard.symbols.module;
         let (ty, id) = (module.word(inst, 1), module.word(inst, 2));
         match inst.op() {
             Op::Capability
@@ -228,7 +239,7 @@ impl Guard<'_> {
             | Op::SpecConstantTrue
             | Op::SpecConstantFalse
             | Op::SpecConstant
-            | Op::SpecConstantOp => match self.value(id) {
+            | Op::SpecConstantOp => match self.guard.symbols.value(id) {
                 Some(Value::Bits(bits)) => self.emit_scalar(out, ty, id, bits),
                 Some(Value::Null) => out.put(Op::ConstantNull, &[ty, id]),
                 _ => out.raw(inst.code, module.rest(inst, 1)),
@@ -243,7 +254,7 @@ impl Guard<'_> {
     }
 
     fn emit_scalar(&self, out: &mut Writer, ty: u32, id: u32, bits: u64) {
-        match self.shape(ty) {
+        match self.guard.symbols.shape(ty) {
             Shape::Bool => out.put(if bits == 0 { Op::ConstantFalse } else { Op::ConstantTrue }, &[ty, id]),
             Shape::Int { bits: width, .. } | Shape::Float { bits: width } if width > 32 => {
                 let (low, high) = (bits & mask(32), bits >> 32);
@@ -257,10 +268,10 @@ impl Guard<'_> {
     }
 
     fn emit_variable(&self, out: &mut Writer, inst: Inst, ty: u32, id: u32) {
-        let held = self.held(id);
+        let held = self.guard.symbols.held(id);
         if let Some(grid) = out.grid_of(id) {
             let storage = StorageClass::StorageBuffer as u32;
-            let component = self.part(held, 0).unwrap_or(0);
+            let component = self.guard.symbols.part(held, 0).unwrap_or(0);
             let pointer = out.id();
             out.put(Op::TypeStruct, &[grid.block, held]);
             out.put(Op::TypePointer, &[pointer, storage, grid.block]);
@@ -270,24 +281,24 @@ impl Guard<'_> {
             out.put(Op::Variable, &[pointer, id, storage]);
             return;
         }
-        if self.class_of(id) == Some(StorageClass::Workgroup) && inst.len == 4 {
+        if self.guard.symbols.class_of(id) == Some(StorageClass::Workgroup) && inst.len == 4 {
             // So that no kernel reads what the last one left.
             let null = out.id();
             out.put(Op::ConstantNull, &[held, null]);
             out.put(Op::Variable, &[ty, id, StorageClass::Workgroup as u32, null]);
             return;
         }
-        out.put(Op::Variable, self.module.rest(inst, 1));
+        out.put(Op::Variable, self.guard.symbols.module.rest(inst, 1));
     }
 
     /// Constants that clamps compare with.
     fn emit_constants(&self, out: &mut Writer) {
-        if !self.clamps.is_empty() && out.bool == 0 {
+        if !self.guard.clamps.is_empty() && out.bool == 0 {
             out.bool = out.id();
             let id = out.bool;
             out.put(Op::TypeBool, &[id]);
         }
-        for Clamp { ty, last, .. } in &self.clamps {
+        for Clamp { ty, last, .. } in &self.guard.clamps {
             if !out.constants.contains_key(&(*ty, *last)) {
                 let id = out.id();
                 self.emit_scalar(out, *ty, id, *last);
@@ -297,15 +308,15 @@ impl Guard<'_> {
     }
 
     fn emit_instruction(&self, out: &mut Writer, index: u32) -> Result<(), GuardError> {
-        let module = &self.module;
+        let module = &self.guard.symbols.module;
         let inst = module.inst(index);
         let op = inst.op();
         if is_debug(op) {
             return Ok(());
         }
         let mut words = module.rest(inst, 1).to_vec();
-        let from = self.clamps.partition_point(|clamp| clamp.index < index);
-        for clamp in self.clamps.iter().skip(from).take_while(|clamp| clamp.index == index) {
+        let from = self.guard.clamps.partition_point(|clamp| clamp.index < index);
+        for clamp in self.guard.clamps.iter().skip(from).take_while(|clamp| clamp.index == index) {
             let Some(slot) = words.get_mut(clamp.operand as usize - 1) else { continue };
             let last = out.constants.get(&(clamp.ty, clamp.last)).copied().unwrap_or(0);
             let (inside, bounded) = (out.id(), out.id());
@@ -319,7 +330,7 @@ impl Guard<'_> {
             Op::Phi => {
                 let kept = |pair: &&[u32]| {
                     let label = pair.get(1).copied().unwrap_or(0);
-                    self.block(module.id(label).data).is_kept
+                    self.guard.flow.block(module.id(label).data).is_kept
                 };
                 let pairs = module.rest(inst, 3).chunks(2).filter(kept).flatten().copied();
                 let words: Vec<u32> = module.rest(inst, 1).iter().take(2).copied().chain(pairs).collect();
@@ -328,7 +339,7 @@ impl Guard<'_> {
             Op::BranchConditional => out.put(op, words.get(..3).unwrap_or(&words)),
             Op::Load => {
                 words.truncate(3);
-                words.extend(self.kept_access(inst, 4));
+                words.extend(kept_access(module, inst, 4));
                 if let Some(grid) = words.get(2).and_then(|id| out.grid_of(*id)) {
                     let pointer = out.id();
                     out.put(Op::AccessChain, &[grid.vector, pointer, grid.variable, grid.zero]);
@@ -338,7 +349,7 @@ impl Guard<'_> {
             }
             Op::Store => {
                 words.truncate(2);
-                words.extend(self.kept_access(inst, 3));
+                words.extend(kept_access(module, inst, 3));
                 out.put(op, &words);
             }
             Op::AccessChain | Op::InBoundsAccessChain => {

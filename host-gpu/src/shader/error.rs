@@ -12,7 +12,7 @@ pub struct GuardError {
     pub name: String,
     /// The first word of the instruction, counted from the magic number.
     pub at: u32,
-    /// The rule.
+    /// The rule that it breaks.
     pub reason: Cow<'static, str>,
 }
 

@@ -3,10 +3,10 @@
 use spirv::Op;
 
 use crate::shader::error::GuardError;
-use crate::shader::guard::Guard;
 use crate::shader::module::Id;
 use crate::shader::module::Inst;
 use crate::shader::module::Kind;
+use crate::shader::module::Module;
 use crate::shader::module::NOWHERE;
 use crate::shader::module::V1_6;
 use crate::shader::module::wrong;
@@ -44,22 +44,33 @@ pub(super) enum Role {
     Case,
 }
 
-impl Guard<'_> {
+/// The blocks of all functions.
+#[derive(Default)]
+pub(super) struct Flow {
+    pub(super) blocks: Vec<Block>,
+}
+
+impl Flow {
     /// Cuts the instructions from `from` to `to`, the body of a function, into blocks. Returns the first.
-    pub(super) fn cut_blocks(&mut self, from: u32, to: u32) -> Result<(u32, u32), GuardError> {
+    pub(super) fn cut_blocks(
+        &mut self,
+        module: &mut Module<'_>,
+        from: u32,
+        to: u32,
+    ) -> Result<(u32, u32), GuardError> {
         let first = u32::try_from(self.blocks.len()).unwrap_or(NOWHERE);
         let mut open: Option<(u32, u32, Option<Inst>)> = None;
         for index in from..to {
-            let inst = self.module.inst(index);
+            let inst = module.inst(index);
             match (inst.op(), open) {
                 (Op::Line | Op::NoLine, _) => {}
                 (Op::Label, None) => {
                     inst.length(2, 2)?;
-                    let label = self.module.word(inst, 1);
+                    let label = module.word(inst, 1);
                     let block = u32::try_from(self.blocks.len()).unwrap_or(NOWHERE);
                     let kind = Kind::Label;
                     let id = Id { kind, ty: 0, inst: index, block: NOWHERE, data: block };
-                    self.module.define(inst, label, id)?;
+                    module.define(inst, label, id)?;
                     open = Some((label, index, None));
                 }
                 (_, None) => return Err(wrong(inst, "it stands outside of blocks")),
@@ -83,7 +94,7 @@ impl Guard<'_> {
             }
         }
         match open {
-            Some((_, start, _)) => Err(wrong(self.module.inst(start), "the block does not end")),
+            Some((_, start, _)) => Err(wrong(module.inst(start), "the block does not end")),
             None => Ok((first, u32::try_from(self.blocks.len()).unwrap_or(NOWHERE))),
         }
     }
@@ -97,31 +108,11 @@ impl Guard<'_> {
         self.blocks.get_mut(index as usize)
     }
 
-    /// The block that `label` begins, of those from `first` to `end`.
-    fn target(&self, inst: Inst, label: u32, first: u32, end: u32) -> Result<u32, GuardError> {
-        let id = self.module.id(label);
-        let good = id.kind == Kind::Label && (first..end).contains(&id.data) && id.data != first;
-        good.then_some(id.data).ok_or_else(|| {
-            wrong(inst, format!("{label} is no block of this function that may be branched to"))
-        })
-    }
-
-    /// The blocks that a terminator names.
-    pub(super) fn targets(&self, last: Inst) -> Vec<u32> {
-        match last.op() {
-            Op::Branch => vec![self.module.word(last, 1)],
-            Op::BranchConditional => vec![self.module.word(last, 2), self.module.word(last, 3)],
-            // The default, then a literal before each label: `body.rs` refuses literals of two words.
-            Op::Switch => (2..last.len).step_by(2).map(|at| self.module.word(last, at)).collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    pub(super) fn name_roles(&mut self, first: u32, end: u32) -> Result<(), GuardError> {
+    pub(super) fn name_roles(&mut self, module: &Module<'_>, first: u32, end: u32) -> Result<(), GuardError> {
         for index in first..end {
             let block = self.block(index);
             let last = block.last;
-            let targets = self.targets(last);
+            let targets = targets(module, last);
             match last.op() {
                 Op::Branch => last.length(2, 2)?,
                 // Weights of branches are left out of the result.
@@ -136,16 +127,16 @@ impl Guard<'_> {
                 _ => last.length(1, 1)?,
             }
             if last.op() == Op::BranchConditional
-                && self.module.version >= V1_6
+                && module.version >= V1_6
                 && targets.first() == targets.last()
             {
                 return Err(wrong(last, "it branches to the same block either way"));
             }
             for target in &targets {
-                self.target(last, *target, first, end)?;
+                find_target(module, last, *target, first, end)?;
             }
             let Some(merge) = block.merge else { continue };
-            let at = self.target(merge, self.module.word(merge, 1), first, end)?;
+            let at = find_target(module, merge, module.word(merge, 1), first, end)?;
             self.give_role(merge, at, Role::Merge)?;
             if at <= index {
                 return Err(wrong(merge, "its merge block stands before it"));
@@ -153,10 +144,10 @@ impl Guard<'_> {
             let is_loop = merge.op() == Op::LoopMerge;
             if is_loop {
                 merge.length(4, 4)?;
-                if self.module.word(merge, 3) > 2 {
+                if module.word(merge, 3) > 2 {
                     return Err(wrong(merge, "its loop control is not offered"));
                 }
-                let next = self.target(merge, self.module.word(merge, 2), first, end)?;
+                let next = find_target(module, merge, module.word(merge, 2), first, end)?;
                 if next == at || next < index {
                     return Err(wrong(merge, "its continue target is its merge block, or stands before it"));
                 }
@@ -165,7 +156,7 @@ impl Guard<'_> {
                 }
             } else {
                 merge.length(3, 3)?;
-                if self.module.word(merge, 2) > 2 {
+                if module.word(merge, 2) > 2 {
                     return Err(wrong(merge, "its selection control is not offered"));
                 }
             }
@@ -190,6 +181,25 @@ impl Guard<'_> {
             }
             _ => Err(wrong(inst, "it names a block that ends or continues another construct")),
         }
+    }
+}
+
+/// The block that `label` begins, of those from `first` to `end`.
+fn find_target(module: &Module<'_>, inst: Inst, label: u32, first: u32, end: u32) -> Result<u32, GuardError> {
+    let id = module.id(label);
+    let good = id.kind == Kind::Label && (first..end).contains(&id.data) && id.data != first;
+    good.then_some(id.data)
+        .ok_or_else(|| wrong(inst, format!("{label} is no block of this function that may be branched to")))
+}
+
+/// The blocks that a terminator names.
+pub(super) fn targets(module: &Module<'_>, last: Inst) -> Vec<u32> {
+    match last.op() {
+        Op::Branch => vec![module.word(last, 1)],
+        Op::BranchConditional => vec![module.word(last, 2), module.word(last, 3)],
+        // The default, then a literal before each label: `body.rs` refuses literals of two words.
+        Op::Switch => (2..last.len).step_by(2).map(|at| module.word(last, at)).collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -3,13 +3,16 @@
 use spirv::Op;
 use spirv::StorageClass;
 
+use crate::shader::entries::Entries;
 use crate::shader::error::GuardError;
-use crate::shader::guard::Guard;
+use crate::shader::flow::Flow;
 use crate::shader::module::Id;
 use crate::shader::module::Kind;
+use crate::shader::module::Module;
 use crate::shader::module::NOWHERE;
 use crate::shader::module::wrong;
-use crate::shader::types::Shape;
+use crate::shader::shape::Shape;
+use crate::shader::symbols::Symbols;
 
 /// How many functions a module may have.
 const LIMIT: usize = 4096;
@@ -56,57 +59,78 @@ struct Cost {
     depth: u32,
 }
 
-impl Guard<'_> {
+/// The functions of a module.
+#[derive(Default)]
+pub(super) struct Functions {
+    pub(super) list: Vec<Function>,
+}
+
+impl Functions {
     /// Finds every function, and cuts its blocks.
-    pub(super) fn declare_functions(&mut self) -> Result<(), GuardError> {
-        let count = u32::try_from(self.module.insts.len()).unwrap_or(NOWHERE);
-        let mut at = self.code;
+    pub(super) fn declare_all(
+        &mut self,
+        symbols: &mut Symbols<'_>,
+        flow: &mut Flow,
+        code: u32,
+    ) -> Result<(), GuardError> {
+        let count = u32::try_from(symbols.module.insts.len()).unwrap_or(NOWHERE);
+        let mut at = code;
         while at < count {
-            let inst = self.module.inst(at);
+            let inst = symbols.module.inst(at);
             if matches!(inst.op(), Op::Line | Op::NoLine) {
                 at += 1;
                 continue;
             }
-            if inst.op() != Op::Function || self.functions.len() >= LIMIT {
+            if inst.op() != Op::Function || self.list.len() >= LIMIT {
                 return Err(wrong(
                     inst,
                     format!("it stands between functions, or there are more than {LIMIT}"),
                 ));
             }
-            at = self.declare_function(at, count)?;
+            at = self.declare(symbols, flow, at, count)?;
         }
-        self.check_entries()
+        Ok(())
     }
 
-    fn declare_function(&mut self, from: u32, count: u32) -> Result<u32, GuardError> {
-        let inst = self.module.inst(from);
+    fn declare(
+        &mut self,
+        symbols: &mut Symbols<'_>,
+        flow: &mut Flow,
+        from: u32,
+        count: u32,
+    ) -> Result<u32, GuardError> {
+        let inst = symbols.module.inst(from);
         inst.length(5, 5)?;
         let (returns, id, ty) =
-            (self.module.word(inst, 1), self.module.word(inst, 2), self.module.word(inst, 4));
-        let signature = self.module.definition(ty);
-        if self.shape(ty) != Shape::Function
-            || self.module.word(signature, 2) != returns
-            || self.module.word(inst, 3) > 15
+            (symbols.module.word(inst, 1), symbols.module.word(inst, 2), symbols.module.word(inst, 4));
+        let signature = symbols.module.definition(ty);
+        if symbols.shape(ty) != Shape::Function
+            || symbols.module.word(signature, 2) != returns
+            || symbols.module.word(inst, 3) > 15
         {
             return Err(wrong(inst, "its type does not fit what it returns, or its control is not offered"));
         }
-        let data = u32::try_from(self.functions.len()).unwrap_or(NOWHERE);
-        self.module.define(inst, id, Id { kind: Kind::Function, ty: 0, inst: from, block: NOWHERE, data })?;
-        let block = u32::try_from(self.blocks.len()).unwrap_or(NOWHERE);
-        let takes = self.module.rest(signature, 3).to_vec();
+        let data = u32::try_from(self.list.len()).unwrap_or(NOWHERE);
+        symbols.module.define(
+            inst,
+            id,
+            Id { kind: Kind::Function, ty: 0, inst: from, block: NOWHERE, data },
+        )?;
+        let block = u32::try_from(flow.blocks.len()).unwrap_or(NOWHERE);
+        let takes = symbols.module.rest(signature, 3).to_vec();
         let mut at = from + 1;
         for wanted in takes {
-            let mut parameter = self.module.inst(at);
+            let mut parameter = symbols.module.inst(at);
             while matches!(parameter.op(), Op::Line | Op::NoLine) {
                 at += 1;
-                parameter = self.module.inst(at);
+                parameter = symbols.module.inst(at);
             }
             parameter.length(3, 3)?;
-            let (ty, id) = (self.module.word(parameter, 1), self.module.word(parameter, 2));
+            let (ty, id) = (symbols.module.word(parameter, 1), symbols.module.word(parameter, 2));
             if parameter.op() != Op::FunctionParameter || ty != wanted {
                 return Err(wrong(parameter, "a parameter of the function's type is missing or different"));
             }
-            if let Shape::Pointer { class, .. } = self.shape(ty)
+            if let Shape::Pointer { class, .. } = symbols.shape(ty)
                 && !matches!(class, StorageClass::Function | StorageClass::Private | StorageClass::Workgroup)
             {
                 return Err(wrong(
@@ -114,30 +138,31 @@ impl Guard<'_> {
                     "pointers into this storage class cannot be handed to functions",
                 ));
             }
-            self.module.define(parameter, id, Id { kind: Kind::Value, ty, inst: at, block, data: 0 })?;
+            symbols.module.define(parameter, id, Id { kind: Kind::Value, ty, inst: at, block, data: 0 })?;
             at += 1;
         }
         let body = at;
-        while at < count && self.module.inst(at).op() != Op::FunctionEnd {
+        while at < count && symbols.module.inst(at).op() != Op::FunctionEnd {
             at += 1;
         }
         if at == count {
             return Err(wrong(inst, "it does not end"));
         }
-        self.module.inst(at).length(1, 1)?;
-        let (first, end) = self.cut_blocks(body, at)?;
+        symbols.module.inst(at).length(1, 1)?;
+        let (first, end) = flow.cut_blocks(&mut symbols.module, body, at)?;
         if first == end {
             return Err(wrong(inst, "it has no body"));
         }
-        self.functions.push(Function { id, ty, returns, from, to: at, first, end, ..Function::default() });
+        self.list.push(Function { id, ty, returns, from, to: at, first, end, ..Function::default() });
         Ok(at + 1)
     }
 
-    fn check_entries(&self) -> Result<(), GuardError> {
-        for entry in &self.entries {
-            let found = self.function(entry.function);
+    /// Checks that each entry point is a function that takes and returns nothing.
+    pub(super) fn check_entries(&self, symbols: &Symbols<'_>, entries: &Entries) -> Result<(), GuardError> {
+        for entry in &entries.list {
+            let found = self.function(symbols, entry.function);
             let plain = found.is_some_and(|f| {
-                self.shape(f.returns) == Shape::Void && self.module.definition(f.ty).len == 3
+                symbols.shape(f.returns) == Shape::Void && symbols.module.definition(f.ty).len == 3
             });
             if !plain {
                 return Err(wrong(entry.inst, "it names no function that takes and returns nothing"));
@@ -147,25 +172,23 @@ impl Guard<'_> {
     }
 
     /// The function with this id.
-    pub(super) fn function(&self, id: u32) -> Option<&Function> {
-        let meaning = self.module.id(id);
-        (meaning.kind == Kind::Function).then(|| self.functions.get(meaning.data as usize)).flatten()
+    pub(super) fn function(&self, symbols: &Symbols<'_>, id: u32) -> Option<&Function> {
+        let meaning = symbols.module.id(id);
+        (meaning.kind == Kind::Function).then(|| self.list.get(meaning.data as usize)).flatten()
     }
 
     /// The functions that `entry` runs, itself first. Fails where one calls itself, or costs with all calls inlined are
     /// too high.
-    pub(super) fn reach(&self, entry: u32) -> Result<Vec<u32>, GuardError> {
-        let mut costs: Vec<Option<Cost>> = vec![None; self.functions.len()];
-        let mut open = vec![false; self.functions.len()];
+    pub(super) fn reach(&self, module: &Module<'_>, entry: u32) -> Result<Vec<u32>, GuardError> {
+        let mut costs: Vec<Option<Cost>> = vec![None; self.list.len()];
+        let mut open = vec![false; self.list.len()];
         let mut stack = vec![(entry, 0_usize)];
         let mut found = vec![entry];
         while let Some((index, at)) = stack.last_mut() {
             let (index, position) = (*index, *at);
-            let function = self
-                .functions
-                .get(index as usize)
-                .ok_or_else(|| GuardError::module("a function is missing"))?;
-            let inst = self.module.inst(function.from);
+            let function =
+                self.list.get(index as usize).ok_or_else(|| GuardError::module("a function is missing"))?;
+            let inst = module.inst(function.from);
             if let Some(open) = open.get_mut(index as usize) {
                 *open = true;
             }

@@ -1,108 +1,82 @@
-//! The pass over the part before the functions: section by section, in the order that SPIR-V demands.
+//! A module on its way through the guard: the parts of it, each with its own checks, and the pass over what stands before the
+//! functions, section by section, in the order that SPIR-V demands.
 
 use std::collections::HashMap;
-use std::collections::HashSet;
 
 use spirv::Capability;
-use spirv::ExecutionMode;
-use spirv::ExecutionModel;
 use spirv::Op;
 
-use crate::shader::constants::Value;
-use crate::shader::decorations::Decoration;
+use crate::shader::body::Body;
+use crate::shader::capabilities::Capabilities;
+use crate::shader::clamp::Clamp;
+use crate::shader::constants::Constants;
+use crate::shader::debug::debug;
+use crate::shader::debug::define_debug;
+use crate::shader::decorations::Decorations;
+use crate::shader::entries::Entries;
 use crate::shader::error::GuardError;
-use crate::shader::flow::Block;
-use crate::shader::function::Function;
+use crate::shader::flow::Flow;
+use crate::shader::function::Functions;
+use crate::shader::layout::LayoutFinder;
+use crate::shader::layout::Layouts;
 use crate::shader::module::Id;
 use crate::shader::module::Inst;
 use crate::shader::module::Kind;
 use crate::shader::module::Module;
 use crate::shader::module::NOWHERE;
-use crate::shader::module::V1_4;
 use crate::shader::module::wrong;
 use crate::shader::profile;
 use crate::shader::profile::Profile;
-use crate::shader::types::Type;
+use crate::shader::symbols::Symbols;
+use crate::shader::types::Types;
+use crate::shader::variables::VariableCheck;
+use crate::shader::variables::Variables;
 
-/// The largest value that a kernel may hold in a variable, a constant or an expression, bytes.
-const VALUE_LIMIT: u64 = 16 * 1024;
-
-/// A module on its way through the guard.
+/// The parts of a module. Each owns what it was told and checks the next instruction of its kind; the later ones read the
+/// earlier ones.
 pub(super) struct Guard<'a> {
-    pub(super) module: Module<'a>,
-    pub(super) profile: Profile,
-    pub(super) capabilities: Vec<u32>,
-    /// Whether it declares the memory model of Vulkan.
-    pub(super) vulkan_memory: bool,
-    pub(super) entries: Vec<Entry>,
-    pub(super) decorations: Vec<Decoration>,
-    pub(super) types: Vec<Type>,
-    pub(super) distinct: HashSet<Vec<u32>>,
-    pub(super) members: u32,
-    pub(super) constants: Vec<Value>,
-    /// Ids of global variables, in order.
-    pub(super) globals: Vec<u32>,
-    pub(super) functions: Vec<Function>,
-    pub(super) blocks: Vec<Block>,
+    pub(super) symbols: Symbols<'a>,
+    pub(super) capabilities: Capabilities,
+    pub(super) entries: Entries,
+    pub(super) decorations: Decorations,
+    types: Types,
+    variables: Variables,
+    layouts: Layouts,
+    pub(super) functions: Functions,
+    pub(super) flow: Flow,
     /// Index of the first `OpFunction`.
     pub(super) code: u32,
-    pub(super) clamps: Vec<crate::shader::access::Clamp>,
-    pub(super) layouts: crate::shader::layout::Layouts,
+    pub(super) clamps: Vec<Clamp>,
     /// What the guest calls its ids.
     pub(super) names: HashMap<u32, Inst>,
 }
 
-/// One entry point.
-#[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) inst: Inst,
-    pub(super) function: u32,
-    pub(super) name: String,
-    /// Operand index of the first id of its interface.
-    pub(super) interface: u32,
-    /// Where its local size is said.
-    pub(super) size: Option<Inst>,
-}
-
 impl<'a> Guard<'a> {
+    /// Cuts the module; nothing of it is checked yet.
     pub(super) fn new(words: &'a [u32], profile: &Profile) -> Result<Self, GuardError> {
-        let module = Module::split(words)?;
         Ok(Self {
-            module,
-            profile: *profile,
-            capabilities: Vec::new(),
-            vulkan_memory: false,
-            entries: Vec::new(),
-            decorations: Vec::new(),
-            types: Vec::new(),
-            distinct: HashSet::new(),
-            members: 0,
-            constants: Vec::new(),
-            globals: Vec::new(),
-            functions: Vec::new(),
-            blocks: Vec::new(),
+            symbols: Symbols::new(Module::split(words)?),
+            capabilities: Capabilities::new(profile),
+            entries: Entries::default(),
+            decorations: Decorations::default(),
+            types: Types::default(),
+            variables: Variables::default(),
+            layouts: Layouts::default(),
+            functions: Functions::default(),
+            flow: Flow::default(),
             code: 0,
             clamps: Vec::new(),
-            layouts: crate::shader::layout::Layouts::default(),
             names: HashMap::new(),
         })
-    }
-
-    pub(super) fn has(&self, capability: Capability) -> bool {
-        self.capabilities.contains(&(capability as u32))
-    }
-
-    pub(super) fn has_any(&self, capabilities: &[Capability]) -> bool {
-        capabilities.iter().any(|capability| self.has(*capability))
     }
 
     /// Takes in all that comes before the functions.
     pub(super) fn declare(&mut self) -> Result<(), GuardError> {
         let mut reached = Section::Capabilities;
         let mut has_model = false;
-        let count = u32::try_from(self.module.insts.len()).unwrap_or(NOWHERE);
+        let count = u32::try_from(self.symbols.module.insts.len()).unwrap_or(NOWHERE);
         for index in 0..count {
-            let inst = self.module.inst(index);
+            let inst = self.symbols.module.inst(index);
             if inst.code == Op::Function as u32 {
                 self.code = index;
                 if !has_model {
@@ -119,24 +93,33 @@ impl<'a> Guard<'a> {
                 reached = section;
             }
             match inst.op() {
-                Op::Capability => self.capability(inst)?,
+                Op::Capability => self.capabilities.declare(&self.symbols.module, inst)?,
                 Op::Extension => self.extension(inst)?,
                 Op::ExtInstImport => self.import(index, inst)?,
                 Op::MemoryModel => {
                     self.memory_model(inst, has_model)?;
                     has_model = true;
                 }
-                Op::EntryPoint => self.entry_point(inst)?,
-                Op::ExecutionMode | Op::ExecutionModeId => self.execution_mode(inst)?,
-                Op::Name => drop(self.names.insert(self.module.word(inst, 1), inst)),
-                Op::String => self.module.define(inst, self.module.word(inst, 1), debug(index))?,
+                Op::EntryPoint => self.entries.declare(&self.symbols.module, inst)?,
+                Op::ExecutionMode | Op::ExecutionModeId => {
+                    self.entries.execution_mode(&self.symbols.module, inst)?
+                }
+                Op::Name => drop(self.names.insert(self.symbols.module.word(inst, 1), inst)),
+                Op::String => {
+                    self.symbols.module.define(inst, self.symbols.module.word(inst, 1), debug(index))?
+                }
                 // Debug information of non-semantic instruction sets.
-                Op::ExtInst => self.debug_instruction(index, inst)?,
-                Op::Decorate | Op::DecorateId | Op::MemberDecorate => self.decorate(inst)?,
-                Op::Variable => self.declare_variable(index, inst)?,
+                Op::ExtInst => define_debug(&mut self.symbols.module, index, inst)?,
+                Op::Decorate | Op::DecorateId | Op::MemberDecorate => {
+                    self.decorations.decorate(&self.symbols.module, inst)?
+                }
+                Op::Variable => self.variables.declare(&mut self.symbols, index, inst)?,
                 _ if section == Some(Section::Declarations) => match is_type(inst.op()) {
-                    true => self.declare_type(index, inst)?,
-                    false => self.declare_constant(index, inst)?,
+                    true => self.types.declare(&mut self.symbols, &self.capabilities, index, inst)?,
+                    false => {
+                        let (symbols, capabilities) = (&mut self.symbols, &self.capabilities);
+                        Constants { symbols, capabilities }.declare(index, inst)?;
+                    }
                 },
                 _ => {}
             }
@@ -144,28 +127,8 @@ impl<'a> Guard<'a> {
         Err(GuardError::module("it has no function"))
     }
 
-    fn capability(&mut self, inst: Inst) -> Result<(), GuardError> {
-        inst.length(2, 2)?;
-        let code = self.module.word(inst, 1);
-        let name =
-            || Capability::from_u32(code).map_or_else(|| code.to_string(), |known| format!("{known:?}"));
-        match self.profile.offers(code) {
-            Some(true) => {}
-            Some(false) => {
-                return Err(wrong(inst, format!("this device does not offer the capability {}", name())));
-            }
-            None => return Err(wrong(inst, format!("the capability {} is not offered to kernels", name()))),
-        }
-        self.capabilities.push(code);
-        self.capabilities.extend(profile::implied(code).iter().map(|implied| *implied as u32));
-        if self.capabilities.len() > 128 {
-            return Err(wrong(inst, "capabilities are declared over and over"));
-        }
-        Ok(())
-    }
-
     fn extension(&self, inst: Inst) -> Result<(), GuardError> {
-        let (name, words) = self.module.text(inst, 1)?;
+        let (name, words) = self.symbols.module.text(inst, 1)?;
         inst.length(1 + words, 1 + words)?;
         let known = |list: &[&str]| list.contains(&name.as_str());
         if known(profile::EXTENSIONS) || known(profile::DEBUG_EXTENSIONS) {
@@ -175,7 +138,7 @@ impl<'a> Guard<'a> {
     }
 
     fn import(&mut self, index: u32, inst: Inst) -> Result<(), GuardError> {
-        let (name, words) = self.module.text(inst, 2)?;
+        let (name, words) = self.symbols.module.text(inst, 2)?;
         inst.length(2 + words, 2 + words)?;
         let kind = match name.as_str() {
             "GLSL.std.450" => Kind::Glsl,
@@ -186,110 +149,59 @@ impl<'a> Guard<'a> {
                 return Err(wrong(inst, reason));
             }
         };
-        self.module.define(inst, self.module.word(inst, 1), Id { kind, ..debug(index) })
+        self.symbols.module.define(inst, self.symbols.module.word(inst, 1), Id { kind, ..debug(index) })
     }
 
     fn memory_model(&mut self, inst: Inst, again: bool) -> Result<(), GuardError> {
         inst.length(3, 3)?;
-        let (addressing, model) = (self.module.word(inst, 1), self.module.word(inst, 2));
+        let (addressing, model) = (self.symbols.module.word(inst, 1), self.symbols.module.word(inst, 2));
         let vulkan = model == spirv::MemoryModel::Vulkan as u32;
-        self.vulkan_memory = vulkan;
+        self.capabilities.vulkan_memory = vulkan;
         if again {
             return Err(wrong(inst, "there is one already"));
         }
         if addressing != 0 {
             return Err(wrong(inst, "kernels have logical addressing only"));
         }
-        if !self.has(Capability::Shader) {
+        if !self.capabilities.has(Capability::Shader) {
             return Err(wrong(inst, "the capability Shader is not declared"));
         }
-        if vulkan != self.has(Capability::VulkanMemoryModel) || !vulkan && model != 1 {
+        if vulkan != self.capabilities.has(Capability::VulkanMemoryModel) || !vulkan && model != 1 {
             return Err(wrong(inst, "the memory model is neither GLSL450 nor Vulkan with its capability"));
         }
         Ok(())
     }
 
-    fn entry_point(&mut self, inst: Inst) -> Result<(), GuardError> {
-        inst.length(4, u32::MAX)?;
-        let (name, words) = self.module.text(inst, 3)?;
-        if self.module.word(inst, 1) != ExecutionModel::GLCompute as u32 {
-            return Err(wrong(
-                inst,
-                format!("entry point `{}` is none of a compute kernel", name.escape_default()),
-            ));
-        }
-        if self.entries.iter().any(|entry| entry.name == name) || self.entries.len() >= 256 {
-            return Err(wrong(inst, "two entry points have the same name, or there are more than 256"));
-        }
-        let (function, interface) = (self.module.word(inst, 2), 3 + words);
-        self.entries.push(Entry { inst, function, name, interface, size: None });
-        Ok(())
-    }
-
-    fn execution_mode(&mut self, inst: Inst) -> Result<(), GuardError> {
-        inst.length(6, 6)?;
-        let (function, mode) = (self.module.word(inst, 1), self.module.word(inst, 2));
-        let wanted = match inst.op() {
-            Op::ExecutionModeId => ExecutionMode::LocalSizeId,
-            _ => ExecutionMode::LocalSize,
-        };
-        if mode != wanted as u32 {
-            return Err(wrong(inst, "execution modes other than the local size are not offered"));
-        }
-        let mut found = false;
-        for entry in self.entries.iter_mut().filter(|entry| entry.function == function) {
-            if entry.size.replace(inst).is_some() {
-                return Err(wrong(inst, "the local size is said twice"));
-            }
-            found = true;
-        }
-        if found { Ok(()) } else { Err(wrong(inst, "it is of no entry point")) }
-    }
-
-    /// An instruction of a non-semantic set: dropped, so only its result matters.
-    pub(super) fn debug_instruction(&mut self, index: u32, inst: Inst) -> Result<(), GuardError> {
-        if self.module.id(self.module.word(inst, 3)).kind != Kind::Debug {
-            return Err(wrong(inst, "it is of no instruction set that may be used here"));
-        }
-        self.module.define(inst, self.module.word(inst, 2), debug(index))
-    }
-
     /// What can only be checked once everything before the functions is known.
     fn finish_declarations(&mut self) -> Result<(), GuardError> {
-        self.sort_decorations();
-        if self.entries.is_empty() {
+        self.decorations.sort();
+        if self.entries.list.is_empty() {
             return Err(GuardError::module("it has no entry point"));
         }
-        self.check_decorations()?;
-        self.check_variables()?;
-        for entry in &self.entries {
-            let mut seen = HashSet::new();
-            for id in self.module.rest(entry.inst, entry.interface) {
-                let old = self.module.version < V1_4;
-                let wanted = self.module.id(*id).kind == Kind::Global;
-                if !wanted || !seen.insert(*id) || old && !self.is_input(*id) {
-                    return Err(wrong(
-                        entry.inst,
-                        format!("{id} in its interface is no variable of it, or is named twice"),
-                    ));
-                }
-            }
-        }
-        Ok(())
+        self.decorations.check(&self.symbols, &self.capabilities)?;
+        let (symbols, capabilities) = (&self.symbols, &self.capabilities);
+        let (decorations, layouts) = (&self.decorations, &mut self.layouts);
+        VariableCheck { symbols, capabilities, decorations, layouts }.check(&self.variables)?;
+        self.entries.check_interfaces(&self.symbols)
     }
 
-    /// Refuses values that would keep a driver's compiler busy: it takes them apart.
-    pub(super) fn check_size(&self, inst: Inst, ty: u32) -> Result<(), GuardError> {
-        let bytes = self.ty(ty).bytes;
-        if bytes <= VALUE_LIMIT {
-            return Ok(());
-        }
-        Err(wrong(inst, format!("{bytes} bytes in one value, more than {VALUE_LIMIT}")))
+    /// Takes in the functions, and cuts their blocks.
+    pub(super) fn declare_functions(&mut self) -> Result<(), GuardError> {
+        self.functions.declare_all(&mut self.symbols, &mut self.flow, self.code)?;
+        self.functions.check_entries(&self.symbols, &self.entries)
     }
-}
 
-pub(super) fn debug(index: u32) -> Id {
-    Id { kind: Kind::Debug, inst: index, block: NOWHERE, ..Id::default() }
+    /// Checks what stands in the functions.
+    pub(super) fn check_functions(&mut self) -> Result<(), GuardError> {
+        let Self { symbols, capabilities, entries, decorations, functions, flow, clamps, .. } = self;
+        Body { symbols, capabilities, entries, decorations, functions, flow, clamps }.check_functions()
+    }
+
+    /// Finds layouts of types in buffers.
+    pub(super) fn layout_finder(&mut self) -> LayoutFinder<'_, 'a> {
+        let Self { symbols, decorations, layouts, .. } = self;
+        LayoutFinder { symbols, decorations, layouts }
+    }
 }
 
 /// The parts of a module, in order.
@@ -364,23 +276,5 @@ fn is_type(op: Op) -> bool {
             | Op::TypeAccelerationStructureKHR
             | Op::TypeCooperativeMatrixKHR
             | Op::TypeForwardPointer
-    )
-}
-
-/// What carries only debug information and is left out of the result.
-pub(super) fn is_debug(op: Op) -> bool {
-    matches!(
-        op,
-        Op::String
-            | Op::Source
-            | Op::SourceExtension
-            | Op::SourceContinued
-            | Op::Name
-            | Op::MemberName
-            | Op::ModuleProcessed
-            | Op::Line
-            | Op::NoLine
-            | Op::DecorateString
-            | Op::MemberDecorateString
     )
 }

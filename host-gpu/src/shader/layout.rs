@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use spirv::Decoration as Name;
 
+use crate::shader::decorations::Decorations;
 use crate::shader::decorations::WHOLE;
-use crate::shader::guard::Guard;
-use crate::shader::types::Shape;
+use crate::shader::shape::Shape;
+use crate::shader::symbols::Symbols;
 
 /// What is known of a type under one set of rules.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +22,14 @@ pub(super) type Layouts = HashMap<(u32, bool), Option<Layout>>;
 /// How a matrix lies: its stride, and whether rows follow each other.
 type Major = Option<(u64, bool)>;
 
-impl Guard<'_> {
+/// Finds layouts.
+pub(super) struct LayoutFinder<'s, 'a> {
+    pub(super) symbols: &'s Symbols<'a>,
+    pub(super) decorations: &'s Decorations,
+    pub(super) layouts: &'s mut Layouts,
+}
+
+impl LayoutFinder<'_, '_> {
     /// The layout of `ty` in a buffer; `None` where it breaks the rules. `uniform` as in uniform buffers.
     pub(super) fn layout(&mut self, ty: u32, uniform: bool) -> Option<Layout> {
         if let Some(known) = self.layouts.get(&(ty, uniform)) {
@@ -34,7 +42,7 @@ impl Guard<'_> {
 
     fn lay_out(&mut self, ty: u32, uniform: bool, major: Major) -> Option<Layout> {
         let round = |align: u64| if uniform { align.next_multiple_of(16) } else { align };
-        match self.shape(ty) {
+        match self.symbols.shape(ty) {
             Shape::Int { bits, .. } | Shape::Float { bits } => {
                 let bytes = u64::from(bits / 8);
                 Some(Layout { align: bytes, bytes })
@@ -45,7 +53,7 @@ impl Guard<'_> {
             }
             Shape::Matrix { column, count } => {
                 let (stride, rows) = major?;
-                let Shape::Vector { of, count: height } = self.shape(column) else { return None };
+                let Shape::Vector { of, count: height } = self.symbols.shape(column) else { return None };
                 let unit = self.lay_out(of, uniform, None)?.bytes;
                 let (wide, many) = if rows { (count, height) } else { (height, count) };
                 let align = round(unit * if wide == 2 { 2 } else { 4 });
@@ -67,8 +75,8 @@ impl Guard<'_> {
     }
 
     fn element(&mut self, ty: u32, of: u32, uniform: bool, major: Major) -> Option<(Layout, u64)> {
-        let stride = u64::from(self.decoration(ty, WHOLE, Name::ArrayStride)?);
-        let element = match self.shape(of) {
+        let stride = u64::from(self.decorations.decoration(ty, WHOLE, Name::ArrayStride)?);
+        let element = match self.symbols.shape(of) {
             Shape::Struct => self.layout(of, uniform)?,
             _ => self.lay_out(of, uniform, major)?,
         };
@@ -77,16 +85,17 @@ impl Guard<'_> {
     }
 
     fn lay_out_struct(&mut self, ty: u32, uniform: bool) -> Option<Layout> {
-        let members = self.members(ty).to_vec();
+        let members = self.symbols.members(ty).to_vec();
         let mut places = Vec::with_capacity(members.len());
         let mut align = 1;
         for (index, member) in (0..).zip(members) {
-            let offset = u64::from(self.decoration(ty, index, Name::Offset)?);
-            let stride = self.decoration(ty, index, Name::MatrixStride).map(u64::from);
-            let rows = self.is_decorated(ty, index, Name::RowMajor);
-            let shape = self.shape(member);
-            let is_matrix = matches!(self.shape(self.innermost(member)), Shape::Matrix { .. });
-            if is_matrix && rows == self.is_decorated(ty, index, Name::ColMajor) {
+            let offset = u64::from(self.decorations.decoration(ty, index, Name::Offset)?);
+            let stride = self.decorations.decoration(ty, index, Name::MatrixStride).map(u64::from);
+            let rows = self.decorations.is_decorated(ty, index, Name::RowMajor);
+            let shape = self.symbols.shape(member);
+            let is_matrix =
+                matches!(self.symbols.shape(self.symbols.innermost(member)), Shape::Matrix { .. });
+            if is_matrix && rows == self.decorations.is_decorated(ty, index, Name::ColMajor) {
                 return None;
             }
             let laid = match shape {

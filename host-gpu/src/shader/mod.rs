@@ -1,13 +1,17 @@
 //! SPIR-V of guests, made safe for drivers: words in, words out. No Vulkan in here, and no tree of the module.
 //!
 //! ```text
-//!   words ─▶ module ──▶ guard: sections, capabilities ◀── profile: what the device offers
-//!            cut        ├─ types, constants (specialised here), decorations, layout, variables
-//!                       ├─ function: signatures, calls, costs     ─▶ flow: blocks ─▶ nesting, dominance
-//!                       └─ body: each instruction by its row of rules (typing), access, composed
-//!                                   │ clamps
-//!                                   ▼
-//!            interface: bindings, sizes ◀── one entry point ──▶ emit ─▶ words of a Shader
+//!   words ─▶ module ─▶ guard, which owns the parts and hands each instruction to one of them
+//!            cut       │
+//!     declarations     ├─ capabilities ◀── profile: what the device offers
+//!                      ├─ symbols: types, constants (specialised here) ◀── types, constants (typing, composites)
+//!                      ├─ decorations, entries, variables (layout)
+//!     functions        ├─ function: signatures, calls, costs;  flow: blocks, nesting, dominance
+//!                      └─ body: each instruction, with access, atomics, composed, subgroup
+//!                           │ clamps
+//!                           ▼
+//!   pass:  one entry point ─▶ used ─▶ reflect: bindings, sizes of a Shader
+//!                                 └─▶ emit:    its words
 //! ```
 //!
 //! - Drivers take valid modules for granted. So every instruction is in a table here, or refused; every id is defined,
@@ -22,11 +26,16 @@
 mod access;
 mod atomics;
 mod body;
+mod capabilities;
+mod clamp;
 mod composed;
+mod composites;
 mod constants;
+mod debug;
 mod decorations;
 mod dominance;
 mod emit;
+mod entries;
 pub mod error;
 mod flow;
 mod function;
@@ -35,11 +44,16 @@ pub mod interface;
 mod layout;
 mod module;
 mod nesting;
+pub mod pass;
 pub mod profile;
+mod reflect;
 mod rules;
+mod shape;
 mod subgroup;
+mod symbols;
 mod types;
 mod typing;
+mod used;
 mod variables;
 
 #[cfg(test)]

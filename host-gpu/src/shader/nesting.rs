@@ -17,9 +17,10 @@
 use spirv::Op;
 
 use crate::shader::error::GuardError;
+use crate::shader::flow::Flow;
 use crate::shader::flow::Role;
-use crate::shader::guard::Guard;
 use crate::shader::module::Inst;
+use crate::shader::module::Module;
 use crate::shader::module::NOWHERE;
 use crate::shader::module::wrong;
 
@@ -58,18 +59,19 @@ struct Nest {
 
 /// One function being walked.
 struct Walk<'g, 'a> {
-    guard: &'g mut Guard<'a>,
+    flow: &'g mut Flow,
+    module: &'g Module<'a>,
     nests: Vec<Nest>,
     /// Blocks still to walk.
     open: Vec<u32>,
 }
 
-impl Guard<'_> {
+impl Flow {
     /// Walks the blocks from `first` to `end`, one function.
-    pub(super) fn walk(&mut self, first: u32, end: u32) -> Result<(), GuardError> {
-        self.name_roles(first, end)?;
+    pub(super) fn walk(&mut self, module: &Module<'_>, first: u32, end: u32) -> Result<(), GuardError> {
+        self.name_roles(module, first, end)?;
         let function = Nest { construct: Construct::Function, outer: NOWHERE, depth: 0, is_used: false };
-        let mut walk = Walk { guard: self, nests: vec![function], open: Vec::new() };
+        let mut walk = Walk { flow: self, module, nests: vec![function], open: Vec::new() };
         walk.enter(first, 0);
         while let Some(block) = walk.open.pop() {
             walk.leave_block(first, block)?;
@@ -79,7 +81,7 @@ impl Guard<'_> {
             let inst = self.block(first).last;
             return Err(wrong(inst, "a loop in this function is never closed by a branch to its header"));
         }
-        self.find_dominators(first, end)
+        self.find_dominators(module, first, end)
     }
 }
 
@@ -100,7 +102,7 @@ impl Walk<'_, '_> {
 
     /// Begins to walk `block`, which lies in `within`.
     fn enter(&mut self, block: u32, within: u32) {
-        if let Some(found) = self.guard.block_mut(block) {
+        if let Some(found) = self.flow.block_mut(block) {
             found.within = within;
             found.is_kept = true;
         }
@@ -109,9 +111,9 @@ impl Walk<'_, '_> {
 
     /// Opens the constructs that `block` heads and follows its branches.
     fn leave_block(&mut self, first: u32, index: u32) -> Result<(), GuardError> {
-        let block = self.guard.block(index);
+        let block = self.flow.block(index);
         let (mut own, last) = (block.within, block.last);
-        let module = &self.guard.module;
+        let module = self.module;
         let at = |label: u32| module.id(label).data;
         let mut cases: Vec<u32> = Vec::new();
         if let Some(inst) = block.merge {
@@ -135,7 +137,7 @@ impl Walk<'_, '_> {
             }
         }
         let mut fresh = 0;
-        let targets: Vec<u32> = self.guard.successors(index);
+        let targets: Vec<u32> = self.flow.successors(self.module, index);
         for (position, target) in targets.iter().copied().enumerate() {
             if targets.get(..position).is_some_and(|before| before.contains(&target)) {
                 continue;
@@ -143,7 +145,7 @@ impl Walk<'_, '_> {
             if self.is_exit(own, target, index, last)? {
                 continue;
             }
-            let found = self.guard.block(target);
+            let found = self.flow.block(target);
             if last.op() == Op::Switch {
                 if block.merge.is_none() {
                     return Err(wrong(last, "it is not structured: no merge instruction stands before it"));
@@ -151,7 +153,7 @@ impl Walk<'_, '_> {
                 if found.is_kept {
                     return Err(wrong(last, format!("its case {} is reached in another way", found.label)));
                 }
-                self.guard.give_role(last, target, Role::Case)?;
+                self.flow.give_role(last, target, Role::Case)?;
                 cases.push(target);
                 continue;
             }
@@ -218,7 +220,7 @@ impl Walk<'_, '_> {
                     let Construct::Loop { header, merge, .. } = self.nest(nest.outer).construct else {
                         return Ok(false);
                     };
-                    let closes = self.guard.successors(from).contains(&header);
+                    let closes = self.flow.successors(self.module, from).contains(&header);
                     if target == header {
                         if at != own || nest.is_used {
                             return Err(wrong(
@@ -242,7 +244,7 @@ impl Walk<'_, '_> {
     /// Whether `own` is the case just before `target`, and the first to fall into it.
     fn falls_through(&mut self, own: u32, target: u32) -> bool {
         let Nest { construct: Construct::Case { index }, outer, .. } = self.nest(own) else { return false };
-        let into = self.guard.block(target).within;
+        let into = self.flow.block(target).within;
         let nest = self.nest(into);
         let next = nest.construct == Construct::Case { index: index + 1 } && nest.outer == outer;
         if !next || nest.is_used {

@@ -95,7 +95,7 @@ pub(super) enum In {
     Logical,
 }
 
-/// One row.
+/// What an instruction takes and results in.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rule {
     pub(super) out: Out,

@@ -3,19 +3,19 @@
 use spirv::Capability;
 use spirv::Op;
 
+use crate::shader::body::Body;
 use crate::shader::body::Here;
 use crate::shader::error::GuardError;
-use crate::shader::guard::Guard;
 use crate::shader::module::wrong;
-use crate::shader::types::Numeric;
-use crate::shader::types::Scalar;
-use crate::shader::types::Shape;
+use crate::shader::shape::Numeric;
+use crate::shader::shape::Scalar;
+use crate::shader::shape::Shape;
 use crate::shader::typing::SUBGROUP;
 
 /// SPIR-V 1.5.
 const V1_5: u32 = 0x0001_0500;
 
-impl Guard<'_> {
+impl Body<'_, '_> {
     /// Checks the instruction if it is of a subgroup, or multiplies packed integers, and says whether it is.
     pub(super) fn check_group(&mut self, here: Here) -> Result<bool, GuardError> {
         let inst = here.inst;
@@ -42,44 +42,48 @@ impl Guard<'_> {
         if let Some(scalar) = scalar {
             let value = self.used(here, 5)?;
             let ty = self.result_of(here, false)?;
-            let kind = self.numeric(ty).is_some_and(|n| n.scalar == scalar);
-            let clustered = self.module.word(inst, 4) == CLUSTERED;
+            let kind = self.symbols.numeric(ty).is_some_and(|n| n.scalar == scalar);
+            let clustered = self.symbols.module.word(inst, 4) == CLUSTERED;
             good = value.ty == ty && kind && self.operation(here, clustered)?;
         } else if counts {
             let value = self.used(here, 5)?;
             let ty = self.result_of(here, false)?;
-            let ballot = self.numeric(value.ty)
+            let ballot = self.symbols.numeric(value.ty)
                 == Some(Numeric { scalar: Scalar::Int, bits: 32, signed: false, count: 4 });
-            let word = self.shape(ty) == (Shape::Int { bits: 32, signed: false });
-            good = inst.len == 6 && ballot && word && self.module.word(inst, 4) <= 2;
+            let word = self.symbols.shape(ty) == (Shape::Int { bits: 32, signed: false });
+            good = inst.len == 6 && ballot && word && self.symbols.module.word(inst, 4) <= 2;
         } else if compares {
             let value = self.used(here, 4)?;
             let ty = self.result_of(here, false)?;
-            good = inst.len == 5 && self.shape(ty) == Shape::Bool && self.numeric(value.ty).is_some();
+            good = inst.len == 5
+                && self.symbols.shape(ty) == Shape::Bool
+                && self.symbols.numeric(value.ty).is_some();
         } else {
             let (value, lane) = (self.used(here, 4)?, self.used(here, 5)?);
             let ty = self.result_of(here, false)?;
-            let index = self.shape(lane.ty) == (Shape::Int { bits: 32, signed: false });
-            let known = self.integer(self.module.word(inst, 5));
+            let index = self.symbols.shape(lane.ty) == (Shape::Int { bits: 32, signed: false });
+            let known = self.symbols.integer(self.symbols.module.word(inst, 5));
             let constant = match op {
                 Op::GroupNonUniformQuadSwap => known.is_some_and(|direction| direction <= 2),
-                _ => known.is_some() || self.module.version >= V1_5,
+                _ => known.is_some() || self.symbols.module.version >= V1_5,
             };
-            good = inst.len == 6 && value.ty == ty && self.numeric(ty).is_some() && index && constant;
+            good = inst.len == 6 && value.ty == ty && self.symbols.numeric(ty).is_some() && index && constant;
         }
         if good { Ok(true) } else { Err(wrong(inst, "its operands do not fit each other or its result")) }
     }
 
     /// The way in which a reduction works, and the size of its clusters.
     fn operation(&self, here: Here, clustered: bool) -> Result<bool, GuardError> {
-        let operation = self.module.word(here.inst, 4);
+        let operation = self.symbols.module.word(here.inst, 4);
         if clustered {
             let size = self.word_constant(here, 6)?;
             return Ok(here.inst.len == 7
                 && size.is_power_of_two()
-                && self.has(Capability::GroupNonUniformClustered));
+                && self.capabilities.has(Capability::GroupNonUniformClustered));
         }
-        Ok(operation <= 2 && here.inst.len == 6 && self.has(Capability::GroupNonUniformArithmetic))
+        Ok(operation <= 2
+            && here.inst.len == 6
+            && self.capabilities.has(Capability::GroupNonUniformArithmetic))
     }
 
     fn check_dot(&mut self, here: Here) -> Result<(), GuardError> {
@@ -91,18 +95,21 @@ impl Guard<'_> {
         let sum = if saturates { Some(self.used(here, 5)?) } else { None };
         let ty = self.result_of(here, false)?;
         let unsigned = matches!(inst.op(), Op::UDot | Op::UDotAccSat);
-        let (Some(x), Some(y), Some(r)) = (self.numeric(a.ty), self.numeric(b.ty), self.numeric(ty)) else {
+        let (Some(x), Some(y), Some(r)) =
+            (self.symbols.numeric(a.ty), self.symbols.numeric(b.ty), self.symbols.numeric(ty))
+        else {
             return Err(wrong(inst, "it is not of integers"));
         };
         let packed = x.count == 1;
         let int = |n: Numeric| n.scalar == Scalar::Int;
         let format = inst.len == 4 + operands;
         let declared = match packed {
-            true => self.has(Capability::DotProductInput4x8BitPacked) && x.bits == 32,
+            true => self.capabilities.has(Capability::DotProductInput4x8BitPacked) && x.bits == 32,
             false if x.bits == 8 && x.count == 4 => {
-                self.has(Capability::DotProductInput4x8Bit) || self.has(Capability::DotProductInputAll)
+                self.capabilities.has(Capability::DotProductInput4x8Bit)
+                    || self.capabilities.has(Capability::DotProductInputAll)
             }
-            false => self.has(Capability::DotProductInputAll),
+            false => self.capabilities.has(Capability::DotProductInputAll),
         };
         let wide = if packed { r.bits >= 8 } else { r.bits >= x.bits };
         // The vectors of a mixed product have different signs; all others are of one type.
@@ -111,7 +118,7 @@ impl Guard<'_> {
             _ => x.bits == y.bits && x.count == y.count,
         };
         let signs = !unsigned || !r.signed && !x.signed && !y.signed;
-        let packs = packed == format && (!format || self.module.word(inst, inst.len - 1) == 0);
+        let packs = packed == format && (!format || self.symbols.module.word(inst, inst.len - 1) == 0);
         let good = int(x) && int(y) && int(r) && r.count == 1 && declared && wide && alike && signs && packs;
         if good && sum.is_none_or(|sum| sum.ty == ty) {
             return Ok(());

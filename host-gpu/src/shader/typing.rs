@@ -1,18 +1,30 @@
 //! Whether an instruction keeps to its row of `rules.rs`.
 
+use spirv::GlslStd450Op;
+
 use crate::shader::error::GuardError;
-use crate::shader::guard::Guard;
 use crate::shader::module::Inst;
 use crate::shader::module::wrong;
 use crate::shader::rules;
 use crate::shader::rules::In;
 use crate::shader::rules::Out;
 use crate::shader::rules::Rule;
-use crate::shader::types::Numeric;
-use crate::shader::types::Scalar;
-use crate::shader::types::Shape;
+use crate::shader::shape::Numeric;
+use crate::shader::shape::Scalar;
+use crate::shader::shape::Shape;
+use crate::shader::symbols::Symbols;
 
-impl Guard<'_> {
+/// Checks results and operands by their types.
+pub(super) struct Typing<'s, 'a> {
+    symbols: &'s Symbols<'a>,
+}
+
+impl<'s, 'a> Typing<'s, 'a> {
+    /// By these types and constants.
+    pub(super) fn of(symbols: &'s Symbols<'a>) -> Self {
+        Self { symbols }
+    }
+
     /// Checks `operands`, values of an instruction `code` at `inst` with a result of type `ty`.
     pub(super) fn check_rule(
         &self,
@@ -37,9 +49,9 @@ impl Guard<'_> {
         if !self.comes_out(rule.out, ty) {
             return Err(wrong(inst, format!("its result has a type other than {:?}", rule.out)));
         }
-        let first = operands.first().map_or(0, |id| self.module.id(*id).ty);
+        let first = operands.first().map_or(0, |id| self.symbols.module.id(*id).ty);
         for (index, (wanted, id)) in rule.ins.iter().zip(operands).enumerate() {
-            let given = self.module.id(*id).ty;
+            let given = self.symbols.module.id(*id).ty;
             if given == 0 || !self.goes_in(*wanted, *id, given, ty, first) {
                 return Err(wrong(inst, format!("operand {index} has a type other than {wanted:?}")));
             }
@@ -47,20 +59,77 @@ impl Guard<'_> {
         Ok(())
     }
 
+    /// Checks an instruction of `GLSL.std.450` whose result of type `ty` is defined.
+    pub(super) fn check_glsl(
+        &self,
+        inst: Inst,
+        number: u32,
+        ty: u32,
+        operands: &[u32],
+    ) -> Result<(), GuardError> {
+        if let Some(rule) = rules::of_glsl(number) {
+            return self.keep(inst, rule, ty, operands);
+        }
+        let square = |ty: u32| match self.symbols.shape(ty) {
+            Shape::Matrix { column, count } => match self.symbols.shape(column) {
+                Shape::Vector { of, count: rows } if rows == count => Some(of),
+                _ => None,
+            },
+            _ => None,
+        };
+        if let [matrix] = *operands {
+            let given = self.symbols.module.id(matrix).ty;
+            let good = match GlslStd450Op::from_u32(number) {
+                Some(GlslStd450Op::Determinant) => square(given) == Some(ty),
+                Some(GlslStd450Op::MatrixInverse) => square(given).is_some() && given == ty,
+                _ => false,
+            };
+            if good {
+                return Ok(());
+            }
+        }
+        let split = match GlslStd450Op::from_u32(number) {
+            Some(GlslStd450Op::FrexpStruct) => Some(Scalar::Int),
+            Some(GlslStd450Op::ModfStruct) => Some(Scalar::Float),
+            _ => None,
+        };
+        let given = operands.first().map_or(0, |id| self.symbols.module.id(*id).ty);
+        if let (Some(second), [_], [a, b]) = (split, operands, self.symbols.members(ty)) {
+            let (x, y) = (self.symbols.numeric(*a), self.symbols.numeric(*b));
+            if let (Some(x), Some(y)) = (x, y)
+                && *a == given
+                && x.scalar == Scalar::Float
+                && y.count == x.count
+                && y.scalar == second
+                && (second == Scalar::Float && a == b || second == Scalar::Int && y.bits == 32)
+            {
+                return Ok(());
+            }
+        }
+        Err(wrong(
+            inst,
+            format!("instruction {number} of GLSL.std.450 is not offered here, or its operands do not fit"),
+        ))
+    }
+
     fn comes_out(&self, wanted: Out, ty: u32) -> bool {
-        let pair = |unsigned: bool| match *self.members(ty) {
+        let pair = |unsigned: bool| match *self.symbols.members(ty) {
             [a, b] => {
-                a == b && self.numeric(a).is_some_and(|n| n.scalar == Scalar::Int && !(unsigned && n.signed))
+                a == b
+                    && self
+                        .symbols
+                        .numeric(a)
+                        .is_some_and(|n| n.scalar == Scalar::Int && !(unsigned && n.signed))
             }
             _ => false,
         };
         match wanted {
-            Out::Value => return self.is_value(ty),
+            Out::Value => return self.symbols.is_value(ty),
             Out::IntPair => return pair(false),
             Out::UnsignedPair => return pair(true),
             _ => {}
         }
-        let Some(n) = self.numeric(ty) else { return false };
+        let Some(n) = self.symbols.numeric(ty) else { return false };
         let (float, int, bool) =
             (n.scalar == Scalar::Float, n.scalar == Scalar::Int, n.scalar == Scalar::Bool);
         match wanted {
@@ -86,21 +155,21 @@ impl Guard<'_> {
         match wanted {
             In::Same => return given == ty,
             In::First => return given == first,
-            In::Member => return self.members(ty).first() == Some(&given),
-            In::Subgroup => return self.integer(id) == Some(SUBGROUP),
+            In::Member => return self.symbols.members(ty).first() == Some(&given),
+            In::Subgroup => return self.symbols.integer(id) == Some(SUBGROUP),
             In::Logical => return given != ty && self.is_alike(given, ty, &mut { ALIKE_STEPS }),
             In::Bits => {
-                let (a, b) = (self.numeric(given), self.numeric(ty));
+                let (a, b) = (self.symbols.numeric(given), self.symbols.numeric(ty));
                 let bits = |n: Numeric| (n.scalar != Scalar::Bool).then_some(n.bits * n.count);
                 return a.and_then(bits).is_some() && a.and_then(bits) == b.and_then(bits);
             }
             _ => {}
         }
-        let Some(g) = self.numeric(given) else { return false };
+        let Some(g) = self.symbols.numeric(given) else { return false };
         let (int, float) = (g.scalar == Scalar::Int, g.scalar == Scalar::Float);
         let none = Numeric { scalar: Scalar::Bool, bits: 0, signed: false, count: 0 };
-        let r = self.numeric(ty).unwrap_or(none);
-        let f = self.numeric(first).unwrap_or(none);
+        let r = self.symbols.numeric(ty).unwrap_or(none);
+        let f = self.symbols.numeric(first).unwrap_or(none);
         match wanted {
             In::Int => int && g.count == r.count && g.bits == r.bits,
             In::IntOf => int && g.count == r.count,
@@ -114,9 +183,9 @@ impl Guard<'_> {
                 g.scalar == Scalar::Bool
                     && (g.count == r.count || g.count == 1 && self.allows_one_condition())
             }
-            In::Component => self.part(ty, 0) == Some(given),
-            In::FloatsOfResult => self.part(given, 0) == Some(ty),
-            In::FloatOfResult => given == ty || self.part(given, 0) == Some(ty),
+            In::Component => self.symbols.part(ty, 0) == Some(given),
+            In::FloatsOfResult => self.symbols.part(given, 0) == Some(ty),
+            In::FloatOfResult => given == ty || self.symbols.part(given, 0) == Some(ty),
             In::OneInt => int && g.count == 1 && g.bits == 32,
             In::Index => int && g.count == 1 && g.bits == 32 && !g.signed,
             In::Floats(count, bits) => float && g.count == count && g.bits == bits,
@@ -127,7 +196,7 @@ impl Guard<'_> {
     }
 
     fn allows_one_condition(&self) -> bool {
-        self.module.version >= crate::shader::module::V1_4
+        self.symbols.module.version >= crate::shader::module::V1_4
     }
 
     /// Whether two types are the same but for decorations, member by member.
@@ -137,12 +206,12 @@ impl Guard<'_> {
         if a == b {
             return true;
         }
-        match (self.shape(a), self.shape(b)) {
+        match (self.symbols.shape(a), self.symbols.shape(b)) {
             (Shape::Array { of: x, count: m }, Shape::Array { of: y, count: n }) => {
                 m == n && self.is_alike(x, y, steps)
             }
             (Shape::Struct, Shape::Struct) => {
-                let (x, y) = (self.members(a), self.members(b));
+                let (x, y) = (self.symbols.members(a), self.symbols.members(b));
                 *steps > 0 && x.len() == y.len() && x.iter().zip(y).all(|(x, y)| self.is_alike(*x, *y, steps))
             }
             _ => false,

@@ -37,10 +37,8 @@ use crate::vulkan::raw::program::Layout;
 use crate::vulkan::request;
 use crate::vulkan::request::Bound;
 use crate::vulkan::request::DispatchError;
+use crate::vulkan::request::IN_FLIGHT;
 use crate::vulkan::request::Slice;
-
-/// Dispatches in flight. A third gains nothing and doubles what a preemption has to wait for.
-pub const IN_FLIGHT: usize = 2;
 
 /// A dispatch, to be waited for at the driver that gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,8 +110,8 @@ impl Driver {
     }
 
     /// Another device of the same kind, with a queue of its own: what one runs, the other need not wait for.
-    pub fn twin(&self) -> Result<Self, VulkanError> {
-        Self::of(self.gpu.twin()?, self.info.clone(), self.spin)
+    pub fn secondary(&self) -> Result<Self, VulkanError> {
+        Self::of(self.gpu.secondary()?, self.info.clone(), self.spin)
     }
 
     fn of(gpu: Arc<Gpu>, info: Info, spin: Duration) -> Result<Self, VulkanError> {

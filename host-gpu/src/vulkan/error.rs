@@ -8,6 +8,7 @@ pub(super) const REMEDY: &str =
 
 /// Why the GPU cannot be used, or no longer.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum VulkanError {
     /// The loader library is not there.
     #[error("the Vulkan loader could not be opened ({reason}): install Debian's package libvulkan1")]
@@ -80,7 +81,6 @@ pub enum VulkanError {
     /// Any other call that failed.
     #[error("{call} failed: {result}; the engine may be out of memory or over its limits")]
     Call {
-        /// The call.
         call: &'static str,
         /// What it returned.
         result: vk::Result,

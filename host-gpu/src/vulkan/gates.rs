@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::memory::mapping::Mapping;
-use crate::vulkan::driver::IN_FLIGHT;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::pipeline::anonymous;
 use crate::vulkan::raw::commands::Conditions;
@@ -22,6 +21,7 @@ use crate::vulkan::raw::commands::WORD;
 use crate::vulkan::raw::device::Gpu;
 use crate::vulkan::raw::memory::Buffer;
 use crate::vulkan::raw::memory::Memory;
+use crate::vulkan::request::IN_FLIGHT;
 
 /// Slices that may be submitted together, at the most.
 pub const BATCH: usize = 8;

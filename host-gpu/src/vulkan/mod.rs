@@ -21,7 +21,7 @@
 //! - After one pipeline and one dispatch (the self-test's), dispatching makes no system call but futex.
 //! - Demanded: Vulkan 1.3, `VK_EXT_external_memory_host`, `robustBufferAccess` and `robustBufferAccess2`, timeline
 //!   semaphores, `shaderZeroInitializeWorkgroupMemory`. Never enabled: `bufferDeviceAddress`.
-//! - Whoever starts this process sets `VK_DRIVER_FILES` (one driver: opening takes 15 ms, not 150) and
+//! - The process that starts this one sets `VK_DRIVER_FILES` (one driver: opening takes 15 ms, not 150) and
 //!   `MESA_SHADER_CACHE_DISABLE=true` (the cache on disk would be a channel between guests, and needs `openat`).
 //!
 //! `raw` holds all unsafe code; the rest is safe.

@@ -12,6 +12,9 @@ use crate::vulkan::pipeline::Pipeline;
 use crate::vulkan::raw::commands::Place;
 use crate::vulkan::raw::device::Gpu;
 
+/// Dispatches in flight. A third gains nothing and doubles what a preemption has to wait for.
+pub const IN_FLIGHT: usize = 2;
+
 /// A range of imported memory at a binding number of the kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound<'a> {
@@ -56,11 +59,11 @@ impl Slice {
 
 /// Why a dispatch was refused, or failed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum DispatchError {
     /// More slices were given at once than can be.
     #[error("{given} slices at once, the device takes {most}")]
     Batch {
-        /// How many.
         given: usize,
         /// How many there may be.
         most: usize,
@@ -70,7 +73,6 @@ pub enum DispatchError {
     TooManyGroups {
         /// 0, 1 or 2.
         dimension: usize,
-        /// First workgroup.
         base: u32,
         /// Workgroups after it.
         groups: u32,
@@ -80,31 +82,24 @@ pub enum DispatchError {
     /// The kernel uses a binding that was not given.
     #[error("binding {binding} of the kernel is not bound")]
     Missing {
-        /// Its number.
         binding: u32,
     },
     /// A binding was given that the kernel does not have.
     #[error("the kernel has no binding {binding}")]
     Unknown {
-        /// Its number.
         binding: u32,
     },
     /// A binding was given twice.
     #[error("binding {binding} is bound twice")]
     Twice {
-        /// Its number.
         binding: u32,
     },
     /// A range is shorter than the kernel's fixed part, or longer than the device binds.
     #[error("binding {binding} has {length} bytes, it may have {least} to {most}")]
     Length {
-        /// Its number.
         binding: u32,
-        /// Bytes given.
         length: u64,
-        /// The fewest.
         least: u64,
-        /// The most.
         most: u64,
     },
     /// A range starts or ends at a place that the device cannot bind.
@@ -112,11 +107,8 @@ pub enum DispatchError {
         "binding {binding} is at offset {offset} for {length} bytes: multiples of {alignment} and 4 are needed"
     )]
     Misaligned {
-        /// Its number.
         binding: u32,
-        /// First byte.
         offset: u64,
-        /// Bytes.
         length: u64,
         /// What the offset must be a multiple of.
         alignment: u64,
@@ -124,11 +116,8 @@ pub enum DispatchError {
     /// A range leaves its memory.
     #[error("binding {binding} is at offset {offset} for {length} bytes of memory of {size}")]
     Outside {
-        /// Its number.
         binding: u32,
-        /// First byte.
         offset: u64,
-        /// Bytes.
         length: u64,
         /// Bytes that there are.
         size: u64,
@@ -136,15 +125,12 @@ pub enum DispatchError {
     /// The kernel may write a range that is mapped for reading.
     #[error("binding {binding} is written by the kernel and its memory is read-only")]
     ReadOnly {
-        /// Its number.
         binding: u32,
     },
     /// The constants are not as many bytes as the kernel takes.
     #[error("{given} bytes of constants, the kernel takes {wanted}")]
     Constants {
-        /// Bytes given.
         given: usize,
-        /// Bytes wanted.
         wanted: u32,
     },
     /// The pipeline or memory was made by another driver object.

@@ -101,7 +101,7 @@ impl Driver {
         Ok(SelfTest { elapsed: start.elapsed(), round_trip })
     }
 
-    /// For the twin of a driver that passes: whatever its device opens at its first dispatch is open after it.
+    /// For the secondary device of a driver that passes: whatever it opens at its first dispatch is open after it.
     pub fn first_dispatch(&mut self) -> Result<(), VulkanError> {
         let mut bench = Bench::new(self)?;
         let pipeline = bench.pipeline(NOTHING, "main")?;

@@ -160,11 +160,11 @@ fn dirty_29_dirty_32_what_was_sent_for_one_basis_is_dirty_for_others_where_track
     memory.write(4, 2);
     send(&memory, one, [4]);
     memory.write(4, 2);
-    assert_eq!(memory.dirty(other, PAGES, true), [4], "also before anybody asked");
+    assert_eq!(memory.dirty(other, PAGES, true), [4], "also before the first query");
 }
 
 #[test]
-fn dirty_50_of_engines_that_nobody_knows_of_all_is_compared_and_of_unscanned_ones_all_is_dirty() {
+fn dirty_50_of_unknown_engines_all_is_compared_and_of_unscanned_ones_all_is_dirty() {
     let memory = costly();
     let view = || {
         let view = EngineView::new(PAGES as u64 * PAGE);

@@ -12,7 +12,7 @@ use campanile_host_gpu::memory::vram::create_memfd;
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const SEGMENT: u32 = 7;
 
-/// A memory of pages of [`PAGE`] bytes that nobody but the test writes.
+/// A memory of pages of [`PAGE`] bytes that only the test writes.
 pub(crate) struct Memory {
     pub(crate) file: File,
     pub(crate) tracker: Tracker,
@@ -35,7 +35,7 @@ impl Memory {
         self.tracker.mark(page * PAGE + 10, 1);
     }
 
-    /// Writes to a page, as the guest's CPU does: nobody is told.
+    /// Writes to a page, as the guest's CPU does: without a report.
     pub(crate) fn store(&self, page: u64, value: u8) {
         self.file.write_all_at(&[value], page * PAGE + 10).unwrap();
     }

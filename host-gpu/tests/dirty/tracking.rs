@@ -59,7 +59,7 @@ fn dirty_31_dirty_34_all_that_was_ever_written_is_known_from_the_start_and_the_r
 }
 
 #[test]
-fn dirty_54_what_comes_from_elsewhere_is_dirty_for_the_next_who_moves_it() {
+fn dirty_54_what_comes_from_elsewhere_is_dirty_for_the_next_pass() {
     let memory = Memory::new(64);
     let basis = memory.started(&[(0, 64)]);
     memory.tracker.write(7 * 4096 + 100, &[5; 5000]).unwrap();

@@ -18,7 +18,7 @@ fn send(memory: &Memory, basis: campanile_host_gpu::dirty::requests::BasisHandle
 }
 
 #[test]
-fn dirty_53_stores_of_the_guests_cpu_show_though_nobody_tells_of_them() {
+fn dirty_53_stores_of_the_guests_cpu_show_though_none_is_reported() {
     let memory = Memory::new(64);
     show(&memory, 8, 4, true);
     let basis = memory.started(&[(0, 64)]);
@@ -107,5 +107,5 @@ fn all_pages_of_a_query_that_were_sent_are_compared_and_no_others() {
     assert_eq!(u32::from_le_bytes(first), 1 << 4 | 1 << 5 | 1 << 8 | 1 << 20);
     memory.store(40, 0);
     let dirty = memory.dirty(basis, 64, true);
-    assert!(!dirty.contains(&40), "it is again what was sent, and nobody looked meanwhile");
+    assert!(!dirty.contains(&40), "it is again what was sent, and was not compared meanwhile");
 }

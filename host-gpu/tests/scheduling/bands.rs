@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::BandSettings;
-use campanile_host_gpu::scheduling::parameters::Parameters;
-use campanile_host_gpu::scheduling::parameters::Settings;
-use campanile_host_gpu::scheduling::policy::Current;
-use campanile_host_gpu::scheduling::policy::EntityId;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::BandSettings;
+use campanile_host_gpu::sched::parameters::Parameters;
+use campanile_host_gpu::sched::parameters::Settings;
+use campanile_host_gpu::sched::policy::Current;
+use campanile_host_gpu::sched::policy::EntityId;
 
 use crate::machine::Load;
 use crate::machine::Machine;
@@ -98,7 +98,7 @@ fn pre_05_mcdm_12_realtime_waits_for_no_more_than_what_cannot_be_stopped() {
             machine.run(ms(3000));
             let longest = machine.longest_wait(6);
             assert!(longest <= grain, "{longest:?} at {grain:?}");
-            assert!(machine.waits.iter().filter(|(who, _)| *who == 6).count() > 100);
+            assert!(machine.waits.iter().filter(|(waiter, _)| *waiter == 6).count() > 100);
         }
     });
 }
@@ -149,7 +149,7 @@ fn pre_67_a_band_that_wakes_leaves_its_grace_to_lower_ones() {
 }
 
 #[test]
-fn pre_67_idle_preempts_nobody() {
+fn pre_67_idle_never_preempts() {
     with_each(|choice| {
         for band in [Band::Normal, Band::Focus, Band::Realtime] {
             let mut machine = busy(choice, [in_band(0, band), in_band(1, Band::Idle)]);
@@ -157,7 +157,7 @@ fn pre_67_idle_preempts_nobody() {
             assert_eq!(machine.runs.len(), 1, "{band:?}");
             let decision = machine.policy.decide(machine.current, machine.now);
             assert_eq!(decision.next, Some(EntityId(0)));
-            // Only that nobody waits for ever is looked after.
+            // Only that no entity waits for ever is checked.
             assert!(decision.until.is_none_or(|until| until >= ms(1000)), "{decision:?}");
         }
     });
@@ -183,7 +183,7 @@ fn pre_67_a_group_runs_for_its_process_quantum_through_all_its_members() {
 }
 
 #[test]
-fn pre_67_a_group_goes_on_through_a_mate_of_who_has_no_more_work() {
+fn pre_67_a_group_goes_on_with_another_entity_when_the_work_of_one_ends() {
     with_each(|choice| {
         let mut policy = choice.make();
         let (first, mate, other) = (EntityId(1), EntityId(2), EntityId(0));
@@ -207,7 +207,7 @@ fn pre_67_a_group_goes_on_through_a_mate_of_who_has_no_more_work() {
 }
 
 #[test]
-fn pre_67_who_wakes_behind_leaves_a_group_its_process_grace() {
+fn pre_67_an_entity_that_wakes_behind_leaves_a_group_its_process_grace() {
     with_each(|choice| {
         if choice.name() != "fair" {
             return;
@@ -261,7 +261,7 @@ fn who_has_the_engine_for_urgent_work_does_not_keep_it_for_the_rest() {
         let rest = machine.had(0, from, machine.now) - urgent;
         let left = machine.now - from - urgent;
         let share = rest.as_secs_f64() / left.as_secs_f64();
-        // In rounds, who is called away loses its place in the round.
+        // In rounds, an entity that is preempted loses its place in the round.
         let least = if choice.name() == "fair" { 0.09 } else { 0.05 };
         assert!((least..=0.11).contains(&share), "{share}");
     });
@@ -276,7 +276,7 @@ fn a_fence_that_a_low_priority_queue_holds_is_signalled_within_bounds() {
             (Band::Normal, Band::Realtime),
             (Band::Idle, Band::Focus),
         ] {
-            // Who is urgent would wait for what the low one does; others keep it from running.
+            // The urgent entity would wait for what the low one does; others keep that from running.
             let mut machine = busy(choice, [in_band(0, low), in_band(1, high), in_band(2, high)]);
             machine.run(ms(10_000));
             for second in 0..8 {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::Parameters;
-use campanile_host_gpu::scheduling::policy::EntityId;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::Parameters;
+use campanile_host_gpu::sched::policy::EntityId;
 
 use crate::machine::Load;
 use crate::machine::Machine;
@@ -18,7 +18,7 @@ fn capped(cap: u32, band: Band) -> Parameters {
 }
 
 #[test]
-fn a_cap_holds_though_nobody_else_wants_the_engine() {
+fn a_cap_holds_though_no_other_wants_the_engine() {
     with_each(|choice| {
         for cap in [1, 10, 250, 500, 999] {
             for band in [Band::Normal, Band::Realtime] {

@@ -1,9 +1,9 @@
-//! Reports out of order, and who is told of what.
+//! Reports out of order, and of entities that a policy does not know.
 
-use campanile_host_gpu::scheduling::choice::ALL;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::policy::Current;
-use campanile_host_gpu::scheduling::policy::EntityId;
+use campanile_host_gpu::sched::choice::ALL;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::policy::Current;
+use campanile_host_gpu::sched::policy::EntityId;
 
 use crate::machine::in_band;
 use crate::machine::ms;
@@ -18,7 +18,7 @@ fn each_policy_has_a_name_of_its_own() {
 }
 
 #[test]
-fn without_work_nobody_is_chosen_and_nothing_is_waited_for() {
+fn without_work_no_entity_is_chosen_and_nothing_is_waited_for() {
     with_each(|choice| {
         let mut policy = choice.make();
         let nothing = policy.decide(None, ms(0));
@@ -30,7 +30,7 @@ fn without_work_nobody_is_chosen_and_nothing_is_waited_for() {
 }
 
 #[test]
-fn who_is_not_known_changes_nothing() {
+fn an_unknown_entity_changes_nothing() {
     with_each(|choice| {
         let mut policy = choice.make();
         let stranger = EntityId(9);
@@ -46,7 +46,7 @@ fn who_is_not_known_changes_nothing() {
 }
 
 #[test]
-fn who_runs_and_sleeps_or_leaves_is_followed_by_another() {
+fn an_entity_that_runs_and_sleeps_or_is_removed_is_followed_by_another() {
     with_each(|choice| {
         for leaves in [false, true] {
             let mut policy = choice.make();

@@ -1,12 +1,12 @@
-//! Equal time for who is equal.
+//! Equal time for equal entities.
 
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::fair::CREDIT;
-use campanile_host_gpu::scheduling::fair::OWED;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::Parameters;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::fair::CREDIT;
+use campanile_host_gpu::sched::fair::OWED;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::Parameters;
 
 use crate::machine::Load;
 use crate::machine::Machine;
@@ -80,7 +80,7 @@ fn mcdm_10_tiny_and_huge_buffers_get_equal_time() {
 }
 
 #[test]
-fn mcdm_11_who_has_had_its_quantum_is_preempted_for_who_is_behind() {
+fn mcdm_11_an_entity_that_had_its_quantum_is_preempted_for_one_that_is_behind() {
     with_each(|choice| {
         let mut machine = Machine::new(choice);
         machine.add(0, in_band(0, Band::Normal), Load::busy(us(10)));
@@ -123,7 +123,7 @@ fn sleeping_is_not_saved_up() {
 }
 
 #[test]
-fn mcdm_10_who_runs_dry_for_a_moment_loses_no_more_than_that_moment() {
+fn mcdm_10_an_entity_that_drains_for_a_moment_loses_no_more_than_that_moment() {
     with_each(|choice| {
         if choice.name() != "fair" {
             return;
@@ -140,7 +140,7 @@ fn mcdm_10_who_runs_dry_for_a_moment_loses_no_more_than_that_moment() {
     });
 }
 
-/// Somebody (0) has overrun, for which others (from 1 on) waited for 14 ms; now it can be stopped. For `fair`.
+/// An entity (0) has overrun, for which others (from 1 on) waited for 14 ms; now it can be stopped. For `fair`.
 fn overrun(choice: Choice, others: u64) -> Option<Machine> {
     if choice.name() != "fair" {
         return None;
@@ -157,7 +157,7 @@ fn overrun(choice: Choice, others: u64) -> Option<Machine> {
 }
 
 #[test]
-fn what_is_owed_to_who_sleeps_is_bounded_and_lasts_no_longer_than_it_would_take() {
+fn what_is_owed_to_a_sleeping_entity_is_bounded_and_lasts_no_longer_than_it_would_take() {
     with_each(|choice| {
         for (nap, left) in [(us(50), OWED - us(50)), (ms(6), OWED - ms(6)), (ms(9), CREDIT), (ms(50), CREDIT)]
         {
@@ -168,7 +168,7 @@ fn what_is_owed_to_who_sleeps_is_bounded_and_lasts_no_longer_than_it_would_take(
             let from = machine.now;
             machine.run(ms(20));
             let first = machine.first_run(1, from);
-            // Who runs has its grace, for which it pays.
+            // The running entity has its grace, for which it pays.
             assert!(first.abs_diff(left) <= us(600), "{first:?} after {nap:?}");
         }
     });
@@ -219,7 +219,7 @@ fn what_is_owed_is_not_lost_by_others_that_leave_and_come_back_at_once() {
 
 #[test]
 fn sleeping_is_not_saved_up_whatever_the_weights() {
-    // Others that weigh less move the clock far while somebody sleeps: it was owed nothing when it went.
+    // Others that weigh less move the clock far while an entity sleeps: it was owed nothing when it went.
     with_each(|choice| {
         if choice.name() != "fair" {
             return;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::choice::ALL;
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::Parameters;
-use campanile_host_gpu::scheduling::policy::Current;
-use campanile_host_gpu::scheduling::policy::EntityId;
-use campanile_host_gpu::scheduling::policy::Policy;
+use campanile_host_gpu::sched::choice::ALL;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::Parameters;
+use campanile_host_gpu::sched::policy::Current;
+use campanile_host_gpu::sched::policy::EntityId;
+use campanile_host_gpu::sched::policy::Policy;
 
 /// `count` milliseconds.
 pub(crate) const fn ms(count: u64) -> Duration {
@@ -29,7 +29,7 @@ pub(crate) fn with_each(test: impl Fn(Choice)) {
     }
 }
 
-/// What somebody wants of the engine.
+/// What an entity wants of the engine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     /// It can be stopped at multiples of this, counted from when it began to run.
@@ -60,7 +60,7 @@ struct Actor {
     wakes: Option<Duration>,
 }
 
-/// Somebody had the engine.
+/// A time for which an entity had the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) entity: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Machine {
     pub(crate) now: Duration,
     actors: BTreeMap<u64, Actor>,
     pub(crate) current: Option<Current>,
-    /// Where it stops next: after a decision against who runs.
+    /// Where it stops next: after a decision against the running entity.
     stopping: bool,
     pub(crate) runs: Vec<Run>,
     /// How long each burst waited until it began: entity, wake, start.
@@ -83,7 +83,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Nobody yet.
+    /// Without entities.
     pub(crate) fn new(choice: Choice) -> Self {
         Self {
             policy: choice.make(),
@@ -97,7 +97,7 @@ impl Machine {
         }
     }
 
-    /// Somebody comes.
+    /// An entity comes.
     pub(crate) fn add(&mut self, entity: u64, parameters: Parameters, load: Load) {
         self.policy.add(EntityId(entity), parameters, self.now);
         let wakes = load.burst.map(|_| self.now + load.pause);
@@ -108,20 +108,20 @@ impl Machine {
         }
     }
 
-    /// Somebody is scheduled otherwise.
+    /// The parameters of an entity change.
     pub(crate) fn change(&mut self, entity: u64, change: impl FnOnce(&mut Parameters)) {
         let actor = self.actors.get_mut(&entity).expect("an entity of this machine");
         change(&mut actor.parameters);
         self.policy.change(EntityId(entity), actor.parameters, self.now);
     }
 
-    /// Somebody's work is of another kind from now on.
+    /// The work of an entity is of another kind from now on.
     pub(crate) fn load(&mut self, entity: u64, load: Load) {
         let actor = self.actors.get_mut(&entity).expect("an entity of this machine");
         (actor.load, actor.left) = (load, load.burst.unwrap_or(Duration::MAX));
     }
 
-    /// Somebody is gone.
+    /// An entity is gone.
     pub(crate) fn leave(&mut self, entity: u64) {
         self.policy.remove(EntityId(entity));
         self.actors.remove(&entity);
@@ -130,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// Somebody has no work for now.
+    /// An entity has no work for now.
     pub(crate) fn nap(&mut self, entity: u64) {
         self.policy.sleep(EntityId(entity), self.now);
         if self.current.is_some_and(|current| current.entity.0 == entity) {
@@ -138,7 +138,7 @@ impl Machine {
         }
     }
 
-    /// Somebody has work.
+    /// An entity has work.
     pub(crate) fn wake(&mut self, entity: u64) {
         self.policy.wake(EntityId(entity), self.now);
         self.begun.insert(entity, self.now);
@@ -192,9 +192,9 @@ impl Machine {
         }
     }
 
-    /// Where who runs can stop next.
+    /// Where the running entity can stop next.
     fn boundary(&self) -> Duration {
-        let current = self.current.expect("only who runs is stopped");
+        let current = self.current.expect("only the running entity is stopped");
         let grain = self.actors[&current.entity.0].load.grain.as_nanos();
         let ran = (self.now - current.since).as_nanos().div_ceil(grain) * grain;
         current.since + Duration::from_nanos(u64::try_from(ran).expect("a short run"))
@@ -205,7 +205,7 @@ impl Machine {
         self.stopping = false;
     }
 
-    /// Time goes on, at most until then: whoever runs may end its work before.
+    /// Time goes on, at most until then: the running entity may end its work before.
     fn pass(&mut self, until: Duration) {
         let Some(current) = self.current else {
             self.now = until;
@@ -254,7 +254,7 @@ impl Machine {
 
     /// Longest wait of a burst of an entity.
     pub(crate) fn longest_wait(&self, entity: u64) -> Duration {
-        self.waits.iter().filter(|(who, _)| *who == entity).map(|&(_, wait)| wait).max().expect("it had work")
+        self.waits.iter().filter(|(waiter, _)| *waiter == entity).map(|&(_, wait)| wait).max().expect("it had work")
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::Parameters;
-use campanile_host_gpu::scheduling::policy::Current;
-use campanile_host_gpu::scheduling::policy::EntityId;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::Parameters;
+use campanile_host_gpu::sched::policy::Current;
+use campanile_host_gpu::sched::policy::EntityId;
 
 use crate::machine::Load;
 use crate::machine::Machine;
@@ -102,7 +102,7 @@ fn pre_64_waiting_for_a_higher_priority_is_not_owed_by_others() {
 }
 
 #[test]
-fn pre_66_the_quantum_of_who_runs_is_what_mates_wait_for() {
+fn pre_66_entities_of_a_group_wait_for_the_quantum_of_the_running_one() {
     with_each(|choice| {
         for quantum in [us(500), ms(2), ms(7)] {
             let mut machine = Machine::new(choice);
@@ -145,7 +145,7 @@ fn taken_over_at(choice: Choice, waker: Parameters) -> Option<Duration> {
 }
 
 #[test]
-fn pre_66_who_wakes_with_a_higher_priority_leaves_its_grace_against_lower() {
+fn pre_66_an_entity_that_wakes_with_a_higher_priority_leaves_its_grace_against_lower() {
     with_each(|choice| {
         for grace_lower in [us(0), us(40), ms(1)] {
             let waker = Parameters { grace_lower, ..with_priority(0, 1) };
@@ -155,7 +155,7 @@ fn pre_66_who_wakes_with_a_higher_priority_leaves_its_grace_against_lower() {
 }
 
 #[test]
-fn pre_66_who_wakes_with_the_same_standing_leaves_its_grace_against_the_same() {
+fn pre_66_an_entity_that_wakes_with_the_same_priority_leaves_its_grace_against_the_same() {
     with_each(|choice| {
         for grace_same in [us(0), us(40), ms(1), ms(20)] {
             let waker = Parameters { grace_same, ..with_priority(0, 0) };

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::choice::ALL;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::BandSettings;
-use campanile_host_gpu::scheduling::parameters::Parameters;
-use campanile_host_gpu::scheduling::parameters::Settings;
-use campanile_host_gpu::scheduling::policy::Current;
-use campanile_host_gpu::scheduling::policy::EntityId;
+use campanile_host_gpu::sched::choice::ALL;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::BandSettings;
+use campanile_host_gpu::sched::parameters::Parameters;
+use campanile_host_gpu::sched::parameters::Settings;
+use campanile_host_gpu::sched::policy::Current;
+use campanile_host_gpu::sched::policy::EntityId;
 use proptest::prelude::Strategy;
 use proptest::prelude::any;
 use proptest::prop_oneof;
@@ -107,7 +107,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn any_reports_are_survived_and_only_who_has_work_is_chosen(reports in proptest::collection::vec(report(), 0..120)) {
+    fn any_reports_are_survived_and_only_entities_with_work_are_chosen(reports in proptest::collection::vec(report(), 0..120)) {
         for choice in ALL {
             let mut policy = choice.make();
             let mut awake: BTreeMap<u64, (bool, Parameters)> = BTreeMap::new();
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_but_the_highest_priority_of_a_group_is_chosen_afresh(
+    fn only_the_highest_priority_of_a_group_is_chosen_afresh(
         each in proptest::collection::vec((0..3u64, -7..=7i8, 1..4u32, 0..4u8), 1..20),
     ) {
         for choice in ALL {

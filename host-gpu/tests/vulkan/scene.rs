@@ -17,7 +17,7 @@ use campanile_host_gpu::node::buffer::Buffer;
 use campanile_host_gpu::node::buffer::Node;
 use campanile_host_gpu::node::buffer::Step;
 use campanile_host_gpu::node::compute::ComputeNode;
-use campanile_host_gpu::node::lane::Compiled;
+use campanile_host_gpu::node::device_instance::Compiled;
 use campanile_host_gpu::node::signal::Signal;
 use campanile_host_gpu::node::space::Space;
 use campanile_host_gpu::vulkan::driver::Driver;
@@ -70,9 +70,9 @@ impl Scene {
         Self { tables, root, segments, memory, shared }
     }
 
-    /// A compute node with kernels 1, 2, …, whose slices are to take `slice`; in two lanes where there are slices.
+    /// A compute node with kernels 1, 2, …, whose slices are to take `slice`; on two device instances where there are slices.
     pub(crate) fn node(&self, driver: Driver, kernels: &[&str], slice: Duration) -> Node {
-        let twin = (!slice.is_zero()).then(|| driver.twin().expect("a twin"));
+        let secondary = (!slice.is_zero()).then(|| driver.secondary().expect("a secondary device"));
         let kernels = kernels.iter().map(|text| sanitize(&Source::wgsl(text)).expect("a kernel"));
         let compiled = |driver: &Driver, serial: u64, kernel: &Kernel| {
             let pipeline = driver.pipeline(kernel).expect("a pipeline");
@@ -81,11 +81,11 @@ impl Scene {
         let (mut firsts, mut seconds) = (Vec::new(), Vec::new());
         for (serial, kernel) in (1..).zip(kernels) {
             firsts.push(compiled(&driver, serial, &kernel));
-            seconds.extend(twin.as_ref().map(|twin| compiled(twin, serial, &kernel)));
+            seconds.extend(secondary.as_ref().map(|secondary| compiled(secondary, serial, &kernel)));
         }
-        let mut node = ComputeNode::new(driver, twin, Arc::clone(&self.shared), slice);
+        let mut node = ComputeNode::new(driver, secondary, Arc::clone(&self.shared), slice);
         firsts.into_iter().for_each(|(name, compiled)| node.add_kernel(name, compiled));
-        seconds.into_iter().for_each(|(name, compiled)| node.add_twin(name, compiled));
+        seconds.into_iter().for_each(|(name, compiled)| node.add_secondary_kernel(name, compiled));
         Node::Compute(Box::new(node))
     }
 

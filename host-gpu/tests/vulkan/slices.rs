@@ -109,7 +109,7 @@ fn pre_16_pre_25_the_slice_that_runs_finishes_and_the_next_does_not_start() {
             asked >= 5
         });
         assert_eq!(step, Step::Paused);
-        // What a lane was ahead by is asked about, too.
+        // What a device instance was ahead by is asked about, too.
         assert!(asked >= 5);
         let done = buffer.save().done_in_packet;
         assert!((5..GROUPS).contains(&done), "{done} groups in 5 slices");
@@ -145,11 +145,11 @@ fn pre_16_pre_25_slices_begin_without_the_engine_until_it_is_told_to_stop() {
         let mut asked = 0;
         let step = scene.run(&mut buffer, &mut node, &mut || {
             asked += 1;
-            // Nobody has started any since the first time, but as many as the lanes take.
+            // None was started since the first time, but as many as the device instances take.
             if asked == 2 {
                 let begun = Instant::now();
                 while count(12) == 0 {
-                    assert!(begun.elapsed() < Duration::from_secs(60), "nobody starts them");
+                    assert!(begun.elapsed() < Duration::from_secs(60), "no slice starts");
                     std::thread::yield_now();
                 }
             }
@@ -167,7 +167,7 @@ fn pre_16_pre_25_slices_begin_without_the_engine_until_it_is_told_to_stop() {
     });
 }
 
-/// Every second group takes tens of milliseconds, and of slices of one group a lane has all of these.
+/// Every second group takes tens of milliseconds, and of slices of one group one device instance has all of these.
 const UNEVEN: &str = "
 @group(0) @binding(0) var<storage, read_write> cells: array<u32>;
 @compute @workgroup_size(1) fn main(@builtin(workgroup_id) group: vec3<u32>) {
@@ -179,7 +179,7 @@ const UNEVEN: &str = "
 }";
 
 #[test]
-fn pre_40_what_a_lane_is_behind_by_when_it_is_stopped_runs_once() {
+fn pre_40_what_a_device_instance_is_behind_by_when_it_is_stopped_runs_once() {
     with_driver(|driver: Driver| {
         let scene = Scene::new();
         let mut node = scene.node(driver, &[UNEVEN], SHORTEST);
@@ -341,7 +341,7 @@ const BACK: &str = "
 }";
 
 #[test]
-fn dispatches_in_two_lanes_see_what_those_before_them_stored() {
+fn dispatches_in_two_instances_see_what_those_before_them_stored() {
     const CELLS: u32 = 64;
     const ROUNDS: usize = 20;
     with_driver(|driver: Driver| {

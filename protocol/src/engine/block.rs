@@ -121,8 +121,8 @@ pub const CONTEXT_REPORT: u64 = CONTEXT_REQUEST + MAX_CONTEXTS as u64 * 8;
 pub const CONTEXT_AREA: u64 = CONTEXT_REPORT + MAX_CONTEXTS as u64 * 8;
 /// Native fences and the report of those signalled ([`super::fences`]).
 pub const FENCES: u64 = CONTEXT_AREA + MAX_CONTEXTS as u64 * 8;
-/// Bytes of the block.
-pub const BLOCK_BYTES: u64 = super::residency::END.next_multiple_of(4096);
+/// Bytes of the block: a whole number of pages, up to the end of its last part, which [`super::residency`] checks.
+pub const BLOCK_BYTES: u64 = 0xd_0000;
 
 /// Where the request word of context entry `index` lies.
 pub const fn context_request(index: u32) -> u64 {

@@ -15,6 +15,7 @@ use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
+use super::block::BLOCK_BYTES;
 use crate::page_table::PAGE_SIZE;
 
 /// Entries written, ever; engine.
@@ -30,8 +31,9 @@ pub const USE_EPOCH: u64 = WANTED + WANTED_ENTRIES * WANTED_BYTES;
 const USES: u64 = USE_EPOCH + 64;
 /// Parts that video memory is divided into, of each of which it is known when it was last used.
 pub const GRANULES: u64 = 4096;
-/// One past the last byte.
-pub const END: u64 = USES + GRANULES * 8;
+
+// These words are the last part of the block.
+const _: () = assert!(BLOCK_BYTES == (USES + GRANULES * 8).next_multiple_of(4096));
 
 /// Something that is not resident, and that a queue waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

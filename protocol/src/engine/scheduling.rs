@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`URGENCY`] | engine | supervisor | before the grant word goes to WANT, and before the supervisor is signalled |
 //! | [`REALTIME`] behind it | engine | supervisor | before the supervisor is signalled, where it is news |
-//! | [`CONTENDED`], [`HURRIED`] behind it | supervisor | engine | none: hints; a miss costs a wait until the next decision, or longer slices |
+//! | [`CONTENDED`], [`LATENCY_BOOSTS`] behind it | supervisor | engine | none: hints; a miss costs a wait until the next decision, or longer slices |
 //! | [`PREEMPT_REQUEST`] | daemon | engine | after the submissions that it is about; none follows before the report |
 //! | [`PREEMPT_REPORT`] | engine | daemon | after the results of all that it put back, and the word behind it |
 //! | [`RESCHEDULED`] | daemon (or), engine (swap) | | after the properties that changed |
@@ -35,7 +35,7 @@ pub const REALTIME_LASTS: Duration = Duration::from_secs(1);
 /// Not zero: others want the node, so an engine without work gives it back at once instead of sleeping with it.
 pub const CONTENDED: u64 = 0xec0;
 /// How often the engine was asked to yield for realtime work.
-pub const HURRIED: u64 = CONTENDED + 8;
+pub const LATENCY_BOOSTS: u64 = CONTENDED + 8;
 /// Preemption fence id: counts the requests to put back all that is in the hardware queue (PRE-19).
 pub const PREEMPT_REQUEST: u64 = 0xf00;
 /// The last preemption fence id that the engine has acted on (PRE-20).

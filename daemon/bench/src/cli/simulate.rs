@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::ensure;
-use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::sched::choice::Choice;
 use clap::Args;
 
 use crate::simulate::cost;

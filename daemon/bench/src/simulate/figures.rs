@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::WHOLE_ENGINE;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::WHOLE_ENGINE;
 use serde::Serialize;
 
 use super::cost::Cost;

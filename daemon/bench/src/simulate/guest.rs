@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::Parameters;
-use campanile_host_gpu::scheduling::policy::EntityId;
-use campanile_host_gpu::scheduling::policy::Policy;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::Parameters;
+use campanile_host_gpu::sched::policy::EntityId;
+use campanile_host_gpu::sched::policy::Policy;
 
 use super::load;
 use super::load::Load;

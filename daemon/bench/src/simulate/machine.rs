@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::Parameters;
-use campanile_host_gpu::scheduling::parameters::Settings;
-use campanile_host_gpu::scheduling::policy::Current;
-use campanile_host_gpu::scheduling::policy::EntityId;
-use campanile_host_gpu::scheduling::policy::Policy;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::Parameters;
+use campanile_host_gpu::sched::parameters::Settings;
+use campanile_host_gpu::sched::policy::Current;
+use campanile_host_gpu::sched::policy::EntityId;
+use campanile_host_gpu::sched::policy::Policy;
 
 use super::guest::Guest;
 use super::options::Options;

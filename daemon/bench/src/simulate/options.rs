@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::sched::choice::Choice;
 
 /// What is simulated.
 #[derive(Debug, Clone, Copy)]

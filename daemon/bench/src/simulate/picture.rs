@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_host_gpu::sched::parameters::Band;
 
 use super::figures;
 use super::figures::Figures;

@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
-use campanile_host_gpu::scheduling::choice::ALL;
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_host_gpu::sched::choice::ALL;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::Settings;
 use campanile_protocol::engine::scheduling::Urgency;
 use campanile_protocol::handshake::grant::Phase;
 
@@ -81,7 +81,7 @@ impl World {
                 Operation::Give(engine) => self.set(engine, Phase::Granted),
                 Operation::Revoke(engine) => self.set(engine, Phase::Revoking),
                 Operation::Reclaim(engine) => self.set(engine, Phase::Idle),
-                Operation::Hurry(_) | Operation::Hung(_) | Operation::Contend(..) => {}
+                Operation::Boost(_) | Operation::Hung(_) | Operation::Contend(..) => {}
             }
         }
         (operations, until)
@@ -152,7 +152,7 @@ fn the_next_is_granted_only_after_the_last_has_yielded() {
 }
 
 #[test]
-fn an_engine_that_sleeps_keeps_its_node_until_somebody_wants_it() {
+fn an_engine_that_sleeps_keeps_its_node_until_another_wants_it() {
     let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
     world.set(A, Phase::Want);
     assert_eq!(world.decide(0), [Operation::Give(A)]);
@@ -228,7 +228,7 @@ fn a_capped_vgpu_gets_no_more_than_its_cap_even_alone() {
 }
 
 #[test]
-fn pre_65_mcdm_12_realtime_work_is_waited_for_by_nobody_and_only_where_it_was_granted() {
+fn pre_65_mcdm_12_realtime_work_delays_no_other_vgpu_without_a_grant() {
     let granted = Share { highest_band: Band::Realtime, ..Share::default() };
     for (share, is_at_once) in [(granted, true), (Share::default(), false)] {
         let mut world =
@@ -237,13 +237,13 @@ fn pre_65_mcdm_12_realtime_work_is_waited_for_by_nobody_and_only_where_it_was_gr
         assert_eq!(world.decide(0), [Operation::Give(A)]);
         world.urgencies.insert(B, REALTIME);
         world.set(B, Phase::Want);
-        let at_once = world.decide(1) == [Operation::Hurry(A), Operation::Revoke(A)];
+        let at_once = world.decide(1) == [Operation::Boost(A), Operation::Revoke(A)];
         assert_eq!(at_once, is_at_once);
     }
 }
 
 #[test]
-fn pre_65_an_engine_whose_urgent_work_came_while_it_stopped_has_the_node_back_at_once() {
+fn pre_65_an_engine_that_got_urgent_work_while_it_stopped_has_the_node_back_at_once() {
     let granted = Share { highest_band: Band::Realtime, ..Share::default() };
     let mut world =
         World::with_shares(&[(A, NodeKind::Compute, Share::default()), (B, NodeKind::Compute, granted)]);
@@ -293,7 +293,7 @@ fn pre_68_a_vgpu_of_normal_work_gets_what_the_operator_says_beside_one_of_focus_
 }
 
 #[test]
-fn pre_63_of_two_vgpus_with_realtime_work_the_higher_level_goes_first_and_hurries_nobody() {
+fn pre_63_of_two_vgpus_with_realtime_work_the_higher_level_goes_first_and_boosts_no_latency() {
     let granted = Share { highest_band: Band::Realtime, ..Share::default() };
     let mut world = World::with_shares(&[(A, NodeKind::Compute, granted), (B, NodeKind::Compute, granted)]);
     world.urgencies.insert(A, Urgency { band: 3, level: 2 });
@@ -310,7 +310,7 @@ fn pre_63_of_two_vgpus_with_realtime_work_the_higher_level_goes_first_and_hurrie
 #[test]
 fn an_engine_is_told_once_whether_another_wants_its_node() {
     let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute), (C, NodeKind::Copy)]);
-    assert_eq!(world.contends(0), [], "nobody wants anything");
+    assert_eq!(world.contends(0), [], "no engine wants a node");
     world.set(A, Phase::Want);
     world.set(C, Phase::Want);
     assert_eq!(world.contends(1), [(B, true)], "another than itself, and of the same node");
@@ -331,7 +331,7 @@ fn an_engine_is_told_once_whether_another_wants_its_node() {
 }
 
 #[test]
-fn a_capped_vgpu_keeps_no_node_asleep_whoever_wants_it() {
+fn a_capped_vgpu_keeps_no_node_asleep_wanted_or_not() {
     let capped = Share { cap: 999, ..Share::default() };
     let mut world =
         World::with_shares(&[(A, NodeKind::Compute, capped), (B, NodeKind::Copy, Share::default())]);
@@ -354,7 +354,7 @@ fn an_engine_is_charged_for_the_time_that_it_has_its_node_awake() {
     assert_eq!(held(&world), [(A, 13)]);
     world.set(A, Phase::Granted);
     let _awake = world.decide(118);
-    assert_eq!(held(&world), [(A, 13)], "it slept, and nobody wanted the node");
+    assert_eq!(held(&world), [(A, 13)], "it slept, and no other wanted the node");
     world.set(A, Phase::Idle);
     let _done = world.decide(120);
     assert_eq!(held(&world), [(A, 15)]);
@@ -367,7 +367,8 @@ fn an_engine_is_charged_for_the_time_that_it_has_its_node_awake() {
 }
 
 #[test]
-fn tdr_12_who_is_asked_though_nobody_waits_is_late_by_that_time_and_who_has_not_the_node_is_not_asked() {
+fn tdr_12_a_holder_asked_while_no_other_waits_is_late_from_then_on_and_an_engine_without_its_node_is_not_asked()
+ {
     let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
     world.set(A, Phase::Want);
     let at = Duration::from_millis;

@@ -9,7 +9,7 @@ use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_name;
 use campanile_host_gpu::node::clock;
-use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_host_gpu::sched::parameters::Band;
 use campanile_protocol::engine::scheduling::LogEntry;
 use campanile_protocol::handle::Handle;
 use serde::Deserialize;

@@ -20,8 +20,8 @@ use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::message::Start;
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Settings;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::handle::Handle;
@@ -375,9 +375,9 @@ mod tests {
     use campanile_host_gpu::adapter::process::EngineProcess;
     use campanile_host_gpu::adapter::successor::Spare;
     use campanile_host_gpu::engine::message::NodeKind;
-    use campanile_host_gpu::scheduling::choice::Choice;
-    use campanile_host_gpu::scheduling::parameters::Parameters;
-    use campanile_host_gpu::scheduling::parameters::Settings;
+    use campanile_host_gpu::sched::choice::Choice;
+    use campanile_host_gpu::sched::parameters::Parameters;
+    use campanile_host_gpu::sched::parameters::Settings;
     use campanile_protocol::handle::Handle;
     use campanile_protocol::page_table::SegmentId;
 

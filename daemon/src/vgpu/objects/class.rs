@@ -1,7 +1,7 @@
 //! Priority classes of guest processes.
 
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::DEFAULT_WEIGHT;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::DEFAULT_WEIGHT;
 use campanile_protocol::control::scheduling;
 
 /// Priority class of a process (PRE-61).

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
 use campanile_host_gpu::memory::page_table::writer::Root;
-use campanile_host_gpu::scheduling::parameters::Parameters;
+use campanile_host_gpu::sched::parameters::Parameters;
 use campanile_protocol::control::away::Parked;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;

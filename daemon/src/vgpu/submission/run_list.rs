@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use campanile_host_gpu::scheduling::parameters::Parameters;
-use campanile_host_gpu::scheduling::parameters::Settings;
-use campanile_host_gpu::scheduling::policy::Current;
-use campanile_host_gpu::scheduling::policy::EntityId;
-use campanile_host_gpu::scheduling::policy::Policy;
+use campanile_host_gpu::sched::parameters::Parameters;
+use campanile_host_gpu::sched::parameters::Settings;
+use campanile_host_gpu::sched::policy::Current;
+use campanile_host_gpu::sched::policy::EntityId;
+use campanile_host_gpu::sched::policy::Policy;
 use campanile_protocol::handle::Handle;
 
 /// How long a context whose first buffer waits is left alone while others have work.
@@ -281,10 +281,10 @@ impl RunList {
 mod tests {
     use std::time::Duration;
 
-    use campanile_host_gpu::scheduling::choice::ALL;
-    use campanile_host_gpu::scheduling::parameters::Band;
-    use campanile_host_gpu::scheduling::parameters::Parameters;
-    use campanile_host_gpu::scheduling::parameters::Settings;
+    use campanile_host_gpu::sched::choice::ALL;
+    use campanile_host_gpu::sched::parameters::Band;
+    use campanile_host_gpu::sched::parameters::Parameters;
+    use campanile_host_gpu::sched::parameters::Settings;
     use campanile_protocol::handle::Handle;
 
     use super::RunList;

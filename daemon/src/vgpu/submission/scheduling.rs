@@ -3,8 +3,8 @@
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::properties::time;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::Parameters;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::Parameters;
 use campanile_protocol::control::scheduling;
 use campanile_protocol::control::scheduling::SetProcessClass;
 use campanile_protocol::control::scheduling::SetSchedulingProperties;

@@ -12,7 +12,7 @@ use campanile_host_gpu::shader::interface::Place;
 use campanile_host_gpu::shader::interface::Shader;
 use campanile_host_gpu::shader::interface::ShaderBinding;
 use campanile_host_gpu::shader::interface::Wish;
-use campanile_host_gpu::shader::interface::guard;
+use campanile_host_gpu::shader::pass::guard;
 use campanile_host_gpu::shader::profile::Profile;
 use campanile_host_gpu::shader::profile::Subgroup;
 

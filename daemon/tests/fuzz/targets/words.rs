@@ -91,7 +91,7 @@ pub(crate) const ALL: &[Words] = &[
     one("URGENCY", scheduling::URGENCY),
     one("REALTIME", scheduling::REALTIME),
     one("CONTENDED", scheduling::CONTENDED),
-    one("HURRIED", scheduling::HURRIED),
+    one("LATENCY_BOOSTS", scheduling::LATENCY_BOOSTS),
     one("PREEMPT_REQUEST", scheduling::PREEMPT_REQUEST),
     one("PREEMPT_REPORT", scheduling::PREEMPT_REPORT),
     one("PREEMPT_LAST_COMPLETED", scheduling::PREEMPT_LAST_COMPLETED),

@@ -30,9 +30,9 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::log_limit::LogLimit;
 use campanile_host_gpu::memory::vram::create_memfd;
-use campanile_host_gpu::scheduling::choice::Choice;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::Settings;
 use vm_memory::FileOffset;
 use vm_memory::GuestAddress;
 

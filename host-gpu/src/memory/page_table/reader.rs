@@ -14,9 +14,9 @@ use crate::memory::mapping::Mapping;
 /// What an access wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// Load.
+    /// The work loads from it.
     Read,
-    /// Store, or both.
+    /// The work stores to it, and may load from it.
     Write,
 }
 

@@ -20,13 +20,12 @@ pub const MAX_TABLES: u64 = 16 * 1024;
 
 /// Why a table could not be changed. Nothing was.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum TableError {
     /// An address or size that is misaligned or outside the space.
     #[error("GPU address {address:#x} with {size:#x} bytes is misaligned or outside the address space")]
     Range {
-        /// First address.
         address: u64,
-        /// Bytes.
         size: u64,
     },
     /// Something is mapped there already.

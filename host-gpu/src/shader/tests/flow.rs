@@ -3,7 +3,7 @@
 use spirv::Op;
 
 use crate::shader::interface::Wish;
-use crate::shader::interface::guard;
+use crate::shader::pass::guard;
 use crate::shader::profile::Profile;
 use crate::shader::tests::assembly::assemble;
 use crate::shader::tests::samples::GRID;

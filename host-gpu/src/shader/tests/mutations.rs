@@ -1,7 +1,7 @@
 //! Mutated modules, the same ones on every run. What passes must pass again: the result is a module like any other.
 
 use crate::shader::interface::Wish;
-use crate::shader::interface::guard;
+use crate::shader::pass::guard;
 use crate::shader::profile::Profile;
 use crate::shader::tests::assembly::assemble;
 use crate::shader::tests::samples::GRID;

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 
 use crate::shader::interface::Refusal;
 use crate::shader::interface::Wish;
-use crate::shader::interface::guard;
+use crate::shader::pass::guard;
 use crate::shader::profile::Profile;
 use crate::shader::tests::assembly::Assembly;
 use crate::shader::tests::samples::GRID;

@@ -6,7 +6,7 @@ use crate::shader::interface::Place;
 use crate::shader::interface::Refusal;
 use crate::shader::interface::Shader;
 use crate::shader::interface::Wish;
-use crate::shader::interface::guard;
+use crate::shader::pass::guard;
 use crate::shader::profile::Profile;
 use crate::shader::tests::assembly::assemble;
 use crate::shader::tests::frame;

@@ -48,7 +48,7 @@ impl Gpu {
     }
 
     /// The same device opened once more, with a queue of its own.
-    pub(in crate::vulkan) fn twin(&self) -> Result<Arc<Self>, VulkanError> {
+    pub(in crate::vulkan) fn secondary(&self) -> Result<Arc<Self>, VulkanError> {
         let has_conditions = self.conditions.is_some();
         let instance = Arc::clone(&self.instance);
         Self::create(instance, self.physical, self.family, self.limits, self.profile, has_conditions)

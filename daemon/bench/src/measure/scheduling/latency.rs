@@ -22,7 +22,7 @@ use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use campanile_host_gpu::event::Event;
 use campanile_host_gpu::node::clock;
-use campanile_host_gpu::vulkan::driver::IN_FLIGHT;
+use campanile_host_gpu::vulkan::request::IN_FLIGHT;
 use serde::Serialize;
 
 use super::Settings;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_host_gpu::scheduling::parameters::Settings;
+use campanile_host_gpu::sched::parameters::Settings;
 
 use super::builder::Builder;
 use super::builder::Invalid;

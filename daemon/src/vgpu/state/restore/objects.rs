@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::node_ordinal;
-use campanile_host_gpu::scheduling::parameters::Band;
-use campanile_host_gpu::scheduling::parameters::MAX_LEVEL;
-use campanile_host_gpu::scheduling::parameters::MAX_PRIORITY;
-use campanile_host_gpu::scheduling::parameters::Parameters;
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::MAX_LEVEL;
+use campanile_host_gpu::sched::parameters::MAX_PRIORITY;
+use campanile_host_gpu::sched::parameters::Parameters;
 use campanile_protocol::control::message::LANGUAGE_SPIRV;
 use campanile_protocol::control::message::LANGUAGE_WGSL;
 use campanile_protocol::device_page;

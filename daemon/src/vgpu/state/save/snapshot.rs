@@ -9,7 +9,7 @@ use campanile_host_gpu::engine::address::NODES;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::address::node_name;
 use campanile_host_gpu::engine::message::NodeKind;
-use campanile_host_gpu::scheduling::parameters::Band;
+use campanile_host_gpu::sched::parameters::Band;
 use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::queue::doorbell::DoorbellModel;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! What every policy is asked, and answers.
+//! The interface of scheduling policies.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use super::parameters::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntityId(pub u64);
 
-/// Who has the engine.
+/// The entity that has the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Current {
-    /// The entity.
+    /// Its id.
     pub entity: EntityId,
-    /// Since when, without a break.
+    /// Since when, without a break; on the clock of the policy.
     pub since: Duration,
 }
 
-/// Who should have the engine.
+/// Which entity should have the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Decision {
-    /// The entity; the one that has it already, if that may go on. None: nobody has work, or all who have are at their
-    /// caps.
+    /// The entity; the one that has it already, if that may go on. None: no entity has work, or all that have are at
+    /// their caps.
     pub next: Option<EntityId>,
     /// When to decide again at the latest, if nothing is reported before; later than the time of the decision. None:
     /// not before something is.
@@ -60,8 +60,8 @@ pub trait Policy: Debug + Send {
     /// It had the engine for `time`, up to `now`, beyond what was charged before.
     fn charge(&mut self, entity: EntityId, time: Duration, now: Duration);
 
-    /// Who should have the engine, given who has it, charged up to `now`. One that sleeps, or is not known, has it no
-    /// more.
+    /// Which entity should have the engine, given which one has it, charged up to `now`. An entity that sleeps, or is not
+    /// known, has it no more.
     fn decide(&mut self, current: Option<Current>, now: Duration) -> Decision;
 
     /// Time that a group has had in a band (PRE-71).

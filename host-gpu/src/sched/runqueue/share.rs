@@ -1,8 +1,8 @@
 //! What normal gets while focus would starve it (PRE-68).
 
-use super::member::quantum;
-use crate::scheduling::parameters::Band;
-use crate::scheduling::parameters::Settings;
+use super::entity::quantum;
+use crate::sched::parameters::Band;
+use crate::sched::parameters::Settings;
 
 /// Most that one band owes the other, as engine time in nanoseconds.
 const MOST: i128 = 1_000_000_000;
@@ -91,8 +91,8 @@ impl NormalShare {
 mod tests {
     use super::MOST;
     use super::NormalShare;
-    use crate::scheduling::parameters::Band;
-    use crate::scheduling::parameters::Settings;
+    use crate::sched::parameters::Band;
+    use crate::sched::parameters::Settings;
 
     const QUANTUM: u64 = 2_000_000;
 

@@ -1,4 +1,4 @@
-//! Who runs next: policies over anything that has work for one engine.
+//! Scheduling policies: which of the entities that have work for an engine runs next.
 //!
 //! ```text
 //!   wake, sleep, charge, change ──▶ Policy (pure: state and time in) ──▶ Decision { next, until }
@@ -8,12 +8,12 @@
 //!                vGPU thread  groups are guest processes
 //! ```
 //!
-//! A policy has no clock and does no I/O. Whoever runs it says what time it is, who has work, and how long each
-//! entity had the engine; time on the engine is what is shared.
+//! A policy has no clock and does no I/O. Its caller says what time it is, which entities have work, and how long each
+//! had the engine; engine time is what is shared.
 
 pub mod choice;
 pub mod fair;
 pub mod parameters;
 pub mod policy;
-pub mod rota;
+pub mod runqueue;
 pub mod strict_priority;

@@ -1,14 +1,14 @@
-//! One entity, as a policy knows it.
+//! One entity of a runqueue.
 
 use std::time::Duration;
 
 use super::bucket::Bucket;
-use crate::scheduling::parameters::Band;
-use crate::scheduling::parameters::MAX_LEVEL;
-use crate::scheduling::parameters::MAX_PRIORITY;
-use crate::scheduling::parameters::MAX_WEIGHT;
-use crate::scheduling::parameters::Parameters;
-use crate::scheduling::parameters::WHOLE_ENGINE;
+use crate::sched::parameters::Band;
+use crate::sched::parameters::MAX_LEVEL;
+use crate::sched::parameters::MAX_PRIORITY;
+use crate::sched::parameters::MAX_WEIGHT;
+use crate::sched::parameters::Parameters;
+use crate::sched::parameters::WHOLE_ENGINE;
 
 /// Shortest quantum: a shorter one would be spent on switching.
 pub const SHORTEST_QUANTUM: u64 = 100_000;
@@ -30,7 +30,7 @@ pub fn grace(time: Duration) -> u64 {
     nanoseconds(time).min(LONGEST)
 }
 
-/// Place of a tier: idle, normal, focus, realtime by level. Higher comes first.
+/// A tier: idle, normal, focus, or a level of realtime. Higher comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tier(u8);
 
@@ -64,15 +64,15 @@ impl Tier {
     }
 }
 
-/// Where a member stands.
+/// Whether an entity can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum RunState {
     /// No work.
-    Asleep,
-    /// Work, and in line.
-    InLine,
+    Sleeping,
+    /// Work, and among the waiters.
+    Runnable,
     /// Work, but at its cap until then (nanoseconds).
-    Resting(u64),
+    Throttled(u64),
 }
 
 /// How an entity left a tier.
@@ -82,22 +82,22 @@ pub struct Past {
     pub tier: Tier,
     /// Its key then.
     pub key: i128,
-    /// Its last absence from that tier's line.
+    /// Its last absence from that tier's waiters.
     pub absence: Absence,
 }
 
-/// Time out of the line.
+/// The time between a dequeue and the next enqueue.
 #[derive(Debug, Clone, Copy)]
 pub struct Absence {
     /// Since when (nanoseconds).
     pub since: u64,
-    /// How far its key was behind the tier's clock, once it had left.
+    /// How far its key was behind the tier's clock after the dequeue.
     pub owed: i128,
 }
 
 /// An entity. Times are nanoseconds.
 #[derive(Debug, Clone, Copy)]
-pub struct Member {
+pub struct Entity {
     /// Its group.
     pub group: u64,
     /// Its tier.
@@ -110,21 +110,21 @@ pub struct Member {
     pub cap: u32,
     /// How long it runs on while others of its group wait.
     pub quantum: u64,
-    /// Grace that it leaves who runs with the same standing.
+    /// Grace of the running entity of the same tier and priority when this one wakes.
     pub grace_same: u64,
-    /// The same with a lower standing.
+    /// The same for a lower tier or priority.
     pub grace_lower: u64,
-    /// Its key; in line, that in its queue of the line.
+    /// Its key; while it is runnable, relative to the shift of its queue.
     pub key: i128,
-    /// How it left tiers of other bands, by band: who comes back owes what it owed.
+    /// How it left tiers of other bands, by band: it owes the same when it comes back.
     pub past: [Option<Past>; Band::ALL.len()],
-    /// Engine time since its key last went a whole quantum on; for orders that count quanta.
+    /// Engine time since its key last advanced by a whole quantum; for policies that count quanta.
     pub spent: u64,
-    /// Where it stands.
-    pub standing: Standing,
-    /// Since when it has been in line, if it is.
+    /// Whether it can run.
+    pub state: RunState,
+    /// Since when it has been runnable, if it is.
     pub since: u64,
-    /// Its last time out of the line: this one, if it is not in it.
+    /// Its last absence from the waiters: the present one, if it is not runnable.
     pub absence: Absence,
     /// When it came into its tier.
     pub moved: u64,
@@ -132,7 +132,7 @@ pub struct Member {
     pub bucket: Option<Bucket>,
 }
 
-impl Member {
+impl Entity {
     /// Asleep, at `now`; parameters are brought into their ranges.
     pub fn new(parameters: &Parameters, now: u64) -> Self {
         let cap = parameters.cap.clamp(1, WHOLE_ENGINE);
@@ -148,7 +148,7 @@ impl Member {
             key: 0,
             past: [None; Band::ALL.len()],
             spent: 0,
-            standing: Standing::Asleep,
+            state: RunState::Sleeping,
             since: now,
             absence: Absence { since: now, owed: 0 },
             moved: now,
@@ -157,16 +157,16 @@ impl Member {
     }
 
     /// Whether it has work, and may run.
-    pub fn in_line(&self) -> bool {
-        self.standing == Standing::InLine
+    pub fn is_runnable(&self) -> bool {
+        self.state == RunState::Runnable
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Tier;
-    use crate::scheduling::parameters::Band;
-    use crate::scheduling::parameters::MAX_LEVEL;
+    use crate::sched::parameters::Band;
+    use crate::sched::parameters::MAX_LEVEL;
 
     #[test]
     fn pre_62_pre_63_tiers_are_the_bands_and_the_levels_of_the_highest() {

@@ -2,7 +2,7 @@
 //!
 //! A queue of a CPU driver runs one dispatch at a time, each on all CPUs: the CPU that is done first has to wait for
 //! the others, and all of them for the next to be begun. Two queues share those CPUs, and there is always something to
-//! go on with. So a node has two lanes there, and slices take turns; a device that is none of the CPU has one.
+//! go on with. So a node has two instances of the device there, and slices take turns; a device that is not the CPU has one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,10 +38,10 @@ pub struct Resolved {
     pub va: u64,
 }
 
-/// A slice, as it is to be started.
+/// What the slices of a dispatch have in common.
 #[derive(Debug, Clone, Copy)]
-pub struct Order<'a> {
-    /// What runs.
+pub struct DispatchRequest<'a> {
+    /// The kernel that runs.
     pub kernel: KernelName,
     /// What it binds.
     pub resolved: &'a [Resolved],
@@ -49,33 +49,33 @@ pub struct Order<'a> {
     pub constants: &'a [u8],
 }
 
-/// Held by the thread that uses the queue of the second lane: to start a slice, or to compile.
-pub type Door = Arc<Mutex<()>>;
+/// Held by the thread that uses the queue of the secondary instance: to submit a slice, or to compile.
+pub type QueueLock = Arc<Mutex<()>>;
 
-/// A kernel for one lane.
+/// A kernel for one device instance.
 #[derive(Debug)]
 pub struct Compiled {
     /// Which of all kernels that this engine was given: names are used again.
     pub serial: u64,
-    /// What runs.
+    /// Its pipeline on that instance.
     pub pipeline: Pipeline,
 }
 
-/// One device.
+/// One logical device of the driver.
 #[derive(Debug)]
-pub struct Lane {
+pub struct DeviceInstance {
     driver: Driver,
     imports: HashMap<SegmentId, Import>,
     pipelines: HashMap<KernelName, Pipeline>,
 }
 
-impl Lane {
+impl DeviceInstance {
     /// A device that has been given nothing.
     pub fn new(driver: Driver) -> Self {
         Self { driver, imports: HashMap::new(), pipelines: HashMap::new() }
     }
 
-    /// The device.
+    /// The driver of this device.
     pub fn driver(&mut self) -> &mut Driver {
         &mut self.driver
     }
@@ -131,12 +131,16 @@ impl Lane {
     }
 
     /// Hands a slice, or several together, to the device, which has room for them and knows what they bind.
-    pub fn start(&mut self, order: &Order<'_>, slices: &[Slice]) -> Result<Ticket, LaneError> {
-        let Order { kernel, resolved, constants } = order;
-        let pipeline = self.pipelines.get(kernel).ok_or(LaneError::Unknown)?;
+    pub fn start(
+        &mut self,
+        request: &DispatchRequest<'_>,
+        slices: &[Slice],
+    ) -> Result<Ticket, InstanceError> {
+        let DispatchRequest { kernel, resolved, constants } = request;
+        let pipeline = self.pipelines.get(kernel).ok_or(InstanceError::Unknown)?;
         let mut bounds = Vec::with_capacity(resolved.len());
         for Resolved { binding, run, .. } in *resolved {
-            let memory = self.imports.get(&run.segment).ok_or(LaneError::Unknown)?;
+            let memory = self.imports.get(&run.segment).ok_or(InstanceError::Unknown)?;
             bounds.push(Bound { binding: *binding, memory, offset: run.offset, length: run.length });
         }
         Ok(self.driver.dispatch_batch(pipeline, &bounds, constants, slices)?)
@@ -145,7 +149,7 @@ impl Lane {
 
 /// Why a slice was not started.
 #[derive(Debug, thiserror::Error)]
-pub enum LaneError {
+pub enum InstanceError {
     /// It was not told of the kernel or a segment.
     #[error("a kernel or a segment that the device was not told of")]
     Unknown,

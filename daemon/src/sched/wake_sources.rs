@@ -1,4 +1,4 @@
-//! What wakes the supervisor: a bell of its own, and one eventfd an engine.
+//! What wakes the supervisor: an eventfd of its own, and one of each engine.
 //!
 //! Engines hold their eventfds too: they can signal and drain them, and make reads of them wait. So nothing is read of one: each is
 //! watched edge-triggered, and another signal is another edge. What one engine does to its own eventfd no other engine notices.
@@ -15,21 +15,21 @@ use rustix::event::epoll;
 
 use super::turns::EngineId;
 
-/// The token of the supervisor's own bell; engines have theirs from 1 on.
+/// The token of the supervisor's own eventfd; engines have theirs from 1 on.
 const OWN: u64 = 0;
 
 /// Signals that are taken at a time; the kernel hands out the others first the next time.
 const BATCH: usize = 32;
 
-/// See the module.
+/// An epoll set with the supervisor's own eventfd and those of all engines.
 #[derive(Debug)]
-pub struct Bells {
+pub struct WakeSources {
     epoll: OwnedFd,
     own: Event,
 }
 
-impl Bells {
-    /// Only the supervisor's own.
+impl WakeSources {
+    /// With the supervisor's own eventfd only.
     ///
     /// # Errors
     /// No descriptors could be had.
@@ -41,37 +41,37 @@ impl Bells {
     }
 
     /// Wakes the supervisor.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         self.own.signal();
     }
 
-    /// Listens to an engine from now on; what it has signalled before counts.
+    /// Watches the eventfd of an engine from now on; what it has signalled before counts.
     ///
     /// # Errors
     /// The kernel watches no more descriptors of this user.
-    pub fn listen(&self, engine: EngineId, asks: &Event) -> io::Result<()> {
+    pub fn watch(&self, engine: EngineId, asks: &Event) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         Ok(epoll::add(&self.epoll, asks, epoll::EventData::new_u64(engine.0), flags)?)
     }
 
-    /// An engine is gone.
-    pub fn forget(&self, engine: EngineId, asks: &Event) {
+    /// An engine is gone: its eventfd is watched no more.
+    pub fn unwatch(&self, engine: EngineId, asks: &Event) {
         if let Err(error) = epoll::delete(&self.epoll, asks) {
-            log::warn!("engine {} of the supervisor was not listened to: {error}", engine.0);
+            log::warn!("the eventfd of engine {} of the supervisor was not watched: {error}", engine.0);
         }
     }
 
-    /// Goes on listening to an engine, or does not for now. What it signals meanwhile is heard later.
+    /// Watches the eventfd of an engine again, or not for now. A signal meanwhile wakes the supervisor later.
     ///
     /// # Errors
-    /// It was never listened to.
-    pub fn set_listens(&self, engine: EngineId, asks: &Event, listens: bool) -> io::Result<()> {
-        let flags = if listens { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+    /// It was never watched.
+    pub fn set_watched(&self, engine: EngineId, asks: &Event, is_watched: bool) -> io::Result<()> {
+        let flags = if is_watched { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         let data = epoll::EventData::new_u64(engine.0);
         Ok(epoll::modify(&self.epoll, asks, data, flags | epoll::EventFlags::ET)?)
     }
 
-    /// Waits until the bell rings or an engine signals, or for `limit`. The engines that did.
+    /// Waits until [`Self::wake`] is called or an engine signals, or for `limit`. Returns the engines that signalled.
     pub fn wait(&self, limit: Option<Duration>) -> Vec<EngineId> {
         // Not by `epoll_wait`, which counts in milliseconds.
         let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
@@ -103,49 +103,49 @@ mod tests {
 
     use campanile_host_gpu::event::Event;
 
-    use super::Bells;
     use super::EngineId;
+    use super::WakeSources;
 
     const NOW: Option<Duration> = Some(Duration::ZERO);
     const NEVER: Option<Duration> = Some(Duration::from_secs(60));
 
     #[test]
-    fn each_signal_of_an_engine_is_heard_once_and_neither_read_nor_taken_from_another() {
-        let bells = Bells::new().unwrap();
+    fn each_signal_of_an_engine_wakes_once_and_is_neither_read_nor_taken_from_another() {
+        let wake_sources = WakeSources::new().unwrap();
         let [first, second] = [1, 2].map(|engine| (EngineId(engine), Event::new().unwrap()));
         first.1.signal();
         for (engine, asks) in [&first, &second] {
-            bells.listen(*engine, asks).unwrap();
+            wake_sources.watch(*engine, asks).unwrap();
         }
-        assert_eq!(bells.wait(NEVER), [first.0], "from before it was listened to");
-        assert_eq!(bells.wait(NOW), []);
+        assert_eq!(wake_sources.wait(NEVER), [first.0], "from before it was watched");
+        assert_eq!(wake_sources.wait(NOW), []);
         first.1.signal();
         second.1.signal();
-        let mut heard = bells.wait(NEVER);
-        heard.sort();
-        assert_eq!(heard, [first.0, second.0]);
+        let mut woken = wake_sources.wait(NEVER);
+        woken.sort();
+        assert_eq!(woken, [first.0, second.0]);
         // An engine drains its own, and signals again.
         assert!(first.1.drain(), "nothing was read of it");
-        assert_eq!(bells.wait(NOW), []);
+        assert_eq!(wake_sources.wait(NOW), []);
         first.1.signal();
-        assert_eq!(bells.wait(NEVER), [first.0]);
-        bells.forget(first.0, &first.1);
+        assert_eq!(wake_sources.wait(NEVER), [first.0]);
+        wake_sources.unwatch(first.0, &first.1);
         first.1.signal();
-        bells.ring();
-        assert_eq!(bells.wait(NEVER), []);
-        assert!(!bells.own.drain(), "the bell is taken");
-        assert_eq!(bells.wait(NOW), []);
+        wake_sources.wake();
+        assert_eq!(wake_sources.wait(NEVER), []);
+        assert!(!wake_sources.own.drain(), "the wake-up is consumed");
+        assert_eq!(wake_sources.wait(NOW), []);
     }
 
     #[test]
-    fn a_muted_engine_wakes_the_supervisor_no_more_and_is_heard_afterwards() {
-        let bells = Bells::new().unwrap();
+    fn an_engine_that_is_not_watched_wakes_the_supervisor_later() {
+        let wake_sources = WakeSources::new().unwrap();
         let (engine, asks) = (EngineId(1), Event::new().unwrap());
-        bells.listen(engine, &asks).unwrap();
-        bells.set_listens(engine, &asks, false).unwrap();
+        wake_sources.watch(engine, &asks).unwrap();
+        wake_sources.set_watched(engine, &asks, false).unwrap();
         asks.signal();
-        assert_eq!(bells.wait(NOW), []);
-        bells.set_listens(engine, &asks, true).unwrap();
-        assert_eq!(bells.wait(NEVER), [engine]);
+        assert_eq!(wake_sources.wait(NOW), []);
+        wake_sources.set_watched(engine, &asks, true).unwrap();
+        assert_eq!(wake_sources.wait(NEVER), [engine]);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Band {
-    /// Runs when nobody else has work; never preempts.
+    /// Runs when no other band has work; never preempts.
     Idle = 0,
     /// What a context begins in.
     Normal = 1,
@@ -30,7 +30,7 @@ impl Band {
 pub const MAX_LEVEL: u8 = 31;
 /// In-process priorities go from minus this to this (PRE-64).
 pub const MAX_PRIORITY: i8 = 7;
-/// Weight of who has none of its own.
+/// Weight of an entity that was given none.
 pub const DEFAULT_WEIGHT: u32 = 100;
 /// Largest weight; the smallest is 1.
 pub const MAX_WEIGHT: u32 = 10_000;
@@ -54,9 +54,9 @@ pub struct Parameters {
     pub cap: u32,
     /// How long it runs on while others of its band wait (PRE-66).
     pub quantum: Duration,
-    /// How long who runs may go on when this one, of the same standing and behind in its share, wakes (PRE-66).
+    /// How long the running entity may go on when this one, of the same tier and priority and behind in its share, wakes (PRE-66).
     pub grace_same: Duration,
-    /// The same where who runs has a lower standing: the usually smallest (PRE-66).
+    /// The same where the running entity is of a lower tier or priority: usually the smallest (PRE-66).
     pub grace_lower: Duration,
 }
 
@@ -79,7 +79,7 @@ impl Default for Parameters {
 /// What holds for all of a band (PRE-67).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BandSettings {
-    /// How long who runs in a lower band may go on when this band wakes; ignored for [`Band::Idle`].
+    /// How long the running entity of a lower band may go on when this band wakes; ignored for [`Band::Idle`].
     pub grace: Duration,
     /// How long a group runs on while other groups of the band wait.
     pub process_quantum: Duration,

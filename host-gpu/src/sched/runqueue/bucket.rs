@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::scheduling::parameters::WHOLE_ENGINE;
+use crate::sched::parameters::WHOLE_ENGINE;
 
 /// Real time whose tokens the bucket holds.
 const BURST: i128 = Duration::from_millis(100).as_nanos().cast_signed();
 /// Engine time that must be there before an empty bucket counts as filled, unless it holds less than twice this.
 const ENOUGH: i128 = Duration::from_millis(1).as_nanos().cast_signed();
-/// Longest that is waited for tokens, however much too long somebody ran.
+/// Longest wait for tokens, however much too long an entity ran.
 const LONGEST: i128 = Duration::from_secs(10).as_nanos().cast_signed();
 const WHOLE: i128 = WHOLE_ENGINE as i128;
 

@@ -1,0 +1,32 @@
+//! The whole pass: words of a guest in, words for drivers out.
+
+use crate::shader::emit::Emission;
+use crate::shader::guard::Guard;
+use crate::shader::interface::Refusal;
+use crate::shader::interface::Shader;
+use crate::shader::interface::Wish;
+use crate::shader::reflect::Reflection;
+use crate::shader::used::Used;
+
+/// Checks `words`, keeps one entry point and what it uses, bounds its indices and reads off what it needs.
+///
+/// Time and memory grow linearly with the words, but for the nesting of loops. Nothing is trusted, and nothing panics.
+pub fn guard(words: &[u32], wish: &Wish<'_>) -> Result<Shader, Refusal> {
+    let mut guard = Guard::new(words, wish.profile)?;
+    guard.declare()?;
+    guard.declare_functions()?;
+    guard.check_functions()?;
+    let mut fitting =
+        guard.entries.list.iter().filter(|entry| wish.entry.is_none_or(|asked| asked == entry.name));
+    let entry = match (fitting.next(), fitting.next()) {
+        (Some(entry), None) => entry.clone(),
+        _ => {
+            let choices = guard.entries.list.iter().map(|entry| entry.name.clone()).collect();
+            return Err(Refusal::Entry { asked: wish.entry.map(str::to_owned), choices });
+        }
+    };
+    let used = Used::of(&guard, &entry)?;
+    let mut shader = Reflection { guard: &mut guard }.reflect(&entry, &used)?;
+    shader.words = Emission { guard: &guard }.emit(&entry, &used, shader.workgroup, wish)?;
+    Ok(shader)
+}
