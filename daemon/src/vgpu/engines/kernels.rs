@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Instant;
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::kernel::name::KernelName;
@@ -139,7 +139,7 @@ impl Session {
         for at in &engines {
             let slot = &mut self.engines[at.index()];
             if !slot.owes_kernels() {
-                slot.stirred = Instant::now();
+                slot.stirred = clock::now();
             }
             if slot.is_running() {
                 slot.kernels_asked += 1;
@@ -187,7 +187,7 @@ impl Session {
 
     fn take_pending(&mut self, at: EngineAddress, kernel: KernelName) -> Option<PendingKernel> {
         let slot = &mut self.engines[at.index()];
-        slot.stirred = Instant::now();
+        slot.stirred = clock::now();
         slot.compiling.remove(&(kernel.root, kernel.handle))
     }
 
@@ -277,7 +277,7 @@ impl Session {
                 let slot = &mut self.engines[at.index()];
                 if slot.hears() {
                     if !slot.owes_kernels() {
-                        slot.stirred = Instant::now();
+                        slot.stirred = clock::now();
                     }
                     slot.forgetting.insert((kernel.root, kernel.handle));
                 }
@@ -298,7 +298,7 @@ impl Session {
     /// An engine knows a kernel no more.
     pub(in crate::vgpu) fn kernel_forgotten(&mut self, at: EngineAddress, kernel: KernelName) {
         let slot = &mut self.engines[at.index()];
-        slot.stirred = Instant::now();
+        slot.stirred = clock::now();
         slot.forgetting.remove(&(kernel.root, kernel.handle));
         let processes = &self.processes;
         let waits = |message: &mut WaitingMessage| {
