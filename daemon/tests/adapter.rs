@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::error::AdapterError;
+use campanile_host_gpu::adapter::launcher::Memory;
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::adapter::scheduling::Preemption;
 use campanile_host_gpu::adapter::scheduling::PreemptionReport;
@@ -156,7 +156,7 @@ impl Bench {
             self.given.look(word).unwrap();
             let _given_before = self.given.give(word);
             handle.wake.signal();
-            self.engine.stop_listening(Duration::from_millis(1))
+            self.engine.hw_queue.stop_listening(Duration::from_millis(1))
         });
         self.engine.completed_command().unwrap()
     }
@@ -212,7 +212,7 @@ fn tdr_37_tdr_43_tdr_48_a_buffer_that_ends_between_snapshot_and_reset_is_the_las
     bench.submit(7);
     bench.submit(8);
     bench.claim_to_run();
-    let snapshot = bench.engine.snapshot();
+    let snapshot = bench.engine.hw_queue.snapshot();
     assert_eq!(snapshot.progress.work, Work::HwQueue, "whoever that is pays");
     // It gets done while the reset is prepared.
     bench.store(block::PROGRESS, 0);
@@ -237,7 +237,7 @@ fn pre_19_pre_20_pre_21_pre_23_mcdm_28_what_is_not_begun_is_given_back_and_the_r
     assert_eq!(bench.engine.preempt_command(), Preemption::Requested(fence_id), "one stands for another");
     let report = bench.preemption();
     assert_eq!(report, PreemptionReport { fence_id, last_completed: 7 });
-    assert!(!bench.engine.is_preempting());
+    assert!(!bench.engine.hw_queue.is_preempting());
     // The node is theirs again, under new ids.
     bench.submit(10);
     bench.submit(11);
@@ -255,7 +255,7 @@ fn pre_22_where_everything_has_completed_the_report_is_made_at_once() {
     let report = PreemptionReport { fence_id: 2, last_completed: 3 };
     assert_eq!(bench.engine.preempt_command(), Preemption::Reported(report));
     assert_eq!(bench.engine.preemption_report(), None, "it was made");
-    assert!(!bench.engine.is_preempting());
+    assert!(!bench.engine.hw_queue.is_preempting());
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn the_hardware_scheduling_group_is_there_but_for_the_switch_list() {
     let properties = shared.word(scheduling::properties(context) + 8).unwrap().load(Ordering::Acquire);
     assert_eq!(properties.to_le_bytes()[..2], [3, 9], "band and level, as the engine reads them");
     let fence = bench.engine.suspend_context(context);
-    until("the suspend", || bench.engine.suspend_reported(context) == fence);
+    until("the suspend", || bench.engine.contexts.suspend_reported(context) == fence);
     bench.engine.resume_context(context);
     // It counts no suspend, as a buffer that was handed over before one: it is handed back, and has not completed.
     bench.submit(1);
@@ -356,7 +356,7 @@ fn the_hardware_scheduling_group_is_there_but_for_the_switch_list() {
         (2, Fault::PageFault as u32),
         "of a process that does not exist"
     );
-    let (_entries, overwritten) = bench.engine.scheduling_log();
+    let (_entries, overwritten) = bench.engine.schedule.log();
     assert_eq!(overwritten, 0);
     assert_eq!(bench.engine.reset_engine().unwrap(), 2);
     bench.revive();

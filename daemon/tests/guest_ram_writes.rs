@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::launcher::Memory;
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::dirty::protect::Guard;
@@ -120,7 +120,7 @@ impl Bench {
             vram.write_all_at(&kind.header().to_ne_bytes(), AREA_AT + at).unwrap();
         }
         let mut engine = EngineProcess::spawn(&program, &start, memory).unwrap();
-        engine.log_guest_writes(true);
+        engine.tracking.log_guest_writes(true);
         let entry = ProcessEntry {
             root: root.0,
             page_va: PAGE_VA,
@@ -150,7 +150,7 @@ impl Bench {
     }
 
     fn come_up(&mut self) {
-        let serial = self.engine.next_segment_serial();
+        let serial = self.engine.segments.next_serial();
         self.announce(serial);
     }
 
@@ -216,7 +216,7 @@ impl Bench {
             self.given.look(word).unwrap();
             let _given_before = self.given.give(word);
             handle.wake.signal();
-            self.engine.stop_listening(Duration::from_millis(1))
+            self.engine.hw_queue.stop_listening(Duration::from_millis(1))
         });
         self.engine.completed_command().unwrap()
     }
@@ -229,7 +229,7 @@ impl Bench {
 
     fn sweep(&mut self) -> Vec<u64> {
         let mut pages = Vec::new();
-        self.engine.sweep_guest_writes(None, |segment, at, length| {
+        self.engine.tracking.sweep_guest_writes(None, |segment, at, length| {
             assert_eq!(segment, SEGMENT);
             pages.extend(at / PAGE_SIZE..(at + length).div_ceil(PAGE_SIZE));
         });
@@ -265,7 +265,7 @@ fn tdr_57_the_next_process_runs_nothing_before_it_has_the_segments_that_page_tab
     commands.fill(RAM_VA, PAGE_SIZE, 7).unwrap();
     bench.submit(&commands);
     // The channel has no room for it before the engine is told to begin.
-    let serial = bench.engine.next_segment_serial();
+    let serial = bench.engine.segments.next_serial();
     until("an engine that is up", || {
         matches!(bench.engine.receive().unwrap(), Some(Response::Started { .. }))
     });

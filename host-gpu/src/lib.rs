@@ -11,6 +11,7 @@
 //! ```
 
 pub mod adapter;
+pub mod clock;
 pub mod cpu_slice;
 pub mod descriptors;
 pub mod dirty;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::adapter::launcher::Memory;
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::dirty::tracker::Tracker;
@@ -77,7 +77,7 @@ fn bring_up(
             Ok(Some(Response::Refused { reason })) => return Ok(Err(reason)),
             Ok(_) => {}
             Err(_) => {
-                let ending = engine.ending(&program.containment);
+                let ending = engine.ending();
                 return Ok(Err(format!("the Vulkan driver ended its process while it started: {ending}")));
             }
         }

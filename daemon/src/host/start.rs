@@ -173,7 +173,7 @@ impl Host {
                 sandbox: options.sandbox,
                 window: options.window && vgpu.front == FrontOptions::Gpu,
                 vulkan_device: options.vulkan_device.clone(),
-                program: options.program.of(&vgpu.name, held.containment.clone()),
+                launcher: Arc::new(options.program.of(&vgpu.name, held.containment.clone())),
                 compute: compute.clone(),
                 supervisor: Arc::clone(&supervisor),
                 orders: Arc::clone(&orders),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::adapter::launcher::Launcher;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
@@ -71,8 +71,8 @@ pub struct Config {
     pub window: bool,
     /// Part of the name of the Vulkan device, or none for the best.
     pub vulkan_device: Option<String>,
-    /// What engines are started from.
-    pub program: Program,
+    /// What starts engines: their program, or what stands in for it in tests.
+    pub launcher: Arc<dyn Launcher>,
     /// What the probe at start found.
     pub compute: Compute,
     /// Who gives turns.

@@ -85,9 +85,9 @@ pub(super) fn until_refused(limit: u32, mut make: impl FnMut(u32) -> Outcome) ->
 impl Guest {
     /// Two processes with devices.
     pub(super) fn new() -> Self {
-        let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
+        let launcher = Arc::new(Program::new(PathBuf::from("/usr/bin/yes"), Vec::new()));
         let budget = Arc::new(Budget::new(BYTES));
-        let config = Config { program, budget: Arc::clone(&budget), ..config() };
+        let config = Config { launcher, budget: Arc::clone(&budget), ..config() };
         let session = session(&Arc::new(config));
         let mut guest = Self { session, budget };
         guest.open(GREEDY);

@@ -33,6 +33,8 @@ pub mod control;
 pub mod counters;
 pub mod doorbells;
 pub mod engines;
+#[cfg(test)]
+mod faked;
 pub mod fences;
 #[cfg(test)]
 mod flooding_guest;

@@ -1,5 +1,6 @@
 //! The session's state, and its events.
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
 use std::collections::BTreeMap;
@@ -158,7 +159,7 @@ impl Session {
             dirty: Dirty::default(),
             window: Window::Awaited(Vec::new()),
             look_at: None,
-            begun: Instant::now(),
+            begun: clock::now(),
             epoll,
             connect_rate: Rate::new(),
         };
@@ -293,7 +294,7 @@ impl Session {
 
     /// A guest begins, or begins again: that may lift a quarantine.
     fn begin_anew(&self) {
-        if self.config.standing.reboot(&self.config.policy, Instant::now()) {
+        if self.config.standing.reboot(&self.config.policy, clock::now()) {
             log::warn!("{}: the guest began anew: no longer quarantined", self.config.name);
         }
     }
@@ -327,7 +328,7 @@ impl Session {
     }
 
     /// A moment that something waited for has come.
-    fn timer_event(&mut self) {
+    pub(super) fn timer_event(&mut self) {
         self.timer.take();
         if self.is_stopping() {
             self.look_at_freeze();
@@ -336,7 +337,7 @@ impl Session {
             }
             return;
         }
-        self.front_at = self.front_at.filter(|at| *at > Instant::now());
+        self.front_at = self.front_at.filter(|at| *at > clock::now());
         // Who waits for a doorbell has woken the device, but the operator may have sent it to sleep since.
         let waits = self.engines.iter().any(|slot| slot.line.first().is_some());
         let woken = waits && self.leave_d3();

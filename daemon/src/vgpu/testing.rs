@@ -59,6 +59,11 @@ use crate::vgpu::objects::device_page::GuestPage;
 
 /// A vGPU that fits the golden states; its engines cannot be started.
 pub(crate) fn config() -> Config {
+    config_under(Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap()))
+}
+
+/// The same, with a supervisor that is there.
+pub(crate) fn config_under(supervisor: Arc<Supervisor>) -> Config {
     let quota = Quota { min: 0, max: 4 << 30 };
     Config {
         name: "tested".to_owned(),
@@ -77,9 +82,9 @@ pub(crate) fn config() -> Config {
         sandbox: true,
         window: true,
         vulkan_device: None,
-        program: Program::new(PathBuf::from("/nonexistent/campanile"), Vec::new()),
+        launcher: Arc::new(Program::new(PathBuf::from("/nonexistent/campanile"), Vec::new())),
         compute: Compute::Available("a device".to_owned()),
-        supervisor: Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap()),
+        supervisor,
         orders: Arc::new(Orders::new().unwrap()),
         scheduler: Choice::default(),
         bands: Settings::default(),
@@ -125,8 +130,8 @@ pub(crate) const CONTEXT: Handle = Handle::new(0, 1);
 
 /// As [`config`], with engines that can be started: a program that never answers, and ends when it is killed.
 pub(crate) fn startable() -> Config {
-    let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
-    Config { program, bands: Settings { normal_share: 37, ..Settings::default() }, ..config() }
+    let launcher = Arc::new(Program::new(PathBuf::from("/usr/bin/yes"), Vec::new()));
+    Config { launcher, bands: Settings { normal_share: 37, ..Settings::default() }, ..config() }
 }
 
 /// An engine that runs, as the session sees it.
@@ -183,7 +188,7 @@ pub(crate) fn give(session: &mut Session, owner: Option<(u32, Buffer)>) -> u64 {
     let fence_id = slot.fences.submit();
     let process = slot.process_mut().unwrap();
     process.submit_command(HwSubmission { fence_id, ..HwSubmission::default() }).unwrap();
-    let suspends = process.suspends(entry);
+    let suspends = process.contexts.suspends(entry);
     slot.in_flight.push_back(InFlight { fence_id, entry, suspends, owner });
     fence_id
 }

@@ -273,7 +273,7 @@ impl Moving {
             sandbox: true,
             window: true,
             vulkan_device: None,
-            program: Program::new(PathBuf::from(env!("CARGO_BIN_EXE_campanile")), vulkan()),
+            launcher: Arc::new(Program::new(PathBuf::from(env!("CARGO_BIN_EXE_campanile")), vulkan())),
             compute: Compute::Available("whatever there is".to_owned()),
             supervisor: Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap()),
             orders: Arc::new(Orders::new().unwrap()),

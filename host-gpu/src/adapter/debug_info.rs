@@ -1,15 +1,14 @@
 //! What there is to say of an engine that is about to be reset (TDR-28, TDR-81).
 
 use campanile_protocol::engine::block;
-use campanile_protocol::engine::hw_queue;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::handshake::grant::Grant;
 use campanile_protocol::handshake::grant::Phase;
-use zerocopy::FromBytes;
 
-use super::process::EngineProcess;
+use super::hw_queue::HwQueue;
+use super::shared::SharedBlock;
 use crate::engine::save_area;
 
 /// The state of an engine at one moment. The engine may have written anything into its own words: these are claims.
@@ -41,54 +40,42 @@ pub struct DebugInfo {
     pub page_tables: (u64, u64),
 }
 
-impl EngineProcess {
-    /// See [`super::Adapter::collect_debug_info`].
-    pub(super) fn debug_info(&self) -> DebugInfo {
-        let progress = Progress::from_word(self.load(block::PROGRESS));
-        let completed = self.load(block::HW_QUEUE_COMPLETED).min(self.submitted);
-        let hw_buffer = (completed < self.submitted).then(|| self.submission(completed)).flatten();
-        let of_queue = |word: u64| match progress.work {
-            Work::UserQueue(queue) if u32::from(queue) < block::MAX_QUEUES => {
-                self.load(block::queue(u32::from(queue)) + word)
-            }
-            _ => 0,
-        };
-        let consumed = of_queue(block::QUEUE_CONSUMED);
-        let saved = match progress.work {
-            Work::Nothing => None,
-            Work::HwQueue => hw_buffer
-                .filter(|_| save_area::is_saved(&self.shared, block::HW_QUEUE_SAVED, completed))
-                .map(|buffer| buffer.number),
-            Work::UserQueue(queue) if u32::from(queue) < block::MAX_QUEUES => {
-                let place = block::queue(u32::from(queue)) + block::QUEUE_SAVED;
-                save_area::is_saved(&self.shared, place, consumed).then_some(consumed)
-            }
-            Work::UserQueue(_) => None,
-        };
-        DebugInfo {
-            progress,
-            phase: Grant::from_word(self.load(block::GRANT)).phase,
-            power: self.load(block::POWER),
-            last_completed: self.last_completed,
-            last_submitted: self.last_submitted,
-            hw_buffer,
-            ring_consumed: consumed,
-            ring_completed: of_queue(block::QUEUE_COMPLETED),
-            saved,
-            launched: match self.load(block::LAUNCHED) {
-                0 => None,
-                kernel => Some((kernel, self.load(block::LAUNCHED_AT))),
-            },
-            watch: (self.load(block::WATCH_SEQUENCE), self.load(block::WATCH_ACK)),
-            page_tables: (self.load(block::PAGE_TABLE_GENERATION), self.load(block::PAGE_TABLE_ACK)),
+/// See [`super::ddi::Adapter::collect_debug_info`].
+pub(super) fn debug_info(shared: &SharedBlock, queue: &HwQueue) -> DebugInfo {
+    let progress = Progress::from_word(shared.load(block::PROGRESS));
+    let oldest = queue.oldest();
+    let (last_submitted, last_completed) = queue.last_ids();
+    let of_queue = |word: u64| match progress.work {
+        Work::UserQueue(index) if u32::from(index) < block::MAX_QUEUES => {
+            shared.load(block::queue(u32::from(index)) + word)
         }
-    }
-
-    /// The `count`-th kernel-mode buffer.
-    pub(super) fn submission(&self, count: u64) -> Option<HwSubmission> {
-        let mut bytes = [0; size_of::<HwSubmission>()];
-        let slice = self.shared.slice(hw_queue::slot(count), bytes.len() as u64)?;
-        slice.copy_to(&mut bytes);
-        HwSubmission::read_from_bytes(&bytes).ok()
+        _ => 0,
+    };
+    let consumed = of_queue(block::QUEUE_CONSUMED);
+    let saved = match progress.work {
+        Work::Nothing => None,
+        Work::HwQueue => oldest.filter(|(count, _)| queue.is_saved(*count)).map(|(_, buffer)| buffer.number),
+        Work::UserQueue(index) if u32::from(index) < block::MAX_QUEUES => {
+            let place = block::queue(u32::from(index)) + block::QUEUE_SAVED;
+            save_area::is_saved(&shared.mapping, place, consumed).then_some(consumed)
+        }
+        Work::UserQueue(_) => None,
+    };
+    DebugInfo {
+        progress,
+        phase: Grant::from_word(shared.load(block::GRANT)).phase,
+        power: shared.load(block::POWER),
+        last_completed,
+        last_submitted,
+        hw_buffer: oldest.map(|(_, buffer)| buffer),
+        ring_consumed: consumed,
+        ring_completed: of_queue(block::QUEUE_COMPLETED),
+        saved,
+        launched: match shared.load(block::LAUNCHED) {
+            0 => None,
+            kernel => Some((kernel, shared.load(block::LAUNCHED_AT))),
+        },
+        watch: (shared.load(block::WATCH_SEQUENCE), shared.load(block::WATCH_ACK)),
+        page_tables: (shared.load(block::PAGE_TABLE_GENERATION), shared.load(block::PAGE_TABLE_ACK)),
     }
 }

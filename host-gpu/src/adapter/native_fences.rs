@@ -1,5 +1,6 @@
 //! Native fences, from the daemon to one engine and back.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
@@ -9,7 +10,7 @@ use campanile_protocol::handshake::fence;
 use campanile_protocol::handshake::signalled::Payload;
 use campanile_protocol::handshake::signalled::Report;
 
-use super::process::EngineProcess;
+use super::shared::SharedBlock;
 
 /// What an engine says it has signalled (UMS-141).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,21 +24,31 @@ pub enum Signalled {
     Impossible,
 }
 
-impl EngineProcess {
+/// The words of native fences.
+#[derive(Debug)]
+pub struct NativeFences {
+    shared: Arc<SharedBlock>,
+}
+
+impl NativeFences {
+    pub(super) fn new(shared: Arc<SharedBlock>) -> Self {
+        Self { shared }
+    }
+
     /// Tells the engine of a fence, before its page is mapped anywhere. Nobody waits for it yet.
-    pub fn create_fence(&self, index: u32, global: Handle) {
-        self.store(fences::monitored(index), fence::NOBODY);
-        self.store(fences::handle(index), global.0);
+    pub fn create(&self, index: u32, global: Handle) {
+        self.shared.store(fences::monitored(index), fence::NOBODY);
+        self.shared.store(fences::handle(index), global.0);
     }
 
     /// Takes a fence back, after every engine has let its page go.
-    pub fn destroy_fence(&self, index: u32) {
-        self.store(fences::handle(index), Handle::NONE.0);
+    pub fn destroy(&self, index: u32) {
+        self.shared.store(fences::handle(index), Handle::NONE.0);
     }
 
     /// Sets what the CPU's waiters of a fence wait for, and returns the CurrentValue read after it, from `current`
     /// (UMS-133, UMS-137).
-    pub fn monitor_fence(&self, index: u32, smallest: Option<u64>, current: &AtomicU64) -> u64 {
+    pub fn monitor(&self, index: u32, smallest: Option<u64>, current: &AtomicU64) -> u64 {
         match self.shared.word(fences::monitored(index)) {
             Some(monitored) => fence::monitor(current, monitored, smallest),
             None => current.load(Ordering::Acquire),
@@ -58,7 +69,8 @@ impl EngineProcess {
                 Signalled::AllWaiters
             }
             Payload::Handles { first, end } => {
-                let handles = (first..end).map(|count| Handle(self.load(fences::signalled(count)))).collect();
+                let handles =
+                    (first..end).map(|count| Handle(self.shared.load(fences::signalled(count)))).collect();
                 report.finish(end);
                 Signalled::Fences(handles)
             }
@@ -67,8 +79,8 @@ impl EngineProcess {
 
     /// Forgets what a process that was reset has said: the caller looks at all waiters.
     pub fn forget_signalled(&self) {
-        self.store(fences::SIGNALLED_OVERFLOW, 0);
+        self.shared.store(fences::SIGNALLED_OVERFLOW, 0);
         // Not the other way round: the daemon's own count is never the engine's word.
-        self.store(fences::SIGNALLED_WRITTEN, self.load(fences::SIGNALLED_TAKEN));
+        self.shared.store(fences::SIGNALLED_WRITTEN, self.shared.load(fences::SIGNALLED_TAKEN));
     }
 }

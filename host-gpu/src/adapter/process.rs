@@ -1,88 +1,93 @@
-//! An engine process, from the daemon.
+//! The handle of an engine: the daemon's half of it, over all processes that work on its shared block.
+//!
+//! ```text
+//!   EngineProcess ─┬─ parts over the shared block ─▶ tables, contexts, hw_queue, schedule, segments, page_tables,
+//!                  │                                 native_fences, uses, power
+//!                  ├─ tracking                     ─▶ what its processes write
+//!                  ├─ conversation, instance       ─▶ the process that is there
+//!                  └─ spare                        ─▶ the one that takes its place
+//! ```
+//!
+//! Each part owns its state and its words of the block; only what starts, ends or tells a process is here.
 
-use std::cell::Cell;
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::process::Child;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use campanile_protocol::engine::block;
-use campanile_protocol::handshake::fence;
+use campanile_protocol::handshake::grant::Grant;
+use campanile_protocol::handshake::grant::Phase;
 use campanile_protocol::handshake::power;
 use campanile_protocol::page_table::SegmentId;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
 
-use super::Adapter;
+use super::conversation::Conversation;
+use super::ddi::Adapter;
 use super::error::AdapterError;
-use super::indices::Indices;
-use super::program::Memory;
-use super::program::Program;
-use super::scheduling::Preemptions;
+use super::hw_queue::HwQueue;
+use super::launcher::Instance;
+use super::launcher::Launched;
+use super::launcher::Launcher;
+use super::launcher::Memory;
+use super::launcher::Own;
+use super::native_fences::NativeFences;
+use super::power::Power;
+use super::residency::Uses;
+use super::scheduling::Schedule;
+use super::segments::Announcements;
+use super::segments::Invalidations;
+use super::shared::SharedBlock;
 use super::stderr::Allowance;
 use super::suspends::Contexts;
-use super::teardown::Snapshot;
+use super::tables::Tables;
 use super::tracking::Tracking;
 use crate::dirty::method::Method;
-use crate::engine::answers::Answers;
-use crate::engine::channel::Channel;
 use crate::engine::channel::ChannelError;
 use crate::engine::message::NodeKind;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
 use crate::engine::message::Start;
 use crate::event::Event;
-use crate::memory::bits;
-use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
-use crate::memory::vram;
 
-/// An engine process.
+/// An engine: its shared block, and the process that works on it, if there is one.
 #[derive(Debug)]
 pub struct EngineProcess {
-    /// None where none was started yet, or the last was killed.
-    pub(super) child: Option<Child>,
-    /// Whether any was ever started, as a spare at least.
-    pub(super) has_begun: bool,
-    pub(super) channel: Channel,
-    pub(super) block: File,
-    pub(super) shared: Arc<Mapping>,
-    pub(super) event: Event,
-    pub(super) wake: Arc<Event>,
-    pub(super) asks: Arc<Event>,
-    pub(super) sequence: u64,
-    pub(super) generation: u64,
-    /// Serial of the last request to add or remove a segment.
-    pub(super) segments_announced: u64,
-    pub(super) submitted: u64,
-    pub(super) completed: u64,
-    pub(super) progress: u64,
-    pub(super) notified: u64,
-    pub(super) found_by_look: u64,
-    pub(super) doorbell_generation: u16,
-    pub(super) processes: Indices,
-    pub(super) queues: Indices,
-    pub(super) contexts: Contexts,
-    pub(super) preemptions: Preemptions,
-    pub(super) lost: bool,
-    /// Ids of the kernel-mode buffers in the hardware queue, oldest first.
-    pub(super) fence_ids: VecDeque<u64>,
-    pub(super) last_submitted: u64,
-    pub(super) last_completed: u64,
-    pub(super) snapshot: Option<Snapshot>,
+    pub(super) shared: Arc<SharedBlock>,
+    /// Guest processes, user-mode queues and doorbells.
+    pub tables: Tables,
+    /// Contexts and their suspends.
+    pub contexts: Contexts,
+    /// Kernel-mode buffers.
+    pub hw_queue: HwQueue,
+    /// Bands, the scheduling log, slices.
+    pub schedule: Schedule,
+    /// Segments that it is told of.
+    pub segments: Announcements,
+    /// What it is told to forget of page tables.
+    pub page_tables: Invalidations,
+    /// Native fences.
+    pub native_fences: NativeFences,
+    /// What it misses and has used.
+    pub uses: Uses,
+    /// Whether it gets further, sleeps or hangs.
+    pub power: Power,
+    /// What it writes.
+    pub tracking: Tracking,
     pub(super) node: NodeKind,
-    pub(super) tracking: Tracking,
-    /// It is to be told to begin, as soon as its channel has room.
-    pub(super) owes_begin: Cell<bool>,
-    /// What this process still has to answer.
-    pub(super) answers: RefCell<Answers>,
+    /// None where none was started yet, or the last was ended.
+    instance: Option<Box<dyn Instance>>,
+    conversation: Conversation,
     /// The process that takes its place, where one was started ahead.
-    pub(super) spare: Option<(Option<Child>, Channel)>,
+    spare: Option<Launched>,
+    /// Whether any was ever started, as a spare at least.
+    has_begun: bool,
     /// What its processes may write to standard error.
-    pub(super) allowance: Arc<Allowance>,
+    allowance: Arc<Allowance>,
 }
 
 /// What the supervisor needs of an engine to give it the node and take it back.
@@ -97,13 +102,27 @@ pub struct GrantHandle {
     pub asks: Arc<Event>,
 }
 
+/// How far the process is that is to take another's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spare {
+    /// There is none, or it has ended.
+    Missing,
+    /// It opens its driver, which takes CPUs.
+    Starting,
+    /// It has said that it is open, or that it cannot be, and waits.
+    Ready,
+}
+
 impl EngineProcess {
     /// Starts a process; it answers `Started` or `Refused` later.
-    pub fn spawn(program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// It cannot be started; memory or descriptors could not be had.
+    pub fn spawn(launcher: &dyn Launcher, start: &Start, memory: Memory<'_>) -> io::Result<Self> {
         let mut engine = Self::unstarted(start.node)?;
         engine.begin_tracking(start, memory)?;
-        let (child, channel) = engine.launch(program, start, memory)?;
-        (engine.child, engine.channel, engine.lost) = (child, channel, false);
+        let launched = engine.launch(launcher, start, memory)?;
+        engine.seat(launched);
         Ok(engine)
     }
 
@@ -112,102 +131,109 @@ impl EngineProcess {
     /// # Errors
     /// Memory or descriptors could not be had.
     pub fn unstarted(node: NodeKind) -> io::Result<Self> {
-        let block = vram::create_memfd("campanile-engine-block", block::BLOCK_BYTES)?;
-        let shared = Mapping::new(block.try_clone()?, 0, block::BLOCK_BYTES, Access::ReadWrite)
-            .map_err(io::Error::other)?;
-        for queue in 0..block::MAX_QUEUES {
-            if let Some(word) = shared.word(block::queue(queue) + block::QUEUE_MONITORED) {
-                word.store(fence::NOBODY, Ordering::Relaxed);
-            }
-        }
-        if let Some(word) = shared.word(block::LISTENER) {
-            word.store(power::ASLEEP, Ordering::Relaxed);
-        }
-        let event = Event::new()?;
-        let wake = Event::new()?;
-        let asks = Event::new()?;
-        // Nobody is at its other end.
-        let (channel, _) = Channel::pair()?;
+        let shared = Arc::new(SharedBlock::new()?);
+        let of = || Arc::clone(&shared);
         Ok(Self {
-            child: None,
-            has_begun: false,
-            channel,
-            block,
-            shared: Arc::new(shared),
-            event,
-            wake: Arc::new(wake),
-            asks: Arc::new(asks),
-            sequence: 0,
-            generation: 0,
-            segments_announced: 0,
-            submitted: 0,
-            completed: 0,
-            progress: 0,
-            notified: 0,
-            found_by_look: 0,
-            doorbell_generation: 0,
-            processes: Indices::new(block::MAX_PROCESSES),
-            queues: Indices::new(block::MAX_QUEUES),
-            contexts: Contexts::default(),
-            preemptions: Preemptions::default(),
-            lost: true,
-            fence_ids: VecDeque::new(),
-            last_submitted: 0,
-            last_completed: 0,
-            snapshot: None,
-            node,
+            tables: Tables::new(of()),
+            contexts: Contexts::new(of()),
+            hw_queue: HwQueue::new(of()),
+            schedule: Schedule::new(of()),
+            segments: Announcements::new(of()),
+            page_tables: Invalidations::new(of()),
+            native_fences: NativeFences::new(of()),
+            uses: Uses::new(of()),
+            power: Power::new(of()),
             // Nothing writes before a process is started.
             tracking: Tracking::new(Method::Off, None, 0)?,
-            owes_begin: Cell::new(false),
-            answers: RefCell::default(),
+            node,
+            instance: None,
+            conversation: Conversation::with_none()?,
             spare: None,
+            has_begun: false,
             allowance: Arc::default(),
+            shared,
         })
     }
 
     /// A test plays its process, or no longer does.
     #[cfg(test)]
     pub(crate) fn play(&mut self, is_there: bool) {
-        self.lost = !is_there;
+        self.shared.set_lost(!is_there);
     }
 
     /// Readable when the engine has something to report.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.shared.event.as_fd()
     }
 
     /// Readable when a response is there, or the process is gone.
     pub fn channel_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+        self.conversation.as_fd()
     }
 
     /// For the supervisor.
     pub fn grant_handle(&self) -> GrantHandle {
         GrantHandle {
-            shared: Arc::clone(&self.shared),
-            wake: Arc::clone(&self.wake),
-            asks: Arc::clone(&self.asks),
+            shared: Arc::clone(&self.shared.mapping),
+            wake: Arc::clone(&self.shared.wake),
+            asks: Arc::clone(&self.shared.asks),
         }
     }
 
     /// Operating-system id, for the log; 0 where none was started yet.
     pub fn pid(&self) -> u32 {
-        self.child.as_ref().map_or(0, Child::id)
+        self.instance.as_ref().map_or(0, |instance| instance.id())
     }
 
     /// Whether the process is gone.
     pub fn is_lost(&self) -> bool {
-        self.lost
+        self.shared.is_lost()
     }
 
     /// Takes the event signal before the words are read.
     pub fn drain_event(&self) {
-        self.event.drain();
+        self.shared.event.drain();
     }
 
     /// Has the daemon look at the words again after all else that it has to do, as if the engine had signalled.
     pub fn look_again(&self) {
-        self.event.signal();
+        self.shared.event.signal();
+    }
+
+    /// Has an engine that sleeps, or naps, look at what it waits for.
+    pub fn poke(&self) {
+        self.shared.poke();
+    }
+
+    /// Has the engine look at its rings, asleep or not (UMS-94).
+    pub fn wake(&self) {
+        self.shared.wake.signal();
+    }
+
+    /// Has the engine look at a queue's write pointer when it next looks at the slots (UMS-64, UMS-71). False when
+    /// that was asked already, and the engine has not looked yet.
+    pub fn ask_look(&self, queue: u16) -> bool {
+        self.shared.ask_look(queue)
+    }
+
+    /// Has the engine acknowledge something, for no other reason than to see whether it does.
+    pub fn ask_acknowledgement(&mut self) {
+        self.shared.changed();
+    }
+
+    /// The watch sequence of the last change.
+    pub fn watch_sequence(&self) -> u64 {
+        self.shared.sequence()
+    }
+
+    /// The last watch sequence that the engine has acted on; a lost engine has acted on all.
+    pub fn watch_acknowledged(&self) -> u64 {
+        self.shared.acknowledged()
+    }
+
+    /// Whether the engine has acted on all changes.
+    pub fn is_up_to_date(&self) -> bool {
+        self.watch_acknowledged() >= self.watch_sequence()
     }
 
     /// The next response. One that has come up is tracked, and then told to begin: see [`Self::pay_begin`].
@@ -215,14 +241,10 @@ impl EngineProcess {
     /// # Errors
     /// `Closed` when the process is gone; others when it said what it may not: it is to be ended.
     pub fn receive(&mut self) -> Result<Option<Response>, ChannelError> {
-        let response = self.channel.receive::<Response>(false)?.map(|received| received.message);
-        if let Some(response) = &response {
-            self.answers.borrow_mut().judge(response)?;
-        }
+        let response = self.conversation.receive()?;
         match &response {
             Some(Response::Started { vram, .. }) => {
                 self.tracking.attach(self.pid(), *vram);
-                self.owes_begin.set(true);
                 match self.pay_begin() {
                     Ok(()) | Err(AdapterError::Lost | AdapterError::Channel(ChannelError::Full)) => {}
                     Err(AdapterError::Channel(error)) => return Err(error),
@@ -242,124 +264,174 @@ impl EngineProcess {
     /// # Errors
     /// The channel is full, so it is still to be told; or it is gone.
     pub fn pay_begin(&self) -> Result<(), AdapterError> {
-        if self.owes_begin.get() && !self.lost {
-            let begin = Request::Begin { segments: self.segments_announced };
-            self.channel.send(&begin, &[], &[], false)?;
-            self.owes_begin.set(false);
+        if !self.is_lost() {
+            self.conversation.pay_begin(self.segments.announced())?;
         }
         Ok(())
     }
 
     /// Sends a request; a full channel is an error, never a wait.
+    ///
+    /// # Errors
+    /// The channel is full or closed, or the process is gone.
     pub fn request(
         &self,
         request: &Request,
         bytes: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), AdapterError> {
-        if self.lost {
+        if self.is_lost() {
             return Err(AdapterError::Lost);
         }
-        self.channel.send(request, bytes, descriptors, false)?;
-        self.answers.borrow_mut().asked(request);
+        self.conversation.send(request, bytes, descriptors)?;
         if let Request::RemoveSegment { segment, .. } = request {
             self.tracking.view().remove_segment(SegmentId(*segment));
         }
         Ok(())
     }
 
-    pub(super) fn load(&self, offset: u64) -> u64 {
-        self.shared.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    /// It is about to be told, by the request with this serial, to map a segment of guest RAM of `length` bytes.
+    pub fn announce_segment(&self, id: SegmentId, serial: u64, length: u64) {
+        self.tracking.announce_segment(id, serial, length, self.is_lost());
     }
 
-    pub(super) fn store(&self, offset: u64, value: u64) {
-        if let Some(word) = self.shared.word(offset) {
-            word.store(value, Ordering::Release);
+    /// Stops the process where it is, for a debugger; only a reset ends that.
+    pub fn hold(&self) {
+        if let Some(instance) = self.instance.as_ref().filter(|_| !self.is_lost()) {
+            instance.hold();
         }
     }
 
-    /// Has an engine that sleeps, or naps, look at what it waits for.
-    pub fn poke(&self) {
-        if let Some(word) = self.shared.word(block::POWER)
-            && power::needs_poke(word)
-        {
-            self.wake.signal();
+    /// How the process ended whose channel is closed, in words. It is not reaped by that.
+    pub fn ending(&self) -> String {
+        match self.instance.as_ref().filter(|_| !self.is_lost()) {
+            Some(instance) => instance.ending(),
+            None => "the engine process ended".to_owned(),
         }
     }
 
-    /// Has the engine look at its rings, asleep or not (UMS-94).
-    pub fn wake(&self) {
-        self.wake.signal();
+    /// How far the spare is. It is not listened to before it is taken, so what it has said is still there.
+    pub fn spare(&self) -> Spare {
+        let Some(Launched { channel, .. }) = &self.spare else { return Spare::Missing };
+        let mut ends = [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)];
+        match poll(&mut ends, Some(&Timespec::default())) {
+            Ok(0) | Err(_) => Spare::Starting,
+            Ok(_) if ends[0].revents().contains(PollFlags::HUP) => Spare::Missing,
+            Ok(_) => Spare::Ready,
+        }
     }
 
-    /// Has the engine look at a queue's write pointer when it next looks at the slots (UMS-64, UMS-71). False when
-    /// that was asked already, and the engine has not looked yet.
-    pub fn ask_look(&self, queue: u16) -> bool {
-        // PAIRS WITH engine/watch.rs `refresh`: the slot has changed before.
-        u32::from(queue) < block::MAX_QUEUES && bits::raise(&self.shared, block::LOOK, u32::from(queue))
+    /// Starts the process that will take this one's place when it is reset, so that its driver is open by then.
+    ///
+    /// # Errors
+    /// It cannot be started; a reset will start one.
+    pub fn prepare_spare(
+        &mut self,
+        launcher: &dyn Launcher,
+        start: &Start,
+        memory: Memory<'_>,
+    ) -> io::Result<()> {
+        if self.spare.is_some() {
+            return Ok(());
+        }
+        self.begin_tracking(start, memory)?;
+        self.spare = Some(self.launch(launcher, start, memory)?);
+        Ok(())
     }
 
-    pub(super) fn changed(&mut self) {
-        self.change();
-        self.poke();
+    /// Ends the spare, if there is one: it has touched nothing, and is not waited for.
+    pub fn drop_spare(&mut self) {
+        if let Some(instance) = self.spare.take().and_then(|spare| spare.instance) {
+            instance.discard();
+        }
     }
 
-    pub(super) fn change(&mut self) {
-        self.sequence += 1;
-        // PAIRS WITH engine/watch.rs `refresh`.
-        self.store(block::WATCH_SEQUENCE, self.sequence);
+    /// Starts another process in the place of one that was reset. Processes, queues, doorbells and kernel-mode
+    /// buffers stay what they were: it goes on where the other stopped (TDR-57). Segments and kernels are not: it
+    /// must be told of them before it is given its node.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn revive(&mut self, launcher: &dyn Launcher, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+        let shared = &self.shared;
+        shared.store(block::POWER, power::ACTIVE);
+        // As the supervisor expects it of a new process; what the last one stored there counts for nothing.
+        shared.store(block::GRANT, Grant { phase: Phase::Idle, generation: 0 }.word());
+        shared.store(block::PROGRESS, 0);
+        self.contexts.report_suspends();
+        self.hw_queue.report_preemption();
+        shared.store(block::LAUNCHED, 0);
+        shared.store(block::LAST_CONTEXT, 0);
+        self.segments.forget();
+        self.begin_tracking(start, memory)?;
+        let launched = match self.take_spare() {
+            Some(spare) => spare,
+            None => self.launch(launcher, start, memory)?,
+        };
+        self.seat(launched);
+        self.tracking.renew();
+        self.hw_queue.forget_snapshot();
+        Ok(())
     }
 
-    /// The engine has to look at a table up to this place; before the watch sequence.
-    pub(super) fn uses(&self, word: u64, index: u32) {
-        self.store(word, self.load(word).max(u64::from(index) + 1));
+    /// Before the first process, or spare, of all is started.
+    fn begin_tracking(&mut self, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.tracking = Tracking::new(start.tracking, memory.tracker, start.vram_bytes)?;
+        }
+        Ok(())
     }
 
-    /// The watch sequence of the last change.
-    pub fn watch_sequence(&self) -> u64 {
-        self.sequence
+    fn launch(&self, launcher: &dyn Launcher, start: &Start, memory: Memory<'_>) -> io::Result<Launched> {
+        let planes = self.tracking.planes.as_ref().map(|planes| planes.file());
+        let SharedBlock { file, event, asks, wake, .. } = &*self.shared;
+        let own = Own { block: file, planes, event, asks, wake, allowance: &self.allowance };
+        launcher.launch(start, memory, own)
     }
 
-    /// The last watch sequence that the engine has acted on; a lost engine has acted on all.
-    pub fn watch_acknowledged(&self) -> u64 {
-        if self.lost { u64::MAX } else { self.load(block::WATCH_ACK).min(self.sequence) }
+    /// Listens to a process from now on.
+    fn seat(&mut self, Launched { instance, channel }: Launched) {
+        (self.instance, self.conversation) = (instance, Conversation::new(channel));
+        self.shared.set_lost(false);
     }
 
-    /// Whether the engine has acted on all changes.
-    pub fn is_up_to_date(&self) -> bool {
-        self.watch_acknowledged() >= self.sequence
+    /// The spare, which says that it has come up once it is listened to; none where there is none, or where it has died
+    /// meanwhile.
+    fn take_spare(&mut self) -> Option<Launched> {
+        let is_there = self.spare() != Spare::Missing;
+        let mut spare = self.spare.take()?;
+        if is_there && spare.instance.as_mut().is_none_or(|instance| instance.is_there()) {
+            return Some(spare);
+        }
+        spare.instance.into_iter().for_each(Instance::discard);
+        None
     }
 
-    /// Tells the engine to forget what it has resolved; returns the generation to wait for.
-    pub fn invalidate_page_tables(&mut self) -> u64 {
-        self.generation += 1;
-        self.store(block::PAGE_TABLE_GENERATION, self.generation);
-        self.poke();
-        self.generation
-    }
-
-    /// The last generation that was asked for.
-    pub fn page_table_generation(&self) -> u64 {
-        self.generation
-    }
-
-    /// The generation that the engine has acknowledged; a lost engine holds nothing.
-    pub fn page_tables_acknowledged(&self) -> u64 {
-        if self.lost { u64::MAX } else { self.load(block::PAGE_TABLE_ACK).min(self.generation) }
-    }
-
-    /// Lets the engine sleep: its doorbells are disconnected. False when work came to it meanwhile.
-    pub fn allow_f1(&mut self) -> bool {
-        let allowed = self.shared.word(block::POWER).is_some_and(power::allow_f1);
-        self.poke();
-        allowed
+    /// See [`Adapter::reset_engine`]. A process that is known to stand still is not waited for until it is gone,
+    /// which takes the longer the more it had mapped: no other request of its VM would be served meanwhile.
+    pub(super) fn end_and_abort(&mut self) -> Result<u64, AdapterError> {
+        let snapshot = self.hw_queue.noted();
+        if !self.is_lost() {
+            if let Some(mut instance) = self.instance.take() {
+                if self.tracking.before_kill(&*instance) {
+                    instance.discard();
+                } else if let Err(error) = instance.end() {
+                    self.instance = Some(instance);
+                    return Err(error);
+                }
+            }
+            self.shared.set_lost(true);
+            self.tracking.after_end();
+        }
+        // From here on nothing of it touches memory.
+        Ok(self.hw_queue.abort(snapshot))
     }
 }
 
 impl Drop for EngineProcess {
     fn drop(&mut self) {
         self.drop_spare();
-        if self.lost {
+        if self.is_lost() {
             return;
         }
         if let Err(error) = self.reset_engine() {
@@ -369,77 +441,4 @@ impl Drop for EngineProcess {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::fd::AsFd;
-
-    use rustix::net::SendFlags;
-
-    use super::Channel;
-    use super::ChannelError;
-    use super::EngineProcess;
-    use super::NodeKind;
-    use super::Request;
-    use super::Response;
-    use crate::engine::answers::Breach;
-
-    /// A node whose engine is the test, at the other end of its channel.
-    fn bench() -> (EngineProcess, Channel) {
-        let (ours, theirs) = Channel::pair().unwrap();
-        let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();
-        (engine.channel, engine.lost) = (ours, false);
-        (engine, theirs)
-    }
-
-    fn started() -> Response {
-        Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 4096 }
-    }
-
-    #[test]
-    fn an_engine_that_says_twice_that_it_has_started_is_told_to_begin_once() {
-        let (mut engine, theirs) = bench();
-        theirs.send(&started(), &[], &[], true).unwrap();
-        theirs.send(&started(), &[], &[], true).unwrap();
-        assert_eq!(engine.receive().unwrap(), Some(started()));
-        assert!(matches!(engine.receive(), Err(ChannelError::Breach(Breach::StartedTwice))));
-        let begin = theirs.receive::<Request>(false).unwrap().unwrap().message;
-        assert_eq!(begin, Request::Begin { segments: 0 });
-        assert!(theirs.receive::<Request>(false).unwrap().is_none(), "it begins once");
-        engine.lost = true;
-    }
-
-    #[test]
-    fn an_engine_answers_what_it_was_sent_and_nothing_else() {
-        let (mut engine, theirs) = bench();
-        theirs.send(&started(), &[], &[], true).unwrap();
-        engine.receive().unwrap();
-        let kernel = crate::kernel::name::KernelName { root: 1, handle: 2 };
-        let gone = Response::KernelDestroyed { kernel };
-        engine.request(&Request::DestroyKernel { kernel }, &[], &[]).unwrap();
-        theirs.send(&gone, &[], &[], true).unwrap();
-        theirs.send(&gone, &[], &[], true).unwrap();
-        assert_eq!(engine.receive().unwrap(), Some(gone));
-        assert!(matches!(engine.receive(), Err(ChannelError::Breach(Breach::Unasked(_)))));
-        engine.lost = true;
-    }
-
-    #[test]
-    fn what_is_no_message_of_an_engine_is_an_error_and_no_more() {
-        let mut long = vec![0; 64 << 10];
-        long[..4].copy_from_slice(b"CPE1");
-        for packet in [vec![0xff; 100], b"CPE1".to_vec(), long] {
-            let (mut engine, theirs) = bench();
-            rustix::net::send(&theirs, &packet, SendFlags::NOSIGNAL).unwrap();
-            let why = engine.receive().unwrap_err();
-            assert!(matches!(why, ChannelError::Malformed(_) | ChannelError::Truncated), "{why}");
-            engine.lost = true;
-        }
-        let (mut engine, theirs) = bench();
-        theirs.send(&Request::Begin { segments: 0 }, &[], &[], true).unwrap();
-        assert!(matches!(engine.receive(), Err(ChannelError::Malformed(_))), "a message of the daemon");
-        theirs.send(&started(), &[], &[theirs.as_fd()], true).unwrap();
-        assert!(matches!(engine.receive(), Err(ChannelError::Malformed(_))), "with a descriptor");
-        drop(theirs);
-        assert!(matches!(engine.receive(), Err(ChannelError::Closed)));
-        engine.lost = true;
-    }
-}
+mod tests;

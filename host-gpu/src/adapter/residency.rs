@@ -1,5 +1,6 @@
 //! What an engine misses and has used, read by the daemon.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use campanile_protocol::engine::block;
@@ -11,27 +12,34 @@ use campanile_protocol::engine::residency::WANTED_ENTRIES;
 use campanile_protocol::engine::residency::WANTED_TAKEN;
 use campanile_protocol::engine::residency::WANTED_WRITTEN;
 use campanile_protocol::engine::residency::Wanted;
-use zerocopy::FromBytes;
 
-use super::process::EngineProcess;
+use super::shared::SharedBlock;
 
-impl EngineProcess {
+/// What an engine misses, and what it has used: by its own word.
+#[derive(Debug)]
+pub struct Uses {
+    shared: Arc<SharedBlock>,
+}
+
+impl Uses {
+    pub(super) fn new(shared: Arc<SharedBlock>) -> Self {
+        Self { shared }
+    }
+
     /// Takes what the engine asked for: claims, each to be checked. An engine that says it wrote more than fits has
     /// what fits read.
     pub fn take_wanted(&self) -> Vec<Wanted> {
         // PAIRS WITH engine/residency.rs `report`.
-        let written = self.load(WANTED_WRITTEN);
-        let taken = self.load(WANTED_TAKEN);
+        let written = self.shared.load(WANTED_WRITTEN);
+        let taken = self.shared.load(WANTED_TAKEN);
         let count = written.wrapping_sub(taken).min(WANTED_ENTRIES);
         let read = |index: u64| {
-            let mut bytes = [0; size_of::<Wanted>()];
             let place = residency::wanted(written.wrapping_sub(count).wrapping_add(index));
-            self.shared.slice(place, bytes.len() as u64)?.copy_to(&mut bytes);
-            Wanted::read_from_bytes(&bytes).ok()
+            self.shared.read::<Wanted>(place)
         };
         let wanted = (0..count).filter_map(read).collect();
         if taken != written {
-            self.store(WANTED_TAKEN, written);
+            self.shared.store(WANTED_TAKEN, written);
         }
         wanted
     }
@@ -39,13 +47,13 @@ impl EngineProcess {
     /// The entry of the context whose state is on the engine, and whether its work runs now: claims. None where no process
     /// is there.
     pub fn last_context(&self) -> Option<(u32, bool)> {
-        let last = self.load(block::LAST_CONTEXT).checked_sub(1).filter(|_| !self.is_lost());
-        let is_running = Progress::from_word(self.load(block::PROGRESS)).work != Work::Nothing;
+        let last = self.shared.load(block::LAST_CONTEXT).checked_sub(1).filter(|_| !self.shared.is_lost());
+        let is_running = Progress::from_word(self.shared.load(block::PROGRESS)).work != Work::Nothing;
         Some((u32::try_from(last?).ok()?, is_running))
     }
 
     /// From now on what is used counts as used in this epoch.
-    pub fn set_use_epoch(&self, epoch: u64) {
+    pub fn set_epoch(&self, epoch: u64) {
         if let Some(word) = self.shared.word(USE_EPOCH) {
             word.store(epoch, Ordering::Relaxed);
         }

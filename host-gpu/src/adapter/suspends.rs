@@ -1,60 +1,29 @@
-//! Contexts of an engine and their suspends, from the daemon (UMS-102 to UMS-114).
+//! Contexts of an engine, their properties and their suspends, from the daemon (UMS-102 to UMS-114).
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::scheduling;
 use campanile_protocol::engine::suspension::Suspension;
+use zerocopy::IntoBytes;
 
+use super::error::AdapterError;
 use super::indices::Indices;
-use super::process::EngineProcess;
+use super::shared::SharedBlock;
+use crate::engine::properties::properties;
 use crate::memory::bits;
+use crate::sched::parameters::Parameters;
 
 /// The context entries of an engine.
 #[derive(Debug)]
 pub struct Contexts {
+    shared: Arc<SharedBlock>,
     indices: Indices,
     /// The truth that the request words are copies of.
     requests: Vec<Suspension>,
     /// How often each entry was given out.
     generations: Vec<u32>,
-}
-
-impl Default for Contexts {
-    fn default() -> Self {
-        Self { indices: Indices::new(block::MAX_CONTEXTS), requests: Vec::new(), generations: Vec::new() }
-    }
-}
-
-impl Contexts {
-    /// A free entry, and its generation: another one each time.
-    pub(super) fn take(&mut self, acknowledged: u64) -> Option<(u32, u32)> {
-        let (index, _) = self.indices.take(acknowledged)?;
-        let place = index as usize;
-        if self.requests.len() <= place {
-            self.requests.resize(place + 1, Suspension::default());
-            self.generations.resize(place + 1, 0);
-        }
-        self.requests[place] = Suspension::default();
-        self.generations[place] = self.generations[place].wrapping_add(1).max(1);
-        Some((index, self.generations[place]))
-    }
-
-    /// What was asked of a context that another engine had before.
-    pub(super) fn put(&mut self, context: u32, request: Suspension) {
-        if let Some(place) = self.requests.get_mut(context as usize) {
-            *place = request;
-        }
-    }
-
-    pub(super) fn generation(&self, context: u32) -> Option<u32> {
-        self.generations.get(context as usize).copied()
-    }
-
-    pub(super) fn retire(&mut self, context: u32, sequence: u64) {
-        self.indices.retire(context, sequence);
-    }
-
-    fn get(&self, context: u32) -> Suspension {
-        self.requests.get(context as usize).copied().unwrap_or_default()
-    }
 }
 
 /// A suspend fence that an engine reports and that it was never given: a fatal error of the engine (UMS-113).
@@ -69,48 +38,123 @@ pub struct NeverIssued {
     pub issued: u64,
 }
 
-impl EngineProcess {
+impl Contexts {
+    pub(super) fn new(shared: Arc<SharedBlock>) -> Self {
+        let indices = Indices::new(block::MAX_CONTEXTS);
+        Self { shared, indices, requests: Vec::new(), generations: Vec::new() }
+    }
+
+    /// A free entry, and its generation: another one each time.
+    fn take(&mut self) -> Option<(u32, u32)> {
+        let (index, _) = self.indices.take(self.shared.acknowledged())?;
+        let place = index as usize;
+        if self.requests.len() <= place {
+            self.requests.resize(place + 1, Suspension::default());
+            self.generations.resize(place + 1, 0);
+        }
+        self.requests[place] = Suspension::default();
+        self.generations[place] = self.generations[place].wrapping_add(1).max(1);
+        Some((index, self.generations[place]))
+    }
+
+    pub(super) fn create(&mut self, area_va: u64) -> Result<u32, AdapterError> {
+        let (index, generation) = self.take().ok_or(AdapterError::Full("context entry"))?;
+        self.write_properties(index, generation, &Parameters::default());
+        // The engine has acknowledged the end of the context before it, and touches neither until it is asked.
+        self.shared.store(block::context_request(index), Suspension::default().word());
+        self.shared.store(block::context_report(index), 0);
+        self.shared.store(block::context_area(index), area_va);
+        Ok(index)
+    }
+
+    pub(super) fn destroy(&mut self, context: u32) {
+        self.shared.changed();
+        self.indices.retire(context, self.shared.sequence());
+    }
+
+    /// A context that another engine had, and its suspends so far, all of them reported.
+    ///
+    /// # Errors
+    /// The table is full.
+    pub fn take_over(&mut self, suspends: Suspension, area_va: u64) -> Result<u32, AdapterError> {
+        let context = self.create(area_va)?;
+        if let Some(request) = self.requests.get_mut(context as usize) {
+            *request = suspends;
+        }
+        self.shared.store(block::context_request(context), suspends.word());
+        self.shared.store(block::context_report(context), suspends.fence);
+        Ok(context)
+    }
+
     pub(super) fn change_suspension(
         &mut self,
         context: u32,
         change: impl Fn(Suspension) -> Suspension,
     ) -> Suspension {
-        let Some(request) = self.contexts.requests.get_mut(context as usize) else {
+        let Some(request) = self.requests.get_mut(context as usize) else {
             return Suspension::default();
         };
         *request = change(*request);
         let request = *request;
-        self.store(block::context_request(context), request.word());
+        self.shared.store(block::context_request(context), request.word());
         // PAIRS WITH engine/suspension.rs `report`: the word is there first.
-        bits::raise(&self.shared, block::SUSPENDS, context);
-        self.changed();
+        bits::raise(&self.shared.mapping, block::SUSPENDS, context);
+        self.shared.changed();
         request
+    }
+
+    /// Sets how a context is scheduled, where there is one.
+    pub(super) fn set_properties(&self, context: u32, parameters: &Parameters) {
+        if let Some(generation) = self.generation(context) {
+            self.write_properties(context, generation, parameters);
+            self.shared.poke();
+        }
+    }
+
+    fn write_properties(&self, context: u32, generation: u32, parameters: &Parameters) {
+        let properties = properties(parameters, generation);
+        self.shared.write(scheduling::properties(context), properties.as_bytes());
+        // PAIRS WITH engine/run_list.rs `refresh`: the properties are there first.
+        bits::raise(&self.shared.mapping, scheduling::RESCHEDULED, context);
+        self.shared.change();
+    }
+
+    /// Which use of a context entry is the present one, as log entries say it; none of an entry that was never used.
+    pub fn generation(&self, context: u32) -> Option<u32> {
+        self.generations.get(context as usize).copied()
+    }
+
+    /// How long a context has had the engine, by the engine's own word.
+    pub fn used(&self, context: u32) -> Duration {
+        Duration::from_nanos(self.shared.load(scheduling::used(context)))
     }
 
     /// Suspends of a context so far: what a submission of it must carry.
     pub fn suspends(&self, context: u32) -> u64 {
-        self.contexts.get(context).fence
+        self.requests.get(context as usize).map_or(0, |request| request.fence)
     }
 
     /// The last suspend fence that the engine has reported for a context. One without a process holds nothing, so that
     /// all that was asked of it is done.
     pub fn suspend_reported(&self, context: u32) -> u64 {
-        let issued = self.contexts.get(context).fence;
-        if self.lost { issued } else { self.load(block::context_report(context)).min(issued) }
+        let issued = self.suspends(context);
+        if self.shared.is_lost() {
+            issued
+        } else {
+            self.shared.load(block::context_report(context)).min(issued)
+        }
     }
 
     /// Reports all suspends in the place of the process that has ended: it runs nothing any more.
     pub(super) fn report_suspends(&self) {
-        for (context, request) in (0..).zip(&self.contexts.requests) {
-            self.store(block::context_report(context), request.fence);
+        for (context, request) in (0..).zip(&self.requests) {
+            self.shared.store(block::context_report(context), request.fence);
         }
     }
 
     /// Whether it has reported every suspend that it was asked for.
     pub fn has_reported_suspends(&self) -> bool {
-        (0..)
-            .zip(&self.contexts.requests)
-            .all(|(context, request)| self.suspend_reported(context) >= request.fence)
+        (0..).zip(&self.requests).all(|(context, request)| self.suspend_reported(context) >= request.fence)
     }
 
     /// The contexts whose suspend fence has moved since the last call.
@@ -118,14 +162,78 @@ impl EngineProcess {
     /// # Errors
     /// The engine reports one that was never issued.
     pub fn take_suspend_reports(&self) -> Result<Vec<u32>, NeverIssued> {
-        let contexts = bits::take(&self.shared, block::SUSPEND_REPORTS, block::SUSPEND_WORDS);
+        let contexts = bits::take(&self.shared.mapping, block::SUSPEND_REPORTS, block::SUSPEND_WORDS);
         for &context in &contexts {
-            let fence = self.load(block::context_report(context));
-            let issued = self.contexts.get(context).fence;
+            let fence = self.shared.load(block::context_report(context));
+            let issued = self.suspends(context);
             if fence > issued {
                 return Err(NeverIssued { context, fence, issued });
             }
         }
         Ok(contexts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use campanile_protocol::engine::block;
+    use campanile_protocol::engine::suspension::Suspension;
+
+    use super::Contexts;
+    use super::NeverIssued;
+    use super::SharedBlock;
+    use crate::memory::bits;
+
+    fn contexts() -> (Arc<SharedBlock>, Contexts) {
+        let shared = Arc::new(SharedBlock::new().unwrap());
+        shared.set_lost(false);
+        (Arc::clone(&shared), Contexts::new(shared))
+    }
+
+    #[test]
+    fn ums_113_a_suspend_fence_that_was_never_issued_is_an_error_of_the_engine() {
+        let (shared, mut contexts) = contexts();
+        let context = contexts.create(0).unwrap();
+        assert_eq!(contexts.change_suspension(context, Suspension::suspend).fence, 1);
+        assert!(!contexts.has_reported_suspends());
+        let report = |fence| {
+            shared.store(block::context_report(context), fence);
+            bits::raise(&shared.mapping, block::SUSPEND_REPORTS, context);
+        };
+        report(1);
+        assert!(contexts.has_reported_suspends());
+        assert_eq!(contexts.take_suspend_reports(), Ok(vec![context]));
+        assert_eq!(contexts.take_suspend_reports(), Ok(Vec::new()), "once");
+        report(2);
+        assert_eq!(contexts.suspend_reported(context), 1, "no more is believed");
+        assert_eq!(contexts.take_suspend_reports(), Err(NeverIssued { context, fence: 2, issued: 1 }));
+    }
+
+    #[test]
+    fn ums_109_a_lost_engine_has_suspended_whatever_it_was_asked_to() {
+        let (shared, mut contexts) = contexts();
+        let context = contexts.create(0).unwrap();
+        contexts.change_suspension(context, Suspension::suspend);
+        assert_eq!(contexts.suspend_reported(context), 0);
+        shared.set_lost(true);
+        assert_eq!(contexts.suspend_reported(context), 1);
+        contexts.report_suspends();
+        shared.set_lost(false);
+        assert_eq!(contexts.suspend_reported(context), 1, "and the next finds it so");
+    }
+
+    #[test]
+    fn a_context_entry_has_another_generation_each_time_it_is_given_out() {
+        let (shared, mut contexts) = contexts();
+        let context = contexts.create(0).unwrap();
+        let first = contexts.generation(context);
+        contexts.destroy(context);
+        shared.store(block::WATCH_ACK, shared.sequence());
+        assert_eq!(contexts.create(0).unwrap(), context);
+        assert_ne!(contexts.generation(context), first);
+        let moved = contexts.take_over(Suspension { fence: 6, ..Suspension::default() }, 0).unwrap();
+        assert_eq!((contexts.suspends(moved), contexts.suspend_reported(moved)), (6, 6));
     }
 }

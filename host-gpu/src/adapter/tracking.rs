@@ -9,20 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::process::Child;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
 
 use campanile_protocol::page_table::SegmentId;
-use rustix::process::Pid;
-use rustix::process::Signal;
-use rustix::process::WaitId;
-use rustix::process::WaitIdOptions;
-use rustix::process::kill_process;
-use rustix::process::waitid;
 
-use super::process::EngineProcess;
+use super::launcher::Instance;
 use crate::dirty::method::Method;
 use crate::dirty::pagemap::Pagemap;
 use crate::dirty::planes::Planes;
@@ -32,16 +23,12 @@ use crate::dirty::tracker::Tracker;
 use crate::dirty::view::EngineView;
 use crate::dirty::view::How;
 
-/// How long a process may take to stop, before what it wrote counts as unknown.
-const STOP_LIMIT: Duration = Duration::from_millis(100);
-/// Between two looks whether it has.
-const STOP_LOOK: Duration = Duration::from_micros(20);
 /// Ranges that are kept of one segment of guest RAM; beyond that it is all of it.
 const MANY: usize = 4096;
 
 /// Tracking of one engine, over all its processes.
 #[derive(Debug)]
-pub(super) struct Tracking {
+pub struct Tracking {
     method: Method,
     tracker: Option<Arc<Tracker>>,
     vram_bytes: u64,
@@ -103,17 +90,17 @@ impl Tracking {
 
     /// It is about to be killed: what the kernel noted of it goes with it. Whether it stands still by now, and all that it
     /// will ever have written is known.
-    pub(super) fn before_kill(&mut self, child: &Child) -> bool {
+    pub(super) fn before_kill(&mut self, instance: &dyn Instance) -> bool {
         if self.method != Method::WriteProtect || self.key.is_none() {
             return false;
         }
-        match stop(child) {
+        match instance.stand_still() {
             Ok(()) => {
                 self.look(Last::Look);
                 true
             }
             Err(error) => {
-                log::warn!("engine process {} does not stop: {error}", child.id());
+                log::warn!("engine process {} does not stop: {error}", instance.id());
                 self.look(Last::Unscanned);
                 false
             }
@@ -151,50 +138,25 @@ impl Tracking {
         }
         self.view.close();
     }
-}
 
-/// Stops a process, all threads of it, or waits until it has ended, all threads of it: either way none of its own steps writes
-/// any more. One that is stopped keeps its pages, which are looked at before it is killed, and only root or its own user could
-/// continue it; of one that has ended by itself they are gone, which the look is told (`ESRCH`), and all counts as written. A
-/// thread within a system call that writes keeps the process from being stopped, and so from being known.
-fn stop(child: &Child) -> io::Result<()> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
-    kill_process(pid, Signal::STOP)?;
-    // Nothing is taken: the later reap finds what there is to find.
-    let options =
-        WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-    let begun = Instant::now();
-    loop {
-        if waitid(WaitId::Pid(pid), options)?.is_some() {
-            return Ok(());
-        }
-        if begun.elapsed() >= STOP_LIMIT {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        std::thread::sleep(STOP_LOOK);
-    }
-}
-
-impl EngineProcess {
     /// How its writes are tracked.
-    pub fn tracking_method(&self) -> Method {
-        self.tracking.method
+    pub fn method(&self) -> Method {
+        self.method
     }
 
     /// It is about to be told, by the request with this serial, to map a segment of guest RAM of `length` bytes.
-    pub fn announce_segment(&self, id: SegmentId, serial: u64, length: u64) {
-        if let Some(planes) = self.tracking.planes.as_ref().filter(|_| !self.lost) {
+    pub(super) fn announce_segment(&self, id: SegmentId, serial: u64, length: u64, is_lost: bool) {
+        if let Some(planes) = self.planes.as_ref().filter(|_| !is_lost) {
             planes.forget_segment(id.0);
         }
-        self.tracking.view.announce_segment(id, serial, length);
+        self.view.announce_segment(id, serial, length);
     }
 
     /// Whether what it writes to guest RAM is asked for.
     pub fn log_guest_writes(&mut self, is_logged: bool) {
-        self.tracking.is_logged = is_logged;
+        self.is_logged = is_logged;
         if !is_logged {
-            self.tracking.left.clear();
+            self.left.clear();
         }
     }
 
@@ -206,14 +168,14 @@ impl EngineProcess {
         mut found: impl FnMut(SegmentId, u64, u64),
     ) {
         let taken = match only {
-            None => std::mem::take(&mut self.tracking.left),
-            Some(id) => self.tracking.left.remove(&id).map(|ranges| (id, ranges)).into_iter().collect(),
+            None => std::mem::take(&mut self.left),
+            Some(id) => self.left.remove(&id).map(|ranges| (id, ranges)).into_iter().collect(),
         };
         for (segment, ranges) in taken {
             ranges.into_iter().for_each(|(at, length)| found(segment, at, length));
         }
-        if self.tracking.key.is_some() {
-            self.tracking.view.sweep(only, found);
+        if self.key.is_some() {
+            self.view.sweep(only, found);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Control messages: from frames to handlers.
 
+use campanile_host_gpu::clock;
 use campanile_protocol::control::frame;
 use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::status::Status;
-use std::time::Instant;
 
 use super::request::Request;
 use crate::vgpu::counters::count;
@@ -94,7 +94,7 @@ impl Session {
     /// Handles one message and answers it, unless it is parked.
     pub(in crate::vgpu) fn handle(&mut self, origin: Origin, request: Result<Request<'_>, Status>) {
         count(&self.counters.control_messages);
-        self.quiet_since = self.quiet_since.map(|_| Instant::now());
+        self.quiet_since = self.quiet_since.map(|_| clock::now());
         let woken = request.as_ref().is_ok_and(Request::wakes) && self.leave_d3();
         let outcome = request.map_err(Refused::from).and_then(|request| self.dispatch(origin, request));
         if woken {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::adapter::successor::Spare;
+use campanile_host_gpu::adapter::process::Spare;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_name;
 use campanile_host_gpu::engine::message::NodeKind;
@@ -92,7 +92,7 @@ fn describe_engine(
         Some(_) if slot.is_parked() => "ended",
         Some(_) if slot.is_held => "held",
         Some(_) if !slot.has_begun() => "starting",
-        Some(process) if process.is_asleep() => "asleep",
+        Some(process) if process.power.is_asleep() => "asleep",
         Some(_) => "running",
     };
     let spare = match slot.process().map_or(Spare::Missing, EngineProcess::spare) {
@@ -100,7 +100,7 @@ fn describe_engine(
         Spare::Starting => "starting",
         Spare::Ready => "ready",
     };
-    let slices = slot.process().map(EngineProcess::slices).unwrap_or_default();
+    let slices = slot.process().map(|process| process.schedule.slices()).unwrap_or_default();
     EngineDescription {
         node: node_name(at.node),
         engine: at.engine,

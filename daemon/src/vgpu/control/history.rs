@@ -143,9 +143,9 @@ impl Session {
                 }
             }
         }
-        let (log, forgotten) = process.scheduling_log();
+        let (log, forgotten) = process.schedule.log();
         let contexts = by_context(&log, times, |entry, generation| {
-            let is_present = process.context_generation(entry) == Some(generation);
+            let is_present = process.contexts.generation(entry) == Some(generation);
             owners.get(&entry).copied().filter(|_| is_present)
         });
         EngineHistory { node: node_name(at.node).to_owned(), engine: at.engine, forgotten, contexts }

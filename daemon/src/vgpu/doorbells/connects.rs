@@ -7,6 +7,7 @@
 //!
 //! Order, as the guest sees it: the place is there before the status says CONNECTED (UMS-57).
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::node_index;
 use std::time::Instant;
 
@@ -81,7 +82,7 @@ impl Session {
     pub(in crate::vgpu) fn serve_connects(&mut self, at: EngineAddress) {
         loop {
             let Some(connect) = self.engines[at.index()].line.first().copied() else { return };
-            let now = Instant::now();
+            let now = clock::now();
             let served = match self.find_place(at, connect, now) {
                 Ok(Some(Found::Later(at))) => {
                     count(&self.counters.connects_delayed);
@@ -151,7 +152,9 @@ impl Session {
             let device = processes.get(&holder.context).and_then(|process| process.device.as_ref());
             let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
             let hw_queue = doorbell.and_then(|doorbell| doorbell.hw_queue);
-            hw_queue.zip(slot.process()).map_or(0, |(hw_queue, process)| process.queue_completed(hw_queue))
+            hw_queue
+                .zip(slot.process())
+                .map_or(0, |(hw_queue, process)| process.tables.queue_completed(hw_queue))
         });
         slot.slots = slots;
         taken
@@ -172,7 +175,7 @@ impl Session {
             Place::Own(slot) => {
                 running.connect_doorbell(slot, hw_queue, process, cell);
                 self.to_poke[at.index()] = true;
-                let progress = running.queue_completed(hw_queue);
+                let progress = running.tables.queue_completed(hw_queue);
                 let holder = Holder { context, doorbell: connect.doorbell };
                 engine.slots.hold(slot, holder, progress, now);
             }

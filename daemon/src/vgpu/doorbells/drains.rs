@@ -11,6 +11,7 @@
 //! Last-queued is the guest's word. One that is ahead of all that was ever rung costs a last look of the engine, and no
 //! time (UMS-148); one that is behind is counted, and means that nothing is pending (UMS-88).
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::node_index;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -55,7 +56,7 @@ impl Session {
             })
             .unwrap_or(0);
         let Some(process) = self.engines[at.index()].process_mut() else { return Ok(false) };
-        let completed = process.queue_completed(hw_queue);
+        let completed = process.tables.queue_completed(hw_queue);
         if last_queued < completed {
             count(&self.counters.last_queued_errors);
         }
@@ -63,12 +64,12 @@ impl Session {
         if last_queued <= completed || is_held || !was_connected {
             return Ok(false);
         }
-        process.drain_queue(hw_queue);
+        process.tables.drain_queue(hw_queue);
         let origin = self.objects.park_end(origin);
         if let Some(doorbell) = self.objects.device_mut(holder.context)?.doorbells.get_mut(holder.doorbell) {
             doorbell.is_draining = true;
         }
-        let (since, timeout) = (Instant::now(), self.config.timeouts[node_index(at.node)]);
+        let (since, timeout) = (clock::now(), self.config.timeouts[node_index(at.node)]);
         self.drains.push(Drain { holder, origin, last_queued, completed, since, timeout });
         self.set_timer();
         Ok(true)
@@ -79,7 +80,7 @@ impl Session {
         if self.drains.is_empty() {
             return;
         }
-        let now = Instant::now();
+        let now = clock::now();
         let mut over = Vec::new();
         for mut drain in std::mem::take(&mut self.drains) {
             if self.is_over(&mut drain, now) {
@@ -101,18 +102,18 @@ impl Session {
         // A device in error has taken its queues off the engines.
         let process = self.engines[doorbell.at.index()].process();
         let Some((process, hw_queue)) = process.zip(doorbell.hw_queue) else { return true };
-        let completed = process.queue_completed(hw_queue);
+        let completed = process.tables.queue_completed(hw_queue);
         if completed != drain.completed {
             (drain.completed, drain.since) = (completed, now);
         }
         completed >= drain.last_queued
-            || process.queue_is_drained(hw_queue)
+            || process.tables.queue_is_drained(hw_queue)
             || now.saturating_duration_since(drain.since) >= drain.timeout
     }
 
     /// Everything goes on after a standstill: it has all its time, and the engine is asked again.
     pub(in crate::vgpu) fn restart_drains(&mut self) {
-        let now = Instant::now();
+        let now = clock::now();
         let mut asked = Vec::new();
         for drain in &mut self.drains {
             drain.since = now;
@@ -123,7 +124,7 @@ impl Session {
             let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
             let Some((at, hw_queue)) = doorbell.and_then(|it| Some((it.at, it.hw_queue?))) else { continue };
             if let Some(process) = self.engines[at.index()].process_mut() {
-                process.drain_queue(hw_queue);
+                process.tables.drain_queue(hw_queue);
             }
         }
     }

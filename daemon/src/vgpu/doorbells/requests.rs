@@ -286,7 +286,7 @@ impl Session {
         let engine = self.engines[doorbell.at.index()].process_mut();
         let reached = engine.zip(doorbell.hw_queue).map_or(0, |(engine, hw_queue)| {
             engine.destroy_hw_queue(hw_queue);
-            engine.queue_completed(hw_queue)
+            engine.tables.queue_completed(hw_queue)
         });
         let device = self.objects.device_mut(holder.context).ok();
         if let Some(queue) = device.and_then(|device| device.queues.get_mut(doorbell.queue))
@@ -348,7 +348,8 @@ impl Session {
     /// A user-mode queue has a fault, or a waiter is due.
     pub(in crate::vgpu) fn queue_wants_attention(&mut self, at: EngineAddress, hw_queue: u16) {
         let Some((context, queue)) = self.objects.owner_of_hw_queue(at, hw_queue) else { return };
-        let fault = self.engines[at.index()].process().and_then(|process| process.queue_fault(hw_queue));
+        let fault =
+            self.engines[at.index()].process().and_then(|process| process.tables.queue_fault(hw_queue));
         match fault {
             Some((fault, address)) => self.fault_device(context, queue, fault, address),
             None => {

@@ -1,6 +1,5 @@
 //! What every engine must have let go of before memory may be used anew.
 
-use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::MAX_PLACES;
 
 use super::slot::EngineSlot;
@@ -19,7 +18,7 @@ impl Barrier {
         let mut barrier = Self::default();
         for (index, engine) in engines.iter_mut().enumerate() {
             if let Some(process) = engine.process_mut() {
-                barrier.tables[index] = process.invalidate_page_tables();
+                barrier.tables[index] = process.page_tables.invalidate();
                 barrier.watch[index] = process.watch_sequence();
             }
         }
@@ -43,7 +42,7 @@ impl Barrier {
     pub fn announced(engines: &[EngineSlot]) -> Self {
         let mut barrier = Self::default();
         for (serial, engine) in barrier.segments.iter_mut().zip(engines) {
-            *serial = engine.process().map_or(0, EngineProcess::segments_announced);
+            *serial = engine.process().map_or(0, |process| process.segments.announced());
         }
         barrier
     }
@@ -75,12 +74,12 @@ impl Reached {
             let Some(process) = engine.process() else { continue };
             // All that was asked of it is done: so is what was asked of the process before it.
             let unless_all = |done: u64, asked: u64| if done >= asked { u64::MAX } else { done };
-            let mapped = process.segments_acknowledged();
+            let mapped = process.segments.acknowledged();
             let answered = engine.segments_outstanding.keys().next().map_or(u64::MAX, |serial| serial - 1);
             reached.watch[index] = unless_all(process.watch_acknowledged(), process.watch_sequence());
             reached.tables[index] =
-                unless_all(process.page_tables_acknowledged(), process.page_table_generation());
-            reached.segments[index] = unless_all(mapped.min(answered), process.segments_announced());
+                unless_all(process.page_tables.acknowledged(), process.page_tables.generation());
+            reached.segments[index] = unless_all(mapped.min(answered), process.segments.announced());
         }
         #[cfg(test)]
         tests::LOOKED.with_borrow_mut(|looked| looked.iter_mut().for_each(|looked| looked()));

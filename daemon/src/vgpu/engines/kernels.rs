@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::kernel::name::KernelName;
@@ -93,7 +93,7 @@ impl Session {
         for at in &engines {
             let slot = &mut self.engines[at.index()];
             if !slot.owes_kernels() {
-                slot.stirred = Instant::now();
+                slot.stirred = clock::now();
             }
             if slot.is_running() {
                 slot.kernels_asked += 1;
@@ -141,7 +141,7 @@ impl Session {
 
     fn take_pending(&mut self, at: EngineAddress, kernel: KernelName) -> Option<PendingKernel> {
         let slot = &mut self.engines[at.index()];
-        slot.stirred = Instant::now();
+        slot.stirred = clock::now();
         slot.compiling.remove(&(kernel.root, kernel.handle))
     }
 
@@ -231,7 +231,7 @@ impl Session {
                 let slot = &mut self.engines[at.index()];
                 if slot.hears() {
                     if !slot.owes_kernels() {
-                        slot.stirred = Instant::now();
+                        slot.stirred = clock::now();
                     }
                     slot.forgetting.insert((kernel.root, kernel.handle));
                 }
@@ -252,7 +252,7 @@ impl Session {
     /// An engine knows a kernel no more.
     pub(in crate::vgpu) fn kernel_forgotten(&mut self, at: EngineAddress, kernel: KernelName) {
         let slot = &mut self.engines[at.index()];
-        slot.stirred = Instant::now();
+        slot.stirred = clock::now();
         slot.forgetting.remove(&(kernel.root, kernel.handle));
         let processes = &self.objects.processes;
         let waits = |message: &mut WaitingMessage| {

@@ -3,8 +3,8 @@
 use std::io;
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::launcher::Memory;
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::adapter::program::Memory;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::channel::ChannelError;
 use campanile_host_gpu::engine::message::NodeKind;
@@ -97,13 +97,13 @@ impl Session {
     fn start_engine(&mut self, at: EngineAddress) -> io::Result<()> {
         let start = self.config.start_message(at.node, self.tables.mapping().len());
         let memory = Self::engine_memory(&self.allocations, &self.tables, &self.fences);
-        let process = EngineProcess::spawn(&self.config.program, &start, memory)?;
+        let process = EngineProcess::spawn(&*self.config.launcher, &start, memory)?;
         self.engines[at.index()].begin(process);
         self.announce_native_fences(at);
         let is_logged = self.dirty.has_log();
         // Before the first work (PRE-69).
         if let Some(process) = self.engines[at.index()].process_mut() {
-            process.log_guest_writes(is_logged);
+            process.tracking.log_guest_writes(is_logged);
             process.setup_priority_bands(&self.config.bands);
         }
         if let Err(error) = self.watch_engine(at) {
@@ -167,7 +167,7 @@ impl Session {
                 Ok(Some(response)) => self.engine_response(at, response),
                 Err(error) => {
                     let text = match error {
-                        ChannelError::Closed => process.ending(&self.config.program.containment),
+                        ChannelError::Closed => process.ending(),
                         other => other.to_string(),
                     };
                     self.journal.line(Level::Warn, format_args!("{at} engine: {text}"));
@@ -225,7 +225,7 @@ impl Session {
         let start = self.config.start_message(at.node, self.tables.mapping().len());
         let memory = Self::engine_memory(&self.allocations, &self.tables, &self.fences);
         let Some(process) = self.engines[at.index()].process_mut() else { return };
-        if let Err(error) = process.prepare_spare(&self.config.program, &start, memory) {
+        if let Err(error) = process.prepare_spare(&*self.config.launcher, &start, memory) {
             self.journal.line(Level::Warn, format_args!("{at} engine has no spare: {error}"));
         }
     }
@@ -274,7 +274,7 @@ impl Session {
         let Some(process) = slot.process() else { return true };
         let keeps_node = || slot.supervised.is_some_and(|id| self.config.supervisor.keeps_node(id));
         match sighting.hang {
-            Hang::NotSuspended => process.has_reported_suspends(),
+            Hang::NotSuspended => process.contexts.has_reported_suspends(),
             Hang::NotYielded | Hang::NoProgress | Hang::BrokenProtocol(_) => {
                 sighting.is_over(process.collect_debug_info().progress, keeps_node())
             }
@@ -355,6 +355,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Instant;
 
+    use campanile_host_gpu::adapter::stand_in::StandIn;
     use campanile_host_gpu::engine::address::EngineAddress;
     use campanile_host_gpu::engine::address::MAX_PLACES;
     use campanile_host_gpu::engine::message::NodeKind;
@@ -443,8 +444,7 @@ mod tests {
     fn a_process_that_comes_up_has_a_spare_where_the_operator_wants_one() {
         for spares in [false, true] {
             let (stand_in, starts) = mpsc::channel();
-            let mut config = Config { spares, ..config() };
-            config.program.stand_in = Some(stand_in);
+            let config = Config { spares, launcher: Arc::new(StandIn(stand_in)), ..config() };
             let mut session = session(&Arc::new(config));
             session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text));
             let engine = starts.recv().unwrap();

@@ -235,8 +235,8 @@ mod tests {
     fn a_kernel_that_cannot_be_sent_is_refused_and_its_engine_goes_on() {
         let at = EngineAddress::new(0, NodeKind::Copy);
         // It never answers, and ends when it is killed.
-        let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
-        let mut session = session(&Arc::new(Config { program, ..config() }));
+        let launcher = Arc::new(Program::new(PathBuf::from("/usr/bin/yes"), Vec::new()));
+        let mut session = session(&Arc::new(Config { launcher, ..config() }));
         assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
         let pid = session.engines[at.index()].process().unwrap().pid();
         let kernel = KernelName { root: 1, handle: 2 };

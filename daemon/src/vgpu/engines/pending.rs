@@ -1,6 +1,5 @@
 //! What waits until every engine has let go.
 
-use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::page_table::SegmentId;
@@ -159,7 +158,7 @@ impl Session {
     pub(in crate::vgpu) fn engine_event(&mut self, at: EngineAddress) {
         let Some(process) = self.engines[at.index()].process() else { return };
         process.drain_event();
-        let sleepy = process.wishes_f1();
+        let sleepy = process.power.wishes_f1();
         self.collect_reports(at);
         if sleepy {
             self.engine_to_f1(at);
@@ -170,7 +169,7 @@ impl Session {
     /// Takes whatever an engine has reported in its shared block; also of a process that has ended.
     pub(in crate::vgpu) fn collect_reports(&mut self, at: EngineAddress) {
         self.flush_reports(at);
-        if self.engines[at.index()].process().is_some_and(EngineProcess::says_hung) {
+        if self.engines[at.index()].process().is_some_and(|process| process.power.says_hung()) {
             self.engine_timeout(at, "it reports that it cannot go on", None);
         }
     }
@@ -178,8 +177,8 @@ impl Session {
     /// Acts on what an engine has reported until now, but for what it says of itself: also right before it is reset (TDR-39).
     pub(in crate::vgpu) fn flush_reports(&mut self, at: EngineAddress) {
         let Some(process) = self.engines[at.index()].process_mut() else { return };
-        let attention = process.take_attention();
-        self.counters.found_by_look.fetch_add(process.take_found_by_look(), Ordering::Relaxed);
+        let attention = process.tables.take_attention();
+        self.counters.found_by_look.fetch_add(process.power.take_found_by_look(), Ordering::Relaxed);
         self.collect_completions(at);
         self.collect_suspends(at);
         for queue in attention {
@@ -230,8 +229,8 @@ mod tests {
     /// A session with an engine that says nothing by itself, and the words that it would say it by.
     fn bench() -> (Session, Arc<Mapping>) {
         // It never answers, and ends when it is killed.
-        let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
-        let mut session = session(&Arc::new(Config { program, ..config() }));
+        let launcher = Arc::new(Program::new(PathBuf::from("/usr/bin/yes"), Vec::new()));
+        let mut session = session(&Arc::new(Config { launcher, ..config() }));
         assert!(!session.ensure_engine(AT).unwrap_or_else(|refused| panic!("{}", refused.text)));
         let shared = session.engines[AT.index()].process().unwrap().grant_handle().shared;
         // Of the tables it has seen all; what it is waited for is the rest.

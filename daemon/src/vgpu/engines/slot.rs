@@ -16,9 +16,10 @@ use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::error::AdapterError;
+use campanile_host_gpu::adapter::launcher::Launcher;
+use campanile_host_gpu::adapter::launcher::Memory;
 use campanile_host_gpu::adapter::process::EngineProcess;
-use campanile_host_gpu::adapter::program::Memory;
-use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::sched::choice::Choice;
 use campanile_host_gpu::sched::parameters::Settings;
@@ -171,7 +172,7 @@ impl EngineSlot {
             resets: Recent::default(),
             liveness: Liveness::default(),
             is_held: false,
-            stirred: Instant::now(),
+            stirred: clock::now(),
             is_stopped: false,
             kernels_asked: 0,
             is_successor: false,
@@ -204,13 +205,13 @@ impl EngineSlot {
 
     /// The serial of the next request to add or remove a segment, where there is a process that can be told.
     pub fn segment_serial(&mut self) -> Option<u64> {
-        if self.hears() { self.process_mut().map(EngineProcess::next_segment_serial) } else { None }
+        if self.hears() { self.process_mut().map(|process| process.segments.next_serial()) } else { None }
     }
 
     /// Whether the hardware queue takes another buffer (MCDM-24): not while it gives back what it has.
     pub fn has_room(&self) -> bool {
         (self.in_flight.len() as u64) < HW_QUEUE_DEPTH
-            && self.process().is_some_and(|process| !process.is_preempting())
+            && self.process().is_some_and(|process| !process.hw_queue.is_preempting())
     }
 
     /// Whose buffer the hardware queue runs, or will run first.
@@ -240,8 +241,8 @@ impl EngineSlot {
 
     /// Takes a process that was just started.
     pub fn begin(&mut self, mut process: EngineProcess) {
-        process.continue_fences(self.fences.submitted(), self.fences.completed());
-        self.stirred = Instant::now();
+        process.hw_queue.continue_fences(self.fences.submitted(), self.fences.completed());
+        self.stirred = clock::now();
         self.life = Life::Starting(process);
     }
 
@@ -274,19 +275,19 @@ impl EngineSlot {
     }
 
     /// Starts the next process over the state of the last, which is reset.
-    pub fn revive(&mut self, program: &Program, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+    pub fn revive(&mut self, launcher: &dyn Launcher, start: &Start, memory: Memory<'_>) -> io::Result<()> {
         self.outbox = Outbox::default();
         self.segments_outstanding.clear();
         self.rebuilding.clear();
         self.forgetting.clear();
         self.is_successor = true;
         (self.is_held, self.is_stopped) = (false, false);
-        self.stirred = Instant::now();
+        self.stirred = clock::now();
         self.liveness.forget();
         match std::mem::replace(&mut self.life, Life::Off) {
             Life::Off => Err(io::Error::other("there is no process to replace")),
             Life::Starting(mut process) | Life::Running(mut process) | Life::Parked(mut process) => {
-                let revived = process.revive(program, start, memory);
+                let revived = process.revive(launcher, start, memory);
                 self.life = Life::Starting(process);
                 revived
             }
@@ -322,7 +323,7 @@ impl EngineSlot {
         let (Life::Starting(process) | Life::Running(process)) = &mut self.life else { return Ok(false) };
         process.drop_spare();
         process.reset_engine()?;
-        process.hand_back_all();
+        process.hw_queue.hand_back_all();
         self.life = match std::mem::replace(&mut self.life, Life::Off) {
             Life::Starting(_) if is_new => Life::Off,
             Life::Starting(process) | Life::Running(process) => Life::Parked(process),
@@ -373,7 +374,7 @@ mod tests {
 
     use campanile_host_gpu::adapter::Adapter;
     use campanile_host_gpu::adapter::process::EngineProcess;
-    use campanile_host_gpu::adapter::successor::Spare;
+    use campanile_host_gpu::adapter::process::Spare;
     use campanile_host_gpu::engine::message::NodeKind;
     use campanile_host_gpu::sched::choice::Choice;
     use campanile_host_gpu::sched::parameters::Parameters;

@@ -95,7 +95,7 @@ impl Session {
         let slot = &mut self.engines[at.index()];
         let supervised = slot.supervised;
         let process = slot.process_mut()?;
-        let fence = if was_held { process.suspends(entry) } else { process.suspend_context(entry) };
+        let fence = if was_held { process.contexts.suspends(entry) } else { process.suspend_context(entry) };
         if let Some(id) = supervised.filter(|_| !was_held) {
             self.config.supervisor.expect_suspend(id, entry, fence);
         }
@@ -134,13 +134,13 @@ impl Session {
     /// Whether nothing of the context is on the GPU any more (UMS-110).
     pub(in crate::vgpu) fn is_reported(&self, suspending: &Suspending) -> bool {
         let process = self.engines[suspending.at.index()].process();
-        process.is_none_or(|process| process.suspend_reported(suspending.entry) >= suspending.fence)
+        process.is_none_or(|process| process.contexts.suspend_reported(suspending.entry) >= suspending.fence)
     }
 
     /// Looks at what an engine has reported, and answers what waited for it.
     pub(in crate::vgpu) fn collect_suspends(&mut self, at: EngineAddress) {
         let reports = match self.engines[at.index()].process() {
-            Some(process) => process.take_suspend_reports(),
+            Some(process) => process.contexts.take_suspend_reports(),
             None => return,
         };
         if let Err(lie) = reports {
@@ -217,7 +217,7 @@ mod tests {
 
     fn suspends(session: &mut Session) -> u64 {
         let entry = entry(session);
-        session.engines[COPY.index()].process().unwrap().suspends(entry)
+        session.engines[COPY.index()].process().unwrap().contexts.suspends(entry)
     }
 
     fn looks(session: &Session) -> Vec<u32> {

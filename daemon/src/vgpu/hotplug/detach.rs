@@ -2,8 +2,8 @@
 //! processes are too late.
 
 use std::time::Duration;
-use std::time::Instant;
 
+use campanile_host_gpu::clock;
 use campanile_protocol::device_page;
 use log::Level;
 use serde_json::json;
@@ -27,7 +27,7 @@ impl Session {
         if self.away.leave.as_ref().is_some_and(|leave| leave.errand.is_some()) {
             return errand.answer(Err(OrderError::Refused("that was asked already".to_owned())));
         }
-        self.away.leave = Some(Leave { errand: Some(errand), until: Instant::now() + limit, lost: None });
+        self.away.leave = Some(Leave { errand: Some(errand), until: clock::now() + limit, lost: None });
         self.tell_leave(1);
         self.journal.line(Level::Info, format_args!("guest processes are asked to park their devices"));
         self.set_timer();
@@ -59,7 +59,7 @@ impl Session {
     pub fn begin_return(&mut self) {
         self.away.leave = None;
         if self.objects.processes.values().any(Process::is_away) {
-            self.away.until = Some(Instant::now() + PATIENCE);
+            self.away.until = Some(clock::now() + PATIENCE);
             self.set_timer();
         }
     }
@@ -96,7 +96,7 @@ impl Session {
 
     /// Whether all have gone by now, or the time is over; and whether a process has been away for too long.
     pub(in crate::vgpu) fn look_at_leave(&mut self) {
-        if self.away.until.is_some_and(|until| until <= Instant::now()) {
+        if self.away.until.is_some_and(|until| until <= clock::now()) {
             self.away.until = None;
             let late = self.objects.processes.iter().filter(|(_, process)| process.is_away());
             let late: Vec<u32> = late.map(|(own, _)| *own).collect();
@@ -105,7 +105,7 @@ impl Session {
         }
         let waits = self.away.leave.as_ref().filter(|leave| leave.errand.is_some());
         let Some((until, lost)) = waits.map(|leave| (leave.until, leave.lost.clone())) else { return };
-        let is_late = until <= Instant::now();
+        let is_late = until <= clock::now();
         let Some(lost) = lost else {
             if is_late || self.is_left() {
                 self.lose_present();
@@ -148,7 +148,7 @@ impl Session {
             return self.end_leave(&lost);
         }
         if let Some(leave) = &mut self.away.leave {
-            (leave.until, leave.lost) = (Instant::now() + GRACE, Some(lost));
+            (leave.until, leave.lost) = (clock::now() + GRACE, Some(lost));
         }
         self.set_timer();
     }

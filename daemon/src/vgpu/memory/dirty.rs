@@ -148,7 +148,7 @@ impl Session {
         self.dirty.log = log;
         let is_logged = self.dirty.has_log();
         for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
-            process.log_guest_writes(is_logged);
+            process.tracking.log_guest_writes(is_logged);
         }
         self.dirty.sweep_at = None;
         if is_logged {
@@ -185,7 +185,7 @@ impl Session {
         let Some(log) = &self.dirty.log else { return };
         let segments = &self.segments;
         for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
-            process.sweep_guest_writes(only, |segment, offset, length| {
+            process.tracking.sweep_guest_writes(only, |segment, offset, length| {
                 if let Some(segment) = segments.get(segment) {
                     segment.pieces_of(offset, length, |address, length| log.mark(address, length));
                 }
@@ -210,6 +210,7 @@ mod tests {
     use std::time::Duration;
     use std::time::Instant;
 
+    use campanile_host_gpu::adapter::stand_in::StandIn;
     use campanile_host_gpu::dirty::caps::AdapterCaps;
     use campanile_host_gpu::dirty::caps::CapsError;
     use campanile_host_gpu::dirty::caps::DirtyCaps;
@@ -266,8 +267,8 @@ mod tests {
     /// it writes to all of both.
     fn writing() -> (Session, Channel, [SegmentId; 2]) {
         let (stand_in, starts) = mpsc::channel();
-        let mut config = Config { tracking: Method::BoundRanges, ..config() };
-        config.program.stand_in = Some(stand_in);
+        let launcher = Arc::new(StandIn(stand_in));
+        let config = Config { tracking: Method::BoundRanges, launcher, ..config() };
         let mut session = session(&Arc::new(config));
         let segments = [FIRST, SECOND].map(|piece| add_segment(&mut session, piece));
         assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::residency::Wanted;
@@ -150,7 +151,7 @@ impl Session {
 
     /// What queues of an engine came to that is not resident.
     pub(in crate::vgpu) fn read_wanted(&mut self, at: EngineAddress) {
-        let wanted = self.engines[at.index()].process().map(|process| process.take_wanted());
+        let wanted = self.engines[at.index()].process().map(|process| process.uses.take_wanted());
         for wanted in wanted.unwrap_or_default() {
             self.demand(&wanted);
         }
@@ -191,7 +192,7 @@ impl Session {
         }
         self.run_all_paging();
         self.publish_budget();
-        let now = Instant::now();
+        let now = clock::now();
         if self.residency.retry_at.is_some_and(|at| at <= now) {
             self.residency.retry_at = None;
             self.residency.is_due = true;
@@ -262,7 +263,7 @@ impl Session {
             let used = if is_area {
                 0
             } else {
-                engines.map(|engine| engine.last_use(offset, size, bytes)).max().unwrap_or(0)
+                engines.map(|engine| engine.uses.last_use(offset, size, bytes)).max().unwrap_or(0)
             };
             let last_use = used.max(allocation.placed_in);
             // State that is on an engine leaves it for nothing else.
@@ -278,7 +279,7 @@ impl Session {
         self.residency.favour();
         self.residency.epoch += 1;
         for process in self.engines.iter().filter_map(|slot| slot.process()) {
-            process.set_use_epoch(self.residency.epoch);
+            process.uses.set_epoch(self.residency.epoch);
         }
         self.residency.retry_at = None;
         // Stable: those of the favoured queue come first, and else all in their order.

@@ -15,7 +15,7 @@
 use std::time::Duration;
 use std::time::Instant;
 
-use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use log::Level;
 use serde_json::json;
@@ -59,9 +59,9 @@ impl Session {
     pub(in crate::vgpu) fn engine_to_f1(&mut self, at: EngineAddress) {
         self.disconnect_all(at);
         let process = self.engines[at.index()].process_mut();
-        if process.is_some_and(EngineProcess::allow_f1) {
+        if process.is_some_and(|process| process.power.allow_f1()) {
             count(&self.counters.f1_transitions);
-            self.quiet_since = Some(Instant::now());
+            self.quiet_since = Some(clock::now());
             self.set_timer();
         }
     }
@@ -176,7 +176,7 @@ impl Session {
             let slot = &self.engines[at.index()];
             slot.in_flight.is_empty()
                 && self.connected_doorbells_of(at).is_empty()
-                && slot.process().is_none_or(|process| process.is_asleep() && process.is_up_to_date())
+                && slot.process().is_none_or(|process| process.power.is_asleep() && process.is_up_to_date())
         };
         matches!(self.power, Power::D0)
             && self.drains.is_empty()
@@ -193,7 +193,7 @@ impl Session {
     /// asleep begins anew; where something is only under way, such as an engine that may sleep but does not yet, or a
     /// standstill, it is looked at again after as long.
     pub(in crate::vgpu) fn look_at_idleness(&mut self) {
-        if self.next_idleness().is_none_or(|at| at > Instant::now()) {
+        if self.next_idleness().is_none_or(|at| at > clock::now()) {
             return;
         }
         self.quiet_since = None;
@@ -205,7 +205,7 @@ impl Session {
         if !self.is_stopping() && self.is_idle() {
             self.enter_d3(None);
         } else if self.is_stopping() || may_become_idle(self) {
-            self.quiet_since = Some(Instant::now());
+            self.quiet_since = Some(clock::now());
         }
     }
 }

@@ -25,6 +25,7 @@
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::handle::Handle;
 use log::Level;
@@ -83,7 +84,7 @@ impl Session {
         for (context, handle) in self.objects.all_contexts() {
             suspends.extend(self.hold(context, handle, |held| held.by_freeze = true));
         }
-        self.freeze = Freeze::Freezing(suspends, Instant::now() + self.config.freeze_limit);
+        self.freeze = Freeze::Freezing(suspends, clock::now() + self.config.freeze_limit);
         count(&self.counters.freezes);
         self.give_up_d3();
         // An engine that was never given its node has run nothing, and may not be up.
@@ -124,7 +125,7 @@ impl Session {
         if late.is_empty() {
             return self.stand_still();
         }
-        if Instant::now() < *limit {
+        if clock::now() < *limit {
             return;
         }
         for at in self.addresses().filter(|at| late.contains(at)) {
@@ -216,7 +217,7 @@ impl Session {
         for at in self.addresses() {
             self.serve_connects(at);
         }
-        self.quiet_since = self.quiet_since.map(|_| Instant::now());
+        self.quiet_since = self.quiet_since.map(|_| clock::now());
         self.look_at = None;
         self.keep_looking();
         self.set_timer();

@@ -7,11 +7,11 @@
 //! ```
 
 use std::time::Duration;
-use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::scheduling::Preemption;
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
@@ -53,7 +53,7 @@ fn take_all(mut take: impl FnMut() -> bool) -> bool {
 
 /// Ends the listening that was begun before the submission, with a last look. True when a completion is there.
 fn engine_lingers(engine: Option<&EngineProcess>, lingers: bool) -> bool {
-    engine.is_some_and(|engine| engine.stop_listening(if lingers { LINGER } else { Duration::ZERO }))
+    engine.is_some_and(|engine| engine.hw_queue.stop_listening(if lingers { LINGER } else { Duration::ZERO }))
 }
 
 const fn flag(is_set: bool, flag: u32) -> u32 {
@@ -103,8 +103,8 @@ impl Session {
         self.list_context(origin.context, context);
         count(&self.counters.submissions);
         let engine = self.engines[at.index()].process();
-        let lingers =
-            self.engines[at.index()].in_flight.is_empty() && engine.is_some_and(EngineProcess::listen);
+        let lingers = self.engines[at.index()].in_flight.is_empty()
+            && engine.is_some_and(|process| process.hw_queue.listen());
         self.fill_hw_queue(at);
         if engine_lingers(self.engines[at.index()].process(), lingers) {
             self.collect_completions(at);
@@ -142,14 +142,14 @@ impl Session {
     /// Puts a context on the run list of its engine, where it has something to run and may run it. What an engine still
     /// has of it from before its last suspend comes back first.
     pub(in crate::vgpu) fn list_context(&mut self, of: u32, handle: Handle) {
-        let now = self.begun.elapsed();
+        let now = clock::since(self.begun);
         let Ok(device) = self.objects.device_mut(of) else { return };
         let Device { contexts, paging, .. } = device;
         let Some(context) = contexts.get_mut(handle) else { return };
         let at = context.at.index();
         let may_run = !context.listed && !context.held.any() && context.has_ready(paging);
         let Some(entry) = context.entry.filter(|_| may_run) else { return };
-        let suspends = self.engines[at].process().map_or(0, |process| process.suspends(entry));
+        let suspends = self.engines[at].process().map_or(0, |process| process.contexts.suspends(entry));
         let stale = self.engines[at].in_flight.iter().any(|flight| {
             flight.suspends != suspends
                 && flight.owner.is_some_and(|(context, buffer)| context == of && buffer.context == handle)
@@ -167,7 +167,7 @@ impl Session {
 
     /// Takes a context off the run list until it is tried again: its first buffer waits.
     pub(in crate::vgpu) fn block_context(&mut self, of: u32, handle: Handle) {
-        let now = self.begun.elapsed();
+        let now = clock::since(self.begun);
         let context = self.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle));
         let Some(context) = context else { return };
         let Some(entry) = context.entry else { return };
@@ -179,7 +179,7 @@ impl Session {
 
     /// Takes a context off the run list of its node.
     pub(in crate::vgpu) fn unlist_context(&mut self, of: u32, handle: Handle) {
-        let now = self.begun.elapsed();
+        let now = clock::since(self.begun);
         let Ok(device) = self.objects.device(of) else { return };
         let Some((at, entry)) = device.contexts.get(handle).and_then(|it| Some((it.at, it.entry?))) else {
             return;
@@ -190,7 +190,7 @@ impl Session {
     /// Gives buffers to the engine while its hardware queue has room, of the context whose turn it is; and has the one
     /// that runs make room, where it is not its turn any more.
     pub(in crate::vgpu) fn fill_hw_queue(&mut self, at: EngineAddress) {
-        let now = self.begun.elapsed();
+        let now = clock::since(self.begun);
         self.engines[at.index()].run_list.retry(now);
         while self.engines[at.index()].has_room() {
             let Some((of, handle, entry)) = self.engines[at.index()].run_list.next(now) else { break };
@@ -237,11 +237,11 @@ impl Session {
 
     /// Gives one buffer to the engine, whose hardware queue has room.
     fn hand_over(&mut self, at: EngineAddress, of: u32, entry: u32, buffer: Buffer) {
-        let now = self.begun.elapsed();
+        let now = clock::since(self.begun);
         let presence = self.objects.device(of).ok().and_then(|device| device.presence[at.index()]);
         let slot = &mut self.engines[at.index()];
         let fence_id = slot.fences.submit();
-        let suspends = slot.process().map_or(0, |process| process.suspends(entry));
+        let suspends = slot.process().map_or(0, |process| process.contexts.suspends(entry));
         let is_exempt = flag(buffer.is_exempt, HW_EXEMPT);
         let submission = HwSubmission {
             fence_id,
@@ -274,11 +274,11 @@ impl Session {
     /// Preempts what the hardware queue runs, where it is another context's turn (PRE-05, MCDM-11, MCDM-12); or says when to
     /// look again.
     fn look_at_head(&mut self, at: EngineAddress) {
-        let now = self.begun.elapsed();
+        let now = clock::since(self.begun);
         let begun = self.begun;
         let slot = &mut self.engines[at.index()];
         slot.decide_at = slot.run_list.retry_at().and_then(|at| begun.checked_add(at));
-        if slot.process().is_none_or(EngineProcess::is_preempting) {
+        if slot.process().is_none_or(|process| process.hw_queue.is_preempting()) {
             return;
         }
         let must_yield = slot.run_list.must_yield(now);
@@ -298,14 +298,14 @@ impl Session {
 
     /// Decides again whose turn it is, if it is time to.
     pub(in crate::vgpu) fn decide_if_due(&mut self, at: EngineAddress) {
-        if self.engines[at.index()].decide_at.is_some_and(|due| due <= Instant::now()) {
+        if self.engines[at.index()].decide_at.is_some_and(|due| due <= clock::now()) {
             self.fill_hw_queue(at);
         }
     }
 
     /// The engine has finished a buffer (MCDM-16, MCDM-17).
     pub(in crate::vgpu) fn buffer_completed(&mut self, at: EngineAddress, result: HwResult) {
-        let now = self.begun.elapsed();
+        let now = clock::since(self.begun);
         let slot = &mut self.engines[at.index()];
         let Some(flight) = slot.in_flight.pop_front() else { return };
         // TDR-83: never on with a fence that cannot be.
@@ -322,7 +322,7 @@ impl Session {
             return;
         }
         let head = slot.head();
-        let used = slot.process().map_or(Duration::ZERO, |process| process.used(flight.entry));
+        let used = slot.process().map_or(Duration::ZERO, |process| process.contexts.used(flight.entry));
         match flight.owner {
             Some(_) => slot.run_list.returned(flight.entry, used, head, now),
             None => slot.run_list.forgotten(head, now),
@@ -396,7 +396,7 @@ mod tests {
             assert_eq!((submission.buffer_va, submission.length), (buffer.va, buffer.length));
             assert_eq!((submission.fence_value, submission.context), (buffer.fence_value, entry));
             let process = session.engines[COPY.index()].process().unwrap();
-            assert_eq!(submission.suspends, process.suspends(entry));
+            assert_eq!(submission.suspends, process.contexts.suspends(entry));
             assert_eq!(
                 submission.process,
                 session.objects.processes[&OWNER].device.as_ref().unwrap().presence[COPY.index()].unwrap()

@@ -13,7 +13,6 @@
 //! at its word. The engine slows itself down where all that there is waits, so that two blocked contexts are not handed
 //! to and fro all the time.
 
-use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::engine::hw_queue::HW_BLOCKED;
 use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
@@ -38,7 +37,9 @@ impl Session {
         let handle = buffer.context;
         let is_unasked = match result.fault {
             HW_SUSPENDED => self.suspends_of(of, handle) == Some(suspends),
-            HW_PREEMPTED => !self.engines[at.index()].process().is_some_and(EngineProcess::is_preempting),
+            HW_PREEMPTED => {
+                !self.engines[at.index()].process().is_some_and(|process| process.hw_queue.is_preempting())
+            }
             _ => false,
         };
         if is_unasked {
@@ -81,7 +82,7 @@ impl Session {
     /// Suspends of a context so far; none where it, or its engine, is gone.
     fn suspends_of(&self, of: u32, handle: Handle) -> Option<u64> {
         let context = self.objects.device(of).ok()?.contexts.get(handle)?;
-        Some(self.engines[context.at.index()].process()?.suspends(context.entry?))
+        Some(self.engines[context.at.index()].process()?.contexts.suspends(context.entry?))
     }
 
     /// What a parked context waits for is there, or never will be: it takes its turn again.

@@ -137,7 +137,7 @@ impl Session {
             && let Some(process) = self.engines[at.index()].process()
             && let Some(hw_queue) = doorbell.hw_queue
         {
-            return process.monitor(hw_queue, smallest, word);
+            return process.tables.monitor(hw_queue, smallest, word);
         }
         word.load(Ordering::Acquire)
     }

@@ -1,6 +1,7 @@
 //! How contexts are scheduled: what guests ask for, as far as the operator grants it (PRE-61 to PRE-70).
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::properties::time;
 use campanile_host_gpu::sched::parameters::Band;
@@ -124,18 +125,18 @@ impl Session {
 
     /// Tells the engine of a new context how it is scheduled, before it has any work (PRE-70).
     pub(in crate::vgpu) fn introduce_context(&mut self, at: EngineAddress, entry: u32, owner: (u32, Handle)) {
-        let now = self.begun.elapsed();
+        let now = clock::since(self.begun);
         let Some(parameters) = self.parameters_of(owner.0, owner.1) else { return };
         let slot = &mut self.engines[at.index()];
         let Some(process) = slot.process_mut() else { return };
         process.set_scheduling_properties(entry, &parameters);
-        let used = process.used(entry);
+        let used = process.contexts.used(entry);
         slot.run_list.add(entry, owner, parameters, used, now);
     }
 
     /// It is scheduled otherwise from now on (PRE-69).
     fn reschedule(&mut self, of: u32, handle: Handle) {
-        let now = self.begun.elapsed();
+        let now = clock::since(self.begun);
         let Some(parameters) = self.parameters_of(of, handle) else { return };
         let context = self.objects.device(of).ok().and_then(|device| device.contexts.get(handle));
         let Some((at, entry)) = context.and_then(|context| Some((context.at, context.entry?))) else {

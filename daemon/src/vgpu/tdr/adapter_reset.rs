@@ -1,7 +1,6 @@
 //! The reset of a whole vGPU, and its quarantine (TDR-71 to TDR-80).
 
-use std::time::Instant;
-
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::status::Status;
@@ -38,7 +37,7 @@ impl Session {
             self.quarantine(&case.text);
         }
         let standing = &self.config.standing;
-        if case.reason != Reason::Forced && !standing.adapter_reset(&self.config.policy, Instant::now()) {
+        if case.reason != Reason::Forced && !standing.adapter_reset(&self.config.policy, clock::now()) {
             let policy = &self.config.policy;
             let why = format!(
                 "more than {} adapter resets within {} s, the last because {}",
@@ -96,7 +95,7 @@ impl Session {
 
     /// From now on this vGPU gets no device, until the operator allows it again.
     pub(in crate::vgpu) fn quarantine(&mut self, why: &str) {
-        if self.config.standing.quarantine(why, Instant::now()) {
+        if self.config.standing.quarantine(why, clock::now()) {
             count(&self.counters.quarantines);
             log::error!(
                 "{}: quarantined: {why}; `campanile ctl allow --vgpu {0}` lifts it",
@@ -137,7 +136,7 @@ impl Session {
     pub(in crate::vgpu) fn note_offence(&mut self, context: u32, report: u64) {
         let policy = self.config.policy;
         let Some(process) = self.objects.processes.get_mut(&context) else { return };
-        let within = process.offences.note(Instant::now(), policy.process_limit(), policy.limit_time);
+        let within = process.offences.note(clock::now(), policy.process_limit(), policy.limit_time);
         if within || !policy.has_limits() || process.blocked.is_some() {
             return;
         }

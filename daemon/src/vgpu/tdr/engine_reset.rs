@@ -11,8 +11,8 @@
 //!
 //! Where that cannot be, or was too often of late, the whole adapter is reset (TDR-50, TDR-73; `adapter.rs`).
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::node_index;
-use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::error::AdapterError;
@@ -106,7 +106,7 @@ impl Session {
         if !slot.has_begun() {
             return Err("it had not come up".to_owned());
         }
-        let within = slot.resets.note(Instant::now(), policy.limit_count, policy.limit_time);
+        let within = slot.resets.note(clock::now(), policy.limit_count, policy.limit_time);
         if case.reason == Reason::InvalidFence {
             return Err("it cannot be believed".to_owned());
         }
@@ -124,7 +124,7 @@ impl Session {
             case.is_fatal = matches!(error, AdapterError::Stuck { .. });
             error.to_string()
         })?;
-        process.forget_signalled();
+        process.native_fences.forget_signalled();
         slot.fences.check(last_aborted).map_err(|error| error.to_string())?;
         case.last_aborted = Some(last_aborted);
         if let Some(id) = slot.supervised.take() {
@@ -161,7 +161,7 @@ impl Session {
         let start = self.config.start_message(at.node, self.tables.mapping().len());
         let memory = Self::engine_memory(&self.allocations, &self.tables, &self.fences);
         let slot = &mut self.engines[at.index()];
-        slot.revive(&self.config.program, &start, memory)?;
+        slot.revive(&*self.config.launcher, &start, memory)?;
         self.watch_engine(at)?;
         let segments: Vec<SegmentId> = self.segments.ids().collect();
         for segment in segments {

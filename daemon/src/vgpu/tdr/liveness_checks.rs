@@ -2,10 +2,10 @@
 //!
 //! Only while an engine is awake or owes something, so that an idle daemon costs nothing.
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::NODES;
 use campanile_host_gpu::engine::address::node_index;
 use std::time::Duration;
-use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
@@ -28,7 +28,7 @@ impl Session {
         }
         let periods = NODES.map(|node| self.config.timeouts[node_index(node)]);
         let period = periods[0].min(periods[1]).min(self.config.policy.compile_timeout) / 2;
-        self.look_at = Some(Instant::now() + period);
+        self.look_at = Some(clock::now() + period);
         self.set_timer();
     }
 
@@ -37,14 +37,14 @@ impl Session {
         let Some(process) = slot.process().filter(|_| slot.hears()) else { return false };
         !slot.has_begun()
             || slot.owes_kernels()
-            || !process.is_asleep()
+            || !process.power.is_asleep()
             || !slot.in_flight.is_empty()
             || process.watch_acknowledged() < process.watch_sequence()
     }
 
     /// Looks, if it is time to.
     pub(in crate::vgpu) fn look_at_engines(&mut self) {
-        if self.look_at.is_none_or(|at| at > Instant::now()) {
+        if self.look_at.is_none_or(|at| at > clock::now()) {
             return;
         }
         self.look_at = None;
@@ -55,7 +55,7 @@ impl Session {
     }
 
     fn look_at_engine(&mut self, at: EngineAddress) {
-        let now = self.begun.elapsed();
+        let now = clock::since(self.begun);
         let timeout = self.config.watched_timeout(at.node);
         let compile_timeout = self.config.policy.compile_timeout;
         let slot = &mut self.engines[at.index()];
@@ -63,12 +63,12 @@ impl Session {
             return;
         }
         if !slot.has_begun() {
-            if slot.stirred.elapsed() >= START_LIMIT {
+            if clock::since(slot.stirred) >= START_LIMIT {
                 self.lose_engine(at, "it did not come up in time");
             }
             return;
         }
-        if slot.owes_kernels() && slot.stirred.elapsed() >= compile_timeout {
+        if slot.owes_kernels() && clock::since(slot.stirred) >= compile_timeout {
             return self.kernels_are_overdue(at);
         }
         let Some(timeout) = timeout else { return };
@@ -79,7 +79,7 @@ impl Session {
         let observed = Observation {
             progress: info.progress.word(),
             runs: info.progress.work != Work::Nothing,
-            is_asleep: process.is_asleep() && !has_work,
+            is_asleep: process.power.is_asleep() && !has_work,
             asked: process.watch_sequence(),
             acknowledged: process.watch_acknowledged(),
         };

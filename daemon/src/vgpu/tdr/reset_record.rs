@@ -169,7 +169,7 @@ impl Session {
         sighting: Option<Sighting>,
     ) -> Case {
         let slot = &mut self.engines[at.index()];
-        let snapshot = slot.process_mut().map(|process| process.snapshot());
+        let snapshot = slot.process_mut().map(|process| process.hw_queue.snapshot());
         let info = slot.process().map(|process| process.collect_debug_info());
         let pid = slot.process().map(|process| process.pid());
         let guilty = match snapshot.map(|snapshot| snapshot.progress.work) {

@@ -15,6 +15,7 @@ use std::sync::mpsc::Receiver;
 
 use campanile_daemon::frontend::gpu::device::Gpu;
 use campanile_daemon::vgpu::config::Config;
+use campanile_host_gpu::adapter::stand_in::StandIn;
 use campanile_host_gpu::engine::channel::Channel;
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::hw_queue;
@@ -78,7 +79,7 @@ struct Scene {
 fn stage() -> (Arc<Config>, Receiver<Channel>) {
     let (stand_in, starts) = mpsc::channel();
     let mut config = Arc::into_inner(world::config(SMALL)).unwrap();
-    config.program.stand_in = Some(stand_in);
+    config.launcher = Arc::new(StandIn(stand_in));
     (Arc::new(config), starts)
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn config((vram_bytes, max): (u64, u64)) -> Arc<Config> {
         sandbox: true,
         window: true,
         vulkan_device: None,
-        program: Program::new(PathBuf::from("/nowhere/campanile"), Vec::new()),
+        launcher: Arc::new(Program::new(PathBuf::from("/nowhere/campanile"), Vec::new())),
         compute: Compute::Available("whatever there is".to_owned()),
         supervisor: supervisor(),
         orders: Arc::new(Orders::new().unwrap()),

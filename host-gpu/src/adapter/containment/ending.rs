@@ -1,6 +1,7 @@
 //! Why an engine process is gone.
 
 use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -15,19 +16,16 @@ use rustix::process::WaitIdOptions;
 use rustix::process::pidfd_open;
 use rustix::process::waitid;
 
-use super::Containment;
-use crate::adapter::process::EngineProcess;
+use super::settings::Containment;
 
 /// How long a process whose channel is closed may take to be gone.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-impl EngineProcess {
-    /// How the process ended whose channel is closed, in words. It is not reaped by that.
-    pub fn ending(&self, containment: &Containment) -> String {
-        let pid = self.child.as_ref().and_then(|child| Pid::from_raw(i32::try_from(child.id()).ok()?));
-        let Some(pid) = pid.filter(|_| !self.lost) else { return "the engine process ended".to_owned() };
-        describe(status_of(pid), containment)
-    }
+/// How a process ended whose channel is closed, in words. It is not reaped by that.
+pub(in crate::adapter) fn ending(child: &Child, containment: &Containment) -> String {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let Some(pid) = pid else { return "the engine process ended".to_owned() };
+    describe(status_of(pid), containment)
 }
 
 /// None where it is still there.

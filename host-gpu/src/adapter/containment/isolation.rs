@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::process;
 use std::process::Child;
 use std::process::Command;
+use std::sync::Arc;
 
-use super::Containment;
 use super::limits;
 
 /// An account, in the kernel's terms.
@@ -42,8 +42,12 @@ fn is_since_6_14(release: &str) -> bool {
 
 /// Has `command` leave the daemon's net and ipc namespaces, where it may; take its limits and become the account, or not
 /// start; and end with the thread that starts it, whatever program it is.
-pub(super) fn before_exec(command: &mut Command, containment: &Containment) {
-    let Containment { memory, namespaces, account, .. } = containment.clone();
+pub(super) fn before_exec(
+    command: &mut Command,
+    memory: Option<u64>,
+    namespaces: bool,
+    account: Option<Arc<Account>>,
+) {
     let bounds_threads = namespaces && has_own_pid_max();
     let parent = process::id();
     let prepare = move || {

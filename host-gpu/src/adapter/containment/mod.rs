@@ -20,29 +20,14 @@ mod ending;
 mod facts;
 mod isolation;
 mod limits;
+mod settings;
 mod spawn;
 mod watch;
 
-use std::sync::Arc;
-
+pub(super) use ending::ending;
 pub use facts::Facts;
 pub use facts::Seen;
 pub use isolation::Account;
 pub use limits::Cgroup;
+pub use settings::Containment;
 pub(super) use spawn::spawn;
-
-/// How the engine processes of a vGPU are held.
-#[derive(Debug, Clone, Default)]
-pub struct Containment {
-    /// Bytes of private writable memory of each process, and of the largest file that it makes; none where that is not
-    /// limited.
-    pub memory: Option<u64>,
-    /// The cgroup of all of them.
-    pub cgroup: Option<Arc<Cgroup>>,
-    /// The account that they run as; none for that of the daemon.
-    pub account: Option<Arc<Account>>,
-    /// Whether each is to have namespaces of its own.
-    pub namespaces: bool,
-    /// What was seen of the last that was started.
-    pub seen: Arc<Seen>,
-}

@@ -4,9 +4,9 @@ use std::io;
 use std::process::Child;
 use std::process::Command;
 
-use super::Containment;
-use super::Facts;
+use super::facts::Facts;
 use super::isolation;
+use super::settings::Containment;
 use super::watch;
 
 /// Starts the program. Call it on a thread that nothing confines.
@@ -14,7 +14,8 @@ use super::watch;
 /// # Errors
 /// It cannot be started, limited, or given its account.
 pub(in crate::adapter) fn spawn(mut command: Command, containment: &Containment) -> io::Result<Child> {
-    isolation::before_exec(&mut command, containment);
+    let Containment { memory, namespaces, account, .. } = containment.clone();
+    isolation::before_exec(&mut command, memory, namespaces, account);
     let mut child = isolation::spawn(&mut command, containment.namespaces)?;
     let pid = child.id();
     let taken = containment.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.take(pid));

@@ -40,7 +40,7 @@ impl RestoredEngine {
         if self.block.is_none() {
             let made = EngineProcess::unstarted(self.at.node);
             let mut block = made.map_err(|error| format!("memory for the {} engine: {error}", self.at))?;
-            block.continue_fences(self.fences.submitted(), self.fences.completed());
+            block.hw_queue.continue_fences(self.fences.submitted(), self.fences.completed());
             // Before the first work (PRE-69).
             block.setup_priority_bands(bands);
             self.block = Some(block);
@@ -57,7 +57,7 @@ impl RestoredEngine {
     pub(super) fn announce_fences(&self, fences: &FenceTable) {
         if let Some(block) = &self.block {
             for (index, global) in fences.iter() {
-                block.create_fence(index, global);
+                block.native_fences.create(index, global);
             }
         }
     }

@@ -186,7 +186,7 @@ impl Builder<'_> {
                 }
                 // As it was when everything stood still: resumed by the thaw, unless its guest had suspended it.
                 let request = Suspension { fence, is_suspended: true };
-                Some(block.take_over_context(request, area.va).map_err(|error| error.to_string())?)
+                Some(block.contexts.take_over(request, area.va).map_err(|error| error.to_string())?)
             }
         };
         let held = Holds { by_guest: saved.is_suspended, by_freeze: true, ..Holds::default() };
@@ -281,7 +281,7 @@ impl Builder<'_> {
                 let bands = self.session.config.bands;
                 let engine = self.engines.get_mut(at.index()).ok_or_else(|| format!("no {at} engine"))?;
                 let is_saved = place.is_saved || place.progress.is_some();
-                let taken = engine.block(&bands)?.take_over_queue(entry, is_saved);
+                let taken = engine.block(&bands)?.tables.put_queue(entry, is_saved);
                 Some(taken.map_err(|error| error.to_string())?)
             }
         };

@@ -90,7 +90,7 @@ impl Session {
         SavedContext {
             engine: u32::try_from(context.at.index()).unwrap_or(u32::MAX),
             is_suspended: context.held.by_guest,
-            suspends: process.zip(context.entry).map(|(process, entry)| process.suspends(entry)),
+            suspends: process.zip(context.entry).map(|(process, entry)| process.contexts.suspends(entry)),
             area: Some(context.area.allocation.0),
             scheduling,
             buffers: buffers.map(|buffer| save_buffer(of, buffer, collected)).collect(),
@@ -100,7 +100,7 @@ impl Session {
     fn save_doorbell(&self, doorbell: &Doorbell) -> SavedDoorbell {
         let process = self.engines[doorbell.at.index()].process();
         let place = process.zip(doorbell.hw_queue).map(|(process, queue)| {
-            let place = process.queue_place(queue);
+            let place = process.tables.queue_place(queue);
             SavedQueuePlace {
                 consumed: place.consumed,
                 completed: place.completed,
