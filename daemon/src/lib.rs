@@ -17,6 +17,7 @@ pub mod listener;
 pub mod measure;
 pub mod migration;
 pub mod operator;
+pub mod poller;
 pub mod sched;
 pub mod simulate;
 pub mod vgpu;

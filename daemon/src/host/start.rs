@@ -29,7 +29,7 @@ use crate::confine::roles::Peering;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
 use crate::confine::roles::Setting;
-use crate::frontend::fs::state::FsDevice;
+use crate::frontend::fs::front::FsDevice;
 use crate::frontend::gpu::device::GpuDevice;
 use crate::frontend::vhost::counters::Counters as ShellCounters;
 use crate::frontend::vhost::device::Device;
