@@ -27,5 +27,6 @@ pub mod serve;
 pub mod simulate;
 pub mod size;
 pub mod table;
+pub mod tdr;
 pub mod vgpu;
 pub mod vram;
