@@ -17,5 +17,6 @@ pub mod host;
 pub mod listener;
 pub mod migration;
 pub mod operator;
+pub mod poller;
 pub mod sched;
 pub mod vgpu;

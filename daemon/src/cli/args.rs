@@ -120,8 +120,8 @@ mod tests {
     fn tdr_13_tdr_18_the_defaults_are_2_s_and_5_in_60_s() {
         let arguments = Arguments::try_parse_from(["campanile", "serve"]).unwrap();
         let Command::Serve(arguments) = arguments.command else { panic!("{arguments:?}") };
-        assert_eq!(arguments.engine.timeouts(), [Duration::from_secs(2); 2]);
-        let policy = arguments.engine.policy();
+        assert_eq!(arguments.engine.tdr.timeouts(), [Duration::from_secs(2); 2]);
+        let policy = arguments.engine.tdr.policy();
         assert_eq!((policy.level, policy.debug), (Level::Recover, DebugMode::Recover));
         assert_eq!((policy.limit_count, policy.limit_time), (5, Duration::from_secs(60)));
         assert_eq!(policy.process_limit(), 4);

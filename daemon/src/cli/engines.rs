@@ -15,12 +15,9 @@ use super::doorbells::modes;
 use super::doorbells::parse_models;
 use super::doorbells::parse_nodes;
 use super::scheduling::SchedulingArguments;
+use super::tdr::TdrArguments;
 use crate::host::tracking::TrackingChoice;
 use crate::vgpu::doorbells::modes::DoorbellModes;
-use crate::vgpu::tdr::policy::DebugMode;
-use crate::vgpu::tdr::policy::Level;
-use crate::vgpu::tdr::policy::Policy;
-use crate::vgpu::tdr::policy::Readmission;
 
 /// Whether engines have a spare process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -75,36 +72,12 @@ pub struct EngineArguments {
     /// Microseconds that a slice of a dispatch is to take, whatever the profile; 0 for dispatches in one piece.
     #[arg(long, value_name = "MICROSECONDS")]
     pub slice: Option<u64>,
-    /// Milliseconds that work may stand still, or hold a node that another vGPU wants, before its engine is reset.
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 2000)]
-    pub tdr_timeout: u64,
+    /// When work hangs, and what follows.
+    #[command(flatten)]
+    pub tdr: TdrArguments,
     /// Milliseconds that all engines of a vGPU sleep before it goes to D3, and its engine processes end; 0 for never.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000)]
     pub d3_after: u64,
-    /// The same, of compute nodes alone.
-    #[arg(long, value_name = "MILLISECONDS")]
-    pub tdr_timeout_compute: Option<u64>,
-    /// The same, of copy nodes alone.
-    #[arg(long, value_name = "MILLISECONDS")]
-    pub tdr_timeout_copy: Option<u64>,
-    /// What a timeout leads to: 0 nothing (off), 1 quarantine at once (fatal), 3 recovery.
-    #[arg(long, value_name = "LEVEL", default_value = "3", value_parser = Policy::level)]
-    pub tdr_level: Level,
-    /// How it is recovered from: 0 stop the engine for a debugger, 1 ignore it, 2 recover, 3 recover past all limits.
-    #[arg(long, value_name = "MODE", default_value = "2", value_parser = Policy::debug_mode)]
-    pub tdr_debug: DebugMode,
-    /// Adapter resets, and resets of one engine, that are tolerated within the limit's time.
-    #[arg(long, value_name = "N", default_value_t = Policy::LIMIT_COUNT)]
-    pub tdr_limit_count: usize,
-    /// Seconds of the limit's time.
-    #[arg(long, value_name = "SECONDS", default_value_t = Policy::LIMIT_TIME.as_secs())]
-    pub tdr_limit_time: u64,
-    /// What lifts a quarantine beside the operator.
-    #[arg(long, value_name = "WHO", value_enum, default_value = "operator")]
-    pub readmission: Readmission,
-    /// Milliseconds that a kernel may compile before its engine is reset.
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 10_000)]
-    pub compile_timeout: u64,
     /// Milliseconds that engines may take to stand still for a migration; then they are ended, and the device lost whose
     /// work they ran.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
@@ -157,24 +130,6 @@ impl EngineArguments {
         modes(self.doorbell_model, self.notify)
     }
 
-    /// The TDR timeouts of the nodes, by ordinal.
-    pub fn timeouts(&self) -> [Duration; 2] {
-        [self.tdr_timeout_compute, self.tdr_timeout_copy]
-            .map(|own| Duration::from_millis(own.unwrap_or(self.tdr_timeout)))
-    }
-
-    /// What hangs lead to.
-    pub fn policy(&self) -> Policy {
-        Policy {
-            level: self.tdr_level,
-            debug: self.tdr_debug,
-            limit_count: self.tdr_limit_count,
-            limit_time: Duration::from_secs(self.tdr_limit_time),
-            readmission: self.readmission,
-            compile_timeout: Duration::from_millis(self.compile_timeout),
-        }
-    }
-
     /// How long to sleep before D3.
     pub fn d3_after(&self) -> Option<Duration> {
         (self.d3_after != 0).then(|| Duration::from_millis(self.d3_after))
@@ -193,30 +148,10 @@ impl EngineArguments {
             self.spin.to_string().into(),
             "--profile".into(),
             self.profile.to_string().into(),
-            "--tdr-timeout".into(),
-            self.tdr_timeout.to_string().into(),
             "--d3-after".into(),
             self.d3_after.to_string().into(),
-            "--tdr-level".into(),
-            self.tdr_level.number().to_string().into(),
-            "--tdr-debug".into(),
-            self.tdr_debug.number().to_string().into(),
-            "--tdr-limit-count".into(),
-            self.tdr_limit_count.to_string().into(),
-            "--tdr-limit-time".into(),
-            self.tdr_limit_time.to_string().into(),
-            "--compile-timeout".into(),
-            self.compile_timeout.to_string().into(),
         ];
-        let of_nodes = [
-            ("--tdr-timeout-compute", self.tdr_timeout_compute),
-            ("--tdr-timeout-copy", self.tdr_timeout_copy),
-        ];
-        for (option, timeout) in of_nodes {
-            if let Some(timeout) = timeout {
-                arguments.extend([option.into(), timeout.to_string().into()]);
-            }
-        }
+        arguments.extend(self.tdr.to_arguments());
         if let Some(slice) = self.slice {
             arguments.extend(["--slice".into(), slice.to_string().into()]);
         }

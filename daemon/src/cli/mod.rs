@@ -21,5 +21,6 @@ pub mod scheduling;
 pub mod serve;
 pub mod size;
 pub mod table;
+pub mod tdr;
 pub mod vgpu;
 pub mod vram;

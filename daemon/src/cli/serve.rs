@@ -22,6 +22,7 @@ use super::engines::Spares;
 use crate::confine::Confinement;
 use crate::confine::identity::Identity;
 use crate::confine::privileges;
+use crate::host::engines::EngineOptions;
 use crate::host::holding::Holding;
 use crate::host::options::HostOptions;
 use crate::host::options::VgpuOptions;
@@ -60,23 +61,25 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         vgpus,
         vram_total: None,
         vm_budget: BUDGET_BYTES,
-        engines: engine.engines,
-        doorbells: engine.doorbells,
-        doorbell_modes: engine.doorbell_modes(),
-        spin: engine.spin(),
-        slice: engine.slice(),
-        timeouts: engine.timeouts(),
-        policy: engine.policy(),
+        engines: EngineOptions {
+            count: engine.engines,
+            doorbells: engine.doorbells,
+            doorbell_modes: engine.doorbell_modes(),
+            spin: engine.spin(),
+            slice: engine.slice(),
+            d3_after: engine.d3_after(),
+            spares: engine.spares == Spares::On,
+            sandbox: !engine.no_sandbox,
+            vulkan_device: engine.vulkan_device.clone(),
+            program: engine_program(engine)?,
+        },
+        timeouts: engine.tdr.timeouts(),
+        policy: engine.tdr.policy(),
         scheduling: engine.scheduling.scheduling(),
-        spares: engine.spares == Spares::On,
         tracking: engine.dirty_tracking,
         freeze_limit: Duration::from_millis(engine.freeze_limit),
         state_dir: engine.state_dir.clone(),
-        d3_after: engine.d3_after(),
-        sandbox: !engine.no_sandbox,
         window: !engine.no_window,
-        vulkan_device: engine.vulkan_device.clone(),
-        program: engine_program(engine)?,
         control: None,
         migration: Settings::default(),
         migrate_listen: None,
@@ -126,7 +129,8 @@ pub fn run(arguments: ServeArguments) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;
     let identity = arguments.user.as_ref().map(Identity::find).transpose()?;
     let mut options = serve_options(arguments)?;
-    options.holding.make_cgroups(&options.vgpus, options.engines, options.spares);
+    let vgpus = options.vgpus.iter().map(|vgpu| (vgpu.name.as_str(), vgpu.vram_bytes));
+    options.holding.make_cgroups(vgpus, options.engines.count, options.engines.spares);
     check(&options)?;
     let awake = open_awake(&options)?;
     if options.confinement == Confinement::On {

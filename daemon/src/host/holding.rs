@@ -8,7 +8,6 @@ use campanile_host_gpu::adapter::containment::Cgroup;
 use campanile_host_gpu::adapter::containment::Containment;
 
 use super::accounts::Accounts;
-use super::options::VgpuOptions;
 use crate::confine::cgroup::Ceiling;
 use crate::confine::cgroup::Delegated;
 use crate::operator::held::Held;
@@ -60,8 +59,14 @@ impl Default for Holding {
 }
 
 impl Holding {
-    /// Makes a cgroup for each vGPU, where that is possible. Call it before privileges are given up.
-    pub fn make_cgroups(&mut self, vgpus: &[VgpuOptions], engines: u8, spares: bool) {
+    /// Makes a cgroup for each vGPU, by its name and the bytes of its video memory, where that is possible. Call it before
+    /// privileges are given up.
+    pub fn make_cgroups<'a>(
+        &mut self,
+        vgpus: impl IntoIterator<Item = (&'a str, u64)>,
+        engines: u8,
+        spares: bool,
+    ) {
         let processes = u64::from(engines) * NODES * (1 + u64::from(spares));
         self.cgroups = match self.made(vgpus, processes) {
             Ok(made) => Cgroups::Made(Arc::new(made)),
@@ -72,15 +77,19 @@ impl Holding {
         };
     }
 
-    fn made(&self, options: &[VgpuOptions], processes: u64) -> Result<Made, String> {
+    fn made<'a>(
+        &self,
+        all: impl IntoIterator<Item = (&'a str, u64)>,
+        processes: u64,
+    ) -> Result<Made, String> {
         let mut delegated = Delegated::find()?;
         let mut vgpus = BTreeMap::new();
-        for vgpu in options {
-            let memory = self.memory.map(|each| total(each, processes, vgpu.vram_bytes));
+        for (name, vram_bytes) in all {
+            let memory = self.memory.map(|each| total(each, processes, vram_bytes));
             let ceiling = Ceiling { memory, processes, cpus: self.cpus };
-            let folder = delegated.make_vgpu(&vgpu.name, ceiling);
+            let folder = delegated.make_vgpu(name, ceiling);
             let cgroup = folder.and_then(|folder| Cgroup::open(&folder));
-            vgpus.insert(vgpu.name.clone(), Arc::new(cgroup.map_err(|error: io::Error| error.to_string())?));
+            vgpus.insert(name.to_owned(), Arc::new(cgroup.map_err(|error: io::Error| error.to_string())?));
         }
         Ok(Made { vgpus, _delegated: delegated })
     }

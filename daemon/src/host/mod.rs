@@ -8,6 +8,7 @@
 
 pub mod accounts;
 mod endpoints;
+pub mod engines;
 pub mod error;
 pub mod holding;
 pub mod options;

@@ -11,6 +11,7 @@ use campanile_host_gpu::sched::parameters::Settings;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::MAX_ENGINES;
 
+use super::engines::EngineOptions;
 use super::error::HostError;
 use super::holding::Holding;
 use super::tracking::TrackingChoice;
@@ -21,7 +22,6 @@ use crate::migration::channel::peer_name::PeerName;
 use crate::migration::settings::Settings as MigrationSettings;
 use crate::sched::awake::CpuLatency;
 use crate::sched::share::Share;
-use crate::vgpu::doorbells::modes::DoorbellModes;
 use crate::vgpu::memory::vidmm::quota::Quota;
 use crate::vgpu::objects::budget::BUDGET_BYTES;
 use crate::vgpu::objects::budget::MAX_BUDGET_BYTES;
@@ -121,41 +121,22 @@ pub struct HostOptions {
     pub vram_total: Option<u64>,
     /// Bytes that the daemon itself may hold for each VM.
     pub vm_budget: u64,
-    /// Physical adapters of each vGPU, linked; each has every node.
-    pub engines: u8,
-    /// Physical doorbells of each engine of each vGPU.
-    pub doorbells: u32,
-    /// How each node's doorbells work.
-    pub doorbell_modes: DoorbellModes,
-    /// How long an engine spins without work.
-    pub spin: Duration,
-    /// How long a slice of a dispatch is to take, which is how long a kernel may hold up what is more urgent; zero where
-    /// dispatches run in one piece.
-    pub slice: Duration,
-    /// How long all engines of a vGPU sleep before it goes to D3; never for none.
-    pub d3_after: Option<Duration>,
+    /// The engines of each vGPU.
+    pub engines: EngineOptions,
     /// How long work of each node, by ordinal, may stand still, or keep a node that another vGPU wants.
     pub timeouts: [Duration; 2],
     /// What hangs lead to.
     pub policy: Policy,
     /// How turns are given.
     pub scheduling: Scheduling,
-    /// Whether the next process of each engine is started ahead.
-    pub spares: bool,
     /// How it is found out what engines write.
     pub tracking: TrackingChoice,
     /// How long the engines of a vGPU may take to stand still for a migration; then they are ended.
     pub freeze_limit: Duration,
     /// Where reports on hangs go, if anywhere.
     pub state_dir: Option<PathBuf>,
-    /// Whether engines drop their privileges.
-    pub sandbox: bool,
     /// Whether guests are offered a window onto video memory, where the VMM can show one.
     pub window: bool,
-    /// Part of the name of the Vulkan device.
-    pub vulkan_device: Option<String>,
-    /// What engines are started from.
-    pub program: Program,
     /// Where the operator's socket is, if there is one.
     pub control: Option<PathBuf>,
     /// How vGPUs go elsewhere.
@@ -175,23 +156,14 @@ impl HostOptions {
             vgpus,
             vram_total: None,
             vm_budget: BUDGET_BYTES,
-            engines: 1,
-            doorbells: 64,
-            doorbell_modes: DoorbellModes::default(),
-            spin: Duration::from_millis(2),
-            slice: Duration::from_micros(SLICE_MICROSECONDS),
-            d3_after: None,
+            engines: EngineOptions::new(program),
             timeouts: [Duration::from_secs(2); 2],
             policy: Policy::default(),
             scheduling: Scheduling::default(),
-            spares: true,
             tracking: TrackingChoice::Auto,
             freeze_limit: FREEZE_LIMIT,
             state_dir: None,
-            sandbox: true,
             window: true,
-            vulkan_device: None,
-            program,
             control: None,
             migration: MigrationSettings::default(),
             migrate_listen: None,
@@ -256,8 +228,10 @@ pub fn check(options: &HostOptions) -> Result<(), HostError> {
             }
         }
     }
-    if options.doorbells == 0 || options.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS {
-        return wrong(format!("{} doorbells; 1 to 1024 are possible", options.doorbells));
+    if options.engines.doorbells == 0
+        || options.engines.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS
+    {
+        return wrong(format!("{} doorbells; 1 to 1024 are possible", options.engines.doorbells));
     }
     if !(MIN_BUDGET_BYTES..=MAX_BUDGET_BYTES).contains(&options.vm_budget) {
         return wrong(format!(
@@ -268,8 +242,8 @@ pub fn check(options: &HostOptions) -> Result<(), HostError> {
     if let Some(why) = options.holding.objection() {
         return wrong(why);
     }
-    if options.engines == 0 || usize::from(options.engines) > MAX_ENGINES {
-        return wrong(format!("{} engines; 1 to {MAX_ENGINES} are possible", options.engines));
+    if options.engines.count == 0 || usize::from(options.engines.count) > MAX_ENGINES {
+        return wrong(format!("{} engines; 1 to {MAX_ENGINES} are possible", options.engines.count));
     }
     let timeouts = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
     for timeout in timeouts.chain([options.policy.compile_timeout]) {
@@ -281,11 +255,11 @@ pub fn check(options: &HostOptions) -> Result<(), HostError> {
     let others = [
         options.policy.compile_timeout,
         options.policy.limit_time,
-        options.spin,
-        options.slice,
+        options.engines.spin,
+        options.engines.slice,
         options.freeze_limit,
     ];
-    for time in times.chain(others).chain(options.d3_after) {
+    for time in times.chain(others).chain(options.engines.d3_after) {
         if time > MAX_TIME {
             return wrong(format!(
                 "a time of {} s; a week, {} s, is possible",
@@ -318,6 +292,7 @@ mod tests {
     use campanile_host_gpu::adapter::program::Program;
     use campanile_host_gpu::dirty::method::Method;
 
+    use super::EngineOptions;
     use super::HostOptions;
     use super::VgpuOptions;
     use super::check;
@@ -367,11 +342,12 @@ mod tests {
         let program = Program::new(PathBuf::from("campanile"), Vec::new());
         let good = HostOptions::new(vec![vgpu], program);
         check(&good).unwrap();
+        let engines = |engines| HostOptions { engines, ..good.clone() };
         for wrong in [
             HostOptions { timeouts: [Duration::MAX; 2], ..good.clone() },
-            HostOptions { d3_after: Some(Duration::MAX), ..good.clone() },
-            HostOptions { spin: Duration::MAX, ..good.clone() },
-            HostOptions { slice: Duration::MAX, ..good.clone() },
+            engines(EngineOptions { d3_after: Some(Duration::MAX), ..good.engines.clone() }),
+            engines(EngineOptions { spin: Duration::MAX, ..good.engines.clone() }),
+            engines(EngineOptions { slice: Duration::MAX, ..good.engines.clone() }),
         ] {
             assert!(check(&wrong).unwrap_err().to_string().contains("a week"));
         }

@@ -29,7 +29,7 @@ use crate::confine::roles::Peering;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
 use crate::confine::roles::Setting;
-use crate::frontend::fs::state::FsDevice;
+use crate::frontend::fs::front::FsDevice;
 use crate::frontend::gpu::device::GpuDevice;
 use crate::frontend::vhost::counters::Counters as ShellCounters;
 use crate::frontend::vhost::device::Device;
@@ -38,8 +38,8 @@ use crate::listener::Listener;
 use crate::listener::SocketError;
 use crate::migration::channel::address::Peer;
 use crate::migration::target::arrivals::Arrivals;
-use crate::operator::desk;
-use crate::operator::desk::Desk;
+use crate::operator::handler;
+use crate::operator::handler::Handler;
 use crate::operator::socket::ControlSocket;
 use crate::sched::awake::Awake;
 use crate::sched::awake::CpuLatency;
@@ -131,7 +131,7 @@ impl Host {
             Compute::Available(device) => log::info!("compute node: {device}"),
             Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
         }
-        let tracking = options.tracking.decide(&probe, options.sandbox, computes_on_gpu)?;
+        let tracking = options.tracking.decide(&probe, options.engines.sandbox, computes_on_gpu)?;
         log::info!("writes to video memory: tracking is {tracking}");
         check_live_migration(&options, tracking)?;
         let folder = options.state_dir.as_deref().map(|path| {
@@ -146,14 +146,14 @@ impl Host {
         let mut endpoints = Vec::with_capacity(options.vgpus.len());
         for (index, vgpu) in options.vgpus.iter().enumerate() {
             let orders = Arc::new(Orders::new()?);
-            let notify = Arc::new(NotifySwitch::new(&options.doorbell_modes)?);
+            let notify = Arc::new(NotifySwitch::new(&options.engines.doorbell_modes)?);
             let standing = Arc::new(Standing::default());
             let log = LogLimit::new(&vgpu.name);
             let trackers = Arc::new(TrackerBoard::default());
             let [compute_timeout, copy_timeout] = options.timeouts;
             let nudged = Arc::clone(&orders);
             pool.watch(Box::new(move || nudged.nudge()));
-            let held = holding.of_vgpu(index, &vgpu.name, options.sandbox);
+            let held = holding.of_vgpu(index, &vgpu.name, options.engines.sandbox);
             let account = Arc::new(Account::new(vgpu.quota(), Arc::clone(&pool)));
             let budget = Arc::new(Budget::new(options.vm_budget));
             let config = Arc::new(Config {
@@ -161,19 +161,19 @@ impl Host {
                 vram_bytes: vgpu.vram_bytes,
                 account: Arc::clone(&account),
                 single_use: vgpu.single_use,
-                engines: options.engines,
-                doorbells: options.doorbells,
-                doorbell_modes: options.doorbell_modes,
+                engines: options.engines.count,
+                doorbells: options.engines.doorbells,
+                doorbell_modes: options.engines.doorbell_modes,
                 notify: Arc::clone(&notify),
-                spin: options.spin,
-                slice: options.slice,
-                d3_after: options.d3_after,
+                spin: options.engines.spin,
+                slice: options.engines.slice,
+                d3_after: options.engines.d3_after,
                 tracking,
                 trackers: Arc::clone(&trackers),
-                sandbox: options.sandbox,
+                sandbox: options.engines.sandbox,
                 window: options.window && vgpu.front == FrontOptions::Gpu,
-                vulkan_device: options.vulkan_device.clone(),
-                launcher: Arc::new(options.program.of(&vgpu.name, held.containment.clone())),
+                vulkan_device: options.engines.vulkan_device.clone(),
+                launcher: Arc::new(options.engines.program.of(&vgpu.name, held.containment.clone())),
                 compute: compute.clone(),
                 supervisor: Arc::clone(&supervisor),
                 orders: Arc::clone(&orders),
@@ -187,7 +187,7 @@ impl Host {
                 ],
                 standing: Arc::clone(&standing),
                 reports: Arc::clone(&reports),
-                spares: options.spares,
+                spares: options.engines.spares,
                 freeze_limit: options.freeze_limit,
                 budget: Arc::clone(&budget),
                 clerk: Arc::new(Clerk::default()),
@@ -226,7 +226,7 @@ impl Host {
                 vgpu.vram_bytes >> 20,
                 vgpu.socket.display()
             );
-            known.push(desk::Vgpu {
+            known.push(handler::Vgpu {
                 name: vgpu.name.clone(),
                 socket: vgpu.socket.clone(),
                 detaches: vgpu.front == FrontOptions::Gpu,
@@ -234,7 +234,7 @@ impl Host {
                 account,
                 budget,
                 notify: Arc::clone(&notify),
-                orders: Arc::clone(&orders),
+                commands: Arc::clone(&orders),
                 standing,
                 counters: Arc::clone(&counters),
                 shell_counters: Arc::clone(&shell_counters),
@@ -247,12 +247,12 @@ impl Host {
             vgpus.push(Vgpu { name, counters, shell_counters, notify, orders, trackers, socket });
         }
         let arrivals = open_door(&options, &endpoints, &confiner, &reach(Role::Arrivals))?;
-        let desk = Desk::new(known, arrivals.clone(), Arc::clone(&confiner));
+        let handler = Handler::new(known, arrivals.clone(), Arc::clone(&confiner));
         let failed = |error: SocketError| HostError::Control(error.into());
         let control = match options.control.as_deref() {
             Some(path) => {
                 let listener = Listener::bind_private(path).map_err(failed)?;
-                let serve = move || ControlSocket::serve(listener, desk);
+                let serve = move || ControlSocket::serve(listener, handler);
                 Some(confiner.within(Role::Operator, &reach(Role::Operator), serve)?.map_err(failed)?)
             }
             None => None,
@@ -266,7 +266,7 @@ impl Host {
 
 /// How an engine is started that is only asked, as those of the first vGPU but for the cgroup.
 fn probe_program(options: &HostOptions, holding: &Holding) -> Program {
-    options.program.of("probe", holding.of_vgpu(0, "", options.sandbox).containment)
+    options.engines.program.of("probe", holding.of_vgpu(0, "", options.engines.sandbox).containment)
 }
 
 /// What this machine computes, and whether on a GPU; and how engines are held for that.
@@ -274,7 +274,7 @@ fn settle_accounts(options: &HostOptions) -> (io::Result<(Compute, bool)>, Holdi
     let with = |accounts: &Accounts| Holding { accounts: accounts.clone(), ..options.holding.clone() };
     let start = |accounts: &Accounts| {
         let program = probe_program(options, &with(accounts));
-        probe_compute(&program, options.vulkan_device.clone(), options.sandbox)
+        probe_compute(&program, options.engines.vulkan_device.clone(), options.engines.sandbox)
     };
     let reason = |probed: &io::Result<(Compute, bool)>| match probed {
         Ok((Compute::Available(_), _)) => None,

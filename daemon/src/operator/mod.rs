@@ -1,17 +1,17 @@
 //! The operator's interface: one Unix socket, one JSON object a line, both ways.
 //!
 //! ```text
-//!   campanile ctl ──{"verb":"status"}──▶ socket (mode 0600) ── thread a client ──▶ desk ──orders──▶ vGPU's thread
+//!   campanile ctl ──{"verb":"status"}──▶ socket (mode 0600) ── thread a client ──▶ handler ──orders──▶ vGPU's thread
 //!        ◀──{"ok":true,"result":…}────────────────────────────────────┘ ◀──────────────┘
 //! ```
 //!
 //! [`verb::Verb`] is the one table of commands: what `campanile ctl` takes, what goes over the socket, and what
-//! [`desk::Desk`] does. Lines and clients are bounded: a line has at most [`line::MAX_LINE`] bytes, a client that
+//! [`handler::Handler`] does. Lines and clients are bounded: a line has at most [`line::MAX_LINE`] bytes, a client that
 //! neither reads nor writes is dropped, and where there are too many clients the oldest makes room for the newest. No
 //! client can make a vGPU's thread wait.
 
 pub mod client;
-pub mod desk;
+pub mod handler;
 pub mod held;
 pub mod line;
 pub mod socket;

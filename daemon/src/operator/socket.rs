@@ -23,7 +23,7 @@ use rustix::event::Timespec;
 use rustix::event::poll;
 
 use super::client::Reply;
-use super::desk::Desk;
+use super::handler::Handler;
 use super::line::Found;
 use super::line::Lines;
 use super::line::MAX_LINE;
@@ -58,22 +58,22 @@ impl ControlSocket {
     ///
     /// # Errors
     /// The name is taken, or a thread or descriptor cannot be had.
-    pub fn spawn(path: &Path, desk: Desk) -> Result<Self, SocketError> {
-        Self::serve(Listener::bind_private(path)?, desk)
+    pub fn spawn(path: &Path, handler: Handler) -> Result<Self, SocketError> {
+        Self::serve(Listener::bind_private(path)?, handler)
     }
 
     /// As [`Self::spawn`], on a socket that is there.
     ///
     /// # Errors
     /// A thread or descriptor cannot be had.
-    pub fn serve(listener: Listener, desk: Desk) -> Result<Self, SocketError> {
+    pub fn serve(listener: Listener, handler: Handler) -> Result<Self, SocketError> {
         let path = listener.path().to_owned();
         let no_thread = |source| SocketError::Thread { path: path.clone(), source };
         let bell = Event::new().map_err(no_thread)?;
         let its_bell = bell.try_clone().map_err(no_thread)?;
         let stop = Arc::new(AtomicBool::new(false));
         let its_stop = Arc::clone(&stop);
-        let run = move || accept(&listener, &Arc::new(desk), &its_bell, &its_stop);
+        let run = move || accept(&listener, &Arc::new(handler), &its_bell, &its_stop);
         let thread = essential_thread::spawn("control", run).map_err(no_thread)?;
         Ok(Self { path, stop, bell, thread: Some(thread) })
     }
@@ -96,20 +96,20 @@ impl Drop for ControlSocket {
     }
 }
 
-fn accept(listener: &Listener, desk: &Arc<Desk>, bell: &Event, stop: &AtomicBool) {
+fn accept(listener: &Listener, handler: &Arc<Handler>, bell: &Event, stop: &AtomicBool) {
     let mut clients: VecDeque<Client> = VecDeque::new();
     while !stop.load(Ordering::Acquire) {
         clients.retain(|client| !client.thread.is_finished());
         match listener.socket.accept() {
             Ok((stream, _)) => {
                 // The oldest makes room, so that idle clients never keep the operator out. Its thread ends by itself,
-                // after the order that it waits for at the latest; those are bounded too.
+                // after the control command that it waits for at the latest; those are bounded too.
                 while clients.len() >= MAX_CLIENTS {
                     if let Some(oldest) = clients.pop_front() {
                         let _gone = oldest.stream.shutdown(Shutdown::Both);
                     }
                 }
-                match begin(stream, desk) {
+                match begin(stream, handler) {
                     Ok(client) => clients.push_back(client),
                     Err(error) => log::error!("control socket: a client cannot be served: {error}"),
                 }
@@ -130,13 +130,13 @@ fn accept(listener: &Listener, desk: &Arc<Desk>, bell: &Event, stop: &AtomicBool
     clients.into_iter().for_each(end);
 }
 
-fn begin(stream: UnixStream, desk: &Arc<Desk>) -> io::Result<Client> {
+fn begin(stream: UnixStream, handler: &Arc<Handler>) -> io::Result<Client> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let its_stream = stream.try_clone()?;
-    let desk = Arc::clone(desk);
+    let handler = Arc::clone(handler);
     let thread = thread::Builder::new().name("control-client".to_owned()).spawn(move || {
-        if let Err(error) = serve(&its_stream, &its_stream, &desk) {
+        if let Err(error) = serve(&its_stream, &its_stream, &handler) {
             log::debug!("control socket: a client is dropped: {error}");
         }
         let _gone = its_stream.shutdown(Shutdown::Both);
@@ -156,13 +156,13 @@ fn end(client: Client) {
 ///
 /// # Errors
 /// What the streams say.
-pub fn serve(input: impl Read, mut output: impl Write, desk: &Desk) -> io::Result<()> {
+pub fn serve(input: impl Read, mut output: impl Write, handler: &Handler) -> io::Result<()> {
     let mut lines = Lines::new(input, MAX_LINE);
     loop {
         let (reply, is_last) = match lines.next_line()? {
             Found::End => return Ok(()),
             Found::TooLong => (refusal(format!("a line has at most {MAX_LINE} bytes")), true),
-            Found::Line(line) => (answer(&line, desk), false),
+            Found::Line(line) => (answer(&line, handler), false),
         };
         output.write_all(line_of(&reply)?.as_bytes())?;
         if is_last {
@@ -191,12 +191,12 @@ fn refusal(error: String) -> Reply {
     Reply { ok: false, result: None, error: Some(error) }
 }
 
-fn answer(line: &[u8], desk: &Desk) -> Reply {
+fn answer(line: &[u8], handler: &Handler) -> Reply {
     let verb: Verb = match serde_json::from_slice(line) {
         Ok(verb) => verb,
         Err(error) => return refusal(format!("this is no command: {error}")),
     };
-    match desk.serve(&verb) {
+    match handler.serve(&verb) {
         Ok(result) => Reply { ok: true, result: Some(result), error: None },
         Err(error) => refusal(error.to_string()),
     }

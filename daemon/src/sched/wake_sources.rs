@@ -4,16 +4,17 @@
 //! watched edge-triggered, and another signal is another edge. What one engine does to its own eventfd no other engine notices.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use campanile_host_gpu::event::Event;
+use epoll::Events;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
-use rustix::event::epoll;
 
 use super::turns::EngineId;
+use crate::poller::NO_EVENT;
+use crate::poller::Poller;
 
 /// The token of the supervisor's own eventfd; engines have theirs from 1 on.
 const OWN: u64 = 0;
@@ -24,7 +25,7 @@ const BATCH: usize = 32;
 /// An epoll set with the supervisor's own eventfd and those of all engines.
 #[derive(Debug)]
 pub struct WakeSources {
-    epoll: OwnedFd,
+    poller: Poller,
     own: Event,
 }
 
@@ -34,10 +35,9 @@ impl WakeSources {
     /// # Errors
     /// No descriptors could be had.
     pub fn new() -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let own = Event::new()?;
-        epoll::add(&epoll, &own, epoll::EventData::new_u64(OWN), epoll::EventFlags::IN)?;
-        Ok(Self { epoll, own })
+        let (poller, own) = (Poller::new()?, Event::new()?);
+        poller.add(&own, OWN, Events::EPOLLIN)?;
+        Ok(Self { poller, own })
     }
 
     /// Wakes the supervisor.
@@ -50,13 +50,12 @@ impl WakeSources {
     /// # Errors
     /// The kernel watches no more descriptors of this user.
     pub fn watch(&self, engine: EngineId, asks: &Event) -> io::Result<()> {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        Ok(epoll::add(&self.epoll, asks, epoll::EventData::new_u64(engine.0), flags)?)
+        self.poller.add(asks, engine.0, Events::EPOLLIN | Events::EPOLLET)
     }
 
     /// An engine is gone: its eventfd is watched no more.
     pub fn unwatch(&self, engine: EngineId, asks: &Event) {
-        if let Err(error) = epoll::delete(&self.epoll, asks) {
+        if let Err(error) = self.poller.delete(asks) {
             log::warn!("the eventfd of engine {} of the supervisor was not watched: {error}", engine.0);
         }
     }
@@ -66,30 +65,27 @@ impl WakeSources {
     /// # Errors
     /// It was never watched.
     pub fn set_watched(&self, engine: EngineId, asks: &Event, is_watched: bool) -> io::Result<()> {
-        let flags = if is_watched { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        let data = epoll::EventData::new_u64(engine.0);
-        Ok(epoll::modify(&self.epoll, asks, data, flags | epoll::EventFlags::ET)?)
+        let events = if is_watched { Events::EPOLLIN } else { Events::empty() };
+        self.poller.modify(asks, engine.0, events | Events::EPOLLET)
     }
 
     /// Waits until [`Self::wake`] is called or an engine signals, or for `limit`. Returns the engines that signalled.
     pub fn wait(&self, limit: Option<Duration>) -> Vec<EngineId> {
         // Not by `epoll_wait`, which counts in milliseconds.
         let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        let mut fds = [PollFd::new(&self.epoll, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.poller, PollFlags::IN)];
         if !matches!(rustix::event::poll(&mut fds, timeout.as_ref()), Ok(ready) if ready > 0) {
             return Vec::new();
         }
-        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(OWN) };
-        let mut events = [none; BATCH];
-        let ready = match epoll::wait(&self.epoll, &mut events, Some(&Timespec::default())) {
+        let mut events = [NO_EVENT; BATCH];
+        let ready = match self.poller.wait(&mut events, Some(Duration::ZERO)) {
             Ok(ready) => ready,
             Err(error) => {
                 log::debug!("the supervisor waits for engines: {error}");
-                0
+                return Vec::new();
             }
         };
-        let tokens = events[..ready].iter().map(|event| event.data.u64());
-        let (own, engines): (Vec<u64>, Vec<u64>) = tokens.partition(|token| *token == OWN);
+        let (own, engines): (Vec<u64>, Vec<u64>) = ready.partition(|token| *token == OWN);
         if !own.is_empty() {
             self.own.drain();
         }

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::memory::page_table::writer::PageTables;
-use rustix::event::epoll;
+use epoll::Events;
 
 use super::config::Config;
 use super::counters::Counters;
@@ -40,6 +40,8 @@ use super::power::d3::Power;
 use super::power::quiesce::Freeze;
 use super::timer::Timer;
 use crate::guest_ram::memory::GuestRam;
+use crate::poller::NO_EVENT;
+use crate::poller::Poller;
 use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::processes::Objects;
 use crate::vgpu::objects::refusal::Refusal;
@@ -90,7 +92,7 @@ pub struct Session {
     pub(super) look_at: Option<Instant>,
     /// When all this began: what liveness counts from.
     pub(super) begun: Instant,
-    pub(super) epoll: OwnedFd,
+    pub(super) poller: Poller,
     pub(super) connect_rate: Rate,
 }
 
@@ -108,10 +110,10 @@ impl Session {
             .clone()
             .map(|_| EngineSlot::new(config.doorbells, config.scheduler, &config.bands))
             .collect::<io::Result<_>>()?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let poller = Poller::new()?;
         for at in addresses {
-            let data = epoll::EventData::new_u64(Wakeup::Alarm(at).data());
-            epoll::add(&epoll, engines[at.index()].alarm().as_fd(), data, epoll::EventFlags::IN)?;
+            let alarm = engines[at.index()].alarm().as_fd();
+            poller.add(alarm, Wakeup::Alarm(at).data(), Events::EPOLLIN)?;
         }
         let timer = Timer::new()?;
         for (descriptor, wakeup) in [
@@ -119,8 +121,7 @@ impl Session {
             (config.orders.as_fd(), Wakeup::Orders),
             (config.notify.as_fd(), Wakeup::Switch),
         ] {
-            let data = epoll::EventData::new_u64(wakeup.data());
-            epoll::add(&epoll, descriptor, data, epoll::EventFlags::IN)?;
+            poller.add(descriptor, wakeup.data(), Events::EPOLLIN)?;
         }
         let journal = Journal::new(&config.name, Arc::clone(&config.log));
         let account = Arc::clone(&config.account);
@@ -160,7 +161,7 @@ impl Session {
             window: Window::Awaited(Vec::new()),
             look_at: None,
             begun: clock::now(),
-            epoll,
+            poller,
             connect_rate: Rate::new(),
         };
         session.config.orders.begin_session();
@@ -176,7 +177,7 @@ impl Session {
 
     /// Readable when [`Self::event`] has something to do.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.poller.as_fd()
     }
 
     /// The configuration.
@@ -250,21 +251,20 @@ impl Session {
 
     /// Handles the descriptors that are ready.
     pub fn event(&mut self) {
-        let mut events =
-            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
-        let ready = match epoll::wait(&self.epoll, &mut events, Some(&rustix::event::Timespec::default())) {
+        let mut events = [NO_EVENT; 8];
+        let ready = match self.poller.wait(&mut events, Some(Duration::ZERO)) {
             Ok(ready) => ready,
             Err(error) => {
                 log::warn!("{}: waiting for engines: {error}", self.config.name);
                 return;
             }
         };
-        for event in &events[..ready] {
+        for token in ready {
             if self.is_frozen() {
-                self.put_off(event.data.u64());
+                self.put_off(token);
                 continue;
             }
-            match Wakeup::from_data(event.data.u64()) {
+            match Wakeup::from_data(token) {
                 Some(Wakeup::Event(at)) => self.engine_event(at),
                 Some(Wakeup::Channel(at)) => self.engine_responses(at),
                 Some(Wakeup::Alarm(at)) => self.engine_alarm(at),

@@ -62,8 +62,8 @@ pub(crate) fn options(vgpus: Vec<VgpuOptions>, method: Method) -> HostOptions {
         panic!("not serve")
     };
     let mut options = host_options(vgpus, &arguments.engine).unwrap();
-    options.spares = false;
-    options.program.path = PathBuf::from(env!("CARGO_BIN_EXE_campanile"));
+    options.engines.spares = false;
+    options.engines.program.path = PathBuf::from(env!("CARGO_BIN_EXE_campanile"));
     options
 }
 

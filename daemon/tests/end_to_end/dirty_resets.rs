@@ -61,7 +61,7 @@ fn dirty_56_what_a_kernel_wrote_before_its_engine_was_reset_counts() {
     for method in methods() {
         for spares in [false, true] {
             let watched = Watched::with(method, 1, |options| {
-                options.spares = spares;
+                options.engines.spares = spares;
                 options.timeouts = [Duration::from_millis(300); 2];
             });
             let vm = watched.vm(0);
@@ -111,7 +111,7 @@ fn the_operator_chooses_how_writes_are_tracked_and_sees_it() {
 #[test]
 fn dirty_46_each_vgpu_is_asked_by_itself() {
     for method in methods() {
-        let watched = Watched::with(method, 2, |options| options.engines = 2);
+        let watched = Watched::with(method, 2, |options| options.engines.count = 2);
         let vms = [0, 1].map(|index| watched.vm(index));
         let [mut one, _] = watched.readers(0);
         let [mut other, _] = watched.readers(1);

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use campanile_daemon::host::engines::EngineOptions;
 use campanile_daemon::host::options::HostOptions;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
@@ -32,10 +33,13 @@ impl Inside {
         );
         let vgpus = vec![VgpuOptions::new("a".to_owned(), socket, 64 << 20)];
         let host = Host::start(HostOptions {
-            doorbells,
-            doorbell_modes,
-            spin: Duration::from_secs(600),
-            spares: false,
+            engines: EngineOptions {
+                doorbells,
+                doorbell_modes,
+                spin: Duration::from_secs(600),
+                spares: false,
+                ..EngineOptions::new(program.clone())
+            },
             ..HostOptions::new(vgpus, program)
         })
         .unwrap();

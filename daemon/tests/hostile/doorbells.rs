@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_daemon::host::engines::EngineOptions;
 use campanile_daemon::host::options::HostOptions;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
@@ -48,9 +49,12 @@ fn a_storm_of_connects_is_slowed_to_its_guests_rate_and_slows_nobody_else() {
     );
     let vgpus = vec![vgpu("a"), vgpu("b")];
     let host = Host::start(HostOptions {
-        doorbells: 1,
-        spin: Duration::from_secs(600),
-        spares: false,
+        engines: EngineOptions {
+            doorbells: 1,
+            spin: Duration::from_secs(600),
+            spares: false,
+            ..EngineOptions::new(program.clone())
+        },
         ..HostOptions::new(vgpus, program)
     })
     .unwrap();

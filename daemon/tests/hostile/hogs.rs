@@ -9,6 +9,7 @@ use std::process::Command;
 use std::process::Stdio;
 use std::time::Duration;
 
+use campanile_daemon::host::engines::EngineOptions;
 use campanile_daemon::host::holding::Holding;
 use campanile_daemon::host::options::HostOptions;
 use campanile_daemon::host::options::VgpuOptions;
@@ -86,8 +87,9 @@ fn is_lost_and_others_go_on(hog: &str) {
     let marker = folder.path().join("marker");
     let vgpu = |name: &str| VgpuOptions::new(name.to_owned(), folder.path().join(name), 64 << 20);
     let options = HostOptions::new(vec![vgpu("a"), vgpu("b")], program(folder.path(), &marker, hog));
+    let engines = EngineOptions { spares: false, ..options.engines.clone() };
     let holding = Holding { memory: Some(LIMIT), ..Holding::default() };
-    let _host = Host::start(HostOptions { spares: false, holding, ..options }).unwrap();
+    let _host = Host::start(HostOptions { engines, holding, ..options }).unwrap();
     let [vm, other_vm] =
         ["a", "b"].map(|name| LoopbackVm::connect(folder.path().join(name), &VmOptions::default()).unwrap());
     let mut other = Bystander::new(&other_vm);

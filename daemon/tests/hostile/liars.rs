@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_daemon::confine::Confinement;
+use campanile_daemon::host::engines::EngineOptions;
 use campanile_daemon::host::options::HostOptions;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
@@ -65,7 +66,7 @@ fn daemon() {
     let options = HostOptions::new(vec![liars, vgpu("v1", puppet::VRAM / 4)], program);
     let host = Host::start(HostOptions {
         timeouts: [Duration::from_secs(60); 2],
-        spares: false,
+        engines: EngineOptions { spares: false, ..options.engines.clone() },
         policy: Policy { debug: DebugMode::RecoverAlways, ..Policy::default() },
         confinement: Confinement::On,
         ..options

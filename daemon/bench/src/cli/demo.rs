@@ -198,8 +198,8 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
         Figure::Tdr => {
             // More hangs than limits allow, and no longer than it takes.
             let mut engine = measure.engine.clone();
-            engine.tdr_debug = DebugMode::RecoverAlways;
-            engine.tdr_timeout = engine.tdr_timeout.min(200);
+            engine.tdr.debug = DebugMode::RecoverAlways;
+            engine.tdr.timeout = engine.tdr.timeout.min(200);
             let effort = if measure.quick {
                 recovery::Effort { hangs: 10, stalls: 3 }
             } else {
@@ -207,7 +207,7 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             };
             let settings = engine.to_arguments();
             let without_spares = EngineArguments { spares: Spares::Off, ..engine.clone() }.to_arguments();
-            let figures = recovery::measure(&settings, &without_spares, engine.tdr_timeout, effort)?;
+            let figures = recovery::measure(&settings, &without_spares, engine.tdr.timeout, effort)?;
             show(&figures, &watch, measure.json)
         }
         Figure::Mem => {

@@ -1,5 +1,7 @@
 //! Calls: what guest processes ask for by ioctl.
 
+use std::io;
+
 use campanile_protocol::fs::body;
 use campanile_protocol::fs::body::About;
 use campanile_protocol::fs::body::AwaitBlob;
@@ -20,22 +22,24 @@ use campanile_protocol::fs::fuse::InHeader;
 use campanile_protocol::fs::fuse::OutHeader;
 use campanile_protocol::fs::fuse::file::IoctlIn;
 use campanile_protocol::fs::fuse::file::IoctlOut;
+use rustix::rand::GetRandomFlags;
+use rustix::rand::getrandom;
 use zerocopy::FromBytes;
+use zerocopy::FromZeros;
 use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
 use super::answer;
 use super::answer::Fault;
-use super::blob::Backing;
-use super::blob::Blob;
-use super::blob::Made;
-use super::blob::Stage;
+use super::blob_lifetime::Made;
+use super::blobs::Backing;
+use super::blobs::Blob;
+use super::blobs::Stage;
+use super::limits::MAX_OPEN;
 use super::parked::Asked;
 use super::parked::What;
 use super::state::Fs;
-use super::state::MAX_OPEN;
-use super::state::new_key;
 use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
 use crate::frontend::vhost::ticket::Ticket;
@@ -74,6 +78,13 @@ const fn reply_bytes(call: Call, capset: usize) -> usize {
     }
 }
 
+/// A random key.
+fn new_key() -> io::Result<Key> {
+    let mut key = Key::new_zeroed();
+    getrandom(key.as_mut_bytes(), GetRandomFlags::empty())?;
+    Ok(key)
+}
+
 impl Fs {
     /// IOCTL.
     pub(super) fn ioctl(
@@ -88,7 +99,7 @@ impl Fs {
         let fault = match self.parse(vgpu, header, bytes, &ticket) {
             Err(fault) => fault,
             Ok(Asks { call: Call::CreateBlob, file, body, .. }) => {
-                let message = whole(body).and_then(|message| self.session(vgpu, file).map(|_| message));
+                let message = whole(body).and_then(|message| self.files.session(vgpu, file).map(|_| message));
                 let message = match message {
                     Ok(message) => message,
                     Err(fault) => return self.fault(vgpu, unique, fault, ticket, answers),
@@ -134,7 +145,7 @@ impl Fs {
         ticket: &Ticket,
     ) -> Result<Asks<'a>, Fault> {
         let (ioctl, buffer) = IoctlIn::read_from_prefix(bytes).map_err(|_| answer::INVALID)?;
-        let file = self.file(ioctl.handle)?;
+        let file = self.files.number(ioctl.handle)?;
         let (call, room) = Call::from_number(ioctl.number).ok_or(Fault::Errno(errno::ENOTTY))?;
         let given = [ioctl.in_size, ioctl.out_size].map(|size| usize::try_from(size).unwrap_or(usize::MAX));
         let answer_bytes = size_of::<OutHeader>() + size_of::<IoctlOut>() + room;
@@ -160,10 +171,10 @@ impl Fs {
     ) -> Result<Told, Fault> {
         let &Asks { call, file, user, body, .. } = asks;
         if call == Call::Join {
-            self.join(file, &whole(body)?)?;
+            self.files.join(file, &whole(body)?)?;
             return Ok(Told::Now(Vec::new()));
         }
-        self.session(vgpu, file)?;
+        self.files.session(vgpu, file)?;
         match call {
             Call::Capset => self.about(vgpu, body).map(Told::Now),
             Call::Submit => self.submit(vgpu, file, body).map(Told::Now),
@@ -172,18 +183,18 @@ impl Fs {
             Call::DestroyBlob => {
                 let BlobName { blob, reserved } = whole(body)?;
                 (reserved == 0).then_some(()).ok_or(Refusal::Parameter)?;
-                self.own_blob(file, blob)?;
+                self.blobs.own(file, blob)?;
                 self.retire_blob(vgpu, blob, answers);
                 Ok(Told::Now(Vec::new()))
             }
             Call::ReleaseAll => self.release_by_call(vgpu, file, user, &whole(body)?, answers),
             Call::Key => {
                 (body.is_empty()).then_some(()).ok_or(Refusal::Parameter)?;
-                let key = match self.session(vgpu, file)?.key {
+                let key = match self.files.session(vgpu, file)?.key {
                     Some(key) => key,
                     None => new_key().map_err(|_| Refusal::Unspecified)?,
                 };
-                self.session(vgpu, file)?.key = Some(key);
+                self.files.session(vgpu, file)?.key = Some(key);
                 Ok(Told::Now(key.as_bytes().to_vec()))
             }
             Call::CreateBlob | Call::Join => Err(answer::INVALID),
@@ -195,7 +206,7 @@ impl Fs {
         let capset = vgpu.session.capset();
         let about = About {
             aperture_bytes: self.aperture.found(),
-            generation: self.generation,
+            generation: self.files.generation,
             capset_bytes: u32::try_from(capset.as_bytes().len()).map_err(|_| Refusal::Unspecified)?,
         };
         Ok([about.as_bytes(), capset.as_bytes()].concat())
@@ -210,8 +221,8 @@ impl Fs {
             return Err(Refusal::Parameter.into());
         }
         let ring = ring.ok_or(Refusal::Parameter)?;
-        let open = self.fences.len();
-        let session = self.session(vgpu, file)?;
+        let open = self.files.fences.len();
+        let session = self.files.session(vgpu, file)?;
         let has_fence = flags & body::SUBMIT_FENCE != 0;
         if has_fence && (session.open.len() >= MAX_OPEN[0] || open >= MAX_OPEN[1]) {
             return Err(Refusal::OutOfMemory.into());
@@ -230,11 +241,11 @@ impl Fs {
         let mut sequence = 0;
         if has_fence {
             let token = vgpu.new_token();
-            let session = self.session(vgpu, file)?;
+            let session = self.files.session(vgpu, file)?;
             session.sequence += 1;
             sequence = session.sequence;
             session.open.insert(sequence, Vec::new());
-            self.fences.insert(token, (file, sequence));
+            self.files.fences.insert(token, (file, sequence));
             vgpu.session.fence(file, ring, token);
         }
         Ok(Submitted { sequence }.as_bytes().to_vec())
@@ -242,7 +253,7 @@ impl Fs {
 
     fn wait(&self, file: u32, message: &Wait, ticket: &Ticket) -> Result<Told, Fault> {
         let Wait { sequence, timeout } = *message;
-        let session = self.sessions.get(&file).ok_or(Fault::Errno(errno::ENODEV))?;
+        let session = self.files.sessions.get(&file).ok_or(Fault::Errno(errno::ENODEV))?;
         if sequence == 0 || sequence > session.sequence {
             return Err(Refusal::Parameter.into());
         }
@@ -254,7 +265,7 @@ impl Fs {
     fn await_blob(&self, file: u32, message: &AwaitBlob, ticket: &Ticket) -> Result<Told, Fault> {
         let AwaitBlob { blob, reserved, timeout } = *message;
         (reserved == 0).then_some(()).ok_or(Refusal::Parameter)?;
-        let is_done = match self.own_blob(file, blob)?.stage {
+        let is_done = match self.blobs.own(file, blob)?.stage {
             Stage::Ready => true,
             Stage::Failed(refusal) => return Err(refusal.into()),
             Stage::Waits | Stage::Making | Stage::Retired => false,
@@ -268,7 +279,7 @@ impl Fs {
             let waited = Waited { done: u32::from(is_done), reserved: 0 };
             return Ok(Told::Now(waited.as_bytes().to_vec()));
         }
-        self.check_room(ticket, &what)?;
+        self.parked.check_room(ticket, &what, self.files.waits_of(&what))?;
         Ok(Told::Parked(what))
     }
 

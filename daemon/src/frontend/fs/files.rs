@@ -1,5 +1,7 @@
 //! Open files: sessions, and those that register pages for them.
 
+use std::collections::BTreeMap;
+
 use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 use campanile_protocol::fs::body::Key;
 use campanile_protocol::fs::errno;
@@ -11,42 +13,79 @@ use campanile_protocol::fs::place;
 
 use super::answer;
 use super::answer::Fault;
-use super::blob::Blob;
+use super::limits::MAX_FILES;
+use super::limits::MAX_STAGED;
 use super::parked::Asked;
-use super::state::Fs;
-use super::state::MAX_FILES;
-use super::state::MAX_STAGED;
-use super::state::OpenFile;
-use super::state::ProcessFile;
+use super::parked::What;
 use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
 use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::timeline::Token;
 
-impl Fs {
+/// A guest process that uses the device.
+#[derive(Debug, Default)]
+pub(super) struct ProcessFile {
+    pub(super) key: Option<Key>,
+    /// Last number of a submission.
+    pub(super) sequence: u64,
+    /// Submissions that are not done, and the requests that wait for them.
+    pub(super) open: BTreeMap<u64, Vec<Token>>,
+    /// Waits that are parked.
+    pub(super) waits: usize,
+    /// Frames for the next submission.
+    pub(super) staged: Vec<u8>,
+    /// What was charged for them.
+    pub(super) staged_charge: Option<Charge>,
+}
+
+/// An open file that is no session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OpenFile {
+    /// Nothing was asked of it.
+    Blank,
+    /// It registers pages for that session, if there still is one.
+    Registrar(u32),
+}
+
+/// The open files of one VM.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    /// Random: part of handles.
+    pub(super) generation: u32,
+    /// Number of the last one.
+    pub(super) last: u32,
+    pub(super) open: BTreeMap<u32, OpenFile>,
+    /// Those that are sessions: contexts of the same number.
+    pub(super) sessions: BTreeMap<u32, ProcessFile>,
+    /// Submissions (file, number), by what the session will say.
+    pub(super) fences: BTreeMap<Token, (u32, u64)>,
+}
+
+impl Files {
     /// The number of an open file, by its handle.
-    pub(super) fn file(&self, handle: u64) -> Result<u32, Fault> {
+    pub(super) fn number(&self, handle: u64) -> Result<u32, Fault> {
         let number = u32::try_from(handle & u64::from(u32::MAX)).unwrap_or(0);
-        let is_open = self.files.contains_key(&number) || self.sessions.contains_key(&number);
+        let is_open = self.open.contains_key(&number) || self.sessions.contains_key(&number);
         let is_ours = handle >> 32 == u64::from(self.generation);
         if is_open && is_ours { Ok(number) } else { Err(Fault::Errno(errno::ENODEV)) }
     }
 
     /// OPEN.
-    pub(super) fn open(&mut self) -> Result<OpenOut, Fault> {
-        if self.files.len() + self.sessions.len() >= MAX_FILES {
+    pub(super) fn create(&mut self) -> Result<OpenOut, Fault> {
+        if self.open.len() + self.sessions.len() >= MAX_FILES {
             return Err(Fault::Errno(errno::ENFILE));
         }
-        let is_taken = |number| self.files.contains_key(&number) || self.sessions.contains_key(&number);
-        let mut number = self.last_file;
+        let is_taken = |number| self.open.contains_key(&number) || self.sessions.contains_key(&number);
+        let mut number = self.last;
         loop {
             number = number.checked_add(1).unwrap_or(1);
             if !is_taken(number) {
                 break;
             }
         }
-        self.last_file = number;
-        self.files.insert(number, OpenFile::Blank);
+        self.last = number;
+        self.open.insert(number, OpenFile::Blank);
         let handle = u64::from(self.generation) << 32 | u64::from(number);
         let flags = file::DIRECT_IO | file::NO_FLUSH | file::PARALLEL_WRITES;
         Ok(OpenOut { handle, flags, padding: 0 })
@@ -54,10 +93,10 @@ impl Fs {
 
     /// The session of a file, which begins with its first call.
     pub(super) fn session(&mut self, vgpu: &mut Vgpu<Asked>, number: u32) -> Result<&mut ProcessFile, Fault> {
-        match self.files.get(&number) {
+        match self.open.get(&number) {
             Some(OpenFile::Blank) => {
                 vgpu.session.create_context(number)?;
-                self.files.remove(&number);
+                self.open.remove(&number);
                 log::debug!("{}: session {number} opened", vgpu.name());
             }
             Some(OpenFile::Registrar(_)) => return Err(answer::INVALID),
@@ -68,58 +107,19 @@ impl Fs {
 
     /// JOIN.
     pub(super) fn join(&mut self, number: u32, key: &Key) -> Result<(), Fault> {
-        if self.files.get(&number) != Some(&OpenFile::Blank) {
+        if self.open.get(&number) != Some(&OpenFile::Blank) {
             return Err(answer::INVALID);
         }
         let session = self.sessions.iter().find(|(_, session)| session.key.as_ref() == Some(key));
         let (session, _) = session.ok_or(Fault::Refused(Refusal::Context))?;
-        self.files.insert(number, OpenFile::Registrar(*session));
+        self.open.insert(number, OpenFile::Registrar(*session));
         Ok(())
     }
 
-    /// RELEASE: a session ends as if its process had died, with everything of it.
-    pub(super) fn release(&mut self, vgpu: &mut Vgpu<Asked>, number: u32, answers: &mut Answers) {
-        self.files.remove(&number);
-        let Some(session) = self.sessions.remove(&number) else { return };
-        let waiters: Vec<Token> = session.open.into_values().flatten().collect();
-        for waiter in waiters {
-            self.settle(vgpu, waiter, Err(Refusal::Context), answers);
-        }
-        self.fences.retain(|_, (file, _)| *file != number);
-        if let Err(refusal) = vgpu.session.destroy_context(number) {
-            log::error!("{}: ending session {number}: {refusal:?}", vgpu.name());
-        }
-        self.release_blobs(vgpu, number, |_| true, answers);
-        log::debug!("{}: session {number} closed", vgpu.name());
-    }
-
-    /// These blobs of a session are given up.
-    pub(super) fn release_blobs(
-        &mut self,
-        vgpu: &mut Vgpu<Asked>,
-        number: u32,
-        which: impl Fn(&Blob) -> bool,
-        answers: &mut Answers,
-    ) {
-        let its = self.blobs.iter().filter(|(_, blob)| blob.owner == number && which(blob));
-        let its: Vec<u32> = its.map(|(name, _)| *name).collect();
-        for name in its {
-            self.retire_blob(vgpu, name, answers);
-        }
-    }
-
-    /// The file system is mounted anew, or not any more: no file is open.
-    pub(super) fn close_all(&mut self, vgpu: &mut Vgpu<Asked>, answers: &mut Answers) {
-        self.release_all(vgpu, answers);
-        self.files.clear();
-    }
-
-    /// Every session ends.
-    pub(super) fn release_all(&mut self, vgpu: &mut Vgpu<Asked>, answers: &mut Answers) {
-        let all: Vec<u32> = self.sessions.keys().copied().collect();
-        for number in all {
-            self.release(vgpu, number, answers);
-        }
+    /// Waits that are parked already for the session that this is a wait of; else none.
+    pub(super) fn waits_of(&self, what: &What) -> usize {
+        let What::Wait { file, .. } = what else { return 0 };
+        self.sessions.get(file).map_or(0, |session| session.waits)
     }
 
     /// WRITE: frames for the next submission.

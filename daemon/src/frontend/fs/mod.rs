@@ -16,7 +16,7 @@
 //!
 //! # What waits, and its bounds
 //! A ring of n descriptors holds at most n/2 of parked reads and n/4 of parked waits: what is answered at once always has
-//! room. [`state::MAX_PARKED`] a VM; of waits a session has at most [`state::MAX_WAITS`] and n/16. Past that the answer is
+//! room. [`limits::MAX_PARKED`] a VM; of waits a session has at most [`limits::MAX_WAITS`] and n/16. Past that the answer is
 //! EAGAIN (waits: look again a moment later) or ENOMEM (reads). Registered pages are never more than the VM has memory.
 //!
 //! The guest's kernel cannot interrupt what is parked, so a wait ends by itself, after [`MAX_TIMEOUT`] at the latest; and
@@ -31,14 +31,19 @@
 
 pub mod answer;
 pub mod aperture;
-pub mod blob;
-pub mod calls;
-pub mod files;
-pub mod nodes;
+mod blob_lifetime;
+mod blobs;
+mod calls;
+mod files;
+pub mod front;
+pub mod limits;
+mod nodes;
 pub mod parked;
-pub mod registration;
-pub mod requests;
-pub mod saved;
+mod registration;
+mod requests;
+mod saved;
+mod sessions;
 pub mod state;
 #[cfg(test)]
 mod tests;
+mod waits;

@@ -8,16 +8,15 @@ use campanile_protocol::fs::place;
 
 use super::answer;
 use super::answer::Fault;
-use super::blob::Backing;
-use super::blob::Part;
-use super::blob::Stage;
+use super::blobs::Backing;
+use super::blobs::Part;
+use super::blobs::Stage;
+use super::files::OpenFile;
 use super::parked::Asked;
 use super::parked::What;
 use super::state::Fs;
-use super::state::OpenFile;
 use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::ticket::Ticket;
-use crate::vgpu::objects::budget::Charge;
 
 /// Bytes of a read that registers pages, besides their list.
 const READ_BYTES: u64 = 512;
@@ -67,13 +66,7 @@ impl Fs {
                     Err(refusal) => return Err((ticket, refusal.into())),
                 };
                 let token = vgpu.new_token();
-                if let Some(blob) = self.blobs.get_mut(&name)
-                    && let Backing::Pages { parts } = &mut blob.backing
-                {
-                    parts.insert(at, Part { bytes, token, pages: Some(pages), charge });
-                }
-                self.registered_bytes += u64::from(bytes);
-                self.complete.insert(name);
+                self.blobs.add_part(name, at, Part { bytes, token, pages: Some(pages), charge });
                 self.park(vgpu, token, ticket, Asked { unique, what });
                 Ok(())
             }
@@ -88,14 +81,14 @@ impl Fs {
         read: &ReadIn,
         ticket: &Ticket,
     ) -> Result<(What, Vec<(u64, u32)>), Fault> {
-        let Some(OpenFile::Registrar(session)) = self.files.get(&number).copied() else {
+        let Some(OpenFile::Registrar(session)) = self.files.open.get(&number).copied() else {
             return Err(answer::INVALID);
         };
-        if !self.sessions.contains_key(&session) {
+        if !self.files.sessions.contains_key(&session) {
             return Err(Fault::Errno(errno::ENODEV));
         }
         let (name, at) = place::registered(read.offset).ok_or(answer::INVALID)?;
-        let blob = self.own_blob(session, name).map_err(|_| answer::INVALID)?;
+        let blob = self.blobs.own(session, name).map_err(|_| answer::INVALID)?;
         let Backing::Pages { parts } = &blob.backing else { return Err(answer::INVALID) };
         let bytes = read.size;
         let end = at + u64::from(bytes);
@@ -107,40 +100,11 @@ impl Fs {
             return Err(Fault::Errno(errno::EEXIST));
         }
         let pages = pages(ticket, bytes).ok_or(answer::INVALID)?;
-        if self.registered_bytes + u64::from(bytes) > self.memory_bytes {
+        if self.blobs.registered_bytes + u64::from(bytes) > self.blobs.memory_bytes {
             return Err(Fault::Errno(errno::ENOMEM));
         }
         let what = What::Read { blob: name, at, bytes };
-        self.check_room(ticket, &what)?;
+        self.parked.check_room(ticket, &what, 0)?;
         Ok((what, pages))
-    }
-
-    /// A read was found again.
-    pub(super) fn part_is_found(
-        &mut self,
-        name: u32,
-        at: u64,
-        pages: Option<Vec<(u64, u32)>>,
-        charge: Option<Charge>,
-    ) {
-        if let Some(blob) = self.blobs.get_mut(&name)
-            && let Backing::Pages { parts } = &mut blob.backing
-            && let Some(part) = parts.get_mut(&at)
-        {
-            // Without room for its list nothing becomes of its blob.
-            part.pages = pages.filter(|_| charge.is_some());
-            part.charge = charge;
-            self.complete.insert(name);
-        }
-    }
-
-    /// A read is not what it was: its pages are not registered.
-    pub(super) fn part_is_lost(&mut self, name: u32, at: u64) {
-        if let Some(blob) = self.blobs.get_mut(&name)
-            && let Backing::Pages { parts } = &mut blob.backing
-            && let Some(part) = parts.remove(&at)
-        {
-            self.registered_bytes = self.registered_bytes.saturating_sub(u64::from(part.bytes));
-        }
     }
 }

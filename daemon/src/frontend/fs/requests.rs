@@ -140,11 +140,11 @@ impl Fs {
             opcode::OPEN => {
                 only_gpu(node)?;
                 first::<OpenIn>(body)?;
-                Ok(self.open()?.as_bytes().to_vec())
+                Ok(self.files.create()?.as_bytes().to_vec())
             }
             opcode::RELEASE => {
                 let (release, _): (ReleaseIn, _) = first(body)?;
-                if let Ok(file) = self.file(release.handle) {
+                if let Ok(file) = self.files.number(release.handle) {
                     self.release(vgpu, file, answers);
                 }
                 Ok(Vec::new())
@@ -152,8 +152,8 @@ impl Fs {
             opcode::WRITE => {
                 only_gpu(node)?;
                 let (write, bytes): (WriteIn, _) = first(body)?;
-                let file = self.file(write.handle)?;
-                Ok(self.stage(vgpu, file, &write, bytes)?.as_bytes().to_vec())
+                let file = self.files.number(write.handle)?;
+                Ok(self.files.stage(vgpu, file, &write, bytes)?.as_bytes().to_vec())
             }
             opcode::INTERRUPT => {
                 let (interrupt, _): (InterruptIn, _) = first(body)?;
@@ -177,7 +177,7 @@ impl Fs {
     fn read(&self, node: u64, body: &[u8]) -> Result<(u32, ReadIn), Fault> {
         only_gpu(node)?;
         let (read, _): (ReadIn, _) = first(body)?;
-        Ok((self.file(read.handle)?, read))
+        Ok((self.files.number(read.handle)?, read))
     }
 }
 

@@ -11,20 +11,20 @@ use campanile_protocol::fs::place;
 use serde::Deserialize;
 use serde::Serialize;
 
-use super::blob::Backing;
-use super::blob::Blob;
-use super::blob::Part;
-use super::blob::Stage;
+use super::blobs::Backing;
+use super::blobs::Blob;
+use super::blobs::Part;
+use super::blobs::Stage;
+use super::files::OpenFile;
+use super::files::ProcessFile;
+use super::limits::MAX_BLOBS;
+use super::limits::MAX_FILES;
+use super::limits::MAX_OPEN;
+use super::limits::MAX_PARKED;
 use super::parked::Asked;
 use super::parked::What;
 use super::state::Fs;
 use super::state::FsOptions;
-use super::state::MAX_BLOBS;
-use super::state::MAX_FILES;
-use super::state::MAX_OPEN;
-use super::state::MAX_PARKED;
-use super::state::OpenFile;
-use super::state::ProcessFile;
 use crate::frontend::waiting::WaitingList;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
@@ -96,25 +96,25 @@ impl SavedFs {
         let session = |(number, session): (&u32, &ProcessFile)| {
             SavedProcess(*number, session.sequence, session.key.map(|key| key.words))
         };
-        let blank = fs.files.iter().filter(|(_, file)| **file == OpenFile::Blank);
-        let registrars = fs.files.iter().filter_map(|(number, file)| match file {
+        let blank = fs.files.open.iter().filter(|(_, file)| **file == OpenFile::Blank);
+        let registrars = fs.files.open.iter().filter_map(|(number, file)| match file {
             OpenFile::Registrar(session) => Some((*number, *session)),
             OpenFile::Blank => None,
         });
-        let fences = fs.fences.iter().map(|(token, (file, sequence))| (token.0, *file, *sequence));
+        let fences = fs.files.fences.iter().map(|(token, (file, sequence))| (token.0, *file, *sequence));
         Ok(Self {
             waiting,
-            generation: fs.generation,
+            generation: fs.files.generation,
             aperture: fs.aperture.wanted(),
-            last_file: fs.last_file,
-            last_blob: fs.last_blob,
+            last_file: fs.files.last,
+            last_blob: fs.blobs.last,
             blank: blank.map(|(number, _)| *number).collect(),
             registrars: registrars.collect(),
-            sessions: fs.sessions.iter().map(session).collect(),
-            blobs: fs.blobs.iter().map(|(name, blob)| save_blob(*name, blob)).collect(),
+            sessions: fs.files.sessions.iter().map(session).collect(),
+            blobs: fs.blobs.by_name.iter().map(|(name, blob)| save_blob(*name, blob)).collect(),
             fences: fences.collect(),
-            making: pairs(&fs.making),
-            retired: pairs(&fs.retired),
+            making: pairs(&fs.blobs.making),
+            retired: pairs(&fs.blobs.retired),
         })
     }
 
@@ -140,7 +140,7 @@ impl SavedFs {
             ));
         }
         let mut fs = Fs::with(options.clone(), self.generation);
-        (fs.last_file, fs.last_blob) = (self.last_file, self.last_blob);
+        (fs.files.last, fs.blobs.last) = (self.last_file, self.last_blob);
         self.build_files(&mut fs)?;
         self.build_blobs(&mut fs)?;
         let mut waits: Vec<(Token, Asked)> =
@@ -150,8 +150,8 @@ impl SavedFs {
         for (token, Asked { what, .. }) in waits {
             build_wait(&mut fs, token, what)?;
         }
-        for blob in fs.blobs.keys() {
-            fs.complete.insert(*blob);
+        for blob in fs.blobs.by_name.keys() {
+            fs.blobs.complete.insert(*blob);
         }
         Ok((fs, waiting))
     }
@@ -163,22 +163,23 @@ impl SavedFs {
             self.registrars.iter().map(|(number, session)| (*number, OpenFile::Registrar(*session)));
         let files = self.blank.iter().map(|number| (*number, OpenFile::Blank)).chain(registrars);
         for (number, file) in files {
-            ensure(number != 0 && fs.files.insert(number, file).is_none(), "a file twice")?;
+            ensure(number != 0 && fs.files.open.insert(number, file).is_none(), "a file twice")?;
         }
         for SavedProcess(number, sequence, key) in &self.sessions {
             let key = key.map(|words| Key { words });
             let session = ProcessFile { key, sequence: *sequence, ..ProcessFile::default() };
-            let is_new = !fs.files.contains_key(number) && fs.sessions.insert(*number, session).is_none();
+            let is_new =
+                !fs.files.open.contains_key(number) && fs.files.sessions.insert(*number, session).is_none();
             ensure(*number != 0 && is_new, "a session twice")?;
         }
         ensure(self.fences.len() <= MAX_OPEN[1], "more submissions than may be open")?;
         for (token, file, sequence) in &self.fences {
             let session =
-                fs.sessions.get_mut(file).filter(|session| (1..=session.sequence).contains(sequence));
+                fs.files.sessions.get_mut(file).filter(|session| (1..=session.sequence).contains(sequence));
             let Some(session) = session else { return ensure(false, "a submission without a session") };
             let is_new = session.open.insert(*sequence, Vec::new()).is_none();
             ensure(is_new && session.open.len() <= MAX_OPEN[0], "a submission twice")?;
-            let is_new = fs.fences.insert(Token(*token), (*file, *sequence)).is_none();
+            let is_new = fs.files.fences.insert(Token(*token), (*file, *sequence)).is_none();
             ensure(is_new, "two submissions of one name")?;
         }
         Ok(())
@@ -189,7 +190,7 @@ impl SavedFs {
         for saved in &self.blobs {
             let SavedBlob { name, owner, bytes, backing, stage } = saved.clone();
             let is_whole = bytes > 0 && bytes.is_multiple_of(PAGE_SIZE);
-            let has_owner = fs.sessions.contains_key(&owner) || stage == SavedStage::Retired;
+            let has_owner = fs.files.sessions.contains_key(&owner) || stage == SavedStage::Retired;
             ensure(is_whole && has_owner && (1..=place::MAX_BLOB).contains(&name), "a blob that cannot be")?;
             let backing = match backing {
                 SavedBacking::Aperture(offset) => {
@@ -210,12 +211,12 @@ impl SavedFs {
                 SavedStage::Retired => Stage::Retired,
             };
             let blob = Blob { owner, bytes, backing, stage, awaited: Vec::new() };
-            ensure(fs.blobs.insert(name, blob).is_none(), "a blob twice")?;
+            ensure(fs.blobs.by_name.insert(name, blob).is_none(), "a blob twice")?;
         }
-        for (from, to) in [(&self.making, &mut fs.making), (&self.retired, &mut fs.retired)] {
+        for (from, to) in [(&self.making, &mut fs.blobs.making), (&self.retired, &mut fs.blobs.retired)] {
             for (token, name) in from {
                 let is_new = to.insert(Token(*token), *name).is_none();
-                ensure(is_new && fs.blobs.contains_key(name), "a blob on its way that is not there")?;
+                ensure(is_new && fs.blobs.by_name.contains_key(name), "a blob on its way that is not there")?;
             }
         }
         Ok(())
@@ -242,16 +243,17 @@ fn save_blob(name: u32, blob: &Blob) -> SavedBlob {
 fn build_wait(fs: &mut Fs, token: Token, what: What) -> Result<(), String> {
     match what {
         What::Create { blob, .. } | What::Await { blob, .. } => {
-            ensure(fs.blobs.contains_key(&blob), "a request waits for a blob that is not there")?;
+            ensure(fs.blobs.by_name.contains_key(&blob), "a request waits for a blob that is not there")?;
         }
         What::Wait { file, sequence, .. } => {
-            let session = fs.sessions.get(&file);
+            let session = fs.files.sessions.get(&file);
             let is_open = session.is_some_and(|session| session.open.contains_key(&sequence));
             ensure(is_open, "a request waits for nothing")?;
         }
         What::Read { blob, at, bytes } => {
             let end = at.saturating_add(u64::from(bytes));
-            let Some(Blob { bytes: whole, backing: Backing::Pages { parts }, .. }) = fs.blobs.get_mut(&blob)
+            let Some(Blob { bytes: whole, backing: Backing::Pages { parts }, .. }) =
+                fs.blobs.by_name.get_mut(&blob)
             else {
                 return ensure(false, "pages are registered for no blob");
             };
@@ -260,7 +262,7 @@ fn build_wait(fs: &mut Fs, token: Token, what: What) -> Result<(), String> {
             let pages = [at, u64::from(bytes)].iter().all(|number| number.is_multiple_of(PAGE_SIZE));
             ensure(is_apart && pages && bytes > 0 && end <= *whole, "pages are registered twice")?;
             parts.insert(at, Part { bytes, token, pages: None, charge: None });
-            fs.registered_bytes += u64::from(bytes);
+            fs.blobs.registered_bytes += u64::from(bytes);
         }
     }
     fs.expect(token, &what);

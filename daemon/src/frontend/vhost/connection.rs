@@ -13,7 +13,6 @@ use campanile_host_gpu::descriptors;
 use campanile_host_gpu::essential_thread::panic_text;
 use campanile_host_gpu::log_limit::inherit;
 use campanile_host_gpu::memory::truncation::domain::FaultDomain;
-use rustix::event::epoll;
 use thiserror::Error;
 use vhost::vhost_user::BackendReqHandler;
 use vhost::vhost_user::Error as ProtocolError;
@@ -30,6 +29,7 @@ use super::window::Waiting;
 use super::worker::Worker;
 use super::worker::WorkerEnd;
 use crate::guest_ram::dirty_log::DirtyLog;
+use crate::poller::Poller;
 
 /// Why a connection ended other than by the front-end hanging up between two messages.
 #[derive(Debug, Error)]
@@ -64,15 +64,14 @@ pub(super) fn serve(
     if !(1..=MAX_QUEUES).contains(&offer.queues) {
         return Err(ConnectionError::Queues(offer.queues));
     }
-    let epoll =
-        epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| ConnectionError::Host(errno.into()))?;
+    let poller = Poller::new().map_err(ConnectionError::Host)?;
     let log = Arc::new(DirtyLog::default());
     let shared = Shared {
         rings: Arc::new(Rings::new(offer.queues, offer.smallest_answer, &log)),
         log,
         gate: Arc::new(Gate::default()),
         mailbox: Arc::new(Mailbox::new().map_err(ConnectionError::Host)?),
-        epoll: Arc::new(epoll),
+        poller: Arc::new(poller),
         counters: Arc::clone(counters),
         domain: FaultDomain::new().map_err(ConnectionError::Host)?,
         aperture: Arc::new(Mutex::new(offer.aperture.take().map(Arc::new))),

@@ -5,10 +5,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use thiserror::Error;
+
 use super::answers::Answers;
 use super::malformed::MalformedChain;
 use super::ticket::Ticket;
-use super::window::WindowError;
 use crate::guest_ram::dirty_log::DirtyLog;
 use crate::guest_ram::memory::GuestRam;
 
@@ -46,6 +47,26 @@ pub struct Aperture {
     pub offset: u64,
     /// Its bytes: the whole region.
     pub length: u64,
+}
+
+/// Why the guest sees no window.
+#[derive(Debug, Error)]
+pub enum WindowError {
+    /// The front-end did not acknowledge SHMEM.
+    #[error(
+        "this VMM has no shared memory regions for vhost-user devices (QEMU has them from 11.1 on, and crosvm); \
+         buffers lie in the guest's own memory"
+    )]
+    NotNegotiated,
+    /// The front-end said no, or its channel broke.
+    #[error("the VMM did not map the window")]
+    Refused(#[source] io::Error),
+    /// Earlier front-ends of this socket still owe an answer.
+    #[error("{0} requests for a window are unanswered")]
+    Unanswered(usize),
+    /// No thread to ask with.
+    #[error("no thread to ask the VMM for the window")]
+    Host(#[source] io::Error),
 }
 
 /// A device behind the rings of one connection. It lives on the queue worker's thread, which calls nothing else

@@ -5,20 +5,15 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use rustix::event::EventfdFlags;
-use rustix::event::eventfd;
-use rustix::io::Errno;
-use rustix::io::read;
-use rustix::io::write;
+use campanile_host_gpu::event::Event;
 
+use super::device::WindowError;
 use super::state_transfer::LoadOrder;
 use super::state_transfer::SaveOrder;
-use super::window::WindowError;
 use crate::guest_ram::dirty_log::DirtyLog;
 use crate::guest_ram::memory::GuestRam;
 
@@ -60,22 +55,18 @@ impl Mail {
 #[derive(Debug)]
 pub(super) struct Mailbox {
     mail: Mutex<Mail>,
-    bell: OwnedFd,
+    bell: Event,
 }
 
 impl Mailbox {
     pub(super) fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { mail: Mutex::default(), bell })
+        Ok(Self { mail: Mutex::default(), bell: Event::new()? })
     }
 
     /// Changes the mail and rings the bell.
     pub(super) fn post(&self, change: impl FnOnce(&mut Mail)) {
         change(&mut self.mail.lock().unwrap_or_else(PoisonError::into_inner));
-        match write(&self.bell, &1u64.to_ne_bytes()) {
-            Ok(_) | Err(Errno::AGAIN) => {}
-            Err(error) => log::error!("the worker's bell cannot be rung: {error}"),
-        }
+        self.bell.signal();
     }
 
     /// As [`Self::post`], and gives the mail a serial to wait for.
@@ -91,9 +82,8 @@ impl Mailbox {
 
     /// Takes the mail; what is a state rather than an event stays.
     pub(super) fn take(&self) -> Mail {
-        let mut count = [0; 8];
-        // An empty bell (EAGAIN) is fine: the mail says what there is.
-        let _ = read(&self.bell, &mut count);
+        // A bell that was not rung is fine: the mail says what there is.
+        let _rung = self.bell.drain();
         let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         let Mail { exit, epoch, serial, frozen, .. } = *mail;
         std::mem::replace(&mut *mail, Mail { exit, epoch, serial, frozen, ..Mail::default() })

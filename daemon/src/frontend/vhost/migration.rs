@@ -33,6 +33,8 @@ use rustix::event::poll;
 use super::FREEZE_BOUND;
 use super::counters::Count;
 use super::gate::Step;
+use super::motion::Load;
+use super::motion::Motion;
 use super::refusal::Refusal;
 use super::saved::SavedShell;
 use super::session::Negotiated;
@@ -47,39 +49,6 @@ use crate::guest_ram::dirty_log::LogPages;
 
 /// How often a wait for a transfer looks whether the front-end is there still.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// What a LOAD in this epoch has come to.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Load {
-    /// There was none.
-    #[default]
-    None,
-    /// Not asked after yet.
-    Unchecked,
-    /// Told the front-end that it failed.
-    Failed,
-    /// Told the front-end that the device is there.
-    Done,
-    /// The same, but the guest finds a new one.
-    Anew,
-}
-
-/// Where the session stands between running and saved.
-#[derive(Debug, Default)]
-pub(super) struct Motion {
-    /// The device is frozen, and the worker has said so.
-    is_frozen: bool,
-    /// A state was asked for since the last ring ran.
-    is_saved: bool,
-    load: Load,
-    transfer: Option<Transfer>,
-}
-
-impl Motion {
-    pub(super) fn is_saved(&self) -> bool {
-        self.is_saved
-    }
-}
 
 impl Session {
     /// Freezes the device, and waits until it is.
@@ -202,8 +171,9 @@ impl Session {
             // cloud-hypervisor, which hangs up at the source before it connects to the target.
             may_begin_anew,
         };
-        state_transfer::load(file, target, promise, Arc::clone(&self.shared.mailbox))
-            .map_err(Refusal::StateThread)
+        let mailbox = Arc::clone(&self.shared.mailbox);
+        let post = move |order| mailbox.post(|mail| mail.load = Some(order));
+        state_transfer::load(file, target, promise, post).map_err(Refusal::StateThread)
     }
 
     /// CHECK_DEVICE_STATE: waits until the transfer is over, which is bounded by its own clocks.

@@ -71,12 +71,14 @@ mod gate;
 mod mailbox;
 mod memory_table;
 mod migration;
+mod motion;
 mod refusal;
 mod requests;
 mod ring;
 mod session;
 mod state_transfer;
 mod worker;
+mod writable;
 
 /// How long a device may take to freeze. A device that takes longer is lost, with its session.
 pub const FREEZE_BOUND: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use rustix::event::epoll;
+use epoll::Events;
 use vhost::vhost_user::Backend;
 use vhost::vhost_user::Error;
 use vhost::vhost_user::GpuBackend;
@@ -140,9 +140,9 @@ impl VhostUserBackendReqHandler for Session {
         let kick = OwnedFd::from(fd.ok_or(Refusal::NoKick(queue))?);
         check_eventfd(&kick).map_err(|source| Refusal::NoEventfd { queue, what: "kick", source })?;
         // Edge-triggered, so that the worker need not read it: each write of the guest wakes it up once.
-        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&*self.shared.epoll, &kick, Token::Ring(index).data(), edges)
-            .map_err(|errno| Refusal::BadKick { queue, source: errno.into() })?;
+        let edges = Events::EPOLLIN | Events::EPOLLET;
+        let added = self.shared.poller.add(&kick, Token::Ring(index).data(), edges);
+        added.map_err(|source| Refusal::BadKick { queue, source })?;
         let replaced = ring.lock().start(kick);
         self.forget(replaced);
         self.started();

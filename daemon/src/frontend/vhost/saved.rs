@@ -108,7 +108,7 @@ pub enum StateError {
 pub struct Parked {
     /// Its head, which names it.
     pub head: u16,
-    /// What its writable buffers come to: see [`super::ring::chain::Writable::shape`].
+    /// What its writable buffers come to: see [`super::writable::Writable::shape`].
     pub shape: u64,
     /// The answer, if the device gave it while the ring stood still.
     #[serde(default)]

@@ -16,7 +16,6 @@ use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
 use campanile_host_gpu::memory::truncation::domain::FaultDomain;
-use rustix::event::epoll;
 use vhost::vhost_user::Backend;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 
@@ -26,20 +25,21 @@ use super::counters::Count;
 use super::counters::Counters;
 use super::device::Aperture;
 use super::device::Offer;
+use super::device::WindowError;
 use super::features;
 use super::gate::Gate;
 use super::mailbox::Mail;
 use super::mailbox::Mailbox;
 use super::memory_table::Common;
 use super::memory_table::MemoryTable;
-use super::migration::Motion;
+use super::motion::Motion;
 use super::refusal::Refusal;
 use super::ring::Ring;
 use super::ring::Rings;
 use super::ring::state::Based;
 use super::window;
-use super::window::WindowError;
 use crate::guest_ram::dirty_log::DirtyLog;
+use crate::poller::Poller;
 
 /// What the session and its worker share.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ pub(super) struct Shared {
     pub(super) rings: Arc<Rings>,
     pub(super) mailbox: Arc<Mailbox>,
     /// The worker waits on it; kick descriptors come and go from the connection thread.
-    pub(super) epoll: Arc<OwnedFd>,
+    pub(super) poller: Arc<Poller>,
     pub(super) counters: Arc<Counters>,
     /// The connection's dirty log; whatever writes guest RAM marks there.
     pub(super) log: Arc<DirtyLog>,
@@ -202,7 +202,7 @@ impl Session {
     /// Forgets a kick descriptor. Closing it is not enough: the front-end has it open too.
     pub(super) fn forget(&self, kick: Option<OwnedFd>) {
         if let Some(kick) = kick
-            && let Err(error) = epoll::delete(&*self.shared.epoll, &kick)
+            && let Err(error) = self.shared.poller.delete(&kick)
         {
             log::debug!("a kick descriptor cannot be removed: {error}");
         }
@@ -249,7 +249,7 @@ impl Session {
     pub(super) fn based(&self, based: Based) {
         let negotiated = self.negotiated();
         // A guest whose state was saved is resumed, if anything; one that begins anew does not stop at a save.
-        let begins_anew = negotiated.renegotiated && !negotiated.motion.is_saved();
+        let begins_anew = negotiated.renegotiated && !negotiated.motion.is_saved;
         drop(negotiated);
         if based == Based::Rewound && begins_anew {
             self.begin_epoch();

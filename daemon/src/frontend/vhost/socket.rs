@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -17,13 +16,11 @@ use std::thread::JoinHandle;
 
 use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::essential_thread::panic_text;
-use rustix::event::EventfdFlags;
+use campanile_host_gpu::event::Event;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
-use rustix::event::eventfd;
 use rustix::event::poll;
-use rustix::io::write;
 
 use super::connection;
 use super::connection::ConnectionError;
@@ -50,7 +47,7 @@ pub struct VgpuSocket {
 struct Stop {
     /// SYNC POINT: set before `current` is looked at by the stopper; looked at after `current` is set by the server.
     asked: AtomicBool,
-    bell: OwnedFd,
+    bell: Event,
     current: Mutex<Option<UnixStream>>,
 }
 
@@ -75,8 +72,7 @@ impl VgpuSocket {
     ) -> Result<Self, SocketError> {
         let path = listener.path().to_owned();
         let no_thread = |source| SocketError::Thread { path: path.clone(), source };
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = eventfd(0, flags).map_err(|errno| no_thread(errno.into()))?;
+        let bell = Event::new().map_err(no_thread)?;
         let stop = Arc::new(Stop { asked: AtomicBool::new(false), bell, current: Mutex::default() });
         let server = Server {
             name: path.display().to_string(),
@@ -105,7 +101,7 @@ impl VgpuSocket {
         if let Some(stream) = &*self.stop.current.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = stream.shutdown(Shutdown::Both);
         }
-        let _ = write(&self.stop.bell, &1u64.to_ne_bytes());
+        self.stop.bell.signal();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

@@ -27,7 +27,6 @@ use rustix::event::poll;
 use rustix::io::Errno;
 
 use super::device::Save;
-use super::mailbox::Mailbox;
 use super::saved::MAX_STATE;
 use super::saved::Own;
 use super::saved::SavedRing;
@@ -177,15 +176,20 @@ pub(super) struct Target {
     pub(super) may_begin_anew: bool,
 }
 
-/// Begins to read a state, and posts it when it is there.
-pub(super) fn load(file: File, target: Target, promise: Promise, mailbox: Arc<Mailbox>) -> io::Result<()> {
+/// Begins to read a state, on a thread that gives it to `post` when it is there.
+pub(super) fn load(
+    file: File,
+    target: Target,
+    promise: Promise,
+    post: impl FnOnce(LoadOrder) + Send + 'static,
+) -> io::Result<()> {
     thread::Builder::new().name("vgpu-load".into()).spawn(inherit(move || {
         let read = read_state(file, &target, PATIENCE);
         match read {
             Ok((rings, device)) => {
                 let Target { epoch, may_begin_anew, .. } = target;
                 let order = LoadOrder { epoch, rings, device, may_begin_anew, promise };
-                mailbox.post(|mail| mail.load = Some(order));
+                post(order);
             }
             Err(text) => promise.keep(Err(text)),
         }

@@ -7,7 +7,6 @@ use std::sync::Mutex;
 
 use campanile_host_gpu::memory::truncation::domain::FaultDomain;
 use rustix::event::EventfdFlags;
-use rustix::event::epoll;
 use rustix::event::eventfd;
 
 use super::call::Call;
@@ -20,6 +19,7 @@ use super::session::Shared;
 use super::worker::Worker;
 use crate::guest_ram::dirty_log::DirtyLog;
 use crate::guest_ram::memory::GuestRam;
+use crate::poller::Poller;
 
 /// Where a ring lies, guest-physical.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Stepped {
             log,
             gate: Arc::new(Gate::default()),
             mailbox: Arc::new(Mailbox::new()?),
-            epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
+            poller: Arc::new(Poller::new()?),
             counters: Arc::clone(&counters),
             domain: FaultDomain::new()?,
             aperture: Arc::new(Mutex::new(None)),

@@ -1,7 +1,7 @@
 //! The right to answer one command.
 
-use super::ring::chain::Segment;
-use super::ring::chain::Writable;
+use super::writable::Segment;
+use super::writable::Writable;
 
 /// Right to answer one command, at most once: [`super::answers::Answers::answer`] takes it.
 ///

@@ -7,34 +7,14 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use thiserror::Error;
 use vhost::vhost_user::Backend;
 use vhost::vhost_user::VhostUserFrontendReqHandler;
 use vhost::vhost_user::message::VhostUserMMap;
 use vhost::vhost_user::message::VhostUserMMapFlags;
 
 use super::device::Aperture;
+use super::device::WindowError;
 use super::mailbox::Mailbox;
-
-/// Why the guest sees no window.
-#[derive(Debug, Error)]
-pub enum WindowError {
-    /// The front-end did not acknowledge SHMEM.
-    #[error(
-        "this VMM has no shared memory regions for vhost-user devices (QEMU has them from 11.1 on, and crosvm); \
-         buffers lie in the guest's own memory"
-    )]
-    NotNegotiated,
-    /// The front-end said no, or its channel broke.
-    #[error("the VMM did not map the window")]
-    Refused(#[source] io::Error),
-    /// Earlier front-ends of this socket still owe an answer.
-    #[error("{0} requests for a window are unanswered")]
-    Unanswered(usize),
-    /// No thread to ask with.
-    #[error("no thread to ask the VMM for the window")]
-    Host(#[source] io::Error),
-}
 
 /// Requests of one vGPU socket that front-ends may leave unanswered, each of which costs a thread: the channel
 /// cannot be closed from here, only by the front-end.

@@ -14,10 +14,9 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::PoisonError;
+use std::time::Duration;
 
-use rustix::event::Timespec;
-use rustix::event::epoll;
-use rustix::io::Errno;
+use epoll::Events;
 
 use super::answers::Answers;
 use super::counters::Count;
@@ -27,14 +26,14 @@ use super::session::Shared;
 use super::state_transfer::Done;
 use super::state_transfer::LoadOrder;
 use crate::guest_ram::memory::GuestRam;
+use crate::poller::NO_EVENT;
 
 /// Commands taken from one ring before everything else is looked at again.
 const BATCH: usize = 64;
 /// A request buffer larger than this is not kept.
 const KEPT_BUFFER: usize = 1 << 20;
 /// How often a device that freezes is asked whether it is, apart from its events.
-const A_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+const A_MOMENT: Duration = Duration::from_millis(1);
 const EVENTS: usize = 16;
 
 /// What an epoll event is about.
@@ -52,17 +51,16 @@ impl Token {
     const BELL: u64 = 256;
     const DEVICE: u64 = 257;
 
-    pub(super) fn data(self) -> epoll::EventData {
-        epoll::EventData::new_u64(match self {
+    pub(super) fn data(self) -> u64 {
+        match self {
             Self::Ring(index) => u64::from(index),
             Self::Bell => Self::BELL,
             Self::Device => Self::DEVICE,
-        })
+        }
     }
 
-    fn of(event: &epoll::Event) -> Option<Self> {
-        let data = event.data;
-        match data.u64() {
+    fn of(data: u64) -> Option<Self> {
+        match data {
             Self::BELL => Some(Self::Bell),
             Self::DEVICE => Some(Self::Device),
             index => u8::try_from(index).ok().map(Self::Ring),
@@ -79,9 +77,9 @@ pub(super) enum WorkerEnd {
     Start(String),
 }
 
-impl From<Errno> for WorkerEnd {
-    fn from(errno: Errno) -> Self {
-        Self::Wait(errno.into())
+impl From<io::Error> for WorkerEnd {
+    fn from(error: io::Error) -> Self {
+        Self::Wait(error)
     }
 }
 
@@ -120,30 +118,29 @@ impl Worker {
 
     /// Works until the mailbox says exit, or memory of the front-end turns out not to be there.
     pub(super) fn run(&mut self) -> Result<(), WorkerEnd> {
-        let epoll_fd = self.shared.epoll.clone();
-        epoll::add(&*epoll_fd, self.shared.mailbox.bell(), Token::Bell.data(), epoll::EventFlags::IN)?;
+        let poller = self.shared.poller.clone();
+        poller.add(self.shared.mailbox.bell(), Token::Bell.data(), Events::EPOLLIN)?;
         if let Some(fd) = self.device.event_fd() {
-            epoll::add(&*epoll_fd, fd, Token::Device.data(), epoll::EventFlags::IN)?;
+            poller.add(fd, Token::Device.data(), Events::EPOLLIN)?;
         }
-        let mut events =
-            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; EVENTS];
+        let mut events = [NO_EVENT; EVENTS];
         loop {
             // Nothing that was read of it, or is written to it, counts any more.
             if self.shared.domain.fault().is_some() {
                 return Ok(());
             }
             let patience = match self.motion {
-                Motion::Freezes => Some(&A_MOMENT),
-                Motion::Runs if self.due != 0 && !self.device.holds() => Some(&AT_ONCE),
+                Motion::Freezes => Some(A_MOMENT),
+                Motion::Runs if self.due != 0 && !self.device.holds() => Some(Duration::ZERO),
                 Motion::Runs | Motion::Frozen => None,
             };
-            let count = match epoll::wait(&*epoll_fd, &mut events, patience) {
-                Ok(count) => count,
-                Err(Errno::INTR) => continue,
+            let ready = match poller.wait(&mut events, patience) {
+                Ok(ready) => ready,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
             let (mut mail, mut event) = (false, false);
-            for token in events.iter().take(count).filter_map(Token::of) {
+            for token in ready.filter_map(Token::of) {
                 match token {
                     Token::Ring(index) => {
                         self.due |= 1 << index;

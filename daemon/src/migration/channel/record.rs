@@ -249,9 +249,6 @@ mod tests {
     use super::Record;
     use super::RecordWriter;
     use super::frame;
-    use super::frame::MAX_DATA;
-    use super::frame::MAX_RECORD;
-    use super::frame::MAX_RUNS;
     use crate::migration::memory::Memory;
     use crate::migration::pages::PAGE;
 

@@ -14,8 +14,8 @@ use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
+use epoll::Events;
 use log::Level;
-use rustix::event::epoll;
 
 use crate::sched::alarm::Hang;
 use crate::sched::alarm::Sighting;
@@ -141,8 +141,7 @@ impl Session {
         for (descriptor, wakeup) in
             [(process.event_fd(), Wakeup::Event(at)), (process.channel_fd(), Wakeup::Channel(at))]
         {
-            let data = epoll::EventData::new_u64(wakeup.data());
-            epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN)?;
+            self.poller.add(descriptor, wakeup.data(), Events::EPOLLIN)?;
         }
         Ok(())
     }
@@ -151,7 +150,7 @@ impl Session {
     pub(in crate::vgpu) fn unwatch_engine(&mut self, at: EngineAddress) {
         let Some(process) = self.engines[at.index()].process() else { return };
         for descriptor in [process.event_fd(), process.channel_fd()] {
-            if let Err(error) = epoll::delete(&self.epoll, descriptor) {
+            if let Err(error) = self.poller.delete(descriptor) {
                 log::debug!("engine descriptor was not watched: {error}");
             }
         }

@@ -17,7 +17,7 @@ use campanile_host_gpu::engine::channel::ChannelError;
 use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::page_table::SegmentId;
-use rustix::event::epoll;
+use epoll::Events;
 
 use super::lifecycle::Wakeup;
 use crate::vgpu::memory::segments::Segments;
@@ -185,14 +185,9 @@ impl Session {
         let mut unsent = Vec::new();
         let flushed = outbox.send(process, &self.segments, &mut unsent).and_then(|is_empty| {
             if outbox.is_watched == is_empty {
-                let flags = if is_empty {
-                    epoll::EventFlags::IN
-                } else {
-                    epoll::EventFlags::IN | epoll::EventFlags::OUT
-                };
-                let data = epoll::EventData::new_u64(Wakeup::Channel(at).data());
-                epoll::modify(&self.epoll, process.channel_fd(), data, flags)
-                    .map_err(|errno| ChannelError::Socket(errno.into()))?;
+                let events = if is_empty { Events::EPOLLIN } else { Events::EPOLLIN | Events::EPOLLOUT };
+                let token = Wakeup::Channel(at).data();
+                self.poller.modify(process.channel_fd(), token, events).map_err(ChannelError::Socket)?;
                 outbox.is_watched = !is_empty;
             }
             Ok(())

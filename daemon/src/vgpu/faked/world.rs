@@ -11,7 +11,7 @@ use campanile_host_gpu::clock;
 use campanile_host_gpu::clock::virtual_time::VirtualTime;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
-use campanile_host_gpu::scheduling::choice::Choice;
+use campanile_host_gpu::sched::choice::Choice;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::control::frame::FrameHeader;

@@ -1,4 +1,4 @@
-//! An operator's client says anything to a desk of two vGPUs that no VM is connected to: so nothing is written to a file,
+//! An operator's client says anything to a handler of two vGPUs that no VM is connected to: so nothing is written to a file,
 //! and no peer is called.
 
 use std::io;
@@ -12,8 +12,8 @@ use campanile_daemon::migration::settings::Settings;
 use campanile_daemon::migration::source::departure::Departure;
 use campanile_daemon::migration::target::arriving::Arriving;
 use campanile_daemon::operator::client::Reply;
-use campanile_daemon::operator::desk::Desk;
-use campanile_daemon::operator::desk::Vgpu;
+use campanile_daemon::operator::handler::Handler;
+use campanile_daemon::operator::handler::Vgpu;
 use campanile_daemon::operator::held::Held;
 use campanile_daemon::operator::line::MAX_LINE;
 use campanile_daemon::operator::socket;
@@ -59,7 +59,7 @@ fn vgpu(name: &str) -> Vgpu {
         account: Arc::clone(&config.account),
         budget: Arc::clone(&config.budget),
         notify: Arc::clone(&config.notify),
-        orders: Arc::clone(&config.orders),
+        commands: Arc::clone(&config.orders),
         standing: Arc::clone(&config.standing),
         counters: Arc::default(),
         shell_counters: Arc::default(),
@@ -72,14 +72,14 @@ fn vgpu(name: &str) -> Vgpu {
 /// The first byte says how many bytes come at a time, and the rest are lines.
 pub(crate) fn run(bytes: &[u8]) -> Came {
     let Some((most, lines)) = bytes.split_first() else { return Came::default() };
-    let desk = Desk::new(
+    let handler = Handler::new(
         NAMES.iter().map(|name| vgpu(name)).collect(),
         None,
         Arc::new(Confiner::new(Confinement::Off)),
     );
     let pieces = Pieces { bytes: lines, most: usize::from(*most).max(1) };
     let mut answers = Vec::new();
-    socket::serve(pieces, &mut answers, &desk).expect("a buffer can be read and written");
+    socket::serve(pieces, &mut answers, &handler).expect("a buffer can be read and written");
     let mut came = Came::default();
     for answer in answers.split_inclusive(|byte| *byte == b'\n') {
         assert!(answer.len() <= MAX_REPLY, "an answer of {} bytes", answer.len());
@@ -92,9 +92,9 @@ pub(crate) fn run(bytes: &[u8]) -> Came {
     let ends = lines.iter().filter(|byte| **byte == b'\n').count();
     // One answer a line; one more says that a line is too long, and is the last.
     assert!(came.done.len() <= ends + 1, "{} answers to {ends} lines", came.done.len());
-    // However the lines were, the desk serves the next.
+    // However the lines were, the handler serves the next.
     let mut last = Vec::new();
-    socket::serve(&b"{\"verb\":\"status\"}\n"[..], &mut last, &desk).expect("as above");
+    socket::serve(&b"{\"verb\":\"status\"}\n"[..], &mut last, &handler).expect("as above");
     let status: Reply = serde_json::from_slice(&last).expect("an answer is a reply");
     let count = status.result.as_ref().and_then(|result| result["vgpus"].as_array()).map(Vec::len);
     assert_eq!(count, Some(NAMES.len()), "{status:?}");

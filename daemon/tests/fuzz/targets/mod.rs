@@ -3,7 +3,7 @@
 //! ```text
 //!   bytes ─▶ input ─┬─▶ stream     lines of a source ─▶ Arrivals ─▶ a claim ─▶ a session
 //!                   ├─▶ state      DEVICE_STATE: the shell's part, the session's, the front's
-//!                   ├─▶ control    lines of an operator's client ─▶ the desk
+//!                   ├─▶ control    lines of an operator's client ─▶ the handler
 //!                   ├─▶ front      requests of a guest, resets, standstills and moves meanwhile
 //!                   ├─▶ liar       the same, and an engine that says (`engine`) and stores (`block`) what it likes
 //!                   ├─▶ chain      descriptor tables and rings in guest memory ─▶ the queue worker of either front

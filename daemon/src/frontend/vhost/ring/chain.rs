@@ -9,6 +9,9 @@ use vm_memory::Permissions;
 
 use super::super::MAX_REQUEST;
 use super::super::malformed::MalformedChain;
+use super::super::writable::Segment;
+use super::super::writable::Writable;
+use super::super::writable::bytes;
 use crate::guest_ram::memory::GuestRam;
 
 /// Bytes of a descriptor (virtio 1.3, 2.7.5).
@@ -16,84 +19,6 @@ const DESCRIPTOR_BYTES: u32 = 16;
 /// Entries of an indirect table. Linux exceeds the queue size there: the page list of [`MAX_REQUEST`] alone takes
 /// 2096.
 const MAX_INDIRECT: u32 = 4096;
-/// Writable buffers kept for one answer.
-const MAX_WRITABLE: usize = 1024;
-
-/// One buffer in guest memory, seen to be there.
-#[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Segment {
-    pub(in super::super) address: u64,
-    pub(in super::super) length: u32,
-}
-
-/// Where the answer goes. Most chains have one writable buffer, so that the rest costs nothing.
-#[derive(Debug, Default)]
-pub(in super::super) struct Writable {
-    first: Option<Segment>,
-    rest: Vec<Segment>,
-    bytes: usize,
-    /// Descriptors of the ring that the chain takes, readable ones too.
-    descriptors: u16,
-}
-
-impl Writable {
-    /// These buffers, of a chain that has no other.
-    pub(in super::super) fn of(segments: &[Segment]) -> Self {
-        let mut room =
-            Self { descriptors: u16::try_from(segments.len()).unwrap_or(u16::MAX), ..Self::default() };
-        segments.iter().for_each(|segment| room.push(*segment));
-        room
-    }
-
-    pub(in super::super) fn push(&mut self, segment: Segment) {
-        self.bytes += bytes(segment.length);
-        match self.first {
-            None => self.first = Some(segment),
-            Some(_) => self.rest.push(segment),
-        }
-    }
-
-    pub(in super::super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(in super::super) fn descriptors(&self) -> u16 {
-        self.descriptors
-    }
-
-    pub(in super::super) fn segments(&self) -> impl Iterator<Item = &Segment> {
-        self.first.iter().chain(&self.rest)
-    }
-
-    /// A number that another chain has with other buffers: so that a restored request is seen to be the one that was
-    /// saved. It is no protection from a guest, which may change its chains as it likes and harms itself only. Part of
-    /// the saved state (FNV-1a, over addresses and lengths).
-    pub(in super::super) fn shape(&self) -> u64 {
-        let words = |segment: &Segment| [segment.address, u64::from(segment.length)];
-        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3);
-        self.first.iter().chain(&self.rest).flat_map(words).fold(0xcbf2_9ce4_8422_2325, mix)
-    }
-
-    fn is_full(&self) -> bool {
-        self.rest.len() + 1 >= MAX_WRITABLE
-    }
-
-    /// Copies a response out; what has no room is cut off. Returns the bytes written.
-    pub(in super::super) fn fill(&self, ram: &GuestRam, response: &[u8]) -> u32 {
-        let mut left = response;
-        let mut written = 0;
-        for segment in self.first.iter().chain(&self.rest) {
-            let (now, later) = left.split_at(left.len().min(bytes(segment.length)));
-            // Memory may have gone since the chain was read: then the rest is not written.
-            if now.is_empty() || ram.write_slice(now, GuestAddress(segment.address)).is_err() {
-                break;
-            }
-            written += u32::try_from(now.len()).unwrap_or(0);
-            left = later;
-        }
-        written
-    }
-}
 
 /// Where a chain lies, and what its queue has negotiated.
 #[derive(Debug, Clone, Copy)]
@@ -151,7 +76,7 @@ impl Walk<'_> {
             left = left.checked_sub(1).ok_or(MalformedChain::Endless)?;
             let descriptor = self.descriptor(table, index)?;
             if !nested {
-                self.writable.descriptors += 1;
+                self.writable.count_descriptor();
             }
             if descriptor.refers_to_indirect_table() {
                 let length = descriptor.len();
@@ -210,8 +135,4 @@ impl Walk<'_> {
         self.fault.get_or_insert(fault);
         Ok(())
     }
-}
-
-fn bytes(length: u32) -> usize {
-    usize::try_from(length).unwrap_or(usize::MAX)
 }

@@ -8,7 +8,7 @@ const WORDS: usize = (MAX_QUEUE_SIZE / 64) as usize;
 #[derive(Debug)]
 pub(in super::super) struct Heads {
     taken: [u64; WORDS],
-    /// By head; of those that are taken: see [`super::chain::Writable::shape`].
+    /// By head; of those that are taken: see [`super::super::writable::Writable::shape`].
     shapes: Box<[u64]>,
 }
 

@@ -1,27 +1,83 @@
-//! Commands that are in flight while the device is saved: they go with its state, and are found again in guest memory.
+//! The chains of one ring that the guest has handed over and not had back: those that the device has, those whose answers are
+//! held, and those that a saved state says are in flight, until they are found again in guest memory.
 
-use virtio_queue::QueueT;
+use std::collections::VecDeque;
 
-use super::super::malformed::MalformedChain;
 use super::super::saved::Parked;
 use super::super::saved::SavedRing;
 use super::super::ticket::Ticket;
-use super::chain;
-use super::chain::Writable;
-use super::state::RingState;
-use super::transfer::Popped;
+use super::heads::Heads;
 
-/// One that has not been found again.
+/// A chain that was in flight when the state was saved, and has not been found again.
 #[derive(Debug)]
-pub(in super::super) struct Restoring {
-    head: u16,
-    shape: u64,
-    answer: Option<Vec<u8>>,
+pub(super) struct Restoring {
+    pub(super) head: u16,
+    /// What its writable buffers were.
+    pub(super) shape: u64,
+    /// The answer, if the device had given it.
+    pub(super) answer: Option<Vec<u8>>,
 }
 
-impl RingState {
-    /// What a saved state needs of this ring. It stays as it is.
-    pub(in super::super) fn save(&self) -> SavedRing {
+/// Chains in flight, in one epoch.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    heads: Heads,
+    /// Chains taken in this epoch.
+    taken: u64,
+    /// Answers that wait until the ring is live.
+    held: Vec<(Ticket, Vec<u8>)>,
+    restoring: VecDeque<Restoring>,
+}
+
+impl InFlight {
+    /// A new epoch: all of it is void.
+    pub(super) fn clear(&mut self) {
+        self.heads.clear();
+        self.taken = 0;
+        self.held.clear();
+        self.restoring.clear();
+    }
+
+    /// Whether the guest has handed over a chain in this epoch, or before the state was saved.
+    pub(super) fn was_used(&self) -> bool {
+        self.taken > 0
+    }
+
+    /// Takes a new head; false if it is in flight already, or is no head.
+    #[must_use]
+    pub(super) fn take(&mut self, head: u16) -> bool {
+        let is_new = self.heads.take(head);
+        self.taken += u64::from(is_new);
+        is_new
+    }
+
+    /// Notes what the writable buffers of a chain are.
+    pub(super) fn note(&mut self, head: u16, shape: u64) {
+        self.heads.note(head, shape);
+    }
+
+    /// The guest has a chain back.
+    pub(super) fn give_back(&mut self, head: u16) {
+        self.heads.give_back(head);
+    }
+
+    /// Holds an answer until the ring is live.
+    pub(super) fn hold(&mut self, ticket: Ticket, answer: Vec<u8>) {
+        self.held.push((ticket, answer));
+    }
+
+    /// The answers that were held, in their order.
+    pub(super) fn release(&mut self) -> Vec<(Ticket, Vec<u8>)> {
+        std::mem::take(&mut self.held)
+    }
+
+    /// The next chain of a saved state that is to be found again.
+    pub(super) fn next_restoring(&mut self) -> Option<Restoring> {
+        self.restoring.pop_front()
+    }
+
+    /// What a saved state needs of it; `position` in the available ring, and whether an interrupt is owed, come from the ring.
+    pub(super) fn save(&self, position: u16, owes_interrupt: bool) -> SavedRing {
         let held = self.held.iter().map(|(ticket, answer)| Parked {
             head: ticket.head,
             shape: ticket.writable.shape(),
@@ -36,40 +92,17 @@ impl RingState {
         let known: Vec<u16> = in_flight.iter().map(|parked| parked.head).collect();
         let parked = self.heads.iter().filter(|(head, _)| !known.contains(head));
         in_flight.extend(parked.map(|(head, shape)| Parked { head, shape, answer: None }));
-        SavedRing {
-            position: self.position(),
-            was_used: self.taken > 0,
-            owes_interrupt: self.owed,
-            in_flight,
-        }
+        SavedRing { position, was_used: self.was_used(), owes_interrupt, in_flight }
     }
 
-    /// Takes over what was saved of this ring, which has not been used. Heads have been judged.
-    pub(in super::super) fn restore(&mut self, saved: SavedRing) {
-        self.taken = u64::from(saved.was_used);
-        self.owed = saved.owes_interrupt;
-        for Parked { head, shape, answer } in saved.in_flight {
+    /// Takes over what was saved of a ring; this one has not been used. Heads have been judged.
+    pub(super) fn restore(&mut self, was_used: bool, in_flight: Vec<Parked>) {
+        self.taken = u64::from(was_used);
+        for Parked { head, shape, answer } in in_flight {
             if self.heads.take(head) {
                 self.heads.note(head, shape);
                 self.restoring.push_back(Restoring { head, shape, answer });
             }
         }
-    }
-
-    /// Finds one of them again: its chain is walked and judged like any other, and must be the one that was saved.
-    pub(super) fn pop_restored(&mut self, request: &mut Vec<u8>) -> Option<Popped> {
-        let ram = self.ram.as_deref()?;
-        let Restoring { head, shape, answer } = self.restoring.pop_front()?;
-        let mut writable = Writable::default();
-        let read = if head < self.queue.size() {
-            chain::read(ram, self.origin(), head, request, &mut writable)
-        } else {
-            Err(MalformedChain::HeadOutOfRange(head))
-        };
-        // What could not be read when it was taken was judged then: its shape is what counts.
-        let read = if writable.shape() == shape { read } else { read.and(Err(MalformedChain::Changed)) };
-        let ring_size = self.queue.size();
-        let ticket = Ticket { queue: self.index, head, epoch: self.epoch, writable, ring_size };
-        Some(Popped::Restored { ticket, read, answer })
     }
 }

@@ -6,7 +6,8 @@
 //!   queue worker ─────── transfer.rs: pop, answer, release_held, interrupt ─────┘
 //!                        chain.rs: one descriptor chain, judged and copied once
 //!                        heads.rs: which chains the guest has handed over
-//!                        in_flight.rs: those that travel with a saved state
+//!                        in_flight.rs: their answers that are held, and those that a saved state brings
+//!                        interrupts.rs: call and error eventfds, and what is due
 //! ```
 //!
 //! The mutex is held for one step (one chain, one answer), never across a callback of the device.
@@ -21,8 +22,9 @@ use state::RingState;
 use crate::guest_ram::dirty_log::DirtyLog;
 
 pub(super) mod chain;
-pub(super) mod heads;
-pub(super) mod in_flight;
+mod heads;
+mod in_flight;
+mod interrupts;
 pub(super) mod state;
 pub(super) mod transfer;
 

@@ -1,6 +1,5 @@
 //! A ring's state, and what the front-end does to it.
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,9 +14,9 @@ use super::super::MAX_QUEUE_SIZE;
 use super::super::call::Call;
 use super::super::features;
 use super::super::refusal::Refusal;
-use super::super::ticket::Ticket;
-use super::heads::Heads;
-use super::in_flight::Restoring;
+use super::super::saved::SavedRing;
+use super::in_flight::InFlight;
+use super::interrupts::Interrupts;
 use crate::guest_ram::dirty_log::DirtyLog;
 use crate::guest_ram::memory::GuestRam;
 
@@ -33,8 +32,7 @@ pub(in super::super) struct RingState {
     pub(super) indirect: bool,
     pub(super) ram: Option<Arc<GuestRam>>,
     kick: Option<OwnedFd>,
-    pub(super) call: Option<Call>,
-    pub(super) error: Option<Call>,
+    pub(super) interrupts: Interrupts,
     started: bool,
     enabled: bool,
     /// The three parts lie in guest memory.
@@ -43,23 +41,14 @@ pub(in super::super) struct RingState {
     joined: bool,
     pub(super) broken: bool,
     pub(super) epoch: u64,
-    pub(super) heads: Heads,
-    /// Chains taken in this epoch.
-    pub(super) taken: u64,
+    pub(super) in_flight: InFlight,
     /// Position at the last stop in this epoch.
     stopped_at: Option<u16>,
-    pub(super) held: Vec<(Ticket, Vec<u8>)>,
-    /// What was in flight when the state was saved, and has not been found again.
-    pub(super) restoring: VecDeque<Restoring>,
     pub(super) log: Arc<DirtyLog>,
     /// Where the log has the used ring, if the front-end wants it logged (`VHOST_VRING_F_LOG`).
     log_address: Option<u64>,
     /// Kicks are switched off (only without EVENT_IDX).
     pub(super) quiet: bool,
-    /// Used entries since the guest was last considered for an interrupt.
-    pub(super) unsignalled: bool,
-    /// An interrupt was due, but there was no descriptor.
-    pub(super) owed: bool,
 }
 
 /// What a SET_VRING_BASE amounts to.
@@ -82,24 +71,18 @@ impl RingState {
             indirect: false,
             ram: None,
             kick: None,
-            call: None,
-            error: None,
+            interrupts: Interrupts::default(),
             started: false,
             enabled: false,
             placed: false,
             joined: false,
             broken: false,
             epoch: 0,
-            heads: Heads::default(),
-            taken: 0,
+            in_flight: InFlight::default(),
             stopped_at: None,
-            held: Vec::new(),
-            restoring: VecDeque::new(),
             log,
             log_address: None,
             quiet: false,
-            unsignalled: false,
-            owed: false,
         }
     }
 
@@ -163,11 +146,6 @@ impl RingState {
         }
     }
 
-    /// The position in the available ring: what GET_VRING_BASE says.
-    pub(super) fn position(&self) -> u16 {
-        self.queue.next_avail()
-    }
-
     pub(in super::super) fn set_base(&mut self, base: u32) -> Result<Based, Refusal> {
         let refused = Refusal::QueueBase { queue: self.index, base };
         let base = u16::try_from(base).map_err(|_| refused)?;
@@ -175,7 +153,7 @@ impl RingState {
             return Err(Refusal::QueueRuns(self.index));
         }
         self.queue.set_next_avail(base);
-        let rewound = base == 0 && self.stopped_at.is_some() && self.taken > 0;
+        let rewound = base == 0 && self.stopped_at.is_some() && self.in_flight.was_used();
         Ok(if rewound { Based::Rewound } else { Based::Kept })
     }
 
@@ -195,7 +173,7 @@ impl RingState {
         // The descriptor goes away: what the guest has not been told of, tell it now.
         self.interrupt();
         self.started = false;
-        self.call = None;
+        self.interrupts.set_call(None);
         self.stopped_at = Some(self.queue.next_avail());
         (self.queue.next_avail(), self.kick.take())
     }
@@ -213,21 +191,15 @@ impl RingState {
 
     /// Whether the front-end has said where to signal.
     pub(in super::super) fn has_call(&self) -> bool {
-        self.call.is_some()
+        self.interrupts.has_call()
     }
 
     pub(in super::super) fn set_call(&mut self, call: Option<Call>) {
-        self.call = call;
-        if self.owed
-            && let Some(call) = &self.call
-        {
-            self.owed = false;
-            call.signal();
-        }
+        self.interrupts.set_call(call);
     }
 
     pub(in super::super) fn set_error(&mut self, error: Option<Call>) {
-        self.error = error;
+        self.interrupts.set_error(error);
     }
 
     pub(in super::super) fn set_ram(&mut self, ram: Arc<GuestRam>) {
@@ -238,12 +210,20 @@ impl RingState {
     /// A new epoch: what the guest had in flight is void.
     pub(in super::super) fn begin_epoch(&mut self, epoch: u64) {
         self.epoch = epoch;
-        self.heads.clear();
-        self.held.clear();
-        self.restoring.clear();
-        self.taken = 0;
+        self.in_flight.clear();
         self.stopped_at = None;
-        self.owed = false;
+        self.interrupts.owed = false;
+    }
+
+    /// What a saved state needs of this ring. It stays as it is.
+    pub(in super::super) fn save(&self) -> SavedRing {
+        self.in_flight.save(self.queue.next_avail(), self.interrupts.owed)
+    }
+
+    /// Takes over what was saved of this ring, which has not been used. Heads have been judged.
+    pub(in super::super) fn restore(&mut self, saved: SavedRing) {
+        self.interrupts.owed = saved.owes_interrupt;
+        self.in_flight.restore(saved.was_used, saved.in_flight);
     }
 
     /// Looks at addresses, size and memory again, and joins the used ring if that was not done since the start.
@@ -266,7 +246,7 @@ impl RingState {
         {
             self.queue.set_next_used(used.0);
             self.quiet = false;
-            self.unsignalled = false;
+            self.interrupts.unsignalled = false;
             self.joined = true;
         }
     }

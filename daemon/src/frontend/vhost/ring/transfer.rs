@@ -11,9 +11,10 @@ use vm_memory::GuestAddress;
 
 use super::super::malformed::MalformedChain;
 use super::super::ticket::Ticket;
+use super::super::writable::Writable;
 use super::chain;
 use super::chain::Origin;
-use super::chain::Writable;
+use super::in_flight::Restoring;
 use super::state::RingState;
 use crate::guest_ram::memory::GuestRam;
 
@@ -90,13 +91,12 @@ impl RingState {
         if head >= self.queue.size() {
             return Popped::NoChain(MalformedChain::HeadOutOfRange(head));
         }
-        if !self.heads.take(head) {
+        if !self.in_flight.take(head) {
             return Popped::NoChain(MalformedChain::HeadInUse(head));
         }
-        self.taken += 1;
         let mut writable = Writable::default();
         let read = chain::read(ram, self.origin(), head, request, &mut writable);
-        self.heads.note(head, writable.shape());
+        self.in_flight.note(head, writable.shape());
         let ticket = Ticket { queue: self.index, head, epoch, writable, ring_size: self.queue.size() };
         match read {
             Ok(()) => Popped::Command(ticket),
@@ -104,8 +104,25 @@ impl RingState {
         }
     }
 
+    /// Finds a chain of a saved state again: it is walked and judged like any other, and must be the one that was saved.
+    fn pop_restored(&mut self, request: &mut Vec<u8>) -> Option<Popped> {
+        let ram = self.ram.as_deref()?;
+        let Restoring { head, shape, answer } = self.in_flight.next_restoring()?;
+        let mut writable = Writable::default();
+        let read = if head < self.queue.size() {
+            chain::read(ram, self.origin(), head, request, &mut writable)
+        } else {
+            Err(MalformedChain::HeadOutOfRange(head))
+        };
+        // What could not be read when it was taken was judged then: its shape is what counts.
+        let read = if writable.shape() == shape { read } else { read.and(Err(MalformedChain::Changed)) };
+        let ring_size = self.queue.size();
+        let ticket = Ticket { queue: self.index, head, epoch: self.epoch, writable, ring_size };
+        Some(Popped::Restored { ticket, read, answer })
+    }
+
     /// Where its chains lie.
-    pub(super) fn origin(&self) -> Origin {
+    fn origin(&self) -> Origin {
         Origin {
             table: self.queue.desc_table(),
             queue_size: self.queue.size(),
@@ -121,7 +138,7 @@ impl RingState {
         }
         if !self.is_live() {
             let kept = response.len().min(ticket.writable());
-            self.held.push((ticket, response[..kept].to_vec()));
+            self.in_flight.hold(ticket, response[..kept].to_vec());
             return Answered::Held;
         }
         self.write(&ticket, response);
@@ -130,38 +147,30 @@ impl RingState {
 
     /// Writes what was held, if the ring is live. True if anything was written.
     pub(in super::super) fn release_held(&mut self) -> bool {
-        if self.held.is_empty() || !self.is_live() {
+        if !self.is_live() {
             return false;
         }
-        for (ticket, response) in std::mem::take(&mut self.held) {
-            self.write(&ticket, &response);
+        let held = self.in_flight.release();
+        for (ticket, response) in &held {
+            self.write(ticket, response);
         }
-        true
+        !held.is_empty()
     }
 
     /// Interrupts the guest if it wants that for what was used since the last call. True if it was done.
     pub(in super::super) fn interrupt(&mut self) -> bool {
-        if !std::mem::take(&mut self.unsignalled) {
+        if !std::mem::take(&mut self.interrupts.unsignalled) {
             return false;
         }
         let Some(ram) = self.ram.as_deref() else { return false };
         if !wants_interrupt(&mut self.queue, ram) {
             return false;
         }
-        match &self.call {
-            Some(call) => {
-                call.signal();
-                true
-            }
-            None => {
-                self.owed = true;
-                false
-            }
-        }
+        self.interrupts.send()
     }
 
     fn write(&mut self, ticket: &Ticket, response: &[u8]) {
-        self.heads.give_back(ticket.head);
+        self.in_flight.give_back(ticket.head);
         let Some(ram) = self.ram.as_deref() else { return };
         if ticket.head >= self.queue.size() {
             return;
@@ -169,7 +178,7 @@ impl RingState {
         let written = ticket.writable.fill(ram, response);
         match self.queue.add_used(ram, ticket.head, written) {
             Ok(()) => {
-                self.unsignalled = true;
+                self.interrupts.unsignalled = true;
                 let slot = self.queue.next_used().wrapping_sub(1) % self.queue.size();
                 self.log_used(USED_ENTRIES + USED_ENTRY * u64::from(slot), USED_ENTRY);
                 self.log_used(USED_INDEX, 2);
@@ -182,9 +191,7 @@ impl RingState {
     fn fail(&mut self, broken: Broken) {
         log::debug!("queue {}: {broken}; stopped until the guest resets it", self.index);
         self.broken = true;
-        if let Some(error) = &self.error {
-            error.signal();
-        }
+        self.interrupts.fail();
     }
 }
 

@@ -11,9 +11,9 @@ use campanile_protocol::engine::save_area::KERNEL_MODE_SLOT;
 use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::handle::Handle;
 
-use super::builder::Builder;
-use super::builder::Invalid;
-use super::builder::ensure;
+use super::invalid::Invalid;
+use super::invalid::ensure;
+use super::memory::RestoredMemory;
 use crate::vgpu::memory::save_areas::AreaOwner;
 use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::memory::vidmm::allocations::MovedAllocation;
@@ -32,7 +32,7 @@ const fn saved_progress(saved: SavedProgress) -> Saved {
     Saved { at: saved.0, done_in_packet: saved.1, grid: saved.2 }
 }
 
-impl Builder<'_> {
+impl RestoredMemory {
     pub(super) fn build_device_area(
         &mut self,
         of: u32,
@@ -69,7 +69,8 @@ impl Builder<'_> {
         let area =
             self.areas.admit(id, of, owner).ok_or_else(|| "no address for its save area".to_owned())?;
         let mapping = GpuMapping { size, allocation: id, offset: 0, writable: true };
-        self.show(self.areas.root(), area.va, mapping)?;
+        let root = self.areas.root();
+        self.show(root, area.va, mapping)?;
         Ok(area)
     }
 

@@ -16,6 +16,9 @@ use campanile_host_gpu::engine::message::NodeKind;
 use super::builder::Builder;
 use super::builder::Invalid;
 use super::builder::ensure;
+use super::invalid::Invalid;
+use super::invalid::ensure;
+use crate::vgpu::objects::message::Origin;
 use crate::vgpu::doorbells::connects::WaitingConnect;
 use crate::vgpu::doorbells::drains::Drain;
 use crate::vgpu::doorbells::line::MAX_WAITING;
@@ -32,14 +35,12 @@ use crate::vgpu::memory::segments;
 use crate::vgpu::memory::segments::MAX_RUNS_OF_VM;
 use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::memory::vidmm::allocations::MovedAllocation;
-use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::budget::list_bytes;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::process::MAX_WAITS;
-use crate::vgpu::objects::timeline::Item;
 use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::bytes::Bytes;
 use crate::vgpu::state::saved::engine::SavedMessage;
@@ -48,9 +49,6 @@ use crate::vgpu::state::saved::memory::SavedBlob;
 use crate::vgpu::state::saved::memory::SavedPlace;
 use crate::vgpu::state::saved::row::SavedMap;
 use crate::vgpu::state::saved::row::SavedOrigin;
-
-/// Highest ring index of a virtio-gpu context.
-pub(super) const MAX_RING: u8 = 63;
 
 impl Builder<'_> {
     pub(super) fn build_memory(&mut self) -> Result<(), Invalid> {
@@ -67,8 +65,8 @@ impl Builder<'_> {
                 ensure(fits, || format!("{}: {bytes:#x} bytes at {address:#x}", what()))?;
             }
             let charge = self.charge(Kind::Blobs, segments::price(segment.pieces.len()))?;
-            self.segment_charges.insert(segment.id, charge);
-            let before = self.segments.insert(segment.id, segment.pieces.clone());
+            self.memory.segment_charges.insert(segment.id, charge);
+            let before = self.memory.segments.insert(segment.id, segment.pieces.clone());
             ensure(before.is_none(), || format!("{}: there twice", what()))?;
         }
         let mut of_segments = BTreeSet::new();
@@ -83,7 +81,8 @@ impl Builder<'_> {
                 SavedPlace::Area(offset) => Backing::Vram(Some(Place::Area(offset))),
                 SavedPlace::Host(offset) => Backing::Vram(Some(Place::Host(offset))),
                 SavedPlace::Guest(segment) => {
-                    let pieces = self.segments.get(&segment).map(|pieces| pieces.iter().map(|piece| piece.1));
+                    let pieces =
+                        self.memory.segments.get(&segment).map(|pieces| pieces.iter().map(|piece| piece.1));
                     let bytes = pieces.map(|bytes| bytes.fold(0, u64::saturating_add));
                     let fits = bytes == Some(size) && of_segments.insert(segment);
                     ensure(fits, || format!("{}: guest RAM segment {segment}", what()))?;
@@ -97,15 +96,17 @@ impl Builder<'_> {
             let (references, holds, pins) = (0, 0, 0);
             let is_area = false;
             let moved = MovedAllocation { size, backing, references, holds, pins, priority, is_area };
-            let before = self.allocations.insert(id, moved);
+            let before = self.memory.allocations.insert(id, moved);
             ensure(before.is_none(), || format!("{}: there twice", what()))?;
         }
-        ensure(of_segments.len() == self.segments.len(), || "a guest RAM segment of nobody".to_owned())?;
+        ensure(of_segments.len() == self.memory.segments.len(), || {
+            "a guest RAM segment of nobody".to_owned()
+        })?;
         ensure(saved.blobs.len() <= MAX_BLOBS, || "blobs: too many".to_owned())?;
         for &SavedBlob(resource, id, is_vram, mappable, is_shown) in &saved.blobs {
             let what = || format!("blob {resource}");
-            let allocation = self.refer(id, what)?;
-            let backing = self.allocations.get(&id).map(|moved| moved.backing);
+            let allocation = self.memory.refer(id, what)?;
+            let backing = self.memory.allocations.get(&id).map(|moved| moved.backing);
             let fits = match backing {
                 Some(Backing::Guest(_)) => !is_vram && !is_shown && !mappable,
                 Some(Backing::Vram(place)) => {
@@ -117,30 +118,10 @@ impl Builder<'_> {
             let shown = if is_shown { Shown::Yes } else { Shown::No };
             let charge = self.charge(Kind::Blobs, BLOB_BYTES)?;
             let blob = Blob { allocation, is_vram, mappable, shown, name: None, charge };
-            let before = self.blobs.insert(resource, blob);
+            let before = self.memory.blobs.insert(resource, blob);
             ensure(before.is_none(), || format!("{}: there twice", what()))?;
         }
         Ok(())
-    }
-
-    /// One more reference to an allocation that is there.
-    pub(super) fn refer(&mut self, id: u64, who: impl FnOnce() -> String) -> Result<AllocationId, Invalid> {
-        let Some(moved) = self.allocations.get_mut(&id) else {
-            return Err(format!("{}: no allocation {id}", who()));
-        };
-        moved.references += 1;
-        Ok(AllocationId(id))
-    }
-
-    /// Where engines will find an allocation.
-    pub(super) fn spot(&self, id: AllocationId) -> Spot {
-        match self.allocations.get(&id.0).map(|moved| moved.backing) {
-            Some(Backing::Guest(segment)) => Spot::Segment(segment, 0),
-            Some(Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_) | Place::Area(_))))) => {
-                Spot::Segment(SegmentId::VRAM, place.offset())
-            }
-            Some(Backing::Vram(Some(Place::Host(_)) | None)) | None => Spot::Evicted,
-        }
     }
 
     /// An engine by its place, if this vGPU has it.
@@ -150,15 +131,6 @@ impl Builder<'_> {
         at.ok_or_else(|| format!("engine {place}, which this vGPU does not have"))
     }
 
-    /// Claims a piece of open work, for the wait that ends it.
-    pub(super) fn claim(&mut self, of: u32, ring: u8, item: Option<u64>) -> Result<Option<Item>, Invalid> {
-        ensure(ring <= MAX_RING, || format!("process {of}: timeline {ring}"))?;
-        let Some(item) = item else { return Ok(None) };
-        let was_open = self.unclaimed.remove(&(of, ring, item));
-        ensure(was_open, || format!("process {of}: work {item} of timeline {ring}, which is not open"))?;
-        Ok(Some(Item(item)))
-    }
-
     /// Where a message came from, of a process that has a device.
     pub(super) fn origin(&mut self, saved: &SavedOrigin) -> Result<Origin, Invalid> {
         let SavedOrigin(context, slot, sequence, ring, item) = *saved;
@@ -166,7 +138,7 @@ impl Builder<'_> {
         ensure(has_device && slot < RESPONSE_SLOTS, || {
             format!("a message of process {context}, slot {slot}")
         })?;
-        let item = self.claim(context, ring, item)?;
+        let item = self.claims.claim(context, ring, item)?;
         Ok(Origin { context, slot, sequence, ring, item })
     }
 
@@ -214,19 +186,20 @@ impl Builder<'_> {
             let context = resident.0.0;
             let origin = self.origin(&resident.0)?;
             let root = device(self, context).ok_or_else(|| format!("process {context}: no device"))?;
-            let before = self.residents.iter().filter(|waiter| waiter.origin.context == context).count();
-            let known = resident.1.iter().all(|id| self.allocations.contains_key(id));
+            let before =
+                self.waits.residents.iter().filter(|waiter| waiter.origin.context == context).count();
+            let known = resident.1.iter().all(|id| self.memory.allocations.contains_key(id));
             let fits = before < MAX_WAITS && known && !resident.1.is_empty();
             ensure(fits, || format!("process {context}: what is to be made resident"))?;
             let allocations = resident.1.iter().copied().map(AllocationId).collect();
             let bytes = list_bytes(resident.1.len(), size_of::<AllocationId>());
             let charge = self.charge_of(context, Kind::Paging, bytes.saturating_add(PAGING_BYTES))?;
-            self.residents.push(Waiter { origin, root, allocations, charge });
+            self.waits.residents.push(Waiter { origin, root, allocations, charge });
         }
         ensure(saved.maps.len() <= MAX_BLOBS, || "more MAP_BLOB commands than can wait".to_owned())?;
         for &SavedMap(resource, offset, token) in &saved.maps {
-            let token = self.token(token)?;
-            self.maps.push((resource, offset, token));
+            let token = self.claims.token(token)?;
+            self.waits.maps.push((resource, offset, token));
         }
         Ok(())
     }
@@ -283,7 +256,7 @@ impl Builder<'_> {
             let holder = Holder { context, doorbell };
             let timeout = self.session.config.timeouts[node_index(at.node)];
             let (last_queued, completed, since) = (drain.3, 0, now);
-            self.drains.push(Drain { holder, origin, last_queued, completed, since, timeout });
+            self.waits.drains.push(Drain { holder, origin, last_queued, completed, since, timeout });
         }
         for (context, process) in &self.processes {
             let doorbells = process.device.iter().flat_map(|device| device.doorbells.iter());

@@ -2,7 +2,7 @@
 
 use super::builder::Builder;
 use super::builder::Built;
-use super::builder::ages;
+use super::invalid::ages;
 use crate::vgpu::memory::save_areas::Areas;
 use crate::vgpu::memory::segments::Segments;
 use crate::vgpu::memory::vidmm::allocations::TakeOverError;
@@ -97,7 +97,7 @@ impl Session {
         let fences = fences.ok_or_else(|| {
             self.refuse(RestoreError::Invalid("a native fence has no name that it could have".to_owned()))
         })?;
-        let built = builder.finish(fences)?;
+        let built = builder.finish(fences);
         self.install(built, saved).map_err(|error| self.refuse(error))
     }
 
@@ -110,39 +110,41 @@ impl Session {
     /// All that can fail has not.
     fn install(&mut self, built: Built, saved: &SavedSession) -> Result<(), RestoreError> {
         // The one step that can: whole, or not at all.
-        self.allocations.take_over(built.allocations)?;
+        let (memory, waits) = (built.memory, built.waits);
+        let allocations = memory.allocations.into_iter().map(|(id, moved)| (AllocationId(id), moved));
+        self.allocations.take_over(allocations.collect())?;
         let now = Instant::now();
         self.is_fresh = false;
         self.freeze = Freeze::Frozen { is_restored: true };
-        self.blobs = built.blobs;
-        self.segments = Segments::with_unknown(built.segments, built.segment_charges);
+        self.blobs = memory.blobs;
+        self.segments = Segments::with_unknown(memory.segments, memory.segment_charges);
         self.fences = built.fences;
-        self.tables = built.tables;
-        self.areas = built.areas;
-        self.residency.shown = built.shown;
+        self.tables = memory.tables;
+        self.areas = memory.areas;
+        self.residency.shown = memory.shown;
         self.kernel_bytes = built.kernel_bytes;
         self.objects.processes = built.processes;
-        self.drains = built.drains;
-        self.objects.due = built.due;
-        self.retired = built.retired;
-        (self.away.kept, self.away.contexts) = (built.kept, built.names);
+        self.drains = waits.drains;
+        self.objects.due = waits.due;
+        self.retired = waits.retired;
+        (self.away.kept, self.away.contexts) = (memory.kept, built.names);
         for (slot, engine) in self.engines.iter_mut().zip(built.engines) {
             engine.put_into(slot, now);
         }
-        for waiter in built.residents {
+        for waiter in waits.residents {
             self.residency.add_waiter(waiter);
         }
-        let waits =
+        let paging =
             self.objects.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
-        let waits = waits.filter(|(_, device)| device.paging.waiting().len() > 0);
-        self.residency.paging = waits.map(|(of, _)| of).collect();
+        let paging = paging.filter(|(_, device)| device.paging.waiting().len() > 0);
+        self.residency.paging = paging.map(|(of, _)| of).collect();
         match &mut self.window {
-            Window::Awaited(waiting) => waiting.extend(built.maps),
-            Window::Open | Window::Never => self.residency.deferred.extend(built.maps),
+            Window::Awaited(waiting) => waiting.extend(waits.maps),
+            Window::Open | Window::Never => self.residency.deferred.extend(waits.maps),
         }
         let why: Option<String> = saved.quarantine.as_ref().map(|why| why.chars().take(MAX_REASON).collect());
         self.config.standing.take_over(&ages(&saved.adapter_resets), why.as_deref(), now);
-        self.fill_new_areas(built.new_areas);
+        self.fill_new_areas(memory.new_areas);
         self.introduce_contexts();
         self.find_guest_pages();
         self.journal.line(

@@ -15,17 +15,22 @@
 mod areas;
 mod builder;
 mod check;
+mod claims;
 mod engines;
 pub mod install;
+mod invalid;
 #[cfg(test)]
 mod kept;
 #[cfg(test)]
 mod limits;
+mod memory;
 mod objects;
 mod pages;
 mod processes;
 #[cfg(test)]
 mod read_only;
+mod restored_engine;
 mod space;
 #[cfg(test)]
 mod tests;
+mod waits;

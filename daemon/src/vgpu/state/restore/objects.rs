@@ -22,8 +22,8 @@ use campanile_protocol::packet::MAX_DMA_BUFFER;
 use campanile_protocol::queue::ring;
 
 use super::builder::Builder;
-use super::builder::Invalid;
-use super::builder::ensure;
+use super::invalid::Invalid;
+use super::invalid::ensure;
 use crate::vgpu::doorbells::requests::DOORBELL_BYTES;
 use crate::vgpu::doorbells::requests::LINE;
 use crate::vgpu::engines::kernels::KERNEL_OBJECT_BYTES;
@@ -162,7 +162,7 @@ impl Builder<'_> {
         let highest = self.session.config.share.highest_band;
         let granted = scheduling.is_none_or(|parameters| parameters.band <= highest);
         ensure(granted, || "its band was not granted".to_owned())?;
-        let area = self.build_area(of, false, handle, saved.area)?;
+        let area = self.memory.build_area(of, false, handle, saved.area)?;
         let entry = match saved.suspends {
             None => None,
             Some(fence) => {
@@ -174,7 +174,7 @@ impl Builder<'_> {
                     page_va: device.page.va,
                     global_cell,
                     summary: device_page::summary(u32::from(at.engine), node_ordinal(at.node)),
-                    area_root: self.areas.root().0,
+                    area_root: self.memory.areas.root().0,
                     area_va: device.area.map_or(0, |area| area.va),
                 };
                 let bands = self.session.config.bands;
@@ -257,10 +257,10 @@ impl Builder<'_> {
         let sized = saved.entries.is_power_of_two() && sizes.contains(&saved.entries);
         let aligned = saved.ring_va.is_multiple_of(LINE) && saved.control_va.is_multiple_of(LINE);
         ensure(sized && aligned, || format!("its ring of {} entries", saved.entries))?;
-        let ring = self.refer(saved.ring, || "its ring".to_owned())?;
-        let control = self.refer(saved.control, || "its ring control".to_owned())?;
+        let ring = self.memory.refer(saved.ring, || "its ring".to_owned())?;
+        let control = self.memory.refer(saved.control, || "its ring control".to_owned())?;
         let entry = device.contexts.get(queue.context).and_then(|context| context.entry);
-        self.keep_queue_progress(device, queue.context, name.index(), saved);
+        self.memory.keep_queue_progress(device, queue.context, name.index(), saved);
         let hw_queue = match (saved.place, entry.zip(device.presence[at.index()])) {
             (None, _) => None,
             (Some(_), None) => return Err("how far it is, on an engine that is gone".to_owned()),
@@ -343,7 +343,7 @@ impl Builder<'_> {
                 QueueKind::UserMode { .. } => None,
             });
         let issued = issued.ok_or_else(|| "the queue of a buffer".to_owned())?;
-        self.keep_buffer_progress(device, context, saved);
+        self.memory.keep_buffer_progress(device, context, saved);
         let aligned = saved.va.is_multiple_of(8) && saved.length.is_multiple_of(8);
         let fits = aligned
             && saved.length <= MAX_DMA_BUFFER
@@ -362,7 +362,7 @@ impl Builder<'_> {
             paging: saved.paging,
             order: saved.order,
             ring: saved.ring,
-            item: self.claim(of, saved.ring, saved.item)?,
+            item: self.claims.claim(of, saved.ring, saved.item)?,
         })
     }
 }

@@ -18,6 +18,12 @@ use super::builder::Invalid;
 use super::builder::ages;
 use super::builder::ensure;
 use super::check::MAX_RING;
+use super::claims::MAX_RING;
+use super::invalid::Invalid;
+use super::invalid::ages;
+use super::invalid::ensure;
+use crate::vgpu::control::reply::WORK_BYTES;
+use crate::vgpu::hotplug::detached::Away;
 use crate::vgpu::hotplug::detached::KeptBlob;
 use crate::vgpu::memory::blobs::ATTACHED_BYTES;
 use crate::vgpu::memory::blobs::BLOB_BYTES;
@@ -65,7 +71,7 @@ fn ends(saved: &SavedSession) -> BTreeSet<(u32, u8, u64)> {
 impl Builder<'_> {
     pub(super) fn build_processes(&mut self) -> Result<(), Invalid> {
         let saved = self.saved;
-        self.ends = ends(saved);
+        self.claims.ends = ends(saved);
         let count = saved.processes.len();
         ensure(count <= MAX_PROCESSES as usize, || format!("{count} processes"))?;
         for process in &saved.processes {
@@ -85,7 +91,7 @@ impl Builder<'_> {
         for resource in &saved.attached {
             attached.insert(*resource, self.charge(Kind::Blobs, ATTACHED_BYTES)?);
         }
-        let is_known = attached.keys().all(|resource| self.blobs.contains_key(resource));
+        let is_known = attached.keys().all(|resource| self.memory.blobs.contains_key(resource));
         ensure(is_known, || "a resource that is attached and does not exist".to_owned())?;
         let mut timelines = BTreeMap::new();
         for timeline in &saved.timelines {
@@ -116,15 +122,16 @@ impl Builder<'_> {
         let is_new = |process: &Process| process.away.is_none_or(|away| away.parked.token != parked.token);
         ensure(parked.token != 0 && self.processes.values().all(is_new), || "its token".to_owned())?;
         for &SavedKeptBlob(name, id, mappable) in &saved.blobs {
-            let allocation = self.refer(id, || format!("the blob that it calls {name:#x}"))?;
-            let is_vram = self.allocations.get(&id).is_some_and(|it| matches!(it.backing, Backing::Vram(_)));
+            let allocation = self.memory.refer(id, || format!("the blob that it calls {name:#x}"))?;
+            let is_vram =
+                self.memory.allocations.get(&id).is_some_and(|it| matches!(it.backing, Backing::Vram(_)));
             let is_its = name.wrapping_sub(parked.names) <= u64::from(u32::MAX);
             ensure(is_its && (is_vram || !mappable), || format!("the blob that it calls {name:#x}"))?;
             let charge =
                 self.session.purse.charge(Kind::Blobs, BLOB_BYTES).map_err(|over| over.to_string())?;
             let blob = Blob { allocation, is_vram, mappable, shown: Shown::No, name: Some(name), charge };
-            let before = self.kept.insert(name, KeptBlob { blob, owner: own });
-            let bound = self.kept.len() + self.blobs.len() <= MAX_BLOBS;
+            let before = self.memory.kept.insert(name, KeptBlob { blob, owner: own });
+            let bound = self.memory.kept.len() + self.memory.blobs.len() <= MAX_BLOBS;
             ensure(before.is_none() && bound, || format!("the blob that it calls {name:#x}: there twice"))?;
         }
         Ok(Away { parked, is_gone: saved.is_gone })
@@ -138,16 +145,16 @@ impl Builder<'_> {
         for &item in &saved.open {
             let last = open.last_key_value().map_or(0, |(last, _)| *last);
             ensure(item > last && item <= next, || what("its open work"))?;
-            let is_end = self.ends.contains(&(context, ring, item));
+            let is_end = self.claims.ends.contains(&(context, ring, item));
             let charge = if is_end { None } else { Some(self.charge(Kind::Work, WORK_BYTES)?) };
             open.insert(item, charge);
-            self.unclaimed.insert((context, ring, item));
+            self.claims.unclaimed.insert((context, ring, item));
         }
         let mut fences = VecDeque::new();
         for &(behind, token) in &saved.fences {
             let fits = behind <= next && fences.back().is_none_or(|(before, _)| *before <= behind);
             ensure(fits, || what("the order of its fences"))?;
-            fences.push_back((behind, self.token(token)?));
+            fences.push_back((behind, self.claims.token(token)?));
         }
         Ok(Timeline { next, open, fences })
     }
@@ -156,9 +163,9 @@ impl Builder<'_> {
         let states = device_page::DEVICE_ACTIVE..=device_page::DEVICE_PAGE_FAULT;
         ensure(states.contains(&saved.status), || format!("its device is in state {}", saved.status))?;
         let class = ProcessClass::from_number(saved.class).ok_or_else(|| format!("class {}", saved.class))?;
-        let root = self.tables.create_root().map_err(|error| error.to_string())?;
-        let page = self.refer(saved.page_allocation, || "its device page".to_owned())?;
-        if let Some(moved) = self.allocations.get_mut(&page.0) {
+        let root = self.memory.tables.create_root().map_err(|error| error.to_string())?;
+        let page = self.memory.refer(saved.page_allocation, || "its device page".to_owned())?;
+        if let Some(moved) = self.memory.allocations.get_mut(&page.0) {
             moved.pins += 1;
         }
         let mut device = Device {
@@ -188,7 +195,7 @@ impl Builder<'_> {
         let is_whole = saved.page_offset.is_multiple_of(campanile_protocol::PAGE_SIZE);
         ensure(is_shown && is_whole, || "its device page is not where it must be".to_owned())?;
         for &(id, count) in &saved.holds {
-            let moved = self.allocations.get_mut(&id).filter(|_| count > 0 && count < u64::MAX / 2);
+            let moved = self.memory.allocations.get_mut(&id).filter(|_| count > 0 && count < u64::MAX / 2);
             let moved = moved.ok_or_else(|| format!("it holds allocation {id} {count} times"))?;
             moved.holds = moved.holds.saturating_add(count);
             let charge = self.charge(Kind::Paging, HOLD_BYTES)?;
@@ -196,7 +203,7 @@ impl Builder<'_> {
             ensure(before.is_none(), || format!("it holds allocation {id} twice"))?;
         }
         self.build_kernels(&mut device, saved)?;
-        self.build_device_area(context, &mut device, saved)?;
+        self.memory.build_device_area(context, &mut device, saved)?;
         self.build_contexts(context, &mut device, saved)?;
         self.build_queues(&mut device, saved)?;
         self.build_doorbells(&mut device, saved)?;

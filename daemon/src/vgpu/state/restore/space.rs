@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::fences::MAX_FENCES;
 use campanile_protocol::page_table::SegmentId;
 
 use super::builder::Builder;
-use super::builder::Invalid;
-use super::builder::ensure;
+use super::invalid::Invalid;
+use super::invalid::ensure;
 use crate::vgpu::fences::native::FENCE_BYTES;
 use crate::vgpu::memory::mapping::MAPPING_BYTES;
 use crate::vgpu::memory::residency_requests::PAGING_BYTES;
 use crate::vgpu::memory::vidmm::allocations::Spot;
+use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::budget::list_bytes;
@@ -31,33 +31,8 @@ use crate::vgpu::objects::process::OpenFence;
 use crate::vgpu::objects::table::Table;
 use crate::vgpu::state::saved::process::SavedDevice;
 use crate::vgpu::state::saved::row::SavedChange;
-use crate::vgpu::state::saved::row::SavedMapping;
 
 impl Builder<'_> {
-    /// A mapping that is sound by itself.
-    fn mapping(&self, saved: &SavedMapping) -> Result<(u64, GpuMapping), Invalid> {
-        let SavedMapping(va, size, id, offset, writable) = *saved;
-        let bytes = self.allocations.get(&id).map_or(0, |moved| moved.size);
-        let inside = offset.checked_add(size).is_some_and(|end| end <= bytes);
-        let fits = inside && offset.is_multiple_of(PAGE_SIZE) && PageTables::check(va, size).is_ok();
-        ensure(fits, || format!("a mapping of {size:#x} bytes of allocation {id} at {va:#x}"))?;
-        Ok((va, GpuMapping { size, allocation: AllocationId(id), offset, writable }))
-    }
-
-    /// Shows a mapping to engines, as things are with its memory.
-    pub(super) fn show(&mut self, root: Root, va: u64, mapping: GpuMapping) -> Result<(), Invalid> {
-        let shown = match self.spot(mapping.allocation) {
-            Spot::Segment(segment, start) => {
-                let offset = start.saturating_add(mapping.offset);
-                self.tables.map(root, va, segment, offset, mapping.size, mapping.writable)
-            }
-            Spot::Moving | Spot::Evicted => self.tables.map_evicted(root, va, mapping.size),
-        };
-        shown.map_err(|error| error.to_string())?;
-        self.shown.insert(root, va, mapping);
-        Ok(())
-    }
-
     /// What the page tables have now is what was mapped before the first change that waits: the mappings of today less
     /// those that are still to come, and those that are still to go.
     pub(super) fn build_space(&mut self, device: &mut Device, saved: &SavedDevice) -> Result<(), Invalid> {
@@ -65,10 +40,10 @@ impl Builder<'_> {
         let root = device.root;
         let mut end = 0;
         for row in &saved.mappings {
-            let (va, mapping) = self.mapping(row)?;
+            let (va, mapping) = self.memory.mapping(row)?;
             ensure(va >= end, || format!("mappings that meet at {va:#x}"))?;
             end = va + mapping.size;
-            self.refer(mapping.allocation.0, || format!("the mapping at {va:#x}"))?;
+            self.memory.refer(mapping.allocation.0, || format!("the mapping at {va:#x}"))?;
             let charge = self.charge(Kind::Mappings, MAPPING_BYTES)?;
             device.mappings.insert(va, Mapped { mapping, charge });
         }
@@ -99,7 +74,7 @@ impl Builder<'_> {
         let fits = to_come.iter().all(is_asked_for);
         ensure(fits, || "a mapping is to come that nobody asked for".to_owned())?;
         for (va, mapping) in now {
-            self.show(root, va, mapping)?;
+            self.memory.show(root, va, mapping)?;
         }
         device.paging = Paging::resume(saved.paging_applied, waiting);
         self.build_fences(device, saved)
@@ -124,26 +99,26 @@ impl Builder<'_> {
     ) -> Result<Change, Invalid> {
         match saved {
             SavedChange::Map(row) => {
-                let (va, mapping) = self.mapping(row)?;
+                let (va, mapping) = self.memory.mapping(row)?;
                 let before = to_come.insert(va, mapping);
                 ensure(before.is_none(), || format!("two mappings are to come at {va:#x}"))?;
-                self.tables.prepare(root, va, mapping.size).map_err(|error| error.to_string())?;
+                self.memory.tables.prepare(root, va, mapping.size).map_err(|error| error.to_string())?;
                 Ok(Change::Map(va, mapping))
             }
             SavedChange::Unmap(row) => {
-                let (va, mapping) = self.mapping(row)?;
+                let (va, mapping) = self.memory.mapping(row)?;
                 let what = || format!("the mapping that goes at {va:#x}");
-                self.refer(mapping.allocation.0, what)?;
+                self.memory.refer(mapping.allocation.0, what)?;
                 match to_come.remove(&va) {
                     // One that was to come first has never been shown.
                     Some(coming) => ensure(coming == mapping, what)?,
-                    None => self.show(root, va, mapping)?,
+                    None => self.memory.show(root, va, mapping)?,
                 }
                 let charge = self.charge(Kind::Mappings, MAPPING_BYTES)?;
                 Ok(Change::Unmap(va, Mapped { mapping, charge }))
             }
             SavedChange::Evict(ids) => {
-                let known = ids.iter().all(|id| self.allocations.contains_key(id));
+                let known = ids.iter().all(|id| self.memory.allocations.contains_key(id));
                 ensure(known, || "what is to make room".to_owned())?;
                 Ok(Change::Evict(ids.iter().copied().map(AllocationId).collect()))
             }
@@ -162,9 +137,10 @@ impl Builder<'_> {
                 let is_free = taken.is_none_or(|(at, mapping)| at.saturating_add(mapping.size) <= va);
                 ensure(is_free, || format!("native fence {index} meets a mapping at {va:#x}"))?;
                 let offset = u64::from(index) * PAGE_SIZE;
-                let mapped = self.tables.map(device.root, va, SegmentId::FENCES, offset, PAGE_SIZE, true);
+                let mapped =
+                    self.memory.tables.map(device.root, va, SegmentId::FENCES, offset, PAGE_SIZE, true);
                 mapped.map_err(|error| error.to_string())?;
-                *self.openers.entry(index).or_default() += 1;
+                *self.claims.openers.entry(index).or_default() += 1;
             }
             let open = match open {
                 Some(open) => Some((open, self.charge(Kind::Objects, FENCE_BYTES)?)),

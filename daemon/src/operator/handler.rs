@@ -1,4 +1,4 @@
-//! What is done for the operator.
+//! The handler of the operator's control commands.
 
 use std::io;
 use std::path::Path;
@@ -37,7 +37,7 @@ use crate::vgpu::tdr::standing::Standing;
 
 /// How long one vGPU's thread may take for its part of an overview.
 const GLANCE: Duration = Duration::from_secs(1);
-/// How long it may take to carry out an order.
+/// How long it may take to carry out a control command.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The most that guest processes get to let go.
@@ -60,8 +60,8 @@ pub struct Vgpu {
     pub budget: Arc<Budget>,
     /// Which nodes do not poll.
     pub notify: Arc<NotifySwitch>,
-    /// Where orders to its thread go.
-    pub orders: Arc<Orders>,
+    /// Where control commands to its thread go.
+    pub commands: Arc<Orders>,
     /// Whether it may work.
     pub standing: Arc<Standing>,
     /// What its sessions count.
@@ -78,7 +78,7 @@ pub struct Vgpu {
 
 /// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
-pub enum DeskError {
+pub enum HandlerError {
     /// No such vGPU.
     #[error("there is no vGPU {name}; there are: {known}")]
     NoSuchVgpu {
@@ -89,7 +89,7 @@ pub enum DeskError {
     },
     /// The vGPU did not do it.
     #[error("vGPU {name}: {source}")]
-    Order {
+    Command {
         /// Which.
         name: String,
         /// Why.
@@ -102,13 +102,13 @@ pub enum DeskError {
 
 /// Every vGPU, for the operator.
 #[derive(Debug)]
-pub struct Desk {
+pub struct Handler {
     vgpus: Vec<Vgpu>,
     arrivals: Option<Arc<Arrivals>>,
     confiner: Arc<Confiner>,
 }
 
-impl Desk {
+impl Handler {
     /// Over these vGPUs, and what other daemons bring, of a daemon that is confined so.
     pub fn new(vgpus: Vec<Vgpu>, arrivals: Option<Arc<Arrivals>>, confiner: Arc<Confiner>) -> Self {
         Self { vgpus, arrivals, confiner }
@@ -118,10 +118,10 @@ impl Desk {
     ///
     /// # Errors
     /// There is no such vGPU, or it refuses.
-    pub fn serve(&self, verb: &Verb) -> Result<Value, DeskError> {
+    pub fn serve(&self, verb: &Verb) -> Result<Value, HandlerError> {
         match verb {
             Verb::Status => {
-                let daemon = status::describe(&self.confiner).map_err(DeskError::Status)?;
+                let daemon = status::describe(&self.confiner).map_err(HandlerError::Status)?;
                 let vgpus: Vec<_> = self.vgpus.iter().map(describe).collect();
                 Ok(json!({ "daemon": daemon, "vgpus": vgpus }))
             }
@@ -135,7 +135,7 @@ impl Desk {
                 let last = last.map(Duration::from_millis);
                 Ok(json!({ "vgpus": wanted.iter().map(|vgpu| recall(vgpu, last)).collect::<Vec<_>>() }))
             }
-            Verb::Reset { vgpu, node } => self.order(vgpu, Order::ResetEngine(node.map(|name| name.0))),
+            Verb::Reset { vgpu, node } => self.command(vgpu, Order::ResetEngine(node.map(|name| name.0))),
             Verb::Notify { vgpu, node, mode } => {
                 let switch = &self.vgpu(vgpu)?.notify;
                 switch.set(node_index(NodeKind::from(*node)), *mode == NotifyMode::On);
@@ -157,9 +157,9 @@ impl Desk {
             }
             Verb::Snapshot { vgpu, file } => {
                 let of = self.vgpu(vgpu)?;
-                let (quiesce, orders) = (&of.endpoint.quiesce, &of.orders);
-                let save = || quiesce.save(|| orders.nudge(), PATIENCE);
-                let go_on = || quiesce.go_on(|| orders.nudge());
+                let (quiesce, commands) = (&of.endpoint.quiesce, &of.commands);
+                let save = || quiesce.save(|| commands.nudge(), PATIENCE);
+                let go_on = || quiesce.go_on(|| commands.nudge());
                 let taken = of.endpoint.departure.snapshot(file, save, go_on);
                 taken.map_err(|source| migration(vgpu, &source))
             }
@@ -168,13 +168,13 @@ impl Desk {
                 if self.vgpu(vgpu)?.endpoint.forget_beginning() {
                     return Ok(json!({ "file": null }));
                 }
-                self.order(vgpu, Order::Stay)
+                self.command(vgpu, Order::Stay)
             }
             Verb::Attach { vgpu, file: Some(file) } => {
                 let of = self.vgpu(vgpu)?;
-                if of.orders.has_session() {
+                if of.commands.has_session() {
                     let source = OrderError::Refused("a VM is connected".to_owned());
-                    return Err(DeskError::Order { name: vgpu.clone(), source });
+                    return Err(HandlerError::Command { name: vgpu.clone(), source });
                 }
                 of.endpoint.begin_as(file).map_err(|source| migration(vgpu, &source))?;
                 Ok(json!({ "file": file }))
@@ -183,8 +183,8 @@ impl Desk {
                 "departures": self.vgpus.iter().map(|vgpu| vgpu.endpoint.departure.describe()).collect::<Vec<_>>(),
                 "arrivals": self.arrivals.as_ref().map(|arrivals| arrivals.describe()),
             })),
-            Verb::Power { vgpu, state: PowerName::D0 } => self.order(vgpu, Order::EnterD0),
-            Verb::Power { vgpu, state: PowerName::D3 } => self.order(vgpu, Order::EnterD3),
+            Verb::Power { vgpu, state: PowerName::D0 } => self.command(vgpu, Order::EnterD0),
+            Verb::Power { vgpu, state: PowerName::D3 } => self.command(vgpu, Order::EnterD3),
             Verb::Allow { vgpu } => {
                 let lifted = self.vgpu(vgpu)?.standing.allow();
                 if lifted.is_some() {
@@ -192,10 +192,10 @@ impl Desk {
                 }
                 Ok(json!({ "was_quarantined": lifted.as_ref().map(show) }))
             }
-            Verb::ResetAdapter { vgpu: Some(vgpu) } => self.order(vgpu, Order::ResetAdapter),
+            Verb::ResetAdapter { vgpu: Some(vgpu) } => self.command(vgpu, Order::ResetAdapter),
             Verb::ResetAdapter { vgpu: None } => {
                 let each = self.vgpus.iter().map(|vgpu| {
-                    let outcome = vgpu.orders.ask(Order::ResetAdapter, PATIENCE);
+                    let outcome = vgpu.commands.ask(Order::ResetAdapter, PATIENCE);
                     let outcome = outcome.unwrap_or_else(|error| json!({ "error": error.to_string() }));
                     (vgpu.name.clone(), outcome)
                 });
@@ -205,43 +205,43 @@ impl Desk {
     }
 
     /// All guest processes let go of it, and all of it lies in a file.
-    fn detach(&self, vgpu: &str, file: &Path, limit: Duration) -> Result<Value, DeskError> {
+    fn detach(&self, vgpu: &str, file: &Path, limit: Duration) -> Result<Value, HandlerError> {
         let of = self.vgpu(vgpu)?;
         if !of.detaches {
             let why = "its front is fs, which the VMM migrates; guests do not let go of it";
             let source = OrderError::Refused(why.to_owned());
-            return Err(DeskError::Order { name: vgpu.to_owned(), source });
+            return Err(HandlerError::Command { name: vgpu.to_owned(), source });
         }
         let asked =
-            of.orders.ask(Order::Leave(limit.min(LONGEST_LEAVE)), limit.min(LONGEST_LEAVE) + PATIENCE);
-        let gone = asked.map_err(|source| DeskError::Order { name: vgpu.to_owned(), source })?;
-        let (quiesce, orders) = (&of.endpoint.quiesce, &of.orders);
-        let save = || quiesce.save(|| orders.nudge(), PATIENCE);
-        let go_on = || quiesce.go_on(|| orders.nudge());
+            of.commands.ask(Order::Leave(limit.min(LONGEST_LEAVE)), limit.min(LONGEST_LEAVE) + PATIENCE);
+        let gone = asked.map_err(|source| HandlerError::Command { name: vgpu.to_owned(), source })?;
+        let (quiesce, commands) = (&of.endpoint.quiesce, &of.commands);
+        let save = || quiesce.save(|| commands.nudge(), PATIENCE);
+        let go_on = || quiesce.go_on(|| commands.nudge());
         let taken = of.endpoint.departure.snapshot(file, save, go_on).map_err(|source| {
             // Nobody is to wait for what does not come.
-            let _stays = orders.ask(Order::Stay, PATIENCE);
+            let _stays = commands.ask(Order::Stay, PATIENCE);
             migration(vgpu, &source)
         })?;
         Ok(json!({ "parked": gone["parked"], "lost": gone["lost"], "file": file, "bytes": taken["bytes"] }))
     }
 
-    fn vgpu(&self, name: &str) -> Result<&Vgpu, DeskError> {
+    fn vgpu(&self, name: &str) -> Result<&Vgpu, HandlerError> {
         self.vgpus.iter().find(|vgpu| vgpu.name == name).ok_or_else(|| {
             let known: Vec<&str> = self.vgpus.iter().map(|vgpu| vgpu.name.as_str()).collect();
-            DeskError::NoSuchVgpu { name: name.to_owned(), known: known.join(", ") }
+            HandlerError::NoSuchVgpu { name: name.to_owned(), known: known.join(", ") }
         })
     }
 
-    fn order(&self, name: &str, order: Order) -> Result<Value, DeskError> {
-        let outcome = self.vgpu(name)?.orders.ask(order, PATIENCE);
-        outcome.map_err(|source| DeskError::Order { name: name.to_owned(), source })
+    fn command(&self, name: &str, command: Order) -> Result<Value, HandlerError> {
+        let outcome = self.vgpu(name)?.commands.ask(command, PATIENCE);
+        outcome.map_err(|source| HandlerError::Command { name: name.to_owned(), source })
     }
 }
 
-fn migration(vgpu: &str, error: &MigrationError) -> DeskError {
+fn migration(vgpu: &str, error: &MigrationError) -> HandlerError {
     let source = OrderError::Refused(error.to_string());
-    DeskError::Order { name: vgpu.to_owned(), source }
+    HandlerError::Command { name: vgpu.to_owned(), source }
 }
 
 fn describe(vgpu: &Vgpu) -> Value {
@@ -258,8 +258,8 @@ fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("engine_processes".to_owned(), vgpu.held.describe());
     fields.insert("log_lines_left_out".to_owned(), json!(vgpu.log.left_out()));
     fields.insert("quarantined".to_owned(), json!(vgpu.standing.quarantined().as_ref().map(show)));
-    fields.insert("vm_connected".to_owned(), json!(vgpu.orders.has_session()));
-    match vgpu.orders.ask(Order::Describe, GLANCE) {
+    fields.insert("vm_connected".to_owned(), json!(vgpu.commands.has_session()));
+    match vgpu.commands.ask(Order::Describe, GLANCE) {
         Ok(session) => fields.insert("session".to_owned(), session),
         Err(OrderError::NoSession) => None,
         Err(error) => fields.insert("error".to_owned(), json!(error.to_string())),
@@ -268,7 +268,7 @@ fn describe(vgpu: &Vgpu) -> Value {
 }
 
 fn recall(vgpu: &Vgpu, last: Option<Duration>) -> Value {
-    match vgpu.orders.ask(Order::History(last), GLANCE) {
+    match vgpu.commands.ask(Order::History(last), GLANCE) {
         Ok(Value::Object(mut history)) => {
             history.insert("name".to_owned(), json!(vgpu.name));
             Value::Object(history)

@@ -1,0 +1,52 @@
+//! What the operator asks for of engines.
+
+use std::time::Duration;
+
+use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
+
+use crate::vgpu::doorbells::modes::DoorbellModes;
+
+/// Engines as the operator asks for them.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// Physical adapters of each vGPU, linked; each has every node.
+    pub count: u8,
+    /// Physical doorbells of each engine of each vGPU.
+    pub doorbells: u32,
+    /// How each node's doorbells work.
+    pub doorbell_modes: DoorbellModes,
+    /// How long an engine spins without work.
+    pub spin: Duration,
+    /// How long a slice of a dispatch is to take, which is how long a kernel may hold up what is more urgent; zero where
+    /// dispatches run in one piece.
+    pub slice: Duration,
+    /// How long all engines of a vGPU sleep before it goes to D3; never for none.
+    pub d3_after: Option<Duration>,
+    /// Whether the next process of each engine is started ahead.
+    pub spares: bool,
+    /// Whether engines drop their privileges.
+    pub sandbox: bool,
+    /// Part of the name of the Vulkan device.
+    pub vulkan_device: Option<String>,
+    /// What engines are started from.
+    pub program: Program,
+}
+
+impl EngineOptions {
+    /// Engines out of `program`, and everything else as it is where the operator says nothing, but that no vGPU goes to D3.
+    pub fn new(program: Program) -> Self {
+        Self {
+            count: 1,
+            doorbells: 64,
+            doorbell_modes: DoorbellModes::default(),
+            spin: Duration::from_millis(2),
+            slice: Duration::from_micros(SLICE_MICROSECONDS),
+            d3_after: None,
+            spares: true,
+            sandbox: true,
+            vulkan_device: None,
+            program,
+        }
+    }
+}
