@@ -1,9 +1,10 @@
-//! The session layer: everything that one VM has of one vGPU, whatever front it came through.
+//! The session layer: everything that one VM has of one vGPU, whatever front it came through. `docs/architecture.md` says which
+//! rooms it has.
 //!
 //! ```text
 //!   front (gpu) ── blobs, SUBMIT_3D ──▶ Session
-//!                                         ├─ processes: context ▶ device ▶ contexts ▶ queues ▶ doorbells
-//!                                         ├─ blobs, save areas, allocations (vidmm), page tables
+//!                                         ├─ objects: process ▶ device ▶ contexts ▶ queues ▶ doorbells
+//!                                         ├─ memory: blobs, save areas, allocations (vidmm), page tables
 //!                                         ├─ engines: one process a node and physical adapter,
 //!                                         │  started when first used
 //!                                         └─ pending: what waits for an engine to let go

@@ -3,7 +3,6 @@
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
@@ -11,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
-use campanile_host_gpu::memory::page_table::writer::PageTables;
 use epoll::Events;
 
 use super::config::Config;
@@ -25,13 +23,7 @@ use super::engines::suspends::Suspending;
 use super::fences::table::FenceTable;
 use super::hotplug::detached::Absences;
 use super::journal::Journal;
-use super::memory::blobs::Blob;
-use super::memory::dirty::Dirty;
 use super::memory::dirty::check_caps;
-use super::memory::residency_faults::Residency;
-use super::memory::save_areas::Areas;
-use super::memory::segments::Segments;
-use super::memory::vidmm::allocations::Allocations;
 use super::memory::vidmm::vram::VideoMemory;
 use super::objects::budget::Purse;
 use super::objects::process::Process;
@@ -42,6 +34,7 @@ use super::timer::Timer;
 use crate::guest_ram::memory::GuestRam;
 use crate::poller::NO_EVENT;
 use crate::poller::Poller;
+use crate::vgpu::memory::room::Memory;
 use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::processes::Objects;
 use crate::vgpu::objects::refusal::Refusal;
@@ -54,17 +47,12 @@ pub struct Session {
     /// What is charged to the VM, and to no process.
     pub(super) purse: Purse,
     pub(super) journal: Journal,
-    pub(super) allocations: Allocations,
-    pub(super) residency: Residency,
-    pub(super) tables: PageTables,
-    pub(super) areas: Areas,
-    pub(super) segments: Segments,
+    pub(super) memory: Memory,
     pub(super) fences: FenceTable,
     /// Engines that have said what cannot be, by place; they are ended where nothing else is half done.
     pub(super) liars: [bool; MAX_PLACES],
     /// Engines that must be poked once the message at hand is answered, by place.
     pub(super) to_poke: [bool; MAX_PLACES],
-    pub(super) blobs: BTreeMap<u32, Blob>,
     pub(super) objects: Objects,
     /// Of processes that are away, or are to go.
     pub(super) away: Absences,
@@ -81,13 +69,8 @@ pub struct Session {
     /// Since when engines may all be asleep.
     pub(super) quiet_since: Option<Instant>,
     pub(super) timer: Timer,
-    /// Segments of blobs whose names were given up: what is due when they are no longer reached.
-    pub(super) retired: BTreeMap<u16, Token>,
     /// When the front must be looked at.
     pub(super) front_at: Option<Instant>,
-    pub(super) guest_memory: Option<Arc<GuestRam>>,
-    pub(super) dirty: Dirty,
-    pub(super) window: Window,
     /// When engines must be looked at that run nothing.
     pub(super) look_at: Option<Instant>,
     /// When all this began: what liveness counts from.
@@ -124,24 +107,17 @@ impl Session {
             poller.add(descriptor, wakeup.data(), Events::EPOLLIN)?;
         }
         let journal = Journal::new(&config.name, Arc::clone(&config.log));
-        let account = Arc::clone(&config.account);
         let purse = config.budget.vm();
-        let mut tables = PageTables::new().map_err(io::Error::other)?;
-        let areas = Areas::new(&mut tables).map_err(io::Error::other)?;
+        let memory = Memory::new(memory, Arc::clone(&config.account))?;
         let session = Self {
             config,
             journal,
             counters,
             purse,
-            allocations: Allocations::new(memory, account),
-            residency: Residency::default(),
-            tables,
-            areas,
-            segments: Segments::default(),
+            memory,
             fences: FenceTable::new()?,
             liars: [false; MAX_PLACES],
             to_poke: [false; MAX_PLACES],
-            blobs: BTreeMap::new(),
             objects: Objects::default(),
             away: Absences::default(),
             engines,
@@ -154,11 +130,7 @@ impl Session {
             is_fresh: true,
             quiet_since: None,
             timer,
-            retired: BTreeMap::new(),
             front_at: None,
-            guest_memory: None,
-            dirty: Dirty::default(),
-            window: Window::Awaited(Vec::new()),
             look_at: None,
             begun: clock::now(),
             poller,
@@ -187,22 +159,22 @@ impl Session {
 
     /// The video memory, for the front to show its aperture.
     pub fn video_memory(&self) -> &VideoMemory {
-        self.allocations.memory()
+        self.memory.allocations.memory()
     }
 
     /// Guest memory is now this.
     pub fn set_guest_memory(&mut self, memory: Arc<GuestRam>) {
-        self.guest_memory = Some(memory);
+        self.memory.guest_memory = Some(memory);
         self.find_guest_pages();
     }
 
     /// The guest can see the aperture now, or never will; what waits for it is served.
     pub fn set_window(&mut self, is_open: bool) {
         let window = if is_open { Window::Open } else { Window::Never };
-        let Window::Awaited(waiting) = std::mem::replace(&mut self.window, window) else { return };
+        let Window::Awaited(waiting) = std::mem::replace(&mut self.memory.window, window) else { return };
         if self.is_stopping() {
             // Nothing moves now.
-            return self.residency.deferred.extend(waiting);
+            return self.memory.residency.deferred.extend(waiting);
         }
         for (resource, offset, token) in waiting {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
@@ -225,7 +197,7 @@ impl Session {
         let contexts: Vec<u32> = self.objects.processes.keys().copied().collect();
         contexts.into_iter().for_each(|context| self.end_process(context));
         self.forget_absences();
-        let blobs: Vec<u32> = self.blobs.keys().copied().collect();
+        let blobs: Vec<u32> = self.memory.blobs.keys().copied().collect();
         for resource in blobs {
             if let Err(refusal) = self.unref_blob(resource) {
                 log::error!("{}: freeing resource {resource}: {refusal:?}", self.config.name);
@@ -233,11 +205,11 @@ impl Session {
         }
         self.run_pending();
         self.objects.due.clear();
-        self.retired.clear();
+        self.memory.retired.clear();
         self.front_at = None;
         self.is_fresh = true;
         self.begin_anew();
-        self.window = Window::Awaited(Vec::new());
+        self.memory.window = Window::Awaited(Vec::new());
     }
 
     /// What is due to be answered, in order.
@@ -318,8 +290,8 @@ impl Session {
             self.next_freeze(),
             self.look_at,
             self.away.next(),
-            self.residency.retry_at,
-            self.dirty.sweep_at,
+            self.memory.residency.retry_at,
+            self.memory.dirty.sweep_at,
             self.front_at,
         ];
         if let Some(at) = decisions.chain(others).flatten().min() {

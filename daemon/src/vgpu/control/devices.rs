@@ -39,34 +39,38 @@ impl Session {
             Status::InvalidResource => Refusal::Resource,
             _ => Refusal::Parameter,
         };
-        let page = self.attached_allocation(origin.context, message.page_resource).map_err(refused)?;
+        let page = self
+            .memory
+            .attached_allocation(&self.objects, origin.context, message.page_resource)
+            .map_err(refused)?;
         let end = message.page_offset.checked_add(device_page::DEVICE_PAGE_BYTES);
-        let inside = end.is_some_and(|end| end <= self.allocations.size(page));
+        let inside = end.is_some_and(|end| end <= self.memory.allocations.size(page));
         if !inside || !message.page_offset.is_multiple_of(PAGE_SIZE) {
             return Err(Refusal::Parameter);
         }
-        let spot = self.allocations.locate(page, self.residency.epoch);
+        let spot = self.memory.allocations.locate(page, self.memory.residency.epoch);
         // Guest RAM is there for the daemon, whether engines know it already or not.
-        let there = matches!(spot, Spot::Segment(..)) || self.allocations.guest_segment(page).is_some();
-        if !there && !self.allocations.bring_back(page, self.residency.epoch) {
+        let there =
+            matches!(spot, Spot::Segment(..)) || self.memory.allocations.guest_segment(page).is_some();
+        if !there && !self.memory.allocations.bring_back(page, self.memory.residency.epoch) {
             return Err(Refusal::OutOfMemory);
         }
-        self.remap(page);
-        let guest = self.map_guest_page(page, message.page_offset)?;
-        let root = self.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
+        self.memory.remap(page, &mut self.journal);
+        let guest = self.memory.map_guest_page(page, message.page_offset)?;
+        let root = self.memory.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
         let kernels = self.objects.kernel_generation();
         let process = self.objects.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
-        self.allocations.retain(page);
+        self.memory.allocations.retain(page);
         let page_of =
             DevicePage { allocation: page, offset: message.page_offset, va: message.page_va, guest };
         // The address space may be that of a device that has ended, of whose kernels engines are still to speak.
         process.device = Some(Device::new(page_of, root, kernels));
-        if let Some(allocation) = self.allocations.get_mut(page) {
+        if let Some(allocation) = self.memory.allocations.get_mut(page) {
             allocation.pins += 1;
         }
         let (size, offset) = (device_page::DEVICE_PAGE_BYTES, message.page_offset);
         let mapping = GpuMapping { size, allocation: page, offset, writable: true };
-        let mapped = self.map_range(origin.context, message.page_va, mapping);
+        let mapped = self.memory.map_range(&mut self.objects, origin.context, message.page_va, mapping);
         let admission = self.admission(origin.context);
         let version = (message.protocol_version >> 16 == PROTOCOL_VERSION >> 16).or(Status::VersionMismatch);
         if let Err(error) = mapped {
@@ -95,14 +99,14 @@ impl Session {
     /// Status words first: zero would read as CONNECTED (UMS-49).
     fn prepare_page(&self, context: u32) {
         let Ok(device) = self.objects.device(context) else { return };
-        let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return };
+        let Some(page) = device.page.view(&self.memory.allocations, &self.memory.dirty) else { return };
         for index in 0..device_page::MAX_QUEUES {
             page.store(device_page::status(index), DoorbellStatus::DisconnectedRetry.word());
         }
         for offset in [device_page::LOSS, device_page::LOSS_REPORT, device_page::LEAVE] {
             page.store(offset, 0);
         }
-        page.store(device_page::BUDGET, self.residency.budget);
+        page.store(device_page::BUDGET, self.memory.residency.budget);
         page.store(device_page::DEVICE_STATUS, device.status);
     }
 
@@ -144,13 +148,13 @@ impl Session {
         held.push(device.page.allocation);
         held.extend(device.paging.held());
         for (va, mapping) in &device.mappings {
-            self.residency.shown.remove(mapping.allocation, device.root, *va);
+            self.memory.residency.shown.remove(mapping.allocation, device.root, *va);
         }
-        self.residency.forget_space(device.root);
+        self.memory.residency.forget_space(device.root);
         for (allocation, hold) in &device.holds {
-            self.drop_holds(*allocation, hold.count);
+            self.memory.drop_holds(*allocation, hold.count);
         }
-        if let Some(allocation) = self.allocations.get_mut(device.page.allocation) {
+        if let Some(allocation) = self.memory.allocations.get_mut(device.page.allocation) {
             allocation.pins -= 1;
         }
         let own = device.contexts.iter().map(|(_, context)| context.area);

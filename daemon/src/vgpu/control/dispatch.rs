@@ -7,8 +7,6 @@ use campanile_protocol::control::status::Status;
 
 use super::request::Request;
 use crate::vgpu::counters::count;
-use crate::vgpu::objects::ids::AllocationId;
-use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Outcome;
@@ -142,8 +140,10 @@ impl Session {
             Request::UnmapList(list) => self.unmap_list(origin, &list),
             Request::MakeResident(list) => self.make_resident(origin, &list),
             Request::Evict(list) => self.evict(origin, &list),
-            Request::SetPriority(list) => self.set_priority(origin, &list),
-            Request::QueryMemory => Ok(Handled::with(&self.memory_info())),
+            Request::SetPriority(list) => self.memory.set_priority(&self.objects, origin, &list),
+            Request::QueryMemory => {
+                Ok(Handled::with(&self.memory.memory_info(&self.config.account, &self.counters)))
+            }
             Request::CreateContext(create) => self.new_context(origin, &create),
             Request::DestroyContext(named) => self.drop_context(origin, &named),
             Request::SuspendContext(named) => self.suspend_context(origin, &named),
@@ -167,16 +167,5 @@ impl Session {
             Request::SignalNativeFence(signal) => self.signal_native_fence(origin, &signal),
             Request::QueryNativeFence(named) => self.query_native_fence(origin, &named),
         }
-    }
-
-    /// The memory of a resource that this context has attached.
-    pub(in crate::vgpu) fn attached_allocation(
-        &self,
-        context: u32,
-        resource: u32,
-    ) -> Result<AllocationId, Refused> {
-        let process = self.objects.processes.get(&context).ok_or(Status::NoDevice)?;
-        process.attached.contains_key(&resource).or(Status::InvalidResource)?;
-        Ok(self.blobs.get(&resource).ok_or(Status::InvalidResource)?.allocation)
     }
 }

@@ -191,9 +191,9 @@ impl Session {
             .collect();
         let description = Description {
             power: self.power.name(),
-            blobs: self.blobs.len(),
-            memory: self.describe_memory(),
-            dirty_tracking: self.describe_tracking(),
+            blobs: self.memory.blobs.len(),
+            memory: self.memory.describe_memory(&self.config.account, &self.counters),
+            dirty_tracking: self.memory.describe_tracking(),
             engines,
             processes,
         };

@@ -10,6 +10,7 @@ pub mod devices;
 pub mod dispatch;
 pub mod errands;
 pub mod history;
+pub mod memory;
 pub mod orders;
 pub mod reply;
 pub(crate) mod request;

@@ -27,7 +27,7 @@ impl Session {
             status: status.word(),
             payload_bytes: u32::try_from(length).unwrap_or(0),
         };
-        if let Some(page) = self.page(origin.context) {
+        if let Some(page) = self.memory.page(&self.objects, origin.context) {
             let at = device_page::response(origin.slot);
             let head = size_of::<ResponseHeader>() as u64;
             page.write(at + head, &payload[..length]);

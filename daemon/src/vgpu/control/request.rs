@@ -28,6 +28,8 @@ use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::KnownLayout;
 
+use crate::vgpu::objects::message::Entries;
+
 /// A message of a guest process. Its form is right; whether it may be done is for its handler to say.
 #[derive(Debug)]
 pub(in crate::vgpu) enum Request<'a> {
@@ -67,13 +69,6 @@ pub(in crate::vgpu) enum Request<'a> {
     WaitNativeFence(NativeFenceValue),
     SignalNativeFence(NativeFenceValue),
     QueryNativeFence(Named),
-}
-
-/// The entries of a list message, at most [`MAX_LIST`], and what its head says of them.
-#[derive(Debug)]
-pub(in crate::vgpu) struct Entries<T> {
-    pub(in crate::vgpu) argument: u32,
-    pub(in crate::vgpu) entries: Vec<T>,
 }
 
 /// CREATE_KERNEL.

@@ -198,7 +198,12 @@ impl Session {
     fn publish(&self, context: u32, doorbell: Handle, turns: u64) -> Result<DoorbellConnected, Refused> {
         let doorbell = self.objects.device(context)?.doorbells.get(doorbell).ok_or(Status::InvalidHandle)?;
         let status = doorbell.state.status().word();
-        self.store_page_word(context, device_page::status(doorbell.queue.index()), status);
+        self.memory.store_page_word(
+            &self.objects,
+            context,
+            device_page::status(doorbell.queue.index()),
+            status,
+        );
         Ok(DoorbellConnected { status, turns })
     }
 

@@ -50,7 +50,8 @@ impl Session {
         let Some(hw_queue) = doorbell.hw_queue else { return Ok(false) };
         let (at, was_connected) = (doorbell.at, doorbell.was_connected);
         let last_queued = self
-            .page(holder.context)
+            .memory
+            .page(&self.objects, holder.context)
             .and_then(|page| {
                 Some(page.word(device_page::last_queued(doorbell.queue.index()))?.load(Ordering::Acquire))
             })
@@ -170,7 +171,7 @@ mod tests {
     fn with_last_queued(value: u64) -> Session {
         let mut session = restored(Config { timeouts: TIMEOUTS, ..startable() });
         session.drains.clear();
-        let page = session.page(OWNER).unwrap();
+        let page = session.memory.page(&session.objects, OWNER).unwrap();
         page.word(device_page::last_queued(0)).unwrap().store(value, Ordering::Release);
         session
     }

@@ -130,11 +130,12 @@ impl Session {
         if let Some(queue) = device.queues.get_mut(message.queue) {
             queue.kind = QueueKind::UserMode { doorbell: Some(handle), completed };
         }
-        self.allocations.retain(ring);
-        self.allocations.retain(control);
+        self.memory.allocations.retain(ring);
+        self.memory.allocations.retain(control);
         // What an earlier doorbell of the same place was rung with is no ring of this one.
-        self.store_page_word(origin.context, device_page::cell(index), 0);
-        self.store_page_word(
+        self.memory.store_page_word(&self.objects, origin.context, device_page::cell(index), 0);
+        self.memory.store_page_word(
+            &self.objects,
             origin.context,
             device_page::status(index),
             DoorbellState::Retry.status().word(),
@@ -178,14 +179,14 @@ impl Session {
         bytes: u64,
         writable: bool,
     ) -> Result<AllocationId, Refused> {
-        let allocation = self.attached_allocation(context, resource)?;
+        let allocation = self.memory.attached_allocation(&self.objects, context, resource)?;
         va.is_multiple_of(LINE).or(Status::InvalidAddress)?;
         let device = self.objects.device(context)?;
         let (mapping, _) = device.find_mapping(va, bytes).ok_or(Status::InvalidAddress)?;
         (mapping.allocation == allocation && (mapping.writable || !writable)).or(Status::InvalidAddress)?;
         // UMS-38: MAKE_RESIDENT first. Guest RAM never leaves, and what engines do not know of it yet they wait for.
-        let is_there = matches!(self.allocations.spot(allocation), Spot::Segment(..))
-            || self.allocations.guest_segment(allocation).is_some();
+        let is_there = matches!(self.memory.allocations.spot(allocation), Spot::Segment(..))
+            || self.memory.allocations.guest_segment(allocation).is_some();
         (is_there && !device.paging.waits_for(va, bytes)).or(Status::NotResident)?;
         Ok(allocation)
     }
@@ -233,7 +234,7 @@ impl Session {
         let Ok(device) = self.objects.device(holder.context) else { return };
         let Some(found) = device.doorbells.get(holder.doorbell) else { return };
         let (status, at, index) = (found.state.status().word(), found.at, found.queue.index());
-        let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return };
+        let Some(page) = device.page.view(&self.memory.allocations, &self.memory.dirty) else { return };
         let Some(word) = page.word(device_page::status(index)) else { return };
         match disconnect {
             Disconnect::Nothing => {}
@@ -467,7 +468,7 @@ mod tests {
     fn ums_38_a_ring_whose_mapping_is_still_to_come_is_not_resident() {
         let mut session = connected(Place::Own(0));
         let ring = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().ring;
-        let (&resource, _) = session.blobs.iter().find(|(_, blob)| blob.allocation == ring).unwrap();
+        let (&resource, _) = session.memory.blobs.iter().find(|(_, blob)| blob.allocation == ring).unwrap();
         let row = device(&mut session, OWNER).mappings.iter().find(|(_, mapping)| mapping.allocation == ring);
         let (&there, mapping) = row.unwrap();
         let mapping = GpuMapping { size: PAGE_SIZE, ..**mapping };

@@ -95,12 +95,12 @@ impl Session {
     }
 
     fn start_engine(&mut self, at: EngineAddress) -> io::Result<()> {
-        let start = self.config.start_message(at.node, self.tables.mapping().len());
-        let memory = Self::engine_memory(&self.allocations, &self.tables, &self.fences);
+        let start = self.config.start_message(at.node, self.memory.tables.mapping().len());
+        let memory = Self::engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
         let process = EngineProcess::spawn(&*self.config.launcher, &start, memory)?;
         self.engines[at.index()].begin(process);
         self.announce_native_fences(at);
-        let is_logged = self.dirty.has_log();
+        let is_logged = self.memory.dirty.has_log();
         // Before the first work (PRE-69).
         if let Some(process) = self.engines[at.index()].process_mut() {
             process.tracking.log_guest_writes(is_logged);
@@ -110,7 +110,7 @@ impl Session {
             self.stop_engine(at);
             return Err(error);
         }
-        let segments: Vec<SegmentId> = self.segments.ids().collect();
+        let segments: Vec<SegmentId> = self.memory.segments.ids().collect();
         for segment in segments {
             self.announce_segment(at, segment);
         }
@@ -221,8 +221,8 @@ impl Session {
 
     /// Starts a process ahead: its driver is open when it is told to begin, and until then it touches nothing.
     pub(in crate::vgpu) fn start_spare(&mut self, at: EngineAddress) {
-        let start = self.config.start_message(at.node, self.tables.mapping().len());
-        let memory = Self::engine_memory(&self.allocations, &self.tables, &self.fences);
+        let start = self.config.start_message(at.node, self.memory.tables.mapping().len());
+        let memory = Self::engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
         let Some(process) = self.engines[at.index()].process_mut() else { return };
         if let Err(error) = process.prepare_spare(&*self.config.launcher, &start, memory) {
             self.journal.line(Level::Warn, format_args!("{at} engine has no spare: {error}"));

@@ -183,7 +183,7 @@ impl Session {
         let mut outbox = std::mem::take(&mut slot.outbox);
         let Some(process) = slot.process().filter(|_| slot.hears()) else { return };
         let mut unsent = Vec::new();
-        let flushed = outbox.send(process, &self.segments, &mut unsent).and_then(|is_empty| {
+        let flushed = outbox.send(process, &self.memory.segments, &mut unsent).and_then(|is_empty| {
             if outbox.is_watched == is_empty {
                 let events = if is_empty { Events::EPOLLIN } else { Events::EPOLLIN | Events::EPOLLOUT };
                 let token = Wakeup::Channel(at).data();

@@ -135,7 +135,7 @@ impl Session {
             }
             Action::FreeFences(indices) => self.free_fences(&indices),
             Action::FreeAreas(areas) => self.areas_are_free(areas),
-            Action::DestroyRoot(root) => self.tables.destroy_root(root),
+            Action::DestroyRoot(root) => self.memory.tables.destroy_root(root),
             Action::PagingFence { context, root, value } => self.paging_is_done(context, root, value),
             Action::ShowSegment(allocation, segment) => self.segment_is_there(allocation, segment),
             Action::Relocate { allocation, target } => self.finish_relocation(allocation, target),
@@ -287,21 +287,25 @@ mod tests {
      {
         let (mut session, shared) = bench();
         let [first, second] = [SegmentId(1), SegmentId(2)];
-        let allocation = session.allocations.create_guest(first, 4096);
+        let allocation = session.memory.allocations.create_guest(first, 4096);
         let announce = |session: &mut Session| {
             let serial = session.engines[AT.index()].segment_serial().unwrap();
             session.show_when_announced(allocation);
             serial
         };
         let before = announce(&mut session);
-        session.allocations.get_mut(allocation).unwrap().backing = Backing::Guest(second);
+        session.memory.allocations.get_mut(allocation).unwrap().backing = Backing::Guest(second);
         let after = announce(&mut session);
         acknowledge(&shared, block::SEGMENT_ACK, before);
         session.run_pending();
-        assert_eq!(session.allocations.spot(allocation), Spot::Moving, "engines do not know the new pages");
+        assert_eq!(
+            session.memory.allocations.spot(allocation),
+            Spot::Moving,
+            "engines do not know the new pages"
+        );
         acknowledge(&shared, block::SEGMENT_ACK, after);
         session.run_pending();
-        assert_eq!(session.allocations.spot(allocation), Spot::Segment(second, 0));
+        assert_eq!(session.memory.allocations.spot(allocation), Spot::Segment(second, 0));
     }
 
     #[test]
@@ -320,7 +324,7 @@ mod tests {
         let mut session = restored(startable());
         let root = device(&mut session, OWNER).root;
         let sequence = |session: &Session| {
-            let page = session.page(OWNER).unwrap();
+            let page = session.memory.page(&session.objects, OWNER).unwrap();
             page.word(device_page::response(9)).unwrap().load(Ordering::Acquire)
         };
         let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };

@@ -203,8 +203,8 @@ mod tests {
 
     use crate::vgpu::engines::suspends::Suspending;
     use crate::vgpu::objects::message::Origin;
-    use crate::vgpu::objects::process::GpuWait;
     use crate::vgpu::objects::process::MAX_WAITS;
+    use crate::vgpu::objects::waits::GpuWait;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;

@@ -38,8 +38,8 @@ use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::process::MAX_WAITS;
-use crate::vgpu::objects::process::NativeWait;
-use crate::vgpu::objects::process::OpenFence;
+use crate::vgpu::objects::waits::NativeWait;
+use crate::vgpu::objects::waits::OpenFence;
 use crate::vgpu::session::Session;
 
 /// Bytes of a native fence that a process has open, and of its end.
@@ -105,7 +105,7 @@ impl Session {
         let is_taken = device.is_taken(va, PAGE_SIZE) || device.paging.waits_for(va, PAGE_SIZE);
         (!is_taken).or(Status::InvalidAddress)?;
         let root = device.root;
-        self.tables.map(root, va, SegmentId::FENCES, u64::from(index) * PAGE_SIZE, PAGE_SIZE, true)?;
+        self.memory.tables.map(root, va, SegmentId::FENCES, u64::from(index) * PAGE_SIZE, PAGE_SIZE, true)?;
         let opened = self.objects.device_mut(context)?.fences.insert(OpenFence { index, va }, charge);
         let fence = opened.ok_or(Status::OutOfResources)?;
         Ok(NativeFenceOpened { fence, global, kind, reserved: 0 })
@@ -122,7 +122,7 @@ impl Session {
         for wait in orphans {
             self.answer(wait.origin, Err(Status::InvalidHandle.into()));
         }
-        self.tables.unmap(root, fence.va, PAGE_SIZE)?;
+        self.memory.tables.unmap(root, fence.va, PAGE_SIZE)?;
         // A buffer that waits at this address faults now: so it does on every kind of queue.
         for wait in parked {
             self.unpark(origin.context, wait.context);
@@ -343,10 +343,10 @@ mod tests {
 
     use crate::vgpu::fences::table::Named;
     use crate::vgpu::objects::message::Origin;
-    use crate::vgpu::objects::process::GpuWait;
     use crate::vgpu::objects::process::MAX_WAITS;
-    use crate::vgpu::objects::process::NativeWait;
-    use crate::vgpu::objects::process::Wait;
+    use crate::vgpu::objects::waits::GpuWait;
+    use crate::vgpu::objects::waits::NativeWait;
+    use crate::vgpu::objects::waits::Wait;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;

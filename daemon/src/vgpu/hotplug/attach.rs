@@ -25,12 +25,13 @@ use crate::vgpu::session::Session;
 impl Session {
     /// RESOURCE_CREATE_BLOB with a name: a process that comes back makes its blob again.
     pub fn take_blob_again(&mut self, resource: u32, size: u64, name: u64) -> Result<(), Refusal> {
-        self.check_new_blob(resource, size)?;
-        let is_its = |kept: &&KeptBlob| self.allocations.size(kept.blob.allocation) == size;
+        self.is_fresh = false;
+        self.memory.check_new_blob(resource, size)?;
+        let is_its = |kept: &&KeptBlob| self.memory.allocations.size(kept.blob.allocation) == size;
         let kept = self.away.kept.get(&name).filter(is_its);
         kept.filter(|kept| kept.blob.is_vram).ok_or(Refusal::Parameter)?;
         if let Some(kept) = self.away.kept.remove(&name) {
-            self.blobs.insert(resource, kept.blob);
+            self.memory.blobs.insert(resource, kept.blob);
         }
         Ok(())
     }
@@ -56,7 +57,7 @@ impl Session {
         let tokens = new.timelines.into_values().flat_map(|mut timeline| timeline.take_all());
         self.objects.due.extend(tokens.map(|token| (token, Ok(()))));
         for resource in new.attached.keys() {
-            if let Some(blob) = self.blobs.get_mut(resource) {
+            if let Some(blob) = self.memory.blobs.get_mut(resource) {
                 blob.name = None;
             }
         }
@@ -103,7 +104,7 @@ impl Session {
         if message.protocol_version >> 16 != PROTOCOL_VERSION >> 16 {
             return Err(wrong("its protocol is another"));
         }
-        let page = self.attached_allocation(origin.context, message.page_resource);
+        let page = self.memory.attached_allocation(&self.objects, origin.context, message.page_resource);
         let page = page.map_err(|_| (Refusal::Resource, "its device page is not attached"))?;
         let device = self.objects.device(own).map_err(|_| (Refusal::Context, "it had no device"))?;
         if device.page.allocation != page {
@@ -121,10 +122,11 @@ impl Session {
             let kept =
                 self.away.kept.get(name).filter(|kept| kept.owner == own).map(|kept| kept.blob.allocation);
             let kept = kept.ok_or(wrong("it had no blob of such a name"))?;
-            let again = self.attached_allocation(new, *resource);
+            let again = self.memory.attached_allocation(&self.objects, new, *resource);
             let again = again.map_err(|_| (Refusal::Resource, "a blob of its pages is not attached"))?;
-            let are_pages = [kept, again].iter().all(|id| self.allocations.guest_segment(*id).is_some());
-            let fits = are_pages && self.allocations.size(kept) == self.allocations.size(again);
+            let are_pages =
+                [kept, again].iter().all(|id| self.memory.allocations.guest_segment(*id).is_some());
+            let fits = are_pages && self.memory.allocations.size(kept) == self.memory.allocations.size(again);
             if !fits || *reserved != 0 || !resources.insert((*name, *resource)) {
                 return Err(wrong("its pages are no others for that blob"));
             }
@@ -141,12 +143,13 @@ impl Session {
     fn put_pages(&mut self, pages: &[PagesAgain]) -> Barrier {
         for PagesAgain { name, resource, .. } in pages {
             let Some(KeptBlob { blob: kept, .. }) = self.away.kept.remove(name) else { continue };
-            let Some(blob) = self.blobs.get_mut(resource) else { continue };
+            let Some(blob) = self.memory.blobs.get_mut(resource) else { continue };
             let again = std::mem::replace(&mut blob.allocation, kept.allocation);
-            let backings = [kept.allocation, again].map(|id| self.allocations.get(id).map(|it| it.backing));
+            let backings =
+                [kept.allocation, again].map(|id| self.memory.allocations.get(id).map(|it| it.backing));
             let [Some(old), Some(new)] = backings else { continue };
             for (id, backing) in [(kept.allocation, new), (again, old)] {
-                if let Some(allocation) = self.allocations.get_mut(id) {
+                if let Some(allocation) = self.memory.allocations.get_mut(id) {
                     allocation.backing = backing;
                 }
             }
@@ -172,14 +175,19 @@ impl Session {
         let words: Vec<(Handle, DoorbellStatus)> =
             device.doorbells.iter().map(|(_, bell)| (bell.queue, bell.state.status())).collect();
         for (queue, status) in words {
-            self.store_page_word(own, device_page::status(queue.index()), status.word());
+            self.memory.store_page_word(
+                &self.objects,
+                own,
+                device_page::status(queue.index()),
+                status.word(),
+            );
         }
         for (at, value) in [
             (device_page::PAGING_FENCE, device.paging.done()),
             (device_page::LEAVE, 0),
             (device_page::DEVICE_STATUS, device.status),
         ] {
-            self.store_page_word(own, at, value);
+            self.memory.store_page_word(&self.objects, own, at, value);
         }
     }
 }

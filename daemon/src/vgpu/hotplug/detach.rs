@@ -37,7 +37,7 @@ impl Session {
     fn tell_leave(&self, word: u64) {
         for (own, process) in &self.objects.processes {
             if process.device.is_some() && !process.is_away() {
-                self.store_page_word(*own, device_page::LEAVE, word);
+                self.memory.store_page_word(&self.objects, *own, device_page::LEAVE, word);
             }
         }
     }
@@ -69,9 +69,9 @@ impl Session {
     pub(in crate::vgpu) fn reset_around_absent(&mut self) {
         self.thaw();
         self.end_present();
-        self.retired.clear();
+        self.memory.retired.clear();
         self.front_at = None;
-        self.window = Window::Awaited(Vec::new());
+        self.memory.window = Window::Awaited(Vec::new());
     }
 
     /// Processes of a device that is gone that cannot come back are ended: all that have not parked.
@@ -82,14 +82,14 @@ impl Session {
         self.away.contexts.clear();
         let away = self.objects.processes.values_mut().filter_map(|process| process.away.as_mut());
         away.for_each(|away| away.is_gone = true);
-        let blobs: Vec<u32> = self.blobs.keys().copied().collect();
+        let blobs: Vec<u32> = self.memory.blobs.keys().copied().collect();
         for resource in blobs {
             // Each exists: the list was just made.
             if let Err(refusal) = self.unref_blob(resource) {
                 log::error!("{}: freeing resource {resource}: {refusal:?}", self.config.name);
             }
         }
-        self.residency.deferred.clear();
+        self.memory.residency.deferred.clear();
         self.run_pending();
         self.objects.due.clear();
     }
@@ -120,7 +120,8 @@ impl Session {
     /// Whether no process is there any more. Resources are given up before the context, and leave the window after it.
     /// A process that is about to open a device has mapped its page, and is refused in a moment.
     fn is_left(&self) -> bool {
-        let is_settled = self.blobs.values().all(|blob| blob.name.is_none()) && self.pending.is_empty();
+        let is_settled =
+            self.memory.blobs.values().all(|blob| blob.name.is_none()) && self.pending.is_empty();
         is_settled && self.objects.processes.values().all(Process::is_gone)
     }
 

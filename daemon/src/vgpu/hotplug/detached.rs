@@ -154,13 +154,13 @@ impl Session {
         let blobs: Vec<u32> = process.attached.keys().copied().collect();
         // The answer has to lie somewhere when it comes back, before its pages are known.
         let page = self.objects.device(origin.context)?.page.allocation;
-        if self.allocations.guest_segment(page).is_some() {
+        if self.memory.allocations.guest_segment(page).is_some() {
             let text = "the device page lies in memory of the guest's own".to_owned();
             return Err(crate::vgpu::objects::message::Refused { status: Status::NotSupported, text });
         }
         let parked = self.new_token(&blobs).ok_or(Status::OutOfResources)?;
         for resource in blobs {
-            if let Some(blob) = self.blobs.get_mut(&resource) {
+            if let Some(blob) = self.memory.blobs.get_mut(&resource) {
                 blob.name = Some(blob_name(&parked, resource));
             }
         }
@@ -185,7 +185,7 @@ impl Session {
             let is_known = |name: &u64| {
                 *name == 0
                     || self.away.kept.contains_key(name)
-                    || self.blobs.values().any(|blob| blob.name == Some(*name))
+                    || self.memory.blobs.values().any(|blob| blob.name == Some(*name))
             };
             let mut wanted = resources.iter().map(|resource| blob_name(&parked, *resource));
             if token != 0 && !wanted.any(|name| is_known(&name)) {
@@ -247,7 +247,7 @@ impl Session {
             self.objects.processes.get(&own).map(|process| process.attached.keys().copied().collect());
         let attached: Vec<u32> = attached.unwrap_or_default();
         for resource in attached {
-            if let Some(blob) = self.blobs.get_mut(&resource) {
+            if let Some(blob) = self.memory.blobs.get_mut(&resource) {
                 blob.name = None;
             }
         }

@@ -16,30 +16,26 @@ use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
-use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::dirty::caps::AdapterCaps;
 use campanile_host_gpu::dirty::caps::CapsError;
 use campanile_host_gpu::dirty::caps::DirtyCaps;
 use campanile_host_gpu::dirty::caps::adapter_start;
 use campanile_host_gpu::dirty::error::DirtyError;
-use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::dirty::tracker::Tracker;
-use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_protocol::page_table::SegmentId;
 
+use super::room::Memory;
 use super::vidmm::vram::VideoMemory;
 use crate::guest_ram::mark::MarkGuestRam;
-use crate::vgpu::session::Session;
 
 /// Least time between two sweeps.
-const SWEEP: Duration = Duration::from_millis(5);
+pub(in crate::vgpu) const SWEEP: Duration = Duration::from_millis(5);
 /// Sweeping takes at most one part in so many of the time.
-const SWEEP_PART: u32 = 10;
+pub(in crate::vgpu) const SWEEP_PART: u32 = 10;
 
 /// The VMM's log, and when engines are asked next.
 #[derive(Debug, Default)]
 pub struct Dirty {
-    log: Option<Arc<dyn MarkGuestRam>>,
+    pub(in crate::vgpu) log: Option<Arc<dyn MarkGuestRam>>,
     pub(in crate::vgpu) sweep_at: Option<Instant>,
 }
 
@@ -62,7 +58,7 @@ pub struct TrackerBoard {
 }
 
 impl TrackerBoard {
-    fn lock(&self) -> MutexGuard<'_, Option<[Arc<Tracker>; 2]>> {
+    pub(in crate::vgpu) fn lock(&self) -> MutexGuard<'_, Option<[Arc<Tracker>; 2]>> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,30 +95,11 @@ pub(in crate::vgpu) fn check_caps(memory: &VideoMemory, live_migration: bool) ->
     adapter_start(&mut Memories { memory, live_migration }, &segments).map(|_| ())
 }
 
-impl Session {
-    /// Who knows what is written: of video memory, and of what is evicted from it. Usable from any thread.
+impl Memory {
+    /// The trackers of what is written: of video memory, and of what is evicted from it. Usable from any thread.
     pub fn trackers(&self) -> [Arc<Tracker>; 2] {
         let memory = self.allocations.memory();
         [Arc::clone(memory.tracker()), Arc::clone(memory.evicted_tracker())]
-    }
-
-    /// Shows the trackers on the board; to be repeated when the session gets another memory.
-    pub(in crate::vgpu) fn show_trackers(&self) {
-        *self.config.trackers.lock() = Some(self.trackers());
-    }
-
-    /// Takes them off it.
-    pub(in crate::vgpu) fn hide_trackers(&self) {
-        let mut shown = self.config.trackers.lock();
-        // Another session's are not this one's to take.
-        if shown.as_ref().is_some_and(|[vram, _]| Arc::ptr_eq(vram, self.allocations.memory().tracker())) {
-            *shown = None;
-        }
-    }
-
-    /// How engines' writes are tracked.
-    pub fn tracking_method(&self) -> Method {
-        self.config.tracking
     }
 
     /// For the operator.
@@ -137,66 +114,6 @@ impl Session {
             "page_size": caps.page_size,
             "guest_ram_logged": self.dirty.has_log(),
         })
-    }
-
-    /// Guest RAM that is written from here on is told to this log; to none, where there is none.
-    pub fn set_dirty_log(&mut self, log: Option<Arc<dyn MarkGuestRam>>) {
-        if self.dirty.has_log() && log.is_none() {
-            // Whoever took the log away has what is in it by now.
-            self.sweep_guest_ram();
-        }
-        self.dirty.log = log;
-        let is_logged = self.dirty.has_log();
-        for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
-            process.tracking.log_guest_writes(is_logged);
-        }
-        self.dirty.sweep_at = None;
-        if is_logged {
-            self.sweep_guest_ram();
-        }
-    }
-
-    /// Moves what engines have written to guest RAM into the log. Complete when no engine runs.
-    pub fn sweep_guest_ram(&mut self) {
-        let begun = Instant::now();
-        self.sweep(None);
-        self.dirty.sweep_at =
-            self.dirty.has_log().then(|| Instant::now() + SWEEP.max(begun.elapsed() * SWEEP_PART));
-        self.set_timer();
-    }
-
-    /// The same of one segment, which no engine writes any more, and which is about to go.
-    pub(in crate::vgpu) fn sweep_segment(&mut self, segment: SegmentId) {
-        self.sweep(Some(segment));
-    }
-
-    /// An engine is about to go with all that it knows: it is ended, and what it wrote to guest RAM moved into the log.
-    pub(in crate::vgpu) fn sweep_for_the_last_time(&mut self, at: EngineAddress) {
-        let Some(process) = self.engines[at.index()].process_mut().filter(|_| self.dirty.has_log()) else {
-            return;
-        };
-        if let Err(error) = process.reset_engine() {
-            log::error!("{}: {error}", self.config.name);
-        }
-        self.sweep(None);
-    }
-
-    fn sweep(&mut self, only: Option<SegmentId>) {
-        let Some(log) = &self.dirty.log else { return };
-        let segments = &self.segments;
-        for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
-            process.tracking.sweep_guest_writes(only, |segment, offset, length| {
-                if let Some(segment) = segments.get(segment) {
-                    segment.pieces_of(offset, length, |address, length| log.mark(address, length));
-                }
-            });
-        }
-    }
-
-    pub(in crate::vgpu) fn sweep_if_due(&mut self) {
-        if self.dirty.sweep_at.is_some_and(|at| at <= Instant::now()) {
-            self.sweep_guest_ram();
-        }
     }
 }
 
@@ -260,7 +177,7 @@ mod tests {
         let runs = vec![RunRecord { file: 0, offset: 0, length: PAGE_SIZE }];
         let segment = GuestSegment::new(runs, vec![Arc::new(ram)], vec![piece]);
         let charge = session.purse.charge(Kind::Blobs, 1).unwrap();
-        session.segments.insert(segment, charge).unwrap()
+        session.memory.segments.insert(segment, charge).unwrap()
     }
 
     /// A session with two segments of guest RAM, whose copy engine, the other end of the channel, says at every look that
@@ -335,31 +252,31 @@ mod tests {
     #[test]
     fn dirty_55_a_log_has_what_engines_wrote_when_it_comes_and_before_it_goes_and_only_while_it_is_there() {
         let (mut session, _engine, _) = writing();
-        assert!(!session.dirty.has_log() && session.dirty.log().is_none());
-        assert_eq!(session.describe_tracking()["guest_ram_logged"], false);
+        assert!(!session.memory.dirty.has_log() && session.memory.dirty.log().is_none());
+        assert_eq!(session.memory.describe_tracking()["guest_ram_logged"], false);
         session.sweep_guest_ram();
-        assert_eq!(session.dirty.sweep_at, None, "no log, no sweeps");
+        assert_eq!(session.memory.dirty.sweep_at, None, "no log, no sweeps");
         let [one, two] = [(); 2].map(|()| Arc::new(Log::default()));
         let before = Instant::now();
         session.set_dirty_log(Some(Arc::clone(&one) as _));
         assert_eq!(one.taken(), [FIRST, SECOND]);
-        assert!(session.dirty.sweep_at.is_some_and(|at| at > before), "and again later");
-        assert!(session.dirty.has_log() && session.dirty.log().is_some());
-        assert_eq!(session.describe_tracking()["guest_ram_logged"], true);
+        assert!(session.memory.dirty.sweep_at.is_some_and(|at| at > before), "and again later");
+        assert!(session.memory.dirty.has_log() && session.memory.dirty.log().is_some());
+        assert_eq!(session.memory.describe_tracking()["guest_ram_logged"], true);
         session.set_dirty_log(Some(Arc::clone(&two) as _));
         assert_eq!((one.taken(), two.taken()), (vec![], vec![FIRST, SECOND]), "the next log has it");
         session.set_dirty_log(None);
         assert_eq!((one.taken(), two.taken()), (vec![], vec![FIRST, SECOND]));
-        assert_eq!(session.dirty.sweep_at, None);
+        assert_eq!(session.memory.dirty.sweep_at, None);
     }
 
     #[test]
     fn dirty_55_guest_ram_is_swept_when_that_is_due_and_not_before() {
         let (mut session, _engine, log, _) = logged();
-        session.dirty.sweep_at = Some(Instant::now() + Duration::from_secs(3600));
+        session.memory.dirty.sweep_at = Some(Instant::now() + Duration::from_secs(3600));
         session.sweep_if_due();
         assert_eq!(log.taken(), []);
-        session.dirty.sweep_at = Some(Instant::now());
+        session.memory.dirty.sweep_at = Some(Instant::now());
         session.sweep_if_due();
         assert_eq!(log.taken(), [FIRST, SECOND]);
     }

@@ -9,6 +9,7 @@ pub mod paging;
 pub mod residency;
 pub mod residency_faults;
 pub mod residency_requests;
+pub mod room;
 pub mod save_areas;
 pub mod segments;
 pub mod shown;

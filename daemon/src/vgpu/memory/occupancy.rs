@@ -4,9 +4,11 @@ use campanile_protocol::control::memory::MemoryInfo;
 use serde_json::Value;
 use serde_json::json;
 
+use super::room::Memory;
 use super::vidmm::allocations::Backing;
 use super::vidmm::vram::Place;
-use crate::vgpu::session::Session;
+use crate::vgpu::counters::Counters;
+use crate::vgpu::memory::vidmm::quota::Account;
 
 /// Cells of a picture of a segment.
 const CELLS: u64 = 64;
@@ -29,9 +31,9 @@ fn cells(taken: &[(u64, u64)], start: u64, length: u64) -> Vec<u64> {
     filled.into_iter().map(|bytes| (bytes * 100).div_ceil(cell)).collect()
 }
 
-impl Session {
+impl Memory {
     /// How the memory stands, and a picture of each segment.
-    pub(in crate::vgpu) fn describe_memory(&self) -> Value {
+    pub(in crate::vgpu) fn describe_memory(&self, account: &Account, counters: &Counters) -> Value {
         let (mut visible, mut local) = (Vec::new(), Vec::new());
         for (_, allocation) in self.allocations.iter() {
             match allocation.backing {
@@ -40,7 +42,7 @@ impl Session {
                 Backing::Vram(Some(Place::Area(_) | Place::Host(_)) | None) | Backing::Guest(_) => {}
             }
         }
-        let info: MemoryInfo = self.memory_info();
+        let info: MemoryInfo = self.memory_info(account, counters);
         let aperture = info.visible;
         json!({
             "guaranteed": info.guaranteed,

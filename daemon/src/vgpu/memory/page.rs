@@ -9,11 +9,12 @@ use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_protocol::PAGE_SIZE;
 
 use super::dirty::Dirty;
+use super::room::Memory;
 use super::vidmm::allocations::Allocations;
 use crate::guest_ram::mark::MarkGuestRam;
 use crate::vgpu::objects::device_page::DevicePage;
 use crate::vgpu::objects::device_page::GuestPage;
-use crate::vgpu::session::Session;
+use crate::vgpu::objects::processes::Objects;
 
 impl DevicePage {
     /// Its bytes, where they lie now.
@@ -84,15 +85,15 @@ impl PageView {
     }
 }
 
-impl Session {
+impl Memory {
     /// The device page of a process.
-    pub(in crate::vgpu) fn page(&self, context: u32) -> Option<PageView> {
-        self.objects.device(context).ok()?.page.view(&self.allocations, &self.dirty)
+    pub(in crate::vgpu) fn page(&self, objects: &Objects, context: u32) -> Option<PageView> {
+        objects.device(context).ok()?.page.view(&self.allocations, &self.dirty)
     }
 
     /// Stores a word of a process's device page.
-    pub(in crate::vgpu) fn store_page_word(&self, context: u32, offset: u64, value: u64) {
-        if let Some(page) = self.page(context) {
+    pub(in crate::vgpu) fn store_page_word(&self, objects: &Objects, context: u32, offset: u64, value: u64) {
+        if let Some(page) = self.page(objects, context) {
             page.store(offset, value);
         }
     }

@@ -13,40 +13,34 @@
 //! all that it needs, so that two queues cannot take it from each other for ever. A queue that
 //! needs more at one place than there is puts its device in error: no waiting helps it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
-use std::time::Instant;
 
-use campanile_host_gpu::clock;
-use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_protocol::device_page;
 use campanile_protocol::engine::residency::Wanted;
 use log::Level;
 
 use super::residency_faults::Demand;
-use super::residency_faults::Served;
 use super::residency_faults::Want;
+use super::room::Leaving;
+use super::room::LetGo;
+use super::room::Memory;
+use super::room::Released;
 use super::vidmm::allocations::Backing;
 use super::vidmm::allocations::Spot;
 use super::vidmm::compaction::Movable;
 use super::vidmm::compaction::Relocation;
-use super::vidmm::eviction::Candidate;
-use super::vidmm::eviction::Plan;
 use super::vidmm::vram::Place;
-use crate::vgpu::counters::count;
-use crate::vgpu::engines::barrier::Barrier;
-use crate::vgpu::engines::pending::Action;
+use crate::vgpu::journal::Journal;
 use crate::vgpu::objects::ids::AllocationId;
-use crate::vgpu::session::Session;
+use crate::vgpu::objects::processes::Objects;
 
 /// How long what was brought back for one queue stays at least while that queue has not got on.
-const MIN_STAY: Duration = Duration::from_millis(20);
+pub(in crate::vgpu) const MIN_STAY: Duration = Duration::from_millis(20);
 /// Queues that an engine can name.
 const MAX_NAMES: u64 = 2 * campanile_protocol::engine::block::MAX_QUEUES as u64;
 
-impl Session {
+impl Memory {
     /// Where each mapping of an allocation leads changes to where the allocation is now.
-    pub(in crate::vgpu) fn remap(&mut self, allocation: AllocationId) {
+    pub(in crate::vgpu) fn remap(&mut self, allocation: AllocationId, journal: &mut Journal) {
         let spot = self.allocations.spot(allocation);
         for (root, va, mapping) in self.residency.shown.of(allocation) {
             let changed = match spot {
@@ -58,32 +52,18 @@ impl Session {
                 Spot::Evicted => self.tables.evict(root, va, mapping.size),
             };
             if let Err(error) = changed {
-                self.journal
-                    .line(Level::Error, format_args!("a mapping of ours could not be moved: {error}"));
+                journal.line(Level::Error, format_args!("a mapping of ours could not be moved: {error}"));
             }
         }
     }
 
-    /// A move has begun: what engines must let go of.
-    pub(in crate::vgpu) fn begin_move(&mut self, allocation: AllocationId) -> Barrier {
+    /// A move begins: page tables show the allocation as on the move, and what engines must let go of before its contents
+    /// are copied. It is held until then.
+    pub(in crate::vgpu) fn begin_move(&mut self, allocation: AllocationId, journal: &mut Journal) -> LetGo {
         self.allocations.retain(allocation);
-        self.remap(allocation);
-        if self.residency.shown.contains(allocation) {
-            Barrier::raise(&mut self.engines)
-        } else {
-            // What was mapped until now, and is in no page table any more, engines may still reach.
-            Barrier::raised(&self.engines)
-        }
-    }
-
-    /// Forgets the contents of video memory after the reset of the adapter (TDR-79). What is evicted is unmapped and its
-    /// contents are lost (TDR-78): no engine runs, and none is asked for it.
-    pub(in crate::vgpu) fn purge_memory(&mut self) {
-        self.run_pending();
-        for allocation in self.allocations.purge() {
-            self.remap(allocation);
-        }
-        self.residency.look_again();
+        self.remap(allocation, journal);
+        // What no page table shows any more, engines may still reach until they have forgotten it.
+        if self.residency.shown.contains(allocation) { LetGo::EveryEngine } else { LetGo::WhatWasAsked }
     }
 
     /// Whether an allocation may be moved to host memory.
@@ -92,7 +72,7 @@ impl Session {
     }
 
     /// Whether an allocation may be moved to another place.
-    fn can_move(&self, id: AllocationId) -> bool {
+    pub(in crate::vgpu) fn can_move(&self, id: AllocationId) -> bool {
         self.allocations.get(id).is_some_and(|allocation| {
             matches!(allocation.backing, Backing::Vram(Some(Place::Local(_) | Place::Area(_))))
                 && !allocation.is_moving
@@ -110,242 +90,80 @@ impl Session {
         movable.collect()
     }
 
-    /// Begins to move an allocation to host memory.
-    pub(in crate::vgpu) fn start_eviction(&mut self, allocation: AllocationId) {
-        // Without room in host memory it stays.
-        let Ok(target) = self.allocations.begin_eviction(allocation) else { return };
-        count(&self.counters.evictions);
-        self.relocate(allocation, target);
+    /// Begins to move an allocation to host memory; none where there is no room for it there: it stays.
+    pub(in crate::vgpu) fn begin_eviction(
+        &mut self,
+        allocation: AllocationId,
+        journal: &mut Journal,
+    ) -> Option<Leaving> {
+        let target = self.allocations.begin_eviction(allocation).ok()?;
+        Some(self.leave(allocation, target, journal))
     }
 
-    /// Begins to move an allocation to another place in video memory.
-    pub(in crate::vgpu) fn start_relocation(&mut self, it: Relocation) {
-        // Where another request was faster it stays.
-        let Ok(target) = self.allocations.begin_relocation(it.id, it.target) else { return };
-        count(&self.counters.relocations);
-        self.relocate(it.id, target);
+    /// Begins to move an allocation to another place in video memory; none where another request was faster: it stays.
+    pub(in crate::vgpu) fn begin_relocation(
+        &mut self,
+        it: Relocation,
+        journal: &mut Journal,
+    ) -> Option<Leaving> {
+        let target = self.allocations.begin_relocation(it.id, it.target).ok()?;
+        Some(self.leave(it.id, target, journal))
     }
 
-    fn relocate(&mut self, allocation: AllocationId, target: Place) {
+    fn leave(&mut self, allocation: AllocationId, target: Place, journal: &mut Journal) -> Leaving {
         self.residency.leaving += 1;
-        let barrier = self.begin_move(allocation);
-        self.after(barrier, Action::Relocate { allocation, target });
+        Leaving { allocation, target, let_go: self.begin_move(allocation, journal) }
     }
 
-    /// Engines have let go of what leaves its place.
-    pub(in crate::vgpu) fn finish_relocation(&mut self, allocation: AllocationId, target: Place) {
+    /// Engines have let go of what leaves its place: it is where it was to go.
+    pub(in crate::vgpu) fn finish_relocation(
+        &mut self,
+        allocation: AllocationId,
+        target: Place,
+        journal: &mut Journal,
+    ) -> Released {
         self.allocations.finish_move(allocation, target, self.residency.epoch);
-        self.remap(allocation);
-        if matches!(target, Place::Local(_) | Place::Area(_)) {
-            self.poke_all();
-        }
+        self.remap(allocation, journal);
         self.residency.leaving -= 1;
         self.residency.look_again();
-        self.release_allocation(allocation);
-        for (resource, offset, token) in std::mem::take(&mut self.residency.deferred) {
-            if let Err(refusal) = self.map_blob(resource, offset, token) {
-                self.objects.due.push((token, Err(refusal)));
-            }
-        }
+        self.release(allocation)
     }
 
-    /// What queues of an engine came to that is not resident.
-    pub(in crate::vgpu) fn read_wanted(&mut self, at: EngineAddress) {
-        let wanted = self.engines[at.index()].process().map(|process| process.uses.take_wanted());
-        for wanted in wanted.unwrap_or_default() {
-            self.demand(&wanted);
-        }
-    }
-
-    fn demand(&mut self, wanted: &Wanted) {
-        if wanted.root == self.areas.root().0 {
-            return self.demand_area(wanted);
-        }
-        let devices = self.objects.processes.values().filter_map(|process| process.device.as_ref());
-        let device = devices.into_iter().find(|device| device.root.0 == wanted.root);
-        let found = device.and_then(|device| device.find_mapping(wanted.va, 1));
-        let Some((mapping, _)) = found.filter(|_| wanted.queue < MAX_NAMES) else { return };
-        let allocation = mapping.allocation;
-        if self.allocations.spot(allocation) == Spot::Evicted {
-            count(&self.counters.residency_faults);
-            let demand = Demand { name: (wanted.root, wanted.queue), token: wanted.token };
+    /// A queue came to something that is not resident: it is wanted from here on. False where it is there, or is nothing.
+    #[must_use]
+    pub(in crate::vgpu) fn demand(&mut self, wanted: &Wanted, objects: &Objects) -> bool {
+        let found = if wanted.root == self.areas.root().0 {
+            // A queue of a context needs a save area with all else that its device's memory is wanted for.
+            self.areas.at(wanted.va).and_then(|area| {
+                let (of, _) = self.areas.owner(area.allocation)?;
+                Some((area.allocation, objects.device(of).ok()?.root.0))
+            })
+        } else {
+            let devices = objects.processes.values().filter_map(|process| process.device.as_ref());
+            let device = devices.into_iter().find(|device| device.root.0 == wanted.root);
+            let mapping = device.and_then(|device| device.find_mapping(wanted.va, 1));
+            mapping.map(|(mapping, _)| (mapping.allocation, wanted.root))
+        };
+        let Some((allocation, root)) = found.filter(|_| wanted.queue < MAX_NAMES) else { return false };
+        let is_evicted = self.allocations.spot(allocation) == Spot::Evicted;
+        if is_evicted {
+            let demand = Demand { name: (root, wanted.queue), token: wanted.token };
             self.residency.want(allocation, Some(demand));
         }
+        is_evicted
     }
 
-    /// A queue of a context came to a save area: it needs that with all else that its device's memory is wanted for.
-    fn demand_area(&mut self, wanted: &Wanted) {
-        let Some(area) = self.areas.at(wanted.va).filter(|_| wanted.queue < MAX_NAMES) else { return };
-        let owner = self.areas.owner(area.allocation).and_then(|(of, _)| self.objects.device(of).ok());
-        let Some(root) = owner.map(|device| device.root) else { return };
-        if self.allocations.spot(area.allocation) == Spot::Evicted {
-            count(&self.counters.residency_faults);
-            let demand = Demand { name: (root.0, wanted.queue), token: wanted.token };
-            self.residency.want(area.allocation, Some(demand));
+    /// Forgets the contents of video memory after the reset of the adapter (TDR-79). What is evicted is unmapped and its
+    /// contents are lost (TDR-78): no engine runs, and none is asked for it.
+    pub(in crate::vgpu) fn purge(&mut self, journal: &mut Journal) {
+        for allocation in self.allocations.purge() {
+            self.remap(allocation, journal);
         }
-    }
-
-    /// Brings back what there is room for, and makes room for the rest.
-    pub(in crate::vgpu) fn serve_residency(&mut self) {
-        if self.is_stopping() {
-            return;
-        }
-        self.run_all_paging();
-        self.publish_budget();
-        let now = clock::now();
-        if self.residency.retry_at.is_some_and(|at| at <= now) {
-            self.residency.retry_at = None;
-            self.residency.is_due = true;
-        }
-        // An eviction that does not wait is over at once, and then there is more to do.
-        while std::mem::take(&mut self.residency.is_due) {
-            self.residency.recent.retain(|(_, _, at)| now.duration_since(*at) < MIN_STAY);
-            for want in std::mem::take(&mut self.residency.wants) {
-                if self.allocations.get(want.allocation).is_none() {
-                    continue;
-                }
-                match self.allocations.spot(want.allocation) {
-                    Spot::Segment(..) => self.area_is_there(want.allocation),
-                    Spot::Evicted if self.allocations.bring_back(want.allocation, self.residency.epoch) => {
-                        self.was_brought_back(&want, now);
-                    }
-                    Spot::Evicted | Spot::Moving => self.residency.wants.push(want),
-                }
-            }
-            if !self.residency.wants.is_empty() && self.residency.leaving == 0 {
-                self.begin_epoch();
-                // Neither finds room in the other's region.
-                self.make_room(now, false);
-                self.make_room(now, true);
-            }
-            self.answer_waiters();
-        }
-    }
-
-    fn was_brought_back(&mut self, want: &Want, now: Instant) {
-        count(&self.counters.restores);
-        self.remap(want.allocation);
-        if let Some(demand) = want.demand {
-            let served = self.residency.served.entry(demand.name).or_default();
-            if served.token != demand.token {
-                *served = Served { token: demand.token, allocations: Vec::new() };
-            }
-            if !served.allocations.contains(&want.allocation) {
-                served.allocations.push(want.allocation);
-            }
-            self.residency.recent.push((want.allocation, demand, now));
-        }
-        self.poke_all();
-        self.area_is_there(want.allocation);
-    }
-
-    pub(in crate::vgpu) fn poke_all(&self) {
-        for process in self.engines.iter().filter_map(|slot| slot.process()) {
-            process.poke();
-        }
-    }
-
-    /// What could leave the region of save areas, or the other one, as a plan.
-    pub(in crate::vgpu) fn plan(&self, is_area: bool) -> Plan {
-        let memory = self.allocations.memory();
-        let bytes = memory.file_bytes();
-        let on_engines = if is_area { self.areas_on_engines() } else { BTreeMap::new() };
-        let is_needed = |id: AllocationId| on_engines.get(&id) == Some(&true);
-        let candidates = self
-            .allocations
-            .iter()
-            .filter(|(id, it)| it.is_area == is_area && self.can_leave(*id) && !is_needed(*id));
-        let candidates = candidates.filter_map(|(id, allocation)| {
-            let Backing::Vram(Some(place)) = allocation.backing else { return None };
-            let (offset, size) = (place.offset(), allocation.size);
-            let engines = self.engines.iter().filter_map(|slot| slot.process());
-            // Save areas are smaller than what engines tell their uses of.
-            let used = if is_area {
-                0
-            } else {
-                engines.map(|engine| engine.uses.last_use(offset, size, bytes)).max().unwrap_or(0)
-            };
-            let last_use = used.max(allocation.placed_in);
-            // State that is on an engine leaves it for nothing else.
-            let priority = if on_engines.contains_key(&id) { u32::MAX } else { allocation.priority };
-            Some(Candidate { id, offset, size, priority, last_use })
-        });
-        let free = if is_area { memory.areas() } else { memory.local() };
-        Plan::new(free.clone(), candidates.collect())
-    }
-
-    /// A decision about what leaves is to come.
-    fn begin_epoch(&mut self) {
-        self.residency.favour();
-        self.residency.epoch += 1;
-        for process in self.engines.iter().filter_map(|slot| slot.process()) {
-            process.uses.set_epoch(self.residency.epoch);
-        }
-        self.residency.retry_at = None;
-        // Stable: those of the favoured queue come first, and else all in their order.
-        let mut wants = std::mem::take(&mut self.residency.wants);
-        wants.sort_by_key(|want| !self.residency.is_favoured(want.demand));
-        self.residency.wants = wants;
-    }
-
-    /// Evicts for what is wanted, as far as that can be: save areas, or all else.
-    fn make_room(&mut self, now: Instant, is_area: bool) {
-        let is_of_it =
-            |want: &Want| self.allocations.get(want.allocation).is_some_and(|it| it.is_area == is_area);
-        if !self.residency.wants.iter().any(is_of_it) {
-            return;
-        }
-        let mut plan = self.plan(is_area);
-        let memory = self.allocations.memory();
-        let local = memory.length() - memory.aperture_bytes();
-        let mut movable = self.movable(is_area);
-        let (mut victims, mut hopeless, mut moves) = (Vec::new(), Vec::new(), Vec::new());
-        let residency = &self.residency;
-        let mut is_early = false;
-        for want in residency.wants.iter().filter(|want| is_of_it(want)) {
-            if self.allocations.spot(want.allocation) != Spot::Evicted {
-                continue;
-            }
-            let size = self.allocations.size(want.allocation);
-            let by = want.demand;
-            let is_favoured = residency.is_favoured(by);
-            let may_leave = |it: &Candidate| {
-                !residency.serves(it.id, by)
-                    && !residency.is_settling(it.id, by)
-                    && (is_favoured || !residency.serves(it.id, residency.favoured))
-            };
-            // To move costs one copy, to evict two, if what leaves comes back.
-            if plan.take(size) {
-                continue;
-            }
-            if let Some(found) = plan.compact(&mut movable, size, size) {
-                moves.extend(found);
-            } else if let Some(found) = plan.make_room(size, may_leave) {
-                victims.extend(found);
-            } else if let Some(found) = plan.compact(&mut movable, size, u64::MAX) {
-                moves.extend(found);
-            } else if plan.clone().make_room(size, |it| !residency.serves(it.id, by)).is_some() {
-                is_early = true;
-            } else if by.is_some() && !is_area && self.needed_with(want) > local {
-                hopeless.extend(by);
-            } else if let Some(found) = plan.make_room(size, |_| is_favoured) {
-                // It all fits, but not where it lies: once more around.
-                victims.extend(found);
-            }
-        }
-        self.residency.retry_at = self.residency.retry_at.or(is_early.then(|| now + MIN_STAY));
-        victims.into_iter().for_each(|id| self.start_eviction(id));
-        moves.into_iter().for_each(|it| self.start_relocation(it));
-        for demand in hopeless {
-            self.give_up(demand);
-        }
-        if self.residency.retry_at.is_some() {
-            self.set_timer();
-        }
+        self.residency.look_again();
     }
 
     /// Bytes that a queue needs at the place where it is, as far as it has said so.
-    fn needed_with(&self, want: &Want) -> u64 {
+    pub(in crate::vgpu) fn needed_with(&self, want: &Want) -> u64 {
         let by = want.demand;
         let served = by.and_then(|by| self.residency.served.get(&by.name).filter(|it| it.token == by.token));
         let others = served.into_iter().flat_map(|served| &served.allocations);
@@ -354,34 +172,6 @@ impl Session {
         let others = others.filter(|id| **id != want.allocation && !is_area(**id));
         let others = others.map(|id| self.allocations.size(*id));
         others.fold(self.allocations.size(want.allocation), u64::saturating_add)
-    }
-
-    /// What a queue needs at one place does not fit into video memory together.
-    fn give_up(&mut self, demand: Demand) {
-        let mut processes = self.objects.processes.iter();
-        let owner = processes.find(|(_, process)| {
-            process.device.as_ref().is_some_and(|device| device.root.0 == demand.name.0)
-        });
-        self.residency.wants.retain(|want| want.demand.is_none_or(|it| it.name != demand.name));
-        let Some((&context, _)) = owner else { return };
-        self.journal.line(
-            Level::Warn,
-            format_args!("process {context}: what one packet needs does not fit into video memory"),
-        );
-        self.put_device_in_error(context, device_page::DEVICE_OUT_OF_MEMORY);
-    }
-
-    fn answer_waiters(&mut self) {
-        let waiters = std::mem::take(&mut self.residency.waiters);
-        for waiter in waiters {
-            let is_there =
-                |id: &AllocationId| !matches!(self.allocations.spot(*id), Spot::Evicted | Spot::Moving);
-            if waiter.allocations.iter().all(|id| self.allocations.get(*id).is_none() || is_there(id)) {
-                self.is_resident(&waiter);
-            } else {
-                self.residency.waiters.push(waiter);
-            }
-        }
     }
 }
 

@@ -24,33 +24,26 @@
 //! What runs is the engine's word. A wrong one costs a wait and no data: areas move only when every engine has let go.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
-use campanile_host_gpu::adapter::debug_info::DebugInfo;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_host_gpu::memory::page_table::writer::TableError;
 use campanile_protocol::control::status::Status;
-use campanile_protocol::engine::progress::Work;
-use campanile_protocol::engine::save_area;
 use campanile_protocol::engine::save_area::AreaKind;
-use campanile_protocol::engine::save_area::KERNEL_MODE_SLOT;
-use campanile_protocol::engine::save_area::SLOT_WORDS;
-use campanile_protocol::engine::saved::Saved;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::END_ADDRESS;
 use campanile_protocol::page_table::FIRST_ADDRESS;
 
+use super::room::Memory;
 use super::vidmm::allocations::MemoryError;
 use super::vidmm::allocations::Spot;
 use super::vidmm::ranges::Ranges;
-use crate::vgpu::engines::barrier::Barrier;
-use crate::vgpu::engines::pending::Action;
+use crate::vgpu::journal::Journal;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::processes::Objects;
 use crate::vgpu::objects::save_area::SaveArea;
-use crate::vgpu::session::Session;
 
 /// Whose an area is, within one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,12 +119,12 @@ impl Areas {
     }
 
     /// It has no context any more. Its address is taken until [`Self::release`].
-    fn disown(&mut self, area: SaveArea) {
+    pub(in crate::vgpu) fn disown(&mut self, area: SaveArea) {
         self.owners.remove(&area.allocation);
         self.by_address.remove(&area.va);
     }
 
-    fn release(&mut self, area: SaveArea) {
+    pub(in crate::vgpu) fn release(&mut self, area: SaveArea) {
         self.addresses.release(area.va, area.kind.bytes());
     }
 
@@ -157,7 +150,7 @@ fn refuse(kind: AreaKind, error: &MemoryError) -> Refused {
     Refused { status: Status::OutOfResources, text }
 }
 
-impl Session {
+impl Memory {
     /// Makes a save area of a guest process, initialises it by a paging operation, and shows it to engines (PRE-31,
     /// PRE-37). That operation does not wait: no engine can have come to the area before.
     fn make_area(&mut self, of: u32, owner: AreaOwner) -> Result<SaveArea, Refused> {
@@ -176,54 +169,51 @@ impl Session {
             shown.map(|()| area)
         });
         if made.is_err() {
-            self.release_allocation(allocation);
+            // Video memory, to which nothing else refers.
+            let _nothing = self.release(allocation);
         }
         made
     }
 
     /// The area of a context that is about to be made, and the device-wide one, where there is none yet.
-    pub(in crate::vgpu) fn make_areas(&mut self, of: u32) -> Result<SaveArea, Refused> {
-        if self.objects.device(of)?.area.is_none() {
+    pub(in crate::vgpu) fn make_areas(
+        &mut self,
+        objects: &mut Objects,
+        of: u32,
+    ) -> Result<SaveArea, Refused> {
+        if objects.device(of)?.area.is_none() {
             let area = self.make_area(of, AreaOwner::Device)?;
-            self.objects.device_mut(of)?.area = Some(area);
+            objects.device_mut(of)?.area = Some(area);
         }
         // Its handle is known once the context is there: until then the area has no owner.
         self.make_area(of, AreaOwner::Context(Handle::NONE))
     }
 
-    /// Frees areas, whatever became of them, once engines have let go (PRE-36).
-    pub(in crate::vgpu) fn free_areas(&mut self, areas: Vec<SaveArea>) {
-        if areas.is_empty() {
-            return;
-        }
-        for area in &areas {
-            self.hide_from_gpu(self.areas.root(), area.va, &area.mapping());
-            self.areas.disown(*area);
-        }
-        let barrier = Barrier::raise(&mut self.engines);
-        self.after(barrier, Action::FreeAreas(areas));
-    }
-
-    /// Engines have let go.
-    pub(in crate::vgpu) fn areas_are_free(&mut self, areas: Vec<SaveArea>) {
+    /// Engines do not find these areas any more, and their contexts have none.
+    pub(in crate::vgpu) fn hide_areas(&mut self, areas: &[SaveArea], journal: &mut Journal) {
         for area in areas {
-            self.areas.release(area);
-            self.release_allocation(area.allocation);
+            self.hide_from_gpu(self.areas.root(), area.va, &area.mapping(), journal);
+            self.areas.disown(*area);
         }
     }
 
     /// The areas that a context runs with.
-    fn areas_of(&self, of: u32, handle: Handle) -> impl Iterator<Item = AllocationId> + use<> {
-        let device = self.objects.device(of).ok();
+    pub(in crate::vgpu) fn areas_of(
+        &self,
+        objects: &Objects,
+        of: u32,
+        handle: Handle,
+    ) -> impl Iterator<Item = AllocationId> + use<> {
+        let device = objects.device(of).ok();
         let own = device.and_then(|device| device.contexts.get(handle)).map(|context| context.area);
         let shared = device.and_then(|device| device.area);
         own.into_iter().chain(shared).map(|area| area.allocation)
     }
 
     /// Whether a context may be given to its engine (PRE-32, PRE-33); where it may not, its areas are brought back.
-    pub(in crate::vgpu) fn has_areas(&mut self, of: u32, handle: Handle) -> bool {
+    pub(in crate::vgpu) fn has_areas(&mut self, objects: &Objects, of: u32, handle: Handle) -> bool {
         let mut has_all = true;
-        for allocation in self.areas_of(of, handle) {
+        for allocation in self.areas_of(objects, of, handle) {
             if matches!(self.allocations.spot(allocation), Spot::Segment(..)) {
                 self.allocations.note_use(allocation, self.residency.epoch);
             } else {
@@ -234,75 +224,21 @@ impl Session {
         has_all
     }
 
-    /// An allocation is where engines reach it: a context that waited for it as its save area may run.
-    pub(in crate::vgpu) fn area_is_there(&mut self, allocation: AllocationId) {
-        let Some((of, owner)) = self.areas.owner(allocation) else { return };
-        let Ok(device) = self.objects.device(of) else { return };
-        let contexts: Vec<(Handle, EngineAddress)> = match owner {
-            AreaOwner::Device => {
-                device.contexts.iter().map(|(handle, context)| (handle, context.at)).collect()
-            }
-            AreaOwner::Context(handle) => {
-                device.contexts.get(handle).map(|context| (handle, context.at)).into_iter().collect()
-            }
-        };
-        for (handle, at) in contexts {
-            self.list_context(of, handle);
-            self.fill_hw_queue(at);
-        }
-    }
-
-    /// The areas of contexts whose state is on an engine: true where one of their buffers is with it, or runs.
-    pub(in crate::vgpu) fn areas_on_engines(&self) -> BTreeMap<AllocationId, bool> {
-        let mut found = BTreeMap::new();
-        for (place, slot) in self.engines.iter().enumerate().filter(|(_, slot)| slot.hears()) {
-            let flights = slot.in_flight.iter().filter_map(|flight| flight.owner);
-            for (of, buffer) in flights {
-                found.extend(self.areas_of(of, buffer.context).map(|id| (id, true)));
-            }
-            let last = slot.process().and_then(|process| process.uses.last_context());
-            let owner = last.and_then(|(entry, is_running)| {
-                Some((self.objects.owner_of_entry(EngineAddress::from_index(place)?, entry)?, is_running))
-            });
-            if let Some(((of, handle), is_running)) = owner {
-                for id in self.areas_of(of, handle) {
-                    *found.entry(id).or_default() |= is_running;
-                }
-            }
-        }
-        found
-    }
-
-    /// How far the buffer was that an engine runs, when it was last put aside: what its save area says, for a report.
-    pub(in crate::vgpu) fn put_aside(&self, at: EngineAddress, info: &DebugInfo) -> Option<Saved> {
-        let name = info.saved?;
-        let ((of, context), (kind, offset)) = match info.progress.work {
-            Work::Nothing => return None,
-            Work::HwQueue => {
-                let (of, buffer) = self.engines[at.index()].in_flight.front()?.owner?;
-                ((of, buffer.context), (AreaKind::Context, KERNEL_MODE_SLOT))
-            }
-            Work::UserQueue(hw_queue) => {
-                let (of, queue) = self.objects.owner_of_hw_queue(at, hw_queue)?;
-                let context = self.objects.device(of).ok()?.queues.get(queue)?.context;
-                ((of, context), save_area::queue_slot(queue.index()))
-            }
-        };
-        let device = self.objects.device(of).ok()?;
-        let area = match kind {
-            AreaKind::Device => device.area?,
-            AreaKind::Context => device.contexts.get(context)?.area,
-        };
-        let (mapping, start) = self.allocations.view(area.allocation)?;
-        let mut words = [0; SLOT_WORDS];
-        for (place, word) in (start + offset..).step_by(8).zip(&mut words) {
-            *word = mapping.word(place)?.load(Ordering::Acquire);
-        }
-        save_area::read_slot(words, name)
+    /// The contexts whose save area an allocation is, with their engines: of one guest process.
+    pub(in crate::vgpu) fn contexts_of_area(
+        &self,
+        objects: &Objects,
+        allocation: AllocationId,
+    ) -> Vec<(u32, Handle, EngineAddress)> {
+        let Some((of, owner)) = self.areas.owner(allocation) else { return Vec::new() };
+        let Ok(device) = objects.device(of) else { return Vec::new() };
+        let its = |handle: Handle| owner == AreaOwner::Device || owner == AreaOwner::Context(handle);
+        let contexts = device.contexts.iter().filter(|(handle, _)| its(*handle));
+        contexts.map(|(handle, context)| (of, handle, context.at)).collect()
     }
 
     /// Of a guest process: whether the area of any of its contexts is evicted, and whether the device-wide one is.
-    pub fn areas_evicted_of(&self, of: u32) -> (bool, bool) {
+    pub(in crate::vgpu) fn areas_evicted_of(&self, of: u32) -> (bool, bool) {
         let mut evicted = (false, false);
         for area in self.areas.iter() {
             let owner = self.areas.owner(area.allocation).filter(|(owner, _)| *owner == of);

@@ -62,6 +62,13 @@ impl Handled {
 /// A handler's outcome.
 pub type Outcome = Result<Handled, Refused>;
 
+/// The entries of a list message, at most `MAX_LIST`, and what its head says of them.
+#[derive(Debug)]
+pub(in crate::vgpu) struct Entries<T> {
+    pub(in crate::vgpu) argument: u32,
+    pub(in crate::vgpu) entries: Vec<T>,
+}
+
 /// Turns a condition that a message must meet into a refusal.
 pub trait Checked {
     /// `Err(status)` when it is not met.

@@ -18,3 +18,4 @@ pub mod refusal;
 pub mod save_area;
 pub mod table;
 pub mod timeline;
+pub mod waits;

@@ -22,13 +22,16 @@ use super::doorbell_state::DoorbellState;
 use super::holds::Holds;
 use super::ids::AllocationId;
 use super::kernel_source::KernelSource;
-use super::message::Origin;
 use super::paging_queue::Paging;
 use super::recent::Recent;
 use super::save_area::SaveArea;
 use super::table::Table;
 use super::timeline::Item;
 use super::timeline::Timeline;
+use super::waits::GpuWait;
+use super::waits::NativeWait;
+use super::waits::OpenFence;
+use super::waits::Wait;
 
 /// Contexts of one process (MCDM-06).
 pub const MAX_CONTEXTS: u32 = 1024;
@@ -238,50 +241,6 @@ impl Device {
                 .iter()
                 .any(|(_, fence)| fence.va < end && va < fence.va + campanile_protocol::PAGE_SIZE)
     }
-}
-
-/// A guest process that waits for a progress fence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wait {
-    /// Where its answer goes.
-    pub origin: Origin,
-    /// The queue.
-    pub queue: Handle,
-    /// The value.
-    pub value: u64,
-}
-
-/// A native fence that a guest process has open (UMS-142).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpenFence {
-    /// The fence's number.
-    pub index: u32,
-    /// Where its page is mapped.
-    pub va: u64,
-}
-
-/// A guest process that waits for a native fence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NativeWait {
-    /// Where its answer goes.
-    pub origin: Origin,
-    /// The local handle.
-    pub fence: Handle,
-    /// The fence's number.
-    pub index: u32,
-    /// The value.
-    pub value: u64,
-}
-
-/// A context whose first buffer waits for a native fence, outside of the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GpuWait {
-    /// The context.
-    pub context: Handle,
-    /// The fence's number.
-    pub index: u32,
-    /// The value.
-    pub value: u64,
 }
 
 /// One software queue for one node of one physical adapter (MCDM-04, TDR-09).

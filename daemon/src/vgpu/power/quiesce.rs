@@ -189,7 +189,7 @@ impl Session {
         if is_restored {
             self.settle_guest_memory();
             self.publish_all();
-            self.publish_budget();
+            self.memory.publish_budget(&self.objects, &self.config.account);
         }
         for at in self.addresses() {
             if self.engines[at.index()].is_parked()
@@ -205,14 +205,14 @@ impl Session {
             self.unhold(context, handle, |held| held.by_freeze = false);
         }
         self.restart_drains();
-        for (resource, offset, token) in std::mem::take(&mut self.residency.deferred) {
+        for (resource, offset, token) in std::mem::take(&mut self.memory.residency.deferred) {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
                 self.objects.due.push((token, Err(refusal)));
             }
         }
         self.release_all_waiters();
         self.run_pending();
-        self.residency.look_again();
+        self.memory.residency.look_again();
         self.serve_residency();
         for at in self.addresses() {
             self.serve_connects(at);
@@ -250,14 +250,14 @@ impl Session {
                 .collect();
             for (queue, status) in words {
                 let at = campanile_protocol::device_page::status(queue.index());
-                self.store_page_word(context, at, status);
+                self.memory.store_page_word(&self.objects, context, at, status);
             }
             let page = [
                 (campanile_protocol::device_page::PAGING_FENCE, device.paging.done()),
                 (campanile_protocol::device_page::DEVICE_STATUS, device.status),
             ];
             for (at, value) in page {
-                self.store_page_word(context, at, value);
+                self.memory.store_page_word(&self.objects, context, at, value);
             }
         }
     }

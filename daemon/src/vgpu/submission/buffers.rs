@@ -195,7 +195,7 @@ impl Session {
         while self.engines[at.index()].has_room() {
             let Some((of, handle, entry)) = self.engines[at.index()].run_list.next(now) else { break };
             // What it needs there comes before it (PRE-32).
-            if !self.has_areas(of, handle) {
+            if !self.memory.has_areas(&self.objects, of, handle) {
                 self.leave_out(of, handle, entry, now);
                 continue;
             }

@@ -44,7 +44,7 @@ impl Session {
             return self.wait_for_engine(origin, at, CREATE_CONTEXT, message.as_bytes());
         }
         let charge = self.objects.charge(origin.context, Kind::Objects, CONTEXT_BYTES)?;
-        let area = self.make_areas(origin.context)?;
+        let area = self.memory.make_areas(&mut self.objects, origin.context)?;
         let entry = match self.introduce_areas(origin.context, at, area) {
             Ok(entry) => entry,
             Err(refused) => {
@@ -66,7 +66,7 @@ impl Session {
         // There is room: it was looked for above.
         let contexts = &mut self.objects.device_mut(origin.context)?.contexts;
         let handle = contexts.insert(context, charge).ok_or(Status::OutOfResources)?;
-        self.areas.name(area, handle);
+        self.memory.areas.name(area, handle);
         self.introduce_context(at, entry, (origin.context, handle));
         Ok(Handled::with(&Created { handle }))
     }
@@ -117,7 +117,7 @@ impl Session {
             page_va: device.page.va,
             global_cell: self.global_cell(at).unwrap_or(0),
             summary: device_page::summary(u32::from(at.engine), node_ordinal(at.node)),
-            area_root: self.areas.root().0,
+            area_root: self.memory.areas.root().0,
             area_va: device.area.map_or(0, |area| area.va),
         };
         let process = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;

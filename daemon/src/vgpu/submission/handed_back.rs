@@ -21,7 +21,7 @@ use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::handle::Handle;
 
 use crate::vgpu::objects::process::Buffer;
-use crate::vgpu::objects::process::GpuWait;
+use crate::vgpu::objects::waits::GpuWait;
 use crate::vgpu::session::Session;
 
 impl Session {

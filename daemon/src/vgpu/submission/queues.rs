@@ -21,7 +21,7 @@ use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::objects::process::Queue;
 use crate::vgpu::objects::process::QueueKind;
-use crate::vgpu::objects::process::Wait;
+use crate::vgpu::objects::waits::Wait;
 use crate::vgpu::session::Session;
 
 /// Bytes of a queue.
@@ -47,8 +47,13 @@ impl Session {
         }
         let fence_offset = device_page::fence(handle.index());
         let fence_va = device.page.va + fence_offset;
-        self.store_page_word(origin.context, fence_offset, 0);
-        self.store_page_word(origin.context, device_page::last_queued(handle.index()), 0);
+        self.memory.store_page_word(&self.objects, origin.context, fence_offset, 0);
+        self.memory.store_page_word(
+            &self.objects,
+            origin.context,
+            device_page::last_queued(handle.index()),
+            0,
+        );
         Ok(Handled::with(&QueueCreated { queue: handle, fence_offset, fence_va }))
     }
 
@@ -125,7 +130,7 @@ impl Session {
     /// Sets MonitoredValue and reads CurrentValue after it.
     fn monitor_fence(&self, context: u32, queue: Handle, smallest: Option<u64>) -> u64 {
         let Ok(device) = self.objects.device(context) else { return 0 };
-        let Some(page) = device.page.view(&self.allocations, &self.dirty) else { return 0 };
+        let Some(page) = device.page.view(&self.memory.allocations, &self.memory.dirty) else { return 0 };
         let Some(word) = page.word(device_page::fence(queue.index())) else { return 0 };
         let doorbell = match device.queues.get(queue).map(|queue| (queue.kind, queue.at)) {
             Some((QueueKind::UserMode { doorbell: Some(doorbell), .. }, at)) => {

@@ -232,7 +232,9 @@ mod tests {
         let mut case = case(&mut session, Reason::EngineTimeout);
         case.guilty = Some((OWNER, None));
         assert_eq!(session.reset_adapter(case), 2);
-        let told = |of: u32| session.page(of).unwrap().word(LOSS).unwrap().load(Ordering::Acquire);
+        let told = |of: u32| {
+            session.memory.page(&session.objects, of).unwrap().word(LOSS).unwrap().load(Ordering::Acquire)
+        };
         assert_eq!((told(OWNER), told(1)), (LOSS_PRIMARY << 32 | 6, LOSS_COLLATERAL << 32 | 6));
         for of in [OWNER, 1] {
             let device = device(&mut session, of);

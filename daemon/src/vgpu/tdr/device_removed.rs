@@ -34,8 +34,8 @@ impl Session {
     /// Puts a device in error that a reset has cost; its guest is told of the reset.
     pub(in crate::vgpu) fn lose_device(&mut self, context: u32, status: u64, loss: Loss) {
         if self.objects.device(context).is_ok_and(Device::is_active) {
-            self.store_page_word(context, device_page::LOSS, loss.word());
-            self.store_page_word(context, device_page::LOSS_REPORT, loss.report);
+            self.memory.store_page_word(&self.objects, context, device_page::LOSS, loss.word());
+            self.memory.store_page_word(&self.objects, context, device_page::LOSS_REPORT, loss.report);
         }
         self.put_device_in_error(context, status);
     }
@@ -46,7 +46,7 @@ impl Session {
         if device.is_active() {
             device.status = status;
             count(&self.counters.devices_lost);
-            self.store_page_word(context, device_page::DEVICE_STATUS, status);
+            self.memory.store_page_word(&self.objects, context, device_page::DEVICE_STATUS, status);
         }
         self.abort_doorbells(context);
         self.cancel_buffers(context);
@@ -71,7 +71,7 @@ impl Session {
             let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
             origins.extend(of_it.map(|message| message.origin));
         }
-        origins.extend(self.residency.take_waiters(context).into_iter().map(|waiter| waiter.origin));
+        origins.extend(self.memory.residency.take_waiters(context).into_iter().map(|waiter| waiter.origin));
         origins.extend(self.take_compiling(|kernel| kernel.origin.context == context));
         for origin in origins {
             let text = "the device is in error".to_owned();

@@ -158,12 +158,12 @@ impl Session {
     /// As [`Self::start_next_process`], where no kernel was the reason that there is none: those that were compiled are
     /// compiled again.
     pub(in crate::vgpu) fn start_process_again(&mut self, at: EngineAddress) -> std::io::Result<()> {
-        let start = self.config.start_message(at.node, self.tables.mapping().len());
-        let memory = Self::engine_memory(&self.allocations, &self.tables, &self.fences);
+        let start = self.config.start_message(at.node, self.memory.tables.mapping().len());
+        let memory = Self::engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
         let slot = &mut self.engines[at.index()];
         slot.revive(&*self.config.launcher, &start, memory)?;
         self.watch_engine(at)?;
-        let segments: Vec<SegmentId> = self.segments.ids().collect();
+        let segments: Vec<SegmentId> = self.memory.segments.ids().collect();
         for segment in segments {
             self.announce_segment(at, segment);
         }
@@ -496,7 +496,7 @@ mod tests {
             assert_eq!(session.engines[COPY.index()].fences.completed(), id);
             let status = [7, 1].map(|context| device_status(&session, context));
             assert_eq!(status, [DEVICE_HUNG, DEVICE_ACTIVE], "completes: {completes}");
-            let page = session.page(7).unwrap();
+            let page = session.memory.page(&session.objects, 7).unwrap();
             let told = [LOSS, LOSS_REPORT].map(|at| page.word(at).unwrap().load(Ordering::Acquire));
             assert_eq!(told, [LOSS_PRIMARY << 32 | 6, case.number], "its guest is told, too");
         }
@@ -702,7 +702,13 @@ mod tests {
             .map(|wait| (wait.queue, wait.value))
             .next()
             .unwrap();
-        session.page(7).unwrap().word(fence(queue.index())).unwrap().store(value, Ordering::Release);
+        session
+            .memory
+            .page(&session.objects, 7)
+            .unwrap()
+            .word(fence(queue.index()))
+            .unwrap()
+            .store(value, Ordering::Release);
         session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
         assert!(session.objects.processes[&7].device.as_ref().unwrap().waits.is_empty());
     }

@@ -69,14 +69,14 @@ impl Session {
     /// # Errors
     /// The session is in use, or the memory has another size.
     pub fn adopt_memory(&mut self, memory: VideoMemory) -> Result<(), RestoreError> {
-        if !self.is_fresh || !self.allocations.is_empty() {
+        if !self.is_fresh || !self.memory.allocations.is_empty() {
             return Err(RestoreError::InUse);
         }
         if memory.length() != self.config.vram_bytes {
             let text = format!("{} bytes of video memory, not {}", memory.length(), self.config.vram_bytes);
             return Err(RestoreError::Invalid(text));
         }
-        self.allocations.adopt(memory);
+        self.memory.allocations.adopt(memory);
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Session {
     /// # Errors
     /// What is wrong with the data, or why it cannot be had here; the session is as it was.
     pub fn restore(&mut self, saved: &SavedSession) -> Result<(), RestoreError> {
-        if !self.is_fresh || !self.allocations.is_empty() {
+        if !self.is_fresh || !self.memory.allocations.is_empty() {
             return Err(RestoreError::InUse);
         }
         let mut tables = PageTables::new().map_err(io::Error::other)?;
@@ -112,35 +112,35 @@ impl Session {
         // The one step that can: whole, or not at all.
         let (memory, waits) = (built.memory, built.waits);
         let allocations = memory.allocations.into_iter().map(|(id, moved)| (AllocationId(id), moved));
-        self.allocations.take_over(allocations.collect())?;
+        self.memory.allocations.take_over(allocations.collect())?;
         let now = Instant::now();
         self.is_fresh = false;
         self.freeze = Freeze::Frozen { is_restored: true };
-        self.blobs = memory.blobs;
-        self.segments = Segments::with_unknown(memory.segments, memory.segment_charges);
+        self.memory.blobs = memory.blobs;
+        self.memory.segments = Segments::with_unknown(memory.segments, memory.segment_charges);
         self.fences = built.fences;
-        self.tables = memory.tables;
-        self.areas = memory.areas;
-        self.residency.shown = memory.shown;
+        self.memory.tables = memory.tables;
+        self.memory.areas = memory.areas;
+        self.memory.residency.shown = memory.shown;
         self.kernel_bytes = built.kernel_bytes;
         self.objects.processes = built.processes;
         self.drains = waits.drains;
         self.objects.due = waits.due;
-        self.retired = waits.retired;
+        self.memory.retired = waits.retired;
         (self.away.kept, self.away.contexts) = (memory.kept, built.names);
         for (slot, engine) in self.engines.iter_mut().zip(built.engines) {
             engine.put_into(slot, now);
         }
         for waiter in waits.residents {
-            self.residency.add_waiter(waiter);
+            self.memory.residency.add_waiter(waiter);
         }
         let paging =
             self.objects.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         let paging = paging.filter(|(_, device)| device.paging.waiting().len() > 0);
-        self.residency.paging = paging.map(|(of, _)| of).collect();
-        match &mut self.window {
+        self.memory.residency.paging = paging.map(|(of, _)| of).collect();
+        match &mut self.memory.window {
             Window::Awaited(waiting) => waiting.extend(waits.maps),
-            Window::Open | Window::Never => self.residency.deferred.extend(waits.maps),
+            Window::Open | Window::Never => self.memory.residency.deferred.extend(waits.maps),
         }
         let why: Option<String> = saved.quarantine.as_ref().map(|why| why.chars().take(MAX_REASON).collect());
         self.config.standing.take_over(&ages(&saved.adapter_resets), why.as_deref(), now);
@@ -158,8 +158,8 @@ impl Session {
     /// evicted sees to, a buffer that needs it ends with a fault.
     fn fill_new_areas(&mut self, areas: BTreeMap<AllocationId, Vec<(u64, u64)>>) {
         for (id, words) in areas {
-            match self.allocations.initialise(id, self.residency.epoch, &words) {
-                Ok(()) => self.remap(id),
+            match self.memory.allocations.initialise(id, self.memory.residency.epoch, &words) {
+                Ok(()) => self.memory.remap(id, &mut self.journal),
                 Err(error) => self.journal.line(Level::Error, format_args!("a new save area: {error}")),
             }
         }

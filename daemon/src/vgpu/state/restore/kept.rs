@@ -188,7 +188,7 @@ fn lm_31_lm_50_what_is_restored_stands_still_is_connected_nowhere_and_is_counted
         }
     }
     // References to memory follow from the rest.
-    for (id, it) in session.allocations.iter() {
+    for (id, it) in session.memory.allocations.iter() {
         let holds = [(2, 3), (7, 1)].into_iter().find(|held| held.0 == id.0).map_or(0, |held| held.1);
         let is_area = [4, 5, 9, 10, 24].contains(&id.0);
         let pins = u64::from([1, 8].contains(&id.0));
@@ -196,9 +196,9 @@ fn lm_31_lm_50_what_is_restored_stands_still_is_connected_nowhere_and_is_counted
     }
     assert_eq!(session.kernel_bytes, state.sources[0].bytes.0.len());
     assert_eq!(session.engines.iter().map(|slot| slot.kernels_asked).collect::<Vec<_>>(), [1, 0]);
-    assert_eq!(session.residency.paging.iter().copied().collect::<Vec<_>>(), [7]);
+    assert_eq!(session.memory.residency.paging.iter().copied().collect::<Vec<_>>(), [7]);
     // What comes next has a number that nothing had.
-    assert_eq!(session.allocations.create_vram(4096).unwrap().0, 25);
+    assert_eq!(session.memory.allocations.create_vram(4096).unwrap().0, 25);
 }
 
 /// Where in a state a value is: names of fields and places in lists.

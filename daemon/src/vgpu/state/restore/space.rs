@@ -27,8 +27,8 @@ use crate::vgpu::objects::process::GpuMapping;
 use crate::vgpu::objects::process::MAX_MAPPINGS;
 use crate::vgpu::objects::process::MAX_OPEN_FENCES;
 use crate::vgpu::objects::process::Mapped;
-use crate::vgpu::objects::process::OpenFence;
 use crate::vgpu::objects::table::Table;
+use crate::vgpu::objects::waits::OpenFence;
 use crate::vgpu::state::saved::process::SavedDevice;
 use crate::vgpu::state::saved::row::SavedChange;
 

@@ -403,7 +403,7 @@ fn lm_31_a_session_of_which_anything_was_asked_takes_no_state_and_no_memory() {
     let changes: [Change; 2] = [
         // A guest process, which has no memory yet.
         |session| session.create_context(5).unwrap(),
-        |session| assert!(session.allocations.create_vram(4096).is_ok()),
+        |session| assert!(session.memory.allocations.create_vram(4096).is_ok()),
     ];
     for change in changes {
         let config = Arc::new(config());
@@ -431,7 +431,7 @@ fn an_engine_that_is_restored_knows_the_native_fences_of_the_state() {
     }
     // And its page is found where the process has it open.
     let root = session.objects.processes[&OWNER].device.as_ref().unwrap().root;
-    let run = resolve_one(session.tables.mapping(), root.0, 1 << 30, 8, Intent::Write).unwrap();
+    let run = resolve_one(session.memory.tables.mapping(), root.0, 1 << 30, 8, Intent::Write).unwrap();
     assert_eq!((run.segment, run.offset), (SegmentId::FENCES, 3 * 4096));
 }
 

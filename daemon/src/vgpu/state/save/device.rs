@@ -127,10 +127,10 @@ impl Session {
         let paging = device.paging.waiting().map(|operation| {
             SavedOperation(operation.value, operation.changes.iter().map(save_change).collect())
         });
-        let wait = |wait: &crate::vgpu::objects::process::Wait, collected: &mut Collected| {
+        let wait = |wait: &crate::vgpu::objects::waits::Wait, collected: &mut Collected| {
             SavedWait(collected.origin(&wait.origin), wait.queue.0, wait.value)
         };
-        let native = |wait: &crate::vgpu::objects::process::NativeWait, collected: &mut Collected| {
+        let native = |wait: &crate::vgpu::objects::waits::NativeWait, collected: &mut Collected| {
             SavedWait(collected.origin(&wait.origin), wait.fence.0, wait.value)
         };
         let gpu_waits = device.gpu_waits.iter();

@@ -171,7 +171,7 @@ impl Session {
             SavedDrain(drain.holder.context, drain.holder.doorbell.0, origin, drain.last_queued)
         });
         let drains = drains.collect();
-        let residents = self.residency.waiters.iter().map(|waiter| {
+        let residents = self.memory.residency.waiters.iter().map(|waiter| {
             let allocations = waiter.allocations.iter().map(|id| id.0).collect();
             SavedResident(collected.origin(&waiter.origin), allocations)
         });
@@ -193,11 +193,11 @@ impl Session {
             }
         });
         let processes = processes.collect();
-        let waiting = match &self.window {
+        let waiting = match &self.memory.window {
             Window::Awaited(waiting) => waiting.as_slice(),
             Window::Open | Window::Never => &[],
         };
-        let maps = waiting.iter().chain(&self.residency.deferred);
+        let maps = waiting.iter().chain(&self.memory.residency.deferred);
         let standing = &self.config.standing;
         Ok(SavedSession {
             allocations: self.save_allocations(),
@@ -216,7 +216,7 @@ impl Session {
                 .iter()
                 .map(|(token, outcome)| (token.0, refusal_number(*outcome)))
                 .collect(),
-            retired: self.retired.iter().map(|(segment, token)| (*segment, token.0)).collect(),
+            retired: self.memory.retired.iter().map(|(segment, token)| (*segment, token.0)).collect(),
             names: self.away.contexts.iter().map(|(name, own)| (*name, *own)).collect(),
             adapter_resets: milliseconds(standing.reset_ages(now)),
             quarantine: standing.quarantined().map(|quarantine| quarantine.why),
@@ -229,8 +229,8 @@ impl Session {
         let unsettled = [
             (!self.pending.is_empty(), "what waits for engines"),
             (!self.suspending.is_empty(), "a suspend"),
-            (self.blobs.values().any(is_on_its_way), "a move"),
-            (self.allocations.iter().any(|(_, allocation)| allocation.is_moving), "an eviction"),
+            (self.memory.blobs.values().any(is_on_its_way), "a move"),
+            (self.memory.allocations.iter().any(|(_, allocation)| allocation.is_moving), "an eviction"),
             (self.engines.iter().any(EngineSlot::hears), "an engine"),
             (self.engines.iter().any(|slot| !slot.in_flight.is_empty()), "a buffer in a hardware queue"),
         ];
@@ -249,12 +249,12 @@ impl Session {
             Backing::Vram(Some(Place::Host(offset))) => SavedPlace::Host(offset),
             Backing::Guest(segment) => SavedPlace::Guest(segment.0),
         };
-        let all = self.allocations.iter();
+        let all = self.memory.allocations.iter();
         all.map(|(id, it)| SavedAllocation(id.0, it.size, place(it.backing), it.priority)).collect()
     }
 
     fn save_blobs(&self) -> Vec<SavedBlob> {
-        let all = self.blobs.iter().map(|(resource, blob)| {
+        let all = self.memory.blobs.iter().map(|(resource, blob)| {
             let is_shown = blob.shown == Shown::Yes;
             SavedBlob(*resource, blob.allocation.0, blob.is_vram, blob.mappable, is_shown)
         });
@@ -270,7 +270,7 @@ impl Session {
     }
 
     fn save_segments(&self) -> Vec<SavedSegment> {
-        let all = self.segments.all_pieces().into_iter();
+        let all = self.memory.segments.all_pieces().into_iter();
         all.map(|(id, pieces)| SavedSegment { id, pieces: pieces.to_vec() }).collect()
     }
 
@@ -394,10 +394,10 @@ mod tests {
                 let suspending = session.hold(OWNER, CONTEXT, |held| held.by_guest = true);
                 session.suspending.push(suspending.unwrap());
             }),
-            ("a move", |session| session.blobs.values_mut().next().unwrap().shown = Shown::Moving),
+            ("a move", |session| session.memory.blobs.values_mut().next().unwrap().shown = Shown::Moving),
             ("an eviction", |session| {
-                let id = session.allocations.iter().next().unwrap().0;
-                session.allocations.get_mut(id).unwrap().is_moving = true;
+                let id = session.memory.allocations.iter().next().unwrap().0;
+                session.memory.allocations.get_mut(id).unwrap().is_moving = true;
             }),
             ("an engine", |session| session.start_process_again(COPY).unwrap()),
             ("a buffer in a hardware queue", |session| {

@@ -1,0 +1,204 @@
+//! Blobs: what fronts ask of them, and their moves in and out of the window.
+
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::virtio_gpu::blob::MemEntry;
+use vm_memory::GuestMemoryBackend;
+use vm_memory::GuestMemoryRegion;
+
+use crate::vgpu::engines::barrier::Barrier;
+use crate::vgpu::engines::pending::Action;
+use crate::vgpu::memory::blobs::ATTACHED_BYTES;
+use crate::vgpu::memory::blobs::BLOB_BYTES;
+use crate::vgpu::memory::blobs::Blob;
+use crate::vgpu::memory::blobs::MAX_BLOBS;
+use crate::vgpu::memory::blobs::Shown;
+use crate::vgpu::memory::blobs::find_runs;
+use crate::vgpu::memory::blobs::is_of_file;
+use crate::vgpu::memory::blobs::pieces_of;
+use crate::vgpu::memory::segments::GuestSegment;
+use crate::vgpu::memory::vidmm::allocations::Spot;
+use crate::vgpu::memory::vidmm::vram::Place;
+use crate::vgpu::memory::window::Window;
+use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::objects::timeline::Token;
+use crate::vgpu::session::Session;
+
+impl Session {
+    /// Creates a blob of video memory.
+    pub fn create_vram_blob(&mut self, resource: u32, size: u64, mappable: bool) -> Result<(), Refusal> {
+        self.is_fresh = false;
+        self.memory.check_new_blob(resource, size)?;
+        let charge = self.purse.charge(Kind::Blobs, BLOB_BYTES)?;
+        let allocation = self.memory.allocations.create_vram(size).map_err(|_| Refusal::OutOfMemory)?;
+        let (is_vram, shown, name) = (true, Shown::No, None);
+        self.memory.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name, charge });
+        Ok(())
+    }
+
+    /// Creates a blob of guest pages; due when every engine has mapped them.
+    pub fn create_guest_blob(
+        &mut self,
+        resource: u32,
+        size: u64,
+        entries: &[MemEntry],
+        token: Token,
+    ) -> Result<(), Refusal> {
+        self.is_fresh = false;
+        self.memory.check_new_blob(resource, size)?;
+        let memory = self.memory.guest_memory.as_ref().ok_or(Refusal::Unspecified)?;
+        let window = self.memory.allocations.memory().file();
+        let (runs, files) = find_runs(memory, window, entries)?;
+        let total: u64 = runs.iter().map(|run| run.length).sum();
+        if total != size {
+            return Err(Refusal::Parameter);
+        }
+        // Pages may be named more than once, but a list that is longer than the VM's memory is no honest one.
+        let ram = memory.iter().filter(|region| !is_of_file(region, window)).map(|region| region.len()).sum();
+        if total > ram {
+            return Err(Refusal::Parameter);
+        }
+        let segment = GuestSegment::new(runs, files, pieces_of(entries));
+        let charge = self.purse.charge(Kind::Blobs, BLOB_BYTES)?;
+        let pages = self.purse.charge(Kind::Blobs, segment.price())?;
+        let id = self.memory.segments.insert(segment, pages).ok_or(Refusal::OutOfMemory)?;
+        let allocation = self.memory.allocations.create_guest(id, size);
+        let (is_vram, mappable, shown, name) = (false, false, Shown::No, None);
+        self.memory.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name, charge });
+        self.introduce_segment(allocation);
+        let barrier = Barrier::announced(&self.engines);
+        self.after(barrier, Action::Answer(token));
+        Ok(())
+    }
+
+    /// Shows a blob at `offset` of the window; due when it is there.
+    pub fn map_blob(&mut self, resource: u32, offset: u64, token: Token) -> Result<(), Refusal> {
+        match &mut self.memory.window {
+            Window::Open => {}
+            Window::Never => return Err(Refusal::Unspecified),
+            Window::Awaited(waiting) if waiting.len() < MAX_BLOBS => {
+                waiting.push((resource, offset, token));
+                return Ok(());
+            }
+            Window::Awaited(_) => return Err(Refusal::OutOfMemory),
+        }
+        if self.has_too_much_pending() {
+            return Err(Refusal::OutOfMemory);
+        }
+        let blob = self.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
+        if !blob.mappable || blob.shown != Shown::No || !offset.is_multiple_of(PAGE_SIZE) {
+            return Err(Refusal::Parameter);
+        }
+        let allocation = blob.allocation;
+        if self.memory.allocations.spot(allocation) == Spot::Moving {
+            // It is being evicted: that is over soon.
+            self.memory.residency.deferred.push((resource, offset, token));
+            return Ok(());
+        }
+        let target =
+            self.memory.allocations.begin_move_in(allocation, offset).map_err(|_| Refusal::Parameter)?;
+        self.start_move(resource, allocation, target, token);
+        Ok(())
+    }
+
+    /// Takes a blob out of the window, contents preserved; due when it is out.
+    pub fn unmap_blob(&mut self, resource: u32, token: Token) -> Result<(), Refusal> {
+        let blob = self.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
+        if blob.shown != Shown::Yes {
+            return Err(Refusal::Parameter);
+        }
+        let allocation = blob.allocation;
+        let target = self.memory.allocations.begin_move_out(allocation).map_err(|_| Refusal::OutOfMemory)?;
+        self.start_move(resource, allocation, target, token);
+        Ok(())
+    }
+
+    /// The guest gives its name for a blob up. Its memory goes when nothing refers to it any more (UMS-82).
+    pub fn unref_blob(&mut self, resource: u32) -> Result<(), Refusal> {
+        if !self.memory.blobs.contains_key(&resource) {
+            return Err(Refusal::Resource);
+        }
+        for process in self.objects.processes.values_mut() {
+            process.attached.remove(&resource);
+        }
+        match self.memory.blobs.remove(&resource) {
+            Some(blob) if blob.name.is_some() => self.keep_blob(blob),
+            Some(blob) => self.release_allocation(blob.allocation),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// As [`Self::unref_blob`]; due when its memory is no longer reached: no mapping, and no engine. While a process
+    /// has it mapped that is never.
+    pub fn retire_blob(&mut self, resource: u32, token: Token) -> Result<(), Refusal> {
+        let blob = self.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
+        match self.memory.allocations.guest_segment(blob.allocation) {
+            Some(segment) => drop(self.memory.retired.insert(segment.0, token)),
+            None => self.objects.due.push((token, Ok(()))),
+        }
+        self.unref_blob(resource)
+    }
+
+    /// A context may name a resource.
+    pub fn attach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
+        let own = self.own_context(context)?;
+        if !self.memory.blobs.contains_key(&resource) {
+            return Err(Refusal::Resource);
+        }
+        if self.objects.processes.get(&own).is_some_and(|process| process.attached.contains_key(&resource)) {
+            return Ok(());
+        }
+        let charge = self.charge_name(context)?;
+        self.attach_charged(context, resource, charge)
+    }
+
+    /// Charges a context for the name of a resource, before there is one.
+    pub fn charge_name(&self, context: u32) -> Result<Charge, Refusal> {
+        let process = self.objects.processes.get(&self.own_context(context)?).ok_or(Refusal::Context)?;
+        Ok(process.purse.charge(Kind::Blobs, ATTACHED_BYTES)?)
+    }
+
+    /// As [`Self::attach`], with what was charged for it.
+    pub fn attach_charged(&mut self, context: u32, resource: u32, charge: Charge) -> Result<(), Refusal> {
+        let context = self.own_context(context)?;
+        let process = self.objects.processes.get_mut(&context).ok_or(Refusal::Context)?;
+        process.attached.insert(resource, charge);
+        Ok(())
+    }
+
+    /// Charges the VM for something that its front keeps.
+    pub fn charge_front(&self, bytes: u64) -> Result<Charge, Refusal> {
+        Ok(self.purse.charge(Kind::Files, bytes)?)
+    }
+
+    /// A context may no longer name a resource. What it has mapped stays mapped.
+    pub fn detach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
+        let context = self.own_context(context)?;
+        let process = self.objects.processes.get_mut(&context).ok_or(Refusal::Context)?;
+        process.attached.remove(&resource).map(drop).ok_or(Refusal::Resource)
+    }
+
+    fn start_move(&mut self, resource: u32, allocation: AllocationId, target: Place, token: Token) {
+        if let Some(blob) = self.memory.blobs.get_mut(&resource) {
+            blob.shown = Shown::Moving;
+        }
+        let let_go = self.memory.begin_move(allocation, &mut self.journal);
+        let barrier = self.barrier_for(let_go);
+        self.after(barrier, Action::Move { allocation, target, resource, token });
+    }
+
+    pub(in crate::vgpu) fn finish_move(
+        &mut self,
+        allocation: AllocationId,
+        target: Place,
+        resource: u32,
+        token: Token,
+    ) {
+        let released = self.memory.finish_move(allocation, target, resource, &mut self.journal);
+        self.forget_segment(released);
+        self.objects.due.push((token, Ok(())));
+    }
+}

@@ -1,0 +1,104 @@
+//! Guest RAM that engines have written, told to the log of the VMM; and the trackers of video memory, shown to other threads.
+
+use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::dirty::tracker::Tracker;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::page_table::SegmentId;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::guest_ram::mark::MarkGuestRam;
+use crate::vgpu::memory::dirty::SWEEP;
+use crate::vgpu::memory::dirty::SWEEP_PART;
+use crate::vgpu::session::Session;
+
+impl Session {
+    /// The trackers of what is written: of video memory, and of what is evicted from it. Usable from any thread.
+    pub fn trackers(&self) -> [Arc<Tracker>; 2] {
+        self.memory.trackers()
+    }
+
+    /// Shows the trackers on the board; to be repeated when the session gets another memory.
+    pub(in crate::vgpu) fn show_trackers(&self) {
+        *self.config.trackers.lock() = Some(self.trackers());
+    }
+
+    /// Takes them off it.
+    pub(in crate::vgpu) fn hide_trackers(&self) {
+        let mut shown = self.config.trackers.lock();
+        // Another session's are not this one's to take.
+        if shown
+            .as_ref()
+            .is_some_and(|[vram, _]| Arc::ptr_eq(vram, self.memory.allocations.memory().tracker()))
+        {
+            *shown = None;
+        }
+    }
+
+    /// How engines' writes are tracked.
+    pub fn tracking_method(&self) -> Method {
+        self.config.tracking
+    }
+
+    /// Guest RAM that is written from here on is told to this log; to none, where there is none.
+    pub fn set_dirty_log(&mut self, log: Option<Arc<dyn MarkGuestRam>>) {
+        if self.memory.dirty.has_log() && log.is_none() {
+            // Whoever took the log away has what is in it by now.
+            self.sweep_guest_ram();
+        }
+        self.memory.dirty.log = log;
+        let is_logged = self.memory.dirty.has_log();
+        for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
+            process.log_guest_writes(is_logged);
+        }
+        self.memory.dirty.sweep_at = None;
+        if is_logged {
+            self.sweep_guest_ram();
+        }
+    }
+
+    /// Moves what engines have written to guest RAM into the log. Complete when no engine runs.
+    pub fn sweep_guest_ram(&mut self) {
+        let begun = Instant::now();
+        self.sweep(None);
+        self.memory.dirty.sweep_at =
+            self.memory.dirty.has_log().then(|| Instant::now() + SWEEP.max(begun.elapsed() * SWEEP_PART));
+        self.set_timer();
+    }
+
+    /// The same of one segment, which no engine writes any more, and which is about to go.
+    pub(in crate::vgpu) fn sweep_segment(&mut self, segment: SegmentId) {
+        self.sweep(Some(segment));
+    }
+
+    /// An engine is about to go with all that it knows: it is ended, and what it wrote to guest RAM moved into the log.
+    pub(in crate::vgpu) fn sweep_for_the_last_time(&mut self, at: EngineAddress) {
+        let Some(process) = self.engines[at.index()].process_mut().filter(|_| self.memory.dirty.has_log())
+        else {
+            return;
+        };
+        if let Err(error) = process.reset_engine() {
+            log::error!("{}: {error}", self.config.name);
+        }
+        self.sweep(None);
+    }
+
+    fn sweep(&mut self, only: Option<SegmentId>) {
+        let Some(log) = &self.memory.dirty.log else { return };
+        let segments = &self.memory.segments;
+        for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
+            process.sweep_guest_writes(only, |segment, offset, length| {
+                if let Some(segment) = segments.get(segment) {
+                    segment.pieces_of(offset, length, |address, length| log.mark(address, length));
+                }
+            });
+        }
+    }
+
+    pub(in crate::vgpu) fn sweep_if_due(&mut self) {
+        if self.memory.dirty.sweep_at.is_some_and(|at| at <= Instant::now()) {
+            self.sweep_guest_ram();
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Residency, served: what is wanted is brought back, and room is made for it. See [`crate::vgpu::memory::residency`].
+
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::device_page;
+use log::Level;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::vgpu::counters::count;
+use crate::vgpu::engines::barrier::Barrier;
+use crate::vgpu::engines::pending::Action;
+use crate::vgpu::memory::residency::MIN_STAY;
+use crate::vgpu::memory::residency_faults::Demand;
+use crate::vgpu::memory::residency_faults::Served;
+use crate::vgpu::memory::residency_faults::Want;
+use crate::vgpu::memory::room::Leaving;
+use crate::vgpu::memory::room::LetGo;
+use crate::vgpu::memory::vidmm::allocations::Backing;
+use crate::vgpu::memory::vidmm::allocations::Spot;
+use crate::vgpu::memory::vidmm::compaction::Relocation;
+use crate::vgpu::memory::vidmm::eviction::Candidate;
+use crate::vgpu::memory::vidmm::eviction::Plan;
+use crate::vgpu::memory::vidmm::vram::Place;
+use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::session::Session;
+
+impl Session {
+    /// Carries out what the beginning of a move asks for: the point that engines must pass.
+    pub(in crate::vgpu) fn barrier_for(&mut self, let_go: LetGo) -> Barrier {
+        match let_go {
+            LetGo::EveryEngine => Barrier::raise(&mut self.engines),
+            LetGo::WhatWasAsked => Barrier::raised(&self.engines),
+        }
+    }
+
+    /// Forgets the contents of video memory after the reset of the adapter.
+    pub(in crate::vgpu) fn purge_memory(&mut self) {
+        self.run_pending();
+        self.memory.purge(&mut self.journal);
+    }
+
+    /// Begins to move an allocation to host memory.
+    pub(in crate::vgpu) fn start_eviction(&mut self, allocation: AllocationId) {
+        if let Some(leaving) = self.memory.begin_eviction(allocation, &mut self.journal) {
+            count(&self.counters.evictions);
+            self.relocate(leaving);
+        }
+    }
+
+    /// Begins to move an allocation to another place in video memory.
+    pub(in crate::vgpu) fn start_relocation(&mut self, it: Relocation) {
+        if let Some(leaving) = self.memory.begin_relocation(it, &mut self.journal) {
+            count(&self.counters.relocations);
+            self.relocate(leaving);
+        }
+    }
+
+    fn relocate(&mut self, Leaving { allocation, target, let_go }: Leaving) {
+        let barrier = self.barrier_for(let_go);
+        self.after(barrier, Action::Relocate { allocation, target });
+    }
+
+    /// Engines have let go of what leaves its place.
+    pub(in crate::vgpu) fn finish_relocation(&mut self, allocation: AllocationId, target: Place) {
+        let released = self.memory.finish_relocation(allocation, target, &mut self.journal);
+        if matches!(target, Place::Local(_) | Place::Area(_)) {
+            self.poke_all();
+        }
+        self.forget_segment(released);
+        for (resource, offset, token) in std::mem::take(&mut self.memory.residency.deferred) {
+            if let Err(refusal) = self.map_blob(resource, offset, token) {
+                self.objects.due.push((token, Err(refusal)));
+            }
+        }
+    }
+
+    /// What queues of an engine came to that is not resident.
+    pub(in crate::vgpu) fn read_wanted(&mut self, at: EngineAddress) {
+        let wanted = self.engines[at.index()].process().map(|process| process.take_wanted());
+        for wanted in wanted.unwrap_or_default() {
+            if self.memory.demand(&wanted, &self.objects) {
+                count(&self.counters.residency_faults);
+            }
+        }
+    }
+
+    /// Brings back what there is room for, and makes room for the rest.
+    pub(in crate::vgpu) fn serve_residency(&mut self) {
+        if self.is_stopping() {
+            return;
+        }
+        self.run_all_paging();
+        self.memory.publish_budget(&self.objects, &self.config.account);
+        let now = Instant::now();
+        if self.memory.residency.retry_at.is_some_and(|at| at <= now) {
+            self.memory.residency.retry_at = None;
+            self.memory.residency.is_due = true;
+        }
+        // An eviction that does not wait is over at once, and then there is more to do.
+        while std::mem::take(&mut self.memory.residency.is_due) {
+            self.memory.residency.recent.retain(|(_, _, at)| now.duration_since(*at) < MIN_STAY);
+            for want in std::mem::take(&mut self.memory.residency.wants) {
+                if self.memory.allocations.get(want.allocation).is_none() {
+                    continue;
+                }
+                match self.memory.allocations.spot(want.allocation) {
+                    Spot::Segment(..) => self.area_is_there(want.allocation),
+                    Spot::Evicted
+                        if self
+                            .memory
+                            .allocations
+                            .bring_back(want.allocation, self.memory.residency.epoch) =>
+                    {
+                        self.was_brought_back(&want, now);
+                    }
+                    Spot::Evicted | Spot::Moving => self.memory.residency.wants.push(want),
+                }
+            }
+            if !self.memory.residency.wants.is_empty() && self.memory.residency.leaving == 0 {
+                self.begin_epoch();
+                // Neither finds room in the other's region.
+                self.make_room(now, false);
+                self.make_room(now, true);
+            }
+            self.answer_waiters();
+        }
+    }
+
+    fn was_brought_back(&mut self, want: &Want, now: Instant) {
+        count(&self.counters.restores);
+        self.memory.remap(want.allocation, &mut self.journal);
+        if let Some(demand) = want.demand {
+            let served = self.memory.residency.served.entry(demand.name).or_default();
+            if served.token != demand.token {
+                *served = Served { token: demand.token, allocations: Vec::new() };
+            }
+            if !served.allocations.contains(&want.allocation) {
+                served.allocations.push(want.allocation);
+            }
+            self.memory.residency.recent.push((want.allocation, demand, now));
+        }
+        self.poke_all();
+        self.area_is_there(want.allocation);
+    }
+
+    pub(in crate::vgpu) fn poke_all(&self) {
+        for process in self.engines.iter().filter_map(|slot| slot.process()) {
+            process.poke();
+        }
+    }
+
+    /// What could leave the region of save areas, or the other one, as a plan.
+    pub(in crate::vgpu) fn plan(&self, is_area: bool) -> Plan {
+        let memory = self.memory.allocations.memory();
+        let bytes = memory.file_bytes();
+        let on_engines = if is_area { self.areas_on_engines() } else { BTreeMap::new() };
+        let is_needed = |id: AllocationId| on_engines.get(&id) == Some(&true);
+        let candidates = self
+            .memory
+            .allocations
+            .iter()
+            .filter(|(id, it)| it.is_area == is_area && self.memory.can_leave(*id) && !is_needed(*id));
+        let candidates = candidates.filter_map(|(id, allocation)| {
+            let Backing::Vram(Some(place)) = allocation.backing else { return None };
+            let (offset, size) = (place.offset(), allocation.size);
+            let engines = self.engines.iter().filter_map(|slot| slot.process());
+            // Save areas are smaller than what engines tell their uses of.
+            let used = if is_area {
+                0
+            } else {
+                engines.map(|engine| engine.last_use(offset, size, bytes)).max().unwrap_or(0)
+            };
+            let last_use = used.max(allocation.placed_in);
+            // State that is on an engine leaves it for nothing else.
+            let priority = if on_engines.contains_key(&id) { u32::MAX } else { allocation.priority };
+            Some(Candidate { id, offset, size, priority, last_use })
+        });
+        let free = if is_area { memory.areas() } else { memory.local() };
+        Plan::new(free.clone(), candidates.collect())
+    }
+
+    /// A decision about what leaves is to come.
+    fn begin_epoch(&mut self) {
+        self.memory.residency.favour();
+        self.memory.residency.epoch += 1;
+        for process in self.engines.iter().filter_map(|slot| slot.process()) {
+            process.set_use_epoch(self.memory.residency.epoch);
+        }
+        self.memory.residency.retry_at = None;
+        // Stable: those of the favoured queue come first, and else all in their order.
+        let mut wants = std::mem::take(&mut self.memory.residency.wants);
+        wants.sort_by_key(|want| !self.memory.residency.is_favoured(want.demand));
+        self.memory.residency.wants = wants;
+    }
+
+    /// Evicts for what is wanted, as far as that can be: save areas, or all else.
+    fn make_room(&mut self, now: Instant, is_area: bool) {
+        let is_of_it = |want: &Want| {
+            self.memory.allocations.get(want.allocation).is_some_and(|it| it.is_area == is_area)
+        };
+        if !self.memory.residency.wants.iter().any(is_of_it) {
+            return;
+        }
+        let mut plan = self.plan(is_area);
+        let memory = self.memory.allocations.memory();
+        let local = memory.length() - memory.aperture_bytes();
+        let mut movable = self.memory.movable(is_area);
+        let (mut victims, mut hopeless, mut moves) = (Vec::new(), Vec::new(), Vec::new());
+        let residency = &self.memory.residency;
+        let mut is_early = false;
+        for want in residency.wants.iter().filter(|want| is_of_it(want)) {
+            if self.memory.allocations.spot(want.allocation) != Spot::Evicted {
+                continue;
+            }
+            let size = self.memory.allocations.size(want.allocation);
+            let by = want.demand;
+            let is_favoured = residency.is_favoured(by);
+            let may_leave = |it: &Candidate| {
+                !residency.serves(it.id, by)
+                    && !residency.is_settling(it.id, by)
+                    && (is_favoured || !residency.serves(it.id, residency.favoured))
+            };
+            // To move costs one copy, to evict two, if what leaves comes back.
+            if plan.take(size) {
+                continue;
+            }
+            if let Some(found) = plan.compact(&mut movable, size, size) {
+                moves.extend(found);
+            } else if let Some(found) = plan.make_room(size, may_leave) {
+                victims.extend(found);
+            } else if let Some(found) = plan.compact(&mut movable, size, u64::MAX) {
+                moves.extend(found);
+            } else if plan.clone().make_room(size, |it| !residency.serves(it.id, by)).is_some() {
+                is_early = true;
+            } else if by.is_some() && !is_area && self.memory.needed_with(want) > local {
+                hopeless.extend(by);
+            } else if let Some(found) = plan.make_room(size, |_| is_favoured) {
+                // It all fits, but not where it lies: once more around.
+                victims.extend(found);
+            }
+        }
+        self.memory.residency.retry_at = self.memory.residency.retry_at.or(is_early.then(|| now + MIN_STAY));
+        victims.into_iter().for_each(|id| self.start_eviction(id));
+        moves.into_iter().for_each(|it| self.start_relocation(it));
+        for demand in hopeless {
+            self.give_up(demand);
+        }
+        if self.memory.residency.retry_at.is_some() {
+            self.set_timer();
+        }
+    }
+
+    /// What a queue needs at one place does not fit into video memory together.
+    fn give_up(&mut self, demand: Demand) {
+        let mut processes = self.objects.processes.iter();
+        let owner = processes.find(|(_, process)| {
+            process.device.as_ref().is_some_and(|device| device.root.0 == demand.name.0)
+        });
+        self.memory.residency.wants.retain(|want| want.demand.is_none_or(|it| it.name != demand.name));
+        let Some((&context, _)) = owner else { return };
+        self.journal.line(
+            Level::Warn,
+            format_args!("process {context}: what one packet needs does not fit into video memory"),
+        );
+        self.put_device_in_error(context, device_page::DEVICE_OUT_OF_MEMORY);
+    }
+
+    fn answer_waiters(&mut self) {
+        let waiters = std::mem::take(&mut self.memory.residency.waiters);
+        for waiter in waiters {
+            let is_there = |id: &AllocationId| {
+                !matches!(self.memory.allocations.spot(*id), Spot::Evicted | Spot::Moving)
+            };
+            if waiter.allocations.iter().all(|id| self.memory.allocations.get(*id).is_none() || is_there(id))
+            {
+                self.is_resident(&waiter);
+            } else {
+                self.memory.residency.waiters.push(waiter);
+            }
+        }
+    }
+}
