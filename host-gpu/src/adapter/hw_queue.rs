@@ -24,7 +24,7 @@ use super::scheduling::Preemption;
 use super::scheduling::PreemptionReport;
 use super::shared::SharedBlock;
 use crate::engine::save_area;
-use crate::engine::watch::low_half;
+use crate::engine::process::low_half;
 
 /// What an engine ran when it was decided to reset it, and how far the hardware queue was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,6 @@ use super::state::Fs;
 use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
 use crate::frontend::vhost::ticket::Ticket;
-use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
 

@@ -31,7 +31,7 @@ impl Barrier {
         let mut barrier = Self::default();
         for (index, engine) in engines.iter().enumerate() {
             if let Some(process) = engine.process() {
-                barrier.tables[index] = process.page_table_generation();
+                barrier.tables[index] = process.page_tables.generation();
                 barrier.watch[index] = process.watch_sequence();
             }
         }

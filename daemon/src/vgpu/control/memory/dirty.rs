@@ -50,7 +50,7 @@ impl Session {
         self.memory.dirty.log = log;
         let is_logged = self.memory.dirty.has_log();
         for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
-            process.log_guest_writes(is_logged);
+            process.tracking.log_guest_writes(is_logged);
         }
         self.memory.dirty.sweep_at = None;
         if is_logged {
@@ -88,7 +88,7 @@ impl Session {
         let Some(log) = &self.memory.dirty.log else { return };
         let segments = &self.memory.segments;
         for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
-            process.sweep_guest_writes(only, |segment, offset, length| {
+            process.tracking.sweep_guest_writes(only, |segment, offset, length| {
                 if let Some(segment) = segments.get(segment) {
                     segment.pieces_of(offset, length, |address, length| log.mark(address, length));
                 }

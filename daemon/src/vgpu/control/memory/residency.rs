@@ -76,7 +76,7 @@ impl Session {
 
     /// What queues of an engine came to that is not resident.
     pub(in crate::vgpu) fn read_wanted(&mut self, at: EngineAddress) {
-        let wanted = self.engines[at.index()].process().map(|process| process.take_wanted());
+        let wanted = self.engines[at.index()].process().map(|process| process.uses.take_wanted());
         for wanted in wanted.unwrap_or_default() {
             if self.memory.demand(&wanted, &self.objects) {
                 count(&self.counters.residency_faults);
@@ -168,7 +168,7 @@ impl Session {
             let used = if is_area {
                 0
             } else {
-                engines.map(|engine| engine.last_use(offset, size, bytes)).max().unwrap_or(0)
+                engines.map(|engine| engine.uses.last_use(offset, size, bytes)).max().unwrap_or(0)
             };
             let last_use = used.max(allocation.placed_in);
             // State that is on an engine leaves it for nothing else.
@@ -184,7 +184,7 @@ impl Session {
         self.memory.residency.favour();
         self.memory.residency.epoch += 1;
         for process in self.engines.iter().filter_map(|slot| slot.process()) {
-            process.set_use_epoch(self.memory.residency.epoch);
+            process.uses.set_epoch(self.memory.residency.epoch);
         }
         self.memory.residency.retry_at = None;
         // Stable: those of the favoured queue come first, and else all in their order.

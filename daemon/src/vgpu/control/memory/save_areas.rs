@@ -57,7 +57,7 @@ impl Session {
             for (of, buffer) in flights {
                 found.extend(self.memory.areas_of(&self.objects, of, buffer.context).map(|id| (id, true)));
             }
-            let last = slot.process().and_then(|process| process.last_context());
+            let last = slot.process().and_then(|process| process.uses.last_context());
             let owner = last.and_then(|(entry, is_running)| {
                 Some((self.objects.owner_of_entry(EngineAddress::from_index(place)?, entry)?, is_running))
             });

@@ -1,27 +1,9 @@
 //! What a session will have, built beside it; every piece is checked against those before it.
 
-use super::engines::RestoredEngine;
-use crate::vgpu::doorbells::drains::Drain;
-use crate::vgpu::fences::table::FenceTable;
-use crate::vgpu::hotplug::detached::KeptBlob;
-use crate::vgpu::memory::blobs::Blob;
-use crate::vgpu::memory::residency_faults::Waiter;
-use crate::vgpu::memory::save_areas::Areas;
-use crate::vgpu::memory::shown::Shown;
-use crate::vgpu::memory::vidmm::allocations::MovedAllocation;
-use crate::vgpu::objects::budget::Charge;
-use crate::vgpu::objects::budget::Kind;
-use crate::vgpu::objects::budget::Purse;
-use crate::vgpu::objects::ids::AllocationId;
-use crate::vgpu::objects::process::Process;
-use crate::vgpu::objects::refusal::Refusal;
-use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Session;
-use crate::vgpu::state::save::snapshot::REFUSALS;
-use crate::vgpu::state::saved::SavedSession;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::io;
+
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_protocol::control::native_fence::NATIVE_FENCE_DEFAULT;
 use campanile_protocol::control::native_fence::NATIVE_FENCE_INTRA_GPU;

@@ -14,11 +14,8 @@ use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
 
 use super::builder::Builder;
-use super::builder::Invalid;
-use super::builder::ensure;
 use super::invalid::Invalid;
 use super::invalid::ensure;
-use crate::vgpu::objects::message::Origin;
 use crate::vgpu::doorbells::connects::WaitingConnect;
 use crate::vgpu::doorbells::drains::Drain;
 use crate::vgpu::doorbells::line::MAX_WAITING;

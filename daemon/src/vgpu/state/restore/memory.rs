@@ -19,7 +19,7 @@ use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::process::GpuMapping;
-use crate::vgpu::shown::Shown;
+use crate::vgpu::memory::shown::Shown;
 use crate::vgpu::state::saved::row::SavedMapping;
 
 /// Memory that is built beside a session.

@@ -14,16 +14,10 @@ use campanile_protocol::engine::block::MAX_PROCESSES;
 use campanile_protocol::handle::Handle;
 
 use super::builder::Builder;
-use super::builder::Invalid;
-use super::builder::ages;
-use super::builder::ensure;
-use super::check::MAX_RING;
 use super::claims::MAX_RING;
 use super::invalid::Invalid;
 use super::invalid::ages;
 use super::invalid::ensure;
-use crate::vgpu::control::reply::WORK_BYTES;
-use crate::vgpu::hotplug::detached::Away;
 use crate::vgpu::hotplug::detached::KeptBlob;
 use crate::vgpu::memory::blobs::ATTACHED_BYTES;
 use crate::vgpu::memory::blobs::BLOB_BYTES;

@@ -14,7 +14,6 @@ use crate::vgpu::fences::native::FENCE_BYTES;
 use crate::vgpu::memory::mapping::MAPPING_BYTES;
 use crate::vgpu::memory::residency_requests::PAGING_BYTES;
 use crate::vgpu::memory::vidmm::allocations::Spot;
-use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::budget::list_bytes;
