@@ -26,7 +26,7 @@ use crate::engine::message::NodeKind;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
 use crate::engine::message::Start;
-use crate::engine::watch::low_half;
+use crate::engine::process::low_half;
 use crate::event::Event;
 use crate::memory::bits;
 use crate::memory::mapping::Access;
