@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
-use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
 use campanile_host_gpu::sched::choice::Choice;
 use campanile_host_gpu::sched::parameters::Settings;
 use campanile_protocol::PAGE_SIZE;

@@ -21,7 +21,6 @@ use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
 use crate::frontend::vhost::ticket::Ticket;
 use crate::vgpu::objects::refusal::Refusal;
-use crate::vgpu::objects::timeline::Token;
 
 /// What CREATE_BLOB comes to.
 pub(super) enum Made {

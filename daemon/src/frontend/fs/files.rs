@@ -18,7 +18,6 @@ use super::limits::MAX_STAGED;
 use super::parked::Asked;
 use super::parked::What;
 use crate::frontend::vgpu::Vgpu;
-use crate::frontend::vhost::answers::Answers;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::timeline::Token;

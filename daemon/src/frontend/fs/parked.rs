@@ -15,8 +15,6 @@ use super::answer::Fault;
 use super::limits::MAX_PARKED;
 use super::limits::MAX_WAITS;
 use crate::frontend::vhost::ticket::Ticket;
-use crate::frontend::waiting::Due;
-use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
 
 /// Buffers that the answer of a parked call may go to: the kernel has two, and a page list of the caller's.

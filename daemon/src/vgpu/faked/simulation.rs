@@ -20,12 +20,12 @@ use campanile_protocol::control::message::MAP_WRITABLE;
 use campanile_protocol::control::message::MapMemory;
 use campanile_protocol::control::message::UnmapMemory;
 use campanile_protocol::handle::Handle;
+use fastrand::Rng;
 use zerocopy::IntoBytes;
 
 use super::model::Model;
 use super::world::COPY;
 use super::world::World;
-use crate::simulate::random::Random;
 
 /// Guest processes at the most, and contexts of one, and queues of one of these.
 const PROCESSES: u32 = 3;
@@ -57,7 +57,7 @@ struct Process {
 struct Simulation {
     world: World,
     model: Model,
-    random: Random,
+    random: Rng,
     processes: BTreeMap<u32, Process>,
     next_blob: u32,
 }
@@ -67,25 +67,25 @@ impl Simulation {
         Self {
             world: World::new(),
             model: Model::default(),
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             processes: BTreeMap::new(),
             next_blob: 100,
         }
     }
 
     fn chance(&mut self, of: u64) -> bool {
-        self.random.between(1, of) == 1
+        self.random.u64(1..=of) == 1
     }
 
     fn index(&mut self, count: usize) -> usize {
-        usize::try_from(self.random.between(0, count as u64 - 1)).unwrap()
+        self.random.usize(..count)
     }
 
     /// A process whose device works.
     fn process(&mut self) -> Option<u32> {
         let active: Vec<u32> =
             self.processes.keys().copied().filter(|of| self.world.is_active(*of)).collect();
-        if active.is_empty() { None } else { Some(self.random.pick(&active)) }
+        if active.is_empty() { None } else { Some(*self.random.choice(&active).unwrap()) }
     }
 
     /// One of its contexts.
@@ -96,7 +96,7 @@ impl Simulation {
     }
 
     fn open_or_close(&mut self) {
-        let of = u32::try_from(self.random.between(1, u64::from(PROCESSES))).unwrap();
+        let of = self.random.u32(1..=PROCESSES);
         if let Some(process) = self.processes.remove(&of) {
             self.model.forget_process(of);
             self.world.close(of);
@@ -184,7 +184,7 @@ impl Simulation {
         if blobs.is_empty() {
             return;
         }
-        let resource = self.random.pick(&blobs);
+        let resource = *self.random.choice(&blobs).unwrap();
         let va = BLOBS_VA + u64::from(resource) * PAGE_SIZE;
         let is_mapped = self.processes.get_mut(&of).unwrap().blobs.get_mut(&resource).unwrap();
         if std::mem::replace(is_mapped, !*is_mapped) {
@@ -201,7 +201,7 @@ impl Simulation {
         if blobs.is_empty() {
             return;
         }
-        let resource = self.random.pick(&blobs);
+        let resource = *self.random.choice(&blobs).unwrap();
         let (opcode, argument) =
             if self.chance(2) { (memory::EVICT, EVICT_NOW) } else { (memory::MAKE_RESIDENT, 0) };
         let list = List { count: 1, argument };
@@ -245,7 +245,7 @@ impl Simulation {
     }
 
     fn step(&mut self) {
-        match self.random.between(0, 31) {
+        match self.random.u64(..32) {
             0 => self.open_or_close(),
             1..=3 => self.new_context(),
             4..=6 => self.new_queue(),
@@ -262,7 +262,7 @@ impl Simulation {
             }
             23 => self.freeze(),
             24 => {
-                let time = self.random.time(Duration::from_micros(10), Duration::from_millis(20));
+                let time = Duration::from_micros(self.random.u64(10..=20_000));
                 self.world.pass(time);
             }
             _ => {

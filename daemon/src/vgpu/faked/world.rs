@@ -144,7 +144,7 @@ impl World {
 
     /// Its answer, once it is there.
     pub(super) fn answer(&self, asked: Asked) -> Option<Answer> {
-        let page = self.session.page(asked.of)?;
+        let page = self.session.memory.page(&self.session.objects, asked.of)?;
         let at = device_page::response(asked.slot);
         let word = |offset: u64| page.word(at + offset).unwrap().load(Ordering::Acquire);
         let is_there = word(0) == asked.sequence;
@@ -220,7 +220,7 @@ impl World {
     }
 
     pub(super) fn is_active(&self, of: u32) -> bool {
-        self.session.active_device(of).is_ok()
+        self.session.objects.active_device(of).is_ok()
     }
 
     /// A blob of one page that a process has.

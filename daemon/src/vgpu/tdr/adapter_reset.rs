@@ -172,7 +172,7 @@ mod tests {
     use crate::vgpu::config::Config;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
-    use crate::vgpu::objects::process::GpuWait;
+    use crate::vgpu::objects::waits::GpuWait;
     use crate::vgpu::objects::timeline::Token;
     use crate::vgpu::tdr::policy::DebugMode;
     use crate::vgpu::tdr::policy::Policy;
@@ -293,7 +293,7 @@ mod tests {
         let barrier = Barrier::raise(&mut session.engines);
         session.after(barrier, Action::Answer(Token(5)));
         let waits = |session: &Session| {
-            let devices = session.processes.values().filter_map(|process| process.device.as_ref());
+            let devices = session.objects.processes.values().filter_map(|process| process.device.as_ref());
             let all = devices.map(|it| [it.waits.len(), it.native_waits.len(), it.gpu_waits.len()]);
             all.fold([0; 3], |sum, of| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]])
         };

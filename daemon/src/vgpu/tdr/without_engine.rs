@@ -16,11 +16,11 @@ use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
 use crate::vgpu::objects::message::Origin;
-use crate::vgpu::control::reply::Refused;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::engines::barrier::Barrier;
-use crate::vgpu::engines::kernels::KernelSource;
+use crate::vgpu::objects::kernel_source::KernelSource;
 use crate::vgpu::engines::kernels::PendingKernel;
-use crate::vgpu::engines::kernels::SourceBytes;
+use crate::vgpu::objects::kernel_source::SourceBytes;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::objects::budget::Kind;
@@ -41,12 +41,12 @@ const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
 /// A message of [`OWNER`] that is parked, to be answered in this slot.
 fn parked(session: &mut Session, slot: u32) -> Origin {
     let origin = Origin { context: OWNER, slot, sequence: 77, ring: 9, item: None };
-    session.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text))
+    session.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text))
 }
 
 /// The answer in a slot of [`OWNER`], once there is one.
 fn answer(session: &Session, slot: u32) -> Option<u32> {
-    let page = session.page(OWNER).unwrap();
+    let page = session.memory.page(&session.objects, OWNER).unwrap();
     let word = |at: u64| page.word(response(slot) + at).unwrap().load(Ordering::Acquire);
     // Sequence, status, bytes.
     (word(0) == 77).then(|| u32::try_from(word(8) & u64::from(u32::MAX)).unwrap())
@@ -55,7 +55,7 @@ fn answer(session: &Session, slot: u32) -> Option<u32> {
 /// Has [`OWNER`] one more kernel, without text.
 fn new_kernel(session: &mut Session) -> Handle {
     let charge = |session: &Session| {
-        session.charge(OWNER, Kind::Kernels, 1).unwrap_or_else(|refused| panic!("{}", refused.text))
+        session.objects.charge(OWNER, Kind::Kernels, 1).unwrap_or_else(|refused| panic!("{}", refused.text))
     };
     let bytes = SourceBytes::new(&[], charge(session));
     let source = KernelSource { language: LANGUAGE_WGSL, entry: None, bytes, is_ending: false };

@@ -280,3 +280,90 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use campanile_protocol::PAGE_SIZE;
+    use campanile_protocol::engine::block;
+
+    use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::pending::Action;
+    use crate::vgpu::memory::vidmm::allocations::Spot;
+    use crate::vgpu::objects::process::GpuMapping;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::load;
+    use crate::vgpu::testing::run;
+    use crate::vgpu::testing::session;
+    use crate::vgpu::testing::startable;
+    use crate::vgpu::testing::store;
+
+    const VA: u64 = 0x10_0000;
+
+    /// The engine has seen all that it was to see.
+    fn acknowledge(session: &mut Session) {
+        for (asked, acknowledged) in
+            [(block::PAGE_TABLE_GENERATION, block::PAGE_TABLE_ACK), (block::WATCH_SEQUENCE, block::WATCH_ACK)]
+        {
+            store(session, COPY, acknowledged, load(session, COPY, asked));
+        }
+        session.run_pending();
+    }
+
+    #[test]
+    fn mcdm_54_what_was_mapped_until_now_moves_when_engines_have_let_go_of_it_and_is_whole_until_then() {
+        for is_given_up in [false, true] {
+            let mut session = session(&Arc::new(startable()));
+            run(&mut session, COPY);
+            session.create_vram_blob(5, 2 * PAGE_SIZE, true).unwrap();
+            let id = session.memory.blobs[&5].allocation;
+            let free = session.memory.allocations.memory().local().free_bytes();
+            let root = session.memory.tables.create_root().unwrap();
+            let mapping = GpuMapping { size: 2 * PAGE_SIZE, allocation: id, offset: 0, writable: true };
+            session.memory.show_to_gpu(root, VA, mapping).unwrap_or_else(|refused| panic!("{}", refused.text));
+            session.memory.allocations.retain(id);
+            acknowledge(&mut session);
+            // As an unmap does it: from here on no page table shows it, and the engine has not looked yet.
+            session.memory.hide_from_gpu(root, VA, &mapping, &mut session.journal);
+            let barrier = Barrier::raise(&mut session.engines);
+            session.after(barrier, Action::Release(vec![id]));
+            session.start_eviction(id);
+            assert_eq!(session.memory.allocations.spot(id), Spot::Moving, "what the engine stores is not lost");
+            assert_eq!(
+                session.memory.allocations.memory().local().free_bytes(),
+                free - 2 * PAGE_SIZE,
+                "nor given away"
+            );
+            if is_given_up {
+                session.unref_blob(5).unwrap();
+            }
+            acknowledge(&mut session);
+            assert_eq!(session.memory.allocations.memory().local().free_bytes(), free);
+            // What is given up on its way has no place, neither where it was nor where it was to go.
+            let evicted = session.memory.allocations.memory().evicted_bytes();
+            assert_eq!(evicted, if is_given_up { 0 } else { 2 * PAGE_SIZE }, "{is_given_up}");
+            assert_eq!(session.memory.allocations.is_empty(), is_given_up);
+            assert_eq!(session.memory.residency.leaving, 0);
+        }
+    }
+
+    #[test]
+    fn what_no_engine_has_mapped_moves_at_once_where_engines_have_forgotten_what_they_were_to() {
+        let mut session = session(&Arc::new(startable()));
+        run(&mut session, COPY);
+        session.create_vram_blob(5, 2 * PAGE_SIZE, true).unwrap();
+        let id = session.memory.blobs[&5].allocation;
+        session.memory.allocations.locate(id, 1);
+        acknowledge(&mut session);
+        let asked = load(&session, COPY, block::PAGE_TABLE_GENERATION);
+        session.start_eviction(id);
+        assert_eq!(session.memory.allocations.spot(id), Spot::Evicted);
+        assert_eq!(
+            load(&session, COPY, block::PAGE_TABLE_GENERATION),
+            asked,
+            "no engine is asked for anything"
+        );
+    }
+}

@@ -13,7 +13,6 @@ use super::invalid::ensure;
 use crate::vgpu::fences::native::FENCE_BYTES;
 use crate::vgpu::memory::mapping::MAPPING_BYTES;
 use crate::vgpu::memory::residency_requests::PAGING_BYTES;
-use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::budget::list_bytes;
