@@ -50,10 +50,7 @@ pub enum CapsError {
     MigrationWithoutSegment(u32),
     /// DIRTY-06.
     #[error("segment {segment}: a dirty bit for each {page_size} bytes")]
-    PageSize {
-        segment: u32,
-        page_size: u64,
-    },
+    PageSize { segment: u32, page_size: u64 },
 }
 
 /// What answers: the adapter.

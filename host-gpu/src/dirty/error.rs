@@ -52,16 +52,10 @@ pub enum DirtyError {
     Subrange,
     /// The buffer is smaller than the bits (DIRTY-39).
     #[error("a buffer of {given} bytes, where {needed} are needed")]
-    Buffer {
-        needed: usize,
-        given: usize,
-    },
+    Buffer { needed: usize, given: usize },
     /// Bytes that are no whole pages, or lie outside of the segment.
     #[error("{length} bytes at {offset} are no whole pages of the segment")]
-    Pages {
-        offset: u64,
-        length: u64,
-    },
+    Pages { offset: u64, length: u64 },
     /// The memory itself could not be read or written.
     #[error("reading or writing the segment: {0}")]
     Read(String),

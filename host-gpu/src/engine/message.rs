@@ -64,7 +64,10 @@ pub const MAX_RUNS: u64 = 16 * 1024;
 
 /// From the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "`segment` and `kernel` are the numbers and names that the variant speaks of")]
+#[expect(
+    missing_docs,
+    reason = "`segment` and `kernel` are the numbers and names that the variant speaks of"
+)]
 pub enum Request {
     /// It may touch what is shared: its writes are tracked, and no engine is there any more whose place it takes. Answers
     /// [`Response::Started`]. It runs nothing before it has carried out the requests that add or remove segments up to this
@@ -98,14 +101,15 @@ pub enum Request {
         entry: Option<String>,
     },
     /// Forgets a kernel.
-    DestroyKernel {
-        kernel: KernelName,
-    },
+    DestroyKernel { kernel: KernelName },
 }
 
 /// From an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "`segment` and `kernel` are the numbers and names that the variant speaks of")]
+#[expect(
+    missing_docs,
+    reason = "`segment` and `kernel` are the numbers and names that the variant speaks of"
+)]
 pub enum Response {
     /// Up and running.
     Started {
@@ -153,7 +157,5 @@ pub enum Response {
         reason: String,
     },
     /// The kernel is gone: whatever is rung from now on and names it faults.
-    KernelDestroyed {
-        kernel: KernelName,
-    },
+    KernelDestroyed { kernel: KernelName },
 }

@@ -37,11 +37,7 @@ pub enum WireError {
     },
     /// A part with more bytes than it may have.
     #[error("{what} of {bytes} bytes, of {most} at the most")]
-    TooLong {
-        what: &'static str,
-        bytes: usize,
-        most: u32,
-    },
+    TooLong { what: &'static str, bytes: usize, most: u32 },
     /// Text that is not UTF-8.
     #[error("{0} is not UTF-8")]
     Utf8(&'static str),

@@ -13,9 +13,7 @@ pub enum KernelError {
     #[error(
         "the kernel is {length} bytes long, more than {SOURCE_LIMIT}: split it or strip debug information"
     )]
-    TooLong {
-        length: usize,
-    },
+    TooLong { length: usize },
     /// The source does not parse.
     #[error("the kernel does not parse: {0}")]
     Parse(Diagnostic),

@@ -6,8 +6,6 @@ use spirv::Op;
 
 use crate::shader::capabilities::Capabilities;
 use crate::shader::clamp::Clamp;
-use crate::shader::debug::define_debug;
-use crate::shader::debug::is_debug;
 use crate::shader::decorations::Decorations;
 use crate::shader::decorations::WHOLE;
 use crate::shader::entries::Entries;
@@ -21,6 +19,8 @@ use crate::shader::module::Inst;
 use crate::shader::module::Kind;
 use crate::shader::module::NOWHERE;
 use crate::shader::module::V1_4;
+use crate::shader::module::define_debug;
+use crate::shader::module::is_debug;
 use crate::shader::module::wrong;
 use crate::shader::profile::MIXED_DOT;
 use crate::shader::profile::MIXED_DOT_OP;

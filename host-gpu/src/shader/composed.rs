@@ -4,12 +4,12 @@ use spirv::Op;
 
 use crate::shader::body::Body;
 use crate::shader::body::Here;
-use crate::shader::composites::Composites;
 use crate::shader::error::GuardError;
 use crate::shader::module::Kind;
 use crate::shader::module::NOWHERE;
 use crate::shader::module::wrong;
 use crate::shader::shape::Shape;
+use crate::shader::typing::Typing;
 
 impl Body<'_, '_> {
     /// Checks the instruction if it makes or takes apart composites, or calls; and says whether it does.
@@ -20,7 +20,7 @@ impl Body<'_, '_> {
                 inst.length(4, u32::MAX)?;
                 let parts = self.operands(here, 3)?;
                 let ty = self.result_of(here, false)?;
-                Composites::of(self.symbols).check_construct(inst, ty, &parts)?;
+                Typing::of(self.symbols).check_construct(inst, ty, &parts)?;
             }
             op @ (Op::CompositeExtract | Op::CompositeInsert | Op::VectorShuffle) => {
                 inst.length(5, 260)?;
@@ -29,7 +29,7 @@ impl Body<'_, '_> {
                     self.used(here, 4)?;
                 }
                 let ty = self.result_of(here, false)?;
-                Composites::of(self.symbols).check(inst, op, ty, self.symbols.module.rest(inst, 3))?;
+                Typing::of(self.symbols).check_composite(inst, op, ty, self.symbols.module.rest(inst, 3))?;
             }
             Op::VectorExtractDynamic => {
                 inst.length(5, 5)?;
@@ -64,7 +64,7 @@ impl Body<'_, '_> {
                 let operands = self.operands(here, 3)?;
                 let ty = self.result_of(here, false)?;
                 let types: Vec<u32> = operands.iter().map(|id| self.symbols.module.id(*id).ty).collect();
-                if !Composites::of(self.symbols).is_product(inst.op(), ty, &types) {
+                if !Typing::of(self.symbols).is_product(inst.op(), ty, &types) {
                     return Err(wrong(inst, "its operands do not fit its result"));
                 }
             }

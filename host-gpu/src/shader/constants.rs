@@ -3,7 +3,6 @@
 use spirv::Op;
 
 use crate::shader::capabilities::Capabilities;
-use crate::shader::composites::Composites;
 use crate::shader::error::GuardError;
 use crate::shader::module::Id;
 use crate::shader::module::Inst;
@@ -113,7 +112,7 @@ impl Constants<'_, '_> {
             };
             let constants = operands.get(..literals).ok_or_else(|| wrong(inst, "it has too few operands"))?;
             self.check_constants(inst, constants)?;
-            Composites::of(self.symbols).check(inst, op, ty, &operands)?;
+            Typing::of(self.symbols).check_composite(inst, op, ty, &operands)?;
             return Ok(match op {
                 Op::CompositeExtract => self.symbols.extract(&operands),
                 _ => Value::Unknown,

@@ -22,7 +22,6 @@ pub(super) const WHOLE: u32 = u32::MAX;
 /// How many decorations a module may have.
 const LIMIT: usize = 64 * 1024;
 
-/// One decoration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Decoration {
     pub(super) target: u32,

@@ -11,7 +11,6 @@ use spirv::StorageClass;
 use crate::shader::access::kept_access;
 use crate::shader::clamp::Clamp;
 use crate::shader::constants::mask;
-use crate::shader::debug::is_debug;
 use crate::shader::decorations::Decorations;
 use crate::shader::entries::Entry;
 use crate::shader::error::GuardError;
@@ -21,11 +20,12 @@ use crate::shader::module::Inst;
 use crate::shader::module::Kind;
 use crate::shader::module::V1_3;
 use crate::shader::module::V1_4;
+use crate::shader::module::is_debug;
 use crate::shader::module::wrong;
 use crate::shader::profile;
+use crate::shader::reflect::Used;
 use crate::shader::shape::Shape;
 use crate::shader::symbols::Value;
-use crate::shader::used::Used;
 
 /// The result, while it is written.
 struct Writer {

@@ -22,7 +22,6 @@ pub(super) type Layouts = HashMap<(u32, bool), Option<Layout>>;
 /// How a matrix lies: its stride, and whether rows follow each other.
 type Major = Option<(u64, bool)>;
 
-/// Finds layouts.
 pub(super) struct LayoutFinder<'s, 'a> {
     pub(super) symbols: &'s Symbols<'a>,
     pub(super) decorations: &'s Decorations,

@@ -4,14 +4,14 @@
 //!   words ─▶ module ─▶ guard, which owns the parts and hands each instruction to one of them
 //!            cut       │
 //!     declarations     ├─ capabilities ◀── profile: what the device offers
-//!                      ├─ symbols: types, constants (specialised here) ◀── types, constants (typing, composites)
+//!                      ├─ symbols: types, constants (specialised here) ◀── types, constants (typing)
 //!                      ├─ decorations, entries, variables (layout)
 //!     functions        ├─ function: signatures, calls, costs;  flow: blocks, nesting, dominance
 //!                      └─ body: each instruction, with access, atomics, composed, subgroup
 //!                           │ clamps
 //!                           ▼
-//!   pass:  one entry point ─▶ used ─▶ reflect: bindings, sizes of a Shader
-//!                                 └─▶ emit:    its words
+//!   pass:  one entry point ─▶ reflect: what it uses, bindings, sizes of a Shader
+//!                          └▶ emit:    its words
 //! ```
 //!
 //! - Drivers take valid modules for granted. So every instruction is in a table here, or refused; every id is defined,
@@ -29,9 +29,7 @@ mod body;
 mod capabilities;
 mod clamp;
 mod composed;
-mod composites;
 mod constants;
-mod debug;
 mod decorations;
 mod dominance;
 mod emit;
@@ -53,7 +51,6 @@ mod subgroup;
 mod symbols;
 mod types;
 mod typing;
-mod used;
 mod variables;
 
 #[cfg(test)]

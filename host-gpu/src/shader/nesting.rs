@@ -27,24 +27,14 @@ use crate::shader::module::wrong;
 /// How deep constructs may nest.
 const DEPTH_LIMIT: u32 = 128;
 
+/// What blocks nest in. The index of a case is its place among the targets of its switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Construct {
     Function,
-    Selection {
-        merge: u32,
-    },
-    Switch {
-        merge: u32,
-    },
-    /// The case at `index` among the targets of its switch.
-    Case {
-        index: u32,
-    },
-    Loop {
-        header: u32,
-        merge: u32,
-        next: u32,
-    },
+    Selection { merge: u32 },
+    Switch { merge: u32 },
+    Case { index: u32 },
+    Loop { header: u32, merge: u32, next: u32 },
     Continue,
 }
 

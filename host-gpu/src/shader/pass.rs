@@ -6,7 +6,7 @@ use crate::shader::interface::Refusal;
 use crate::shader::interface::Shader;
 use crate::shader::interface::Wish;
 use crate::shader::reflect::Reflection;
-use crate::shader::used::Used;
+use crate::shader::reflect::Used;
 
 /// Checks `words`, keeps one entry point and what it uses, bounds its indices and reads off what it needs.
 ///

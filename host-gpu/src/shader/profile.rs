@@ -4,36 +4,23 @@ use spirv::Capability;
 
 /// Features that the device was opened with. Everything off is the least that every device has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "Vulkan has features of the same names")]
 pub struct Profile {
-    /// `storageBuffer8BitAccess`.
     pub storage_8: bool,
-    /// `uniformAndStorageBuffer8BitAccess`.
     pub uniform_8: bool,
-    /// `storagePushConstant8`.
     pub push_8: bool,
-    /// `storageBuffer16BitAccess`.
     pub storage_16: bool,
-    /// `uniformAndStorageBuffer16BitAccess`.
     pub uniform_16: bool,
-    /// `storagePushConstant16`.
     pub push_16: bool,
-    /// `shaderInt8`.
     pub int_8: bool,
-    /// `shaderInt16`.
     pub int_16: bool,
-    /// `shaderInt64`.
     pub int_64: bool,
-    /// `shaderFloat16`.
     pub float_16: bool,
-    /// `shaderFloat64`.
     pub float_64: bool,
     /// `shaderBufferInt64Atomics` and `shaderSharedInt64Atomics`.
     pub atomic_64: bool,
-    /// `vulkanMemoryModel`.
     pub memory_model: bool,
-    /// `vulkanMemoryModelDeviceScope`.
     pub memory_model_device: bool,
-    /// `shaderIntegerDotProduct`.
     pub integer_dot: bool,
     /// Mixed dot products of `SPV_VALVE_mixed_float_dot_product`.
     pub mixed_dot: bool,

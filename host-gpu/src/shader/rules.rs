@@ -8,21 +8,16 @@ use crate::shader::profile::MIXED_DOT_OP;
 /// What the type of the result must be. Vectors count as their components unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Out {
-    /// Floats.
     Float,
     /// Floats of 16 or 32 bits.
     Float32,
-    /// Integers.
     Int,
     /// Integers of 32 bits.
     Int32,
     /// Integers without a sign.
     Unsigned,
-    /// Booleans.
     Bool,
-    /// One boolean.
     OneBool,
-    /// One float.
     OneFloat,
     /// One integer of 32 bits.
     Int32One,
@@ -89,7 +84,6 @@ pub(super) enum In {
     Words(u32, u32),
     /// A scope, which must be the subgroup.
     Subgroup,
-    /// A boolean.
     OneBool,
     /// A type that logically equals that of the result.
     Logical,

@@ -2,40 +2,20 @@
 
 use spirv::StorageClass;
 
-/// What a type is made of. Types are named by their ids.
+/// What a type is made of; `None` for no type at all. Types are named by their ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// No type at all.
     None,
     Void,
     Bool,
-    Int {
-        bits: u32,
-        signed: bool,
-    },
-    Float {
-        bits: u32,
-    },
-    Vector {
-        of: u32,
-        count: u32,
-    },
-    Matrix {
-        column: u32,
-        count: u32,
-    },
-    Array {
-        of: u32,
-        count: u32,
-    },
-    Runtime {
-        of: u32,
-    },
+    Int { bits: u32, signed: bool },
+    Float { bits: u32 },
+    Vector { of: u32, count: u32 },
+    Matrix { column: u32, count: u32 },
+    Array { of: u32, count: u32 },
+    Runtime { of: u32 },
     Struct,
-    Pointer {
-        class: StorageClass,
-        to: u32,
-    },
+    Pointer { class: StorageClass, to: u32 },
     Function,
 }
 
@@ -71,7 +51,6 @@ pub(super) struct Type {
     pub(super) shape: Shape,
     /// Bytes of a value, a runtime-sized array counted as empty.
     pub(super) bytes: u64,
-    /// Of `has`.
     pub(super) has: u32,
     /// How deep types nest in it.
     pub(super) depth: u32,

@@ -19,7 +19,6 @@ const VALUE_LIMIT: u64 = 16 * 1024;
 /// What is known of a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
-    /// All zero.
     Null,
     /// A scalar, as many low bits as its type has; 0 or 1 for a bool.
     Bits(u64),

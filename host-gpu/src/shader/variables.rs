@@ -23,7 +23,6 @@ use crate::shader::symbols::Value;
 /// How many variables a module may have.
 const LIMIT: usize = 1024;
 
-/// Global variables.
 #[derive(Default)]
 pub(super) struct Variables {
     /// Their ids, in the order of their declarations.

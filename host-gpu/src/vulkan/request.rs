@@ -81,27 +81,16 @@ pub enum DispatchError {
     },
     /// The kernel uses a binding that was not given.
     #[error("binding {binding} of the kernel is not bound")]
-    Missing {
-        binding: u32,
-    },
+    Missing { binding: u32 },
     /// A binding was given that the kernel does not have.
     #[error("the kernel has no binding {binding}")]
-    Unknown {
-        binding: u32,
-    },
+    Unknown { binding: u32 },
     /// A binding was given twice.
     #[error("binding {binding} is bound twice")]
-    Twice {
-        binding: u32,
-    },
+    Twice { binding: u32 },
     /// A range is shorter than the kernel's fixed part, or longer than the device binds.
     #[error("binding {binding} has {length} bytes, it may have {least} to {most}")]
-    Length {
-        binding: u32,
-        length: u64,
-        least: u64,
-        most: u64,
-    },
+    Length { binding: u32, length: u64, least: u64, most: u64 },
     /// A range starts or ends at a place that the device cannot bind.
     #[error(
         "binding {binding} is at offset {offset} for {length} bytes: multiples of {alignment} and 4 are needed"
@@ -124,15 +113,10 @@ pub enum DispatchError {
     },
     /// The kernel may write a range that is mapped for reading.
     #[error("binding {binding} is written by the kernel and its memory is read-only")]
-    ReadOnly {
-        binding: u32,
-    },
+    ReadOnly { binding: u32 },
     /// The constants are not as many bytes as the kernel takes.
     #[error("{given} bytes of constants, the kernel takes {wanted}")]
-    Constants {
-        given: usize,
-        wanted: u32,
-    },
+    Constants { given: usize, wanted: u32 },
     /// The pipeline or memory was made by another driver object.
     #[error("the pipeline or memory belongs to another driver")]
     Foreign,

@@ -254,7 +254,12 @@ impl Machine {
 
     /// Longest wait of a burst of an entity.
     pub(crate) fn longest_wait(&self, entity: u64) -> Duration {
-        self.waits.iter().filter(|(waiter, _)| *waiter == entity).map(|&(_, wait)| wait).max().expect("it had work")
+        self.waits
+            .iter()
+            .filter(|(waiter, _)| *waiter == entity)
+            .map(|&(_, wait)| wait)
+            .max()
+            .expect("it had work")
     }
 }
 

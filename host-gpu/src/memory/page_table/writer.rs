@@ -24,10 +24,7 @@ pub const MAX_TABLES: u64 = 16 * 1024;
 pub enum TableError {
     /// An address or size that is misaligned or outside the space.
     #[error("GPU address {address:#x} with {size:#x} bytes is misaligned or outside the address space")]
-    Range {
-        address: u64,
-        size: u64,
-    },
+    Range { address: u64, size: u64 },
     /// Something is mapped there already.
     #[error("GPU address {0:#x} is mapped already")]
     Overlap(u64),

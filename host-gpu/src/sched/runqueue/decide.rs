@@ -63,8 +63,7 @@ impl<K: SortKeys> Runqueue<K> {
             None => {
                 // A group goes on with another of its entities.
                 let quantum = quantum(self.settings.bands[tier.band() as usize].process_quantum);
-                self.group_run =
-                    self.group_run.filter(|group_run| group_run.since.saturating_add(quantum) > self.now);
+                self.group_run = self.group_run.filter(|run| run.since.saturating_add(quantum) > self.now);
                 let sibling =
                     self.group_run.and_then(|group_run| self.waiters.first_of_group(tier, group_run.group));
                 sibling.map(|sibling| (sibling.id, self.now))
@@ -99,21 +98,15 @@ impl<K: SortKeys> Runqueue<K> {
     fn group_run_of(&self, current: Current) -> Option<GroupRun> {
         let group = self.entities.get(&current.entity)?.group;
         let since = nanoseconds(current.since).min(self.now);
-        let known = self.group_run.filter(|group_run| group_run.group == group && group_run.since <= since);
+        let known = self.group_run.filter(|run| run.group == group && run.since <= since);
         Some(known.unwrap_or(GroupRun { group, since }))
     }
 
     fn runner(&self, id: EntityId, since: u64) -> Option<Runner<'_>> {
         let entity = self.entities.get(&id)?;
-        let group_run = self.group_run.filter(|group_run| group_run.group == entity.group);
+        let group_run = self.group_run.filter(|run| run.group == entity.group);
         let key = self.waiters.key(place(entity), entity.key);
-        Some(Runner {
-            id,
-            entity,
-            key,
-            since,
-            group_since: group_run.map_or(since, |group_run| group_run.since),
-        })
+        Some(Runner { id, entity, key, since, group_since: group_run.map_or(since, |run| run.since) })
     }
 
     /// Until when the running entity goes on if nothing happens.
@@ -122,10 +115,9 @@ impl<K: SortKeys> Runqueue<K> {
         for claim in self.claims(runner, tier).into_iter().flatten() {
             until = until.min(claim.from);
         }
-        let guard_end =
-            self.starvation_guard.left(runner.entity.tier).map(|left| self.now.saturating_add(left));
+        let guard = self.starvation_guard.left(runner.entity.tier).map(|left| self.now.saturating_add(left));
         let next = self.waiters.top().map(|top| self.starvation_guard.next(&self.waiters, top));
-        until = guard_end.or(next).map_or(until, |change| until.min(change));
+        until = guard.or(next).map_or(until, |change| until.min(change));
         if let Some(bucket) = &runner.entity.bucket {
             until = until.min(self.now.saturating_add(bucket.lasts()));
         }
