@@ -38,6 +38,7 @@ pub mod segments;
 mod shared;
 pub mod stand_in;
 pub mod stderr;
+mod successor;
 pub mod suspends;
 pub mod tables;
 pub mod tracking;

@@ -20,10 +20,6 @@ use campanile_protocol::handshake::grant::Grant;
 use campanile_protocol::handshake::grant::Phase;
 use campanile_protocol::handshake::power;
 use campanile_protocol::page_table::SegmentId;
-use rustix::event::PollFd;
-use rustix::event::PollFlags;
-use rustix::event::Timespec;
-use rustix::event::poll;
 
 use super::conversation::Conversation;
 use super::ddi::Adapter;
@@ -40,8 +36,11 @@ use super::residency::Uses;
 use super::scheduling::Schedule;
 use super::segments::Announcements;
 use super::segments::Invalidations;
+pub use super::shared::GrantHandle;
 use super::shared::SharedBlock;
 use super::stderr::Allowance;
+pub use super::successor::Spare;
+use super::successor::Successor;
 use super::suspends::Contexts;
 use super::tables::Tables;
 use super::tracking::Tracking;
@@ -51,8 +50,6 @@ use crate::engine::message::NodeKind;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
 use crate::engine::message::Start;
-use crate::event::Event;
-use crate::memory::mapping::Mapping;
 
 /// An engine: its shared block, and the process that works on it, if there is one.
 #[derive(Debug)]
@@ -83,34 +80,11 @@ pub struct EngineProcess {
     instance: Option<Box<dyn Instance>>,
     conversation: Conversation,
     /// The process that takes its place, where one was started ahead.
-    spare: Option<Launched>,
+    successor: Successor,
     /// Whether any was ever started, as a spare at least.
     has_begun: bool,
     /// What its processes may write to standard error.
     allowance: Arc<Allowance>,
-}
-
-/// What the supervisor needs of an engine to give it the node and take it back.
-#[derive(Debug, Clone)]
-pub struct GrantHandle {
-    /// The shared block.
-    pub shared: Arc<Mapping>,
-    /// Wakes the engine.
-    pub wake: Arc<Event>,
-    /// The engine wants the node, gives it back, or has something to say of it. The engine may signal, drain and change it at
-    /// will: a read of it may wait for ever.
-    pub asks: Arc<Event>,
-}
-
-/// How far the process is that is to take another's place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spare {
-    /// There is none, or it has ended.
-    Missing,
-    /// It opens its driver, which takes CPUs.
-    Starting,
-    /// It has said that it is open, or that it cannot be, and waits.
-    Ready,
 }
 
 impl EngineProcess {
@@ -148,7 +122,7 @@ impl EngineProcess {
             node,
             instance: None,
             conversation: Conversation::with_none()?,
-            spare: None,
+            successor: Successor::default(),
             has_begun: false,
             allowance: Arc::default(),
             shared,
@@ -312,13 +286,7 @@ impl EngineProcess {
 
     /// How far the spare is. It is not listened to before it is taken, so what it has said is still there.
     pub fn spare(&self) -> Spare {
-        let Some(Launched { channel, .. }) = &self.spare else { return Spare::Missing };
-        let mut ends = [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)];
-        match poll(&mut ends, Some(&Timespec::default())) {
-            Ok(0) | Err(_) => Spare::Starting,
-            Ok(_) if ends[0].revents().contains(PollFlags::HUP) => Spare::Missing,
-            Ok(_) => Spare::Ready,
-        }
+        self.successor.state()
     }
 
     /// Starts the process that will take this one's place when it is reset, so that its driver is open by then.
@@ -331,19 +299,18 @@ impl EngineProcess {
         start: &Start,
         memory: Memory<'_>,
     ) -> io::Result<()> {
-        if self.spare.is_some() {
+        if self.successor.is_some() {
             return Ok(());
         }
         self.begin_tracking(start, memory)?;
-        self.spare = Some(self.launch(launcher, start, memory)?);
+        let launched = self.launch(launcher, start, memory)?;
+        self.successor.put(launched);
         Ok(())
     }
 
     /// Ends the spare, if there is one: it has touched nothing, and is not waited for.
     pub fn drop_spare(&mut self) {
-        if let Some(instance) = self.spare.take().and_then(|spare| spare.instance) {
-            instance.discard();
-        }
+        self.successor.discard();
     }
 
     /// Starts another process in the place of one that was reset. Processes, queues, doorbells and kernel-mode
@@ -364,7 +331,7 @@ impl EngineProcess {
         shared.store(block::LAST_CONTEXT, 0);
         self.segments.forget();
         self.begin_tracking(start, memory)?;
-        let launched = match self.take_spare() {
+        let launched = match self.successor.take() {
             Some(spare) => spare,
             None => self.launch(launcher, start, memory)?,
         };
@@ -393,18 +360,6 @@ impl EngineProcess {
     fn seat(&mut self, Launched { instance, channel }: Launched) {
         (self.instance, self.conversation) = (instance, Conversation::new(channel));
         self.shared.set_lost(false);
-    }
-
-    /// The spare, which says that it has come up once it is listened to; none where there is none, or where it has died
-    /// meanwhile.
-    fn take_spare(&mut self) -> Option<Launched> {
-        let is_there = self.spare() != Spare::Missing;
-        let mut spare = self.spare.take()?;
-        if is_there && spare.instance.as_mut().is_none_or(|instance| instance.is_there()) {
-            return Some(spare);
-        }
-        spare.instance.into_iter().for_each(Instance::discard);
-        None
     }
 
     /// See [`Adapter::reset_engine`]. A process that is known to stand still is not waited for until it is gone,

@@ -19,6 +19,18 @@ use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
 use crate::memory::vram;
 
+/// What the supervisor needs of an engine to give it the node and take it back.
+#[derive(Debug, Clone)]
+pub struct GrantHandle {
+    /// The shared block.
+    pub shared: Arc<Mapping>,
+    /// Wakes the engine.
+    pub wake: Arc<Event>,
+    /// The engine wants the node, gives it back, or has something to say of it. The engine may signal, drain and change it at
+    /// will: a read of it may wait for ever.
+    pub asks: Arc<Event>,
+}
+
 /// A shared block. It outlives the processes that work on it, one after the other.
 #[derive(Debug)]
 pub(super) struct SharedBlock {

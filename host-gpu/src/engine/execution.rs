@@ -249,7 +249,7 @@ impl Execution {
         self.kernel_queue.put_back(&self.machine.shared);
         self.kernel_blocked = false;
         if let Some(word) = self.machine.shared.word(PREEMPT_REPORT) {
-            // PAIRS WITH adapter/scheduling.rs `take_preemption`: results and LastCompletedFenceId are there first.
+            // PAIRS WITH adapter/hw_queue.rs `take_preemption`: results and LastCompletedFenceId are there first.
             word.store(request, Ordering::Release);
         }
         self.events.event.signal();

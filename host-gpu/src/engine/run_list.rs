@@ -134,7 +134,7 @@ impl RunList {
             self.bands = bands;
             self.policy.set_bands(&properties::settings(&bands));
         }
-        // PAIRS WITH adapter/scheduling.rs `write_properties`.
+        // PAIRS WITH adapter/suspends.rs `write_properties`.
         for context in bits::take(shared, scheduling::RESCHEDULED, scheduling::RESCHEDULED_WORDS) {
             if let Some(new) = read::<ContextProperties>(shared, scheduling::properties(context)) {
                 self.know(context, new, now);

@@ -173,7 +173,7 @@ impl Execution {
 
     /// Interrupts the daemon for a result of the hardware queue, unless it looks for it anyway.
     pub(super) fn tell_of_results(&self, outcome: Outcome) {
-        // PAIRS WITH adapter/reports.rs `stop_listening`.
+        // PAIRS WITH adapter/hw_queue.rs `stop_listening`.
         if outcome == Outcome::WakeWaiter
             && self.machine.shared.word(block::LISTENER).is_none_or(power::needs_poke)
         {

@@ -20,7 +20,7 @@ pub fn of(shared: &Mapping, context: u32) -> Suspension {
 /// Reports each suspend that was asked for since the last call. Nothing of these contexts runs, or is held, when this
 /// is called: their queues have been put aside. What was resumed by now is reported too, and says nothing.
 pub fn report(shared: &Mapping) {
-    // PAIRS WITH adapter/suspends.rs `request`.
+    // PAIRS WITH adapter/suspends.rs `change_suspension`.
     for context in bits::take(shared, block::SUSPENDS, block::SUSPEND_WORDS) {
         let fence = of(shared, context).fence;
         if let Some(word) = shared.word(block::context_report(context)) {

@@ -158,7 +158,7 @@ impl UserQueue {
         if self.is_held || self.has_work() || load(shared, base + block::QUEUE_DRAIN) == 0 {
             return false;
         }
-        // PAIRS WITH adapter/reports.rs `queue_is_drained`.
+        // PAIRS WITH adapter/tables.rs `queue_is_drained`.
         shared.word(base + block::QUEUE_DRAINED).is_some_and(|word| word.swap(1, Ordering::Release) == 0)
     }
 

@@ -88,7 +88,7 @@ impl Watch {
         let sequence = load(shared, block::WATCH_SEQUENCE);
         // Before the slots are read: a queue that is looked at here has its new slot below, and one that gets a slot
         // later is looked at later.
-        // PAIRS WITH adapter/process.rs `ask_look`.
+        // PAIRS WITH adapter/shared.rs `ask_look`.
         for queue in bits::take(shared, block::LOOK, block::LOOK_WORDS) {
             look(u16::try_from(queue).unwrap_or(u16::MAX));
         }

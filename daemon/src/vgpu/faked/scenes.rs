@@ -5,14 +5,19 @@ use std::time::Duration;
 use campanile_host_gpu::adapter::fake::Conduct;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::message;
+use campanile_protocol::control::message::MAP_WRITABLE;
+use campanile_protocol::control::message::MapMemory;
+use campanile_protocol::control::message::UnmapMemory;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::handle::Handle;
+use zerocopy::IntoBytes;
 
 use super::world::COPY;
 use super::world::World;
 use crate::vgpu::testing::counted;
 
 /// Process 1 has a context and a queue.
-fn with_queue() -> (World, campanile_protocol::handle::Handle, campanile_protocol::handle::Handle) {
+fn with_queue() -> (World, Handle, Handle) {
     let mut world = World::new();
     world.open(1);
     let context = world.context(1);
@@ -80,7 +85,7 @@ fn an_engine_that_never_comes_up_is_given_up_and_what_waits_for_it_is_refused() 
     let mut world = World::new();
     world.open(1);
     let create = message::CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 };
-    let asked = world.ask(1, message::CREATE_CONTEXT, zerocopy::IntoBytes::as_bytes(&create));
+    let asked = world.ask(1, message::CREATE_CONTEXT, create.as_bytes());
     assert_eq!((world.answer(asked), world.fakes.alive()), (None, 1));
     world.fakes.conduct(NodeKind::Copy, Conduct::Dies);
     world.look();
@@ -145,4 +150,28 @@ fn lm_29_an_engine_that_does_not_stand_still_is_ended_when_its_time_is_over_and_
     assert!(world.session.is_frozen());
     assert_eq!(counted(&world.session.counters.freezes_forced), 1);
     assert!(!world.is_active(1));
+}
+
+#[test]
+fn mcdm_39_an_unmap_comes_after_the_buffers_before_it_and_before_those_after_it() {
+    let (mut world, _, queue) = with_queue();
+    assert!(world.blob(1, 100));
+    let (va, size) = (0x100_0000, campanile_protocol::PAGE_SIZE);
+    let map = MapMemory { resource: 100, flags: MAP_WRITABLE, offset: 0, va, size };
+    world.ask(1, message::MAP_MEMORY, map.as_bytes());
+    let applied = |world: &World| world.session.device(1).unwrap().paging.applied;
+    let before = applied(&world);
+    world.submit(1, queue, 8);
+    world.ask(1, message::UNMAP_MEMORY, UnmapMemory { va, size }.as_bytes());
+    world.submit(1, queue, 16);
+    assert_eq!(applied(&world), before);
+    world.fakes.step(9);
+    assert_eq!(ran(&world), [8], "the other is not with the engine yet");
+    world.look();
+    assert_eq!(applied(&world), before + 1);
+    (0..3).for_each(|_| world.turn(1));
+    assert_eq!(ran(&world), [16]);
+    let paging = &world.session.device(1).unwrap().paging;
+    assert_eq!((paging.done(), paging.issued()), (before + 1, before + 1));
+    assert!(world.asked.is_empty());
 }

@@ -163,7 +163,8 @@ impl Simulation {
                 self.model.excuse(|buffer| buffer.of == of && buffer.queue == queue);
             }
             self.world.named(of, message::DESTROY_QUEUE, queue);
-        } else {
+        } else if !context.is_suspended {
+            // Busy where a queue of it waits for its buffers: then it is there, and runs them.
             self.processes.get_mut(&of).unwrap().contexts.remove(at);
             self.world.named(of, message::DESTROY_CONTEXT, handle);
         }

@@ -9,16 +9,16 @@ use campanile_protocol::packet::Fault;
 
 use super::Conduct;
 use super::Fakes;
-use super::Memory;
-use super::NodeKind;
-use super::Start;
 use crate::adapter::Adapter;
+use crate::adapter::launcher::Memory;
 use crate::adapter::process::EngineProcess;
 use crate::adapter::scheduling::Preemption;
 use crate::dirty::method::Method;
 use crate::engine::channel::ChannelError;
+use crate::engine::message::NodeKind;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
+use crate::engine::message::Start;
 use crate::memory::vram::create_memfd;
 
 const START: Start = Start {

@@ -8,13 +8,19 @@ use std::time::Instant;
 #[cfg(any(test, feature = "fake"))]
 pub mod virtual_time;
 
+#[cfg(any(test, feature = "fake"))]
+fn virtual_now() -> Option<Instant> {
+    virtual_time::now()
+}
+
+#[cfg(not(any(test, feature = "fake")))]
+const fn virtual_now() -> Option<Instant> {
+    None
+}
+
 /// Now.
 pub fn now() -> Instant {
-    #[cfg(any(test, feature = "fake"))]
-    if let Some(now) = virtual_time::now() {
-        return now;
-    }
-    Instant::now()
+    virtual_now().unwrap_or_else(Instant::now)
 }
 
 /// The time since then.
@@ -24,8 +30,5 @@ pub fn since(moment: Instant) -> Duration {
 
 /// Whether time stands still until it is moved, so that no timer is to be armed.
 pub fn is_virtual() -> bool {
-    #[cfg(any(test, feature = "fake"))]
-    return virtual_time::now().is_some();
-    #[cfg(not(any(test, feature = "fake")))]
-    false
+    virtual_now().is_some()
 }

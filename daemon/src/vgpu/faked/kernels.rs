@@ -1,0 +1,90 @@
+//! Kernels, and what waits for the engine that compiles them.
+
+use campanile_host_gpu::adapter::fake::Conduct;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_protocol::control::message;
+use campanile_protocol::control::message::CreateKernel;
+use campanile_protocol::control::message::LANGUAGE_WGSL;
+use campanile_protocol::control::message::Named;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::handle::Handle;
+use zerocopy::IntoBytes;
+
+use super::world::Asked;
+use super::world::World;
+use crate::vgpu::control::reply::Origin;
+use crate::vgpu::control::reply::Refused;
+use crate::vgpu::engines::slot::WaitingMessage;
+
+const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
+
+/// Process 1 asks for a kernel.
+fn kernel(world: &mut World) -> Asked {
+    let head = CreateKernel { language: LANGUAGE_WGSL, entry_bytes: 0, source_bytes: 8, reserved: 0 };
+    world.ask(1, message::CREATE_KERNEL, &[head.as_bytes(), b"a source"].concat())
+}
+
+fn status(world: &World, asked: Asked) -> Option<u32> {
+    world.answer(asked).map(|(status, _)| status)
+}
+
+/// Process 1 has this kernel, which the engine has compiled.
+fn with_kernel() -> (World, Handle) {
+    let mut world = World::new();
+    world.open(1);
+    let first = kernel(&mut world);
+    assert_eq!(status(&world, first), None, "its engine is on its way up");
+    (0..3).for_each(|_| world.turn(0));
+    let (status, [handle, _]) = world.answer(first).unwrap();
+    assert_eq!(status, Status::Ok.word());
+    (world, Handle(handle))
+}
+
+#[test]
+fn tdr_57_the_kernel_that_the_compiler_was_at_is_refused_and_all_others_are_compiled_by_the_next_process() {
+    let (mut world, _) = with_kernel();
+    let (second, third) = (kernel(&mut world), kernel(&mut world));
+    world.fakes.conduct(NodeKind::Compute, Conduct::Dies);
+    world.look();
+    assert_eq!(status(&world, second), Some(Status::KernelRefused.word()));
+    assert_eq!((status(&world, third), world.fakes.started()), (None, 2));
+    let slot = &world.session.engines[COMPUTE.index()];
+    assert_eq!((slot.rebuilding.len(), slot.compiling.len()), (1, 1));
+    assert!(!slot.is_running(), "it runs nothing before it has what was compiled");
+    (0..3).for_each(|_| world.turn(0));
+    assert_eq!(status(&world, third), Some(Status::Ok.word()));
+    let slot = &world.session.engines[COMPUTE.index()];
+    assert!(slot.is_running() && !slot.owes_kernels());
+    assert!(world.asked.is_empty());
+}
+
+#[test]
+fn what_waits_for_an_engine_that_does_not_come_is_refused_but_for_ends_of_kernels_which_it_does_not_know() {
+    let (mut world, handle) = with_kernel();
+    world.session.stop_engine(COMPUTE);
+    let origin = |slot: u32| Origin { context: 1, slot, sequence: 1000, ring: 0, item: None };
+    let messages =
+        [(20, message::DESTROY_KERNEL, Named { handle }), (21, message::SUSPEND_CONTEXT, Named { handle })];
+    for (slot, opcode, named) in messages {
+        let body = named.as_bytes().to_vec();
+        let waiting = WaitingMessage { origin: origin(slot), opcode, body, charge: None };
+        world.session.engines[COMPUTE.index()].waiting.push(waiting);
+    }
+    let refused = Refused { status: Status::NotSupported, text: "it does not come".to_owned() };
+    world.session.refuse_waiting_for(COMPUTE, &refused);
+    let answers = [20, 21].map(|slot| status(&world, Asked { of: 1, slot, sequence: 1000 }));
+    assert_eq!(answers, [Some(Status::Ok.word()), Some(Status::NotSupported.word())]);
+    assert!(world.session.engines[COMPUTE.index()].waiting.is_empty());
+    assert_eq!(world.session.device(1).unwrap().kernels.iter().count(), 0, "the kernel is gone");
+}
+
+#[test]
+fn tdr_57_kernels_of_devices_in_error_are_not_compiled_again() {
+    let (mut world, _) = with_kernel();
+    world.session.put_device_in_error(1, campanile_protocol::device_page::DEVICE_STOPPED);
+    world.fakes.conduct(NodeKind::Compute, Conduct::Dies);
+    world.look();
+    assert_eq!(world.fakes.started(), 2);
+    assert!(world.session.engines[COMPUTE.index()].rebuilding.is_empty());
+}
