@@ -92,7 +92,7 @@ impl<F: Front> FrontDevice<F> {
         Ok(())
     }
 
-    /// Somebody wants a snapshot, or has what he needs of it.
+    /// Looks whether a snapshot is asked for, or has what it needs.
     pub(super) fn look_at_quiesce(&mut self) {
         let vgpu = &mut self.vgpu;
         let Some(endpoint) = &vgpu.endpoint else { return };
@@ -114,7 +114,7 @@ impl<F: Front> FrontDevice<F> {
         {
             let state = self.state(state::BundleId::default());
             let state = state.and_then(|state| state.encode().map_err(|error| error.to_string()));
-            // Whoever asked may have gone.
+            // The thread that asked may have given up.
             let _gone = answer.try_send(state);
         }
     }

@@ -75,7 +75,7 @@ pub enum Found<C> {
     Waits(Token),
     /// It was due before it was found.
     Due(Due<C>),
-    /// Nobody knows it.
+    /// No command waits under it.
     Unknown(Ticket),
 }
 
@@ -160,7 +160,7 @@ impl<C: Command> WaitingList<C> {
         self.waiting.insert(token, Waiting { place: Place::Ticket(ticket), command });
     }
 
-    /// Nobody waits any more.
+    /// No command waits any more.
     pub fn clear(&mut self) {
         self.waiting.clear();
     }

@@ -88,7 +88,7 @@ impl VgpuOptions {
     }
 }
 
-/// How turns are given.
+/// What runs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scheduling {
     /// The policy, between vGPUs and inside of each.
@@ -126,7 +126,7 @@ pub struct HostOptions {
     pub timeouts: [Duration; 2],
     /// What hangs lead to.
     pub policy: Policy,
-    /// How turns are given.
+    /// What runs next.
     pub scheduling: Scheduling,
     /// How it is found out what engines write.
     pub tracking: TrackingChoice,

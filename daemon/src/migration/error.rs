@@ -19,7 +19,7 @@ pub enum MigrationError {
         /// Why.
         source: io::Error,
     },
-    /// Nobody can reach this daemon.
+    /// No peer can reach this daemon.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// The line failed.

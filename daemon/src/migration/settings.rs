@@ -43,7 +43,7 @@ pub struct Settings {
     pub goal: Goal,
     /// How long things may take.
     pub patience: Patience,
-    /// Who this daemon is, for TLS.
+    /// The identity of this daemon, for TLS.
     pub identity: Option<Identity>,
     /// Where side files go.
     pub side_files: Option<PathBuf>,

@@ -219,7 +219,7 @@ impl Handler {
         let save = || quiesce.save(|| commands.nudge(), PATIENCE);
         let go_on = || quiesce.go_on(|| commands.nudge());
         let taken = of.endpoint.departure.snapshot(file, save, go_on).map_err(|source| {
-            // Nobody is to wait for what does not come.
+            // No guest process is to wait for what does not come.
             let _stays = commands.ask(Order::Stay, PATIENCE);
             migration(vgpu, &source)
         })?;

@@ -22,9 +22,9 @@
 //! The guest's kernel cannot interrupt what is parked, so a wait ends by itself, after [`MAX_TIMEOUT`] at the latest; and
 //! parked reads end with their session: RELEASE, DESTROY, or another INIT.
 //!
-//! # Who may what
+//! # What each process may
 //! Files are told apart by their handles, which the guest's kernel keeps; a handle holds the device's generation, a random
-//! number, so that none of before a reset means anything. A process reaches its own blobs only. Whoever can open the BAR of
+//! number, so that none of before a reset means anything. A process reaches its own blobs only. A process that can open the BAR of
 //! the aperture sees all of that, which is for the guest's administrator to decide.
 //!
 //! [`MAX_TIMEOUT`]: campanile_protocol::fs::body::MAX_TIMEOUT

@@ -219,7 +219,7 @@ impl Session {
         let begins = !log.is_on();
         log.replace(Some(pages));
         if begins {
-            // Whoever wrote without a log has done so before the reply: rings are written under their locks, everything
+            // What is written without a log is written before the reply: rings are written under their locks, everything
             // else on the worker's thread.
             for ring in self.shared.rings.iter() {
                 drop(ring.lock());

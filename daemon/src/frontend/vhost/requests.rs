@@ -174,7 +174,7 @@ impl VhostUserBackendReqHandler for Session {
             return Err(Refusal::ProtocolFeatures(unknown).into());
         }
         let mut negotiated = self.negotiated();
-        // Who does not ask knows the answer from a connection before.
+        // A front-end that does not ask knows the answer from a connection before.
         negotiated.is_fresh = negotiated.has_asked;
         negotiated.protocol = acked;
         Ok(())

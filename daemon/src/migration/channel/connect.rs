@@ -55,7 +55,7 @@ fn no_identity() -> MigrationError {
 /// Connects.
 ///
 /// # Errors
-/// Nobody is there within `limit`, or certificates do not match.
+/// No peer answers within `limit`, or certificates do not match.
 pub fn connect(
     peer: &Peer,
     identity: Option<&Identity>,
@@ -127,7 +127,7 @@ impl Door {
     /// The next peer that has connected; `WouldBlock` where there is none.
     ///
     /// # Errors
-    /// Nobody, or no descriptor is left.
+    /// No peer has connected, or no descriptor is left.
     pub fn accept(&self) -> io::Result<Visitor> {
         match self {
             Self::Unix(listener) => {

@@ -35,7 +35,7 @@ pub enum Received {
 pub enum Woken {
     /// The peer has said something, or is gone.
     Peer,
-    /// Somebody here wants something.
+    /// A thread of this daemon wants something.
     Bell,
     /// The time is over.
     Time,

@@ -95,7 +95,7 @@ impl Holder {
         }
     }
 
-    /// The line has failed. Nobody will ask any more.
+    /// The line has failed. No peer will ask any more.
     pub fn unreachable(&mut self) -> Duty {
         self.committed()
     }

@@ -1,4 +1,4 @@
-//! Who may run a vGPU that was sent elsewhere: two pure machines, and what each says to the other (design §10.8).
+//! Which side may run a vGPU that was sent elsewhere: two pure machines, and what each says to the other (design §10.8).
 //!
 //! ```text
 //!   source (Holder)                                  target (Claimant)

@@ -195,7 +195,7 @@ impl Departure {
         Ok(job)
     }
 
-    /// It is over. Whoever saves meanwhile has waited for that.
+    /// It is over. A save that was asked for meanwhile has waited for that.
     pub(super) fn end_snapshot(&self, job: &Job, words: &str) {
         let mut state = self.lock();
         job.departing.end();

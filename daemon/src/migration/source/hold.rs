@@ -72,7 +72,7 @@ impl Hold {
         let waits = |inside: &mut Inside| inside.is_up && inside.holder == Holder::Recalls;
         let waited = self.changed.wait_timeout_while(inside, limit, waits);
         let (mut inside, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        // Nobody answers: the guest may run there.
+        // No answer: the guest may run there.
         let _lost = inside.holder.unreachable();
         inside.holder == Holder::Runs
     }

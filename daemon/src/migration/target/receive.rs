@@ -124,7 +124,7 @@ fn hold(bundle: &Bundle, line: &mut Line, patience: &Patience) -> Result<(), Mig
             has_asked = true;
             line.send(&Message::MayIRun)?;
         }
-        // Who has claimed it has as long as its front-end takes.
+        // A session that has claimed it has as long as its front-end takes.
         let left = if bundle.is_claimed() {
             Duration::from_secs(60)
         } else {

@@ -125,7 +125,7 @@ impl RestoredMemory {
         }
     }
 
-    /// Nobody but its context, or its device, has anything to do with a save area.
+    /// A save area is of its context, or its device, alone.
     pub(super) fn check_areas(&self) -> Result<(), Invalid> {
         for area in self.areas.iter() {
             let id = area.allocation.0;

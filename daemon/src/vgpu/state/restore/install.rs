@@ -63,8 +63,8 @@ impl Session {
         self.is_fresh
     }
 
-    /// Takes memory that was filled elsewhere for its own, before its state is restored. Whoever has been shown the
-    /// memory before sees what it was.
+    /// Takes memory that was filled elsewhere for its own, before its state is restored. What was shown the memory
+    /// before sees what it was.
     ///
     /// # Errors
     /// The session is in use, or the memory has another size.

@@ -72,7 +72,7 @@ impl Session {
         };
         let mut lost = Vec::new();
         for (context, process) in &self.objects.processes {
-            // Who is away brings other pages.
+            // A process that is away brings other pages.
             let Some(device) = process.device.as_ref().filter(|_| !process.is_away()) else { continue };
             let mapped = device.mappings.values().map(|mapping| mapping.allocation);
             let rings = device.doorbells.iter().flat_map(|(_, bell)| [bell.ring, bell.control]);
@@ -87,7 +87,7 @@ impl Session {
             Level::Error,
             format_args!("guest memory lacks pages of {} blobs: {} devices are lost", gone.len(), lost.len()),
         );
-        // Nobody may come to pages that are not there: engines fault on a segment that they do not know.
+        // Pages that are not there are reached by nothing: engines fault on a segment that they do not know.
         for context in lost {
             self.put_device_in_error(context, device_page::DEVICE_STOPPED);
         }
