@@ -9,6 +9,7 @@ pub mod caps;
 pub mod devices;
 pub mod dispatch;
 pub mod errands;
+pub mod fences;
 pub mod history;
 pub mod memory;
 pub mod orders;

@@ -9,6 +9,7 @@ pub mod doorbell_state;
 pub mod holds;
 pub mod ids;
 pub mod kernel_source;
+pub mod mapping;
 pub mod message;
 pub mod paging_queue;
 pub mod process;
