@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use campanile_daemon::cli::gantt::Timeline;
-use campanile_daemon::vgpu::objects::history::BandName;
-use campanile_daemon::vgpu::objects::history::ContextHistory;
+use campanile_daemon::vgpu::control::history::BandName;
+use campanile_daemon::vgpu::control::history::ContextHistory;
 use campanile_guest_driver::buffer::Buffer;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::context::Context;
