@@ -13,13 +13,13 @@ use crate::vgpu::engines::pending::Action;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::device_page::DevicePage;
+use crate::vgpu::objects::mapping::GpuMapping;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
-use crate::vgpu::objects::process::GpuMapping;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::session::Session;
 

@@ -7,6 +7,7 @@ use campanile_protocol::control::status::Status;
 
 use super::request::Request;
 use crate::vgpu::counters::count;
+use crate::vgpu::memory::occupancy::memory_info;
 use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Outcome;
@@ -142,7 +143,7 @@ impl Session {
             Request::Evict(list) => self.evict(origin, &list),
             Request::SetPriority(list) => self.memory.set_priority(&self.objects, origin, &list),
             Request::QueryMemory => {
-                Ok(Handled::with(&self.memory.memory_info(&self.config.account, &self.counters)))
+                Ok(Handled::with(&memory_info(&self.memory, &self.config.account, &self.counters)))
             }
             Request::CreateContext(create) => self.new_context(origin, &create),
             Request::DestroyContext(named) => self.drop_context(origin, &named),

@@ -17,6 +17,7 @@ use super::orders::Errand;
 use super::orders::Order;
 use super::orders::OrderError;
 use crate::vgpu::engines::slot::EngineSlot;
+use crate::vgpu::memory::occupancy::describe_memory;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::process::Process;
 use crate::vgpu::power::quiesce::standing_still;
@@ -192,7 +193,7 @@ impl Session {
         let description = Description {
             power: self.power.name(),
             blobs: self.memory.blobs.len(),
-            memory: self.memory.describe_memory(&self.config.account, &self.counters),
+            memory: describe_memory(&self.memory, &self.config.account, &self.counters),
             dirty_tracking: self.memory.describe_tracking(),
             engines,
             processes,

@@ -2,13 +2,18 @@
 //!
 //! ```text
 //!   SUBMIT_3D bytes ─▶ request (decoded once) ─▶ dispatch ─▶ the room that it is for ─▶ reply
-//!   operator ─▶ orders ─▶ errands ─────────────────────────▶ the same
+//!   operator ─▶ orders ─▶ errands ─────────────────────────▶ the same          ▲
+//!                                                                 └─ effects ────┘
 //! ```
+//!
+//! A room changes itself, and says what must follow; that is carried out here ([`memory`], [`fences`], [`devices`]), since it
+//! needs engines, answers or other rooms.
 
 pub mod caps;
 pub mod devices;
 pub mod dispatch;
 pub mod errands;
+pub mod fences;
 pub mod history;
 pub mod memory;
 pub mod orders;

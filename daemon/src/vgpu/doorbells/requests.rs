@@ -421,10 +421,10 @@ mod tests {
     use crate::vgpu::objects::budget::Kind;
     use crate::vgpu::objects::doorbell_state::DoorbellState;
     use crate::vgpu::objects::doorbell_state::Place;
+    use crate::vgpu::objects::mapping::GpuMapping;
+    use crate::vgpu::objects::mapping::Mapped;
     use crate::vgpu::objects::message::Handled;
     use crate::vgpu::objects::message::Origin;
-    use crate::vgpu::objects::process::GpuMapping;
-    use crate::vgpu::objects::process::Mapped;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;

@@ -11,321 +11,193 @@
 
 use std::sync::atomic::Ordering;
 
-use campanile_host_gpu::adapter::native_fences::Signalled;
-use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::memory::page_table::writer::PageTables;
+use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::PAGE_SIZE;
-use campanile_protocol::control::message::Named as NamedMessage;
-use campanile_protocol::control::native_fence::CreateNativeFence;
-use campanile_protocol::control::native_fence::CurrentValue;
-use campanile_protocol::control::native_fence::NATIVE_FENCE_DEFAULT;
 use campanile_protocol::control::native_fence::NATIVE_FENCE_INTRA_GPU;
 use campanile_protocol::control::native_fence::NativeFenceOpened;
-use campanile_protocol::control::native_fence::NativeFenceValue;
-use campanile_protocol::control::native_fence::OpenNativeFence;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
 
+use super::table::FenceTable;
 use super::table::Named;
-use crate::vgpu::engines::barrier::Barrier;
-use crate::vgpu::engines::pending::Action;
 use crate::vgpu::objects::budget::Charge;
-use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::message::Checked;
-use crate::vgpu::objects::message::Handled;
-use crate::vgpu::objects::message::Origin;
-use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
-use crate::vgpu::objects::process::MAX_WAITS;
+use crate::vgpu::objects::processes::Objects;
+use crate::vgpu::objects::waits::GpuWait;
 use crate::vgpu::objects::waits::NativeWait;
 use crate::vgpu::objects::waits::OpenFence;
-use crate::vgpu::session::Session;
 
 /// Bytes of a native fence that a process has open, and of its end.
 pub(in crate::vgpu) const FENCE_BYTES: u64 = 512;
 
-impl Session {
-    /// CREATE_NATIVE_FENCE.
-    pub(in crate::vgpu) fn create_native_fence(
-        &mut self,
-        origin: Origin,
-        message: &CreateNativeFence,
-    ) -> Outcome {
-        let known = matches!(message.kind, NATIVE_FENCE_DEFAULT | NATIVE_FENCE_INTRA_GPU);
-        (known && message.reserved == 0).or(Status::InvalidParameter)?;
-        let charge = self.room_for_fence(origin.context)?;
-        let made = self.fences.create(message.kind, message.initial_value);
-        let (index, global) = made.ok_or(Status::OutOfResources)?;
-        // Every engine knows it before its page can be found in any address space.
-        for process in self.engines.iter().filter_map(|slot| slot.process()) {
-            process.native_fences.create(index, global);
-        }
-        let opened = self.open_fence(origin.context, index, global, message.va, charge);
-        if opened.is_err() {
-            // It was mapped nowhere, so no engine has its page.
-            self.free_fences(&[index]);
-        }
-        Ok(Handled::with(&opened?))
-    }
+/// Waits for a fence that are over.
+#[derive(Debug, Default)]
+#[must_use]
+pub(in crate::vgpu) struct Over {
+    /// Of CPUs: to be answered with OK.
+    pub(in crate::vgpu) of_cpu: Vec<NativeWait>,
+    /// Of contexts, which are parked no more: guest process and context.
+    pub(in crate::vgpu) of_gpu: Vec<(u32, Handle)>,
+}
 
-    /// OPEN_NATIVE_FENCE.
-    pub(in crate::vgpu) fn open_native_fence(
-        &mut self,
-        origin: Origin,
-        message: &OpenNativeFence,
-    ) -> Outcome {
-        let charge = self.room_for_fence(origin.context)?;
-        let Named::Live(index) = self.fences.find(message.global) else {
-            let text = "no fence of this VM has this global handle".to_owned();
-            return Err(Refused { status: Status::InvalidHandle, text });
-        };
-        let opened = self.open_fence(origin.context, index, message.global, message.va, charge)?;
-        self.fences.open(index);
-        Ok(Handled::with(&opened))
+impl Over {
+    /// Whether none is.
+    pub(in crate::vgpu) fn is_empty(&self) -> bool {
+        self.of_cpu.is_empty() && self.of_gpu.is_empty()
     }
+}
 
-    fn room_for_fence(&self, context: u32) -> Result<Charge, Refused> {
-        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
-        self.objects.device(context)?.fences.has_room().or(Status::OutOfResources)?;
-        self.objects.charge(context, Kind::Objects, FENCE_BYTES)
-    }
+/// A local handle that a process has closed.
+#[derive(Debug)]
+#[must_use]
+pub(in crate::vgpu) struct Closed {
+    /// What it named; its page is still mapped.
+    pub(in crate::vgpu) fence: OpenFence,
+    /// In this address space.
+    pub(in crate::vgpu) root: Root,
+    /// Waits of the CPU through this handle: they will never be answered otherwise.
+    pub(in crate::vgpu) of_cpu: Vec<NativeWait>,
+    /// Waits of the process's parked contexts for the fence.
+    pub(in crate::vgpu) of_gpu: Vec<GpuWait>,
+}
 
-    /// Gives a process a local handle of a fence, and its page at `va`.
-    fn open_fence(
-        &mut self,
+/// Which waits are to be looked at, since an engine has said that it signalled something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(in crate::vgpu) enum Look {
+    /// Those for the fence of this number.
+    AtWaitsFor(u32),
+    /// All.
+    AtAllWaits,
+    /// None: the fence has no opener left.
+    Nowhere,
+    /// None: there never was such a fence, or engines were told of its end. The engine is to be ended (UMS-141).
+    Violation,
+}
+
+/// A fence that is about to be opened by a process.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub(in crate::vgpu) struct Opening {
+    index: u32,
+    global: Handle,
+    kind: u32,
+}
+
+impl Opening {
+    /// Gives a process a local handle of it, and its page at `va`.
+    ///
+    /// # Errors
+    /// The process has no device, something is mapped or about to be mapped at `va`, or no page table or handle is left.
+    pub(in crate::vgpu) fn map(
+        self,
+        objects: &mut Objects,
+        tables: &mut PageTables,
         context: u32,
-        index: u32,
-        global: Handle,
         va: u64,
         charge: Charge,
     ) -> Result<NativeFenceOpened, Refused> {
-        let kind = self.fences.kind(index).ok_or(Status::InvalidHandle)?;
-        let device = self.objects.device(context)?;
+        let Self { index, global, kind } = self;
+        let device = objects.device_mut(context)?;
         let is_taken = device.is_taken(va, PAGE_SIZE) || device.paging.waits_for(va, PAGE_SIZE);
         (!is_taken).or(Status::InvalidAddress)?;
-        let root = device.root;
-        self.memory.tables.map(root, va, SegmentId::FENCES, u64::from(index) * PAGE_SIZE, PAGE_SIZE, true)?;
-        let opened = self.objects.device_mut(context)?.fences.insert(OpenFence { index, va }, charge);
+        tables.map(device.root, va, SegmentId::FENCES, u64::from(index) * PAGE_SIZE, PAGE_SIZE, true)?;
+        let opened = device.fences.insert(OpenFence { index, va }, charge);
         let fence = opened.ok_or(Status::OutOfResources)?;
         Ok(NativeFenceOpened { fence, global, kind, reserved: 0 })
     }
+}
 
-    /// CLOSE_NATIVE_FENCE. What the process waits for through this handle will never be answered otherwise.
-    pub(in crate::vgpu) fn close_native_fence(&mut self, origin: Origin, message: &NamedMessage) -> Outcome {
-        let device = self.objects.device_mut(origin.context)?;
-        let fence = device.fences.remove(message.handle).ok_or(Status::InvalidHandle)?;
-        let orphans: Vec<_> =
-            device.native_waits.extract_if(.., |wait| wait.fence == message.handle).collect();
-        let parked: Vec<_> = device.gpu_waits.extract_if(.., |wait| wait.index == fence.index).collect();
-        let root = device.root;
-        for wait in orphans {
-            self.answer(wait.origin, Err(Status::InvalidHandle.into()));
-        }
-        self.memory.tables.unmap(root, fence.va, PAGE_SIZE)?;
-        // A buffer that waits at this address faults now: so it does on every kind of queue.
-        for wait in parked {
-            self.unpark(origin.context, wait.context);
-        }
-        self.release_native_waiters(fence.index);
-        if self.fences.close(fence.index) {
-            let barrier = Barrier::raise(&mut self.engines);
-            self.after(barrier, Action::FreeFences(vec![fence.index]));
-        }
-        Ok(Handled::done())
+impl FenceTable {
+    /// A fence by its number, to be opened.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(in crate::vgpu) fn named(&self, index: u32, global: Handle) -> Result<Opening, Refused> {
+        let kind = self.kind(index).ok_or(Status::InvalidHandle)?;
+        Ok(Opening { index, global, kind })
     }
 
-    /// Closes what a device that ends has open; its waits were answered. Fences that no other device has go when
-    /// engines have passed `barrier`.
-    pub(in crate::vgpu) fn close_fences_of(&mut self, device: &Device, barrier: Barrier) {
-        let open = device.fences.iter().map(|(_, fence)| fence.index);
-        let last: Vec<u32> = open.filter(|index| self.fences.close(*index)).collect();
-        if !last.is_empty() {
-            self.after(barrier, Action::FreeFences(last));
-        }
-    }
-
-    /// Frees fences that no engine has mapped any more. What engines reported of them before is read first: an
-    /// engine that names one of them later lies.
-    pub(in crate::vgpu) fn free_fences(&mut self, indices: &[u32]) {
-        for at in self.addresses() {
-            self.read_signalled(at);
-        }
-        for &index in indices {
-            for process in self.engines.iter().filter_map(|slot| slot.process()) {
-                process.native_fences.destroy(index);
-            }
-            self.fences.free(index);
-        }
-    }
-
-    /// Tells an engine that starts with an empty block of all fences there are.
-    pub(in crate::vgpu) fn announce_native_fences(&mut self, at: EngineAddress) {
-        let all: Vec<_> = self.fences.iter().collect();
-        for (index, global) in all {
-            if let Some(process) = self.engines[at.index()].process() {
-                process.native_fences.create(index, global);
-            }
-            self.release_native_waiters(index);
-        }
-    }
-
-    /// The fence behind a local handle, for the CPU (UMS-143).
-    fn fence_for_cpu(&self, context: u32, handle: Handle) -> Result<u32, Refused> {
-        let fence = self.objects.device(context)?.fences.get(handle).ok_or(Status::InvalidHandle)?;
-        if self.fences.kind(fence.index) == Some(NATIVE_FENCE_INTRA_GPU) {
+    /// The fence behind a local handle of a process, for the CPU (UMS-143).
+    ///
+    /// # Errors
+    /// The process has no device or no such handle, or the fence is for the GPU alone.
+    pub(in crate::vgpu) fn of_cpu(
+        &self,
+        objects: &Objects,
+        context: u32,
+        handle: Handle,
+    ) -> Result<u32, Refused> {
+        let fence = objects.device(context)?.fences.get(handle).ok_or(Status::InvalidHandle)?;
+        if self.kind(fence.index) == Some(NATIVE_FENCE_INTRA_GPU) {
             let text = "an INTRA_GPU fence can be waited for, signalled and read by the GPU alone".to_owned();
             return Err(Refused { status: Status::NotSupported, text });
         }
         Ok(fence.index)
     }
 
-    /// WAIT_NATIVE_FENCE: answered when the value is there.
-    pub(in crate::vgpu) fn wait_native_fence(
-        &mut self,
-        origin: Origin,
-        message: &NativeFenceValue,
-    ) -> Outcome {
-        let index = self.fence_for_cpu(origin.context, message.fence)?;
-        let device = self.objects.device(origin.context)?;
-        (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
-        let origin = self.objects.park(origin)?;
-        let wait = NativeWait { origin, fence: message.fence, index, value: message.value };
-        self.objects.device_mut(origin.context)?.native_waits.push(wait);
-        self.release_native_waiters(index);
-        Ok(Handled::Parked)
+    /// Closes what a device that ends has open; the fences that no other device has, to be freed.
+    #[must_use]
+    pub(in crate::vgpu) fn close_all(&mut self, device: &Device) -> Vec<u32> {
+        let open = device.fences.iter().map(|(_, fence)| fence.index);
+        open.filter(|index| self.close(*index)).collect()
     }
 
-    /// SIGNAL_NATIVE_FENCE (UMS-139).
-    pub(in crate::vgpu) fn signal_native_fence(
-        &mut self,
-        origin: Origin,
-        message: &NativeFenceValue,
-    ) -> Outcome {
-        let index = self.fence_for_cpu(origin.context, message.fence)?;
-        let value = self.fences.value(index).ok_or(Status::InvalidHandle)?;
-        // PAIRS WITH node/buffer.rs: what the process stored before is seen by a queue that passes its wait.
-        value.store(message.value, Ordering::Release);
-        for process in self.engines.iter().filter_map(|slot| slot.process()) {
-            process.poke();
+    /// Takes the waits for a fence out that are over at its current value, in whatever process. To be called after every
+    /// engine has the new MonitoredValue: signals from there on interrupt.
+    pub(in crate::vgpu) fn take_over(&self, objects: &mut Objects, index: u32) -> Over {
+        let Some(value) = self.value(index) else { return Over::default() };
+        let current = value.load(Ordering::Acquire);
+        let mut over = Over::default();
+        for (context, process) in &mut objects.processes {
+            let Some(device) = &mut process.device else { continue };
+            let is_over = |of: u32, wanted: u64| of == index && wanted <= current;
+            over.of_cpu.extend(device.native_waits.extract_if(.., |wait| is_over(wait.index, wait.value)));
+            let of_gpu = device.gpu_waits.extract_if(.., |wait| is_over(wait.index, wait.value));
+            over.of_gpu.extend(of_gpu.map(|wait| (*context, wait.context)));
         }
-        self.release_native_waiters(index);
-        Ok(Handled::done())
+        over
     }
 
-    /// QUERY_NATIVE_FENCE.
-    pub(in crate::vgpu) fn query_native_fence(&self, origin: Origin, message: &NamedMessage) -> Outcome {
-        let index = self.fence_for_cpu(origin.context, message.handle)?;
-        let value = self.fences.value(index).ok_or(Status::InvalidHandle)?;
-        // PAIRS WITH the engine's release of the value.
-        Ok(Handled::with(&CurrentValue { value: value.load(Ordering::Acquire) }))
+    /// What a global handle means that an engine has signalled.
+    pub(in crate::vgpu) fn look(&self, signalled: Handle) -> Look {
+        match self.find(signalled) {
+            Named::Live(index) => Look::AtWaitsFor(index),
+            Named::Leaving => Look::Nowhere,
+            Named::Nothing if signalled == Handle::NONE => Look::AtAllWaits,
+            Named::Nothing => Look::Violation,
+        }
     }
+}
 
-    /// Answers the waits for a fence that are over, in whatever process, and has the engines watch for the next
-    /// (UMS-133, UMS-135, UMS-137).
-    pub(in crate::vgpu) fn release_native_waiters(&mut self, index: u32) {
-        loop {
-            let devices = self.objects.processes.values().filter_map(|process| process.device.as_ref());
-            let waits = devices.flat_map(|device| {
-                let of_cpu = device.native_waits.iter().map(|wait| (wait.index, wait.value));
-                of_cpu.chain(device.gpu_waits.iter().map(|wait| (wait.index, wait.value)))
-            });
-            let smallest = waits.filter(|wait| wait.0 == index).map(|wait| wait.1).min();
-            let Some(value) = self.fences.value(index) else { return };
-            for process in self.engines.iter().filter_map(|slot| slot.process()) {
-                process.native_fences.monitor(index, smallest, value);
-            }
-            // After every engine has the new MonitoredValue: signals from here on interrupt.
-            let current = value.load(Ordering::Acquire);
-            let mut over = Vec::new();
-            let mut unparked = Vec::new();
-            for (context, process) in &mut self.objects.processes {
-                let Some(device) = &mut process.device else { continue };
-                let is_over = |of: u32, wanted: u64| of == index && wanted <= current;
-                over.extend(device.native_waits.extract_if(.., |wait| is_over(wait.index, wait.value)));
-                let of_gpu = device.gpu_waits.extract_if(.., |wait| is_over(wait.index, wait.value));
-                unparked.extend(of_gpu.map(|wait| (*context, wait.context)));
-            }
-            if over.is_empty() && unparked.is_empty() {
-                return;
-            }
-            for wait in over {
-                self.answer(wait.origin, Ok(Vec::new()));
-            }
-            for (of, context) in unparked {
-                self.unpark(of, context);
-            }
-        }
-    }
+/// The smallest value of a fence that CPU or GPU waits for, in whatever process.
+pub(in crate::vgpu) fn smallest_wait(objects: &Objects, index: u32) -> Option<u64> {
+    let devices = objects.processes.values().filter_map(|process| process.device.as_ref());
+    let waits = devices.flat_map(|device| {
+        let of_cpu = device.native_waits.iter().map(|wait| (wait.index, wait.value));
+        of_cpu.chain(device.gpu_waits.iter().map(|wait| (wait.index, wait.value)))
+    });
+    waits.filter(|wait| wait.0 == index).map(|wait| wait.1).min()
+}
 
-    /// Looks at every wait for a fence of any kind: after a report that names none, and after the end of an
-    /// engine that may have signalled without having said so.
-    pub(in crate::vgpu) fn release_all_waiters(&mut self) {
-        let mut native = Vec::new();
-        let mut queues = Vec::new();
-        for (context, process) in &self.objects.processes {
-            let Some(device) = &process.device else { continue };
-            native.extend(device.native_waits.iter().map(|wait| wait.index));
-            native.extend(device.gpu_waits.iter().map(|wait| wait.index));
-            queues.extend(device.waits.iter().map(|wait| (*context, wait.queue)));
-        }
-        native.sort_unstable();
-        native.dedup();
-        for index in native {
-            self.release_native_waiters(index);
-        }
-        for (context, queue) in queues {
-            self.release_waiters(context, queue);
-        }
-    }
-
-    /// A device in error waits no more, and others go on (UMS-140).
-    pub(in crate::vgpu) fn lose_native_waits(&mut self, context: u32) {
-        let Ok(device) = self.objects.device_mut(context) else { return };
-        for wait in std::mem::take(&mut device.native_waits) {
-            let text = "the device is in error".to_owned();
-            self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
-            self.release_native_waiters(wait.index);
-        }
-    }
-
-    /// What a device in error had parked was cancelled.
-    pub(in crate::vgpu) fn lose_gpu_waits(&mut self, context: u32) {
-        let Ok(device) = self.objects.device_mut(context) else { return };
-        for wait in std::mem::take(&mut device.gpu_waits) {
-            self.release_native_waiters(wait.index);
-        }
-    }
-
-    /// Reads what an engine has signalled; remembers one that names a fence that is none (UMS-141).
-    pub(in crate::vgpu) fn read_signalled(&mut self, at: EngineAddress) {
-        let Some(process) = self.engines[at.index()].process() else { return };
-        let handles = match process.native_fences.take_signalled() {
-            Signalled::Fences(handles) => handles,
-            Signalled::AllWaiters => return self.release_all_waiters(),
-            Signalled::Impossible => {
-                self.liars[at.index()] = true;
-                return;
-            }
-        };
-        for handle in handles {
-            match self.fences.find(handle) {
-                Named::Live(index) => self.release_native_waiters(index),
-                Named::Leaving => {}
-                Named::Nothing if handle == Handle::NONE => self.release_all_waiters(),
-                Named::Nothing => self.liars[at.index()] = true,
-            }
-        }
-    }
-
-    /// Ends engines that have named a fence that was destroyed, or never was.
-    pub(in crate::vgpu) fn end_liars(&mut self) {
-        for at in self.addresses() {
-            if std::mem::take(&mut self.liars[at.index()]) {
-                self.lose_engine(at, "it signalled a fence that does not exist");
-            }
-        }
-    }
+/// Takes a local handle from a process, with what waits for its fence there.
+///
+/// # Errors
+/// The process has no device, or no such handle.
+pub(in crate::vgpu) fn take_open(
+    objects: &mut Objects,
+    context: u32,
+    handle: Handle,
+) -> Result<Closed, Refused> {
+    let device = objects.device_mut(context)?;
+    let fence = device.fences.remove(handle).ok_or(Status::InvalidHandle)?;
+    let of_cpu = device.native_waits.extract_if(.., |wait| wait.fence == handle).collect();
+    let of_gpu = device.gpu_waits.extract_if(.., |wait| wait.index == fence.index).collect();
+    Ok(Closed { fence, root: device.root, of_cpu, of_gpu })
 }
 
 #[cfg(test)]
@@ -333,129 +205,169 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
-    use campanile_host_gpu::engine::address::EngineAddress;
-    use campanile_host_gpu::engine::message::NodeKind;
-    use campanile_protocol::control::native_fence::NativeFenceValue;
+    use campanile_host_gpu::memory::page_table::writer::PageTables;
+    use campanile_protocol::PAGE_SIZE;
+    use campanile_protocol::control::native_fence::NATIVE_FENCE_DEFAULT;
+    use campanile_protocol::control::native_fence::NATIVE_FENCE_INTRA_GPU;
     use campanile_protocol::control::status::Status;
-    use campanile_protocol::engine::fences;
     use campanile_protocol::handle::Handle;
-    use campanile_protocol::handshake::fence::NOBODY;
+    use campanile_protocol::page_table::FIRST_ADDRESS;
 
-    use crate::vgpu::fences::table::Named;
+    use super::Look;
+    use super::smallest_wait;
+    use super::take_open;
+    use crate::vgpu::fences::table::FenceTable;
+    use crate::vgpu::objects::budget::Budget;
+    use crate::vgpu::objects::budget::Charge;
+    use crate::vgpu::objects::budget::Kind;
+    use crate::vgpu::objects::device_page::DevicePage;
+    use crate::vgpu::objects::ids::AllocationId;
     use crate::vgpu::objects::message::Origin;
-    use crate::vgpu::objects::process::MAX_WAITS;
+    use crate::vgpu::objects::process::Device;
+    use crate::vgpu::objects::process::Process;
+    use crate::vgpu::objects::processes::Objects;
     use crate::vgpu::objects::waits::GpuWait;
     use crate::vgpu::objects::waits::NativeWait;
-    use crate::vgpu::objects::waits::Wait;
-    use crate::vgpu::session::Session;
-    use crate::vgpu::testing::CONTEXT;
-    use crate::vgpu::testing::COPY;
-    use crate::vgpu::testing::OWNER;
-    use crate::vgpu::testing::device;
-    use crate::vgpu::testing::load;
-    use crate::vgpu::testing::restored;
-    use crate::vgpu::testing::run;
-    use crate::vgpu::testing::session;
-    use crate::vgpu::testing::startable;
-    use crate::vgpu::testing::store;
 
-    const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
-    const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+    const VA: u64 = FIRST_ADDRESS + (1 << 30);
+    const CONTEXT: Handle = Handle(1);
 
-    /// What each engine is told to interrupt for.
-    fn monitored(session: &Session) -> [u64; 2] {
-        [COMPUTE, COPY].map(|at| load(session, at, fences::monitored(0)))
+    fn charge() -> Charge {
+        Arc::new(Budget::default()).vm().charge(Kind::Objects, 1).unwrap()
     }
 
-    /// A session with a wait of the CPU for value 7 of fence 0.
-    fn waiting() -> (Session, Handle) {
-        let mut session = restored(startable());
-        let (fence, _) = device(&mut session, OWNER).fences.iter().next().unwrap();
-        session.fences.value(0).unwrap().store(0, Ordering::Release);
-        device(&mut session, OWNER).native_waits =
-            vec![NativeWait { origin: ORIGIN, fence, index: 0, value: 7 }];
-        session.release_native_waiters(0);
-        (session, fence)
-    }
-
-    #[test]
-    fn ums_133_every_engine_watches_for_the_smallest_value_that_cpu_or_gpu_waits_for() {
-        let (mut session, _) = waiting();
-        assert_eq!(monitored(&session), [6; 2]);
-        device(&mut session, OWNER).gpu_waits.push(GpuWait { context: CONTEXT, index: 0, value: 3 });
-        session.release_native_waiters(0);
-        assert_eq!(monitored(&session), [2; 2], "a context that is parked waits, too");
-        session.lose_gpu_waits(OWNER);
-        assert_eq!(monitored(&session), [6; 2]);
-        session.lose_native_waits(OWNER);
-        assert_eq!(monitored(&session), [NOBODY; 2], "a lost device waits no more");
-    }
-
-    #[test]
-    fn ums_135_ums_137_a_wait_is_over_at_its_value_and_not_before() {
-        let (mut session, _) = waiting();
-        for (value, waits) in [(6, 1), (7, 0)] {
-            session.fences.value(0).unwrap().store(value, Ordering::Release);
-            session.release_native_waiters(0);
-            assert_eq!(device(&mut session, OWNER).native_waits.len(), waits, "{value}");
+    /// Two processes, 1 and 2, with devices in address spaces of their own.
+    fn objects(tables: &mut PageTables) -> Objects {
+        let mut objects = Objects::default();
+        for context in [1, 2] {
+            let mut process = Process::new(Arc::new(Budget::default()).process().unwrap()).unwrap();
+            let page = DevicePage { allocation: AllocationId(0), offset: 0, va: 0, guest: None };
+            process.device = Some(Device::new(page, tables.create_root().unwrap(), 0));
+            objects.processes.insert(context, process);
         }
-        assert_eq!(monitored(&session), [NOBODY; 2]);
+        objects
+    }
+
+    fn device(objects: &mut Objects, context: u32) -> &mut Device {
+        objects.processes.get_mut(&context).unwrap().device.as_mut().unwrap()
+    }
+
+    fn wait(context: u32, fence: Handle, index: u32, value: u64) -> NativeWait {
+        let origin = Origin { context, slot: 0, sequence: 1, ring: 1, item: None };
+        NativeWait { origin, fence, index, value }
+    }
+
+    /// Opens a new fence of a kind in a process: its number and the local handle.
+    fn opened(
+        fences: &mut FenceTable,
+        objects: &mut Objects,
+        tables: &mut PageTables,
+        kind: u32,
+    ) -> (u32, Handle) {
+        let (index, global) = fences.create(kind, 0).unwrap();
+        let opening = fences.named(index, global).unwrap_or_else(|refused| panic!("{}", refused.text));
+        let va = VA + u64::from(index) * PAGE_SIZE;
+        let mapped = opening.map(objects, tables, 1, va, charge());
+        (index, mapped.unwrap_or_else(|refused| panic!("{}", refused.text)).fence)
     }
 
     #[test]
-    fn waits_for_fences_of_both_kinds_are_bounded_together() {
-        let (mut session, fence) = waiting();
-        let device_of = device(&mut session, OWNER);
-        let queue = device_of.queues.handles()[0];
-        device_of.waits = vec![Wait { origin: ORIGIN, queue, value: u64::MAX }; MAX_WAITS - 1];
-        let wait = session.wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 });
-        assert_eq!(wait.err().map(|refused| refused.status), Some(Status::OutOfResources));
-        device(&mut session, OWNER).waits.pop();
-        assert!(session.wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 }).is_ok());
-    }
-
-    fn say_signalled(session: &Session, handle: Handle) {
-        let count = load(session, COPY, fences::SIGNALLED_WRITTEN);
-        store(session, COPY, fences::signalled(count), handle.0);
-        store(session, COPY, fences::SIGNALLED_WRITTEN, count + 1);
-    }
-
-    #[test]
-    fn ums_141_a_fence_that_was_just_closed_may_be_named_and_one_that_never_was_may_not() {
-        let (mut session, _) = waiting();
-        let (index, global) = session.fences.create(0, 0).unwrap();
-        session.engines[COPY.index()].process().unwrap().native_fences.create(index, global);
-        assert!(session.fences.close(index));
-        assert_eq!(session.fences.find(global), Named::Leaving);
-        say_signalled(&session, global);
-        session.read_signalled(COPY);
-        assert!(!session.liars[COPY.index()]);
-        say_signalled(&session, global);
-        // What was said before it is free is read by then.
-        session.free_fences(&[index]);
-        session.read_signalled(COPY);
-        assert!(!session.liars[COPY.index()]);
-        assert_eq!(load(&session, COPY, fences::handle(index)), 0, "the engine forgets it");
-        say_signalled(&session, global);
-        session.read_signalled(COPY);
-        assert!(session.liars[COPY.index()], "it was destroyed");
+    fn ums_135_waits_of_every_process_are_over_at_their_value_and_not_before() {
+        let (mut fences, mut tables) = (FenceTable::new().unwrap(), PageTables::new().unwrap());
+        let mut objects = objects(&mut tables);
+        let (index, handle) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
+        let other = fences.create(NATIVE_FENCE_DEFAULT, 9).unwrap().0;
+        assert_eq!(smallest_wait(&objects, index), None);
+        device(&mut objects, 1).native_waits.push(wait(1, handle, index, 7));
+        device(&mut objects, 2).gpu_waits.push(GpuWait { context: CONTEXT, index, value: 5 });
+        device(&mut objects, 2).native_waits.push(wait(2, handle, other, 2));
+        assert_eq!([index, other].map(|of| smallest_wait(&objects, of)), [Some(5), Some(2)]);
+        for (value, of_cpu, of_gpu) in [(4, 0, 0), (5, 0, 1), (6, 0, 0), (7, 1, 0)] {
+            fences.value(index).unwrap().store(value, Ordering::Release);
+            let over = fences.take_over(&mut objects, index);
+            assert_eq!((over.of_cpu.len(), over.of_gpu.len()), (of_cpu, of_gpu), "{value}");
+            assert_eq!(over.is_empty(), of_cpu + of_gpu == 0);
+            assert!(over.of_gpu.iter().all(|unparked| *unparked == (2, CONTEXT)));
+        }
+        assert_eq!([index, other].map(|of| smallest_wait(&objects, of)), [None, Some(2)]);
     }
 
     #[test]
-    fn ums_141_a_report_that_did_not_fit_has_all_waiters_looked_at() {
-        let (mut session, _) = waiting();
-        session.fences.value(0).unwrap().store(7, Ordering::Release);
-        store(&session, COPY, fences::SIGNALLED_OVERFLOW, 1);
-        session.read_signalled(COPY);
-        assert!(device(&mut session, OWNER).native_waits.is_empty());
+    fn ums_140_a_process_that_closes_a_fence_ends_its_own_waits_and_no_others() {
+        let (mut fences, mut tables) = (FenceTable::new().unwrap(), PageTables::new().unwrap());
+        let mut objects = objects(&mut tables);
+        let (index, handle) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
+        let (kept, other) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
+        device(&mut objects, 1).native_waits = vec![wait(1, handle, index, 7), wait(1, other, kept, 7)];
+        let parked = |index| GpuWait { context: CONTEXT, index, value: 5 };
+        device(&mut objects, 1).gpu_waits = vec![parked(index), parked(kept)];
+        device(&mut objects, 2).gpu_waits = vec![parked(index)];
+        let closed = take_open(&mut objects, 1, handle).unwrap_or_else(|refused| panic!("{}", refused.text));
+        assert_eq!((closed.fence.index, closed.fence.va), (index, VA + u64::from(index) * PAGE_SIZE));
+        assert_eq!((closed.of_cpu.len(), closed.of_gpu.len()), (1, 1));
+        assert_eq!(device(&mut objects, 1).native_waits, [wait(1, other, kept, 7)]);
+        assert_eq!(device(&mut objects, 1).gpu_waits, [parked(kept)]);
+        assert_eq!(device(&mut objects, 2).gpu_waits, [parked(index)], "another process waits on");
+        let again = take_open(&mut objects, 1, handle).map_err(|refused| refused.status);
+        assert_eq!(again.err(), Some(Status::InvalidHandle));
     }
 
     #[test]
-    fn an_engine_that_starts_late_knows_the_fences_that_there_are() {
-        let mut session = session(&Arc::new(startable()));
-        let (index, global) = session.fences.create(0, 0).unwrap();
-        run(&mut session, COPY);
-        assert_eq!(load(&session, COPY, fences::handle(index)), global.0);
-        assert_eq!(load(&session, COPY, fences::monitored(index)), NOBODY);
+    fn ums_143_a_fence_of_the_gpu_alone_is_none_for_the_cpu() {
+        let (mut fences, mut tables) = (FenceTable::new().unwrap(), PageTables::new().unwrap());
+        let mut objects = objects(&mut tables);
+        let (index, handle) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
+        let (_, alone) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_INTRA_GPU);
+        let of_cpu =
+            |context, handle| fences.of_cpu(&objects, context, handle).map_err(|refused| refused.status);
+        assert_eq!(of_cpu(1, handle), Ok(index));
+        assert_eq!(of_cpu(1, alone), Err(Status::NotSupported));
+        assert_eq!(of_cpu(2, handle), Err(Status::InvalidHandle), "it has not opened it");
+        assert_eq!(of_cpu(3, handle), Err(Status::NoDevice));
+    }
+
+    #[test]
+    fn a_fence_is_opened_where_nothing_is_mapped() {
+        let (mut fences, mut tables) = (FenceTable::new().unwrap(), PageTables::new().unwrap());
+        let mut objects = objects(&mut tables);
+        let (index, _) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
+        let opening = fences.named(index, Handle(1)).unwrap_or_else(|refused| panic!("{}", refused.text));
+        let va = VA + u64::from(index) * PAGE_SIZE;
+        let mut open = |context, va| {
+            let opened = opening.map(&mut objects, &mut tables, context, va, charge());
+            opened.map(drop).map_err(|refused| refused.status)
+        };
+        assert_eq!(open(1, va), Err(Status::InvalidAddress));
+        assert_eq!(open(2, va), Ok(()), "in another address space");
+        assert_eq!(open(1, va + PAGE_SIZE), Ok(()));
+        assert_eq!(open(3, va), Err(Status::NoDevice));
+        assert_eq!(
+            fences.named(index + 1, Handle(1)).err().map(|refused| refused.status),
+            Some(Status::InvalidHandle)
+        );
+    }
+
+    #[test]
+    fn ums_141_what_an_engine_signals_is_looked_at_or_was_never_there() {
+        let mut fences = FenceTable::new().unwrap();
+        let (index, global) = fences.create(NATIVE_FENCE_DEFAULT, 0).unwrap();
+        assert_eq!(fences.look(global), Look::AtWaitsFor(index));
+        assert_eq!(fences.look(Handle::NONE), Look::AtAllWaits);
+        assert!(fences.close(index));
+        assert_eq!(fences.look(global), Look::Nowhere);
+        fences.free(index);
+        assert_eq!(fences.look(global), Look::Violation);
+    }
+
+    #[test]
+    fn ums_142_a_device_that_ends_closes_all_that_it_has_open_and_frees_what_no_other_has() {
+        let (mut fences, mut tables) = (FenceTable::new().unwrap(), PageTables::new().unwrap());
+        let mut objects = objects(&mut tables);
+        let (shared, _) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
+        let (own, _) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
+        fences.open(shared);
+        let device = objects.take_device(1).unwrap();
+        assert_eq!(fences.close_all(&device), [own]);
+        assert!(fences.is_open(shared) && !fences.is_open(own));
     }
 }

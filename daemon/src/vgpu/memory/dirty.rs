@@ -23,7 +23,6 @@ use campanile_host_gpu::dirty::caps::adapter_start;
 use campanile_host_gpu::dirty::error::DirtyError;
 use campanile_host_gpu::dirty::tracker::Tracker;
 
-use super::room::Memory;
 use super::vidmm::vram::VideoMemory;
 use crate::guest_ram::mark::MarkGuestRam;
 
@@ -93,28 +92,6 @@ impl DirtyCaps for Memories<'_> {
 pub(in crate::vgpu) fn check_caps(memory: &VideoMemory, live_migration: bool) -> Result<(), CapsError> {
     let segments = [memory.tracker().segment(), memory.evicted_tracker().segment()];
     adapter_start(&mut Memories { memory, live_migration }, &segments).map(|_| ())
-}
-
-impl Memory {
-    /// The trackers of what is written: of video memory, and of what is evicted from it. Usable from any thread.
-    pub fn trackers(&self) -> [Arc<Tracker>; 2] {
-        let memory = self.allocations.memory();
-        [Arc::clone(memory.tracker()), Arc::clone(memory.evicted_tracker())]
-    }
-
-    /// For the operator.
-    pub(in crate::vgpu) fn describe_tracking(&self) -> serde_json::Value {
-        let trackers = self.trackers();
-        let caps = trackers[0].caps();
-        serde_json::json!({
-            "method": caps.method.name(),
-            "performant": caps.performant,
-            "tracking": trackers.iter().any(|tracker| tracker.is_tracking()),
-            "shadow_bytes": trackers.iter().map(|tracker| tracker.shadow_bytes()).sum::<u64>(),
-            "page_size": caps.page_size,
-            "guest_ram_logged": self.dirty.has_log(),
-        })
-    }
 }
 
 #[cfg(test)]

@@ -17,12 +17,12 @@ use crate::vgpu::journal::Journal;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::device_page::GuestPage;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::mapping::GpuMapping;
+use crate::vgpu::objects::mapping::Mapped;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::paging_queue::Change;
-use crate::vgpu::objects::process::GpuMapping;
 use crate::vgpu::objects::process::MAX_MAPPINGS;
-use crate::vgpu::objects::process::Mapped;
 use crate::vgpu::objects::processes::Objects;
 use crate::vgpu::objects::refusal::Refusal;
 

@@ -1,4 +1,10 @@
 //! Memory: allocations of video memory ([`vidmm`]), the GPU's mappings of them, residency, and which pages were written.
+//!
+//! ```text
+//!   Memory (room) ─▶ blobs ─▶ allocations (vidmm) ◀─ shown ─ page tables
+//!      │                          ▲
+//!      └─▶ residency: wanted, served, waiting ─┘      what must follow ─▶ LetGo, Leaving, Released ─▶ control/memory
+//! ```
 
 pub mod blobs;
 pub mod dirty;

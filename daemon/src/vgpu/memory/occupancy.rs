@@ -3,6 +3,7 @@
 use campanile_protocol::control::memory::MemoryInfo;
 use serde_json::Value;
 use serde_json::json;
+use std::sync::atomic::Ordering;
 
 use super::room::Memory;
 use super::vidmm::allocations::Backing;
@@ -31,40 +32,64 @@ fn cells(taken: &[(u64, u64)], start: u64, length: u64) -> Vec<u64> {
     filled.into_iter().map(|bytes| (bytes * 100).div_ceil(cell)).collect()
 }
 
-impl Memory {
-    /// How the memory stands, and a picture of each segment.
-    pub(in crate::vgpu) fn describe_memory(&self, account: &Account, counters: &Counters) -> Value {
-        let (mut visible, mut local) = (Vec::new(), Vec::new());
-        for (_, allocation) in self.allocations.iter() {
-            match allocation.backing {
-                Backing::Vram(Some(Place::Aperture(offset))) => visible.push((offset, allocation.size)),
-                Backing::Vram(Some(Place::Local(offset))) => local.push((offset, allocation.size)),
-                Backing::Vram(Some(Place::Area(_) | Place::Host(_)) | None) | Backing::Guest(_) => {}
-            }
-        }
-        let info: MemoryInfo = self.memory_info(account, counters);
-        let aperture = info.visible;
-        json!({
-            "guaranteed": info.guaranteed,
-            "limit": info.limit,
-            "committed": info.committed,
-            "available": info.available,
-            "local": info.local,
-            "local_free": info.local_free,
-            "local_longest_free": info.local_longest,
-            "local_cells": cells(&local, aperture, info.local),
-            "visible": info.visible,
-            "visible_free": info.visible_free,
-            "visible_cells": cells(&visible, 0, aperture),
-            "save_areas": self.areas.iter().map(|area| area.kind.bytes()).sum::<u64>(),
-            "save_areas_evicted": self.evicted_areas(),
-            "evicted": info.evicted,
-            "held": info.held,
-            "evictions": info.evictions,
-            "restores": info.restores,
-            "residency_faults": info.residency_faults,
-        })
+/// How the memory of this vGPU stands.
+pub(in crate::vgpu) fn memory_info(memory: &Memory, account: &Account, counters: &Counters) -> MemoryInfo {
+    let (quota, budget) = (account.quota(), account.budget());
+    let video = memory.allocations.memory();
+    let is_held = |allocation: &super::vidmm::allocations::Allocation| {
+        allocation.holds > 0 && matches!(allocation.backing, Backing::Vram(_))
+    };
+    let held = memory.allocations.iter().filter(|(_, allocation)| is_held(allocation));
+    MemoryInfo {
+        guaranteed: quota.min,
+        limit: quota.max,
+        committed: budget.committed,
+        available: budget.available,
+        local: video.length() - video.aperture_bytes(),
+        local_free: video.local().free_bytes(),
+        local_longest: video.local().longest(),
+        visible: video.aperture_bytes(),
+        visible_free: video.aperture_free(),
+        evicted: video.evicted_bytes(),
+        held: held.map(|(_, allocation)| allocation.size).sum(),
+        evictions: counters.evictions.load(Ordering::Relaxed),
+        restores: counters.restores.load(Ordering::Relaxed),
+        residency_faults: counters.residency_faults.load(Ordering::Relaxed),
     }
+}
+
+/// How the memory stands, and a picture of each segment.
+pub(in crate::vgpu) fn describe_memory(memory: &Memory, account: &Account, counters: &Counters) -> Value {
+    let (mut visible, mut local) = (Vec::new(), Vec::new());
+    for (_, allocation) in memory.allocations.iter() {
+        match allocation.backing {
+            Backing::Vram(Some(Place::Aperture(offset))) => visible.push((offset, allocation.size)),
+            Backing::Vram(Some(Place::Local(offset))) => local.push((offset, allocation.size)),
+            Backing::Vram(Some(Place::Area(_) | Place::Host(_)) | None) | Backing::Guest(_) => {}
+        }
+    }
+    let info: MemoryInfo = memory_info(memory, account, counters);
+    let aperture = info.visible;
+    json!({
+        "guaranteed": info.guaranteed,
+        "limit": info.limit,
+        "committed": info.committed,
+        "available": info.available,
+        "local": info.local,
+        "local_free": info.local_free,
+        "local_longest_free": info.local_longest,
+        "local_cells": cells(&local, aperture, info.local),
+        "visible": info.visible,
+        "visible_free": info.visible_free,
+        "visible_cells": cells(&visible, 0, aperture),
+        "save_areas": memory.areas.iter().map(|area| area.kind.bytes()).sum::<u64>(),
+        "save_areas_evicted": memory.evicted_areas(),
+        "evicted": info.evicted,
+        "held": info.held,
+        "evictions": info.evictions,
+        "restores": info.restores,
+        "residency_faults": info.residency_faults,
+    })
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use log::Level;
 use super::room::Memory;
 use super::vidmm::allocations::Spot;
 use crate::vgpu::journal::Journal;
+use crate::vgpu::objects::mapping::GpuMapping;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::objects::process::GpuMapping;
 
 impl Memory {
     /// Writes a mapping into the page tables, and remembers it.

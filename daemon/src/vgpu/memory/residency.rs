@@ -19,14 +19,11 @@ use campanile_protocol::engine::residency::Wanted;
 use log::Level;
 
 use super::residency_faults::Demand;
-use super::residency_faults::Want;
 use super::room::Leaving;
 use super::room::LetGo;
 use super::room::Memory;
 use super::room::Released;
-use super::vidmm::allocations::Backing;
 use super::vidmm::allocations::Spot;
-use super::vidmm::compaction::Movable;
 use super::vidmm::compaction::Relocation;
 use super::vidmm::vram::Place;
 use crate::vgpu::journal::Journal;
@@ -64,30 +61,6 @@ impl Memory {
         self.remap(allocation, journal);
         // What no page table shows any more, engines may still reach until they have forgotten it.
         if self.residency.shown.contains(allocation) { LetGo::EveryEngine } else { LetGo::WhatWasAsked }
-    }
-
-    /// Whether an allocation may be moved to host memory.
-    pub(in crate::vgpu) fn can_leave(&self, id: AllocationId) -> bool {
-        self.can_move(id) && self.allocations.get(id).is_some_and(|allocation| allocation.holds == 0)
-    }
-
-    /// Whether an allocation may be moved to another place.
-    pub(in crate::vgpu) fn can_move(&self, id: AllocationId) -> bool {
-        self.allocations.get(id).is_some_and(|allocation| {
-            matches!(allocation.backing, Backing::Vram(Some(Place::Local(_) | Place::Area(_))))
-                && !allocation.is_moving
-                && allocation.pins == 0
-        })
-    }
-
-    /// What may move within its region, that of save areas or the other one; what is held, too, since it stays where engines reach it.
-    pub(in crate::vgpu) fn movable(&self, is_area: bool) -> Vec<Movable> {
-        let all = self.allocations.iter().filter(|(id, it)| it.is_area == is_area && self.can_move(*id));
-        let movable = all.filter_map(|(id, allocation)| match allocation.backing {
-            Backing::Vram(Some(place)) => Some(Movable { id, offset: place.offset(), size: allocation.size }),
-            _ => None,
-        });
-        movable.collect()
     }
 
     /// Begins to move an allocation to host memory; none where there is no room for it there: it stays.
@@ -160,17 +133,5 @@ impl Memory {
             self.remap(allocation, journal);
         }
         self.residency.look_again();
-    }
-
-    /// Bytes that a queue needs at the place where it is, as far as it has said so.
-    pub(in crate::vgpu) fn needed_with(&self, want: &Want) -> u64 {
-        let by = want.demand;
-        let served = by.and_then(|by| self.residency.served.get(&by.name).filter(|it| it.token == by.token));
-        let others = served.into_iter().flat_map(|served| &served.allocations);
-        // Save areas have their own region.
-        let is_area = |id: AllocationId| self.allocations.get(id).is_some_and(|it| it.is_area);
-        let others = others.filter(|id| **id != want.allocation && !is_area(**id));
-        let others = others.map(|id| self.allocations.size(*id));
-        others.fold(self.allocations.size(want.allocation), u64::saturating_add)
     }
 }

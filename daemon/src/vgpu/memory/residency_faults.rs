@@ -7,6 +7,7 @@ use std::time::Instant;
 use campanile_host_gpu::memory::page_table::writer::Root;
 
 use super::shown::Shown;
+use super::vidmm::allocations::Allocations;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::message::Origin;
@@ -146,5 +147,17 @@ impl Residency {
         let Some(demand) = by else { return false };
         let served = self.served.get(&demand.name).filter(|served| served.token == demand.token);
         served.is_some_and(|served| served.allocations.contains(&id))
+    }
+
+    /// Bytes that a queue needs at the place where it is, as far as it has said so.
+    pub(in crate::vgpu) fn needed_with(&self, allocations: &Allocations, want: &Want) -> u64 {
+        let by = want.demand;
+        let served = by.and_then(|by| self.served.get(&by.name).filter(|it| it.token == by.token));
+        let others = served.into_iter().flat_map(|served| &served.allocations);
+        // Save areas have their own region.
+        let is_area = |id: AllocationId| allocations.get(id).is_some_and(|it| it.is_area);
+        let others = others.filter(|id| **id != want.allocation && !is_area(**id));
+        let others = others.map(|id| allocations.size(*id));
+        others.fold(allocations.size(want.allocation), u64::saturating_add)
     }
 }

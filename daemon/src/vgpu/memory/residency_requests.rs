@@ -1,15 +1,10 @@
 //! Residency requests, priorities, and what a guest is told of its memory.
 
-use std::sync::atomic::Ordering;
-
 use campanile_protocol::control::memory;
-use campanile_protocol::control::memory::MemoryInfo;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::BUDGET;
 
 use super::room::Memory;
-use super::vidmm::allocations::Backing;
-use crate::vgpu::counters::Counters;
 use crate::vgpu::memory::vidmm::quota::Account;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::message::Checked;
@@ -101,32 +96,6 @@ impl Memory {
             for context in objects.processes.keys() {
                 self.store_page_word(objects, *context, BUDGET, could);
             }
-        }
-    }
-
-    /// How the memory of this vGPU stands.
-    pub(in crate::vgpu) fn memory_info(&self, account: &Account, counters: &Counters) -> MemoryInfo {
-        let (quota, budget) = (account.quota(), account.budget());
-        let video = self.allocations.memory();
-        let is_held = |allocation: &super::vidmm::allocations::Allocation| {
-            allocation.holds > 0 && matches!(allocation.backing, Backing::Vram(_))
-        };
-        let held = self.allocations.iter().filter(|(_, allocation)| is_held(allocation));
-        MemoryInfo {
-            guaranteed: quota.min,
-            limit: quota.max,
-            committed: budget.committed,
-            available: budget.available,
-            local: video.length() - video.aperture_bytes(),
-            local_free: video.local().free_bytes(),
-            local_longest: video.local().longest(),
-            visible: video.aperture_bytes(),
-            visible_free: video.aperture_free(),
-            evicted: video.evicted_bytes(),
-            held: held.map(|(_, allocation)| allocation.size).sum(),
-            evictions: counters.evictions.load(Ordering::Relaxed),
-            restores: counters.restores.load(Ordering::Relaxed),
-            residency_faults: counters.residency_faults.load(Ordering::Relaxed),
         }
     }
 }

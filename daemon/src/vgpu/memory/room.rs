@@ -3,6 +3,12 @@
 //! It calls the guest processes' objects alone. What must follow from a change elsewhere is returned, and the dispatcher
 //! carries it out: [`LetGo`] before contents may be copied, [`Released`] when an allocation has ended.
 
+mod blobs;
+mod dirty;
+mod save_areas;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -131,6 +137,3 @@ impl Memory {
         Ok(self.blobs.get(&resource).ok_or(Status::InvalidResource)?.allocation)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use campanile_host_gpu::memory::page_table::writer::Root;
 
 use crate::vgpu::objects::ids::AllocationId;
-use crate::vgpu::objects::process::GpuMapping;
+use crate::vgpu::objects::mapping::GpuMapping;
 
 /// An address of an address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ mod tests {
     use super::Place;
     use super::Shown;
     use crate::vgpu::objects::ids::AllocationId;
-    use crate::vgpu::objects::process::GpuMapping;
+    use crate::vgpu::objects::mapping::GpuMapping;
 
     thread_local! {
         /// Pairs of places that were compared.

@@ -17,12 +17,8 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
-use campanile_protocol::control::status::Status;
 use campanile_protocol::engine::block::MAX_PROCESSES;
 use serde::Serialize;
-
-use super::message::Refused;
-use super::refusal::Refusal;
 
 /// Bytes that the daemon holds for one VM, where the operator says nothing.
 pub const BUDGET_BYTES: u64 = 256 << 20;
@@ -109,18 +105,6 @@ pub struct OverBudget {
     pub kind: Kind,
     /// How much more was asked for.
     pub bytes: u64,
-}
-
-impl From<OverBudget> for Refused {
-    fn from(over: OverBudget) -> Self {
-        Self { status: Status::OutOfResources, text: over.to_string() }
-    }
-}
-
-impl From<OverBudget> for Refusal {
-    fn from(_: OverBudget) -> Self {
-        Self::OutOfMemory
-    }
 }
 
 #[derive(Debug, Default)]

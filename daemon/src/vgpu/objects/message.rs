@@ -3,6 +3,7 @@
 use campanile_protocol::control::status::Status;
 use zerocopy::IntoBytes;
 
+use super::budget::OverBudget;
 use super::timeline::Item;
 
 /// Bytes of a message or buffer that is begun and not done: itself, its place in its queue and on its timeline.
@@ -78,5 +79,11 @@ pub trait Checked {
 impl Checked for bool {
     fn or(self, status: Status) -> Result<(), Status> {
         if self { Ok(()) } else { Err(status) }
+    }
+}
+
+impl From<OverBudget> for Refused {
+    fn from(over: OverBudget) -> Self {
+        Self { status: Status::OutOfResources, text: over.to_string() }
     }
 }

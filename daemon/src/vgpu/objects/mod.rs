@@ -1,5 +1,12 @@
-//! The objects of guest processes: devices, contexts, queues, doorbells, kernels; what each is charged for, and what it
-//! did lately.
+//! The objects of guest processes: devices, contexts, queues, doorbells, kernels; what each is charged for; and the types that
+//! all rooms share. The bottom of a session: it calls no other room.
+//!
+//! ```text
+//!   Objects ─▶ Process ─▶ Device ─▶ contexts, queues, doorbells, kernels, open fences (tables by handle)
+//!      │          ├─ purse ─▶ budget of the VM
+//!      │          └─ timelines: fences behind work that is not done ──┐
+//!      └─ due ◀────────────────────────────────────────────────────────┘
+//! ```
 
 pub mod budget;
 pub mod changing;
@@ -9,6 +16,7 @@ pub mod doorbell_state;
 pub mod holds;
 pub mod ids;
 pub mod kernel_source;
+pub mod mapping;
 pub mod message;
 pub mod paging_queue;
 pub mod process;

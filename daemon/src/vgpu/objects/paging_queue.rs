@@ -7,8 +7,8 @@ use super::changing::Changing;
 #[cfg(test)]
 use super::changing::STEPS;
 use super::ids::AllocationId;
-use super::process::GpuMapping;
-use super::process::Mapped;
+use super::mapping::GpuMapping;
+use super::mapping::Mapped;
 
 /// One change.
 #[derive(Debug)]

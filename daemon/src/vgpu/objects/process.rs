@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use std::ops::Deref;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
@@ -22,6 +21,8 @@ use super::doorbell_state::DoorbellState;
 use super::holds::Holds;
 use super::ids::AllocationId;
 use super::kernel_source::KernelSource;
+use super::mapping::GpuMapping;
+use super::mapping::Mapped;
 use super::paging_queue::Paging;
 use super::recent::Recent;
 use super::save_area::SaveArea;
@@ -107,36 +108,6 @@ pub struct Away {
     pub parked: Parked,
     /// Its context is closed.
     pub is_gone: bool,
-}
-
-/// A range of an allocation in an address space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GpuMapping {
-    /// Bytes.
-    pub size: u64,
-    /// What is mapped; the mapping holds one reference.
-    pub allocation: AllocationId,
-    /// Bytes into it.
-    pub offset: u64,
-    /// Whether stores are allowed.
-    pub writable: bool,
-}
-
-/// A mapping, and what was charged for it: held until engines have let go of it.
-#[derive(Debug)]
-pub struct Mapped {
-    /// The mapping.
-    pub mapping: GpuMapping,
-    /// What was charged.
-    pub charge: Charge,
-}
-
-impl Deref for Mapped {
-    type Target = GpuMapping;
-
-    fn deref(&self) -> &GpuMapping {
-        &self.mapping
-    }
 }
 
 /// How often an allocation is held resident, and what was charged for that.

@@ -1,5 +1,7 @@
 //! What a front is told of a command that was refused.
 
+use super::budget::OverBudget;
+
 /// Why the front must answer a command with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
@@ -13,4 +15,10 @@ pub enum Refusal {
     Parameter,
     /// It cannot be done here.
     Unspecified,
+}
+
+impl From<OverBudget> for Refusal {
+    fn from(_: OverBudget) -> Self {
+        Self::OutOfMemory
+    }
 }

@@ -3,7 +3,7 @@
 use campanile_protocol::engine::save_area::AreaKind;
 
 use super::ids::AllocationId;
-use super::process::GpuMapping;
+use super::mapping::GpuMapping;
 
 /// A save area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

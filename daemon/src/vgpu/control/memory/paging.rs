@@ -7,10 +7,10 @@ use log::Level;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::mapping::Mapped;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::paging_queue::PagingOperation;
-use crate::vgpu::objects::process::Mapped;
 use crate::vgpu::session::Session;
 
 impl Session {
@@ -93,7 +93,7 @@ impl Session {
                 }
                 Change::Evict(allocations) => {
                     for allocation in allocations {
-                        if self.memory.can_leave(allocation) {
+                        if self.memory.allocations.can_leave(allocation) {
                             self.start_eviction(allocation);
                         }
                     }

@@ -155,11 +155,9 @@ impl Session {
         let bytes = memory.file_bytes();
         let on_engines = if is_area { self.areas_on_engines() } else { BTreeMap::new() };
         let is_needed = |id: AllocationId| on_engines.get(&id) == Some(&true);
-        let candidates = self
-            .memory
-            .allocations
-            .iter()
-            .filter(|(id, it)| it.is_area == is_area && self.memory.can_leave(*id) && !is_needed(*id));
+        let candidates = self.memory.allocations.iter().filter(|(id, it)| {
+            it.is_area == is_area && self.memory.allocations.can_leave(*id) && !is_needed(*id)
+        });
         let candidates = candidates.filter_map(|(id, allocation)| {
             let Backing::Vram(Some(place)) = allocation.backing else { return None };
             let (offset, size) = (place.offset(), allocation.size);
@@ -204,7 +202,7 @@ impl Session {
         let mut plan = self.plan(is_area);
         let memory = self.memory.allocations.memory();
         let local = memory.length() - memory.aperture_bytes();
-        let mut movable = self.memory.movable(is_area);
+        let mut movable = self.memory.allocations.movable(is_area);
         let (mut victims, mut hopeless, mut moves) = (Vec::new(), Vec::new(), Vec::new());
         let residency = &self.memory.residency;
         let mut is_early = false;
@@ -232,7 +230,10 @@ impl Session {
                 moves.extend(found);
             } else if plan.clone().make_room(size, |it| !residency.serves(it.id, by)).is_some() {
                 is_early = true;
-            } else if by.is_some() && !is_area && self.memory.needed_with(want) > local {
+            } else if by.is_some()
+                && !is_area
+                && self.memory.residency.needed_with(&self.memory.allocations, want) > local
+            {
                 hopeless.extend(by);
             } else if let Some(found) = plan.make_room(size, |_| is_favoured) {
                 // It all fits, but not where it lies: once more around.

@@ -64,7 +64,7 @@ impl Session {
         }
         if list.argument & RESIDENT_OR_FAIL != 0 {
             let mut plan = self.plan(false);
-            let mut movable = self.memory.movable(false);
+            let mut movable = self.memory.allocations.movable(false);
             let fits = missing.iter().all(|id| {
                 let size = self.memory.allocations.size(*id);
                 plan.make_room(size, |candidate| !listed.contains(&candidate.id)).is_some()

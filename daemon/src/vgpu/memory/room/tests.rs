@@ -29,10 +29,10 @@ use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::device_page::DevicePage;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::mapping::GpuMapping;
 use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::paging_queue::PagingOperation;
 use crate::vgpu::objects::process::Device;
-use crate::vgpu::objects::process::GpuMapping;
 use crate::vgpu::objects::process::Process;
 use crate::vgpu::objects::processes::Objects;
 use crate::vgpu::objects::timeline::Token;
@@ -135,18 +135,18 @@ fn engines_must_let_go_of_what_moves_only_where_a_page_table_shows_it() {
 fn what_is_held_or_on_the_move_does_not_leave_and_what_is_held_may_move() {
     let mut memory = memory();
     let allocation = placed(&mut memory);
-    assert!(memory.can_leave(allocation) && memory.can_move(allocation));
+    assert!(memory.allocations.can_leave(allocation) && memory.allocations.can_move(allocation));
     memory.allocations.get_mut(allocation).unwrap().holds = 1;
-    assert!(!memory.can_leave(allocation) && memory.can_move(allocation));
-    assert_eq!(memory.movable(false).len(), 1);
-    assert!(memory.movable(true).is_empty(), "it is no save area");
+    assert!(!memory.allocations.can_leave(allocation) && memory.allocations.can_move(allocation));
+    assert_eq!(memory.allocations.movable(false).len(), 1);
+    assert!(memory.allocations.movable(true).is_empty(), "it is no save area");
     memory.drop_holds(allocation, 1);
-    assert!(memory.can_leave(allocation));
+    assert!(memory.allocations.can_leave(allocation));
     memory.allocations.get_mut(allocation).unwrap().pins = 1;
-    assert!(!memory.can_move(allocation), "a device page");
+    assert!(!memory.allocations.can_move(allocation), "a device page");
     memory.allocations.get_mut(allocation).unwrap().pins = 0;
     let leaving = memory.begin_eviction(allocation, &mut journal()).unwrap();
-    assert!(!memory.can_move(allocation) && matches!(leaving.target, Place::Host(_)));
+    assert!(!memory.allocations.can_move(allocation) && matches!(leaving.target, Place::Host(_)));
 }
 
 #[test]

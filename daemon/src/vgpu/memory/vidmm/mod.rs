@@ -20,6 +20,7 @@ mod area_allocations;
 mod area_region;
 pub mod compaction;
 pub mod eviction;
+mod movable;
 mod moves;
 pub mod quota;
 pub mod ranges;

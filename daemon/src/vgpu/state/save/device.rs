@@ -2,12 +2,12 @@
 
 use super::snapshot::Collected;
 use crate::vgpu::objects::doorbell_state::DoorbellState;
+use crate::vgpu::objects::mapping::GpuMapping;
 use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::process::Context;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::process::Doorbell;
-use crate::vgpu::objects::process::GpuMapping;
 use crate::vgpu::objects::process::Queue;
 use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::objects::table::Table;

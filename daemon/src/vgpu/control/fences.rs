@@ -1,0 +1,417 @@
+//! Native fences: created, opened, closed, waited for and signalled by the CPU, as messages and engines ask (UMS-131 to
+//! UMS-143). See [`crate::vgpu::fences::native`].
+
+use std::sync::atomic::Ordering;
+
+use campanile_host_gpu::adapter::native_fences::Signalled;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::control::message::Named as NamedMessage;
+use campanile_protocol::control::native_fence::CreateNativeFence;
+use campanile_protocol::control::native_fence::CurrentValue;
+use campanile_protocol::control::native_fence::NATIVE_FENCE_DEFAULT;
+use campanile_protocol::control::native_fence::NATIVE_FENCE_INTRA_GPU;
+use campanile_protocol::control::native_fence::NativeFenceOpened;
+use campanile_protocol::control::native_fence::NativeFenceValue;
+use campanile_protocol::control::native_fence::OpenNativeFence;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::handle::Handle;
+
+use crate::vgpu::engines::barrier::Barrier;
+use crate::vgpu::engines::pending::Action;
+use crate::vgpu::fences::native::Closed;
+use crate::vgpu::fences::native::FENCE_BYTES;
+use crate::vgpu::fences::native::Look;
+use crate::vgpu::fences::native::smallest_wait;
+use crate::vgpu::fences::native::take_open;
+use crate::vgpu::fences::table::Named;
+use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Handled;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::process::Device;
+use crate::vgpu::objects::process::MAX_WAITS;
+use crate::vgpu::objects::waits::NativeWait;
+use crate::vgpu::session::Session;
+
+impl Session {
+    /// CREATE_NATIVE_FENCE.
+    pub(in crate::vgpu) fn create_native_fence(
+        &mut self,
+        origin: Origin,
+        message: &CreateNativeFence,
+    ) -> Outcome {
+        let known = matches!(message.kind, NATIVE_FENCE_DEFAULT | NATIVE_FENCE_INTRA_GPU);
+        (known && message.reserved == 0).or(Status::InvalidParameter)?;
+        let charge = self.room_for_fence(origin.context)?;
+        let made = self.fences.create(message.kind, message.initial_value);
+        let (index, global) = made.ok_or(Status::OutOfResources)?;
+        // Every engine knows it before its page can be found in any address space.
+        for process in self.engines.iter().filter_map(|slot| slot.process()) {
+            process.create_fence(index, global);
+        }
+        let opened = self.map_fence(origin.context, index, global, message.va, charge);
+        if opened.is_err() {
+            // It was mapped nowhere, so no engine has its page.
+            self.free_fences(&[index]);
+        }
+        Ok(Handled::with(&opened?))
+    }
+
+    /// OPEN_NATIVE_FENCE.
+    pub(in crate::vgpu) fn open_native_fence(
+        &mut self,
+        origin: Origin,
+        message: &OpenNativeFence,
+    ) -> Outcome {
+        let charge = self.room_for_fence(origin.context)?;
+        let Named::Live(index) = self.fences.find(message.global) else {
+            let text = "no fence of this VM has this global handle".to_owned();
+            return Err(Refused { status: Status::InvalidHandle, text });
+        };
+        let opened = self.map_fence(origin.context, index, message.global, message.va, charge)?;
+        self.fences.open(index);
+        Ok(Handled::with(&opened))
+    }
+
+    fn room_for_fence(&self, context: u32) -> Result<Charge, Refused> {
+        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
+        self.objects.device(context)?.fences.has_room().or(Status::OutOfResources)?;
+        self.objects.charge(context, Kind::Objects, FENCE_BYTES)
+    }
+
+    /// CLOSE_NATIVE_FENCE. What the process waits for through this handle will never be answered otherwise.
+    pub(in crate::vgpu) fn close_native_fence(&mut self, origin: Origin, message: &NamedMessage) -> Outcome {
+        let Closed { fence, root, of_cpu, of_gpu } =
+            take_open(&mut self.objects, origin.context, message.handle)?;
+        for wait in of_cpu {
+            self.answer(wait.origin, Err(Status::InvalidHandle.into()));
+        }
+        self.memory.tables.unmap(root, fence.va, PAGE_SIZE)?;
+        // A buffer that waits at this address faults now: so it does on every kind of queue.
+        for wait in of_gpu {
+            self.unpark(origin.context, wait.context);
+        }
+        self.release_native_waiters(fence.index);
+        if self.fences.close(fence.index) {
+            let barrier = Barrier::raise(&mut self.engines);
+            self.after(barrier, Action::FreeFences(vec![fence.index]));
+        }
+        Ok(Handled::done())
+    }
+
+    /// Gives a process a local handle of a fence, and its page at `va`.
+    fn map_fence(
+        &mut self,
+        context: u32,
+        index: u32,
+        global: Handle,
+        va: u64,
+        charge: Charge,
+    ) -> Result<NativeFenceOpened, Refused> {
+        let fence = self.fences.named(index, global)?;
+        fence.map(&mut self.objects, &mut self.memory.tables, context, va, charge)
+    }
+
+    /// Closes what a device that ends has open; its waits were answered. Fences that no other device has go when
+    /// engines have passed `barrier`.
+    pub(in crate::vgpu) fn close_fences_of(&mut self, device: &Device, barrier: Barrier) {
+        let last = self.fences.close_all(device);
+        if !last.is_empty() {
+            self.after(barrier, Action::FreeFences(last));
+        }
+    }
+
+    /// Frees fences that no engine has mapped any more. What engines reported of them before is read first: an
+    /// engine that names one of them later lies.
+    pub(in crate::vgpu) fn free_fences(&mut self, indices: &[u32]) {
+        for at in self.addresses() {
+            self.read_signalled(at);
+        }
+        for &index in indices {
+            for process in self.engines.iter().filter_map(|slot| slot.process()) {
+                process.destroy_fence(index);
+            }
+            self.fences.free(index);
+        }
+    }
+
+    /// Tells an engine that starts with an empty block of all fences there are.
+    pub(in crate::vgpu) fn announce_native_fences(&mut self, at: EngineAddress) {
+        let all: Vec<_> = self.fences.iter().collect();
+        for (index, global) in all {
+            if let Some(process) = self.engines[at.index()].process() {
+                process.create_fence(index, global);
+            }
+            self.release_native_waiters(index);
+        }
+    }
+
+    /// WAIT_NATIVE_FENCE: answered when the value is there.
+    pub(in crate::vgpu) fn wait_native_fence(
+        &mut self,
+        origin: Origin,
+        message: &NativeFenceValue,
+    ) -> Outcome {
+        let index = self.fences.of_cpu(&self.objects, origin.context, message.fence)?;
+        let device = self.objects.device(origin.context)?;
+        (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
+        let origin = self.objects.park(origin)?;
+        let wait = NativeWait { origin, fence: message.fence, index, value: message.value };
+        self.objects.device_mut(origin.context)?.native_waits.push(wait);
+        self.release_native_waiters(index);
+        Ok(Handled::Parked)
+    }
+
+    /// SIGNAL_NATIVE_FENCE (UMS-139).
+    pub(in crate::vgpu) fn signal_native_fence(
+        &mut self,
+        origin: Origin,
+        message: &NativeFenceValue,
+    ) -> Outcome {
+        let index = self.fences.of_cpu(&self.objects, origin.context, message.fence)?;
+        let value = self.fences.value(index).ok_or(Status::InvalidHandle)?;
+        // PAIRS WITH node/buffer.rs: what the process stored before is seen by a queue that passes its wait.
+        value.store(message.value, Ordering::Release);
+        for process in self.engines.iter().filter_map(|slot| slot.process()) {
+            process.poke();
+        }
+        self.release_native_waiters(index);
+        Ok(Handled::done())
+    }
+
+    /// QUERY_NATIVE_FENCE.
+    pub(in crate::vgpu) fn query_native_fence(&self, origin: Origin, message: &NamedMessage) -> Outcome {
+        let index = self.fences.of_cpu(&self.objects, origin.context, message.handle)?;
+        let value = self.fences.value(index).ok_or(Status::InvalidHandle)?;
+        // PAIRS WITH the engine's release of the value.
+        Ok(Handled::with(&CurrentValue { value: value.load(Ordering::Acquire) }))
+    }
+
+    /// Answers the waits for a fence that are over, in whatever process, and has the engines watch for the next
+    /// (UMS-133, UMS-135, UMS-137).
+    pub(in crate::vgpu) fn release_native_waiters(&mut self, index: u32) {
+        loop {
+            let smallest = smallest_wait(&self.objects, index);
+            let Some(value) = self.fences.value(index) else { return };
+            for process in self.engines.iter().filter_map(|slot| slot.process()) {
+                process.monitor_fence(index, smallest, value);
+            }
+            // After every engine has the new MonitoredValue: signals from here on interrupt.
+            let over = self.fences.take_over(&mut self.objects, index);
+            if over.is_empty() {
+                return;
+            }
+            for wait in over.of_cpu {
+                self.answer(wait.origin, Ok(Vec::new()));
+            }
+            for (of, context) in over.of_gpu {
+                self.unpark(of, context);
+            }
+        }
+    }
+
+    /// Looks at every wait for a fence of any kind: after a report that names none, and after the end of an
+    /// engine that may have signalled without having said so.
+    pub(in crate::vgpu) fn release_all_waiters(&mut self) {
+        let mut native = Vec::new();
+        let mut queues = Vec::new();
+        for (context, process) in &self.objects.processes {
+            let Some(device) = &process.device else { continue };
+            native.extend(device.native_waits.iter().map(|wait| wait.index));
+            native.extend(device.gpu_waits.iter().map(|wait| wait.index));
+            queues.extend(device.waits.iter().map(|wait| (*context, wait.queue)));
+        }
+        native.sort_unstable();
+        native.dedup();
+        for index in native {
+            self.release_native_waiters(index);
+        }
+        for (context, queue) in queues {
+            self.release_waiters(context, queue);
+        }
+    }
+
+    /// A device in error waits no more, and others go on (UMS-140).
+    pub(in crate::vgpu) fn lose_native_waits(&mut self, context: u32) {
+        let Ok(device) = self.objects.device_mut(context) else { return };
+        for wait in std::mem::take(&mut device.native_waits) {
+            let text = "the device is in error".to_owned();
+            self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
+            self.release_native_waiters(wait.index);
+        }
+    }
+
+    /// What a device in error had parked was cancelled.
+    pub(in crate::vgpu) fn lose_gpu_waits(&mut self, context: u32) {
+        let Ok(device) = self.objects.device_mut(context) else { return };
+        for wait in std::mem::take(&mut device.gpu_waits) {
+            self.release_native_waiters(wait.index);
+        }
+    }
+
+    /// Reads what an engine has signalled; remembers one that names a fence that is none (UMS-141).
+    pub(in crate::vgpu) fn read_signalled(&mut self, at: EngineAddress) {
+        let Some(process) = self.engines[at.index()].process() else { return };
+        let handles = match process.take_signalled() {
+            Signalled::Fences(handles) => handles,
+            Signalled::AllWaiters => return self.release_all_waiters(),
+            Signalled::Impossible => {
+                self.liars[at.index()] = true;
+                return;
+            }
+        };
+        for handle in handles {
+            match self.fences.look(handle) {
+                Look::AtWaitsFor(index) => self.release_native_waiters(index),
+                Look::AtAllWaits => self.release_all_waiters(),
+                Look::Nowhere => {}
+                Look::Violation => self.liars[at.index()] = true,
+            }
+        }
+    }
+
+    /// Ends engines that have named a fence that was destroyed, or never was.
+    pub(in crate::vgpu) fn end_liars(&mut self) {
+        for at in self.addresses() {
+            if std::mem::take(&mut self.liars[at.index()]) {
+                self.lose_engine(at, "it signalled a fence that does not exist");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_protocol::control::native_fence::NativeFenceValue;
+    use campanile_protocol::control::status::Status;
+    use campanile_protocol::engine::fences;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::handshake::fence::NOBODY;
+
+    use crate::vgpu::fences::table::Named;
+    use crate::vgpu::objects::message::Origin;
+    use crate::vgpu::objects::process::MAX_WAITS;
+    use crate::vgpu::objects::waits::GpuWait;
+    use crate::vgpu::objects::waits::NativeWait;
+    use crate::vgpu::objects::waits::Wait;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::testing::CONTEXT;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::device;
+    use crate::vgpu::testing::load;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::run;
+    use crate::vgpu::testing::session;
+    use crate::vgpu::testing::startable;
+    use crate::vgpu::testing::store;
+
+    const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
+    const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+
+    /// What each engine is told to interrupt for.
+    fn monitored(session: &Session) -> [u64; 2] {
+        [COMPUTE, COPY].map(|at| load(session, at, fences::monitored(0)))
+    }
+
+    /// A session with a wait of the CPU for value 7 of fence 0.
+    fn waiting() -> (Session, Handle) {
+        let mut session = restored(startable());
+        let (fence, _) = device(&mut session, OWNER).fences.iter().next().unwrap();
+        session.fences.value(0).unwrap().store(0, Ordering::Release);
+        device(&mut session, OWNER).native_waits =
+            vec![NativeWait { origin: ORIGIN, fence, index: 0, value: 7 }];
+        session.release_native_waiters(0);
+        (session, fence)
+    }
+
+    #[test]
+    fn ums_133_every_engine_watches_for_the_smallest_value_that_cpu_or_gpu_waits_for() {
+        let (mut session, _) = waiting();
+        assert_eq!(monitored(&session), [6; 2]);
+        device(&mut session, OWNER).gpu_waits.push(GpuWait { context: CONTEXT, index: 0, value: 3 });
+        session.release_native_waiters(0);
+        assert_eq!(monitored(&session), [2; 2], "a context that is parked waits, too");
+        session.lose_gpu_waits(OWNER);
+        assert_eq!(monitored(&session), [6; 2]);
+        session.lose_native_waits(OWNER);
+        assert_eq!(monitored(&session), [NOBODY; 2], "a lost device waits no more");
+    }
+
+    #[test]
+    fn ums_135_ums_137_a_wait_is_over_at_its_value_and_not_before() {
+        let (mut session, _) = waiting();
+        for (value, waits) in [(6, 1), (7, 0)] {
+            session.fences.value(0).unwrap().store(value, Ordering::Release);
+            session.release_native_waiters(0);
+            assert_eq!(device(&mut session, OWNER).native_waits.len(), waits, "{value}");
+        }
+        assert_eq!(monitored(&session), [NOBODY; 2]);
+    }
+
+    #[test]
+    fn waits_for_fences_of_both_kinds_are_bounded_together() {
+        let (mut session, fence) = waiting();
+        let device_of = device(&mut session, OWNER);
+        let queue = device_of.queues.handles()[0];
+        device_of.waits = vec![Wait { origin: ORIGIN, queue, value: u64::MAX }; MAX_WAITS - 1];
+        let wait = session.wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 });
+        assert_eq!(wait.err().map(|refused| refused.status), Some(Status::OutOfResources));
+        device(&mut session, OWNER).waits.pop();
+        assert!(session.wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 }).is_ok());
+    }
+
+    fn say_signalled(session: &Session, handle: Handle) {
+        let count = load(session, COPY, fences::SIGNALLED_WRITTEN);
+        store(session, COPY, fences::signalled(count), handle.0);
+        store(session, COPY, fences::SIGNALLED_WRITTEN, count + 1);
+    }
+
+    #[test]
+    fn ums_141_a_fence_that_was_just_closed_may_be_named_and_one_that_never_was_may_not() {
+        let (mut session, _) = waiting();
+        let (index, global) = session.fences.create(0, 0).unwrap();
+        session.engines[COPY.index()].process().unwrap().create_fence(index, global);
+        assert!(session.fences.close(index));
+        assert_eq!(session.fences.find(global), Named::Leaving);
+        say_signalled(&session, global);
+        session.read_signalled(COPY);
+        assert!(!session.liars[COPY.index()]);
+        say_signalled(&session, global);
+        // What was said before it is free is read by then.
+        session.free_fences(&[index]);
+        session.read_signalled(COPY);
+        assert!(!session.liars[COPY.index()]);
+        assert_eq!(load(&session, COPY, fences::handle(index)), 0, "the engine forgets it");
+        say_signalled(&session, global);
+        session.read_signalled(COPY);
+        assert!(session.liars[COPY.index()], "it was destroyed");
+    }
+
+    #[test]
+    fn ums_141_a_report_that_did_not_fit_has_all_waiters_looked_at() {
+        let (mut session, _) = waiting();
+        session.fences.value(0).unwrap().store(7, Ordering::Release);
+        store(&session, COPY, fences::SIGNALLED_OVERFLOW, 1);
+        session.read_signalled(COPY);
+        assert!(device(&mut session, OWNER).native_waits.is_empty());
+    }
+
+    #[test]
+    fn an_engine_that_starts_late_knows_the_fences_that_there_are() {
+        let mut session = session(&Arc::new(startable()));
+        let (index, global) = session.fences.create(0, 0).unwrap();
+        run(&mut session, COPY);
+        assert_eq!(load(&session, COPY, fences::handle(index)), global.0);
+        assert_eq!(load(&session, COPY, fences::monitored(index)), NOBODY);
+    }
+}
