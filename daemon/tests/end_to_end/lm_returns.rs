@@ -19,6 +19,7 @@ use crate::lm_state::saved_device;
 use crate::moving::Moving;
 use crate::moving::Shape;
 use crate::raw::RawGuest;
+use crate::raw::new_kernel;
 use crate::raw_queue::CONNECTED;
 use crate::raw_queue::RETRY;
 use crate::raw_queue::RawQueue;
@@ -204,4 +205,13 @@ fn lm_46_a_kernel_that_is_being_compiled_is_compiled_there_and_answered() {
         });
     }
     drop(first);
+    // One that its engine has not even read.
+    let guest = RawGuest::open(&vm);
+    let stopped: Vec<Stopped> = moving.engines().into_iter().map(Stopped::new).collect();
+    let asked = guest.send(1, message::CREATE_KERNEL, &*new_kernel(COUNT));
+    guest.round_trip();
+    assert!(!asked.is_done());
+    assert_eq!(moving.migrate().engines[0].compiling.len(), 1);
+    drop(stopped);
+    assert!(asked.finish().is_ok());
 }

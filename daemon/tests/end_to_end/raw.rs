@@ -47,6 +47,13 @@ use zerocopy::KnownLayout;
 use crate::support::NEVER;
 use crate::support::until;
 
+/// The body of CREATE_KERNEL for this text.
+pub(crate) fn new_kernel(text: &str) -> Vec<u8> {
+    let source_bytes = u32::try_from(text.len()).unwrap();
+    let head = CreateKernel { language: LANGUAGE_WGSL, entry_bytes: 0, source_bytes, reserved: 0 };
+    [head.as_bytes(), text.as_bytes()].concat()
+}
+
 const PAGE_VA: u64 = 0x10_0000;
 const FIRST_VA: u64 = 0x100_0000;
 
@@ -169,10 +176,7 @@ impl<T: Transport> RawGuest<T> {
 
     /// A kernel in WGSL.
     pub(crate) fn kernel(&self, text: &str) -> Handle {
-        let source_bytes = u32::try_from(text.len()).unwrap();
-        let head = CreateKernel { language: LANGUAGE_WGSL, entry_bytes: 0, source_bytes, reserved: 0 };
-        let answer =
-            self.call(message::CREATE_KERNEL, &*[head.as_bytes(), text.as_bytes()].concat()).unwrap();
+        let answer = self.call(message::CREATE_KERNEL, &*new_kernel(text)).unwrap();
         KernelCreated::read_from_bytes(&answer).unwrap().kernel
     }
 

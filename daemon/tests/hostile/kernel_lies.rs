@@ -82,10 +82,12 @@ fn created(root: u64, handle: u64, number: u32) -> Vec<u8> {
 /// What an engine says that was asked for a kernel, packet by packet.
 type Lie = (&'static str, fn(&Asked) -> Vec<Vec<u8>>);
 
+const REFUSAL: &str = "it is refused for a reason that no terminal should see";
+
 const LIES: [Lie; 9] = [
     ("another kernel is compiled", |asked| vec![created(asked.root, asked.handle + 1, 1)]),
     ("a kernel of another process is compiled", |asked| vec![created(asked.root + 1, asked.handle, 1)]),
-    ("it is refused for a reason that no terminal should see", |asked| vec![asked.refused(b"\x1b[2J")]),
+    (REFUSAL, |asked| vec![asked.refused(b"\x1b[2J")]),
     ("it is gone", |asked| vec![asked.destroyed()]),
     ("it is compiled twice", |asked| vec![asked.created(), asked.created()]),
     ("it is compiled, and refused", |asked| vec![asked.created(), asked.refused(b"no")]),
@@ -101,10 +103,14 @@ fn a_compute_engine_that_lies_about_a_kernel_is_ended_and_no_other() {
     for (name, lie) in LIES {
         let lying = stage.honest_on(wire::NODE_COMPUTE);
         let asked = Asked::of(&lying);
+        let logged = stage.log().len();
         for bytes in lie(&asked) {
             lying.puppet.packet(&bytes, &[]);
         }
         stage.ends(&lying, name);
+        // For what it said, and not for the kernel that it still owed when its time was over.
+        let log = stage.log().split_off(logged);
+        assert_eq!(log.contains("it answers what was not asked"), name != REFUSAL, "{name}: {log}");
         let (status, _) = asked.answer(&lying);
         assert_ne!(status, Status::InvalidHandle, "{name}: it is answered");
     }

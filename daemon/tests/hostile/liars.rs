@@ -152,6 +152,11 @@ impl Stage {
         lying
     }
 
+    /// What the daemon has logged.
+    pub(crate) fn log(&self) -> String {
+        self.daemon.log()
+    }
+
     /// One VM does what it wants, whatever the other's engine has said.
     pub(crate) fn unharmed(&mut self, lie: &str) {
         self.other.compute();

@@ -306,4 +306,19 @@ mod tests {
         assert!(matches!(session.power, Power::D0) && !held(&session));
         assert!(!session.leave_d3(), "it is there");
     }
+
+    #[test]
+    fn lm_27_a_standstill_calls_a_device_back_that_is_on_its_way_to_d3_and_holds_contexts_for_itself_alone() {
+        let mut session = restored(startable());
+        session.enter_d3(None);
+        assert!(matches!(session.power, Power::Leaving(..)) && session.freeze());
+        let held = |session: &Session| {
+            let device = session.processes[&OWNER].device.as_ref().unwrap();
+            device.contexts.get(CONTEXT).unwrap().held
+        };
+        assert!(matches!(session.power, Power::D0));
+        assert_eq!((held(&session).by_power, held(&session).by_freeze), (false, true));
+        assert!(session.thaw());
+        assert!(!held(&session).any(), "and lets them go");
+    }
 }
