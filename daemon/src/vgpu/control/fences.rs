@@ -51,7 +51,7 @@ impl Session {
         let (index, global) = made.ok_or(Status::OutOfResources)?;
         // Every engine knows it before its page can be found in any address space.
         for process in self.engines.iter().filter_map(|slot| slot.process()) {
-            process.create_fence(index, global);
+            process.native_fences.create(index, global);
         }
         let opened = self.map_fence(origin.context, index, global, message.va, charge);
         if opened.is_err() {
@@ -133,7 +133,7 @@ impl Session {
         }
         for &index in indices {
             for process in self.engines.iter().filter_map(|slot| slot.process()) {
-                process.destroy_fence(index);
+                process.native_fences.destroy(index);
             }
             self.fences.free(index);
         }
@@ -144,7 +144,7 @@ impl Session {
         let all: Vec<_> = self.fences.iter().collect();
         for (index, global) in all {
             if let Some(process) = self.engines[at.index()].process() {
-                process.create_fence(index, global);
+                process.native_fences.create(index, global);
             }
             self.release_native_waiters(index);
         }
@@ -198,7 +198,7 @@ impl Session {
             let smallest = smallest_wait(&self.objects, index);
             let Some(value) = self.fences.value(index) else { return };
             for process in self.engines.iter().filter_map(|slot| slot.process()) {
-                process.monitor_fence(index, smallest, value);
+                process.native_fences.monitor(index, smallest, value);
             }
             // After every engine has the new MonitoredValue: signals from here on interrupt.
             let over = self.fences.take_over(&mut self.objects, index);
@@ -256,7 +256,7 @@ impl Session {
     /// Reads what an engine has signalled; remembers one that names a fence that is none (UMS-141).
     pub(in crate::vgpu) fn read_signalled(&mut self, at: EngineAddress) {
         let Some(process) = self.engines[at.index()].process() else { return };
-        let handles = match process.take_signalled() {
+        let handles = match process.native_fences.take_signalled() {
             Signalled::Fences(handles) => handles,
             Signalled::AllWaiters => return self.release_all_waiters(),
             Signalled::Impossible => {
@@ -380,7 +380,7 @@ mod tests {
     fn ums_141_a_fence_that_was_just_closed_may_be_named_and_one_that_never_was_may_not() {
         let (mut session, _) = waiting();
         let (index, global) = session.fences.create(0, 0).unwrap();
-        session.engines[COPY.index()].process().unwrap().create_fence(index, global);
+        session.engines[COPY.index()].process().unwrap().native_fences.create(index, global);
         assert!(session.fences.close(index));
         assert_eq!(session.fences.find(global), Named::Leaving);
         say_signalled(&session, global);

@@ -13,8 +13,8 @@ use zerocopy::IntoBytes;
 
 use super::world::Asked;
 use super::world::World;
-use crate::vgpu::control::reply::Origin;
-use crate::vgpu::control::reply::Refused;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::engines::slot::WaitingMessage;
 
 const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
@@ -76,7 +76,7 @@ fn what_waits_for_an_engine_that_does_not_come_is_refused_but_for_ends_of_kernel
     let answers = [20, 21].map(|slot| status(&world, Asked { of: 1, slot, sequence: 1000 }));
     assert_eq!(answers, [Some(Status::Ok.word()), Some(Status::NotSupported.word())]);
     assert!(world.session.engines[COMPUTE.index()].waiting.is_empty());
-    assert_eq!(world.session.device(1).unwrap().kernels.iter().count(), 0, "the kernel is gone");
+    assert_eq!(world.session.objects.device(1).unwrap().kernels.iter().count(), 0, "the kernel is gone");
 }
 
 #[test]

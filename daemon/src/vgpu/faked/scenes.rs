@@ -159,7 +159,7 @@ fn mcdm_39_an_unmap_comes_after_the_buffers_before_it_and_before_those_after_it(
     let (va, size) = (0x100_0000, campanile_protocol::PAGE_SIZE);
     let map = MapMemory { resource: 100, flags: MAP_WRITABLE, offset: 0, va, size };
     world.ask(1, message::MAP_MEMORY, map.as_bytes());
-    let applied = |world: &World| world.session.device(1).unwrap().paging.applied;
+    let applied = |world: &World| world.session.objects.device(1).unwrap().paging.applied;
     let before = applied(&world);
     world.submit(1, queue, 8);
     world.ask(1, message::UNMAP_MEMORY, UnmapMemory { va, size }.as_bytes());
@@ -171,7 +171,7 @@ fn mcdm_39_an_unmap_comes_after_the_buffers_before_it_and_before_those_after_it(
     assert_eq!(applied(&world), before + 1);
     (0..3).for_each(|_| world.turn(1));
     assert_eq!(ran(&world), [16]);
-    let paging = &world.session.device(1).unwrap().paging;
+    let paging = &world.session.objects.device(1).unwrap().paging;
     assert_eq!((paging.done(), paging.issued()), (before + 1, before + 1));
     assert!(world.asked.is_empty());
 }

@@ -313,7 +313,7 @@ mod tests {
         session.enter_d3(None);
         assert!(matches!(session.power, Power::Leaving(..)) && session.freeze());
         let held = |session: &Session| {
-            let device = session.processes[&OWNER].device.as_ref().unwrap();
+            let device = session.objects.processes[&OWNER].device.as_ref().unwrap();
             device.contexts.get(CONTEXT).unwrap().held
         };
         assert!(matches!(session.power, Power::D0));

@@ -292,7 +292,7 @@ mod tests {
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::memory::vidmm::allocations::Spot;
-    use crate::vgpu::objects::process::GpuMapping;
+    use crate::vgpu::objects::mapping::GpuMapping;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::load;

@@ -18,7 +18,7 @@ use crate::vgpu::memory::vidmm::allocations::MovedAllocation;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::objects::budget::Charge;
-use crate::vgpu::objects::process::GpuMapping;
+use crate::vgpu::objects::mapping::GpuMapping;
 use crate::vgpu::memory::shown::Shown;
 use crate::vgpu::state::saved::row::SavedMapping;
 
