@@ -1,15 +1,22 @@
 //! Blobs: which may be made, and where they are when a move is over.
 
 use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::page_table::SegmentId;
 
 use super::Memory;
 use super::Released;
 use crate::vgpu::journal::Journal;
 use crate::vgpu::memory::blobs::MAX_BLOBS;
 use crate::vgpu::memory::blobs::Shown;
+use crate::vgpu::memory::vidmm::allocations::Freed;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::message::Checked;
+use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::processes::Objects;
 use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::objects::timeline::Token;
 
 impl Memory {
     /// Whether a blob of this name and size may be made.
@@ -42,5 +49,35 @@ impl Memory {
             blob.shown = if matches!(target, Place::Aperture(_)) { Shown::Yes } else { Shown::No };
         }
         self.release(allocation)
+    }
+
+    /// Drops a reference to an allocation.
+    pub(in crate::vgpu) fn release(&mut self, allocation: AllocationId) -> Released {
+        match self.allocations.release(allocation) {
+            Freed::Kept => Released::Nothing,
+            Freed::Vram => {
+                self.residency.look_again();
+                Released::Nothing
+            }
+            Freed::Segment(segment) => Released::Segment(segment),
+        }
+    }
+
+    /// A segment to which nothing refers is gone; what is due now that its pages are no longer reached.
+    pub(in crate::vgpu) fn forget_segment(&mut self, segment: SegmentId) -> Option<Token> {
+        self.segments.remove(segment);
+        self.retired.remove(&segment.0)
+    }
+
+    /// The memory of a resource that this context has attached.
+    pub(in crate::vgpu) fn attached_allocation(
+        &self,
+        objects: &Objects,
+        context: u32,
+        resource: u32,
+    ) -> Result<AllocationId, Refused> {
+        let process = objects.processes.get(&context).ok_or(Status::NoDevice)?;
+        process.attached.contains_key(&resource).or(Status::InvalidResource)?;
+        Ok(self.blobs.get(&resource).ok_or(Status::InvalidResource)?.allocation)
     }
 }

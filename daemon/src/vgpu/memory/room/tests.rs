@@ -30,6 +30,7 @@ use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::device_page::DevicePage;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::mapping::GpuMapping;
+use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::paging_queue::PagingOperation;
 use crate::vgpu::objects::process::Device;
@@ -77,7 +78,7 @@ fn mapping(allocation: AllocationId) -> GpuMapping {
     GpuMapping { size: PAGE, allocation, offset: 0, writable: true }
 }
 
-fn status<T>(refused: Result<T, super::Refused>) -> Option<Status> {
+fn status<T>(refused: Result<T, Refused>) -> Option<Status> {
     refused.err().map(|refused| refused.status)
 }
 

@@ -14,7 +14,6 @@ use std::io;
 use std::sync::Arc;
 
 use campanile_host_gpu::memory::page_table::writer::PageTables;
-use campanile_protocol::control::status::Status;
 use campanile_protocol::page_table::SegmentId;
 
 use super::blobs::Blob;
@@ -23,16 +22,12 @@ use super::residency_faults::Residency;
 use super::save_areas::Areas;
 use super::segments::Segments;
 use super::vidmm::allocations::Allocations;
-use super::vidmm::allocations::Freed;
 use super::vidmm::quota::Account;
 use super::vidmm::vram::Place;
 use super::vidmm::vram::VideoMemory;
 use super::window::Window;
 use crate::guest_ram::memory::GuestRam;
 use crate::vgpu::objects::ids::AllocationId;
-use crate::vgpu::objects::message::Checked;
-use crate::vgpu::objects::message::Refused;
-use crate::vgpu::objects::processes::Objects;
 use crate::vgpu::objects::timeline::Token;
 
 /// What engines must do before the contents of memory that moves may be copied.
@@ -105,35 +100,5 @@ impl Memory {
             dirty: Dirty::default(),
             window: Window::Awaited(Vec::new()),
         })
-    }
-
-    /// Drops a reference to an allocation.
-    pub(in crate::vgpu) fn release(&mut self, allocation: AllocationId) -> Released {
-        match self.allocations.release(allocation) {
-            Freed::Kept => Released::Nothing,
-            Freed::Vram => {
-                self.residency.look_again();
-                Released::Nothing
-            }
-            Freed::Segment(segment) => Released::Segment(segment),
-        }
-    }
-
-    /// A segment to which nothing refers is gone; what is due now that its pages are no longer reached.
-    pub(in crate::vgpu) fn forget_segment(&mut self, segment: SegmentId) -> Option<Token> {
-        self.segments.remove(segment);
-        self.retired.remove(&segment.0)
-    }
-
-    /// The memory of a resource that this context has attached.
-    pub(in crate::vgpu) fn attached_allocation(
-        &self,
-        objects: &Objects,
-        context: u32,
-        resource: u32,
-    ) -> Result<AllocationId, Refused> {
-        let process = objects.processes.get(&context).ok_or(Status::NoDevice)?;
-        process.attached.contains_key(&resource).or(Status::InvalidResource)?;
-        Ok(self.blobs.get(&resource).ok_or(Status::InvalidResource)?.allocation)
     }
 }
