@@ -23,8 +23,8 @@ use super::error::AdapterError;
 use super::scheduling::Preemption;
 use super::scheduling::PreemptionReport;
 use super::shared::SharedBlock;
-use crate::engine::save_area;
 use crate::engine::process::low_half;
+use crate::engine::save_area;
 
 /// What an engine ran when it was decided to reset it, and how far the hardware queue was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use campanile_protocol::virtio_gpu::blob::MemEntry;
 
 use super::answer::Fault;
 use crate::vgpu::objects::budget::Charge;
-use crate::vgpu::objects::timeline::Token;
 use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::objects::timeline::Token;
 
 /// Pages that were registered by one read.
 #[derive(Debug)]

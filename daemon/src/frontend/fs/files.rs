@@ -18,8 +18,8 @@ use super::limits::MAX_STAGED;
 use super::parked::Asked;
 use super::parked::What;
 use crate::frontend::vgpu::Vgpu;
-use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
 
 /// A guest process that uses the device.

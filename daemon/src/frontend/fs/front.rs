@@ -30,8 +30,8 @@ use crate::frontend::vhost::ticket::Ticket;
 use crate::frontend::waiting::Due;
 use crate::frontend::waiting::WaitingList;
 use crate::guest_ram::memory::GuestRam;
-use crate::vgpu::objects::timeline::Token;
 use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::objects::timeline::Token;
 
 /// A virtio-fs device over a session.
 pub type FsDevice = FrontDevice<Fs>;

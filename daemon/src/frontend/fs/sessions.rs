@@ -5,8 +5,8 @@ use super::parked::Asked;
 use super::state::Fs;
 use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
-use crate::vgpu::objects::timeline::Token;
 use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::objects::timeline::Token;
 
 impl Fs {
     /// RELEASE: a session ends as if its process had died, with everything of it.

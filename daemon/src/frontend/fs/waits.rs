@@ -15,8 +15,8 @@ use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
 use crate::frontend::vhost::ticket::Ticket;
 use crate::frontend::waiting::Due;
-use crate::vgpu::objects::timeline::Token;
 use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::objects::timeline::Token;
 
 /// How long to go on where a wait is over, but its request not found again yet.
 const AGAIN: Duration = Duration::from_millis(10);

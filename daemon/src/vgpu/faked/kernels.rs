@@ -13,9 +13,9 @@ use zerocopy::IntoBytes;
 
 use super::world::Asked;
 use super::world::World;
+use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::engines::slot::WaitingMessage;
 
 const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
 

@@ -172,8 +172,8 @@ mod tests {
     use crate::vgpu::config::Config;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
-    use crate::vgpu::objects::waits::GpuWait;
     use crate::vgpu::objects::timeline::Token;
+    use crate::vgpu::objects::waits::GpuWait;
     use crate::vgpu::tdr::policy::DebugMode;
     use crate::vgpu::tdr::policy::Policy;
     use crate::vgpu::testing::CONTEXT;

@@ -200,7 +200,15 @@ mod tests {
         session.put_device_in_error(OWNER, DEVICE_HUNG);
         let waiting: Vec<u32> = session.suspending.iter().map(|of| of.context).collect();
         assert_eq!(waiting, [1]);
-        let answered = |of: u32| session.memory.page(&session.objects, of).unwrap().word(response(9)).unwrap().load(Ordering::Acquire);
+        let answered = |of: u32| {
+            session
+                .memory
+                .page(&session.objects, of)
+                .unwrap()
+                .word(response(9))
+                .unwrap()
+                .load(Ordering::Acquire)
+        };
         assert_eq!([OWNER, 1].map(answered), [77, 0]);
     }
 }

@@ -1,5 +1,6 @@
 //! What is known of a reset: collected before it, filed after it (TDR-81).
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::address::node_name;
 use std::time::Instant;
@@ -84,7 +85,7 @@ fn hash(bytes: &[u8]) -> u64 {
 impl Case {
     /// The engine is reset.
     pub fn reset_is_done(&mut self) {
-        self.reset_done = Some(Instant::now());
+        self.reset_done = Some(clock::now());
     }
 
     /// What a device of it is told.
@@ -121,7 +122,7 @@ impl Case {
             "timings_us": {
                 "standstill_seen_to_decision": self.sighted.map(|sighted| micros(sighted, self.begun)),
                 "decision_to_reset": micros(self.begun, reset_done),
-                "reset_to_end": micros(reset_done, Instant::now()),
+                "reset_to_end": micros(reset_done, clock::now()),
             },
         })
     }
@@ -196,7 +197,7 @@ impl Session {
             info,
             pid,
             sighted: sighting.map(|sighting| sighting.at),
-            begun: Instant::now(),
+            begun: clock::now(),
             reset_done: None,
         }
     }
@@ -225,7 +226,7 @@ impl Session {
     /// Files the report on a reset that is done.
     pub(in crate::vgpu) fn close_case(&mut self, case: &Case, outcome: &str, is_adapter: bool) {
         let report = case.report(&self.config.name, outcome, is_adapter);
-        match self.config.clerk.file(&self.config.reports, case.number, &report, Instant::now()) {
+        match self.config.clerk.file(&self.config.reports, case.number, &report, clock::now()) {
             Ok(Filed::Written) => count(&self.counters.reports_written),
             Ok(Filed::LeftOut) => count(&self.counters.reports_left_out),
             Err(error) => {

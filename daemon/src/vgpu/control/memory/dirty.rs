@@ -1,12 +1,12 @@
 //! Guest RAM that engines have written, told to the log of the VMM; and the trackers of video memory, shown to other threads.
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::clock;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::dirty::tracker::Tracker;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::page_table::SegmentId;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::guest_ram::mark::MarkGuestRam;
 use crate::vgpu::memory::dirty::SWEEP;
@@ -60,10 +60,10 @@ impl Session {
 
     /// Moves what engines have written to guest RAM into the log. Complete when no engine runs.
     pub fn sweep_guest_ram(&mut self) {
-        let begun = Instant::now();
+        let begun = clock::now();
         self.sweep(None);
         self.memory.dirty.sweep_at =
-            self.memory.dirty.has_log().then(|| Instant::now() + SWEEP.max(begun.elapsed() * SWEEP_PART));
+            self.memory.dirty.has_log().then(|| clock::now() + SWEEP.max(clock::since(begun) * SWEEP_PART));
         self.set_timer();
     }
 
@@ -97,7 +97,7 @@ impl Session {
     }
 
     pub(in crate::vgpu) fn sweep_if_due(&mut self) {
-        if self.memory.dirty.sweep_at.is_some_and(|at| at <= Instant::now()) {
+        if self.memory.dirty.sweep_at.is_some_and(|at| at <= clock::now()) {
             self.sweep_guest_ram();
         }
     }

@@ -1,5 +1,6 @@
 //! Residency, served: what is wanted is brought back, and room is made for it. See [`crate::vgpu::memory::residency`].
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::device_page;
 use log::Level;
@@ -91,7 +92,7 @@ impl Session {
         }
         self.run_all_paging();
         self.memory.publish_budget(&self.objects, &self.config.account);
-        let now = Instant::now();
+        let now = clock::now();
         if self.memory.residency.retry_at.is_some_and(|at| at <= now) {
             self.memory.residency.retry_at = None;
             self.memory.residency.is_due = true;
@@ -323,7 +324,10 @@ mod tests {
             let free = session.memory.allocations.memory().local().free_bytes();
             let root = session.memory.tables.create_root().unwrap();
             let mapping = GpuMapping { size: 2 * PAGE_SIZE, allocation: id, offset: 0, writable: true };
-            session.memory.show_to_gpu(root, VA, mapping).unwrap_or_else(|refused| panic!("{}", refused.text));
+            session
+                .memory
+                .show_to_gpu(root, VA, mapping)
+                .unwrap_or_else(|refused| panic!("{}", refused.text));
             session.memory.allocations.retain(id);
             acknowledge(&mut session);
             // As an unmap does it: from here on no page table shows it, and the engine has not looked yet.
@@ -331,7 +335,11 @@ mod tests {
             let barrier = Barrier::raise(&mut session.engines);
             session.after(barrier, Action::Release(vec![id]));
             session.start_eviction(id);
-            assert_eq!(session.memory.allocations.spot(id), Spot::Moving, "what the engine stores is not lost");
+            assert_eq!(
+                session.memory.allocations.spot(id),
+                Spot::Moving,
+                "what the engine stores is not lost"
+            );
             assert_eq!(
                 session.memory.allocations.memory().local().free_bytes(),
                 free - 2 * PAGE_SIZE,

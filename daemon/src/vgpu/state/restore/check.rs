@@ -9,6 +9,7 @@ use campanile_protocol::page_table::SegmentId;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
@@ -239,7 +240,7 @@ impl Builder<'_> {
 
     fn build_drains(&mut self) -> Result<(), Invalid> {
         let saved = self.saved;
-        let now = Instant::now();
+        let now = clock::now();
         let mut drained = BTreeSet::new();
         for drain in &saved.drains {
             let (context, doorbell) = (drain.0, Handle(drain.1));

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use campanile_host_gpu::engine::address::EngineAddress;
 use super::builder::Builder;
 use super::invalid::Invalid;
 use super::invalid::ages;
 use super::invalid::ensure;
 use super::restored_engine::RestoredEngine;
 use crate::vgpu::tdr::fences::Fences;
+use campanile_host_gpu::engine::address::EngineAddress;
 
 impl Builder<'_> {
     pub(super) fn build_engines(&mut self) -> Result<(), Invalid> {

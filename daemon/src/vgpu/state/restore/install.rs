@@ -14,13 +14,13 @@ use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::immutable::Immutable;
 use crate::vgpu::state::saved::immutable::Mismatch;
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_protocol::handle::Handle;
 use log::Level;
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Instant;
 
 /// Why state does not become that of a session. Nothing of it was applied.
 #[derive(Debug, thiserror::Error)]
@@ -113,7 +113,7 @@ impl Session {
         let (memory, waits) = (built.memory, built.waits);
         let allocations = memory.allocations.into_iter().map(|(id, moved)| (AllocationId(id), moved));
         self.memory.allocations.take_over(allocations.collect())?;
-        let now = Instant::now();
+        let now = clock::now();
         self.is_fresh = false;
         self.freeze = Freeze::Frozen { is_restored: true };
         self.memory.blobs = memory.blobs;

@@ -12,14 +12,14 @@ use super::invalid::ensure;
 use crate::vgpu::hotplug::detached::KeptBlob;
 use crate::vgpu::memory::blobs::Blob;
 use crate::vgpu::memory::save_areas::Areas;
-use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::memory::shown::Shown;
 use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::memory::vidmm::allocations::MovedAllocation;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::mapping::GpuMapping;
-use crate::vgpu::memory::shown::Shown;
 use crate::vgpu::state::saved::row::SavedMapping;
 
 /// Memory that is built beside a session.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
-use std::time::Instant;
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::MAX_PLACES;
 use campanile_protocol::control::away::Parked;
 use campanile_protocol::control::message::DESTROY_KERNEL;
@@ -97,7 +97,7 @@ impl Builder<'_> {
             Some(device) => Some(self.build_device(saved.context, device)?),
             None => None,
         };
-        let offences = Recent::from_ages(&ages(&saved.offences), Instant::now());
+        let offences = Recent::from_ages(&ages(&saved.offences), clock::now());
         let away = saved.away.as_ref().map(|away| self.build_away(saved.context, away)).transpose()?;
         let purse = self.purse.take().ok_or_else(|| "nothing to pay with".to_owned())?;
         let blocked = saved.blocked;

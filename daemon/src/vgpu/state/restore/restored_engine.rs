@@ -15,8 +15,8 @@ use crate::vgpu::engines::kernels::PendingKernel;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::fences::table::FenceTable;
-use crate::vgpu::tdr::fences::Fences;
 use crate::vgpu::objects::recent::Recent;
+use crate::vgpu::tdr::fences::Fences;
 
 /// What a place for an engine is to have.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::vgpu::doorbells::drains::Drain;
 use crate::vgpu::memory::residency_faults::Waiter;
-use crate::vgpu::objects::timeline::Token;
 use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::objects::timeline::Token;
 
 /// Everything that waits for the session.
 #[derive(Debug, Default)]

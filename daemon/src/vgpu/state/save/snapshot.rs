@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::NODES;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::address::node_name;
@@ -163,7 +164,7 @@ impl Session {
             return Err(SaveError::NotFrozen);
         }
         self.check_settled()?;
-        let now = Instant::now();
+        let now = clock::now();
         let mut collected = Collected::default();
         let engines = self.engines.iter().map(|slot| save_engine(slot, &mut collected, now)).collect();
         let drains = self.drains.iter().map(|drain| {
