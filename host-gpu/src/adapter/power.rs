@@ -97,6 +97,8 @@ mod tests {
         shared.store(block::POWER, power::F1_WANTED);
         assert_eq!(is(), (true, false, false));
         assert!(engine.allow_f1());
+        assert_eq!(is(), (false, false, false), "it may, and is not yet");
+        shared.store(block::POWER, power::ASLEEP);
         assert_eq!(is(), (false, true, false));
         shared.store(block::POWER, power::HUNG);
         assert_eq!(is(), (false, false, true));

@@ -317,6 +317,10 @@ impl Simulation {
 fn run(seed: u64) -> usize {
     let result = catch_unwind(AssertUnwindSafe(|| {
         let mut simulation = Simulation::new(seed);
+        // Something to submit to.
+        simulation.open_or_close();
+        simulation.new_context();
+        simulation.new_queue();
         for _ in 0..STEPS {
             simulation.step();
         }

@@ -102,6 +102,10 @@ impl Fake {
             return;
         }
         if self.conduct == Conduct::Hangs {
+            // It starts; then it is stuck in the first buffer that it is given.
+            if !self.has_begun {
+                self.converse();
+            }
             if self.has_begun && self.oldest().is_some() {
                 self.progress(Work::HwQueue);
             }

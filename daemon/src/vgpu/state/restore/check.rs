@@ -7,7 +7,6 @@ use campanile_protocol::device_page::RESPONSE_SLOTS;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
