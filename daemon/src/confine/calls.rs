@@ -99,6 +99,12 @@ const STREAMS: &[c_long] = &[
 /// The supervisor listens to each engine by an eventfd of its own.
 const LISTENING: &[c_long] = &[libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait];
 
+/// What the C library makes of `epoll_wait`, where the processor has that.
+#[cfg(target_arch = "x86_64")]
+const EPOLL_OLD: &[c_long] = &[libc::SYS_epoll_wait];
+#[cfg(not(target_arch = "x86_64"))]
+const EPOLL_OLD: &[c_long] = &[];
+
 /// One VM: its event loop, its engines.
 const VM: &[c_long] = &[
     // Descriptors that the VMM sends stay with the daemon.
@@ -118,12 +124,6 @@ const VM: &[c_long] = &[
     libc::SYS_msync,
     libc::SYS_mincore,
 ];
-
-/// Calls of [`VM`] that other processors do not have.
-#[cfg(target_arch = "x86_64")]
-const VM_OLD: &[c_long] = &[libc::SYS_epoll_wait];
-#[cfg(not(target_arch = "x86_64"))]
-const VM_OLD: &[c_long] = &[];
 
 /// Files with names: reports, side files, snapshots.
 const FILES: &[c_long] = &[
@@ -150,8 +150,8 @@ pub(super) const PEERS: &[c_long] =
 /// What a role does besides [`COMMON`].
 pub(super) const fn of(role: Role) -> &'static [&'static [c_long]] {
     match role {
-        Role::Schedule => &[LISTENING],
-        Role::Front => &[STREAMS, VM, VM_OLD, FILES, FILES_OLD],
+        Role::Schedule => &[LISTENING, EPOLL_OLD],
+        Role::Front => &[STREAMS, VM, EPOLL_OLD, FILES, FILES_OLD],
         Role::Operator => &[STREAMS, FILES, FILES_OLD],
         Role::Arrivals => &[STREAMS],
     }

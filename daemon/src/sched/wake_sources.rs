@@ -81,7 +81,10 @@ impl WakeSources {
         let ready = match self.poller.wait(&mut events, Some(Duration::ZERO)) {
             Ok(ready) => ready,
             Err(error) => {
-                log::debug!("the supervisor waits for engines: {error}");
+                // But for a signal that came it is not to be: the loop would spin.
+                if error.kind() != io::ErrorKind::Interrupted {
+                    log::error!("the supervisor cannot wait for engines: {error}");
+                }
                 return Vec::new();
             }
         };

@@ -60,11 +60,14 @@ struct Simulation {
     random: Rng,
     processes: BTreeMap<u32, Process>,
     next_blob: u32,
+    /// Whether each step is printed.
+    is_told: bool,
 }
 
 impl Simulation {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, is_told: bool) -> Self {
         Self {
+            is_told,
             world: World::new(),
             model: Model::default(),
             random: Rng::with_seed(seed),
@@ -246,7 +249,16 @@ impl Simulation {
     }
 
     fn step(&mut self) {
-        match self.random.u64(..32) {
+        let drawn = self.random.u64(..32);
+        if self.is_told {
+            let slot = &self.world.session.engines[COPY.index()];
+            let (power, in_flight) = (self.world.session.power.name(), slot.in_flight.len());
+            let (alive, begun) = (self.world.fakes.alive(), slot.has_begun());
+            eprintln!(
+                "step {drawn}; {power}, {alive} engines, begun {begun}, {in_flight} buffers with the engine"
+            );
+        }
+        match drawn {
             0 => self.open_or_close(),
             1..=3 => self.new_context(),
             4..=6 => self.new_queue(),
@@ -314,9 +326,9 @@ impl Simulation {
 }
 
 /// How many buffers have run.
-fn run(seed: u64) -> usize {
+fn run(seed: u64, is_told: bool) -> usize {
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let mut simulation = Simulation::new(seed);
+        let mut simulation = Simulation::new(seed, is_told);
         // Something to submit to.
         simulation.open_or_close();
         simulation.new_context();
@@ -339,14 +351,14 @@ fn variable(name: &str) -> Option<u64> {
 #[test]
 fn every_accepted_buffer_runs_once_in_its_order_and_space_or_is_refused_whatever_happens() {
     if let Some(seed) = variable("CAMPANILE_SEED") {
-        run(seed);
+        run(seed, true);
         return;
     }
-    let ran: usize = (0..variable("CAMPANILE_SEEDS").unwrap_or(SEEDS)).map(run).sum();
+    let ran: usize = (0..variable("CAMPANILE_SEEDS").unwrap_or(SEEDS)).map(|seed| run(seed, false)).sum();
     assert!(ran > 1000, "only {ran} buffers have run: nothing is simulated");
 }
 
 #[test]
 fn a_seed_says_what_happens() {
-    assert_eq!(run(5), run(5));
+    assert_eq!(run(5, false), run(5, false));
 }
