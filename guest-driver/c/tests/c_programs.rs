@@ -60,11 +60,11 @@ impl Installed {
             .current_dir(here("../.."));
         cargo.env("CARGO_TARGET_DIR", built.parent().unwrap());
         // Of this package; build scripts that watch it (ring's) would run again, and half of the workspace be built again.
+        let is_of_package = |name: &str| {
+            name == "OUT_DIR" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        };
         for (name, _) in env::vars_os() {
-            if name
-                .to_str()
-                .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
-            {
+            if name.to_str().is_some_and(is_of_package) {
                 cargo.env_remove(name);
             }
         }

@@ -302,6 +302,8 @@ impl EngineSlot {
         if let Life::Running(process) = &mut self.life {
             process.drop_spare();
             process.reset_engine()?;
+            // Of processes that have ended: all others' buffers were handed back before.
+            process.hw_queue.hand_back_all();
         }
         self.life = match std::mem::replace(&mut self.life, Life::Off) {
             Life::Running(process) => Life::Parked(process),

@@ -175,3 +175,23 @@ fn mcdm_39_an_unmap_comes_after_the_buffers_before_it_and_before_those_after_it(
     assert_eq!((paging.done(), paging.issued()), (before + 1, before + 1));
     assert!(world.asked.is_empty());
 }
+
+#[test]
+fn what_an_ended_process_left_with_an_engine_keeps_no_device_in_d3_from_being_saved() {
+    let (mut world, ..) = with_queue();
+    world.open(2);
+    let context = world.context(2);
+    let queue = world.queue(2, context);
+    world.turn(0);
+    world.submit(2, queue, 16);
+    assert_eq!(world.session.engines[COPY.index()].in_flight.len(), 1);
+    world.close(2);
+    world.session.enter_d3(None);
+    world.turn(0);
+    assert_eq!(world.session.power.name(), "D3");
+    assert_eq!(world.session.engines[COPY.index()].in_flight.len(), 0, "it will never run");
+    assert!(world.session.freeze());
+    assert!(world.session.is_frozen());
+    world.move_on();
+    assert!(world.session.thaw());
+}
