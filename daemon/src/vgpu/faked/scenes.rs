@@ -195,3 +195,20 @@ fn what_an_ended_process_left_with_an_engine_keeps_no_device_in_d3_from_being_sa
     world.move_on();
     assert!(world.session.thaw());
 }
+
+#[test]
+fn mcdm_14_a_context_that_was_suspended_and_resumed_on_the_run_list_overtakes_no_buffer_of_its_own() {
+    let (mut world, context, queue) = with_queue();
+    world.open(2);
+    let others = world.context(2);
+    let other = world.queue(2, others);
+    world.turn(0);
+    // The engine has two; the third stands on the run list.
+    world.submit(2, other, 100);
+    world.submit(1, queue, 8);
+    world.submit(1, queue, 16);
+    world.named(1, message::SUSPEND_CONTEXT, context);
+    world.named(1, message::RESUME_CONTEXT, context);
+    (0..4).for_each(|_| world.turn(2));
+    assert_eq!(ran(&world), [100, 8, 16]);
+}

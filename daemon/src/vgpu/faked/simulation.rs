@@ -34,7 +34,7 @@ const QUEUES: usize = 2;
 /// Steps of one seed.
 const STEPS: u64 = 60;
 /// Seeds that are run where none is named.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 10_000;
 /// Where blobs are mapped, each at its place.
 const BLOBS_VA: u64 = 0x100_0000;
 
