@@ -12,6 +12,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use campanile_daemon::confine::Confinement;
 use campanile_daemon::confine::confiner::Confiner;
@@ -22,6 +23,9 @@ use campanile_daemon::confine::roles::Ports;
 use campanile_daemon::confine::roles::Reach;
 use campanile_daemon::confine::roles::Role;
 use campanile_daemon::confine::roles::Setting;
+use campanile_daemon::sched::turns::EngineId;
+use campanile_daemon::sched::wake_sources::WakeSources;
+use campanile_host_gpu::event::Event;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_host_gpu::outside;
 use rustix::thread::CapabilitySet;
@@ -74,6 +78,20 @@ fn no_role_but_the_operators_opens_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("snapshot");
     attempt(Role::Operator, &reach(Role::Operator), || fs::write(&file, "pages")).unwrap();
+}
+
+/// A wait that the kernel refuses returns at once, with nothing: a thread that waits so spins.
+#[test]
+fn the_threads_that_wait_for_engines_hear_them() {
+    for role in [Role::Schedule, Role::Front] {
+        let waits = || {
+            let (sources, asks) = (WakeSources::new()?, Event::new()?);
+            sources.watch(EngineId(1), &asks)?;
+            asks.signal();
+            Ok(sources.wait(Some(Duration::ZERO)))
+        };
+        assert_eq!(attempt(role, &reach(role), waits).unwrap(), [EngineId(1)], "{role:?}");
+    }
 }
 
 #[test]

@@ -315,6 +315,16 @@ impl EngineSlot {
         Ok(())
     }
 
+    /// Whether the engine still has buffers of a context, whose entry with it this is, from before its last suspend. They come back,
+    /// and what is handed over meanwhile would overtake them.
+    pub fn has_stale(&self, of: u32, handle: Handle, entry: u32) -> bool {
+        let suspends = self.process().map_or(0, |process| process.contexts.suspends(entry));
+        self.in_flight.iter().any(|flight| {
+            flight.suspends != suspends
+                && flight.owner.is_some_and(|(context, buffer)| context == of && buffer.context == handle)
+        })
+    }
+
     /// Ends the process for a freeze, whatever it was at; what the shared block says stays, for the next. Buffers that it
     /// had and did not do are handed back. One that never ran anything leaves nothing. False where there was no process.
     ///

@@ -204,11 +204,11 @@ fn mcdm_14_a_context_that_was_suspended_and_resumed_on_the_run_list_overtakes_no
     let other = world.queue(2, others);
     world.turn(0);
     // The engine has two; the third stands on the run list.
-    world.submit(2, other, 100);
+    world.submit(2, other, 104);
     world.submit(1, queue, 8);
     world.submit(1, queue, 16);
     world.named(1, message::SUSPEND_CONTEXT, context);
     world.named(1, message::RESUME_CONTEXT, context);
     (0..4).for_each(|_| world.turn(2));
-    assert_eq!(ran(&world), [100, 8, 16]);
+    assert_eq!(ran(&world), [104, 8, 16]);
 }

@@ -149,7 +149,7 @@ impl Session {
         let at = context.at.index();
         let may_run = !context.listed && !context.held.any() && context.has_ready(paging);
         let Some(entry) = context.entry.filter(|_| may_run) else { return };
-        if self.has_stale(of, handle) {
+        if self.engines[at].has_stale(of, handle, entry) {
             return;
         }
         self.engines[at].run_list.list(entry, true, now);
@@ -158,21 +158,6 @@ impl Session {
         {
             context.listed = true;
         }
-    }
-
-    /// Whether the engine still has buffers of a context from before its last suspend. They come back, and what is handed over
-    /// meanwhile would overtake them.
-    fn has_stale(&self, of: u32, handle: Handle) -> bool {
-        let context = self.objects.device(of).ok().and_then(|device| device.contexts.get(handle));
-        let Some((at, entry)) = context.and_then(|context| Some((context.at, context.entry?))) else {
-            return false;
-        };
-        let slot = &self.engines[at.index()];
-        let suspends = slot.process().map_or(0, |process| process.contexts.suspends(entry));
-        slot.in_flight.iter().any(|flight| {
-            flight.suspends != suspends
-                && flight.owner.is_some_and(|(context, buffer)| context == of && buffer.context == handle)
-        })
     }
 
     /// Takes a context off the run list until it is tried again: its first buffer waits.
@@ -236,11 +221,12 @@ impl Session {
 
     /// The first buffer of a context that may run, and whether there are more.
     fn take_buffer(&mut self, of: u32, handle: Handle) -> (Option<Buffer>, bool) {
-        // It may have been suspended and resumed while it stood on the run list.
-        let is_stale = self.has_stale(of, handle);
         let Ok(Device { contexts, paging, .. }) = self.objects.device_mut(of) else { return (None, false) };
         let Some(context) = contexts.get_mut(handle) else { return (None, false) };
-        let may_run = context.entry.is_some() && !context.held.any() && !is_stale;
+        let slot = &self.engines[context.at.index()];
+        // It may have been suspended and resumed while it stood on the run list.
+        let may_run =
+            context.entry.is_some_and(|entry| !slot.has_stale(of, handle, entry)) && !context.held.any();
         let buffer =
             if may_run && context.has_ready(paging) { context.software_queue.pop_front() } else { None };
         context.listed = may_run && context.has_ready(paging);
