@@ -1,6 +1,6 @@
 //! Random guests, engines and operators, by seed, against [`Model`].
 //!
-//! A seed that fails is named in the panic; `CAMPANILE_SEED=N cargo test -p campanile --lib simulation` runs that one alone.
+//! A seed that fails is named in the panic; `CAMPANILE_SEED=N cargo test -p campanile-daemon --lib simulation` runs that one alone.
 //! `CAMPANILE_SEEDS=N` has more of them run, from the first on.
 
 use std::collections::BTreeMap;

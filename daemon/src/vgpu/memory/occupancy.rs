@@ -1,4 +1,4 @@
-//! Who has which part of the memory, for the operator.
+//! Which process and use has which part of the memory, for the operator.
 
 use campanile_protocol::control::memory::MemoryInfo;
 use serde_json::Value;

@@ -13,7 +13,7 @@
 //! memory: what is evicted is asked for, what moves is waited for. What is in a slot is the engine's business
 //! ([`campanile_protocol::engine::save_area`]): the daemon writes headers, and reads for reports alone.
 //!
-//! Who is evicted:
+//! Which areas are evicted:
 //!
 //! | the context | its area, and the device-wide one |
 //! |---|---|

@@ -59,7 +59,7 @@ fn reach(progress: &Progress, frames: u64) -> bool {
 fn hop_to(vm: &LoopbackVm, progress: &Progress, to: &Path, arguments: &AnimateArguments) -> Move {
     let frames_before = progress.frames.load(Ordering::Relaxed);
     if !arguments.json {
-        // Whoever reads this may act on it at once.
+        // The reader of this line may act on it at once.
         println!("moving to {} after {frames_before} frames", to.display());
         let _unread = std::io::stdout().flush();
     }

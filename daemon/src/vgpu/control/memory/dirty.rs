@@ -44,7 +44,7 @@ impl Session {
     /// Guest RAM that is written from here on is told to this log; to none, where there is none.
     pub fn set_dirty_log(&mut self, log: Option<Arc<dyn MarkGuestRam>>) {
         if self.memory.dirty.has_log() && log.is_none() {
-            // Whoever took the log away has what is in it by now.
+            // The front-end has read what is in the log before it took it away.
             self.sweep_guest_ram();
         }
         self.memory.dirty.log = log;
