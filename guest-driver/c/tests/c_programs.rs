@@ -56,7 +56,7 @@ impl Installed {
         let built = exe.ancestors().nth(2).unwrap().to_path_buf();
         let mut cargo = Command::new(env!("CARGO"));
         cargo
-            .args(["build", "--quiet", "--lib", "--bin", "campanile", "--features", LOOPBACK])
+            .args(["build", "--quiet", "--workspace", "--all-targets", "--features", LOOPBACK])
             .current_dir(here("../.."));
         cargo.env("CARGO_TARGET_DIR", built.parent().unwrap());
         // Of this package; build scripts that watch it (ring's) would run again, and half of the workspace be built again.
