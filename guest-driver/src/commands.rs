@@ -121,7 +121,7 @@ fn check(bindings: &[Binding], constants: &[u8]) -> Result<(u32, u32), DriverErr
     let binding_count = u32::try_from(bindings.len()).ok().filter(|count| *count <= MAX_BINDINGS);
     let constant_bytes =
         u32::try_from(constants.len()).ok().filter(|bytes| *bytes <= MAX_CONSTANTS && bytes % 4 == 0);
-    let bindings = binding_count.ok_or(DriverError::Commands("more than 16 bindings"))?;
-    let constants = constant_bytes.ok_or(DriverError::Commands("constants over 128 bytes, or not words"))?;
+    let bindings = binding_count.ok_or(DriverError::Commands("more than 64 bindings"))?;
+    let constants = constant_bytes.ok_or(DriverError::Commands("constants over 256 bytes, or not words"))?;
     Ok((bindings, constants))
 }

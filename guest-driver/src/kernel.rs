@@ -5,6 +5,8 @@ use std::sync::Arc;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateKernel;
 use campanile_protocol::control::message::Named;
+use campanile_protocol::control::pipeline::Constant;
+use campanile_protocol::control::pipeline::Head;
 use campanile_protocol::control::reply::KernelCreated;
 use campanile_protocol::handle::Handle;
 use zerocopy::FromBytes;
@@ -20,17 +22,29 @@ pub struct KernelSource<'a> {
     language: u32,
     bytes: &'a [u8],
     entry: Option<&'a str>,
+    constants: &'a [Constant],
+    subgroup_size: u32,
 }
 
 impl<'a> KernelSource<'a> {
     /// WGSL, the promised language.
     pub const fn wgsl(text: &'a str) -> Self {
-        Self { language: message::LANGUAGE_WGSL, bytes: text.as_bytes(), entry: None }
+        Self::plain(message::LANGUAGE_WGSL, text.as_bytes())
     }
 
-    /// SPIR-V words, as far as naga reads them.
+    /// SPIR-V words: a shader module with compute entry points.
     pub const fn spirv(bytes: &'a [u8]) -> Self {
-        Self { language: message::LANGUAGE_SPIRV, bytes, entry: None }
+        Self::plain(message::LANGUAGE_SPIRV, bytes)
+    }
+
+    /// SPIR-V words of which the specialisation constants take these values, ascending by id, each id once, and whose
+    /// subgroups have `subgroup_size` invocations; 0 for the device's choice. Daemons before version 1.1 refuse it.
+    pub const fn pipeline(bytes: &'a [u8], constants: &'a [Constant], subgroup_size: u32) -> Self {
+        Self { constants, subgroup_size, ..Self::plain(message::LANGUAGE_SPIRV_PIPELINE, bytes) }
+    }
+
+    const fn plain(language: u32, bytes: &'a [u8]) -> Self {
+        Self { language, bytes, entry: None, constants: &[], subgroup_size: 0 }
     }
 
     /// Chooses an entry point where there are several.
@@ -38,6 +52,10 @@ impl<'a> KernelSource<'a> {
     pub const fn entry(self, name: &'a str) -> Self {
         Self { entry: Some(name), ..self }
     }
+}
+
+fn length<T>(items: &[T]) -> Result<u32, DriverError> {
+    u32::try_from(items.len()).map_err(|_| DriverError::Commands("source too long"))
 }
 
 /// A compiled kernel, warm.
@@ -57,15 +75,22 @@ impl Device {
 impl Kernel {
     fn create(shared: &Arc<Shared>, source: &KernelSource<'_>) -> Result<Self, DriverError> {
         let entry = source.entry.unwrap_or("").as_bytes();
-        let length =
-            |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| DriverError::Commands("source too long"));
+        let pipeline = Head {
+            subgroup_size: source.subgroup_size,
+            constant_count: length(source.constants)?,
+            reserved: [0; 2],
+        };
+        let fixed = match source.language {
+            message::LANGUAGE_SPIRV_PIPELINE => [pipeline.as_bytes(), source.constants.as_bytes()].concat(),
+            _ => Vec::new(),
+        };
         let head = CreateKernel {
             language: source.language,
             entry_bytes: length(entry)?,
-            source_bytes: length(source.bytes)?,
+            source_bytes: length(source.bytes)?.saturating_add(length(&fixed)?),
             reserved: 0,
         };
-        let parts = [head.as_bytes(), entry, source.bytes];
+        let parts = [head.as_bytes(), entry, &fixed, source.bytes];
         let payload = shared.control.call("CREATE_KERNEL", message::CREATE_KERNEL, &parts)?;
         let created =
             KernelCreated::read_from_bytes(&payload).map_err(|_| DriverError::BadAnswer("CREATE_KERNEL"))?;

@@ -36,7 +36,12 @@ pub mod virtio_gpu;
 
 /// Version of everything in this crate, `major << 16 | minor`. Another major version is refused; a higher
 /// minor version only adds.
-pub const PROTOCOL_VERSION: u32 = 1 << 16;
+///
+/// | Version | What it added |
+/// |---|---|
+/// | 1.0 | all that is not named below |
+/// | 1.1 | [`control::pipeline`], descriptor sets and arrays of buffers in [`packet::Binding`], uniform buffers, 64 bindings, 256 bytes of constants |
+pub const PROTOCOL_VERSION: u32 = 1 << 16 | 1;
 
 /// Bytes of a page: the unit of mapping, of page tables and of dirty tracking.
 pub const PAGE_SIZE: u64 = page_table::PAGE_SIZE;

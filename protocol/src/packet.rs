@@ -13,10 +13,10 @@ use crate::handle::Handle;
 
 /// Largest DMA buffer, bytes.
 pub const MAX_DMA_BUFFER: u32 = 64 * 1024;
-/// Most buffers that a dispatch binds.
-pub const MAX_BINDINGS: u32 = 16;
-/// Most constant bytes that a dispatch carries.
-pub const MAX_CONSTANTS: u32 = 128;
+/// Most buffers that a dispatch binds; 16 before version 1.1.
+pub const MAX_BINDINGS: u32 = 64;
+/// Most constant bytes that a dispatch carries, where the device takes so many; 128 before version 1.1.
+pub const MAX_CONSTANTS: u32 = 256;
 
 /// Does nothing; its body is ignored.
 pub const NOP: u16 = 0;
@@ -113,10 +113,26 @@ pub struct Binding {
     pub va: u64,
     /// Bytes, a multiple of 4.
     pub length: u64,
-    /// The kernel's binding number in group 0.
+    /// The kernel's binding number within `set`.
     pub slot: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The kernel's descriptor set, a `@group` in WGSL; 0 before version 1.1.
+    pub set: u16,
+    /// Which buffer of a binding that is an array of them; 0 where it is none, and before version 1.1.
+    pub element: u16,
+}
+
+impl Binding {
+    /// The same bytes for a binding of another descriptor set.
+    #[must_use]
+    pub const fn in_set(self, set: u16) -> Self {
+        Self { set, ..self }
+    }
+
+    /// The same bytes for one element of a binding that is an array of buffers.
+    #[must_use]
+    pub const fn as_element(self, element: u16) -> Self {
+        Self { element, ..self }
+    }
 }
 
 /// Alignment of a binding's address.

@@ -4,6 +4,8 @@
 
 mod address_spaces;
 mod announcements;
+#[path = "../../../host-gpu/src/shader/tests/assembly.rs"]
+mod assembly;
 mod awake;
 mod away;
 #[path = "../fuzz/targets/change.rs"]
@@ -16,6 +18,8 @@ mod dirty_costly;
 mod dirty_passes;
 mod dirty_resets;
 mod engine_settings;
+#[path = "../../../host-gpu/src/shader/tests/frame.rs"]
+mod frame;
 mod inside;
 mod kernel_floods;
 mod kernel_names;
@@ -36,6 +40,7 @@ mod native_fence_waiters;
 mod native_fences;
 mod operator;
 mod paging;
+mod pipelines;
 mod preemption;
 mod processes;
 mod raw;

@@ -88,7 +88,11 @@ impl Long {
         let mut bytes = vec![0; usize::try_from(GROUPS).unwrap() * 4];
         self.counts.read(8, &mut bytes).unwrap();
         for (group, count) in bytes.chunks_exact(4).enumerate() {
-            assert_eq!(count, (runs * (1 + GRID[0])).to_le_bytes(), "group {group} ran once a run, and knew the grid");
+            assert_eq!(
+                count,
+                (runs * (1 + GRID[0])).to_le_bytes(),
+                "group {group} ran once a run, and knew the grid"
+            );
         }
     }
 }

@@ -407,13 +407,17 @@ typedef struct campanile_binding {
      */
     uint64_t length;
     /**
-     * The kernel's binding number in group 0, 0 to 15.
+     * The kernel's binding number within `set`, 0 to 63.
      */
     uint32_t slot;
     /**
-     * Zero.
+     * The kernel's descriptor set, a `@group` in WGSL, 0 to 7. `campanile_buffer_bind` stores 0.
      */
-    uint32_t reserved;
+    uint16_t set;
+    /**
+     * Which buffer of a binding that is an array of them. `campanile_buffer_bind` stores 0.
+     */
+    uint16_t element;
 } campanile_binding;
 
 /**
@@ -497,7 +501,7 @@ typedef struct campanile_dispatch {
      */
     const struct campanile_kernel *kernel;
     /**
-     * Its buffers, at most 16, one for each binding of the kernel.
+     * Its buffers, at most 64, one for each binding of the kernel and for each element of one that is an array.
      */
     const struct campanile_binding *bindings;
     /**
@@ -509,7 +513,7 @@ typedef struct campanile_dispatch {
      */
     const void *constants;
     /**
-     * Bytes of them, a multiple of 4, at most 128: as many as `campanile_kernel_info` says.
+     * Bytes of them, a multiple of 4, at most 256: as many as `campanile_kernel_info` says.
      */
     size_t constant_bytes;
 } campanile_dispatch;

@@ -36,10 +36,12 @@ pub struct CampanileBinding {
     pub va: u64,
     /// Bytes, a multiple of 4.
     pub length: u64,
-    /// The kernel's binding number in group 0, 0 to 15.
+    /// The kernel's binding number within `set`, 0 to 63.
     pub slot: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The kernel's descriptor set, a `@group` in WGSL, 0 to 7. `campanile_buffer_bind` stores 0.
+    pub set: u16,
+    /// Which buffer of a binding that is an array of them. `campanile_buffer_bind` stores 0.
+    pub element: u16,
 }
 
 pub(crate) fn memory(kind: u32) -> Result<BlobMemory, Failure> {
@@ -180,7 +182,8 @@ pub extern "C" fn campanile_buffer_bind(
             va: bound.va,
             length: bound.length,
             slot: bound.slot,
-            reserved: bound.reserved,
+            set: bound.set,
+            element: bound.element,
         });
         Ok(())
     })

@@ -27,13 +27,13 @@ pub struct CampanileCommands(pub(crate) CommandBuffer);
 pub struct CampanileDispatch<'a> {
     /// The kernel.
     pub kernel: Option<&'a CampanileKernel>,
-    /// Its buffers, at most 16, one for each binding of the kernel.
+    /// Its buffers, at most 64, one for each binding of the kernel and for each element of one that is an array.
     pub bindings: *const CampanileBinding,
     /// How many.
     pub binding_count: usize,
     /// Its constants.
     pub constants: *const c_void,
-    /// Bytes of them, a multiple of 4, at most 128: as many as `campanile_kernel_info` says.
+    /// Bytes of them, a multiple of 4, at most 256: as many as `campanile_kernel_info` says.
     pub constant_bytes: usize,
 }
 
@@ -58,7 +58,8 @@ unsafe fn parts<'a>(dispatch: Option<&'a CampanileDispatch<'a>>) -> Result<Parts
         va: from.va,
         length: from.length,
         slot: from.slot,
-        reserved: from.reserved,
+        set: from.set,
+        element: from.element,
     };
     Ok(Parts { kernel, bindings: bindings.iter().map(binding).collect(), constants })
 }

@@ -117,7 +117,8 @@ pub extern "C" fn campanile_local_buffer_bind(
             va: bound.va,
             length: bound.length,
             slot: bound.slot,
-            reserved: bound.reserved,
+            set: bound.set,
+            element: bound.element,
         });
         Ok(())
     })

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use campanile_protocol::control::message::LANGUAGE_SPIRV;
+use campanile_protocol::control::message::LANGUAGE_SPIRV_PIPELINE;
 use campanile_protocol::control::message::LANGUAGE_WGSL;
+use campanile_protocol::control::pipeline;
 use campanile_protocol::page_table::SegmentId;
 
 use zerocopy::FromBytes;
@@ -24,6 +26,7 @@ use super::secondary_pipelines::SecondaryPipelines;
 use crate::dirty::protect::Guard;
 use crate::kernel::program::Kernel;
 use crate::kernel::sanitizer::Sanitizer;
+use crate::kernel::source::Fixed;
 use crate::kernel::source::Language;
 use crate::kernel::source::Source;
 use crate::memory::mapping::Mapping;
@@ -114,7 +117,7 @@ impl Control {
                         let created = Response::KernelCreated {
                             kernel,
                             workgroup: program.workgroup,
-                            binding_count: u32::try_from(program.bindings.len()).unwrap_or(u32::MAX),
+                            binding_count: u32::try_from(program.points().count()).unwrap_or(u32::MAX),
                             constant_bytes: program.constants,
                         };
                         self.commands.add_kernel(kernel, Compiled { serial, pipeline });
@@ -162,16 +165,27 @@ impl Control {
         bytes: Vec<u8>,
     ) -> Result<(Kernel, Pipeline), String> {
         let compiler = self.compiler.as_ref().ok_or("this node runs no kernels")?;
-        let language = match language {
-            LANGUAGE_WGSL => Language::Wgsl,
-            LANGUAGE_SPIRV => Language::SpirV,
-            other => return Err(format!("kernel language {other} does not exist")),
-        };
-        let kernel =
-            compiler.sanitizer.sanitize(&Source { language, bytes, entry }).map_err(|e| e.to_string())?;
+        let source = source(language, entry, bytes)?;
+        let kernel = compiler.sanitizer.sanitize(&source).map_err(|e| e.to_string())?;
         let pipeline = compiler.pipelines.pipeline(&kernel).map_err(|e| e.to_string())?;
         Ok((kernel, pipeline))
     }
+}
+
+/// What CREATE_KERNEL brought, taken apart.
+fn source(language: u32, entry: Option<String>, bytes: Vec<u8>) -> Result<Source, String> {
+    let (language, bytes, fixed) = match language {
+        LANGUAGE_WGSL => (Language::Wgsl, bytes, Fixed::default()),
+        LANGUAGE_SPIRV => (Language::SpirV, bytes, Fixed::default()),
+        LANGUAGE_SPIRV_PIPELINE => {
+            let parts = pipeline::Parts::read(&bytes).map_err(|malformed| malformed.to_string())?;
+            let constants = parts.constants().map(|constant| (constant.id, constant.value)).collect();
+            let fixed = Fixed { constants, subgroup_size: parts.subgroup_size };
+            (Language::SpirV, parts.words.to_vec(), fixed)
+        }
+        other => return Err(format!("kernel language {other} does not exist")),
+    };
+    Ok(Source { language, bytes, entry, fixed })
 }
 
 fn add_segment(mut files: Vec<File>, runs: u64) -> Result<Mapping, String> {

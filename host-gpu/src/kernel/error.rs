@@ -33,7 +33,7 @@ pub enum KernelError {
     },
     /// A variable of a kind that compute kernels here cannot have.
     #[error(
-        "variable `{name}` is {what}: kernels take storage buffers of group 0, bindings 0 to 15, and one var<immediate>"
+        "variable `{name}` is {what}: kernels take storage and uniform buffers, groups 0 to 7, bindings 0 to 63, and one var<immediate>"
     )]
     Variable {
         /// The guest's name of the variable.

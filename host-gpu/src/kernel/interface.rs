@@ -1,4 +1,4 @@
-//! What a kernel needs from a dispatch, and whether the protocol of today can say it.
+//! What a kernel needs from a dispatch, and whether the protocol can say it.
 
 use crate::kernel::error::Diagnostic;
 use crate::kernel::error::KernelError;
@@ -7,6 +7,8 @@ use crate::kernel::program::BINDING_LIMIT;
 use crate::kernel::program::Binding;
 use crate::kernel::program::BufferAccess;
 use crate::kernel::program::CONSTANTS_LIMIT;
+use crate::kernel::program::DESCRIPTOR_LIMIT;
+use crate::kernel::program::SET_LIMIT;
 use crate::shader::interface::BufferKind;
 use crate::shader::interface::Shader;
 use crate::shader::interface::ShaderBinding;
@@ -28,9 +30,12 @@ impl Interface {
     pub(super) fn of(shader: &Shader) -> Result<Self, KernelError> {
         at_most("bytes in var<immediate>", u64::from(shader.constants), u64::from(CONSTANTS_LIMIT))?;
         at_most("bytes of workgroup memory", shader.workgroup_memory, WORKGROUP_LIMIT)?;
+        let bindings: Vec<Binding> = shader.bindings.iter().map(buffer).collect::<Result<_, _>>()?;
+        let buffers = bindings.iter().map(|binding| u64::from(binding.count)).sum();
+        at_most("buffers", buffers, u64::from(DESCRIPTOR_LIMIT))?;
         Ok(Self {
             workgroup: checked_workgroup(shader.workgroup)?,
-            bindings: shader.bindings.iter().map(buffer).collect::<Result<_, _>>()?,
+            bindings,
             constants: shader.constants,
             workgroup_memory: u32::try_from(shader.workgroup_memory).unwrap_or(u32::MAX),
         })
@@ -42,17 +47,17 @@ fn at_most(what: &'static str, count: u64, limit: u64) -> Result<(), KernelError
 }
 
 fn buffer(found: &ShaderBinding) -> Result<Binding, KernelError> {
-    let what = if found.kind == BufferKind::Uniform {
-        "a uniform buffer"
-    } else if found.count.is_some() {
-        "an array of buffers"
-    } else if found.set != 0 {
-        "a buffer in a group other than 0"
+    let what = if found.set >= SET_LIMIT {
+        "a buffer in a set above 7"
     } else if found.binding >= BINDING_LIMIT {
-        "a buffer with a binding number above 15"
+        "a buffer with a binding number above 63"
+    } else if found.kind == BufferKind::Uniform && found.is_written {
+        "a uniform buffer that is written"
     } else {
         let access = if found.is_written { BufferAccess::ReadWrite } else { BufferAccess::Read };
-        return Ok(Binding { group: 0, binding: found.binding, access, min_size: found.min_size });
+        let ShaderBinding { set, binding, kind, min_size, .. } = *found;
+        let count = found.count.unwrap_or(1);
+        return Ok(Binding { set, binding, count, kind, access, min_size });
     };
     Err(KernelError::Variable { name: Diagnostic::new(&found.name), what })
 }

@@ -22,11 +22,31 @@ pub struct Source {
     pub bytes: Vec<u8>,
     /// Which compute entry point is meant; `None` where the module has one only.
     pub entry: Option<String>,
+    /// What a pipeline fixes of a SPIR-V module.
+    pub fixed: Fixed,
+}
+
+/// What a pipeline fixes of a module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fixed {
+    /// `SpecId` and value of specialisation constants, ascending by id; the others keep their defaults.
+    pub constants: Vec<(u32, u64)>,
+    /// Invocations of each subgroup; 0 for the device's choice.
+    pub subgroup_size: u32,
 }
 
 impl Source {
     /// WGSL text with a single entry point.
     pub fn wgsl(text: &str) -> Self {
-        Self { language: Language::Wgsl, bytes: text.as_bytes().to_vec(), entry: None }
+        Self::plain(Language::Wgsl, text.as_bytes().to_vec())
+    }
+
+    /// SPIR-V with a single entry point.
+    pub fn spirv(bytes: Vec<u8>) -> Self {
+        Self::plain(Language::SpirV, bytes)
+    }
+
+    fn plain(language: Language, bytes: Vec<u8>) -> Self {
+        Self { language, bytes, entry: None, fixed: Fixed::default() }
     }
 }

@@ -22,10 +22,11 @@ pub(super) fn translate(source: &Source, profile: &Profile) -> Result<Kernel, Ke
     let (shader, buffer_checks) = match source.language {
         Language::Wgsl => {
             let (words, checks) = wgsl::to_spirv(source)?;
-            (guarded(&words, None, profile)?, checks)
+            (guarded(&words, None, &[], profile)?, checks)
         }
         Language::SpirV => {
-            (guarded(&words_of(&source.bytes)?, source.entry.as_deref(), profile)?, BufferChecks::Device)
+            let (entry, constants) = (source.entry.as_deref(), &source.fixed.constants);
+            (guarded(&words_of(&source.bytes)?, entry, constants, profile)?, BufferChecks::Device)
         }
     };
     let Interface { bindings, workgroup, constants, workgroup_memory } = Interface::of(&shader)?;
@@ -38,12 +39,18 @@ pub(super) fn translate(source: &Source, profile: &Profile) -> Result<Kernel, Ke
         workgroup_memory,
         uses_num_workgroups: shader.uses_num_workgroups,
         buffer_checks,
+        subgroup_size: source.fixed.subgroup_size,
     })
 }
 
-fn guarded(words: &[u32], entry: Option<&str>, profile: &Profile) -> Result<Shader, KernelError> {
+fn guarded(
+    words: &[u32],
+    entry: Option<&str>,
+    constants: &[(u32, u64)],
+    profile: &Profile,
+) -> Result<Shader, KernelError> {
     let grid = Place { set: 0, binding: GRID_BINDING };
-    guard(words, &Wish { profile, entry, rename: ENTRY, grid }).map_err(|refusal| match refusal {
+    guard(words, &Wish { profile, entry, constants, rename: ENTRY, grid }).map_err(|refusal| match refusal {
         Refusal::Broken(e) if e.at == 0 => KernelError::Parse(Diagnostic::new(&e.to_string())),
         Refusal::Broken(e) => KernelError::Invalid(Diagnostic::new(&e.to_string())),
         Refusal::Entry { asked, choices } => {

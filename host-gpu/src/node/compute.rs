@@ -31,6 +31,7 @@ use super::slices;
 use super::space::Space;
 use super::space::Stop;
 use crate::kernel::name::KernelName;
+use crate::kernel::program::BindingPoint;
 use crate::kernel::program::BufferAccess;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
@@ -287,8 +288,12 @@ impl ComputeNode {
         let declared = declared.ok_or(Stop::Fault(Fault::UnknownKernel, name.handle))?;
         let mut resolved = Vec::with_capacity(launch.bindings.len());
         for binding in &launch.bindings {
-            let declared = declared.iter().find(|declared| declared.binding == binding.slot);
-            let intent = match declared.map(|declared| declared.access) {
+            let point = BindingPoint {
+                set: binding.set.into(),
+                binding: binding.slot,
+                element: binding.element.into(),
+            };
+            let intent = match point.find(declared).map(|declared| declared.access) {
                 Some(BufferAccess::Read) => Intent::Read,
                 Some(BufferAccess::ReadWrite) => Intent::Write,
                 None => return Err(Stop::Fault(Fault::Bindings, binding.va)),
@@ -296,7 +301,7 @@ impl ComputeNode {
             let runs = space.runs(binding.va, binding.length, intent)?;
             // A binding lies in one allocation, and an allocation in one piece.
             let [run] = runs[..] else { return Err(Stop::Fault(Fault::Bindings, binding.va)) };
-            resolved.push(Resolved { binding: binding.slot, run, va: binding.va });
+            resolved.push(Resolved { binding: point, run, va: binding.va });
         }
         Ok(resolved)
     }

@@ -15,6 +15,7 @@ use super::space::Space;
 use super::space::Stop;
 use crate::kernel::name::KernelName;
 use crate::kernel::program::Binding;
+use crate::kernel::program::BindingPoint;
 use crate::memory::mapping::Access;
 use crate::memory::page_table::reader::Run;
 use crate::vulkan::driver::Driver;
@@ -30,8 +31,8 @@ use crate::vulkan::request::Slice;
 /// What a dispatch binds, resolved.
 #[derive(Debug, Clone, Copy)]
 pub struct Resolved {
-    /// The binding number.
-    pub binding: u32,
+    /// Which buffer of the kernel.
+    pub binding: BindingPoint,
     /// Where it lies.
     pub run: Run,
     /// Its address, should it be at fault.

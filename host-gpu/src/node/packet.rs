@@ -85,7 +85,7 @@ fn launch(
         let binding: Binding = exact(bytes)?;
         let aligned =
             binding.va.is_multiple_of(packet::BINDING_ALIGNMENT) && binding.length.is_multiple_of(4);
-        if binding.reserved != 0 || !aligned || binding.length == 0 {
+        if !aligned || binding.length == 0 {
             return Err(Fault::PacketField);
         }
         bindings.push(binding);

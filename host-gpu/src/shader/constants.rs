@@ -1,5 +1,7 @@
 //! Constants and their values. Specialisation constants take their values here, so that lengths and sizes are known.
 
+use std::collections::HashMap;
+
 use spirv::Op;
 
 use crate::shader::capabilities::Capabilities;
@@ -19,6 +21,10 @@ use crate::shader::typing::Typing;
 pub(super) struct Constants<'s, 'a> {
     pub(super) symbols: &'s mut Symbols<'a>,
     pub(super) capabilities: &'s Capabilities,
+    /// The `SpecId` of each constant that has one.
+    pub(super) specialised: &'s HashMap<u32, u32>,
+    /// `SpecId` and value, ascending by id.
+    pub(super) wished: &'s [(u32, u64)],
 }
 
 impl Constants<'_, '_> {
@@ -40,9 +46,12 @@ impl Constants<'_, '_> {
                     return Err(wrong(inst, "its type is not bool"));
                 }
                 let default = matches!(inst.op(), Op::ConstantTrue | Op::SpecConstantTrue);
-                Value::Bits(u64::from(default))
+                Value::Bits(self.wish(inst, id).map_or(u64::from(default), |bits| u64::from(bits != 0)))
             }
-            Op::Constant | Op::SpecConstant => Value::Bits(self.literal(inst, ty)?),
+            Op::Constant | Op::SpecConstant => {
+                let (default, bits) = self.literal(inst, ty)?;
+                Value::Bits(self.wish(inst, id).unwrap_or(default) & mask(bits))
+            }
             Op::ConstantNull => {
                 inst.length(3, 3)?;
                 Value::Null
@@ -64,14 +73,23 @@ impl Constants<'_, '_> {
         self.symbols.module.define(inst, id, Id { kind, ty, inst: index, block: NOWHERE, data })
     }
 
-    fn literal(&self, inst: Inst, ty: u32) -> Result<u64, GuardError> {
+    /// The value that the pipeline gives a specialisation constant.
+    fn wish(&self, inst: Inst, id: u32) -> Option<u64> {
+        let scalar = matches!(inst.op(), Op::SpecConstant | Op::SpecConstantTrue | Op::SpecConstantFalse);
+        let number = self.specialised.get(&id).filter(|_| scalar)?;
+        let index = self.wished.binary_search_by_key(number, |(id, _)| *id).ok()?;
+        self.wished.get(index).map(|(_, value)| *value)
+    }
+
+    /// The literal of a number, and how many bits its type has.
+    fn literal(&self, inst: Inst, ty: u32) -> Result<(u64, u32), GuardError> {
         let (Shape::Int { bits, .. } | Shape::Float { bits }) = self.symbols.shape(ty) else {
             return Err(wrong(inst, "its type is not a number"));
         };
         let words = if bits > 32 { 5 } else { 4 };
         inst.length(words, words)?;
         let (low, high) = (self.symbols.module.word(inst, 3), self.symbols.module.word(inst, 4));
-        Ok((u64::from(low) | u64::from(high) << 32) & mask(bits))
+        Ok((u64::from(low) | u64::from(high) << 32, bits))
     }
 
     /// Constituents of a constant composite: constants, each of the type of its place.

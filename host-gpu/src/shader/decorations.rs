@@ -1,5 +1,7 @@
 //! Decorations: which may stand where, and what they say of an id.
 
+use std::collections::HashMap;
+
 use spirv::BuiltIn;
 use spirv::Capability;
 use spirv::Decoration as Name;
@@ -37,6 +39,8 @@ pub(super) struct Decoration {
 #[derive(Default)]
 pub(super) struct Decorations {
     pub(super) list: Vec<Decoration>,
+    /// The `SpecId` of each constant that has one.
+    pub(super) specialised: HashMap<u32, u32>,
 }
 
 impl Decorations {
@@ -82,6 +86,9 @@ impl Decorations {
         }
         let member = if of_member { module.word(inst, 2) } else { WHOLE };
         let (target, value) = (module.word(inst, 1), module.word(inst, at + 1));
+        if name == Name::SpecId && self.specialised.insert(target, value).is_some() {
+            return Err(wrong(inst, format!("{target} has a SpecId already")));
+        }
         self.list.push(Decoration { target, member, name, value, inst });
         Ok(())
     }

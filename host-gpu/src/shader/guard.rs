@@ -15,6 +15,7 @@ use crate::shader::entries::Entries;
 use crate::shader::error::GuardError;
 use crate::shader::flow::Flow;
 use crate::shader::function::Functions;
+use crate::shader::interface::Wish;
 use crate::shader::layout::LayoutFinder;
 use crate::shader::layout::Layouts;
 use crate::shader::module::Id;
@@ -26,7 +27,6 @@ use crate::shader::module::debug;
 use crate::shader::module::define_debug;
 use crate::shader::module::wrong;
 use crate::shader::profile;
-use crate::shader::profile::Profile;
 use crate::shader::symbols::Symbols;
 use crate::shader::types::Types;
 use crate::shader::variables::VariableCheck;
@@ -49,14 +49,16 @@ pub(super) struct Guard<'a> {
     pub(super) clamps: Vec<Clamp>,
     /// What the guest calls its ids.
     pub(super) names: HashMap<u32, Inst>,
+    /// As in [`Wish`].
+    wished: &'a [(u32, u64)],
 }
 
 impl<'a> Guard<'a> {
     /// Cuts the module; nothing of it is checked yet.
-    pub(super) fn new(words: &'a [u32], profile: &Profile) -> Result<Self, GuardError> {
+    pub(super) fn new(words: &'a [u32], wish: &Wish<'a>) -> Result<Self, GuardError> {
         Ok(Self {
             symbols: Symbols::new(Module::split(words)?),
-            capabilities: Capabilities::new(profile),
+            capabilities: Capabilities::new(wish.profile),
             entries: Entries::default(),
             decorations: Decorations::default(),
             types: Types::default(),
@@ -67,6 +69,7 @@ impl<'a> Guard<'a> {
             code: 0,
             clamps: Vec::new(),
             names: HashMap::new(),
+            wished: wish.constants,
         })
     }
 
@@ -118,7 +121,8 @@ impl<'a> Guard<'a> {
                     true => self.types.declare(&mut self.symbols, &self.capabilities, index, inst)?,
                     false => {
                         let (symbols, capabilities) = (&mut self.symbols, &self.capabilities);
-                        Constants { symbols, capabilities }.declare(index, inst)?;
+                        let (specialised, wished) = (&self.decorations.specialised, self.wished);
+                        Constants { symbols, capabilities, specialised, wished }.declare(index, inst)?;
                     }
                 },
                 _ => {}

@@ -4,7 +4,7 @@ use crate::shader::error::GuardError;
 use crate::shader::profile::Profile;
 
 /// What a variable of a kernel is bound to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BufferKind {
     /// A storage buffer.
     Storage,
@@ -64,6 +64,9 @@ pub struct Wish<'a> {
     pub profile: &'a Profile,
     /// The entry point; `None` where there is one only.
     pub entry: Option<&'a str>,
+    /// `SpecId` and value of specialisation constants, ascending by id: as many low bits as the type has. The others keep their
+    /// defaults.
+    pub constants: &'a [(u32, u64)],
     /// What the entry point is called in the result.
     pub rename: &'a str,
     /// Where the number of workgroups is found.

@@ -12,7 +12,7 @@ use crate::shader::reflect::Used;
 ///
 /// Time and memory grow linearly with the words, but for the nesting of loops. Nothing is trusted, and nothing panics.
 pub fn guard(words: &[u32], wish: &Wish<'_>) -> Result<Shader, Refusal> {
-    let mut guard = Guard::new(words, wish.profile)?;
+    let mut guard = Guard::new(words, wish)?;
     guard.declare()?;
     guard.declare_functions()?;
     guard.check_functions()?;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::kernel::program::BindingPoint;
+use crate::kernel::program::BufferKind;
 use crate::kernel::program::GRID_BINDING;
 use crate::kernel::program::GRID_BYTES;
 use crate::kernel::program::Kernel;
@@ -33,7 +35,6 @@ use crate::vulkan::raw::device::Gpu;
 use crate::vulkan::raw::device::Timeline;
 use crate::vulkan::raw::instance::Candidate;
 use crate::vulkan::raw::instance::Instance;
-use crate::vulkan::raw::program::Layout;
 use crate::vulkan::request;
 use crate::vulkan::request::Bound;
 use crate::vulkan::request::DispatchError;
@@ -90,7 +91,8 @@ impl Grids {
             let [x, y, z] = grid.map(u32::to_ne_bytes);
             record.copy_from(&[x, y, z].concat());
             let (buffer, offset) = self.memory.window(offset, GRID_BYTES)?;
-            Some(Place { binding: GRID_BINDING, buffer: Arc::clone(buffer), offset, length: GRID_BYTES })
+            let (point, kind) = (BindingPoint::plain(GRID_BINDING), BufferKind::Storage);
+            Some(Place { point, kind, buffer: Arc::clone(buffer), offset, length: GRID_BYTES })
         });
         place.ok_or_else(|| VulkanError::Import {
             length: GRID_BYTES,
@@ -115,16 +117,15 @@ impl Driver {
     }
 
     fn of(gpu: Arc<Gpu>, info: Info, spin: Duration) -> Result<Self, VulkanError> {
-        let layout = Layout::new(&gpu)?;
         let timeline = Arc::new(Timeline::new(&gpu)?);
-        let slots = (0..IN_FLIGHT).map(|_| Slot::new(&layout, &timeline)).collect::<Result<_, _>>()?;
-        let compiler = Compiler::new(&gpu, &layout, info.import)?;
+        let slots = (0..IN_FLIGHT).map(|_| Slot::new(&gpu, &timeline)).collect::<Result<_, _>>()?;
+        let compiler = Compiler::new(&gpu, info.import)?;
         let grids = Grids::new(&gpu, info.import)?;
         let gates = Gates::new(&gpu).unwrap_or_else(|error| {
             log::warn!("slices are submitted one by one: {error}");
             None
         });
-        let places = Vec::with_capacity(GRID_BINDING as usize + 1);
+        let places = Vec::new();
         Ok(Self { info, spin, compiler, slots, timeline, submitted: 0, grids, gates, places, gpu })
     }
 

@@ -63,7 +63,7 @@ pub enum VulkanError {
         reason: String,
     },
     /// A kernel asks for more than the device has.
-    #[error("the kernel needs {wanted} {what}, the device has {limit}: make its workgroups smaller")]
+    #[error("the kernel needs {wanted} {what}, the device has {limit}")]
     KernelTooBig {
         /// What there is too little of, in words.
         what: &'static str,
@@ -71,6 +71,16 @@ pub enum VulkanError {
         wanted: u64,
         /// How much there is.
         limit: u64,
+    },
+    /// A kernel asks for subgroups of a size that the device has not.
+    #[error("the kernel asks for subgroups of {size}, the device has powers of two from {least} to {most}")]
+    SubgroupSize {
+        /// What the kernel asks for.
+        size: u32,
+        /// The smallest there are; 0 where no kernel may ask.
+        least: u32,
+        /// The largest there are.
+        most: u32,
     },
     /// The device is lost and everything on it: the process must be replaced.
     #[error("the Vulkan device was lost in {call}: the engine process must be replaced")]

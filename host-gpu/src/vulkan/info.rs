@@ -57,6 +57,8 @@ pub struct Limits {
     pub groups: [u32; 3],
     /// The longest range that one binding may cover, bytes.
     pub binding_length: u64,
+    /// The longest range that a uniform buffer may cover, bytes.
+    pub uniform_length: u64,
     /// What the offset of a binding must be a multiple of, bytes.
     pub binding_alignment: u64,
     /// What the address and length of imported memory must be multiples of, bytes.
@@ -67,4 +69,14 @@ pub struct Limits {
     pub invocations: u32,
     /// Bytes of workgroup memory.
     pub workgroup_memory: u32,
+    /// Descriptor sets of a kernel.
+    pub sets: u32,
+    /// Storage buffers of a kernel, that of the grid among them.
+    pub storage_buffers: u32,
+    /// Uniform buffers of a kernel.
+    pub uniform_buffers: u32,
+    /// Bytes of constants of a kernel.
+    pub constants: u32,
+    /// The smallest and the largest size of subgroups that a kernel may ask for; zeros where it may ask for none.
+    pub subgroup_sizes: [u32; 2],
 }

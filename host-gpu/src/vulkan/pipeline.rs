@@ -1,14 +1,18 @@
 //! Kernels made ready to run.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::Weak;
 
 use rustix::fs::MemfdFlags;
 use rustix::fs::memfd_create;
 
 use crate::kernel::program::Binding;
+use crate::kernel::program::BindingPoint;
+use crate::kernel::program::BufferKind;
 use crate::kernel::program::GRID_BINDING;
 use crate::kernel::program::Kernel;
 use crate::memory::mapping::Access;
@@ -24,6 +28,7 @@ use crate::vulkan::raw::commands::Slot;
 use crate::vulkan::raw::commands::Work;
 use crate::vulkan::raw::device::Gpu;
 use crate::vulkan::raw::device::Timeline;
+use crate::vulkan::raw::program::Interface;
 use crate::vulkan::raw::program::Layout;
 use crate::vulkan::raw::program::Program;
 
@@ -78,7 +83,8 @@ pub struct Compiler {
 
 struct Shared {
     gpu: Arc<Gpu>,
-    layout: Arc<Layout>,
+    /// Of the interfaces that some kernel has.
+    layouts: Mutex<HashMap<Interface, Weak<Layout>>>,
     /// What a warm-up binds where the kernel wants a buffer; no invocation ever touches it.
     scratch: Import,
     warm_up: Mutex<WarmUp>,
@@ -91,32 +97,28 @@ struct WarmUp {
 }
 
 impl Compiler {
-    pub(super) fn new(
-        gpu: &Arc<Gpu>,
-        layout: &Arc<Layout>,
-        method: ImportMethod,
-    ) -> Result<Self, VulkanError> {
+    pub(super) fn new(gpu: &Arc<Gpu>, method: ImportMethod) -> Result<Self, VulkanError> {
         let timeline = Arc::new(Timeline::new(gpu)?);
-        let slot = Slot::new(layout, &timeline)?;
+        let slot = Slot::new(gpu, &timeline)?;
         let length = gpu.limits.import_alignment.max(4096);
         let scratch = Import::new(gpu, method, &HostRange::whole(&anonymous(length)?, Access::ReadWrite))?;
         let warm_up = Mutex::new(WarmUp { slot, timeline, submitted: 0 });
-        let (gpu, layout) = (Arc::clone(gpu), Arc::clone(layout));
-        Ok(Self { shared: Arc::new(Shared { gpu, layout, scratch, warm_up }) })
+        let (gpu, layouts) = (Arc::clone(gpu), Mutex::default());
+        Ok(Self { shared: Arc::new(Shared { gpu, layouts, scratch, warm_up }) })
     }
 
     /// Makes a pipeline and has the driver compile it. Waits for what is already queued on the device.
     pub fn pipeline(&self, kernel: &Kernel) -> Result<Pipeline, VulkanError> {
-        let Shared { gpu, layout, scratch, warm_up } = &*self.shared;
+        let Shared { gpu, scratch, warm_up, .. } = &*self.shared;
         check_size(&gpu.limits, kernel)?;
-        let program = Program::new(layout, kernel)?;
-        let at = |binding: u32| {
+        let program = Program::new(&self.layout(kernel)?, kernel)?;
+        let at = |(point, kind)| {
             let (buffer, offset) = scratch.window(0, scratch.len())?;
-            Some(Place { binding, buffer: Arc::clone(buffer), offset, length: scratch.len() })
+            Some(Place { point, kind, buffer: Arc::clone(buffer), offset, length: scratch.len() })
         };
-        let grid = kernel.uses_num_workgroups.then_some(GRID_BINDING);
-        let bindings = kernel.bindings.iter().map(|binding| binding.binding).chain(grid);
-        let places: Vec<Place> = bindings.filter_map(at).collect();
+        let grid = (BindingPoint::plain(GRID_BINDING), BufferKind::Storage);
+        let grid = kernel.uses_num_workgroups.then_some(grid);
+        let places: Vec<Place> = kernel.points().chain(grid).filter_map(at).collect();
         let constants = vec![0; usize::try_from(kernel.constants).unwrap_or_default()];
         let parts = &[Groups { base: [0; 3], groups: [0; 3] }];
         let work =
@@ -130,6 +132,20 @@ impl Compiler {
             constants: kernel.constants,
             uses_num_workgroups: kernel.uses_num_workgroups,
         })
+    }
+
+    /// That of the kernel's interface.
+    fn layout(&self, kernel: &Kernel) -> Result<Arc<Layout>, VulkanError> {
+        let interface = Interface::of(kernel);
+        // A panic under the lock cannot leave the map half changed.
+        let mut layouts = self.shared.layouts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(layout) = layouts.get(&interface).and_then(Weak::upgrade) {
+            return Ok(layout);
+        }
+        let layout = Layout::new(&self.shared.gpu, &interface)?;
+        layouts.retain(|_, layout| layout.strong_count() > 0);
+        layouts.insert(interface, Arc::downgrade(&layout));
+        Ok(layout)
     }
 }
 
@@ -151,19 +167,31 @@ impl WarmUp {
     }
 }
 
+/// What no device of these limits takes is refused here, before the driver sees it.
 fn check_size(limits: &Limits, kernel: &Kernel) -> Result<(), VulkanError> {
     let invocations = kernel.workgroup.iter().copied().fold(1, u32::saturating_mul);
     let sides = kernel.workgroup.into_iter().zip(limits.workgroup);
+    let storage = kernel.buffers(BufferKind::Storage) + u32::from(kernel.uses_num_workgroups);
+    let sets = kernel.bindings.last().map_or(0, |last| last.set + 1);
     let asked =
         sides.map(|(wanted, limit)| ("invocations along one side of a workgroup", wanted, limit)).chain([
             ("invocations in a workgroup", invocations, limits.invocations),
             ("bytes of workgroup memory", kernel.workgroup_memory, limits.workgroup_memory),
+            ("descriptor sets", sets, limits.sets),
+            ("storage buffers", storage, limits.storage_buffers),
+            ("uniform buffers", kernel.buffers(BufferKind::Uniform), limits.uniform_buffers),
+            ("bytes of constants", kernel.constants, limits.constants),
         ]);
     for (what, wanted, limit) in asked {
         if wanted > limit {
             let (wanted, limit) = (u64::from(wanted), u64::from(limit));
             return Err(VulkanError::KernelTooBig { what, wanted, limit });
         }
+    }
+    let size = kernel.subgroup_size;
+    let [least, most] = limits.subgroup_sizes;
+    if size != 0 && !(size.is_power_of_two() && (least..=most).contains(&size)) {
+        return Err(VulkanError::SubgroupSize { size, least, most });
     }
     Ok(())
 }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use crate::kernel::program::Binding;
+use crate::kernel::program::BindingPoint;
 use crate::kernel::program::BufferAccess;
+use crate::kernel::program::BufferKind;
+use crate::kernel::program::points;
 use crate::memory::mapping::Access;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::import::Import;
@@ -15,11 +18,11 @@ use crate::vulkan::raw::device::Gpu;
 /// Dispatches in flight. A third gains nothing and doubles what a preemption has to wait for.
 pub const IN_FLIGHT: usize = 2;
 
-/// A range of imported memory at a binding number of the kernel.
+/// A range of imported memory at a binding of the kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound<'a> {
-    /// The kernel's number for it.
-    pub binding: u32,
+    /// The kernel's name for it.
+    pub binding: BindingPoint,
     /// The memory.
     pub memory: &'a Import,
     /// First byte in `memory`, a multiple of `Limits::binding_alignment`.
@@ -80,40 +83,38 @@ pub enum DispatchError {
         limit: u32,
     },
     /// The kernel uses a binding that was not given.
-    #[error("binding {binding} of the kernel is not bound")]
-    Missing { binding: u32 },
+    #[error("{binding} of the kernel is not bound")]
+    Missing { binding: BindingPoint },
     /// A binding was given that the kernel does not have.
-    #[error("the kernel has no binding {binding}")]
-    Unknown { binding: u32 },
+    #[error("the kernel has no {binding}")]
+    Unknown { binding: BindingPoint },
     /// A binding was given twice.
-    #[error("binding {binding} is bound twice")]
-    Twice { binding: u32 },
+    #[error("{binding} is bound twice")]
+    Twice { binding: BindingPoint },
     /// A range is shorter than the kernel's fixed part, or longer than the device binds.
-    #[error("binding {binding} has {length} bytes, it may have {least} to {most}")]
-    Length { binding: u32, length: u64, least: u64, most: u64 },
+    #[error("{binding} has {length} bytes, it may have {least} to {most}")]
+    Length { binding: BindingPoint, length: u64, least: u64, most: u64 },
     /// A range starts or ends at a place that the device cannot bind.
-    #[error(
-        "binding {binding} is at offset {offset} for {length} bytes: multiples of {alignment} and 4 are needed"
-    )]
+    #[error("{binding} is at offset {offset} for {length} bytes: multiples of {alignment} and 4 are needed")]
     Misaligned {
-        binding: u32,
+        binding: BindingPoint,
         offset: u64,
         length: u64,
         /// What the offset must be a multiple of.
         alignment: u64,
     },
     /// A range leaves its memory.
-    #[error("binding {binding} is at offset {offset} for {length} bytes of memory of {size}")]
+    #[error("{binding} is at offset {offset} for {length} bytes of memory of {size}")]
     Outside {
-        binding: u32,
+        binding: BindingPoint,
         offset: u64,
         length: u64,
         /// Bytes that there are.
         size: u64,
     },
     /// The kernel may write a range that is mapped for reading.
-    #[error("binding {binding} is written by the kernel and its memory is read-only")]
-    ReadOnly { binding: u32 },
+    #[error("{binding} is written by the kernel and its memory is read-only")]
+    ReadOnly { binding: BindingPoint },
     /// The constants are not as many bytes as the kernel takes.
     #[error("{given} bytes of constants, the kernel takes {wanted}")]
     Constants { given: usize, wanted: u32 },
@@ -154,9 +155,8 @@ pub(super) fn place(
     places.clear();
     for bound in bounds {
         let binding = bound.binding;
-        let wanted = pipeline.bindings().iter().find(|wanted| wanted.binding == binding);
-        let wanted = wanted.ok_or(DispatchError::Unknown { binding })?;
-        if places.iter().any(|place| place.binding == binding) {
+        let wanted = binding.find(pipeline.bindings()).ok_or(DispatchError::Unknown { binding })?;
+        if places.iter().any(|place| place.point == binding) {
             return Err(DispatchError::Twice { binding });
         }
         if !bound.memory.is_of(gpu) {
@@ -164,17 +164,22 @@ pub(super) fn place(
         }
         places.push(place_one(&gpu.limits, wanted, bound)?);
     }
-    for Binding { binding, .. } in pipeline.bindings() {
-        if !places.iter().any(|place| place.binding == *binding) {
-            return Err(DispatchError::Missing { binding: *binding });
-        }
+    // None is there twice, and none that the kernel does not have.
+    if let Some((binding, _)) =
+        points(pipeline.bindings()).find(|(point, _)| !places.iter().any(|place| place.point == *point))
+    {
+        return Err(DispatchError::Missing { binding });
     }
     Ok(())
 }
 
 fn place_one(limits: &Limits, wanted: &Binding, bound: &Bound<'_>) -> Result<Place, DispatchError> {
     let Bound { binding, memory, offset, length } = *bound;
-    let (least, most) = (wanted.min_size, limits.binding_length);
+    let most = match wanted.kind {
+        BufferKind::Storage => limits.binding_length,
+        BufferKind::Uniform => limits.uniform_length,
+    };
+    let least = wanted.min_size;
     if length < least || length > most {
         return Err(DispatchError::Length { binding, length, least, most });
     }
@@ -187,5 +192,5 @@ fn place_one(limits: &Limits, wanted: &Binding, bound: &Bound<'_>) -> Result<Pla
     }
     let outside = DispatchError::Outside { binding, offset, length, size: memory.len() };
     let (buffer, offset) = memory.window(offset, length).ok_or(outside)?;
-    Ok(Place { binding, buffer: Arc::clone(buffer), offset, length })
+    Ok(Place { point: binding, kind: wanted.kind, buffer: Arc::clone(buffer), offset, length })
 }

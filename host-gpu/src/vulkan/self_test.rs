@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::kernel::program::BindingPoint;
 use crate::kernel::program::BufferChecks;
 use crate::kernel::sanitizer::sanitize;
 use crate::kernel::source::Source;
@@ -206,7 +207,12 @@ impl<'a> Bench<'a> {
         let memory = &self.memory;
         let bounds: Vec<Bound<'_>> = places
             .iter()
-            .map(|&(binding, offset, length)| Bound { binding, memory, offset, length })
+            .map(|&(binding, offset, length)| Bound {
+                binding: BindingPoint::plain(binding),
+                memory,
+                offset,
+                length,
+            })
             .collect();
         let ticket = self.driver.dispatch(pipeline, &bounds, constants, &Slice::whole([1; 3])).map_err(
             |e| match e {

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use campanile_host_gpu::kernel::program::BindingPoint;
 use campanile_host_gpu::kernel::sanitizer::sanitize;
 use campanile_host_gpu::kernel::source::Source;
 use campanile_host_gpu::memory::mapping::Access;
@@ -76,7 +77,7 @@ pub(crate) fn pipeline(driver: &Driver, text: &str) -> Pipeline {
 
 /// `length` bytes of `memory` from `offset` at `binding`.
 pub(crate) fn bind(binding: u32, memory: &Import, offset: u64, length: u64) -> Bound<'_> {
-    Bound { binding, memory, offset, length }
+    Bound { binding: BindingPoint::plain(binding), memory, offset, length }
 }
 
 /// Dispatches from group zero and waits.

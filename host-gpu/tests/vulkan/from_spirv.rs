@@ -2,7 +2,6 @@
 
 use campanile_host_gpu::kernel::program::Kernel;
 use campanile_host_gpu::kernel::sanitizer::Sanitizer;
-use campanile_host_gpu::kernel::source::Language;
 use campanile_host_gpu::kernel::source::Source;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::request::Slice;
@@ -21,7 +20,7 @@ const FAR: u32 = 0x1234_5678;
 
 fn sanitize(driver: &Driver, text: &str) -> Kernel {
     let bytes = assemble(3, text).iter().flat_map(|word| word.to_le_bytes()).collect();
-    let source = Source { language: Language::SpirV, bytes, entry: None };
+    let source = Source::spirv(bytes);
     Sanitizer::start(*driver.profile()).expect("a thread").sanitize(&source).expect("a good kernel")
 }
 

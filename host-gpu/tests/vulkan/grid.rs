@@ -1,7 +1,6 @@
 //! Kernels that ask for the number of workgroups, in slices of one.
 
 use campanile_host_gpu::kernel::sanitizer::sanitize;
-use campanile_host_gpu::kernel::source::Language;
 use campanile_host_gpu::kernel::source::Source;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::request::Slice;
@@ -85,7 +84,7 @@ fn spirv(text: &str) -> Source {
     let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module).expect("valid");
     let words = spv::write_vec(&module, &info, &spv::Options::default(), None).expect("SPIR-V");
     let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    Source { language: Language::SpirV, bytes, entry: None }
+    Source::spirv(bytes)
 }
 
 #[test]

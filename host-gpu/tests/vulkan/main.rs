@@ -9,6 +9,7 @@ mod flight;
 mod frame;
 mod from_spirv;
 mod grid;
+mod interfaces;
 mod kernels;
 mod limits;
 mod memory;

@@ -1,5 +1,6 @@
 //! What can be imported and bound.
 
+use campanile_host_gpu::kernel::program::BindingPoint;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::error::VulkanError;
@@ -79,7 +80,7 @@ fn read_only_memory_is_read_and_not_written() {
         let kernel = pipeline(&driver, SAXPY);
         let swapped = [bind(1, &readable, 0, 256), bind(0, &writable, 0, 256)];
         let refused = driver.dispatch(&kernel, &swapped, &[0; 4], &Slice::whole([1; 3]));
-        assert!(matches!(refused, Err(DispatchError::ReadOnly { binding: 1 })));
+        assert!(matches!(refused, Err(DispatchError::ReadOnly { binding: BindingPoint { binding: 1, .. } })));
         let right = [bind(0, &readable, 0, 256), bind(1, &writable, 0, 256)];
         run(&mut driver, &kernel, &right, &1.0_f32.to_ne_bytes(), [1; 3]);
         assert_eq!(word(&seen, 0), 0);

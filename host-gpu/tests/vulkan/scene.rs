@@ -129,7 +129,7 @@ pub(crate) fn dispatch_indirect(handle: u64, grid: u64, offset: u64, length: u64
 }
 
 fn packet(opcode: u16, body: &[u8], offset: u64, length: u64) -> Vec<u8> {
-    let binding = Binding { va: BASE + offset, length, slot: 0, reserved: 0 };
+    let binding = Binding { va: BASE + offset, length, slot: 0, set: 0, element: 0 };
     let size = size_of::<PacketHeader>() + body.len() + size_of::<Binding>();
     let header = PacketHeader { opcode, flags: 0, size: u32::try_from(size).expect("short") };
     [header.as_bytes(), body, binding.as_bytes()].concat()

@@ -211,6 +211,10 @@ pub struct CreateKernel {
 pub const LANGUAGE_WGSL: u32 = 1;
 /// SPIR-V words.
 pub const LANGUAGE_SPIRV: u32 = 2;
+/// SPIR-V words behind what a pipeline fixes of them: [`super::pipeline::Head`]. Since version 1.1.
+pub const LANGUAGE_SPIRV_PIPELINE: u32 = 3;
+/// Every language.
+pub const LANGUAGES: [u32; 3] = [LANGUAGE_WGSL, LANGUAGE_SPIRV, LANGUAGE_SPIRV_PIPELINE];
 
 /// Submits a DMA buffer through the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -14,6 +14,7 @@ pub mod frame;
 pub mod memory;
 pub mod message;
 pub mod native_fence;
+pub mod pipeline;
 pub mod reply;
 pub mod scheduling;
 pub mod status;

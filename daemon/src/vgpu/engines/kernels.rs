@@ -16,8 +16,7 @@ use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::control::message::CREATE_KERNEL;
 use campanile_protocol::control::message::DESTROY_KERNEL;
-use campanile_protocol::control::message::LANGUAGE_SPIRV;
-use campanile_protocol::control::message::LANGUAGE_WGSL;
+use campanile_protocol::control::message::LANGUAGES;
 use campanile_protocol::control::message::MAX_ENTRY_BYTES;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::KernelCreated;
@@ -64,7 +63,7 @@ impl Session {
     /// CREATE_KERNEL: answered when it is compiled and warm, or refused.
     pub(in crate::vgpu) fn create_kernel(&mut self, origin: Origin, create: &NewKernel<'_>) -> Outcome {
         (create.head.reserved == 0).or(Status::InvalidParameter)?;
-        matches!(create.head.language, LANGUAGE_WGSL | LANGUAGE_SPIRV).or(Status::NotSupported)?;
+        LANGUAGES.contains(&create.head.language).or(Status::NotSupported)?;
         let entry = match create.entry {
             None => None,
             Some(name) => {

@@ -1,11 +1,11 @@
 use crate::kernel::program::Binding;
 use crate::kernel::program::BufferAccess;
 use crate::kernel::program::BufferChecks;
+use crate::kernel::program::BufferKind;
 use crate::kernel::program::ENTRY;
 use crate::kernel::program::GRID_BINDING;
 use crate::kernel::program::Kernel;
 use crate::kernel::sanitizer::sanitize;
-use crate::kernel::source::Language;
 use crate::kernel::source::Source;
 use crate::kernel::tests::samples;
 
@@ -14,7 +14,7 @@ fn accept(text: &str) -> Kernel {
 }
 
 fn buffer(binding: u32, access: BufferAccess, min_size: u64) -> Binding {
-    Binding { group: 0, binding, access, min_size }
+    Binding { set: 0, binding, count: 1, kind: BufferKind::Storage, access, min_size }
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn our_own_output_is_accepted_as_spirv() {
     for text in [samples::SAXPY, samples::MANDELBROT] {
         let first = accept(text);
         let bytes = first.spirv.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let again = sanitize(&Source { language: Language::SpirV, bytes, entry: None }).unwrap();
+        let again = sanitize(&Source::spirv(bytes)).unwrap();
         assert_eq!(again.bindings, first.bindings);
         assert_eq!(again.constants, first.constants);
         assert_eq!(again.workgroup, first.workgroup);
@@ -99,6 +99,27 @@ fn the_number_of_workgroups_comes_from_a_place_that_no_guest_can_name() {
     let kernel = accept(samples::REDUCE);
     assert!(kernel.bindings.iter().all(|binding| binding.binding < GRID_BINDING));
     let bytes = kernel.spirv.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let refused = sanitize(&Source { language: Language::SpirV, bytes, entry: None }).unwrap_err();
-    assert!(refused.to_string().contains("a buffer with a binding number above 15"), "{refused}");
+    let refused = sanitize(&Source::spirv(bytes)).unwrap_err();
+    assert!(refused.to_string().contains("a buffer with a binding number above 63"), "{refused}");
+}
+
+#[test]
+fn sets_and_uniform_buffers_are_reflected_in_order() {
+    let kernel = accept(
+        "@group(7) @binding(63) var<uniform> far: vec4<u32>;
+         @group(2) @binding(1) var<storage> read: array<u32>;
+         @group(2) @binding(0) var<storage, read_write> out: array<u32>;
+         @compute @workgroup_size(1) fn main() { out[0] = read[1] + far.x; }",
+    );
+    let uniform = Binding {
+        set: 7,
+        binding: 63,
+        count: 1,
+        kind: BufferKind::Uniform,
+        access: BufferAccess::Read,
+        min_size: 16,
+    };
+    let (out, read) = (buffer(0, BufferAccess::ReadWrite, 4), buffer(1, BufferAccess::Read, 4));
+    assert_eq!(kernel.bindings, [Binding { set: 2, ..out }, Binding { set: 2, ..read }, uniform]);
+    assert_eq!((kernel.buffers(BufferKind::Storage), kernel.buffers(BufferKind::Uniform)), (2, 1));
 }

@@ -8,7 +8,6 @@ use naga::valid::ValidationFlags;
 use naga::valid::Validator;
 
 use crate::kernel::sanitizer::sanitize;
-use crate::kernel::source::Language;
 use crate::kernel::source::SOURCE_LIMIT;
 use crate::kernel::source::Source;
 use crate::kernel::tests::samples::doing;
@@ -115,6 +114,6 @@ fn the_deepest_spirv_that_fits_does_not_exhaust_the_stack() {
         levels += 200;
     }
     let bytes = nested_ifs_in_spirv(levels);
-    let answer = sanitize(&Source { language: Language::SpirV, bytes, entry: None });
+    let answer = sanitize(&Source::spirv(bytes));
     assert!(answer.unwrap_err().to_string().contains("nest deeper than"));
 }

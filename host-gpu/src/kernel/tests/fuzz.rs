@@ -3,6 +3,7 @@
 use crate::kernel::error::KernelError;
 use crate::kernel::program::BINDING_LIMIT;
 use crate::kernel::program::CONSTANTS_LIMIT;
+use crate::kernel::program::SET_LIMIT;
 use crate::kernel::sanitizer::Sanitizer;
 use crate::kernel::source::Language;
 use crate::kernel::source::Source;
@@ -60,11 +61,11 @@ fn no_mutation_of_good_kernels_takes_the_sanitizer_down() {
     for _ in 0..ROUNDS {
         let (language, unit, mut bytes) = seeds[dice.below(seeds.len())].clone();
         mutate(&mut dice, &mut bytes, unit);
-        match sanitizer.sanitize(&Source { language, bytes, entry: None }) {
+        match sanitizer.sanitize(&Source { language, bytes, ..Source::wgsl("") }) {
             Ok(kernel) => {
                 accepted += 1;
                 assert!(kernel.constants <= CONSTANTS_LIMIT);
-                assert!(kernel.bindings.iter().all(|b| b.group == 0 && b.binding < BINDING_LIMIT));
+                assert!(kernel.bindings.iter().all(|b| b.set < SET_LIMIT && b.binding < BINDING_LIMIT));
                 assert!(kernel.workgroup.iter().product::<u32>() <= 1024);
             }
             Err(KernelError::Crashed(_)) => crashed += 1,

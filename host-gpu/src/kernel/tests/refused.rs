@@ -1,7 +1,6 @@
 use crate::kernel::error::DIAGNOSTIC_LIMIT;
 use crate::kernel::error::KernelError;
 use crate::kernel::sanitizer::sanitize;
-use crate::kernel::source::Language;
 use crate::kernel::source::SOURCE_LIMIT;
 use crate::kernel::source::Source;
 use crate::kernel::tests::samples;
@@ -25,14 +24,14 @@ fn says(text: &str, words: &[&str]) {
 #[test]
 fn random_bytes_are_not_spirv() {
     let bytes: Vec<u8> = (0..4096_u32).map(|i| i.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
-    let answer = sanitize(&Source { language: Language::SpirV, bytes, entry: None });
+    let answer = sanitize(&Source::spirv(bytes));
     assert!(matches!(answer, Err(KernelError::Parse(_))), "{answer:?}");
 }
 
 #[test]
 fn a_source_beyond_the_limit_is_not_looked_at() {
     let bytes = vec![b' '; SOURCE_LIMIT + 1];
-    let answer = sanitize(&Source { language: Language::Wgsl, bytes, entry: None });
+    let answer = sanitize(&Source { bytes, ..Source::wgsl("") });
     assert_eq!(answer.map(|_| ()), Err(KernelError::TooLong { length: SOURCE_LIMIT + 1 }));
 }
 
@@ -63,14 +62,24 @@ fn two_entries_without_a_choice_are_listed() {
 }
 
 #[test]
-fn anything_but_storage_buffers_of_group_zero_is_named() {
+fn what_no_dispatch_can_bind_is_named() {
     let main = "@compute @workgroup_size(1) fn main() { _ = v; }";
     let sized = "@compute @workgroup_size(1) fn main() { _ = textureDimensions(v); }";
     says(&format!("@group(0) @binding(0) var v: texture_2d<f32>; {sized}"), &["`v`", "an image"]);
     says(&format!("@group(0) @binding(0) var v: sampler; {main}"), &["`v`", "a sampler"]);
-    says(&format!("@group(0) @binding(0) var<uniform> v: vec4<f32>; {main}"), &["`v`", "a uniform buffer"]);
-    says(&format!("@group(1) @binding(0) var<storage> v: u32; {main}"), &["`v`", "group other than 0"]);
-    says(&format!("@group(0) @binding(16) var<storage> v: u32; {main}"), &["`v`", "above 15"]);
+    says(&format!("@group(8) @binding(0) var<storage> v: u32; {main}"), &["`v`", "a set above 7"]);
+    says(&format!("@group(0) @binding(64) var<storage> v: u32; {main}"), &["`v`", "above 63"]);
+    says(&format!("@group(7) @binding(64) var<uniform> v: u32; {main}"), &["`v`", "above 63"]);
+    let (mut many, mut sum) = (String::new(), "0u".to_owned());
+    for binding in 0..65 {
+        let (set, binding) = (binding / 33, binding % 33);
+        many += &format!("@group({set}) @binding({binding}) var<storage> v{set}_{binding}: u32; ");
+        sum += &format!(" + v{set}_{binding}");
+    }
+    says(
+        &format!("{many} @compute @workgroup_size(1) fn main() {{ var sum = {sum}; }}"),
+        &["65", "buffers", "64"],
+    );
 }
 
 #[test]
@@ -91,8 +100,7 @@ fn constants_misaligned_by_spirv_are_refused() {
     let at = words.windows(5).position(|w| w[0] == 0x0005_0048 && w[2..] == [1, 35, 4]).unwrap();
     words[at + 4] = 5;
     let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let message =
-        sanitize(&Source { language: Language::SpirV, bytes, entry: None }).unwrap_err().to_string();
+    let message = sanitize(&Source::spirv(bytes)).unwrap_err().to_string();
     assert!(message.contains("misaligned"), "{message}");
 }
 
@@ -127,10 +135,10 @@ fn local_memory_is_counted_through_calls() {
 fn oversized_workgroups_and_constants_are_refused() {
     says("@compute @workgroup_size(64, 32) fn main() {}", &["2048 invocations in a workgroup"]);
     says("@compute @workgroup_size(1, 1, 65) fn main() {}", &["65 invocations along one side"]);
-    let constants = "var<immediate> c: array<vec4<u32>, 9>;
+    let constants = "var<immediate> c: array<vec4<u32>, 17>;
          @group(0) @binding(0) var<storage, read_write> b: array<u32>;
-         @compute @workgroup_size(1) fn main() { b[0] = c[8].x; }";
-    says(constants, &["144 bytes in var<immediate>"]);
+         @compute @workgroup_size(1) fn main() { b[0] = c[16].x; }";
+    says(constants, &["272 bytes in var<immediate>"]);
 }
 
 #[test]

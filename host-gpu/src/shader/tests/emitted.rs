@@ -278,7 +278,7 @@ fn the_header_of_the_result_counts_its_ids() {
     assert_eq!(words[..3], [spirv::MAGIC_NUMBER, 0x0001_0300, 0]);
     let old = guard(
         &assemble(0, &plain("%y = OpIAdd %uint %x %x")),
-        &Wish { profile: &Profile::ALL, entry: None, rename: "a-longer-name", grid: GRID },
+        &Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "a-longer-name", grid: GRID },
     )
     .unwrap();
     assert_eq!(old.words[1], 0x0001_0300, "at least 1.3");
@@ -654,7 +654,7 @@ fn the_number_of_workgroups_is_one_read_only_buffer_of_three_words() {
 #[test]
 fn interfaces_name_what_is_used_from_version_1_4_on() {
     let text = plain("%v = OpLoad %uint3 %groups\n%y = OpCompositeExtract %uint %v 0");
-    let wish = Wish { profile: &Profile::ALL, entry: None, rename: "main", grid: GRID };
+    let wish = Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "main", grid: GRID };
     let error = guard(&assemble(4, &text), &wish).unwrap_err().to_string();
     assert!(error.contains("does not name variable"), "{error}");
     let named = text.replace("%id %groups\n", "%id %groups %o\n");

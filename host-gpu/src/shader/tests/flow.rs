@@ -122,7 +122,7 @@ fn a_branch_goes_two_ways_from_version_1_6_on() {
         body(&IF.replace("%then %end\n", "%end %end\n").replace("%then = OpLabel\n     OpBranch %end\n", ""))
             .replace("%id %groups\n", "%id %groups %o\n");
     let old = text.replace("%id %groups %o\n", "%id %groups\n");
-    let wish = Wish { profile: &Profile::ALL, entry: None, rename: "main", grid: GRID };
+    let wish = Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "main", grid: GRID };
     assert!(guard(&assemble(3, &old), &wish).is_ok(), "{:?}", guard(&assemble(3, &old), &wish));
     assert!(guard(&assemble(5, &text), &wish).is_ok());
     let error = guard(&assemble(6, &text), &wish).unwrap_err().to_string();

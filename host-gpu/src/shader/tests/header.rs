@@ -19,7 +19,7 @@ use crate::shader::tests::samples::pass_for;
 use crate::shader::tests::samples::plain;
 
 fn guarded(words: &[u32]) -> Result<Shader, Refusal> {
-    guard(words, &Wish { profile: &Profile::ALL, entry: None, rename: "main", grid: GRID })
+    guard(words, &Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "main", grid: GRID })
 }
 
 fn refused(words: &[u32], why: &str) {
@@ -476,7 +476,7 @@ fn an_entry_point_is_one_kernel_with_one_local_size() {
         let more: String = (0..count).map(|n| format!("OpEntryPoint 5 %main \"e{n}\"\n")).collect();
         empty().replace("OpEntryPoint", &format!("{more}OpEntryPoint"))
     };
-    let wish = |entry| Wish { profile: &Profile::ALL, entry, rename: "main", grid: GRID };
+    let wish = |entry| Wish { profile: &Profile::ALL, entry, constants: &[], rename: "main", grid: GRID };
     assert!(guard(&assemble(3, &many(255)), &wish(Some("work"))).is_ok());
     let error = guard(&assemble(3, &many(256)), &wish(Some("work"))).unwrap_err().to_string();
     assert!(error.contains("more than 256"), "{error}");

@@ -13,4 +13,5 @@ mod mutations;
 mod palette;
 mod refused;
 mod samples;
+mod specialised;
 mod typing;

@@ -36,7 +36,7 @@ fn every_mutation_gets_an_answer_and_what_passes_passes_again() {
          %g = OpVectorExtractDynamic %uint %v %i
          %y = OpExtInst %uint %glsl UMin %g %i";
     let seed = assemble(3, &plain(body));
-    let wish = Wish { profile: &Profile::ALL, entry: None, rename: "main", grid: GRID };
+    let wish = Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "main", grid: GRID };
     assert!(guard(&seed, &wish).is_ok(), "{:?}", guard(&seed, &wish).map(|_| ()));
     let (mut state, mut passed) = (0x00c0_ffee, 0);
     for _ in 0..ROUNDS {

@@ -136,7 +136,7 @@ fn with(minor: u32, capabilities: &str, more: &str, line: &str) -> Vec<u32> {
 
 /// The answer to `line` in a module with all that a device can have.
 pub(super) fn check(minor: u32, capabilities: &str, more: &str, line: &str) -> Result<(), Refusal> {
-    let wish = Wish { profile: &Profile::ALL, entry: None, rename: "main", grid: GRID };
+    let wish = Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "main", grid: GRID };
     guard(&with(minor, capabilities, more, line), &wish).map(|_| ())
 }
 

@@ -20,7 +20,7 @@ pub(super) fn pass(text: &str) -> Result<Shader, Refusal> {
 }
 
 pub(super) fn pass_for(profile: &Profile, text: &str) -> Result<Shader, Refusal> {
-    guard(&assemble(3, text), &Wish { profile, entry: None, rename: "main", grid: GRID })
+    guard(&assemble(3, text), &Wish { profile, entry: None, constants: &[], rename: "main", grid: GRID })
 }
 
 /// Asserts that `text` is refused with words that contain `why`.

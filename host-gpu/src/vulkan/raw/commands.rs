@@ -6,7 +6,10 @@ use std::sync::Arc;
 use ash::ext;
 use ash::vk;
 
-use crate::kernel::program::GRID_BINDING;
+use crate::kernel::program::BindingPoint;
+use crate::kernel::program::BufferKind;
+use crate::kernel::program::DESCRIPTOR_LIMIT;
+use crate::kernel::program::SET_LIMIT;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
 use crate::vulkan::raw::device::Gpu;
@@ -14,15 +17,18 @@ use crate::vulkan::raw::device::Timeline;
 use crate::vulkan::raw::memory::Buffer;
 use crate::vulkan::raw::program::Layout;
 use crate::vulkan::raw::program::Program;
+use crate::vulkan::raw::program::descriptor_type;
 
-const BINDINGS: usize = GRID_BINDING as usize + 1;
+/// Most buffers of a work: those of the guest and the grid.
+const BUFFERS: u32 = DESCRIPTOR_LIMIT + 1;
 /// Bytes of a word of [`Conditions`].
 pub(in crate::vulkan) const WORD: u64 = 8;
 
-/// A buffer range at a binding number.
+/// A buffer range at a binding.
 #[derive(Clone)]
 pub(in crate::vulkan) struct Place {
-    pub(in crate::vulkan) binding: u32,
+    pub(in crate::vulkan) point: BindingPoint,
+    pub(in crate::vulkan) kind: BufferKind,
     pub(in crate::vulkan) buffer: Arc<Buffer>,
     pub(in crate::vulkan) offset: u64,
     pub(in crate::vulkan) length: u64,
@@ -43,8 +49,8 @@ pub(in crate::vulkan) struct Conditions {
     pub(in crate::vulkan) to: u64,
 }
 
-/// One dispatch, checked: every binding of the program is in `places`, at most 17, ranges inside their buffers
-/// and within the device's limits, parts too, and what holds their conditions.
+/// One dispatch, checked: every buffer of the program is in `places`, ranges inside their buffers
+/// and within the device's limits, constants as many as the program takes, parts too, and what holds their conditions.
 pub(in crate::vulkan) struct Work<'a> {
     pub(in crate::vulkan) program: &'a Arc<Program>,
     pub(in crate::vulkan) places: &'a [Place],
@@ -62,12 +68,12 @@ struct Pending {
 /// A reusable place for one dispatch at a time.
 pub(in crate::vulkan) struct Slot {
     gpu: Arc<Gpu>,
-    layout: Arc<Layout>,
     timeline: Arc<Timeline>,
     command_pool: vk::CommandPool,
     commands: vk::CommandBuffer,
     descriptor_pool: vk::DescriptorPool,
-    set: vk::DescriptorSet,
+    /// Descriptor sets of the layout that was used last, all of the pool's.
+    sets: Option<(Arc<Layout>, Vec<vk::DescriptorSet>)>,
     pending: Option<Pending>,
     /// What `pending` binds; kept apart so that its storage is used again.
     bound: Vec<Arc<Buffer>>,
@@ -75,24 +81,20 @@ pub(in crate::vulkan) struct Slot {
 
 impl Slot {
     /// Makes a slot whose work raises `timeline`.
-    pub(in crate::vulkan) fn new(
-        layout: &Arc<Layout>,
-        timeline: &Arc<Timeline>,
-    ) -> Result<Self, VulkanError> {
-        let device = &layout.gpu.device;
+    pub(in crate::vulkan) fn new(gpu: &Arc<Gpu>, timeline: &Arc<Timeline>) -> Result<Self, VulkanError> {
+        let device = &gpu.device;
         let mut slot = Self {
-            gpu: Arc::clone(&layout.gpu),
-            layout: Arc::clone(layout),
+            gpu: Arc::clone(gpu),
             timeline: Arc::clone(timeline),
             command_pool: vk::CommandPool::null(),
             commands: vk::CommandBuffer::null(),
             descriptor_pool: vk::DescriptorPool::null(),
-            set: vk::DescriptorSet::null(),
+            sets: None,
             pending: None,
-            bound: Vec::with_capacity(BINDINGS),
+            bound: Vec::new(),
         };
         let info = vk::CommandPoolCreateInfo::default()
-            .queue_family_index(layout.gpu.family)
+            .queue_family_index(gpu.family)
             .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER);
         // SAFETY: the family is the one that the device was created with.
         let pool = unsafe { device.create_command_pool(&info, None) };
@@ -106,20 +108,12 @@ impl Slot {
         let buffers = buffers.map_err(failed("vkAllocateCommandBuffers"))?;
         slot.commands = buffers.first().copied().unwrap_or_default();
 
-        let sizes = [vk::DescriptorPoolSize::default()
-            .ty(vk::DescriptorType::STORAGE_BUFFER)
-            .descriptor_count(GRID_BINDING + 1)];
-        let info = vk::DescriptorPoolCreateInfo::default().max_sets(1).pool_sizes(&sizes);
+        let sizes = [BufferKind::Storage, BufferKind::Uniform]
+            .map(|kind| vk::DescriptorPoolSize { ty: descriptor_type(kind), descriptor_count: BUFFERS });
+        let info = vk::DescriptorPoolCreateInfo::default().max_sets(SET_LIMIT).pool_sizes(&sizes);
         // SAFETY: `info` outlives the call.
         let pool = unsafe { device.create_descriptor_pool(&info, None) };
         slot.descriptor_pool = pool.map_err(failed("vkCreateDescriptorPool"))?;
-        let layouts = [layout.set];
-        let info = vk::DescriptorSetAllocateInfo::default()
-            .descriptor_pool(slot.descriptor_pool)
-            .set_layouts(&layouts);
-        // SAFETY: the pool was just created with room for one set of this layout.
-        let sets = unsafe { device.allocate_descriptor_sets(&info) };
-        slot.set = sets.map_err(failed("vkAllocateDescriptorSets"))?.first().copied().unwrap_or_default();
         Ok(slot)
     }
 
@@ -137,6 +131,7 @@ impl Slot {
     /// not, this waits.
     pub(in crate::vulkan) fn run(&mut self, work: &Work<'_>, value: u64) -> Result<(), VulkanError> {
         self.settle()?;
+        self.allocate(&work.program.layout)?;
         self.bind(work.places);
         self.record(work)?;
         self.bound.extend(work.places.iter().map(|place| Arc::clone(&place.buffer)));
@@ -160,26 +155,53 @@ impl Slot {
         Ok(())
     }
 
-    fn bind(&mut self, places: &[Place]) {
-        let mut ranges = [[vk::DescriptorBufferInfo::default()]; BINDINGS];
-        for (range, place) in ranges.iter_mut().zip(places) {
-            *range = [vk::DescriptorBufferInfo {
-                buffer: place.buffer.raw,
-                offset: place.offset,
-                range: place.length,
-            }];
+    /// Has descriptor sets of `layout`: those of the last work where that had the same, else new ones. Nothing is pending.
+    fn allocate(&mut self, layout: &Arc<Layout>) -> Result<(), VulkanError> {
+        if self.sets.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, layout)) {
+            return Ok(());
         }
-        let mut writes = [vk::WriteDescriptorSet::default(); BINDINGS];
-        for ((write, range), place) in writes.iter_mut().zip(&ranges).zip(places) {
-            *write = vk::WriteDescriptorSet::default()
-                .dst_set(self.set)
-                .dst_binding(place.binding)
-                .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+        self.sets = None;
+        let (device, flags) = (&self.gpu.device, vk::DescriptorPoolResetFlags::empty());
+        // SAFETY: no pending work uses a set of the pool.
+        unsafe { device.reset_descriptor_pool(self.descriptor_pool, flags) }
+            .map_err(failed("vkResetDescriptorPool"))?;
+        let info = vk::DescriptorSetAllocateInfo::default()
+            .descriptor_pool(self.descriptor_pool)
+            .set_layouts(&layout.sets);
+        let sets = match layout.sets[..] {
+            [] => Vec::new(),
+            // SAFETY: the pool is empty, and has room for the most sets and buffers that a kernel may have.
+            _ => unsafe { device.allocate_descriptor_sets(&info) }
+                .map_err(failed("vkAllocateDescriptorSets"))?,
+        };
+        self.sets = Some((Arc::clone(layout), sets));
+        Ok(())
+    }
+
+    fn sets(&self) -> &[vk::DescriptorSet] {
+        self.sets.as_ref().map_or(&[], |(_, sets)| sets)
+    }
+
+    fn bind(&self, places: &[Place]) {
+        let range = |place: &Place| {
+            let Place { offset, length, .. } = *place;
+            [vk::DescriptorBufferInfo { buffer: place.buffer.raw, offset, range: length }]
+        };
+        let ranges: Vec<_> = places.iter().map(range).collect();
+        let mut writes = Vec::with_capacity(places.len());
+        for (place, range) in places.iter().zip(&ranges) {
+            let set = self.sets().get(place.point.set as usize).copied().unwrap_or_default();
+            let write = vk::WriteDescriptorSet::default()
+                .dst_set(set)
+                .dst_binding(place.point.binding)
+                .dst_array_element(place.point.element)
+                .descriptor_type(descriptor_type(place.kind))
                 .buffer_info(range);
+            writes.push(write);
         }
-        let writes = writes.get(..places.len()).unwrap_or_default();
-        // SAFETY: no pending work uses the set; buffers are alive and ranges inside them, by `Work`'s contract.
-        unsafe { self.gpu.device.update_descriptor_sets(writes, &[]) };
+        // SAFETY: no pending work uses the sets; they have all places, buffers are alive and ranges inside them, by
+        // `Work`'s contract.
+        unsafe { self.gpu.device.update_descriptor_sets(&writes, &[]) };
     }
 
     fn record(&mut self, work: &Work<'_>) -> Result<(), VulkanError> {
@@ -198,13 +220,15 @@ impl Slot {
                 vk::AccessFlags::SHADER_READ | vk::AccessFlags::SHADER_WRITE,
             ),
         );
-        let (point, layout) = (vk::PipelineBindPoint::COMPUTE, self.layout.pipeline);
+        let (point, layout) = (vk::PipelineBindPoint::COMPUTE, work.program.layout.pipeline);
         // SAFETY: recording; the program is alive and a compute pipeline.
         unsafe { device.cmd_bind_pipeline(commands, point, work.program.raw) };
-        // SAFETY: recording; the set is of the layout's only set layout.
-        unsafe { device.cmd_bind_descriptor_sets(commands, point, layout, 0, &[self.set], &[]) };
+        if !self.sets().is_empty() {
+            // SAFETY: recording; the sets are those of the layout, in order.
+            unsafe { device.cmd_bind_descriptor_sets(commands, point, layout, 0, self.sets(), &[]) };
+        }
         if !work.constants.is_empty() {
-            // SAFETY: recording; at most 128 bytes, a multiple of 4, by `Work`'s contract.
+            // SAFETY: recording; as many bytes as the layout has, by `Work`'s contract.
             unsafe {
                 device.cmd_push_constants(commands, layout, vk::ShaderStageFlags::COMPUTE, 0, work.constants)
             };

@@ -71,7 +71,9 @@ impl Gpu {
         let mut robustness = vk::PhysicalDeviceRobustness2FeaturesEXT::default().robust_buffer_access2(true);
         let mut v11 = features::v11(&profile);
         let mut v12 = features::v12(&profile).timeline_semaphore(true);
-        let mut v13 = features::v13(&profile).shader_zero_initialize_workgroup_memory(true);
+        let mut v13 = features::v13(&profile)
+            .shader_zero_initialize_workgroup_memory(true)
+            .subgroup_size_control(limits.subgroup_sizes != [0; 2]);
         let mut conditions =
             vk::PhysicalDeviceConditionalRenderingFeaturesEXT::default().conditional_rendering(true);
         let mut info = vk::DeviceCreateInfo::default()

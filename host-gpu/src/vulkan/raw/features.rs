@@ -57,6 +57,15 @@ pub(super) fn profile(instance: &ash::Instance, device: vk::PhysicalDevice) -> P
     }
 }
 
+/// Whether kernels of `device`, one of `instance` with Vulkan 1.3, may ask for the size of their subgroups.
+pub(super) fn has_subgroup_sizes(instance: &ash::Instance, device: vk::PhysicalDevice) -> bool {
+    let mut v13 = vk::PhysicalDeviceVulkan13Features::default();
+    let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut v13);
+    // SAFETY: the handle is the instance's. A structure that the device does not know stays as it is: false.
+    unsafe { instance.get_physical_device_features2(device, &mut features) };
+    v13.subgroup_size_control == vk::TRUE
+}
+
 /// The features of Vulkan 1.0 that `profile` needs.
 pub(super) fn base(profile: &Profile) -> vk::PhysicalDeviceFeatures {
     vk::PhysicalDeviceFeatures::default()

@@ -6,8 +6,7 @@ use std::ffi::CStr;
 use ash::ext;
 use ash::vk;
 
-use crate::kernel::program::CONSTANTS_LIMIT;
-use crate::kernel::program::GRID_BINDING;
+use crate::kernel::program::CONSTANTS_EVERYWHERE;
 use crate::shader::profile::Profile;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
@@ -16,6 +15,9 @@ use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
 use crate::vulkan::info::Limits;
 use crate::vulkan::raw::features;
+
+/// Storage buffers that a device must have: 16 of a guest, and the grid.
+const STORAGE_BUFFERS: u32 = 17;
 
 /// The longest binding on any device. Two of it are the longest buffer, see `import.rs`.
 const BINDING_LENGTH_CAP: u64 = 1 << 30;
@@ -79,13 +81,17 @@ impl Instance {
         let mut driver = vk::PhysicalDeviceDriverProperties::default();
         let mut size = vk::PhysicalDeviceMaintenance4Properties::default();
         let mut host = vk::PhysicalDeviceExternalMemoryHostPropertiesEXT::default();
+        let mut subgroups = vk::PhysicalDeviceSubgroupSizeControlProperties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default()
+            .push_next(&mut subgroups)
             .push_next(&mut driver)
             .push_next(&mut size)
             .push_next(&mut host);
         // SAFETY: the handle is the instance's. A structure that the device does not know stays as it is.
         unsafe { self.raw.get_physical_device_properties2(device, &mut properties) };
         let base = properties.properties;
+        let subgroups = features::has_subgroup_sizes(&self.raw, device).then_some(&subgroups);
+        let limits = limits(&base.limits, &host, subgroups);
         let mut missing = self.missing_features(device, base.api_version)?;
 
         let family = self.compute_family(device);
@@ -95,22 +101,19 @@ impl Instance {
             }
         };
         demand(family.is_some(), "a compute queue".to_owned());
-        let buffers = base
-            .limits
-            .max_per_stage_descriptor_storage_buffers
-            .min(base.limits.max_descriptor_set_storage_buffers);
-        // Those of the guest and the grid.
-        let wanted = GRID_BINDING + 1;
-        demand(buffers >= wanted, format!("{wanted} storage buffers per kernel"));
+        demand(
+            limits.storage_buffers >= STORAGE_BUFFERS,
+            format!("{STORAGE_BUFFERS} storage buffers per kernel"),
+        );
         let constants = base.limits.max_push_constants_size;
-        demand(constants >= CONSTANTS_LIMIT, format!("{CONSTANTS_LIMIT} bytes of push constants"));
+        demand(constants >= CONSTANTS_EVERYWHERE, format!("{CONSTANTS_EVERYWHERE} bytes of push constants"));
         demand(size.max_buffer_size >= 2 * BINDING_LENGTH_CAP, "buffers of 2 GiB".to_owned());
 
         let info = describe(&base, &driver);
         let has_conditions = info.kind == Kind::Cpu && self.has_conditions(device)?;
         Ok(Candidate {
             info,
-            limits: limits(&base.limits, &host),
+            limits,
             profile: features::profile(&self.raw, device),
             missing,
             device,
@@ -208,17 +211,33 @@ fn describe(base: &vk::PhysicalDeviceProperties, driver: &vk::PhysicalDeviceDriv
 fn limits(
     base: &vk::PhysicalDeviceLimits,
     host: &vk::PhysicalDeviceExternalMemoryHostPropertiesEXT<'_>,
+    subgroups: Option<&vk::PhysicalDeviceSubgroupSizeControlProperties<'_>>,
 ) -> Limits {
     let range = u64::from(base.max_storage_buffer_range).min(BINDING_LENGTH_CAP);
     Limits {
         groups: base.max_compute_work_group_count,
         // A multiple of the page, so that buffers of it tile memory.
         binding_length: range & !0xfff,
+        uniform_length: u64::from(base.max_uniform_buffer_range) & !0xf,
         // Loads and stores are of words, whatever finer offsets a device allows.
-        binding_alignment: base.min_storage_buffer_offset_alignment.max(4),
+        binding_alignment: base
+            .min_storage_buffer_offset_alignment
+            .max(base.min_uniform_buffer_offset_alignment)
+            .max(4),
         import_alignment: host.min_imported_host_pointer_alignment.max(1),
         workgroup: base.max_compute_work_group_size,
         invocations: base.max_compute_work_group_invocations,
         workgroup_memory: base.max_compute_shared_memory_size,
+        sets: base.max_bound_descriptor_sets,
+        storage_buffers: base
+            .max_per_stage_descriptor_storage_buffers
+            .min(base.max_descriptor_set_storage_buffers),
+        uniform_buffers: base
+            .max_per_stage_descriptor_uniform_buffers
+            .min(base.max_descriptor_set_uniform_buffers),
+        constants: base.max_push_constants_size,
+        subgroup_sizes: subgroups
+            .filter(|sizes| sizes.required_subgroup_size_stages.contains(vk::ShaderStageFlags::COMPUTE))
+            .map_or([0; 2], |sizes| [sizes.min_subgroup_size, sizes.max_subgroup_size]),
     }
 }

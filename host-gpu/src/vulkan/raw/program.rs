@@ -1,4 +1,4 @@
-//! The one layout of all kernels, and a compiled kernel.
+//! Layouts of kernels, and a compiled kernel.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -6,49 +6,77 @@ use std::sync::Arc;
 
 use ash::vk;
 
-use crate::kernel::program::CONSTANTS_LIMIT;
+use crate::kernel::program::BufferKind;
 use crate::kernel::program::GRID_BINDING;
 use crate::kernel::program::Kernel;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
 use crate::vulkan::raw::device::Gpu;
 
-/// Set 0 with a storage buffer at each of the bindings 0 to 15, one more for the grid, and 128 bytes of push constants. Any kernel fits
-/// it, because what a kernel does not use need not be bound; so one descriptor set serves all kernels.
+/// What a dispatch of a kernel binds, as far as the driver must know: kernels of the same interface share a layout.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::vulkan) struct Interface {
+    /// Set, number, count and kind of each binding, the grid included; ascending.
+    bindings: Vec<(u32, u32, u32, BufferKind)>,
+    constants: u32,
+}
+
+impl Interface {
+    /// That of `kernel`.
+    pub(in crate::vulkan) fn of(kernel: &Kernel) -> Self {
+        let grid = kernel.uses_num_workgroups.then_some((0, GRID_BINDING, 1, BufferKind::Storage));
+        let own = kernel.bindings.iter().map(|b| (b.set, b.binding, b.count, b.kind));
+        Self { bindings: own.chain(grid).collect(), constants: kernel.constants }
+    }
+}
+
+/// Vulkan's name for a kind of buffer.
+pub(super) fn descriptor_type(kind: BufferKind) -> vk::DescriptorType {
+    match kind {
+        BufferKind::Storage => vk::DescriptorType::STORAGE_BUFFER,
+        BufferKind::Uniform => vk::DescriptorType::UNIFORM_BUFFER,
+    }
+}
+
+/// The layout of kernels of one interface: their descriptor sets, from 0 to the last that they use, and their push constants.
 pub(in crate::vulkan) struct Layout {
     pub(super) gpu: Arc<Gpu>,
-    pub(super) set: vk::DescriptorSetLayout,
+    pub(super) sets: Vec<vk::DescriptorSetLayout>,
     pub(super) pipeline: vk::PipelineLayout,
 }
 
 impl Layout {
     /// Makes the layout.
-    pub(in crate::vulkan) fn new(gpu: &Arc<Gpu>) -> Result<Arc<Self>, VulkanError> {
-        let bindings: Vec<_> = (0..=GRID_BINDING)
-            .map(|binding| {
-                vk::DescriptorSetLayoutBinding::default()
-                    .binding(binding)
-                    .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
-                    .descriptor_count(1)
-                    .stage_flags(vk::ShaderStageFlags::COMPUTE)
-            })
-            .collect();
-        let info = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
-        // SAFETY: `info` outlives the call.
-        let set = unsafe { gpu.device.create_descriptor_set_layout(&info, None) };
-        let set = set.map_err(failed("vkCreateDescriptorSetLayout"))?;
-        // From here on, `Drop` destroys both; destroying a null handle is a no-op.
-        let mut layout = Self { gpu: Arc::clone(gpu), set, pipeline: vk::PipelineLayout::null() };
-
-        let sets = [set];
+    pub(in crate::vulkan) fn new(gpu: &Arc<Gpu>, interface: &Interface) -> Result<Arc<Self>, VulkanError> {
+        // From here on, `Drop` destroys what was made; destroying a null handle is a no-op.
+        let mut layout =
+            Self { gpu: Arc::clone(gpu), sets: Vec::new(), pipeline: vk::PipelineLayout::null() };
+        let sets = interface.bindings.iter().map(|(set, ..)| set + 1).max().unwrap_or(0);
+        for set in 0..sets {
+            let of_set = interface.bindings.iter().filter(|(of, ..)| *of == set);
+            let bindings: Vec<_> = of_set
+                .map(|&(_, binding, count, kind)| {
+                    vk::DescriptorSetLayoutBinding::default()
+                        .binding(binding)
+                        .descriptor_type(descriptor_type(kind))
+                        .descriptor_count(count)
+                        .stage_flags(vk::ShaderStageFlags::COMPUTE)
+                })
+                .collect();
+            let info = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
+            // SAFETY: `info` outlives the call.
+            let made = unsafe { gpu.device.create_descriptor_set_layout(&info, None) };
+            layout.sets.push(made.map_err(failed("vkCreateDescriptorSetLayout"))?);
+        }
         let constants = [vk::PushConstantRange {
             stage_flags: vk::ShaderStageFlags::COMPUTE,
             offset: 0,
-            size: CONSTANTS_LIMIT,
+            size: interface.constants,
         }];
+        let constants = if interface.constants == 0 { &[] } else { constants.as_slice() };
         let info =
-            vk::PipelineLayoutCreateInfo::default().set_layouts(&sets).push_constant_ranges(&constants);
-        // SAFETY: the set layout is alive and `info` outlives the call.
+            vk::PipelineLayoutCreateInfo::default().set_layouts(&layout.sets).push_constant_ranges(constants);
+        // SAFETY: the set layouts are alive and `info` outlives the call.
         let pipeline = unsafe { gpu.device.create_pipeline_layout(&info, None) };
         layout.pipeline = pipeline.map_err(failed("vkCreatePipelineLayout"))?;
         Ok(Arc::new(layout))
@@ -57,10 +85,12 @@ impl Layout {
 
 impl Drop for Layout {
     fn drop(&mut self) {
-        // SAFETY: programs and slots made with it hold an `Arc` of this, so none is left.
+        // SAFETY: programs and slots that use it hold an `Arc` of this, so none is left.
         unsafe { self.gpu.device.destroy_pipeline_layout(self.pipeline, None) };
-        // SAFETY: as above.
-        unsafe { self.gpu.device.destroy_descriptor_set_layout(self.set, None) };
+        for set in &self.sets {
+            // SAFETY: as above.
+            unsafe { self.gpu.device.destroy_descriptor_set_layout(*set, None) };
+        }
     }
 }
 
@@ -71,14 +101,14 @@ pub(in crate::vulkan) struct Program {
 }
 
 impl Program {
-    /// Makes a pipeline of `kernel`, which the sanitizer made.
+    /// Makes a pipeline of `kernel`, which the sanitizer made, whose interface `layout` is of, and which suits the device's limits.
     pub(in crate::vulkan) fn new(layout: &Arc<Layout>, kernel: &Kernel) -> Result<Arc<Self>, VulkanError> {
         let device = &layout.gpu.device;
         let info = vk::ShaderModuleCreateInfo::default().code(&kernel.spirv);
         // SAFETY: the sanitizer's words are valid SPIR-V; `info` outlives the call.
         let module =
             unsafe { device.create_shader_module(&info, None) }.map_err(failed("vkCreateShaderModule"))?;
-        let made = Self::with_module(layout, module, &kernel.entry);
+        let made = Self::with_module(layout, module, kernel);
         // SAFETY: a module may go as soon as its pipeline is made.
         unsafe { device.destroy_shader_module(module, None) };
         made
@@ -87,19 +117,24 @@ impl Program {
     fn with_module(
         layout: &Arc<Layout>,
         module: vk::ShaderModule,
-        entry: &str,
+        kernel: &Kernel,
     ) -> Result<Arc<Self>, VulkanError> {
-        let entry = CString::new(entry).unwrap_or_default();
-        let stage = vk::PipelineShaderStageCreateInfo::default()
+        let entry = CString::new(kernel.entry.as_str()).unwrap_or_default();
+        let mut subgroup = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default()
+            .required_subgroup_size(kernel.subgroup_size);
+        let mut stage = vk::PipelineShaderStageCreateInfo::default()
             .stage(vk::ShaderStageFlags::COMPUTE)
             .module(module)
             .name(&entry);
+        if kernel.subgroup_size != 0 {
+            stage = stage.push_next(&mut subgroup);
+        }
         let infos = [vk::ComputePipelineCreateInfo::default()
             .flags(vk::PipelineCreateFlags::DISPATCH_BASE)
             .stage(stage)
             .layout(layout.pipeline)];
         let device = &layout.gpu.device;
-        // SAFETY: module and layout are alive and the sanitizer allows only what the layout has.
+        // SAFETY: module and layout are alive, and the layout has what the kernel binds.
         let made = unsafe { device.create_compute_pipelines(vk::PipelineCache::null(), &infos, None) };
         match made {
             Ok(pipelines) => {

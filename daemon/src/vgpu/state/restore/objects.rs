@@ -9,8 +9,7 @@ use campanile_host_gpu::sched::parameters::Band;
 use campanile_host_gpu::sched::parameters::MAX_LEVEL;
 use campanile_host_gpu::sched::parameters::MAX_PRIORITY;
 use campanile_host_gpu::sched::parameters::Parameters;
-use campanile_protocol::control::message::LANGUAGE_SPIRV;
-use campanile_protocol::control::message::LANGUAGE_WGSL;
+use campanile_protocol::control::message::LANGUAGES;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::block::ProcessEntry;
 use campanile_protocol::engine::block::QUEUE_EXEMPT;
@@ -99,7 +98,7 @@ impl Builder<'_> {
         device.kernels = table(MAX_KERNELS, &saved.kernels, "kernel", charges, |_, place| {
             let source = usize::try_from(*place).ok().and_then(|place| sources.get(place));
             let source = source.ok_or_else(|| format!("no source {place}"))?;
-            let is_known = matches!(source.language, LANGUAGE_WGSL | LANGUAGE_SPIRV);
+            let is_known = LANGUAGES.contains(&source.language);
             let length = source.bytes.0.len();
             let fits = length > 0 && length <= MAX_SOURCE_BYTES as usize;
             ensure(is_known && fits, || "its source".to_owned())?;
