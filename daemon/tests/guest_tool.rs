@@ -69,5 +69,5 @@ fn the_suite_holds_without_a_window() {
 fn another_protocol_version_is_refused_with_advice() {
     let daemon = Daemon::start(&[]);
     let refused = daemon.target(Some(2)).open().unwrap_err().to_string();
-    assert!(refused.contains("the daemon speaks protocol 1.0, this program 2.0: install"), "{refused}");
+    assert!(refused.contains("the daemon speaks protocol 1.1, this program 2.0: install"), "{refused}");
 }

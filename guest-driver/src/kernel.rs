@@ -9,6 +9,7 @@ use campanile_protocol::control::pipeline::Constant;
 use campanile_protocol::control::pipeline::Head;
 use campanile_protocol::control::reply::KernelCreated;
 use campanile_protocol::handle::Handle;
+use campanile_protocol::profile::Profile;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
@@ -69,6 +70,15 @@ impl Device {
     /// Compiles a kernel; done when it is ready to run.
     pub fn create_kernel(&self, source: &KernelSource<'_>) -> Result<Kernel, DriverError> {
         Kernel::create(&self.shared, source)
+    }
+
+    /// What kernels may use of the device behind the compute node, and how much.
+    ///
+    /// # Errors
+    /// NOT_SUPPORTED where no node runs kernels; a daemon before version 1.1 does not know the message.
+    pub fn profile(&self) -> Result<Box<Profile>, DriverError> {
+        let payload = self.shared.control.call("QUERY_PROFILE", message::QUERY_PROFILE, &[])?;
+        Profile::read_from_bytes(&payload).map(Box::new).map_err(|_| DriverError::BadAnswer("QUERY_PROFILE"))
     }
 }
 

@@ -31,6 +31,7 @@ pub mod handle;
 pub mod handshake;
 pub mod packet;
 pub mod page_table;
+pub mod profile;
 pub mod queue;
 pub mod virtio_gpu;
 
@@ -40,7 +41,7 @@ pub mod virtio_gpu;
 /// | Version | What it added |
 /// |---|---|
 /// | 1.0 | all that is not named below |
-/// | 1.1 | [`control::pipeline`], descriptor sets and arrays of buffers in [`packet::Binding`], uniform buffers, 64 bindings, 256 bytes of constants |
+/// | 1.1 | [`control::pipeline`], [`profile`], descriptor sets and arrays of buffers in [`packet::Binding`], uniform buffers, 64 bindings, 256 bytes of constants |
 pub const PROTOCOL_VERSION: u32 = 1 << 16 | 1;
 
 /// Bytes of a page: the unit of mapping, of page tables and of dirty tracking.

@@ -22,6 +22,7 @@ use rustix::event::PollFlags;
 use rustix::event::Timespec;
 
 use crate::vgpu::config::Compute;
+use crate::vgpu::config::ComputeDevice;
 
 /// How long a driver may take to start and pass its self-test.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -30,7 +31,7 @@ const BYTES: u64 = 16 * PAGE_SIZE;
 
 /// An engine that came up.
 struct CameUp {
-    device: String,
+    device: ComputeDevice,
     is_cpu: bool,
     tracker: Arc<Tracker>,
     /// Kept as long as it is to be asked.
@@ -71,7 +72,8 @@ fn bring_up(
             return Ok(Err(format!("the Vulkan driver did not start within {} s", LIMIT.as_secs())));
         }
         match engine.receive() {
-            Ok(Some(Response::Started { device, is_cpu, .. })) => {
+            Ok(Some(Response::Started { device: name, is_cpu, profile, .. })) => {
+                let device = ComputeDevice { name, profile };
                 return Ok(Ok(CameUp { device, is_cpu, tracker, _engine: engine }));
             }
             Ok(Some(Response::Refused { reason })) => return Ok(Err(reason)),

@@ -128,7 +128,7 @@ impl Host {
         let (compute, computes_on_gpu) = probed?;
         let probe = probe_program(&options, &holding);
         match &compute {
-            Compute::Available(device) => log::info!("compute node: {device}"),
+            Compute::Available(device) => log::info!("compute node: {}", device.name),
             Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
         }
         let tracking = options.tracking.decide(&probe, options.engines.sandbox, computes_on_gpu)?;

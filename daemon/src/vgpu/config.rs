@@ -1,5 +1,6 @@
 //! What the operator decided for a vGPU.
 
+use campanile_protocol::profile::Profile;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,9 +32,25 @@ use crate::sched::thread::Supervisor;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Compute {
     /// On this device.
-    Available(String),
+    Available(ComputeDevice),
     /// Not, and why, with the remedy.
     Refused(String),
+}
+
+/// What runs kernels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComputeDevice {
+    /// The device and its driver, in words: where a state may move to depends on it.
+    pub name: String,
+    /// What guests are told of it; none where nothing was asked, as in tests.
+    pub profile: Option<Box<Profile>>,
+}
+
+impl Compute {
+    /// On a device of which no more is known.
+    pub fn on(name: &str) -> Self {
+        Self::Available(ComputeDevice { name: name.to_owned(), profile: None })
+    }
 }
 
 /// A vGPU as configured.

@@ -83,7 +83,7 @@ pub(crate) fn config_under(supervisor: Arc<Supervisor>) -> Config {
         window: true,
         vulkan_device: None,
         launcher: Arc::new(Program::new(PathBuf::from("/nonexistent/campanile"), Vec::new())),
-        compute: Compute::Available("a device".to_owned()),
+        compute: Compute::on("a device"),
         supervisor,
         orders: Arc::new(Orders::new().unwrap()),
         scheduler: Choice::default(),

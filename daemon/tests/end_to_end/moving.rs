@@ -274,7 +274,7 @@ impl Moving {
             window: true,
             vulkan_device: None,
             launcher: Arc::new(Program::new(PathBuf::from(env!("CARGO_BIN_EXE_campanile")), vulkan())),
-            compute: Compute::Available("whatever there is".to_owned()),
+            compute: Compute::on("whatever there is"),
             supervisor: Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap()),
             orders: Arc::new(Orders::new().unwrap()),
             scheduler: Choice::default(),

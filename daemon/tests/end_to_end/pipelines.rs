@@ -11,6 +11,8 @@ use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_protocol::control::pipeline::Constant;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::packet::Binding;
+use campanile_protocol::profile;
+use campanile_protocol::profile::PROFILE_VERSION;
 
 use crate::assembly::assemble;
 use crate::frame;
@@ -178,4 +180,57 @@ fn a_dispatch_without_an_element_of_an_array_is_a_fault_of_its_device() {
     }
     let device = Device::open(vm.open("innocent").unwrap()).unwrap();
     device.check().unwrap();
+}
+
+#[test]
+fn the_profile_says_what_kernels_may_use_and_they_may() {
+    let daemon = Daemon::start();
+    let (_vm, device) = daemon.device();
+    let profile = device.profile().unwrap();
+    assert_eq!((profile.version, profile.kind), (PROFILE_VERSION, profile::KIND_CPU));
+    assert!(profile::name_of(&profile.name).contains("llvmpipe"), "{profile:?}");
+    assert_ne!((profile.device_uuid, profile.driver_uuid), ([0; 16], [0; 16]));
+    // What it says is taken, and no more.
+    let kernel = |workgroup: [u32; 3], constants: u32, buffers: u32| {
+        let [x, y, z] = workgroup;
+        let (mut text, mut sum) = (String::new(), "0u".to_owned());
+        for binding in 0..buffers {
+            text += &format!("@group(0) @binding({binding}) var<storage> v{binding}: u32; ");
+            sum += &format!(" + v{binding}");
+        }
+        let words = constants / 16;
+        text += &format!("var<immediate> c: array<vec4<u32>, {words}>; ");
+        text += &format!(
+            "@compute @workgroup_size({x}, {y}, {z}) fn main() {{ var sum = {sum} + c[{}].x; }}",
+            words - 1
+        );
+        device.create_kernel(&KernelSource::wgsl(&text))
+    };
+    let [x, y, z] = profile.workgroup;
+    let (constants, buffers) = (profile.constants, profile.storage_buffers.min(profile.buffers));
+    kernel([x, 1, 1], constants, buffers).unwrap();
+    kernel([1, y, 1], 16, 1).unwrap();
+    kernel([1, 1, z], 16, 1).unwrap();
+    for (workgroup, constants, buffers) in [
+        ([x + 1, 1, 1], constants, buffers),
+        ([1, y + 1, 1], constants, buffers),
+        ([1, 1, z + 1], constants, buffers),
+        ([x, 2, 1], constants, buffers),
+        ([1; 3], constants + 16, buffers),
+        ([1; 3], constants, buffers + 1),
+    ] {
+        assert_eq!(refused(kernel(workgroup, constants, buffers)).0, Status::KernelRefused);
+    }
+    let module = module();
+    for size in profile.subgroup_sizes {
+        device.create_kernel(&KernelSource::pipeline(&module, &[], size)).unwrap();
+    }
+}
+
+#[test]
+fn a_vgpu_without_kernels_has_no_profile() {
+    let daemon = Daemon::with(&["--vulkan-device", "no such device"]);
+    let (_vm, device) = daemon.device();
+    let refused = device.profile().unwrap_err();
+    assert!(matches!(refused, DriverError::Refused { status: Status::NotSupported, .. }), "{refused}");
 }

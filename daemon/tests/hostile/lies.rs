@@ -26,7 +26,7 @@ pub(crate) fn messages() -> Vec<(&'static str, u32, Vec<u8>)> {
     let segment_refused = wire::SegmentRefused { segment: 1, reserved: 0, reason_bytes: longest };
     let kernel_refused = wire::KernelRefused { reason_bytes: longest, ..wire::KernelRefused::default() };
     let create = wire::CreateKernel { source_bytes: 1, ..wire::CreateKernel::default() };
-    let started = wire::Started { vram: u64::MAX, is_cpu: 1, device_bytes: 1 };
+    let started = wire::Started { vram: u64::MAX, is_cpu: 1, device_bytes: 1, ..Default::default() };
     vec![
         ("START", wire::START, text(start.as_bytes(), b"fair")),
         ("HANDOVER", wire::HANDOVER, Vec::new()),

@@ -207,7 +207,8 @@ impl Played {
         let number = |at: usize| words[at].parse::<u64>().unwrap();
         match words[0] {
             "started" => {
-                let started = Response::Started { device: "a puppet".to_owned(), is_cpu: true, vram: 0 };
+                let started =
+                    Response::Started { device: "a puppet".to_owned(), is_cpu: true, vram: 0, profile: None };
                 self.channel.send(&started, &[], &[], true).unwrap();
             }
             "honest" => self.is_honest = number(1) != 0,

@@ -13,6 +13,8 @@ use campanile_protocol::capset::NODE_KIND_COMPUTE;
 use campanile_protocol::capset::NODE_KIND_COPY;
 use campanile_protocol::control::memory::MemoryInfo;
 use campanile_protocol::driver_caps::GROUP_LOCAL;
+use campanile_protocol::profile;
+use campanile_protocol::profile::Profile;
 use serde::Serialize;
 
 use crate::target::Target;
@@ -27,6 +29,7 @@ struct Info {
     segments: Vec<Segment>,
     memory: Option<Memory>,
     nodes: Vec<Node>,
+    kernels: Option<Kernels>,
     doorbell_bytes: u32,
     secondary_doorbells: bool,
     max_control_bytes: u32,
@@ -59,6 +62,71 @@ struct Memory {
     residency_faults: u64,
 }
 
+/// What kernels may use; only where a device can be opened, and a node runs kernels.
+#[derive(Debug, Serialize)]
+struct Kernels {
+    device: String,
+    driver: String,
+    workgroup: [u32; 3],
+    invocations: u32,
+    workgroup_memory_bytes: u32,
+    buffers: u32,
+    constant_bytes: u32,
+    subgroup_size: u32,
+    subgroup_sizes: [u32; 2],
+    features: Vec<&'static str>,
+}
+
+/// Features by the names that Vulkan gives them, shortened.
+const FEATURES: [(u64, &str); 8] = [
+    (profile::FEATURE_STORAGE_8, "8-bit storage"),
+    (profile::FEATURE_STORAGE_16, "16-bit storage"),
+    (profile::FEATURE_INT_8, "int8"),
+    (profile::FEATURE_INT_16, "int16"),
+    (profile::FEATURE_INT_64, "int64"),
+    (profile::FEATURE_FLOAT_16, "float16"),
+    (profile::FEATURE_FLOAT_64, "float64"),
+    (profile::FEATURE_INTEGER_DOT, "integer dot products"),
+];
+
+impl Kernels {
+    fn of(profile: &Profile) -> Self {
+        Self {
+            device: profile::name_of(&profile.name).to_owned(),
+            driver: profile::name_of(&profile.driver).to_owned(),
+            workgroup: profile.workgroup,
+            invocations: profile.invocations,
+            workgroup_memory_bytes: profile.workgroup_memory,
+            buffers: profile.buffers,
+            constant_bytes: profile.constants,
+            subgroup_size: profile.subgroup_size,
+            subgroup_sizes: profile.subgroup_sizes,
+            features: FEATURES
+                .iter()
+                .filter(|(bit, _)| profile.features & bit != 0)
+                .map(|(_, name)| *name)
+                .collect(),
+        }
+    }
+
+    fn rows(&self) -> [(String, String); 3] {
+        let [x, y, z] = self.workgroup;
+        let limits = format!(
+            "workgroups up to {x} x {y} x {z}, {} invocations, {} KiB of memory; {} buffers, {} bytes of constants",
+            self.invocations,
+            self.workgroup_memory_bytes >> 10,
+            self.buffers,
+            self.constant_bytes
+        );
+        let features = format!("subgroups of {}; {}", self.subgroup_size, self.features.join(", "));
+        [
+            ("kernels on".to_owned(), format!("{}, driver {}", self.device, self.driver)),
+            ("kernels".to_owned(), limits),
+            ("features".to_owned(), features),
+        ]
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Node {
     ordinal: usize,
@@ -72,16 +140,17 @@ struct Node {
     notify: bool,
 }
 
-/// Asks a transport for its capability set, and whether it has a window.
+/// Asks a transport for its capability set, whether it has a window, and what only an open device says.
 struct Ask;
 
 impl WithTransport for Ask {
-    type Output = anyhow::Result<(Capset, bool, Option<MemoryInfo>)>;
+    type Output = anyhow::Result<(Capset, bool, Option<MemoryInfo>, Option<Box<Profile>>)>;
 
     fn with(self, transport: impl Transport) -> Self::Output {
         let (capset, window) = (transport.capset()?, transport.sees_video_memory());
-        let memory = Device::open(transport).and_then(|device| device.memory_info());
-        Ok((capset, window, memory.ok()))
+        let device = Device::open(transport).ok();
+        let memory = device.as_ref().and_then(|device| device.memory_info().ok());
+        Ok((capset, window, memory, device.and_then(|device| device.profile().ok())))
     }
 }
 
@@ -92,7 +161,7 @@ fn version(version: u32) -> String {
 impl Info {
     fn ask(target: &Target) -> anyhow::Result<Self> {
         let machine = target.machine()?;
-        let (capset, window, memory) = machine.with(Ask)??;
+        let (capset, window, memory, profile) = machine.with(Ask)??;
         let vram = Segment {
             name: "video memory",
             bytes: Some(capset.segments.iter().filter(|it| it.group == GROUP_LOCAL).map(|it| it.bytes).sum()),
@@ -131,6 +200,7 @@ impl Info {
                 residency_faults: memory.residency_faults,
             }),
             nodes: nodes.collect(),
+            kernels: profile.map(|profile| Kernels::of(&profile)),
             doorbell_bytes: capset.doorbell_bytes,
             secondary_doorbells: capset.secondary_doorbell_bytes > 0,
             max_control_bytes: capset.max_control_bytes,
@@ -183,6 +253,7 @@ impl Info {
             let text = format!("{}, {state}{engines}{submission}, {doorbells}{notify}", node.kind);
             rows.push((format!("node {}", node.ordinal), text));
         }
+        rows.extend(self.kernels.iter().flat_map(Kernels::rows));
         rows.push(("doorbell".to_owned(), format!("{} bytes", self.doorbell_bytes)));
         let limits = (self.max_control_bytes >> 10, self.max_dma_buffer_bytes >> 10);
         rows.push((

@@ -108,7 +108,7 @@ mod tests {
     const KERNEL: KernelName = KernelName { root: 7, handle: 9 };
 
     fn started() -> Response {
-        Response::Started { device: String::new(), is_cpu: true, vram: 0 }
+        Response::Started { device: String::new(), is_cpu: true, vram: 0, profile: None }
     }
 
     fn running() -> Answers {

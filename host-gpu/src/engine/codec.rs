@@ -24,6 +24,8 @@ use super::wire::flag;
 use super::wire::printable;
 use super::wire::within;
 use super::wire::zero;
+use zerocopy::IntoBytes;
+
 use crate::dirty::method::Method;
 use crate::kernel::name::KernelName;
 
@@ -198,11 +200,13 @@ impl Message for Response {
         let words = |reason: &str| printable(reason, MAX_REASON_BYTES, true);
         let length = |words: &str| within("a reason", words.len(), MAX_REASON_BYTES);
         let writer = match self {
-            Self::Started { device, is_cpu, vram } => {
+            Self::Started { device, is_cpu, vram, profile } => {
                 let device = printable(device, MAX_NAME_BYTES, false);
                 let device_bytes = checked_name("the device", &device, MAX_NAME_BYTES)?;
-                let fixed = wire::Started { vram: *vram, is_cpu: (*is_cpu).into(), device_bytes };
-                Writer::new(wire::STARTED, &fixed).part(device.as_bytes())
+                let (is_cpu, has_profile) = ((*is_cpu).into(), profile.is_some().into());
+                let fixed = wire::Started { vram: *vram, is_cpu, device_bytes, has_profile, reserved: 0 };
+                let profile = profile.as_deref().map_or(&[][..], IntoBytes::as_bytes);
+                Writer::new(wire::STARTED, &fixed).part(profile).part(device.as_bytes())
             }
             Self::Refused { reason } => {
                 let reason = words(reason);
@@ -254,9 +258,12 @@ impl Message for Response {
         let mut reader = Reader::new(packet, descriptors)?;
         let response = match reader.kind {
             wire::STARTED => {
-                let wire::Started { vram, is_cpu, device_bytes } = reader.fixed()?;
+                let wire::Started { vram, is_cpu, device_bytes, has_profile, reserved } = reader.fixed()?;
+                zero("a reserved field", reserved)?;
                 let is_cpu = flag("the kind of device", is_cpu)?;
+                let has_profile = flag("whether there is a profile", has_profile)?;
                 Self::Started {
+                    profile: has_profile.then(|| reader.fixed().map(Box::new)).transpose()?,
                     device: reader.name("the device", device_bytes, MAX_NAME_BYTES)?,
                     is_cpu,
                     vram,
@@ -332,7 +339,9 @@ impl Message for () {
 
 #[cfg(test)]
 mod tests {
+    use campanile_protocol::profile::Profile;
     use std::fmt::Debug;
+    use zerocopy::FromZeros;
 
     use campanile_protocol::engine::message::MAX_NAME_BYTES;
     use campanile_protocol::engine::message::MAX_REASON_BYTES;
@@ -396,8 +405,8 @@ mod tests {
     fn responses() -> Vec<(Response, Vec<u8>, usize)> {
         let reason = "two\nlines\tof words".to_owned();
         [
-            Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 11 },
-            Response::Started { device: String::new(), is_cpu: false, vram: u64::MAX },
+            Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 11, profile: None },
+            Response::Started { device: String::new(), is_cpu: false, vram: u64::MAX, profile: None },
             Response::Refused { reason: reason.clone() },
             Response::SegmentAdded { segment: 12, serial: 13, address: Some(0) },
             Response::SegmentAdded { segment: 12, serial: 13, address: None },
@@ -410,6 +419,12 @@ mod tests {
             },
             Response::KernelRefused { kernel: KERNEL, reason },
             Response::KernelDestroyed { kernel: KERNEL },
+            Response::Started {
+                device: "a GPU".to_owned(),
+                is_cpu: false,
+                vram: 1,
+                profile: Some(Box::new(Profile { features: 3, ..Profile::new_zeroed() })),
+            },
         ]
         .map(|response| (response, Vec::new(), 0))
         .into()
@@ -540,6 +555,22 @@ mod tests {
     }
 
     #[test]
+    fn a_profile_is_there_or_not_and_whole() {
+        let profile = Some(Box::new(Profile { features: 3, ..Profile::new_zeroed() }));
+        let started = Response::Started { device: String::new(), is_cpu: false, vram: 1, profile };
+        let packet = started.encode(&[], 0).unwrap();
+        // Behind the header and `vram`, `is_cpu` and `device_bytes`.
+        let (has_profile, reserved) = (16 + 16, 16 + 20);
+        for (at, byte) in [(has_profile, 2), (has_profile, 0), (reserved, 1)] {
+            let mut wrong = packet.clone();
+            wrong[at] = byte;
+            assert!(Response::decode(&wrong, 0).is_err(), "{byte} at {at}");
+        }
+        let cut = Response::decode(&packet[..packet.len() - 1], 0);
+        assert!(cut.is_err());
+    }
+
+    #[test]
     fn text_that_is_none_is_refused() {
         let spoilt = |response: &Response, byte: u8| {
             let mut packet = response.encode(&[], 0).unwrap();
@@ -559,7 +590,7 @@ mod tests {
                 assert!(matches!(spoilt(&response, 0x1b), WireError::Control(_)), "{response:?}");
             }
         }
-        let device = Response::Started { device: "x".to_owned(), is_cpu: true, vram: 0 };
+        let device = Response::Started { device: "x".to_owned(), is_cpu: true, vram: 0, profile: None };
         assert!(matches!(spoilt(&device, b'\n'), WireError::Control(_)), "a name is one line");
     }
 

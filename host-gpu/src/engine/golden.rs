@@ -67,7 +67,7 @@ fn requests() -> Vec<(Request, &'static [u8], usize)> {
 fn responses() -> Vec<Response> {
     let reason = "no\n".to_owned();
     vec![
-        Response::Started { device: "cpu".to_owned(), is_cpu: true, vram: 0x1020_3000 },
+        Response::Started { device: "cpu".to_owned(), is_cpu: true, vram: 0x1020_3000, profile: None },
         Response::Refused { reason: reason.clone() },
         Response::SegmentAdded { segment: 0x0102, serial: 3, address: Some(4) },
         Response::SegmentRefused { segment: 0x0506, reason: reason.clone() },
@@ -116,7 +116,11 @@ const GOLDEN: &[(u32, &[&[u8]])] = &[
     ),
     (
         wire::STARTED,
-        &[b"CPE1\x80\0\0\0\x23\0\0\0\0\0\0\0", b"\x000\x20\x10\0\0\0\0\x01\0\0\0\x03\0\0\0", b"cpu"],
+        &[
+            b"CPE1\x80\0\0\0\x2b\0\0\0\0\0\0\0",
+            b"\x000\x20\x10\0\0\0\0\x01\0\0\0\x03\0\0\0\0\0\0\0\0\0\0\0",
+            b"cpu",
+        ],
     ),
     (wire::REFUSED, &[b"CPE1\x81\0\0\0\x1b\0\0\0\0\0\0\0", b"\x03\0\0\0\0\0\0\0", b"no\n"]),
     (

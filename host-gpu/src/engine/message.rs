@@ -1,5 +1,6 @@
 //! What goes over the engine channel.
 
+use campanile_protocol::profile::Profile;
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::IntoBytes;
@@ -119,6 +120,8 @@ pub enum Response {
         is_cpu: bool,
         /// Where it has video memory mapped.
         vram: u64,
+        /// What kernels may use, where the node runs any.
+        profile: Option<Box<Profile>>,
     },
     /// Cannot run; the process ends.
     Refused {

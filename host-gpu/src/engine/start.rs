@@ -12,6 +12,7 @@ use campanile_protocol::engine::block::BLOCK_BYTES;
 use campanile_protocol::engine::fences::MAX_FENCES;
 use campanile_protocol::engine::written::Layout;
 use campanile_protocol::page_table::SegmentId;
+use campanile_protocol::profile::Profile;
 
 use super::channel::Channel;
 use super::channel::ChannelError;
@@ -109,6 +110,7 @@ struct Ready {
     workload: Workload,
     guard: Option<Guard>,
     vram: u64,
+    profile: Option<Box<Profile>>,
 }
 
 fn prepare(channel: &Channel) -> Result<Ready, StartError> {
@@ -160,13 +162,13 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let kernels = Arc::default();
     let sender = CommandSender { sender, kernels: Arc::clone(&kernels), pending: Arc::clone(&pending), wake };
     let commands = Commands { receiver, kernels, pending };
-    let (node, compiler, device, workload) = match start.node {
-        NodeKind::Copy => (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies),
+    let (node, compiler, device, workload, profile) = match start.node {
+        NodeKind::Copy => (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies, None),
         NodeKind::Compute => {
-            let (node, compiler, info) = open_compute(&start, &shared, &sender)?;
+            let (node, compiler, info, profile) = open_compute(&start, &shared, &sender)?;
             let workload =
                 if info.kind == Kind::Cpu { Workload::KernelsOnCpu } else { Workload::KernelsOnGpu };
-            (node, Some(compiler), info.to_string(), workload)
+            (node, Some(compiler), info.to_string(), workload, Some(Box::new(profile)))
         }
     };
     if guard.is_some() && workload == Workload::KernelsOnGpu {
@@ -186,7 +188,7 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let execution =
         Execution::new(Machine { shared, tables, segments, node, signals }, policy, commands, events, spin);
     let (commands, vram) = (sender, vram_address);
-    Ok(Ready { start, execution, commands, compiler, device, workload, guard, vram })
+    Ok(Ready { start, execution, commands, compiler, device, workload, guard, vram, profile })
 }
 
 /// How much nicer the threads that run kernels are than those that give them work, whose CPU slices are shorter, too: on a
@@ -198,7 +200,7 @@ fn open_compute(
     start: &Start,
     shared: &Arc<Mapping>,
     commands: &CommandSender,
-) -> Result<(Node, Compiler, Info), StartError> {
+) -> Result<(Node, Compiler, Info, Profile), StartError> {
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
     let options = Options { name: start.vulkan_device.clone(), ..Options::default() };
     let slice = Duration::from_micros(start.slice_microseconds);
@@ -214,7 +216,7 @@ fn open_compute(
     };
     // What a driver compiles on the thread that asks for it is as nice as what runs.
     let (driver, secondary) = elsewhere(|| nicely(test))?;
-    let info = driver.info().clone();
+    let (info, profile) = (driver.info().clone(), driver.device_profile());
     let sanitizer = Sanitizer::start(*driver.profile()).map_err(|e| refused(&e))?;
     let pipelines = driver.compiler();
     let node = ComputeNode::new(driver, secondary, Arc::clone(shared), slice);
@@ -222,7 +224,7 @@ fn open_compute(
     let secondary =
         second.map(|(compiler, lock)| SecondaryPipelines::start(compiler, lock, commands.clone()));
     let compiler = Compiler { sanitizer, pipelines, secondary: secondary.transpose()? };
-    Ok((Node::Compute(Box::new(node)), compiler, info))
+    Ok((Node::Compute(Box::new(node)), compiler, info, profile))
 }
 
 /// The driver, or two devices of it in its place where slices are to take turns on two. The threads that run kernels are
@@ -275,7 +277,7 @@ fn open_secondary(mut secondary: Driver) -> Option<Driver> {
 
 impl Ready {
     fn go(self, channel: Channel) -> Result<StartError, StartError> {
-        let Self { start, execution, commands, compiler, device, workload, guard, vram } = self;
+        let Self { start, execution, commands, compiler, device, workload, guard, vram, profile } = self;
         let (begin, begin_rx) = mpsc::channel();
         let notes = guard.as_ref().map(Guard::number);
         let (segments, begins_at) = (0, None);
@@ -303,7 +305,7 @@ impl Ready {
             Ok(())
         };
         let outcome = match &sealed {
-            Ok(()) => Response::Started { device, is_cpu: workload != Workload::KernelsOnGpu, vram },
+            Ok(()) => Response::Started { device, is_cpu: workload != Workload::KernelsOnGpu, vram, profile },
             Err(error) => Response::Refused { reason: error.to_string() },
         };
         // Received or not: a control thread that is gone has ended the process.

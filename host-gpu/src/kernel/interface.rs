@@ -14,8 +14,8 @@ use crate::shader::interface::Shader;
 use crate::shader::interface::ShaderBinding;
 
 /// The longest workgroup in x, y and z, and in all: what lavapipe and most devices have.
-const WORKGROUP_SIZE_LIMIT: [u32; 3] = [1024, 1024, 64];
-const WORKGROUP_INVOCATIONS_LIMIT: u64 = 1024;
+pub(crate) const WORKGROUP_SIZE_LIMIT: [u32; 3] = [1024, 1024, 64];
+pub(crate) const WORKGROUP_INVOCATIONS_LIMIT: u64 = 1024;
 
 /// The part of a kernel that dispatches are checked against.
 pub(super) struct Interface {

@@ -10,9 +10,10 @@ use crate::kernel::error::KernelError;
 use crate::kernel::limits::functions_of;
 use crate::kernel::limits::infos_of;
 use crate::kernel::limits::measure;
+use crate::kernel::program::CONSTANTS_LIMIT;
 
 /// All workgroup variables together, bytes: what lavapipe and most devices have.
-pub(super) const WORKGROUP_LIMIT: u64 = 32 * 1024;
+pub(crate) const WORKGROUP_LIMIT: u64 = 32 * 1024;
 /// One private variable, local variable, constant or value of an expression, bytes.
 const VALUE_LIMIT: u64 = 16 * 1024;
 /// All private and local variables together once every call is inlined, bytes per invocation.
@@ -24,6 +25,15 @@ pub(super) fn check(module: &Module, info: &ModuleInfo) -> Result<(), KernelErro
     space_total(module, AddressSpace::Private, "bytes in a private variable", VALUE_LIMIT)?;
     check_constants(module)?;
     check_functions(module, info)
+}
+
+/// Checks blocks of constants before naga validates `module`: it keeps a bit for each word of one, in 64 bits.
+pub(super) fn check_immediates(module: &Module) -> Result<(), KernelError> {
+    let limit = u64::from(CONSTANTS_LIMIT);
+    let immediates =
+        module.global_variables.iter().filter(|(_, variable)| variable.space == AddressSpace::Immediate);
+    let largest = immediates.map(|(_, variable)| type_size(module, variable.ty)).max().unwrap_or(0);
+    if largest > limit { Err(too_much("bytes in var<immediate>", largest, limit)) } else { Ok(()) }
 }
 
 fn too_much(what: &'static str, count: u64, limit: u64) -> KernelError {

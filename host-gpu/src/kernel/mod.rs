@@ -23,9 +23,9 @@
 //! - A loop without end is legal: ending it is the business of slicing and TDR.
 
 pub mod error;
-mod interface;
+pub(crate) mod interface;
 mod limits;
-mod memory;
+pub(crate) mod memory;
 pub mod name;
 pub mod program;
 mod resources;

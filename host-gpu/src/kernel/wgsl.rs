@@ -31,6 +31,7 @@ pub(super) fn to_spirv(source: &Source) -> Result<(Vec<u32>, BufferChecks), Kern
     let mut module = parsed
         .map_err(|e| KernelError::Parse(Diagnostic::new(&e.emit_to_string_with_path(text, "kernel"))))?;
     limits::check_shape(&module)?;
+    memory::check_immediates(&module)?;
     validate(&module, text)?;
     keep_one_entry(&mut module, source.entry.as_deref())?;
     let info = validate(&module, text)?;

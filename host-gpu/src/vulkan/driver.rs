@@ -144,6 +144,11 @@ impl Driver {
         &self.gpu.profile
     }
 
+    /// What guests are told of it.
+    pub fn device_profile(&self) -> campanile_protocol::profile::Profile {
+        super::profile::of(&self.info, self.limits(), self.profile())
+    }
+
     /// What the offset of every bound range must be a multiple of, bytes.
     pub fn binding_alignment(&self) -> u64 {
         self.gpu.limits.binding_alignment

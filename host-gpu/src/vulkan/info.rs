@@ -40,6 +40,20 @@ pub struct Info {
     pub kind: Kind,
     /// How it gets at host memory.
     pub import: ImportMethod,
+    /// The numbers that programs know it by.
+    pub identity: Identity,
+}
+
+/// Numbers of a device, as Vulkan reports them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "Vulkan has properties of the same names")]
+pub struct Identity {
+    pub vendor: u32,
+    pub device: u32,
+    pub api_version: u32,
+    pub driver_version: u32,
+    pub device_uuid: [u8; 16],
+    pub driver_uuid: [u8; 16],
 }
 
 impl fmt::Display for Info {
@@ -77,6 +91,8 @@ pub struct Limits {
     pub uniform_buffers: u32,
     /// Bytes of constants of a kernel.
     pub constants: u32,
+    /// Invocations of a subgroup of a kernel that asks for no size.
+    pub subgroup_size: u32,
     /// The smallest and the largest size of subgroups that a kernel may ask for; zeros where it may ask for none.
     pub subgroup_sizes: [u32; 2],
 }

@@ -33,6 +33,7 @@ pub mod import;
 pub mod info;
 pub mod options;
 pub mod pipeline;
+mod profile;
 mod raw;
 pub mod request;
 pub mod self_test;

@@ -44,6 +44,8 @@ pub const SUBMIT: u32 = 16;
 pub const WAIT_FENCE: u32 = 17;
 /// No body → [`crate::capset::Capset`].
 pub const QUERY_CAPS: u32 = 18;
+/// No body → [`crate::profile::Profile`]; NOT_SUPPORTED where no node runs kernels. Since version 1.1.
+pub const QUERY_PROFILE: u32 = 19;
 /// [`Named`] → [`super::reply::Suspended`], once nothing of the context is left on the GPU (UMS-109, UMS-110).
 pub const SUSPEND_CONTEXT: u32 = 24;
 /// [`Named`]: the context runs again; whatever came to its queues meanwhile is found (UMS-105).

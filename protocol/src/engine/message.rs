@@ -184,6 +184,10 @@ pub struct Started {
     pub is_cpu: u32,
     /// Bytes of the device's name.
     pub device_bytes: u32,
+    /// 1 when a [`crate::profile::Profile`] follows the fixed part, else 0: the node runs no kernels.
+    pub has_profile: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// The engine cannot run; then why.

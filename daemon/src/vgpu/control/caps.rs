@@ -19,6 +19,7 @@ use campanile_protocol::packet::MAX_DMA_BUFFER;
 use campanile_protocol::page_table::ADDRESS_BITS;
 use campanile_protocol::page_table::LEVELS;
 use campanile_protocol::page_table::TABLE_ENTRIES;
+use campanile_protocol::profile::Profile;
 use campanile_protocol::queue::doorbell::DoorbellModel;
 
 use crate::vgpu::config::Compute;
@@ -76,6 +77,14 @@ impl Session {
             nodes,
             driver: self.driver_caps(),
             segments: self.described_segments(),
+        }
+    }
+
+    /// What kernels may use; none where no node runs any.
+    pub(super) fn profile(&self) -> Option<&Profile> {
+        match &self.config.compute {
+            Compute::Available(device) => device.profile.as_deref(),
+            Compute::Refused(_) => None,
         }
     }
 

@@ -135,6 +135,7 @@ impl Session {
             Request::DestroyDevice => self.destroy_device(origin),
             Request::ParkDevice => self.park_device(origin),
             Request::QueryCaps => Ok(Handled::with(&self.capset())),
+            Request::QueryProfile => Ok(Handled::with(self.profile().ok_or(Status::NotSupported)?)),
             Request::MapMemory(map) => self.map_memory(origin, &map),
             Request::UnmapMemory(unmap) => self.unmap_memory(origin, &unmap),
             Request::MapList(list) => self.map_list(origin, &list),

@@ -39,6 +39,7 @@ pub(in crate::vgpu) enum Request<'a> {
     DestroyDevice,
     ParkDevice,
     QueryCaps,
+    QueryProfile,
     MapMemory(MapMemory),
     UnmapMemory(UnmapMemory),
     MapList(Entries<MapMemory>),
@@ -95,6 +96,7 @@ impl<'a> Request<'a> {
             message::DESTROY_DEVICE => none(bytes, Self::DestroyDevice)?,
             away::PARK_DEVICE => none(bytes, Self::ParkDevice)?,
             message::QUERY_CAPS => none(bytes, Self::QueryCaps)?,
+            message::QUERY_PROFILE => none(bytes, Self::QueryProfile)?,
             message::MAP_MEMORY => Self::MapMemory(body(bytes)?),
             message::UNMAP_MEMORY => Self::UnmapMemory(body(bytes)?),
             memory::MAP_LIST => Self::MapList(list(bytes)?),
@@ -143,6 +145,7 @@ impl<'a> Request<'a> {
                 | Self::UnmapList(_)
                 | Self::CloseNativeFence(_)
                 | Self::QueryCaps
+                | Self::QueryProfile
                 | Self::QueryMemory
         )
     }

@@ -448,7 +448,8 @@ mod tests {
             session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text));
             let engine = starts.recv().unwrap();
             assert!(starts.try_recv().is_err());
-            let started = Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0 };
+            let started =
+                Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0, profile: None };
             engine.send(&started, &[], &[], false).unwrap();
             session.engine_responses(COPY);
             assert!(session.engines[COPY.index()].has_begun());

@@ -171,7 +171,8 @@ mod tests {
         let planes = File::from(start.descriptors.into_iter().next_back().unwrap());
         let bytes = usize::try_from(planes.metadata().unwrap().len()).unwrap();
         planes.write_all_at(&vec![0xff; bytes], 0).unwrap();
-        let started = Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0 };
+        let started =
+            Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0, profile: None };
         engine.send(&started, &[], &[], false).unwrap();
         session.engine_responses(COPY);
         assert!(session.engines[COPY.index()].has_begun());

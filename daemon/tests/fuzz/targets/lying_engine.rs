@@ -79,7 +79,7 @@ impl Engine {
 
     pub(super) fn started(&mut self) {
         self.has_started = true;
-        self.say(&Response::Started { device: "none".to_owned(), is_cpu: true, vram: 0 });
+        self.say(&Response::Started { device: "none".to_owned(), is_cpu: true, vram: 0, profile: None });
     }
 
     pub(super) fn be_honest(&mut self) {
@@ -147,7 +147,7 @@ impl Engine {
         let reason = "no".repeat(if wrong & 8 == 0 { 1 } else { 8 << 10 });
         let part = u32::try_from(number >> 32).unwrap();
         self.say(&match kind % 7 {
-            0 => Response::Started { device: reason, is_cpu: wrong & 16 == 0, vram: number },
+            0 => Response::Started { device: reason, is_cpu: wrong & 16 == 0, vram: number, profile: None },
             1 => Response::Refused { reason },
             2 => Response::SegmentAdded { segment, serial, address: (wrong & 16 != 0).then_some(number) },
             3 => Response::SegmentRefused { segment, reason },

@@ -73,7 +73,7 @@ pub(crate) fn config((vram_bytes, max): (u64, u64)) -> Arc<Config> {
         window: true,
         vulkan_device: None,
         launcher: Arc::new(Program::new(PathBuf::from("/nowhere/campanile"), Vec::new())),
-        compute: Compute::Available("whatever there is".to_owned()),
+        compute: Compute::on("whatever there is"),
         supervisor: supervisor(),
         orders: Arc::new(Orders::new().unwrap()),
         scheduler: Choice::default(),

@@ -135,7 +135,12 @@ impl Fake {
 
     fn converse(&mut self) {
         if !std::mem::replace(&mut self.has_started, true) {
-            self.say(&Response::Started { device: "a fake".to_owned(), is_cpu: true, vram: 0 });
+            self.say(&Response::Started {
+                device: "a fake".to_owned(),
+                is_cpu: true,
+                vram: 0,
+                profile: None,
+            });
         }
         loop {
             let Some(channel) = &self.channel else { return };

@@ -43,7 +43,7 @@ fn bench() -> (EngineProcess, Channel) {
 }
 
 fn started() -> Response {
-    Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 4096 }
+    Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 4096, profile: None }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::kernel::program::CONSTANTS_EVERYWHERE;
 use crate::shader::profile::Profile;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
+use crate::vulkan::info::Identity;
 use crate::vulkan::info::ImportMethod;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
@@ -82,7 +83,9 @@ impl Instance {
         let mut size = vk::PhysicalDeviceMaintenance4Properties::default();
         let mut host = vk::PhysicalDeviceExternalMemoryHostPropertiesEXT::default();
         let mut subgroups = vk::PhysicalDeviceSubgroupSizeControlProperties::default();
+        let mut known = vk::PhysicalDeviceVulkan11Properties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default()
+            .push_next(&mut known)
             .push_next(&mut subgroups)
             .push_next(&mut driver)
             .push_next(&mut size)
@@ -91,7 +94,8 @@ impl Instance {
         unsafe { self.raw.get_physical_device_properties2(device, &mut properties) };
         let base = properties.properties;
         let subgroups = features::has_subgroup_sizes(&self.raw, device).then_some(&subgroups);
-        let limits = limits(&base.limits, &host, subgroups);
+        let mut limits = limits(&base.limits, &host, subgroups);
+        limits.subgroup_size = known.subgroup_size;
         let mut missing = self.missing_features(device, base.api_version)?;
 
         let family = self.compute_family(device);
@@ -109,7 +113,7 @@ impl Instance {
         demand(constants >= CONSTANTS_EVERYWHERE, format!("{CONSTANTS_EVERYWHERE} bytes of push constants"));
         demand(size.max_buffer_size >= 2 * BINDING_LENGTH_CAP, "buffers of 2 GiB".to_owned());
 
-        let info = describe(&base, &driver);
+        let info = describe(&base, &driver, &known);
         let has_conditions = info.kind == Kind::Cpu && self.has_conditions(device)?;
         Ok(Candidate {
             info,
@@ -184,7 +188,11 @@ impl Drop for Instance {
     }
 }
 
-fn describe(base: &vk::PhysicalDeviceProperties, driver: &vk::PhysicalDeviceDriverProperties<'_>) -> Info {
+fn describe(
+    base: &vk::PhysicalDeviceProperties,
+    driver: &vk::PhysicalDeviceDriverProperties<'_>,
+    known: &vk::PhysicalDeviceVulkan11Properties<'_>,
+) -> Info {
     let text =
         |name: Result<&CStr, _>| name.map_or_else(|_| String::new(), |n| n.to_string_lossy().into_owned());
     let version = base.api_version;
@@ -205,6 +213,14 @@ fn describe(base: &vk::PhysicalDeviceProperties, driver: &vk::PhysicalDeviceDriv
             _ => Kind::Other,
         },
         import: ImportMethod::HostPointer,
+        identity: Identity {
+            vendor: base.vendor_id,
+            device: base.device_id,
+            api_version: base.api_version,
+            driver_version: base.driver_version,
+            device_uuid: known.device_uuid,
+            driver_uuid: known.driver_uuid,
+        },
     }
 }
 
@@ -236,6 +252,7 @@ fn limits(
             .max_per_stage_descriptor_uniform_buffers
             .min(base.max_descriptor_set_uniform_buffers),
         constants: base.max_push_constants_size,
+        subgroup_size: 0,
         subgroup_sizes: subgroups
             .filter(|sizes| sizes.required_subgroup_size_stages.contains(vk::ShaderStageFlags::COMPUTE))
             .map_or([0; 2], |sizes| [sizes.min_subgroup_size, sizes.max_subgroup_size]),

@@ -355,7 +355,7 @@ fn lm_34_lm_33_every_setting_that_a_guest_has_seen_must_be_the_same_where_its_st
         ("has_global_doorbell of node compute", |it| it.doorbell_modes.0[0].model = DoorbellModel::Global),
         ("has_global_doorbell of node copy", |it| it.doorbell_modes.0[1].model = DoorbellModel::Global),
         ("is_sliced of node compute", |it| it.slice = Duration::ZERO),
-        ("device of node compute", |it| it.compute = Compute::Available("another".to_owned())),
+        ("device of node compute", |it| it.compute = Compute::on("another")),
         ("device of node compute", |it| it.compute = Compute::Refused("no driver".to_owned())),
         ("aperture_bytes", |it| it.vram_bytes /= 2),
     ];

@@ -127,7 +127,7 @@ pub fn immutable_of(config: &Config) -> Immutable {
             is_sliced: node == NodeKind::Compute && !config.slice.is_zero(),
             device: match (node, &config.compute) {
                 (NodeKind::Copy, _) => Some(String::new()),
-                (NodeKind::Compute, Compute::Available(device)) => Some(device.clone()),
+                (NodeKind::Compute, Compute::Available(device)) => Some(device.name.clone()),
                 (NodeKind::Compute, Compute::Refused(_)) => None,
             },
         }
