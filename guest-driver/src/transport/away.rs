@@ -105,9 +105,9 @@ fn show_part(view: &SharedMemory, start: u64, length: u64, file: impl AsFd, offs
     let address = slice.ptr_guard_mut().as_ptr();
     check_pages(address.addr(), bytes, offset)?;
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-    // SAFETY: `slice` lies in one mapping that `view` keeps as long as it is borrowed, and `check_pages` has seen that it is whole
-    // pages: the kernel replaces these bytes and no others, neither of another mapping nor of another blob in this one. What is
-    // in there is reached through volatile slices, atomics and raw pointers alone, which promise nothing of its contents.
+    // SAFETY: `slice` lies in one mapping that `view` keeps as long as it is borrowed, and `check_pages` has seen that it is
+    // whole pages: the kernel replaces these bytes and no others, neither of another mapping nor of another blob in this one.
+    // What is in there is reached through volatile slices, atomics and raw pointers alone, which promise nothing of its contents.
     let at = unsafe { rustix::mm::mmap(address.cast(), bytes, protection, flags, file, offset) }?;
     debug_assert_eq!(at.cast(), address);
     Ok(())
