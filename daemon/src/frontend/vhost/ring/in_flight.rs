@@ -168,8 +168,8 @@ mod tests {
         ];
         assert_eq!(saved.in_flight, order);
         let mut restored = InFlight::default();
-        restored.restore(saved.was_used, saved.in_flight);
-        assert_eq!(restored.save(11, true).in_flight, order, "a state of a state is that state");
+        restored.restore(saved.was_used, saved.in_flight.clone());
+        assert_eq!(restored.save(11, true), saved, "a state of a state is that state");
     }
 
     #[test]
