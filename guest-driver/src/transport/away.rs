@@ -91,10 +91,10 @@ impl Numbers {
     }
 }
 
-/// Shows `length` bytes of `file` from `offset` on at the address of `view`.
+/// Shows `length` bytes of `file` from `offset` on at the address of `view`. All three are whole pages.
 ///
 /// # Errors
-/// `InvalidInput` where the first piece of `view` is shorter; what the system says of the mapping.
+/// `InvalidInput` where the first piece of `view` is shorter, or not all are whole pages; what the system says of the mapping.
 pub fn show_file(view: &SharedMemory, file: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
     show_part(view, 0, length, file, offset)
 }
@@ -103,12 +103,25 @@ fn show_part(view: &SharedMemory, start: u64, length: u64, file: impl AsFd, offs
     let slice = view.slice(start, length).ok_or(io::ErrorKind::InvalidInput)?;
     let bytes = usize::try_from(length).map_err(io::Error::other)?;
     let address = slice.ptr_guard_mut().as_ptr();
+    check_pages(address.addr(), bytes, offset)?;
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-    // SAFETY: the addresses are whole pages of one mapping that `view` keeps, so no other mapping is hurt. What is in
-    // there is reached through volatile slices, atomics and raw pointers alone, which promise nothing of its contents.
+    // SAFETY: `slice` lies in one mapping that `view` keeps as long as it is borrowed, and `check_pages` has seen that it is
+    // whole pages: the kernel replaces these bytes and no others, neither of another mapping nor of another blob in this one.
+    // What is in there is reached through volatile slices, atomics and raw pointers alone, which promise nothing of its contents.
     let at = unsafe { rustix::mm::mmap(address.cast(), bytes, protection, flags, file, offset) }?;
     debug_assert_eq!(at.cast(), address);
     Ok(())
+}
+
+/// The kernel rounds a length up to whole pages, and replaces what lies in the rest of the last one, too.
+fn check_pages(address: usize, bytes: usize, offset: u64) -> io::Result<()> {
+    let page = rustix::param::page_size();
+    let is_whole = |of: usize| of.is_multiple_of(page);
+    if bytes > 0 && is_whole(address) && is_whole(bytes) && offset.is_multiple_of(page as u64) {
+        return Ok(());
+    }
+    let text = format!("not whole pages: {bytes} bytes of a file from {offset:#x} on, shown at {address:#x}");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 /// A private copy that stands in for a blob.
@@ -248,6 +261,33 @@ mod tests {
         assert_eq!(bytes, [(1, 1), (7, 7), (3, 3), (4, 4), (9, 9)]);
         view.write(2, &[8]).unwrap();
         assert_eq!(byte(&again, 2), 8, "it is the blob");
+    }
+
+    #[test]
+    fn only_whole_pages_of_a_view_are_replaced() {
+        let (first, second) = (blob(), blob());
+        let view = map(&first);
+        (0..BYTES).for_each(|at| view.byte(at).unwrap().store(1, Ordering::Relaxed));
+        let page = rustix::param::page_size() as u64;
+        let part = |region_offset: usize, length: u64| {
+            let region = Arc::new(MmapRegion::<()>::new(usize::try_from(2 * page).unwrap()).unwrap());
+            SharedMemory::new(vec![Piece { region, region_offset, length }], None)
+        };
+        let refused = |view: &SharedMemory, offset: u64, length: u64| {
+            let error = show_file(view, &second, offset, length).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
+            error.to_string()
+        };
+        for (offset, length) in [(0, page - 1), (0, page + 1), (0, 0), (1, page), (page / 2, page)] {
+            let text = refused(&view, offset, length);
+            assert!(text.contains("not whole pages"), "{text}");
+        }
+        assert!(refused(&part(8, page), 0, page).contains("not whole pages"), "it begins within a page");
+        refused(&part(0, page), 0, 2 * page);
+        refused(&view, 0, BYTES + page);
+        assert!((0..BYTES).all(|at| byte(&view, at) == 1), "nothing was replaced");
+        show_file(&view, &second, page, page).unwrap();
+        assert_eq!([0, page - 1, page].map(|at| byte(&view, at)), [0, 0, 1], "one page was");
     }
 
     #[test]

@@ -161,3 +161,106 @@ impl Blobs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::Backing;
+    use super::Blob;
+    use super::Blobs;
+    use super::Part;
+    use super::Stage;
+    use super::place;
+    use crate::vgpu::objects::budget::Budget;
+    use crate::vgpu::objects::budget::Charge;
+    use crate::vgpu::objects::budget::Kind;
+    use crate::vgpu::objects::timeline::Token;
+
+    const PAGE: u32 = 4096;
+
+    fn charge() -> Option<Charge> {
+        Some(Arc::new(Budget::default()).vm().charge(Kind::Blobs, 1).unwrap())
+    }
+
+    fn pages(owner: u32, bytes: u32) -> Blob {
+        let backing = Backing::Pages { parts: BTreeMap::new() };
+        Blob { owner, bytes: u64::from(bytes), backing, stage: Stage::Waits, awaited: Vec::new() }
+    }
+
+    fn part(bytes: u32, pages: Option<Vec<(u64, u32)>>) -> Part {
+        Part { bytes, token: Token(1), pages, charge: None }
+    }
+
+    /// Blob 7 of file 1, of two pages.
+    fn blobs() -> Blobs {
+        let mut blobs = Blobs::default();
+        blobs.by_name.insert(7, pages(1, 2 * PAGE));
+        blobs
+    }
+
+    #[test]
+    fn names_go_round_from_one_on_and_none_is_given_twice() {
+        let mut blobs = Blobs::default();
+        assert_eq!([(); 2].map(|()| blobs.new_name()), [1, 2]);
+        blobs.by_name.insert(1, pages(1, PAGE));
+        blobs.last = place::MAX_BLOB - 1;
+        assert_eq!(
+            [(); 2].map(|()| blobs.new_name()),
+            [place::MAX_BLOB, 2],
+            "1 has a blob, and 0 is no name"
+        );
+    }
+
+    #[test]
+    fn a_blob_is_that_of_its_file_until_its_name_is_given_up() {
+        let mut blobs = blobs();
+        assert!(blobs.own(1, 7).is_ok());
+        assert!(blobs.own(2, 7).is_err() && blobs.own(1, 8).is_err());
+        blobs.by_name.get_mut(&7).unwrap().stage = Stage::Retired;
+        assert!(blobs.own(1, 7).is_err());
+    }
+
+    #[test]
+    fn a_blob_is_complete_when_all_its_pages_are_registered_and_known() {
+        let mut blobs = blobs();
+        let is_complete = |blobs: &Blobs| blobs.by_name[&7].is_complete();
+        let entries = |blobs: &Blobs| -> Vec<(u64, u32)> {
+            blobs.by_name[&7].entries().iter().map(|entry| (entry.address, entry.length)).collect()
+        };
+        blobs.add_part(7, u64::from(PAGE), part(PAGE, Some(vec![(0x9000, PAGE)])));
+        assert!(blobs.complete.contains(&7), "it is to be looked at");
+        assert!(!is_complete(&blobs), "the first page is missing");
+        blobs.add_part(7, 0, part(PAGE, None));
+        assert!(!is_complete(&blobs), "and not known");
+        assert_eq!(blobs.registered_bytes, 2 * u64::from(PAGE));
+        blobs.complete.clear();
+        blobs.part_is_found(7, 0, Some(vec![(0x3000, PAGE)]), None);
+        assert!(!is_complete(&blobs), "there is no room for its list");
+        blobs.part_is_found(7, 0, Some(vec![(0x3000, 1024), (0x5000, 3072)]), charge());
+        assert!(is_complete(&blobs) && blobs.complete.contains(&7));
+        let order = [(0x3000, 1024), (0x5000, 3072), (0x9000, PAGE)];
+        assert_eq!(entries(&blobs), order, "in the order of the blob");
+        let video = Blob { backing: Backing::Video, bytes: 0, ..pages(1, 0) };
+        assert!(!video.is_complete() && video.entries().is_empty());
+    }
+
+    #[test]
+    fn pages_count_as_registered_until_their_parts_are_taken_or_lost() {
+        let mut blobs = blobs();
+        blobs.by_name.insert(8, pages(1, PAGE));
+        blobs.add_part(8, 0, part(PAGE, None));
+        blobs.add_part(7, 0, part(PAGE, None));
+        blobs.add_part(7, u64::from(PAGE), part(PAGE / 2, None));
+        blobs.part_is_lost(7, 1);
+        assert_eq!(blobs.registered_bytes, 10240, "no part begins there");
+        blobs.part_is_lost(7, 0);
+        blobs.part_is_lost(7, 0);
+        assert_eq!(blobs.registered_bytes, 6144);
+        assert_eq!(blobs.take_parts(7).iter().map(|part| part.bytes).collect::<Vec<_>>(), [PAGE / 2]);
+        assert_eq!(blobs.registered_bytes, u64::from(PAGE));
+        assert!(blobs.take_parts(7).is_empty() && blobs.take_parts(9).is_empty());
+        assert_eq!(blobs.registered_bytes, u64::from(PAGE), "blob 8 has its page");
+    }
+}

@@ -111,3 +111,85 @@ impl Parked {
         *load = load.saturating_sub(u32::from(ticket.share().0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Fault;
+    use super::MAX_CALL_BUFFERS;
+    use super::MAX_PARKED;
+    use super::MAX_TIMEOUT;
+    use super::MAX_WAITS;
+    use super::Parked;
+    use super::Ticket;
+    use super::What;
+    use super::answer;
+    use super::errno;
+    use crate::frontend::vhost::MAX_QUEUE_SIZE;
+
+    const READ: What = What::Read { blob: 1, at: 0, bytes: 4096 };
+    const AWAIT: What = What::Await { blob: 1, timeout: 0 };
+    const WAIT: What = What::Wait { file: 1, sequence: 1, timeout: 0 };
+
+    /// A request whose chain takes so many descriptors of a ring.
+    fn taking(queue: u16, descriptors: u16) -> Ticket {
+        Ticket::detached_over(queue, 0, &vec![(0, 1); usize::from(descriptors)])
+    }
+
+    fn full(errno: i32) -> Result<(), Fault> {
+        Err(Fault::Errno(errno))
+    }
+
+    #[test]
+    fn reads_take_half_of_a_ring_and_other_requests_a_quarter_and_rings_are_apart() {
+        for (what, part, errno) in [(READ, 2, errno::ENOMEM), (AWAIT, 4, errno::EAGAIN)] {
+            let (all, mut parked) = (MAX_QUEUE_SIZE / part, Parked::default());
+            let rest = taking(1, 3);
+            for _ in 0..(all - 3) / 3 {
+                parked.check_room(&rest, &what, 0).unwrap();
+                parked.take_room(&rest, &what);
+            }
+            let left = (all - 3) % 3 + 3;
+            assert_eq!(parked.check_room(&taking(1, left), &what, 0), Ok(()));
+            assert_eq!(parked.check_room(&taking(1, left + 1), &what, 0), full(errno));
+            let other = if what == READ { AWAIT } else { READ };
+            assert_eq!(parked.check_room(&rest, &other, 0), Ok(()), "these have a part of their own");
+            assert_eq!(parked.check_room(&taking(2, left + 1), &what, 0), Ok(()), "another ring");
+            parked.free_room(&rest, &what);
+            assert_eq!(parked.check_room(&taking(1, left + 3), &what, 0), Ok(()), "one is answered");
+            assert_eq!(parked.check_room(&taking(1, left + 4), &what, 0), full(errno));
+        }
+    }
+
+    #[test]
+    fn one_vm_parks_so_many_requests_and_one_session_so_many_waits() {
+        let (one, mut parked) = (taking(0, 1), Parked { count: MAX_PARKED - 1, ..Parked::default() });
+        assert_eq!(parked.check_room(&one, &READ, 0), Ok(()));
+        parked.count += 1;
+        assert_eq!(parked.check_room(&one, &READ, 0), full(errno::ENOMEM));
+        assert_eq!(parked.check_room(&one, &AWAIT, 0), full(errno::EAGAIN));
+        let parked = Parked::default();
+        assert_eq!(parked.check_room(&one, &WAIT, MAX_WAITS - 1), Ok(()));
+        assert_eq!(parked.check_room(&one, &WAIT, MAX_WAITS), full(errno::EAGAIN));
+        assert_eq!(parked.check_room(&one, &AWAIT, MAX_WAITS), Ok(()), "it is no wait of a session");
+    }
+
+    #[test]
+    fn the_answer_of_a_call_goes_to_few_buffers() {
+        let buffers = u16::try_from(MAX_CALL_BUFFERS).unwrap();
+        let parked = Parked::default();
+        assert_eq!(parked.check_room(&taking(0, buffers), &AWAIT, 0), Ok(()));
+        assert_eq!(parked.check_room(&taking(0, buffers + 1), &AWAIT, 0), Err(answer::INVALID));
+        assert_eq!(parked.check_room(&taking(0, buffers + 1), &READ, 0), Ok(()), "a read has pages");
+    }
+
+    #[test]
+    fn waits_end_by_themselves_and_what_makes_or_registers_does_not() {
+        let timeout = MAX_TIMEOUT + 1;
+        let longest = Some(Duration::from_nanos(MAX_TIMEOUT));
+        assert_eq!(What::Wait { file: 1, sequence: 1, timeout }.timeout(), longest);
+        assert_eq!(What::Await { blob: 1, timeout: 7 }.timeout(), Some(Duration::from_nanos(7)));
+        assert_eq!((READ.timeout(), What::Create { blob: 1, offset: 0 }.timeout()), (None, None));
+    }
+}

@@ -445,6 +445,36 @@ mod tests {
     }
 
     #[test]
+    fn an_entity_that_owes_nothing_leaves_no_debt() {
+        let mut fair = awake(&[(ONE, of(Band::Normal, 0))]);
+        fair.add(TWO, of(Band::Normal, 0), ms(0));
+        fair.remove(TWO);
+        assert_eq!((fair.debts.len(), fair.debts_by_key.len()), (0, 0), "its key is that of the clock");
+    }
+
+    #[test]
+    fn pre_64_what_waited_behind_its_own_group_alone_saves_no_time_up_and_what_waited_for_others_does() {
+        let member = |group, priority| Parameters { group, priority, ..of(Band::Normal, 0) };
+        let mut fair = awake(&[(ONE, member(7, 0)), (TWO, member(7, 1)), (THREE, member(8, 0))]);
+        for id in [TWO, THREE] {
+            fair.charge(id, ms(20), ms(20));
+        }
+        let clock = 20_000_000 * SCALE;
+        assert_eq!(fair.keys.clock(Tier::NORMAL), clock);
+        fair.sleep(ONE, ms(20));
+        assert_eq!(fair.entities[&ONE].key, fair.keys.floor(Tier::NORMAL), "its group had its turns");
+        let mut fair = awake(&[(ONE, member(7, 0)), (THREE, member(8, 0))]);
+        fair.charge(THREE, ms(20), ms(20));
+        for _ in 0..2 {
+            fair.sleep(ONE, ms(20));
+            fair.wake(ONE, ms(20));
+        }
+        fair.sleep(ONE, ms(20));
+        let key = fair.entities[&ONE].key;
+        assert!(key < fair.keys.floor(Tier::NORMAL), "{key}: another group had the engine");
+    }
+
+    #[test]
     fn an_entity_whose_parameters_change_keeps_what_it_owes_in_that_band() {
         let mut fair = awake(&[(ONE, of(Band::Realtime, 1)), (TWO, of(Band::Realtime, 1))]);
         fair.charge(ONE, ms(1), ms(1));

@@ -106,3 +106,94 @@ impl InFlight {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::InFlight;
+    use super::Parked;
+    use crate::frontend::vhost::MAX_QUEUE_SIZE;
+    use crate::frontend::vhost::ticket::Ticket;
+
+    fn parked(head: u16, shape: u64, answer: Option<&[u8]>) -> Parked {
+        Parked { head, shape, answer: answer.map(<[u8]>::to_vec) }
+    }
+
+    #[test]
+    fn a_head_is_in_flight_once_until_the_guest_has_it_back() {
+        let mut in_flight = InFlight::default();
+        assert!(!in_flight.was_used());
+        assert!(!in_flight.take(MAX_QUEUE_SIZE), "it is no head");
+        assert!(!in_flight.was_used(), "what is no head was not taken");
+        assert!(in_flight.take(MAX_QUEUE_SIZE - 1) && in_flight.take(64));
+        assert!(in_flight.was_used());
+        assert!(!in_flight.take(64), "it is in flight");
+        in_flight.give_back(64);
+        assert!(in_flight.take(64));
+        in_flight.give_back(64);
+        in_flight.give_back(MAX_QUEUE_SIZE - 1);
+        assert!(in_flight.was_used(), "the guest has everything back, and has used it");
+        assert_eq!(in_flight.save(0, false).in_flight, []);
+    }
+
+    #[test]
+    fn answers_that_are_held_are_released_once_in_their_order() {
+        let mut in_flight = InFlight::default();
+        for head in [5, 3, 4] {
+            in_flight.hold(Ticket::detached(0, head, 8), vec![1]);
+        }
+        let released: Vec<u16> = in_flight.release().iter().map(|(ticket, _)| ticket.head()).collect();
+        assert_eq!(released, [5, 3, 4]);
+        assert!(in_flight.release().is_empty());
+    }
+
+    #[test]
+    fn a_state_has_what_was_to_be_found_again_then_held_answers_then_what_the_device_has_each_once() {
+        let mut in_flight = InFlight::default();
+        in_flight.restore(true, vec![parked(9, 90, Some(&[9])), parked(2, 20, None)]);
+        for (head, shape) in [(1, 10), (7, 70), (8, 80)] {
+            assert!(in_flight.take(head));
+            in_flight.note(head, shape);
+        }
+        let held = Ticket::detached_over(0, 8, &[(0x1000, 4)]);
+        let shape = held.writable.shape();
+        in_flight.hold(held, vec![1, 2]);
+        let saved = in_flight.save(11, true);
+        assert_eq!((saved.position, saved.was_used, saved.owes_interrupt), (11, true, true));
+        let order = [
+            parked(9, 90, Some(&[9])),
+            parked(2, 20, None),
+            parked(8, shape, Some(&[1, 2])),
+            parked(1, 10, None),
+            parked(7, 70, None),
+        ];
+        assert_eq!(saved.in_flight, order);
+        let mut restored = InFlight::default();
+        restored.restore(saved.was_used, saved.in_flight.clone());
+        assert_eq!(restored.save(11, true), saved, "a state of a state is that state");
+    }
+
+    #[test]
+    fn what_was_in_flight_is_found_again_in_its_order_and_is_in_flight_meanwhile() {
+        let mut in_flight = InFlight::default();
+        in_flight.restore(false, vec![parked(4, 40, None), parked(4, 41, None), parked(3, 30, Some(&[]))]);
+        assert!(!in_flight.was_used(), "as it was saved");
+        assert!(!in_flight.take(4) && !in_flight.take(3));
+        let found: Vec<_> = std::iter::from_fn(|| in_flight.next_restoring())
+            .map(|one| (one.head, one.shape, one.answer))
+            .collect();
+        assert_eq!(found, [(4, 40, None), (3, 30, Some(vec![]))], "a head that comes twice is found once");
+        assert_eq!(in_flight.save(0, false).in_flight, [parked(3, 30, None), parked(4, 40, None)]);
+    }
+
+    #[test]
+    fn nothing_of_an_epoch_is_left_in_the_next() {
+        let mut in_flight = InFlight::default();
+        in_flight.restore(true, vec![parked(4, 40, None)]);
+        assert!(in_flight.take(5));
+        in_flight.hold(Ticket::detached(0, 5, 8), vec![]);
+        in_flight.clear();
+        assert_eq!(in_flight.save(0, false), super::SavedRing::default());
+        assert!(in_flight.release().is_empty() && in_flight.next_restoring().is_none());
+        assert!(in_flight.take(4) && in_flight.take(5));
+    }
+}

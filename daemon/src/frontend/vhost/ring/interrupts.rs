@@ -55,3 +55,66 @@ impl Interrupts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::event::EventfdFlags;
+    use rustix::event::eventfd;
+    use rustix::io::read;
+
+    use super::Call;
+    use super::Interrupts;
+
+    /// An eventfd of the front-end, and the ring's descriptor of it.
+    fn call() -> (OwnedFd, Call) {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let call = Call::new(fd.try_clone().unwrap()).unwrap();
+        (fd, call)
+    }
+
+    /// How often it was signalled since the last look.
+    fn signals(fd: &OwnedFd) -> u64 {
+        let mut count = [0; 8];
+        read(fd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    }
+
+    #[test]
+    fn lm_44_an_interrupt_without_a_descriptor_is_owed_and_goes_out_once_when_one_comes() {
+        let mut interrupts = Interrupts::default();
+        assert!(!interrupts.has_call());
+        let (first, call) = self::call();
+        interrupts.set_call(Some(call));
+        assert!(interrupts.has_call());
+        assert_eq!(signals(&first), 0, "nothing is owed");
+        assert!(interrupts.send() && !interrupts.owed);
+        assert_eq!(signals(&first), 1);
+        interrupts.set_call(None);
+        assert!(!interrupts.send() && !interrupts.send(), "none was sent");
+        assert!(interrupts.owed && !interrupts.has_call());
+        interrupts.set_call(None);
+        assert!(interrupts.owed, "there is no descriptor yet");
+        let (second, call) = self::call();
+        interrupts.set_call(Some(call));
+        assert_eq!((signals(&first), signals(&second)), (0, 1));
+        assert!(!interrupts.owed);
+        let (third, call) = self::call();
+        interrupts.set_call(Some(call));
+        assert_eq!(signals(&third), 0, "it went out");
+    }
+
+    #[test]
+    fn a_broken_ring_is_told_by_the_error_descriptor_and_not_by_that_of_calls() {
+        let mut interrupts = Interrupts::default();
+        interrupts.fail();
+        let [(calls, call), (errors, error)] = [(); 2].map(|()| self::call());
+        interrupts.set_call(Some(call));
+        interrupts.set_error(Some(error));
+        interrupts.fail();
+        assert_eq!((signals(&calls), signals(&errors)), (0, 1));
+        interrupts.set_error(None);
+        interrupts.fail();
+        assert_eq!((signals(&calls), signals(&errors)), (0, 0));
+    }
+}
