@@ -443,7 +443,7 @@ static void kernels(const campanile_device *device) {
         CHECK(found[i] == i + 1000);
     campanile_fence_point_destroy(point);
 
-    dispatch.binding_count = 17;
+    dispatch.binding_count = 65;
     INVALID(campanile_commands_dispatch(commands, &dispatch, 1, 1, 1));
     dispatch.binding_count = SIZE_MAX;
     INVALID(campanile_commands_dispatch(commands, &dispatch, 1, 1, 1));
