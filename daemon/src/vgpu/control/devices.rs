@@ -31,7 +31,7 @@ impl Session {
         origin: Origin,
         message: &CreateDevice,
     ) -> Result<(), Refusal> {
-        if self.has_too_much_pending() {
+        if self.engines.has_too_much_pending() {
             return Err(Refusal::OutOfMemory);
         }
         let refused = |refused: Refused| match refused.status {

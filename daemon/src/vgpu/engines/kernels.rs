@@ -181,7 +181,7 @@ impl Session {
         pending: PendingKernel,
         text: String,
     ) {
-        for slot in &mut self.engines {
+        for slot in self.engines.iter_mut() {
             slot.compiling.remove(&(kernel.root, kernel.handle));
         }
         let source = self.drop_kernel(pending.origin.context, pending.handle);

@@ -57,7 +57,7 @@ impl Session {
     pub(in crate::vgpu) fn suspend_context(&mut self, origin: Origin, message: &Named) -> Outcome {
         let device = self.objects.device(origin.context)?;
         device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
-        let waiting = self.suspending.iter().filter(|of| of.context == origin.context).count();
+        let waiting = self.engines.suspending.iter().filter(|of| of.context == origin.context).count();
         (waiting < MAX_WAITS).or(Status::OutOfResources)?;
         let charge = self.objects.charge(origin.context, Kind::Work, WORK_BYTES)?;
         for at in self.addresses() {
@@ -70,7 +70,7 @@ impl Session {
             return Ok(Handled::with(&Suspended { fence: suspending.fence }));
         }
         let origin = self.objects.park_charged(origin, Some(charge));
-        self.suspending.push(Suspending { origin: Some(origin), ..suspending });
+        self.engines.suspending.push(Suspending { origin: Some(origin), ..suspending });
         Ok(Handled::Parked)
     }
 
@@ -148,8 +148,8 @@ impl Session {
             return;
         }
         let (done, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.suspending).into_iter().partition(|of| self.is_reported(of));
-        self.suspending = waiting;
+            std::mem::take(&mut self.engines.suspending).into_iter().partition(|of| self.is_reported(of));
+        self.engines.suspending = waiting;
         for of in done {
             if let Some(origin) = of.origin {
                 self.answer(origin, Ok(Suspended { fence: of.fence }.as_bytes().to_vec()));
@@ -161,7 +161,7 @@ impl Session {
     /// Answers messages whose suspend comes to nothing.
     pub(in crate::vgpu) fn refuse_suspends(&mut self, status: Status, which: impl Fn(&Suspending) -> bool) {
         let refused: Vec<Suspending> =
-            self.suspending.extract_if(.., |of| of.origin.is_some() && which(of)).collect();
+            self.engines.suspending.extract_if(.., |of| of.origin.is_some() && which(of)).collect();
         for origin in refused.into_iter().filter_map(|of| of.origin) {
             let text = "the context was resumed or ended before it was off the GPU".to_owned();
             self.answer(origin, Err(Refused { status, text }));
@@ -249,7 +249,7 @@ mod tests {
     fn suspends_that_wait_are_bounded() {
         let mut session = restored(startable());
         let of = session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
-        session.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
+        session.engines.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
         let outcome = session.suspend_context(origin, &Named { handle: CONTEXT });
         assert_eq!(outcome.err().map(|refused| refused.status), Some(Status::OutOfResources));

@@ -297,10 +297,10 @@ mod tests {
             let all = devices.map(|it| [it.waits.len(), it.native_waits.len(), it.gpu_waits.len()]);
             all.fold([0; 3], |sum, of| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]])
         };
-        assert!(waits(&session).iter().all(|count| *count > 0) && !session.pending.is_empty());
+        assert!(waits(&session).iter().all(|count| *count > 0) && !session.engines.pending.is_empty());
         let hang = case(&mut session, Reason::PromotedToAdapter);
         session.reset_adapter(hang);
-        assert_eq!((waits(&session), session.pending.len()), ([0; 3], 0));
+        assert_eq!((waits(&session), session.engines.pending.len()), ([0; 3], 0));
         assert!(session.take_due().contains(&(Token(5), Ok(()))), "what waited for engines is done");
         run(&mut session, COPY);
         session.admit_engine(COPY);

@@ -67,7 +67,7 @@ impl Session {
     /// Answers what waits for an engine to start, to compile, or to forget a kernel.
     fn refuse_waiting_messages(&mut self, context: u32) {
         let mut origins = self.take_connects_of(context);
-        for slot in &mut self.engines {
+        for slot in self.engines.iter_mut() {
             let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
             origins.extend(of_it.map(|message| message.origin));
         }
@@ -105,7 +105,7 @@ impl Session {
     /// all the next device of the same process.
     pub(in crate::vgpu) fn disown_buffers(&mut self, context: u32) {
         let mut ended = Vec::new();
-        for slot in &mut self.engines {
+        for slot in self.engines.iter_mut() {
             let of_it =
                 slot.in_flight.iter_mut().filter(|flight| flight.owner.is_some_and(|(of, _)| of == context));
             ended.extend(of_it.filter_map(|flight| flight.owner.take()));
@@ -198,7 +198,7 @@ mod tests {
             assert!(matches!(outcome, Ok(Handled::Parked)), "{of}");
         }
         session.put_device_in_error(OWNER, DEVICE_HUNG);
-        let waiting: Vec<u32> = session.suspending.iter().map(|of| of.context).collect();
+        let waiting: Vec<u32> = session.engines.suspending.iter().map(|of| of.context).collect();
         assert_eq!(waiting, [1]);
         let answered = |of: u32| {
             session

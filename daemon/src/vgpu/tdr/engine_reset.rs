@@ -623,13 +623,13 @@ mod tests {
         let barrier = Barrier::raise(&mut session.engines);
         session.after(barrier, Action::Answer(Token(5)));
         assert_eq!(
-            (session.pending.len(), session.take_due()),
+            (session.engines.pending.len(), session.take_due()),
             (1, Vec::new()),
             "the engine does not answer"
         );
         session.recover_engine(COPY, Reason::InvalidFence, "a test", None);
         assert!(session.engines.iter().all(|slot| slot.process().is_none()), "none is left, nor there yet");
-        assert!(session.pending.is_empty());
+        assert!(session.engines.pending.is_empty());
         assert_eq!(session.take_due(), [(Token(5), Ok(()))], "what waited for engines waits no more");
         run(&mut session, COPY);
         session.admit_engine(COPY);

@@ -49,7 +49,7 @@ impl Session {
     /// Every engine has a segment that an allocation had.
     pub(in crate::vgpu) fn segment_is_there(&mut self, allocation: AllocationId, segment: SegmentId) {
         let released = self.memory.segment_is_there(allocation, segment, &mut self.journal);
-        self.poke_all();
+        self.engines.poke_all();
         self.forget_segment(released);
     }
 
@@ -82,7 +82,7 @@ impl Session {
 
     /// Maps all of them, or none.
     fn map_all(&mut self, origin: Origin, entries: &[MapMemory]) -> Outcome {
-        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
+        (!self.engines.has_too_much_pending()).or(Status::OutOfResources)?;
         let (mut late, mut mapped) = (Vec::new(), Vec::new());
         for message in entries {
             match self.memory.map_one(&mut self.objects, origin.context, message) {
