@@ -11,3 +11,4 @@ pub mod pending;
 pub mod room;
 pub mod slot;
 pub mod suspends;
+pub mod wakeup;

@@ -160,3 +160,54 @@ impl DerefMut for Engines {
         &mut self.slots
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use campanile_host_gpu::adapter::process::EngineProcess;
+    use campanile_host_gpu::engine::message::NodeKind;
+
+    use super::Engines;
+    use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::pending::Action;
+    use crate::vgpu::memory::room::LetGo;
+    use crate::vgpu::objects::timeline::Token;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::config;
+
+    /// Places of which one has a process, which acknowledges nothing.
+    fn engines() -> Engines {
+        let mut engines = Engines::new(&config()).unwrap();
+        engines[COPY.index()].begin(EngineProcess::unstarted(NodeKind::Copy).unwrap());
+        engines
+    }
+
+    fn tokens(actions: impl Iterator<Item = Action>) -> Vec<u64> {
+        let token = |action| if let Action::Answer(token) = action { Some(token.0) } else { None };
+        actions.filter_map(token).collect()
+    }
+
+    #[test]
+    fn what_still_waits_comes_before_what_has_come_since_it_was_taken() {
+        let mut engines = engines();
+        let barrier = engines.barrier_for(LetGo::EveryEngine);
+        assert!(!engines.defer(barrier, Action::Answer(Token(1)), Vec::new()), "its engine has not let go");
+        assert!(
+            engines.defer(Barrier::default(), Action::Answer(Token(2)), Vec::new()),
+            "nothing is waited for"
+        );
+        let (due, waiting) = engines.take_pending();
+        assert_eq!(tokens(due.into_iter()), [2]);
+        assert!(engines.pending.is_empty(), "what is due may look again, and finds nothing");
+        assert!(!engines.defer(barrier, Action::Answer(Token(3)), Vec::new()));
+        engines.put_back(waiting);
+        assert_eq!(tokens(engines.pending.into_iter().map(|pending| pending.action)), [1, 3]);
+    }
+
+    #[test]
+    fn an_engine_that_has_reported_what_cannot_be_is_named_once() {
+        let mut engines = engines();
+        engines.note_violation(COPY);
+        assert!(engines.is_violator(COPY));
+        assert_eq!([engines.take_violator(), engines.take_violator()], [Some(COPY), None]);
+    }
+}

@@ -24,7 +24,8 @@ impl Session {
     /// Tells every engine to map a segment.
     pub(in crate::vgpu) fn announce_segment_to_all(&mut self, id: SegmentId) {
         for at in self.addresses() {
-            self.announce_segment(at, id);
+            self.engines.push_segment(at, id);
+            self.flush_outbox(at);
         }
     }
 
@@ -65,7 +66,10 @@ impl Session {
         let Released::Segment(segment) = released else { return };
         self.sweep_segment(segment);
         let retired = self.memory.forget_segment(segment);
-        self.renounce_segment(segment);
+        for at in self.addresses() {
+            self.engines.push_segment_end(at, segment);
+            self.flush_outbox(at);
+        }
         self.objects.due.extend(retired.map(|token| (token, Ok(()))));
     }
 

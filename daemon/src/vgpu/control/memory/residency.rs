@@ -274,6 +274,7 @@ mod tests {
     use campanile_protocol::PAGE_SIZE;
     use campanile_protocol::engine::block;
 
+    use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::memory::vidmm::allocations::Spot;
     use crate::vgpu::objects::mapping::GpuMapping;

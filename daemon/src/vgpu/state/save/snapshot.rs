@@ -392,7 +392,13 @@ mod tests {
                 session.engines.pending.push(Pending { barrier, action, charges: Vec::new() });
             }),
             ("a suspend", |session| {
-                let suspending = session.hold(OWNER, CONTEXT, |held| held.by_guest = true);
+                let suspending = session.engines.hold(
+                    &mut session.objects,
+                    &session.config.supervisor,
+                    OWNER,
+                    CONTEXT,
+                    |held| held.by_guest = true,
+                );
                 session.engines.suspending.push(suspending.unwrap());
             }),
             ("a move", |session| session.memory.blobs.values_mut().next().unwrap().shown = Shown::Moving),
