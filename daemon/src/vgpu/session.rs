@@ -2,7 +2,6 @@
 
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_host_gpu::engine::address::MAX_PLACES;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
@@ -16,10 +15,8 @@ use super::config::Config;
 use super::counters::Counters;
 use super::doorbells::drains::Drain;
 use super::doorbells::rate::Rate;
-use super::engines::lifecycle::Wakeup;
-use super::engines::pending::Pending;
-use super::engines::slot::EngineSlot;
-use super::engines::suspends::Suspending;
+use super::engines::room::Engines;
+use super::engines::wakeup::Wakeup;
 use super::fences::table::FenceTable;
 use super::hotplug::detached::Absences;
 use super::journal::Journal;
@@ -49,18 +46,11 @@ pub struct Session {
     pub(super) journal: Journal,
     pub(super) memory: Memory,
     pub(super) fences: FenceTable,
-    /// Engines that have said what cannot be, by place; they are ended where nothing else is half done.
-    pub(super) liars: [bool; MAX_PLACES],
-    /// Engines that must be poked once the message at hand is answered, by place.
-    pub(super) to_poke: [bool; MAX_PLACES],
     pub(super) objects: Objects,
     /// Of processes that are away, or are to go.
     pub(super) away: Absences,
-    /// By place: those of the first physical adapter, then those of the next (TDR-08).
-    pub(super) engines: Vec<EngineSlot>,
+    pub(super) engines: Engines,
     pub(super) kernel_bytes: usize,
-    pub(super) pending: Vec<Pending>,
-    pub(super) suspending: Vec<Suspending>,
     pub(super) drains: Vec<Drain>,
     pub(super) power: Power,
     pub(super) freeze: Freeze,
@@ -88,13 +78,9 @@ impl Session {
         // Before anything else is asked of it (DIRTY-01).
         let memory = VideoMemory::new(config.vram_bytes, config.account.quota().max, config.tracking)?;
         check_caps(&memory, false).map_err(io::Error::other)?;
-        let addresses = EngineAddress::all(config.engines);
-        let engines: Vec<EngineSlot> = addresses
-            .clone()
-            .map(|_| EngineSlot::new(config.doorbells, config.scheduler, &config.bands))
-            .collect::<io::Result<_>>()?;
+        let engines = Engines::new(&config)?;
         let poller = Poller::new()?;
-        for at in addresses {
+        for at in engines.addresses() {
             let alarm = engines[at.index()].alarm().as_fd();
             poller.add(alarm, Wakeup::Alarm(at).data(), Events::EPOLLIN)?;
         }
@@ -116,14 +102,10 @@ impl Session {
             purse,
             memory,
             fences: FenceTable::new()?,
-            liars: [false; MAX_PLACES],
-            to_poke: [false; MAX_PLACES],
             objects: Objects::default(),
             away: Absences::default(),
             engines,
             kernel_bytes: 0,
-            pending: Vec::new(),
-            suspending: Vec::new(),
             drains: Vec::new(),
             power: Power::D0,
             freeze: Freeze::Running,
@@ -317,7 +299,7 @@ impl Session {
             self.serve_connects(at);
             self.decide_if_due(at);
         }
-        self.poke_engines();
+        self.engines.poke_listed();
         if woken {
             self.resume_from_d3();
         }

@@ -31,7 +31,7 @@ impl Session {
         origin: Origin,
         message: &CreateDevice,
     ) -> Result<(), Refusal> {
-        if self.has_too_much_pending() {
+        if self.engines.has_too_much_pending() {
             return Err(Refusal::OutOfMemory);
         }
         let refused = |refused: Refused| match refused.status {
@@ -141,7 +141,7 @@ impl Session {
                 self.engines[context.at.index()].run_list.remove(entry);
             }
         }
-        self.disown_buffers(context);
+        self.engines.disown_buffers(&mut self.objects, context);
         self.forget_kernels(&device);
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));

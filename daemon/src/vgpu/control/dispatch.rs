@@ -104,18 +104,7 @@ impl Session {
             Ok(Handled::Parked) => {}
             Err(refused) => self.answer(origin, Err(refused)),
         }
-        self.poke_engines();
-    }
-
-    /// Wakes the engines whose doorbells were connected.
-    pub(in crate::vgpu) fn poke_engines(&mut self) {
-        for at in self.addresses() {
-            if std::mem::take(&mut self.to_poke[at.index()])
-                && let Some(process) = self.engines[at.index()].process()
-            {
-                process.poke();
-            }
-        }
+        self.engines.poke_listed();
     }
 
     /// Does what a request asks, where its process is in a state to have it done.

@@ -78,7 +78,7 @@ impl Session {
     }
 
     fn room_for_fence(&self, context: u32) -> Result<Charge, Refused> {
-        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
+        (!self.engines.has_too_much_pending()).or(Status::OutOfResources)?;
         self.objects.device(context)?.fences.has_room().or(Status::OutOfResources)?;
         self.objects.charge(context, Kind::Objects, FENCE_BYTES)
     }
@@ -176,9 +176,7 @@ impl Session {
         let value = self.fences.value(index).ok_or(Status::InvalidHandle)?;
         // PAIRS WITH node/buffer.rs: what the process stored before is seen by a queue that passes its wait.
         value.store(message.value, Ordering::Release);
-        for process in self.engines.iter().filter_map(|slot| slot.process()) {
-            process.poke();
-        }
+        self.engines.poke_all();
         self.release_native_waiters(index);
         Ok(Handled::done())
     }
@@ -260,7 +258,7 @@ impl Session {
             Signalled::Fences(handles) => handles,
             Signalled::AllWaiters => return self.release_all_waiters(),
             Signalled::Impossible => {
-                self.liars[at.index()] = true;
+                self.engines.note_violation(at);
                 return;
             }
         };
@@ -269,16 +267,7 @@ impl Session {
                 Look::AtWaitsFor(index) => self.release_native_waiters(index),
                 Look::AtAllWaits => self.release_all_waiters(),
                 Look::Nowhere => {}
-                Look::Violation => self.liars[at.index()] = true,
-            }
-        }
-    }
-
-    /// Ends engines that have named a fence that was destroyed, or never was.
-    pub(in crate::vgpu) fn end_liars(&mut self) {
-        for at in self.addresses() {
-            if std::mem::take(&mut self.liars[at.index()]) {
-                self.lose_engine(at, "it signalled a fence that does not exist");
+                Look::Violation => self.engines.note_violation(at),
             }
         }
     }
@@ -385,16 +374,16 @@ mod tests {
         assert_eq!(session.fences.find(global), Named::Leaving);
         say_signalled(&session, global);
         session.read_signalled(COPY);
-        assert!(!session.liars[COPY.index()]);
+        assert!(!session.engines.is_violator(COPY));
         say_signalled(&session, global);
         // What was said before it is free is read by then.
         session.free_fences(&[index]);
         session.read_signalled(COPY);
-        assert!(!session.liars[COPY.index()]);
+        assert!(!session.engines.is_violator(COPY));
         assert_eq!(load(&session, COPY, fences::handle(index)), 0, "the engine forgets it");
         say_signalled(&session, global);
         session.read_signalled(COPY);
-        assert!(session.liars[COPY.index()], "it was destroyed");
+        assert!(session.engines.is_violator(COPY), "it was destroyed");
     }
 
     #[test]

@@ -174,16 +174,15 @@ impl Session {
         match place {
             Place::Own(slot) => {
                 running.connect_doorbell(slot, hw_queue, process, cell);
-                self.to_poke[at.index()] = true;
                 let progress = running.tables.queue_completed(hw_queue);
                 let holder = Holder { context, doorbell: connect.doorbell };
                 engine.slots.hold(slot, holder, progress, now);
             }
-            Place::Shared(entry) => {
-                running.connect_doorbell(entry, hw_queue, process, cell);
-                self.to_poke[at.index()] = true;
-            }
+            Place::Shared(entry) => running.connect_doorbell(entry, hw_queue, process, cell),
             Place::Notified => running.connect_notified(hw_queue),
+        }
+        if !matches!(place, Place::Notified) {
+            self.engines.poke_later(at);
         }
         self.connect_rate.take(now);
         count(&self.counters.connects);

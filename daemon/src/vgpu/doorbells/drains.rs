@@ -199,7 +199,12 @@ mod tests {
     #[test]
     fn nothing_is_waited_for_that_is_held_or_reached_nobody() {
         let mut session = with_last_queued(2);
-        session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
+        session
+            .engines
+            .hold(&mut session.objects, &session.config.supervisor, OWNER, CONTEXT, |held| {
+                held.by_guest = true
+            })
+            .unwrap();
         assert!(!drains(&mut session), "its context is suspended");
         let mut session = with_last_queued(2);
         device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap().was_connected = false;

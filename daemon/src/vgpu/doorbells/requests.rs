@@ -61,7 +61,7 @@ impl Session {
             == 0
             && message.reserved == 0;
         known.or(Status::InvalidParameter)?;
-        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
+        (!self.engines.has_too_much_pending()).or(Status::OutOfResources)?;
         (message.private_bytes as usize <= DOORBELL_PRIVATE_BYTES).or(Status::InvalidParameter)?;
         let entries = message.ring_entries;
         let sized =
@@ -491,7 +491,7 @@ mod tests {
         let memory = [doorbell.ring, doorbell.control];
         session.remove_doorbell(ORIGIN, HOLDER);
         let waits = |session: &Session| {
-            let actions = session.pending.iter().map(|pending| &pending.action);
+            let actions = session.engines.pending.iter().map(|pending| &pending.action);
             actions.filter(|action| matches!(action, Action::Release(list) if list[..] == memory)).count()
         };
         assert_eq!(waits(&session), 1, "its engine has acknowledged nothing");
@@ -624,7 +624,7 @@ mod tests {
             action: Action::Release(Vec::new()),
             charges: Vec::new(),
         };
-        session.pending.extend((0..MAX_PENDING).map(|_| pending()));
+        session.engines.pending.extend((0..MAX_PENDING).map(|_| pending()));
         assert_eq!(created(&mut session, &GOOD).err(), Some(Status::OutOfResources));
     }
 

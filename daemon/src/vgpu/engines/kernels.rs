@@ -7,6 +7,7 @@
 //!
 //! So a kernel is good for a context on whatever physical adapter.
 
+use super::room::Engines;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -48,6 +49,11 @@ pub fn is_entry_name(name: &str) -> bool {
     name.len() <= MAX_ENTRY_BYTES as usize && !name.chars().any(char::is_control)
 }
 
+/// The name of a kernel for an engine.
+pub(in crate::vgpu) fn kernel_name(root: u64, handle: Handle) -> KernelName {
+    KernelName { root, handle: handle.0 }
+}
+
 /// A kernel that an engine compiles; the engine of another physical adapter may compile it too.
 #[derive(Debug, Clone, Copy)]
 pub struct PendingKernel {
@@ -57,6 +63,34 @@ pub struct PendingKernel {
     pub handle: Handle,
     /// Its place in the order of compilation.
     pub number: u64,
+}
+
+impl Engines {
+    /// The compute engines, one a physical adapter.
+    pub(in crate::vgpu) fn compilers(&self) -> impl Iterator<Item = EngineAddress> + use<> {
+        self.addresses().filter(|at| at.node == NodeKind::Compute)
+    }
+
+    /// Takes what waits for a kernel that an engine has compiled or refused; its compiler has stirred.
+    fn take_compiled(&mut self, at: EngineAddress, kernel: KernelName) -> Option<PendingKernel> {
+        let slot = &mut self[at.index()];
+        slot.stirred = clock::now();
+        slot.compiling.remove(&(kernel.root, kernel.handle))
+    }
+
+    /// Whether any engine compiles this kernel for the first time.
+    fn is_compiling(&self, kernel: KernelName) -> bool {
+        self.iter().any(|slot| slot.compiling.contains_key(&(kernel.root, kernel.handle)))
+    }
+
+    /// Takes the kernels that are compiled and for which `which` holds; where their answers go.
+    pub(in crate::vgpu) fn take_compiling(&mut self, which: impl Fn(&PendingKernel) -> bool) -> Vec<Origin> {
+        let slots = self.iter_mut();
+        let taken = slots.flat_map(|slot| slot.compiling.extract_if(.., |_, kernel| which(kernel)));
+        // Several engines may compile one.
+        let taken: BTreeMap<(u64, u64), PendingKernel> = taken.collect();
+        taken.into_values().map(|kernel| kernel.origin).collect()
+    }
 }
 
 impl Session {
@@ -87,7 +121,7 @@ impl Session {
         let device = self.objects.device_mut(origin.context)?;
         // There is room: it was looked for above.
         let handle = device.kernels.insert(kept.clone(), object).ok_or(Status::OutOfResources)?;
-        let kernel = Self::kernel_name(device.root.0, handle);
+        let kernel = kernel_name(device.root.0, handle);
         self.kernel_bytes += source.len();
         for at in &engines {
             let slot = &mut self.engines[at.index()];
@@ -105,15 +139,11 @@ impl Session {
         for at in engines {
             // An engine that cannot be asked is lost, and may take the kernel along.
             if self.objects.device(origin.context).is_ok_and(|device| device.kernels.get(handle).is_some()) {
-                self.post_kernel(at, kernel, &kept);
+                self.engines.push_kernel(at, kernel, &kept);
+                self.flush_outbox(at);
             }
         }
         Ok(Handled::Parked)
-    }
-
-    /// The compute engines, one a physical adapter.
-    fn compilers(&self) -> impl Iterator<Item = EngineAddress> + use<> {
-        self.addresses().filter(|at| at.node == NodeKind::Compute)
     }
 
     /// The engines that have to compile a new kernel: every compute engine that has a process. The answer waits for those
@@ -124,7 +154,7 @@ impl Session {
         create: &NewKernel<'_>,
     ) -> Result<Option<Vec<EngineAddress>>, Refused> {
         let hears = |at: &EngineAddress| self.engines[at.index()].hears();
-        let there: Vec<EngineAddress> = self.compilers().filter(hears).collect();
+        let there: Vec<EngineAddress> = self.engines.compilers().filter(hears).collect();
         if !there.iter().any(|at| self.engines[at.index()].is_running()) {
             let first = there.first().copied().unwrap_or(EngineAddress::new(0, NodeKind::Compute));
             self.ensure_engine(first)?;
@@ -138,12 +168,6 @@ impl Session {
         Ok(Some(there))
     }
 
-    fn take_pending(&mut self, at: EngineAddress, kernel: KernelName) -> Option<PendingKernel> {
-        let slot = &mut self.engines[at.index()];
-        slot.stirred = clock::now();
-        slot.compiling.remove(&(kernel.root, kernel.handle))
-    }
-
     /// An engine has compiled a kernel. Answered when each has that was asked.
     pub(in crate::vgpu) fn kernel_created(
         &mut self,
@@ -153,8 +177,10 @@ impl Session {
         binding_count: u32,
         constant_bytes: u32,
     ) {
-        let Some(pending) = self.take_pending(at, kernel) else { return self.kernel_rebuilt(at, kernel) };
-        if self.is_compiling(kernel) {
+        let Some(pending) = self.engines.take_compiled(at, kernel) else {
+            return self.kernel_rebuilt(at, kernel);
+        };
+        if self.engines.is_compiling(kernel) {
             return;
         }
         let reply =
@@ -162,13 +188,11 @@ impl Session {
         self.answer(pending.origin, Ok(reply.as_bytes().to_vec()));
     }
 
-    fn is_compiling(&self, kernel: KernelName) -> bool {
-        self.engines.iter().any(|slot| slot.compiling.contains_key(&(kernel.root, kernel.handle)))
-    }
-
     /// An engine has refused a kernel.
     pub(in crate::vgpu) fn kernel_refused(&mut self, at: EngineAddress, kernel: KernelName, reason: String) {
-        let Some(pending) = self.take_pending(at, kernel) else { return self.kernel_rebuilt(at, kernel) };
+        let Some(pending) = self.engines.take_compiled(at, kernel) else {
+            return self.kernel_rebuilt(at, kernel);
+        };
         self.refuse_kernel(at, kernel, pending, reason);
     }
 
@@ -180,23 +204,15 @@ impl Session {
         pending: PendingKernel,
         text: String,
     ) {
-        for slot in &mut self.engines {
+        for slot in self.engines.iter_mut() {
             slot.compiling.remove(&(kernel.root, kernel.handle));
         }
         let source = self.drop_kernel(pending.origin.context, pending.handle);
         self.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
-        for other in self.compilers().filter(|other| *other != at) {
-            self.post_end(other, kernel, source.as_ref());
+        for other in self.engines.compilers().filter(|other| *other != at) {
+            self.engines.push_kernel_end(other, kernel, source.as_ref());
+            self.flush_outbox(other);
         }
-    }
-
-    /// Takes the kernels that are compiled and for which `which` holds; where their answers go.
-    pub(in crate::vgpu) fn take_compiling(&mut self, which: impl Fn(&PendingKernel) -> bool) -> Vec<Origin> {
-        let slots = self.engines.iter_mut();
-        let taken = slots.flat_map(|slot| slot.compiling.extract_if(.., |_, kernel| which(kernel)));
-        // Several engines may compile one.
-        let taken: BTreeMap<(u64, u64), PendingKernel> = taken.collect();
-        taken.into_values().map(|kernel| kernel.origin).collect()
     }
 
     /// The next process of an engine has compiled a kernel again, or could not: then a buffer that names it faults.
@@ -217,16 +233,16 @@ impl Session {
     pub(in crate::vgpu) fn destroy_kernel(&mut self, origin: Origin, message: &Named) -> Outcome {
         let device = self.objects.device(origin.context)?;
         let source = device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
-        let (is_asked, kernel) = (source.is_ending, Self::kernel_name(device.root.0, message.handle));
+        let (is_asked, kernel) = (source.is_ending, kernel_name(device.root.0, message.handle));
         let bytes = Arc::clone(&source.bytes);
         // Only the message that asked may come again, from where it waited; one that was refused, as its device was lost.
         (!is_asked || origin.item.is_some() || !device.is_active()).or(Status::InvalidHandle)?;
-        (!self.is_compiling(kernel)).or(Status::Busy)?;
+        (!self.engines.is_compiling(kernel)).or(Status::Busy)?;
         if !is_asked {
             if let Some(source) = self.objects.device_mut(origin.context)?.kernels.get_mut(message.handle) {
                 source.is_ending = true;
             }
-            for at in self.compilers() {
+            for at in self.engines.compilers() {
                 let slot = &mut self.engines[at.index()];
                 if slot.hears() {
                     if !slot.owes_kernels() {
@@ -241,7 +257,7 @@ impl Session {
         let runs = self.objects.device(origin.context)?.is_active();
         let knows =
             |at: &EngineAddress| self.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle));
-        if let Some(at) = self.compilers().find(knows).filter(|_| runs) {
+        if let Some(at) = self.engines.compilers().find(knows).filter(|_| runs) {
             return self.wait_for_engine(origin, at, DESTROY_KERNEL, message.as_bytes());
         }
         self.drop_kernel(origin.context, message.handle);
@@ -266,8 +282,9 @@ impl Session {
     }
 
     fn forget_kernel(&mut self, kernel: KernelName, source: &Arc<SourceBytes>) {
-        for at in self.compilers() {
-            self.post_end(at, kernel, Some(source));
+        for at in self.engines.compilers() {
+            self.engines.push_kernel_end(at, kernel, Some(source));
+            self.flush_outbox(at);
         }
     }
 
@@ -275,7 +292,7 @@ impl Session {
     pub(in crate::vgpu) fn forget_kernels(&mut self, device: &Device) {
         for (handle, source) in device.kernels.iter() {
             self.kernel_bytes -= source.bytes.len();
-            self.forget_kernel(Self::kernel_name(device.root.0, handle), &source.bytes);
+            self.forget_kernel(kernel_name(device.root.0, handle), &source.bytes);
         }
     }
 }

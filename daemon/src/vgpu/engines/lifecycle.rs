@@ -1,6 +1,15 @@
 //! The engines of a session: started when first used, one process a node of each physical adapter.
 
+use super::outbox::Flushed;
+use super::room::Engines;
+use super::wakeup::Wakeup;
+use crate::poller::Poller;
+use crate::sched::thread::Supervisor;
+use crate::vgpu::config::Config;
+use crate::vgpu::journal::Journal;
+use crate::vgpu::objects::processes::Objects;
 use std::io;
+use std::sync::Arc;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::launcher::Memory;
@@ -9,10 +18,8 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::channel::ChannelError;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
-use campanile_host_gpu::kernel::name::KernelName;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_protocol::control::status::Status;
-use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
 use epoll::Events;
 use log::Level;
@@ -29,49 +36,119 @@ use crate::vgpu::tdr::policy::DebugMode;
 use crate::vgpu::tdr::policy::Level as RecoveryLevel;
 use crate::vgpu::tdr::reason::Reason;
 
-/// What a session's epoll descriptor says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wakeup {
-    /// The engine's eventfd.
-    Event(EngineAddress),
-    /// The engine's channel.
-    Channel(EngineAddress),
-    /// The supervisor's alarm.
-    Alarm(EngineAddress),
-    /// The session's timer.
-    Timer,
-    /// The operator's orders.
-    Orders,
-    /// The operator's switch for notify mode.
-    Switch,
+/// The files that an engine works on.
+pub(in crate::vgpu) fn engine_memory<'a>(
+    allocations: &'a Allocations,
+    tables: &'a PageTables,
+    fences: &'a FenceTable,
+) -> Memory<'a> {
+    Memory {
+        vram: allocations.memory().file(),
+        tables: tables.file(),
+        fences: fences.file(),
+        tracker: Some(allocations.memory().tracker()),
+    }
 }
 
-impl Wakeup {
-    /// As epoll data: what it is in the second byte, the engine's place in the first.
-    pub fn data(self) -> u64 {
-        let place = |at: EngineAddress| at.index() as u64;
-        match self {
-            Self::Event(at) => place(at),
-            Self::Channel(at) => 1 << 8 | place(at),
-            Self::Alarm(at) => 2 << 8 | place(at),
-            Self::Timer => 3 << 8,
-            Self::Orders => 4 << 8,
-            Self::Switch => 5 << 8,
+impl Engines {
+    /// Listens to a process that was just started.
+    pub(in crate::vgpu) fn watch(
+        &self,
+        at: EngineAddress,
+        poller: &Poller,
+        journal: &mut Journal,
+    ) -> io::Result<()> {
+        let Some(process) = self[at.index()].process() else { return Ok(()) };
+        journal.line(Level::Info, format_args!("{at} engine is process {}", process.pid()));
+        for (descriptor, wakeup) in
+            [(process.event_fd(), Wakeup::Event(at)), (process.channel_fd(), Wakeup::Channel(at))]
+        {
+            poller.add(descriptor, wakeup.data(), Events::EPOLLIN)?;
+        }
+        Ok(())
+    }
+
+    /// No longer listens to a process.
+    pub(in crate::vgpu) fn unwatch(&self, at: EngineAddress, poller: &Poller) {
+        let Some(process) = self[at.index()].process() else { return };
+        for descriptor in [process.event_fd(), process.channel_fd()] {
+            if let Err(error) = poller.delete(descriptor) {
+                log::debug!("engine descriptor was not watched: {error}");
+            }
         }
     }
 
-    /// From epoll data.
-    pub fn from_data(data: u64) -> Option<Self> {
-        let at = EngineAddress::from_index(usize::try_from(data & 0xff).ok()?)?;
-        match data >> 8 {
-            0 => Some(Self::Event(at)),
-            1 => Some(Self::Channel(at)),
-            2 => Some(Self::Alarm(at)),
-            3 => Some(Self::Timer),
-            4 => Some(Self::Orders),
-            5 => Some(Self::Switch),
-            _ => None,
+    /// Whether what was seen of an engine holds no more.
+    pub(in crate::vgpu) fn has_gone_on(
+        &self,
+        at: EngineAddress,
+        sighting: &Sighting,
+        supervisor: &Supervisor,
+    ) -> bool {
+        let slot = &self[at.index()];
+        let Some(process) = slot.process() else { return true };
+        let keeps_node = || slot.supervised.is_some_and(|id| supervisor.keeps_node(id));
+        match sighting.hang {
+            Hang::NotSuspended => process.contexts.has_reported_suspends(),
+            Hang::NotYielded | Hang::NoProgress | Hang::BrokenProtocol(_) => {
+                sighting.is_over(process.collect_debug_info().progress, keeps_node())
+            }
         }
+    }
+
+    /// Lets an engine that knows all it must take part in turns.
+    ///
+    /// # Errors
+    /// It cannot, and is lost.
+    pub(in crate::vgpu) fn admit(&mut self, at: EngineAddress, config: &Config) -> Result<(), String> {
+        let slot = &mut self[at.index()];
+        if !slot.is_running() || slot.supervised.is_some() {
+            return Ok(());
+        }
+        let Some(handle) = slot.process().map(|process| process.grant_handle()) else { return Ok(()) };
+        // An alarm about the process before this one says nothing about this one.
+        let _stale = slot.alarm().take();
+        let alarm = Arc::clone(slot.alarm());
+        let timeout = config.watched_timeout(at.node);
+        let added = config.supervisor.add(at, handle, alarm, timeout, config.share);
+        slot.supervised = Some(added.map_err(|error| format!("it cannot take part in turns: {error}"))?);
+        Ok(())
+    }
+
+    /// What the last process had seen of rings, and not run, would be missed otherwise: rings are not rung twice.
+    pub(in crate::vgpu) fn look_again(&self, at: EngineAddress, objects: &Objects) {
+        let Some(process) = self[at.index()].process() else { return };
+        for device in objects.processes.values().filter_map(|process| process.device.as_ref()) {
+            let of_node = device.doorbells.iter().filter(|(_, bell)| bell.at == at && bell.was_connected);
+            for hw_queue in of_node.filter_map(|(_, doorbell)| doorbell.hw_queue) {
+                process.ask_look(hw_queue);
+            }
+        }
+    }
+
+    /// The device of these buffers is in error or has ended: what its engine says of them concerns no device, least of
+    /// all the next device of the same process.
+    pub(in crate::vgpu) fn disown_buffers(&mut self, objects: &mut Objects, context: u32) {
+        let mut ended = Vec::new();
+        for slot in self.iter_mut() {
+            let of_it =
+                slot.in_flight.iter_mut().filter(|flight| flight.owner.is_some_and(|(of, _)| of == context));
+            ended.extend(of_it.filter_map(|flight| flight.owner.take()));
+        }
+        for (context, buffer) in ended {
+            objects.end_item(context, buffer.ring, buffer.item);
+        }
+    }
+
+    /// Whether an engine is awake, or owes something.
+    pub(in crate::vgpu) fn is_to_be_looked_at(&self, at: EngineAddress) -> bool {
+        let slot = &self[at.index()];
+        let Some(process) = slot.process().filter(|_| slot.hears()) else { return false };
+        !slot.has_begun()
+            || slot.owes_kernels()
+            || !process.power.is_asleep()
+            || !slot.in_flight.is_empty()
+            || process.watch_acknowledged() < process.watch_sequence()
     }
 }
 
@@ -96,7 +173,7 @@ impl Session {
 
     fn start_engine(&mut self, at: EngineAddress) -> io::Result<()> {
         let start = self.config.start_message(at.node, self.memory.tables.mapping().len());
-        let memory = Self::engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
+        let memory = engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
         let process = EngineProcess::spawn(&*self.config.launcher, &start, memory)?;
         self.engines[at.index()].begin(process);
         self.announce_native_fences(at);
@@ -106,13 +183,14 @@ impl Session {
             process.tracking.log_guest_writes(is_logged);
             process.setup_priority_bands(&self.config.bands);
         }
-        if let Err(error) = self.watch_engine(at) {
+        if let Err(error) = self.engines.watch(at, &self.poller, &mut self.journal) {
             self.stop_engine(at);
             return Err(error);
         }
         let segments: Vec<SegmentId> = self.memory.segments.ids().collect();
         for segment in segments {
-            self.announce_segment(at, segment);
+            self.engines.push_segment(at, segment);
+            self.flush_outbox(at);
         }
         if at.node == NodeKind::Compute {
             self.compile_again(at);
@@ -120,39 +198,14 @@ impl Session {
         Ok(())
     }
 
-    /// The files that an engine works on.
-    pub(in crate::vgpu) fn engine_memory<'a>(
-        allocations: &'a Allocations,
-        tables: &'a PageTables,
-        fences: &'a FenceTable,
-    ) -> Memory<'a> {
-        Memory {
-            vram: allocations.memory().file(),
-            tables: tables.file(),
-            fences: fences.file(),
-            tracker: Some(allocations.memory().tracker()),
+    /// Sends what waits for an engine. An engine that cannot be asked is lost; kernels that cannot be sent are refused.
+    pub(in crate::vgpu) fn flush_outbox(&mut self, at: EngineAddress) {
+        let Flushed { lost, unsent } = self.engines.flush(at, &self.memory.segments, &self.poller);
+        if let Some(text) = lost {
+            self.lose_engine(at, &text);
         }
-    }
-
-    /// Listens to a process that was just started.
-    pub(in crate::vgpu) fn watch_engine(&mut self, at: EngineAddress) -> io::Result<()> {
-        let Some(process) = self.engines[at.index()].process() else { return Ok(()) };
-        self.journal.line(Level::Info, format_args!("{at} engine is process {}", process.pid()));
-        for (descriptor, wakeup) in
-            [(process.event_fd(), Wakeup::Event(at)), (process.channel_fd(), Wakeup::Channel(at))]
-        {
-            self.poller.add(descriptor, wakeup.data(), Events::EPOLLIN)?;
-        }
-        Ok(())
-    }
-
-    /// No longer listens to a process.
-    pub(in crate::vgpu) fn unwatch_engine(&mut self, at: EngineAddress) {
-        let Some(process) = self.engines[at.index()].process() else { return };
-        for descriptor in [process.event_fd(), process.channel_fd()] {
-            if let Err(error) = self.poller.delete(descriptor) {
-                log::debug!("engine descriptor was not watched: {error}");
-            }
+        for (kernel, reason) in unsent {
+            self.kernel_refused(at, kernel, reason);
         }
     }
 
@@ -185,7 +238,9 @@ impl Session {
                 self.engines[at.index()].came_up();
                 // It may have no room to be told that it may begin.
                 self.flush_outbox(at);
-                self.prepare_spare(at);
+                if self.config.spares {
+                    self.start_spare(at);
+                }
                 self.retry_waiting(at);
             }
             Response::Refused { reason } => {
@@ -212,17 +267,10 @@ impl Session {
         }
     }
 
-    /// Starts the process that will follow this one, where the operator wants it so.
-    fn prepare_spare(&mut self, at: EngineAddress) {
-        if self.config.spares {
-            self.start_spare(at);
-        }
-    }
-
     /// Starts a process ahead: its driver is open when it is told to begin, and until then it touches nothing.
     pub(in crate::vgpu) fn start_spare(&mut self, at: EngineAddress) {
         let start = self.config.start_message(at.node, self.memory.tables.mapping().len());
-        let memory = Self::engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
+        let memory = engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
         let Some(process) = self.engines[at.index()].process_mut() else { return };
         if let Err(error) = process.prepare_spare(&*self.config.launcher, &start, memory) {
             self.journal.line(Level::Warn, format_args!("{at} engine has no spare: {error}"));
@@ -234,7 +282,9 @@ impl Session {
         if self.is_stopping() {
             return;
         }
-        self.admit_engine(at);
+        if let Err(text) = self.engines.admit(at, &self.config) {
+            self.lose_engine(at, &text);
+        }
         if !self.engines[at.index()].is_running() {
             return;
         }
@@ -253,7 +303,7 @@ impl Session {
             self.lose_engine(at, &breach.to_string());
             return;
         }
-        if self.has_gone_on(at, &sighting) {
+        if self.engines.has_gone_on(at, &sighting, &self.config.supervisor) {
             // TDR-38: no reset, and no device in error.
             count(&self.counters.timeouts_in_vain);
             return;
@@ -265,19 +315,6 @@ impl Session {
             Hang::BrokenProtocol(_) => "it broke the protocol of its grant word",
         };
         self.engine_timeout(at, text, Some(sighting));
-    }
-
-    /// Whether what was seen of an engine holds no more.
-    fn has_gone_on(&self, at: EngineAddress, sighting: &Sighting) -> bool {
-        let slot = &self.engines[at.index()];
-        let Some(process) = slot.process() else { return true };
-        let keeps_node = || slot.supervised.is_some_and(|id| self.config.supervisor.keeps_node(id));
-        match sighting.hang {
-            Hang::NotSuspended => process.contexts.has_reported_suspends(),
-            Hang::NotYielded | Hang::NoProgress | Hang::BrokenProtocol(_) => {
-                sighting.is_over(process.collect_debug_info().progress, keeps_node())
-            }
-        }
     }
 
     /// An engine hangs: what follows is for level and debug mode to say (TDR-16, TDR-17).
@@ -322,7 +359,7 @@ impl Session {
 
     /// Kills and reaps an engine process, if there is one.
     pub(in crate::vgpu) fn stop_engine(&mut self, at: EngineAddress) {
-        self.unwatch_engine(at);
+        self.engines.unwatch(at, &self.poller);
         self.sweep_for_the_last_time(at);
         let slot = &mut self.engines[at.index()];
         let ended = slot.clear(self.config.doorbells);
@@ -339,11 +376,6 @@ impl Session {
         for at in self.addresses() {
             self.stop_engine(at);
         }
-    }
-
-    /// The name of a kernel for an engine.
-    pub(in crate::vgpu) fn kernel_name(root: u64, handle: Handle) -> KernelName {
-        KernelName { root, handle: handle.0 }
     }
 }
 
@@ -424,10 +456,14 @@ mod tests {
         store_progress(&session, Work::HwQueue);
         let progress = Progress { steps: 1, is_exempt: false, work: Work::HwQueue };
         let sighting = Sighting { hang: Hang::NoProgress, progress, at: Instant::now() };
-        assert!(!session.has_gone_on(COPY, &sighting));
-        assert!(session.has_gone_on(COMPUTE, &Sighting { hang: Hang::NotYielded, ..sighting }));
+        assert!(!session.engines.has_gone_on(COPY, &sighting, &session.config.supervisor));
+        assert!(session.engines.has_gone_on(
+            COMPUTE,
+            &Sighting { hang: Hang::NotYielded, ..sighting },
+            &session.config.supervisor
+        ));
         store_progress(&session, Work::Nothing);
-        assert!(session.has_gone_on(COPY, &sighting));
+        assert!(session.engines.has_gone_on(COPY, &sighting, &session.config.supervisor));
     }
 
     #[test]

@@ -8,5 +8,7 @@ pub mod kernels;
 pub mod lifecycle;
 pub mod outbox;
 pub mod pending;
+pub mod room;
 pub mod slot;
 pub mod suspends;
+pub mod wakeup;

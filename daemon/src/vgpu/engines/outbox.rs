@@ -4,6 +4,8 @@
 //!   post ─▶ outbox ─▶ channel (at once where it has room, else when the engine has read) ─▶ control thread
 //! ```
 
+use super::room::Engines;
+use crate::poller::Poller;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -19,11 +21,10 @@ use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::page_table::SegmentId;
 use epoll::Events;
 
-use super::lifecycle::Wakeup;
+use super::wakeup::Wakeup;
 use crate::vgpu::memory::segments::Segments;
 use crate::vgpu::objects::kernel_source::KernelSource;
 use crate::vgpu::objects::kernel_source::SourceBytes;
-use crate::vgpu::session::Session;
 
 /// Bytes of kernel sources that may wait for one engine to read them.
 pub const MAX_WAITING_SOURCES: usize = 4 << 20;
@@ -124,81 +125,77 @@ fn send_segment(
     process.request(&request, &[], &descriptors)
 }
 
-impl Session {
-    /// Asks an engine, if there is one. An engine that cannot be asked is lost.
-    fn post(&mut self, at: EngineAddress, outgoing: Outgoing) {
-        let slot = &mut self.engines[at.index()];
+/// What must follow when an engine was sent what waited for it.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Flushed {
+    /// Why the engine cannot be asked, where it cannot: it is lost.
+    pub lost: Option<String>,
+    /// Kernels that can never be sent, each with the reason: they are refused.
+    pub unsent: Vec<(KernelName, String)>,
+}
+
+impl Engines {
+    fn push(&mut self, at: EngineAddress, outgoing: Outgoing) {
+        let slot = &mut self[at.index()];
         if slot.hears() {
             slot.outbox.push(outgoing);
-            self.flush_outbox(at);
         }
     }
 
-    /// Asks an engine to compile a kernel.
-    pub(in crate::vgpu) fn post_kernel(
-        &mut self,
-        at: EngineAddress,
-        kernel: KernelName,
-        source: &KernelSource,
-    ) {
-        self.post(at, Outgoing::Kernel(kernel, source.clone()));
+    /// Keeps a request to compile a kernel, where there is a process; [`Self::flush`] sends it.
+    pub fn push_kernel(&mut self, at: EngineAddress, kernel: KernelName, source: &KernelSource) {
+        self.push(at, Outgoing::Kernel(kernel, source.clone()));
     }
 
-    /// Asks an engine to forget a kernel. What was charged for the kernel is held until it was told.
-    pub(in crate::vgpu) fn post_end(
+    /// As [`Self::push_kernel`], to forget a kernel. What was charged for the kernel is held until it was sent.
+    pub fn push_kernel_end(
         &mut self,
         at: EngineAddress,
         kernel: KernelName,
         source: Option<&Arc<SourceBytes>>,
     ) {
-        self.post(at, Outgoing::End { kernel, _source: source.cloned() });
+        self.push(at, Outgoing::End { kernel, _source: source.cloned() });
     }
 
-    /// Tells an engine to map a segment.
-    pub(in crate::vgpu) fn announce_segment(&mut self, at: EngineAddress, id: SegmentId) {
-        let slot = &mut self.engines[at.index()];
+    /// As [`Self::push_kernel`], to map a segment.
+    pub fn push_segment(&mut self, at: EngineAddress, id: SegmentId) {
+        let slot = &mut self[at.index()];
         if let Some(serial) = slot.segment_serial() {
             slot.segments_outstanding.insert(serial, id);
             slot.outbox.push(Outgoing::Segment(serial, id));
-            self.flush_outbox(at);
         }
     }
 
-    /// Tells every engine to forget a segment, which is gone. Its number may be that of another from here on: what was not
-    /// sent of this one never is.
-    pub(in crate::vgpu) fn renounce_segment(&mut self, id: SegmentId) {
-        for at in self.addresses() {
-            let slot = &mut self.engines[at.index()];
-            slot.segments_outstanding.retain(|_, of| *of != id);
-            slot.outbox.waiting.retain(|outgoing| !matches!(outgoing, Outgoing::Segment(_, of) if *of == id));
-            if let Some(serial) = slot.segment_serial() {
-                self.post(at, Outgoing::SegmentIsGone(serial, id));
-            }
+    /// As [`Self::push_kernel`], to forget a segment, which is gone. Its number may be that of another from here on: what was
+    /// not sent of this one never is.
+    pub fn push_segment_end(&mut self, at: EngineAddress, id: SegmentId) {
+        let slot = &mut self[at.index()];
+        slot.segments_outstanding.retain(|_, of| *of != id);
+        slot.outbox.waiting.retain(|outgoing| !matches!(outgoing, Outgoing::Segment(_, of) if *of == id));
+        if let Some(serial) = slot.segment_serial() {
+            slot.outbox.push(Outgoing::SegmentIsGone(serial, id));
         }
     }
 
-    /// Sends what waits for an engine, and has the session woken when there is room for the rest.
-    pub(in crate::vgpu) fn flush_outbox(&mut self, at: EngineAddress) {
-        let slot = &mut self.engines[at.index()];
+    /// Sends what waits for an engine, and has `poller` wake the session when there is room for the rest.
+    pub fn flush(&mut self, at: EngineAddress, segments: &Segments, poller: &Poller) -> Flushed {
+        let slot = &mut self[at.index()];
         let mut outbox = std::mem::take(&mut slot.outbox);
-        let Some(process) = slot.process().filter(|_| slot.hears()) else { return };
-        let mut unsent = Vec::new();
-        let flushed = outbox.send(process, &self.memory.segments, &mut unsent).and_then(|is_empty| {
+        let mut flushed = Flushed::default();
+        let Some(process) = slot.process().filter(|_| slot.hears()) else { return flushed };
+        let sent = outbox.send(process, segments, &mut flushed.unsent).and_then(|is_empty| {
             if outbox.is_watched == is_empty {
                 let events = if is_empty { Events::EPOLLIN } else { Events::EPOLLIN | Events::EPOLLOUT };
                 let token = Wakeup::Channel(at).data();
-                self.poller.modify(process.channel_fd(), token, events).map_err(ChannelError::Socket)?;
+                poller.modify(process.channel_fd(), token, events).map_err(ChannelError::Socket)?;
                 outbox.is_watched = !is_empty;
             }
             Ok(())
         });
-        self.engines[at.index()].outbox = outbox;
-        if let Err(error) = flushed {
-            self.lose_engine(at, &error.to_string());
-        }
-        for (kernel, reason) in unsent {
-            self.kernel_refused(at, kernel, reason);
-        }
+        slot.outbox = outbox;
+        flushed.lost = sent.err().map(|error| error.to_string());
+        flushed
     }
 }
 
@@ -237,9 +234,13 @@ mod tests {
         let kernel = KernelName { root: 1, handle: 2 };
         session.engines[at.index()].rebuilding.insert((1, 2));
         for (entry, bytes) in [("\x01".repeat(40 << 10), 1), ("main".to_owned(), 1 << 20)] {
-            session.post_kernel(at, kernel, &source(&session, Some(entry), bytes));
+            let source = source(&session, Some(entry), bytes);
+            session.engines.push_kernel(at, kernel, &source);
+            session.flush_outbox(at);
         }
-        session.post_kernel(at, kernel, &source(&session, None, 1));
+        let source = source(&session, None, 1);
+        session.engines.push_kernel(at, kernel, &source);
+        session.flush_outbox(at);
         let slot = &session.engines[at.index()];
         let process = slot.process().unwrap();
         assert!(!process.is_lost() && process.pid() == pid, "another process, or none");

@@ -6,7 +6,6 @@ use campanile_protocol::page_table::SegmentId;
 use std::sync::atomic::Ordering;
 
 use super::barrier::Barrier;
-use super::barrier::Reached;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::ids::AllocationId;
@@ -88,12 +87,6 @@ pub struct Pending {
 }
 
 impl Session {
-    /// Whether as much waits as may. Messages that make something are refused then; those that end something
-    /// never are, so what waits is bounded by what there is (MCDM-06).
-    pub(in crate::vgpu) fn has_too_much_pending(&self) -> bool {
-        self.pending.len() >= MAX_PENDING
-    }
-
     /// Does `action` once every engine has passed `barrier`; now, if they have.
     pub(in crate::vgpu) fn after(&mut self, barrier: Barrier, action: Action) {
         self.after_charged(barrier, action, Vec::new());
@@ -101,29 +94,22 @@ impl Session {
 
     /// As [`Self::after`]; what was charged is held until then.
     pub(in crate::vgpu) fn after_charged(&mut self, barrier: Barrier, action: Action, charges: Vec<Charge>) {
-        let is_due = barrier.is_passed(&Reached::by(&self.engines));
-        self.pending.push(Pending { barrier, action, charges });
-        // What came first is due first. Where it is not, neither is this: engines pass barriers in order.
-        if is_due {
+        if self.engines.defer(barrier, action, charges) {
             self.run_pending();
         }
     }
 
     /// Does what is due, oldest first.
     pub(in crate::vgpu) fn run_pending(&mut self) {
-        let mut waiting = Vec::new();
-        let reached = Reached::by(&self.engines);
-        for pending in std::mem::take(&mut self.pending) {
-            if pending.barrier.is_passed(&reached) {
-                self.act(pending.action);
-            } else {
-                waiting.push(pending);
-            }
+        let (due, waiting) = self.engines.take_pending();
+        for action in due {
+            self.act(action);
         }
-        waiting.append(&mut self.pending);
-        self.pending = waiting;
+        self.engines.put_back(waiting);
         self.look_at_power();
-        self.end_liars();
+        while let Some(at) = self.engines.take_violator() {
+            self.lose_engine(at, "it signalled a fence that does not exist");
+        }
     }
 
     fn act(&mut self, action: Action) {
@@ -276,7 +262,7 @@ mod tests {
         session.fence(5, 1, Token(9));
         acknowledge(&shared, block::PAGE_TABLE_ACK, 1);
         session.run_pending();
-        assert!(session.pending.is_empty());
+        assert!(session.engines.pending.is_empty());
         assert_eq!(due(&mut session), [0; 0], "its own work goes on");
         session.objects.end_item(5, 1, next.item);
         assert_eq!(due(&mut session), [9]);
@@ -313,10 +299,10 @@ mod tests {
         let mut session = session(&Arc::new(config()));
         let pending =
             || Pending { barrier: Barrier::default(), action: Action::Answer(Token(1)), charges: Vec::new() };
-        session.pending.extend((0..16 * 1024 - 1).map(|_| pending()));
-        assert!(!session.has_too_much_pending());
-        session.pending.push(pending());
-        assert!(session.has_too_much_pending());
+        session.engines.pending.extend((0..16 * 1024 - 1).map(|_| pending()));
+        assert!(!session.engines.has_too_much_pending());
+        session.engines.pending.push(pending());
+        assert!(session.engines.has_too_much_pending());
     }
 
     #[test]

@@ -499,7 +499,7 @@ mod tests {
         // The successor of a process: it runs, or it starts.
         let mut session = restored(startable());
         for has_begun in [true, false] {
-            session.unwatch_engine(COPY);
+            session.engines.unwatch(COPY, &session.poller);
             let slot = &mut session.engines[COPY.index()];
             assert_eq!(slot.has_begun(), has_begun);
             assert!(slot.stop().unwrap());

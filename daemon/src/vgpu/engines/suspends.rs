@@ -9,7 +9,9 @@
 //! Doorbells stay connected and rings stay where they are; what comes meanwhile is held (UMS-103, UMS-104, UMS-107). The
 //! supervisor has the engine reset that does not report in time (UMS-112).
 
-use std::collections::VecDeque;
+use super::room::Engines;
+use crate::sched::thread::Supervisor;
+use crate::vgpu::objects::processes::Objects;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
@@ -28,7 +30,6 @@ use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::message::WORK_BYTES;
 use crate::vgpu::objects::process::MAX_WAITS;
-use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::session::Session;
 
 /// A suspend that an engine has not reported yet, and what waits for it.
@@ -52,25 +53,145 @@ impl Suspending {
     }
 }
 
+/// A context that no reason holds any more: it is listed again, and the hardware queue of its engine is filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Resumed {
+    /// The guest process.
+    pub context: u32,
+    /// The context.
+    pub handle: Handle,
+    /// Its engine.
+    pub at: EngineAddress,
+}
+
+impl Engines {
+    /// Suspends a context for one more reason. `None` where its engine is lost.
+    pub(in crate::vgpu) fn hold(
+        &mut self,
+        objects: &mut Objects,
+        supervisor: &Supervisor,
+        context: u32,
+        handle: Handle,
+        reason: impl Fn(&mut Holds),
+    ) -> Option<Suspending> {
+        let object = objects.device_mut(context).ok()?.contexts.get_mut(handle)?;
+        let (at, entry, was_held) = (object.at, object.entry?, object.held.any());
+        reason(&mut object.held);
+        let slot = &mut self[at.index()];
+        let supervised = slot.supervised;
+        let process = slot.process_mut()?;
+        let fence = if was_held { process.contexts.suspends(entry) } else { process.suspend_context(entry) };
+        if let Some(id) = supervised.filter(|_| !was_held) {
+            supervisor.expect_suspend(id, entry, fence);
+        }
+        Some(Suspending { context, handle, at, entry, fence, origin: None })
+    }
+
+    /// Takes one reason back; with the last one gone, the context runs again, and its engine looks at its rings.
+    pub(in crate::vgpu) fn unhold(
+        &mut self,
+        objects: &mut Objects,
+        context: u32,
+        handle: Handle,
+        reason: impl Fn(&mut Holds),
+    ) -> Option<Resumed> {
+        let device = objects.device_mut(context).ok()?;
+        let object = device.contexts.get_mut(handle)?;
+        let was_held = object.held.any();
+        reason(&mut object.held);
+        if !was_held || object.held.any() {
+            return None;
+        }
+        let (at, entry) = (object.at, object.entry);
+        let rings = device
+            .doorbells
+            .iter()
+            .filter(|(_, bell)| {
+                bell.was_connected
+                    && device.queues.get(bell.queue).is_some_and(|queue| queue.context == handle)
+            })
+            .filter_map(|(_, bell)| bell.hw_queue);
+        if let Some((process, entry)) = self[at.index()].process_mut().zip(entry) {
+            for hw_queue in rings {
+                process.ask_look(hw_queue);
+            }
+            process.resume_context(entry);
+        }
+        Some(Resumed { context, handle, at })
+    }
+
+    /// Whether nothing of the context is on the GPU any more (UMS-110).
+    pub(in crate::vgpu) fn is_reported(&self, suspending: &Suspending) -> bool {
+        let process = self[suspending.at.index()].process();
+        process.is_none_or(|process| process.contexts.suspend_reported(suspending.entry) >= suspending.fence)
+    }
+
+    /// Takes the suspends that an engine has reported, each with the message to answer, where there is one.
+    ///
+    /// # Errors
+    /// What the engine reports cannot be.
+    pub(in crate::vgpu) fn take_reported(
+        &mut self,
+        at: EngineAddress,
+    ) -> Result<Vec<(Option<Origin>, Suspended)>, String> {
+        let Some(process) = self[at.index()].process() else { return Ok(Vec::new()) };
+        process.contexts.take_suspend_reports().map_err(|violation| violation.to_string())?;
+        let (done, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.suspending).into_iter().partition(|of| self.is_reported(of));
+        self.suspending = waiting;
+        Ok(done.into_iter().map(|of| (of.origin, Suspended { fence: of.fence })).collect())
+    }
+}
+
 impl Session {
+    /// Takes one reason to hold a context back; with the last one gone, it runs again.
+    pub(in crate::vgpu) fn unhold(&mut self, context: u32, handle: Handle, reason: impl Fn(&mut Holds)) {
+        let resumed = self.engines.unhold(&mut self.objects, context, handle, reason);
+        if let Some(Resumed { context, handle, at }) = resumed {
+            self.list_context(context, handle);
+            self.fill_hw_queue(at);
+        }
+    }
+
+    /// Looks at what an engine has reported, and answers what waited for it.
+    pub(in crate::vgpu) fn collect_suspends(&mut self, at: EngineAddress) {
+        if self.engines[at.index()].process().is_none() {
+            return;
+        }
+        let reported = match self.engines.take_reported(at) {
+            Ok(reported) => reported,
+            Err(text) => return self.lose_engine(at, &text),
+        };
+        for (origin, suspended) in reported {
+            if let Some(origin) = origin {
+                self.answer(origin, Ok(suspended.as_bytes().to_vec()));
+            }
+        }
+        self.look_at_power();
+    }
+
     /// SUSPEND_CONTEXT. One that is suspended already is not suspended again (UMS-109).
     pub(in crate::vgpu) fn suspend_context(&mut self, origin: Origin, message: &Named) -> Outcome {
         let device = self.objects.device(origin.context)?;
         device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
-        let waiting = self.suspending.iter().filter(|of| of.context == origin.context).count();
+        let waiting = self.engines.suspending.iter().filter(|of| of.context == origin.context).count();
         (waiting < MAX_WAITS).or(Status::OutOfResources)?;
         let charge = self.objects.charge(origin.context, Kind::Work, WORK_BYTES)?;
         for at in self.addresses() {
             self.collect_reports(at);
         }
         let suspending = self
-            .hold(origin.context, message.handle, |held| held.by_guest = true)
+            .engines
+            .hold(&mut self.objects, &self.config.supervisor, origin.context, message.handle, |held| {
+                held.by_guest = true
+            })
             .ok_or(Status::DeviceLost)?;
-        if self.is_reported(&suspending) {
+        if self.engines.is_reported(&suspending) {
             return Ok(Handled::with(&Suspended { fence: suspending.fence }));
         }
         let origin = self.objects.park_charged(origin, Some(charge));
-        self.suspending.push(Suspending { origin: Some(origin), ..suspending });
+        self.engines.suspending.push(Suspending { origin: Some(origin), ..suspending });
         Ok(Handled::Parked)
     }
 
@@ -82,115 +203,14 @@ impl Session {
         Ok(Handled::done())
     }
 
-    /// Suspends a context for one more reason. `None` where its engine is lost.
-    pub(in crate::vgpu) fn hold(
-        &mut self,
-        context: u32,
-        handle: Handle,
-        reason: impl Fn(&mut Holds),
-    ) -> Option<Suspending> {
-        let object = self.objects.device_mut(context).ok()?.contexts.get_mut(handle)?;
-        let (at, entry, was_held) = (object.at, object.entry?, object.held.any());
-        reason(&mut object.held);
-        let slot = &mut self.engines[at.index()];
-        let supervised = slot.supervised;
-        let process = slot.process_mut()?;
-        let fence = if was_held { process.contexts.suspends(entry) } else { process.suspend_context(entry) };
-        if let Some(id) = supervised.filter(|_| !was_held) {
-            self.config.supervisor.expect_suspend(id, entry, fence);
-        }
-        Some(Suspending { context, handle, at, entry, fence, origin: None })
-    }
-
-    /// Takes one reason back; with the last one gone, the context runs again.
-    pub(in crate::vgpu) fn unhold(&mut self, context: u32, handle: Handle, reason: impl Fn(&mut Holds)) {
-        let Ok(device) = self.objects.device_mut(context) else { return };
-        let Some(object) = device.contexts.get_mut(handle) else { return };
-        let was_held = object.held.any();
-        reason(&mut object.held);
-        if !was_held || object.held.any() {
-            return;
-        }
-        let (at, entry) = (object.at, object.entry);
-        let rings: Vec<u16> = device
-            .doorbells
-            .iter()
-            .filter(|(_, bell)| {
-                bell.was_connected
-                    && device.queues.get(bell.queue).is_some_and(|queue| queue.context == handle)
-            })
-            .filter_map(|(_, bell)| bell.hw_queue)
-            .collect();
-        if let Some((process, entry)) = self.engines[at.index()].process_mut().zip(entry) {
-            for hw_queue in rings {
-                process.ask_look(hw_queue);
-            }
-            process.resume_context(entry);
-        }
-        self.list_context(context, handle);
-        self.fill_hw_queue(at);
-    }
-
-    /// Whether nothing of the context is on the GPU any more (UMS-110).
-    pub(in crate::vgpu) fn is_reported(&self, suspending: &Suspending) -> bool {
-        let process = self.engines[suspending.at.index()].process();
-        process.is_none_or(|process| process.contexts.suspend_reported(suspending.entry) >= suspending.fence)
-    }
-
-    /// Looks at what an engine has reported, and answers what waited for it.
-    pub(in crate::vgpu) fn collect_suspends(&mut self, at: EngineAddress) {
-        let reports = match self.engines[at.index()].process() {
-            Some(process) => process.contexts.take_suspend_reports(),
-            None => return,
-        };
-        if let Err(lie) = reports {
-            self.lose_engine(at, &lie.to_string());
-            return;
-        }
-        let (done, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.suspending).into_iter().partition(|of| self.is_reported(of));
-        self.suspending = waiting;
-        for of in done {
-            if let Some(origin) = of.origin {
-                self.answer(origin, Ok(Suspended { fence: of.fence }.as_bytes().to_vec()));
-            }
-        }
-        self.look_at_power();
-    }
-
     /// Answers messages whose suspend comes to nothing.
     pub(in crate::vgpu) fn refuse_suspends(&mut self, status: Status, which: impl Fn(&Suspending) -> bool) {
         let refused: Vec<Suspending> =
-            self.suspending.extract_if(.., |of| of.origin.is_some() && which(of)).collect();
+            self.engines.suspending.extract_if(.., |of| of.origin.is_some() && which(of)).collect();
         for origin in refused.into_iter().filter_map(|of| of.origin) {
             let text = "the context was resumed or ended before it was off the GPU".to_owned();
             self.answer(origin, Err(Refused { status, text }));
         }
-    }
-
-    /// Cancels what a suspended context holds for an ordinary queue that is to be destroyed: it would wait for ever.
-    pub(in crate::vgpu) fn cancel_held(&mut self, context: u32, queue: Handle) -> Result<(), Refused> {
-        let device = self.objects.device_mut(context)?;
-        let of_queue = device.queues.get(queue).ok_or(Status::InvalidHandle)?;
-        if matches!(of_queue.kind, QueueKind::UserMode { .. }) {
-            return Ok(());
-        }
-        let holder = of_queue.context;
-        let Some(object) = device.contexts.get_mut(holder).filter(|object| object.held.by_guest) else {
-            return Ok(());
-        };
-        let (cancelled, kept): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut object.software_queue).into_iter().partition(|buffer| buffer.queue == queue);
-        object.software_queue = kept;
-        if std::mem::take(&mut object.is_parked) {
-            // What it waited for may have been one of these: the first of the rest finds out for itself.
-            object.listed = false;
-            device.gpu_waits.retain(|wait| wait.context != holder);
-        }
-        for buffer in cancelled {
-            self.objects.end_item(context, buffer.ring, buffer.item);
-        }
-        Ok(())
     }
 }
 
@@ -228,8 +248,18 @@ mod tests {
     fn ums_105_ums_109_a_context_with_two_reasons_is_suspended_once_and_runs_when_both_are_gone() {
         let mut session = restored(startable());
         let before = suspends(&mut session);
-        let first = session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
-        let second = session.hold(OWNER, CONTEXT, |held| held.by_power = true).unwrap();
+        let first = session
+            .engines
+            .hold(&mut session.objects, &session.config.supervisor, OWNER, CONTEXT, |held| {
+                held.by_guest = true
+            })
+            .unwrap();
+        let second = session
+            .engines
+            .hold(&mut session.objects, &session.config.supervisor, OWNER, CONTEXT, |held| {
+                held.by_power = true
+            })
+            .unwrap();
         assert_eq!((suspends(&mut session), second.fence), (before + 1, first.fence));
         looks(&session);
         session.fill_hw_queue(COPY);
@@ -248,8 +278,13 @@ mod tests {
     #[test]
     fn suspends_that_wait_are_bounded() {
         let mut session = restored(startable());
-        let of = session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
-        session.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
+        let of = session
+            .engines
+            .hold(&mut session.objects, &session.config.supervisor, OWNER, CONTEXT, |held| {
+                held.by_guest = true
+            })
+            .unwrap();
+        session.engines.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
         let outcome = session.suspend_context(origin, &Named { handle: CONTEXT });
         assert_eq!(outcome.err().map(|refused| refused.status), Some(Status::OutOfResources));
@@ -260,14 +295,17 @@ mod tests {
         for by_guest in [false, true] {
             let mut session = restored(startable());
             session
-                .hold(OWNER, CONTEXT, |held| (held.by_guest, held.by_power) = (by_guest, !by_guest))
+                .engines
+                .hold(&mut session.objects, &session.config.supervisor, OWNER, CONTEXT, |held| {
+                    (held.by_guest, held.by_power) = (by_guest, !by_guest)
+                })
                 .unwrap();
             let its_device = device(&mut session, OWNER);
             let context = its_device.contexts.get_mut(CONTEXT).unwrap();
             (context.is_parked, context.listed) = (true, true);
             let queue = context.software_queue[0].queue;
             its_device.gpu_waits.push(GpuWait { context: CONTEXT, index: 0, value: 900 });
-            session.cancel_held(OWNER, queue).unwrap();
+            session.objects.cancel_held(OWNER, queue).unwrap();
             let its_device = device(&mut session, OWNER);
             let context = its_device.contexts.get(CONTEXT).unwrap();
             let left = if by_guest { (0, false, 0) } else { (4, true, 1) };

@@ -121,7 +121,7 @@ impl Session {
     /// A process that is about to open a device has mapped its page, and is refused in a moment.
     fn is_left(&self) -> bool {
         let is_settled =
-            self.memory.blobs.values().all(|blob| blob.name.is_none()) && self.pending.is_empty();
+            self.memory.blobs.values().all(|blob| blob.name.is_none()) && self.engines.pending.is_empty();
         is_settled && self.objects.processes.values().all(Process::is_gone)
     }
 

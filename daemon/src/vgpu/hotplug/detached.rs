@@ -166,7 +166,13 @@ impl Session {
         }
         let mut suspends = Vec::new();
         for (_, handle) in self.objects.all_contexts().into_iter().filter(|(of, _)| *of == origin.context) {
-            suspends.extend(self.hold(origin.context, handle, |held| held.by_absence = true));
+            suspends.extend(self.engines.hold(
+                &mut self.objects,
+                &self.config.supervisor,
+                origin.context,
+                handle,
+                |held| held.by_absence = true,
+            ));
             // Also where its engine is lost.
             let context = self.objects.device_mut(origin.context)?.contexts.get_mut(handle);
             context.into_iter().for_each(|context| context.held.by_absence = true);
@@ -198,8 +204,9 @@ impl Session {
     /// Engines may have reported what a process waits for that is going.
     pub(in crate::vgpu) fn look_at_parking(&mut self) {
         let parking = std::mem::take(&mut self.away.parking);
-        let (ready, waiting): (Vec<_>, Vec<_>) =
-            parking.into_iter().partition(|parking| parking.suspends.iter().all(|of| self.is_reported(of)));
+        let (ready, waiting): (Vec<_>, Vec<_>) = parking
+            .into_iter()
+            .partition(|parking| parking.suspends.iter().all(|of| self.engines.is_reported(of)));
         self.away.parking = waiting;
         for Parking { origin, parked, .. } in ready {
             self.answer(origin, Ok(parked.as_bytes().to_vec()));

@@ -3,7 +3,9 @@
 //! The bottom of the session: it calls no other room. What becomes due to be answered is gathered here, in order, until
 //! the front takes it.
 
+use super::process::QueueKind;
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::status::Status;
@@ -165,6 +167,31 @@ impl Objects {
         while let Some(token) = timeline.take_due() {
             self.due.push((token, Ok(())));
         }
+    }
+
+    /// Cancels what a suspended context holds for an ordinary queue that is to be destroyed: it would wait for ever.
+    pub(in crate::vgpu) fn cancel_held(&mut self, context: u32, queue: Handle) -> Result<(), Refused> {
+        let device = self.device_mut(context)?;
+        let of_queue = device.queues.get(queue).ok_or(Status::InvalidHandle)?;
+        if matches!(of_queue.kind, QueueKind::UserMode { .. }) {
+            return Ok(());
+        }
+        let holder = of_queue.context;
+        let Some(object) = device.contexts.get_mut(holder).filter(|object| object.held.by_guest) else {
+            return Ok(());
+        };
+        let (cancelled, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut object.software_queue).into_iter().partition(|buffer| buffer.queue == queue);
+        object.software_queue = kept;
+        if std::mem::take(&mut object.is_parked) {
+            // What it waited for may have been one of these: the first of the rest finds out for itself.
+            object.listed = false;
+            device.gpu_waits.retain(|wait| wait.context != holder);
+        }
+        for buffer in cancelled {
+            self.end_item(context, buffer.ring, buffer.item);
+        }
+        Ok(())
     }
 }
 

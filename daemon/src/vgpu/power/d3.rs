@@ -75,7 +75,13 @@ impl Session {
             Power::D0 => {
                 let mut suspends = Vec::new();
                 for (context, handle) in self.objects.all_contexts() {
-                    suspends.extend(self.hold(context, handle, |held| held.by_power = true));
+                    suspends.extend(self.engines.hold(
+                        &mut self.objects,
+                        &self.config.supervisor,
+                        context,
+                        handle,
+                        |held| held.by_power = true,
+                    ));
                 }
                 self.power = Power::Leaving(suspends, errand.into_iter().collect());
             }
@@ -92,7 +98,7 @@ impl Session {
     /// Whether all contexts are off the engines by now.
     pub(in crate::vgpu) fn look_at_power(&mut self) {
         let Power::Leaving(suspends, _) = &self.power else { return };
-        if !suspends.iter().all(|of| self.is_reported(of)) {
+        if !suspends.iter().all(|of| self.engines.is_reported(of)) {
             return;
         }
         // First, since what engines report at their end is looked at as ever.
@@ -115,7 +121,7 @@ impl Session {
         if !slot.is_running() || !slot.compiling.is_empty() || !slot.waiting.is_empty() {
             return;
         }
-        self.unwatch_engine(at);
+        self.engines.unwatch(at, &self.poller);
         let slot = &mut self.engines[at.index()];
         if let Err(error) = slot.park() {
             return self.lose_engine(at, &error.to_string());

@@ -82,7 +82,13 @@ impl Session {
         }
         let mut suspends = Vec::new();
         for (context, handle) in self.objects.all_contexts() {
-            suspends.extend(self.hold(context, handle, |held| held.by_freeze = true));
+            suspends.extend(self.engines.hold(
+                &mut self.objects,
+                &self.config.supervisor,
+                context,
+                handle,
+                |held| held.by_freeze = true,
+            ));
         }
         self.freeze = Freeze::Freezing(suspends, clock::now() + self.config.freeze_limit);
         count(&self.counters.freezes);
@@ -121,7 +127,7 @@ impl Session {
     pub(in crate::vgpu) fn look_at_freeze(&mut self) {
         let Freeze::Freezing(suspends, limit) = &self.freeze else { return };
         let late: Vec<EngineAddress> =
-            suspends.iter().filter(|of| !self.is_reported(of)).map(Suspending::engine).collect();
+            suspends.iter().filter(|of| !self.engines.is_reported(of)).map(Suspending::engine).collect();
         if late.is_empty() {
             return self.stand_still();
         }
@@ -167,7 +173,7 @@ impl Session {
     /// Ends an engine process, and collects what it left.
     fn stop_for_freeze(&mut self, at: EngineAddress) {
         self.disconnect_all(at);
-        self.unwatch_engine(at);
+        self.engines.unwatch(at, &self.poller);
         if let Err(error) = self.engines[at.index()].stop() {
             return self.lose_engine(at, &error.to_string());
         }

@@ -188,7 +188,12 @@ mod tests {
                     let _asked = process.preempt_command();
                 }
                 HW_SUSPENDED if asks => {
-                    session.hold(OWNER, CONTEXT, |held| held.by_guest = true).unwrap();
+                    session
+                        .engines
+                        .hold(&mut session.objects, &session.config.supervisor, OWNER, CONTEXT, |held| {
+                            held.by_guest = true
+                        })
+                        .unwrap();
                 }
                 _ => {}
             }

@@ -59,7 +59,7 @@ impl Session {
 
     /// DESTROY_QUEUE; its doorbell must be gone and, if it is ordinary, its buffers done.
     pub(in crate::vgpu) fn destroy_queue(&mut self, origin: Origin, message: &Named) -> Outcome {
-        self.cancel_held(origin.context, message.handle)?;
+        self.objects.cancel_held(origin.context, message.handle)?;
         let device = self.objects.device_mut(origin.context)?;
         let queue = device.queues.get(message.handle).ok_or(Status::InvalidHandle)?;
         let busy = match queue.kind {

@@ -66,7 +66,7 @@ impl Session {
             refused.extend(std::mem::take(&mut slot.waiting).into_iter().map(|message| message.origin));
             self.stop_engine(at);
         }
-        refused.extend(self.take_compiling(|_| true));
+        refused.extend(self.engines.take_compiling(|_| true));
         let text = format!("the GPU was reset: {reason}");
         for origin in refused {
             self.answer(origin, Err(Refused { status: Status::DeviceLost, text: text.clone() }));
@@ -297,13 +297,13 @@ mod tests {
             let all = devices.map(|it| [it.waits.len(), it.native_waits.len(), it.gpu_waits.len()]);
             all.fold([0; 3], |sum, of| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]])
         };
-        assert!(waits(&session).iter().all(|count| *count > 0) && !session.pending.is_empty());
+        assert!(waits(&session).iter().all(|count| *count > 0) && !session.engines.pending.is_empty());
         let hang = case(&mut session, Reason::PromotedToAdapter);
         session.reset_adapter(hang);
-        assert_eq!((waits(&session), session.pending.len()), ([0; 3], 0));
+        assert_eq!((waits(&session), session.engines.pending.len()), ([0; 3], 0));
         assert!(session.take_due().contains(&(Token(5), Ok(()))), "what waited for engines is done");
         run(&mut session, COPY);
-        session.admit_engine(COPY);
+        session.engines.admit(COPY, &session.config).unwrap();
         assert!(session.engines[COPY.index()].supervised.is_some(), "an engine starts when it is used");
     }
 

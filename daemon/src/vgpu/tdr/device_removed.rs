@@ -51,7 +51,7 @@ impl Session {
         self.abort_doorbells(context);
         self.cancel_buffers(context);
         // One that waits in the engine would be reported when another comes behind it, which may be never.
-        self.disown_buffers(context);
+        self.engines.disown_buffers(&mut self.objects, context);
         self.refuse_waiting_messages(context);
         self.refuse_suspends(Status::DeviceLost, |of| of.context == context);
         self.look_at_drains();
@@ -67,12 +67,12 @@ impl Session {
     /// Answers what waits for an engine to start, to compile, or to forget a kernel.
     fn refuse_waiting_messages(&mut self, context: u32) {
         let mut origins = self.take_connects_of(context);
-        for slot in &mut self.engines {
+        for slot in self.engines.iter_mut() {
             let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
             origins.extend(of_it.map(|message| message.origin));
         }
         origins.extend(self.memory.residency.take_waiters(context).into_iter().map(|waiter| waiter.origin));
-        origins.extend(self.take_compiling(|kernel| kernel.origin.context == context));
+        origins.extend(self.engines.take_compiling(|kernel| kernel.origin.context == context));
         for origin in origins {
             let text = "the device is in error".to_owned();
             self.answer(origin, Err(Refused { status: Status::DeviceLost, text }));
@@ -98,20 +98,6 @@ impl Session {
             {
                 (context.listed, context.is_parked) = (false, false);
             }
-        }
-    }
-
-    /// The device of these buffers is in error or has ended: what its engine says of them concerns no device, least of
-    /// all the next device of the same process.
-    pub(in crate::vgpu) fn disown_buffers(&mut self, context: u32) {
-        let mut ended = Vec::new();
-        for slot in &mut self.engines {
-            let of_it =
-                slot.in_flight.iter_mut().filter(|flight| flight.owner.is_some_and(|(of, _)| of == context));
-            ended.extend(of_it.filter_map(|flight| flight.owner.take()));
-        }
-        for (context, buffer) in ended {
-            self.objects.end_item(context, buffer.ring, buffer.item);
         }
     }
 }
@@ -198,7 +184,7 @@ mod tests {
             assert!(matches!(outcome, Ok(Handled::Parked)), "{of}");
         }
         session.put_device_in_error(OWNER, DEVICE_HUNG);
-        let waiting: Vec<u32> = session.suspending.iter().map(|of| of.context).collect();
+        let waiting: Vec<u32> = session.engines.suspending.iter().map(|of| of.context).collect();
         assert_eq!(waiting, [1]);
         let answered = |of: u32| {
             session

@@ -11,6 +11,8 @@
 //!
 //! Where that cannot be, or was too often of late, the whole adapter is reset (TDR-50, TDR-73; `adapter.rs`).
 
+use crate::vgpu::engines::kernels::kernel_name;
+use crate::vgpu::engines::lifecycle::engine_memory;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::node_index;
 
@@ -60,7 +62,7 @@ impl Session {
             // What it reported has had it replaced.
             return 0;
         }
-        self.unwatch_engine(at);
+        self.engines.unwatch(at, &self.poller);
         let mut case = self.open_case(at, reason, text, sighting);
         let number = case.number;
         if let Err(why) = self.reset_engine(at, &mut case) {
@@ -159,15 +161,16 @@ impl Session {
     /// compiled again.
     pub(in crate::vgpu) fn start_process_again(&mut self, at: EngineAddress) -> std::io::Result<()> {
         let start = self.config.start_message(at.node, self.memory.tables.mapping().len());
-        let memory = Self::engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
+        let memory = engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
         let slot = &mut self.engines[at.index()];
         slot.revive(&*self.config.launcher, &start, memory)?;
-        self.watch_engine(at)?;
+        self.engines.watch(at, &self.poller, &mut self.journal)?;
         let segments: Vec<SegmentId> = self.memory.segments.ids().collect();
         for segment in segments {
-            self.announce_segment(at, segment);
+            self.engines.push_segment(at, segment);
+            self.flush_outbox(at);
         }
-        self.look_again(at);
+        self.engines.look_again(at, &self.objects);
         if at.node == NodeKind::Compute {
             self.compile_again(at);
         }
@@ -185,7 +188,7 @@ impl Session {
                     .kernels
                     .iter()
                     .filter(|(_, source)| !source.is_ending)
-                    .map(move |(handle, source)| (Self::kernel_name(root, handle), source.clone()))
+                    .map(move |(handle, source)| (kernel_name(root, handle), source.clone()))
             })
             .collect();
         for (kernel, source) in kernels {
@@ -194,18 +197,8 @@ impl Session {
             if !slot.compiling.contains_key(&name) {
                 slot.rebuilding.insert(name);
             }
-            self.post_kernel(at, kernel, &source);
-        }
-    }
-
-    /// What the last process had seen of rings, and not run, would be missed otherwise: rings are not rung twice.
-    fn look_again(&self, at: EngineAddress) {
-        let Some(process) = self.engines[at.index()].process() else { return };
-        for device in self.objects.processes.values().filter_map(|process| process.device.as_ref()) {
-            let of_node = device.doorbells.iter().filter(|(_, bell)| bell.at == at && bell.was_connected);
-            for hw_queue in of_node.filter_map(|(_, doorbell)| doorbell.hw_queue) {
-                process.ask_look(hw_queue);
-            }
+            self.engines.push_kernel(at, kernel, &source);
+            self.flush_outbox(at);
         }
     }
 
@@ -226,23 +219,6 @@ impl Session {
         let Some(kernel) = slot.compiling.remove(&(root, handle)) else { return };
         let name = KernelName { root, handle };
         self.refuse_kernel(at, name, kernel, text.to_owned());
-    }
-
-    /// Lets an engine that knows all it must take part in turns.
-    pub(in crate::vgpu) fn admit_engine(&mut self, at: EngineAddress) {
-        let timeout = self.config.watched_timeout(at.node);
-        let slot = &mut self.engines[at.index()];
-        if !slot.is_running() || slot.supervised.is_some() {
-            return;
-        }
-        let Some(handle) = slot.process().map(|process| process.grant_handle()) else { return };
-        // An alarm about the process before this one says nothing about this one.
-        let _stale = slot.alarm().take();
-        let alarm = std::sync::Arc::clone(slot.alarm());
-        match self.config.supervisor.add(at, handle, alarm, timeout, self.config.share) {
-            Ok(id) => slot.supervised = Some(id),
-            Err(error) => self.lose_engine(at, &format!("it cannot take part in turns: {error}")),
-        }
     }
 }
 
@@ -359,7 +335,7 @@ mod tests {
                 let policy = Policy { debug, level, ..Policy::default() };
                 let mut session = session(&Arc::new(Config { policy, ..startable() }));
                 run(&mut session, COPY);
-                session.admit_engine(COPY);
+                session.engines.admit(COPY, &session.config).unwrap();
                 let process = session.engines[COPY.index()].process().unwrap();
                 let (pid, handle) = (process.pid(), process.grant_handle());
                 let word = Grant { phase: Phase::Granted, generation: 3 }.word();
@@ -378,7 +354,7 @@ mod tests {
                 // Over the same word, of which the last process leaves nothing.
                 assert_eq!(handle.shared.word(block::GRANT).unwrap().load(Ordering::Acquire), 0, "{name}");
                 session.engines[COPY.index()].came_up();
-                session.admit_engine(COPY);
+                session.engines.admit(COPY, &session.config).unwrap();
                 let word = handle.shared.word(block::GRANT).unwrap();
                 assert_eq!(grant::take_turn(word), grant::Turn::Ask);
                 handle.wake.drain();
@@ -485,7 +461,7 @@ mod tests {
             let (mut session, buffer) = with_buffer();
             let id = give(&mut session, Some((7, buffer)));
             store_progress(&session, Work::HwQueue);
-            session.unwatch_engine(COPY);
+            session.engines.unwatch(COPY, &session.poller);
             let mut case = session.open_case(COPY, Reason::EngineTimeout, "a test", None);
             if completes {
                 end(&session, 0, id, 0);
@@ -505,11 +481,11 @@ mod tests {
     #[test]
     fn tdr_64_an_engine_gets_no_turn_until_it_is_resumed_and_then_who_is_innocent_goes_on() {
         let (mut session, buffer) = with_buffer();
-        session.admit_engine(COPY);
+        session.engines.admit(COPY, &session.config).unwrap();
         assert!(session.engines[COPY.index()].supervised.is_some());
         let ids = [1, 7].map(|owner| give(&mut session, Some((owner, buffer))));
         store_progress(&session, Work::HwQueue);
-        session.unwatch_engine(COPY);
+        session.engines.unwatch(COPY, &session.poller);
         let mut case = session.open_case(COPY, Reason::EngineTimeout, "a test", None);
         session.reset_engine(COPY, &mut case).unwrap();
         assert_eq!(case.affected, [(1, false)], "named with CollateralDamage 0, and none with 1");
@@ -520,10 +496,10 @@ mod tests {
             slot.in_flight.iter().map(|flight| (flight.fence_id, flight.owner.map(|(of, _)| of))).collect();
         assert_eq!(waiting[0], (ids[1], Some(7)), "what the innocent had with the engine stays in its place");
         assert!(waiting.iter().all(|(_, owner)| *owner == Some(7)));
-        session.admit_engine(COPY);
+        session.engines.admit(COPY, &session.config).unwrap();
         assert!(session.engines[COPY.index()].supervised.is_none(), "nor by a message in between");
         session.engines[COPY.index()].came_up();
-        session.admit_engine(COPY);
+        session.engines.admit(COPY, &session.config).unwrap();
         assert!(session.engines[COPY.index()].supervised.is_some(), "resumed");
         // The rest of its context follows.
         for count in 1..=4 {
@@ -623,16 +599,16 @@ mod tests {
         let barrier = Barrier::raise(&mut session.engines);
         session.after(barrier, Action::Answer(Token(5)));
         assert_eq!(
-            (session.pending.len(), session.take_due()),
+            (session.engines.pending.len(), session.take_due()),
             (1, Vec::new()),
             "the engine does not answer"
         );
         session.recover_engine(COPY, Reason::InvalidFence, "a test", None);
         assert!(session.engines.iter().all(|slot| slot.process().is_none()), "none is left, nor there yet");
-        assert!(session.pending.is_empty());
+        assert!(session.engines.pending.is_empty());
         assert_eq!(session.take_due(), [(Token(5), Ok(()))], "what waited for engines waits no more");
         run(&mut session, COPY);
-        session.admit_engine(COPY);
+        session.engines.admit(COPY, &session.config).unwrap();
         assert!(session.engines[COPY.index()].supervised.is_some(), "used again");
     }
 
@@ -680,7 +656,7 @@ mod tests {
         let alarm = Arc::clone(session.engines[COPY.index()].alarm());
         alarm.raise(Hang::NoProgress, Progress::from_word(0));
         session.engines[COPY.index()].came_up();
-        session.admit_engine(COPY);
+        session.engines.admit(COPY, &session.config).unwrap();
         assert_eq!(alarm.take(), None);
         // Nor does the supervisor keep the process before.
         let slot = &session.engines[COPY.index()];

@@ -23,23 +23,13 @@ impl Session {
     /// Has engines looked at that are awake. To be called when something was asked of one.
     pub(in crate::vgpu) fn keep_looking(&mut self) {
         self.serve_residency();
-        if self.look_at.is_some() || !self.addresses().any(|at| self.is_to_be_looked_at(at)) {
+        if self.look_at.is_some() || !self.addresses().any(|at| self.engines.is_to_be_looked_at(at)) {
             return;
         }
         let periods = NODES.map(|node| self.config.timeouts[node_index(node)]);
         let period = periods[0].min(periods[1]).min(self.config.policy.compile_timeout) / 2;
         self.look_at = Some(clock::now() + period);
         self.set_timer();
-    }
-
-    fn is_to_be_looked_at(&self, at: EngineAddress) -> bool {
-        let slot = &self.engines[at.index()];
-        let Some(process) = slot.process().filter(|_| slot.hears()) else { return false };
-        !slot.has_begun()
-            || slot.owes_kernels()
-            || !process.power.is_asleep()
-            || !slot.in_flight.is_empty()
-            || process.watch_acknowledged() < process.watch_sequence()
     }
 
     /// Looks, if it is time to.
@@ -209,7 +199,7 @@ mod tests {
     #[test]
     fn an_engine_is_looked_at_while_it_starts_is_awake_or_owes_something_and_at_no_other_time() {
         let mut session = with_timeout(Duration::from_secs(600));
-        let at = |session: &Session| session.is_to_be_looked_at(COPY);
+        let at = |session: &Session| session.engines.is_to_be_looked_at(COPY);
         store(&session, COPY, block::POWER, power::ASLEEP);
         assert!(!at(&session), "it sleeps, and owes nothing");
         store(&session, COPY, block::POWER, power::ACTIVE);

@@ -84,7 +84,7 @@ impl Session {
             }
             Window::Awaited(_) => return Err(Refusal::OutOfMemory),
         }
-        if self.has_too_much_pending() {
+        if self.engines.has_too_much_pending() {
             return Err(Refusal::OutOfMemory);
         }
         let blob = self.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
@@ -186,7 +186,7 @@ impl Session {
             blob.shown = Shown::Moving;
         }
         let let_go = self.memory.begin_move(allocation, &mut self.journal);
-        let barrier = self.barrier_for(let_go);
+        let barrier = self.engines.barrier_for(let_go);
         self.after(barrier, Action::Move { allocation, target, resource, token });
     }
 

@@ -24,7 +24,8 @@ impl Session {
     /// Tells every engine to map a segment.
     pub(in crate::vgpu) fn announce_segment_to_all(&mut self, id: SegmentId) {
         for at in self.addresses() {
-            self.announce_segment(at, id);
+            self.engines.push_segment(at, id);
+            self.flush_outbox(at);
         }
     }
 
@@ -49,7 +50,7 @@ impl Session {
     /// Every engine has a segment that an allocation had.
     pub(in crate::vgpu) fn segment_is_there(&mut self, allocation: AllocationId, segment: SegmentId) {
         let released = self.memory.segment_is_there(allocation, segment, &mut self.journal);
-        self.poke_all();
+        self.engines.poke_all();
         self.forget_segment(released);
     }
 
@@ -65,7 +66,10 @@ impl Session {
         let Released::Segment(segment) = released else { return };
         self.sweep_segment(segment);
         let retired = self.memory.forget_segment(segment);
-        self.renounce_segment(segment);
+        for at in self.addresses() {
+            self.engines.push_segment_end(at, segment);
+            self.flush_outbox(at);
+        }
         self.objects.due.extend(retired.map(|token| (token, Ok(()))));
     }
 
@@ -82,7 +86,7 @@ impl Session {
 
     /// Maps all of them, or none.
     fn map_all(&mut self, origin: Origin, entries: &[MapMemory]) -> Outcome {
-        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
+        (!self.engines.has_too_much_pending()).or(Status::OutOfResources)?;
         let (mut late, mut mapped) = (Vec::new(), Vec::new());
         for message in entries {
             match self.memory.map_one(&mut self.objects, origin.context, message) {

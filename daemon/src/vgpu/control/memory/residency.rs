@@ -8,14 +8,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::vgpu::counters::count;
-use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::memory::residency::MIN_STAY;
 use crate::vgpu::memory::residency_faults::Demand;
 use crate::vgpu::memory::residency_faults::Served;
 use crate::vgpu::memory::residency_faults::Want;
 use crate::vgpu::memory::room::Leaving;
-use crate::vgpu::memory::room::LetGo;
 use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::memory::vidmm::compaction::Relocation;
@@ -26,14 +24,6 @@ use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::session::Session;
 
 impl Session {
-    /// Carries out what the beginning of a move asks for: the point that engines must pass.
-    pub(in crate::vgpu) fn barrier_for(&mut self, let_go: LetGo) -> Barrier {
-        match let_go {
-            LetGo::EveryEngine => Barrier::raise(&mut self.engines),
-            LetGo::WhatWasAsked => Barrier::raised(&self.engines),
-        }
-    }
-
     /// Forgets the contents of video memory after the reset of the adapter.
     pub(in crate::vgpu) fn purge_memory(&mut self) {
         self.run_pending();
@@ -57,7 +47,7 @@ impl Session {
     }
 
     fn relocate(&mut self, Leaving { allocation, target, let_go }: Leaving) {
-        let barrier = self.barrier_for(let_go);
+        let barrier = self.engines.barrier_for(let_go);
         self.after(barrier, Action::Relocate { allocation, target });
     }
 
@@ -65,7 +55,7 @@ impl Session {
     pub(in crate::vgpu) fn finish_relocation(&mut self, allocation: AllocationId, target: Place) {
         let released = self.memory.finish_relocation(allocation, target, &mut self.journal);
         if matches!(target, Place::Local(_) | Place::Area(_)) {
-            self.poke_all();
+            self.engines.poke_all();
         }
         self.forget_segment(released);
         for (resource, offset, token) in std::mem::take(&mut self.memory.residency.deferred) {
@@ -140,14 +130,8 @@ impl Session {
             }
             self.memory.residency.recent.push((want.allocation, demand, now));
         }
-        self.poke_all();
+        self.engines.poke_all();
         self.area_is_there(want.allocation);
-    }
-
-    pub(in crate::vgpu) fn poke_all(&self) {
-        for process in self.engines.iter().filter_map(|slot| slot.process()) {
-            process.poke();
-        }
     }
 
     /// What could leave the region of save areas, or the other one, as a plan.

@@ -113,7 +113,7 @@ impl Session {
     /// EVICT: nothing of it leaves before the kernel-mode buffers submitted before are done.
     pub(in crate::vgpu) fn evict(&mut self, origin: Origin, list: &Entries<u32>) -> Outcome {
         (list.argument & !EVICT_NOW == 0).or(Status::InvalidParameter)?;
-        (!self.has_too_much_pending()).or(Status::OutOfResources)?;
+        (!self.engines.has_too_much_pending()).or(Status::OutOfResources)?;
         let allocations = self.memory.named(&self.objects, origin.context, &list.entries)?;
         let charge = self.charge_list(origin.context, &allocations)?;
         for id in &allocations {

@@ -228,8 +228,8 @@ impl Session {
     fn check_settled(&self) -> Result<(), SaveError> {
         let is_on_its_way = |blob: &crate::vgpu::memory::blobs::Blob| blob.shown == Shown::Moving;
         let unsettled = [
-            (!self.pending.is_empty(), "what waits for engines"),
-            (!self.suspending.is_empty(), "a suspend"),
+            (!self.engines.pending.is_empty(), "what waits for engines"),
+            (!self.engines.suspending.is_empty(), "a suspend"),
             (self.memory.blobs.values().any(is_on_its_way), "a move"),
             (self.memory.allocations.iter().any(|(_, allocation)| allocation.is_moving), "an eviction"),
             (self.engines.iter().any(EngineSlot::hears), "an engine"),
@@ -389,11 +389,17 @@ mod tests {
         let changes: [(&str, Change); 6] = [
             ("what waits for engines", |session| {
                 let (barrier, action) = (Barrier::default(), Action::Answer(Token(1)));
-                session.pending.push(Pending { barrier, action, charges: Vec::new() });
+                session.engines.pending.push(Pending { barrier, action, charges: Vec::new() });
             }),
             ("a suspend", |session| {
-                let suspending = session.hold(OWNER, CONTEXT, |held| held.by_guest = true);
-                session.suspending.push(suspending.unwrap());
+                let suspending = session.engines.hold(
+                    &mut session.objects,
+                    &session.config.supervisor,
+                    OWNER,
+                    CONTEXT,
+                    |held| held.by_guest = true,
+                );
+                session.engines.suspending.push(suspending.unwrap());
             }),
             ("a move", |session| session.memory.blobs.values_mut().next().unwrap().shown = Shown::Moving),
             ("an eviction", |session| {

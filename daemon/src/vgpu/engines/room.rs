@@ -1,0 +1,213 @@
+//! The engines of one VM: their places, what waits until they have let go, and which must be poked or ended.
+//!
+//! It calls the rooms below alone. What must follow from a change elsewhere is returned, and the dispatcher carries it out:
+//! [`Flushed`](super::outbox::Flushed) when engines were asked for something, [`Resumed`](super::suspends::Resumed) when a
+//! context runs again, actions that are due when engines have passed their barriers.
+
+use std::io;
+use std::ops::Deref;
+use std::ops::DerefMut;
+
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::address::MAX_PLACES;
+
+use super::barrier::Barrier;
+use super::barrier::Reached;
+use super::pending::Action;
+use super::pending::MAX_PENDING;
+use super::pending::Pending;
+use super::slot::EngineSlot;
+use super::suspends::Suspending;
+use crate::vgpu::config::Config;
+use crate::vgpu::memory::room::LetGo;
+use crate::vgpu::objects::budget::Charge;
+
+/// The engines of one VM, by place: those of the first physical adapter, then those of the next (TDR-08).
+#[derive(Debug)]
+pub struct Engines {
+    slots: Vec<EngineSlot>,
+    adapters: u8,
+    /// What waits until engines have let go, oldest first.
+    pub(in crate::vgpu) pending: Vec<Pending>,
+    /// Suspends that messages wait for.
+    pub(in crate::vgpu) suspending: Vec<Suspending>,
+    /// Engines that have reported what cannot be, by place; they are ended where nothing else is half done.
+    violators: [bool; MAX_PLACES],
+    /// Engines that must be poked once the message at hand is answered, by place.
+    to_poke: [bool; MAX_PLACES],
+}
+
+impl Engines {
+    /// Places without processes, as many as the configuration says.
+    ///
+    /// # Errors
+    /// No eventfd could be had.
+    pub fn new(config: &Config) -> io::Result<Self> {
+        let slots = EngineAddress::all(config.engines)
+            .map(|_| EngineSlot::new(config.doorbells, config.scheduler, &config.bands))
+            .collect::<io::Result<_>>()?;
+        Ok(Self {
+            slots,
+            adapters: config.engines,
+            pending: Vec::new(),
+            suspending: Vec::new(),
+            violators: [false; MAX_PLACES],
+            to_poke: [false; MAX_PLACES],
+        })
+    }
+
+    /// The engines that there may be: all nodes of each physical adapter.
+    pub fn addresses(&self) -> impl Iterator<Item = EngineAddress> + use<> {
+        EngineAddress::all(self.adapters)
+    }
+
+    /// What engines must pass before the contents of memory that moves may be copied.
+    pub(in crate::vgpu) fn barrier_for(&mut self, let_go: LetGo) -> Barrier {
+        match let_go {
+            LetGo::EveryEngine => Barrier::raise(self),
+            LetGo::WhatWasAsked => Barrier::raised(self),
+        }
+    }
+
+    /// Whether as much waits as may. Messages that make something are refused then; those that end something never are, so
+    /// what waits is bounded by what there is (MCDM-06).
+    pub fn has_too_much_pending(&self) -> bool {
+        self.pending.len() >= MAX_PENDING
+    }
+
+    /// Keeps `action`, and what was charged for it, until every engine has passed `barrier`. True where they have: then it
+    /// is due, with all that came before it, since engines pass barriers in order.
+    #[must_use]
+    pub fn defer(&mut self, barrier: Barrier, action: Action, charges: Vec<Charge>) -> bool {
+        let is_due = barrier.is_passed(&Reached::by(self));
+        self.pending.push(Pending { barrier, action, charges });
+        is_due
+    }
+
+    /// Takes all that waits: what is due by one look at the engines, oldest first, and the rest, which
+    /// [`Self::put_back`] takes when what is due was done.
+    #[must_use]
+    pub fn take_pending(&mut self) -> (Vec<Action>, Vec<Pending>) {
+        let reached = Reached::by(self);
+        let mut due = Vec::new();
+        let mut waiting = Vec::new();
+        for pending in std::mem::take(&mut self.pending) {
+            if pending.barrier.is_passed(&reached) {
+                due.push(pending.action);
+            } else {
+                waiting.push(pending);
+            }
+        }
+        (due, waiting)
+    }
+
+    /// What still waits comes before what has come since it was taken.
+    pub fn put_back(&mut self, mut waiting: Vec<Pending>) {
+        waiting.append(&mut self.pending);
+        self.pending = waiting;
+    }
+
+    /// Has an engine poked once the message at hand is answered: its doorbell was connected.
+    pub fn poke_later(&mut self, at: EngineAddress) {
+        self.to_poke[at.index()] = true;
+    }
+
+    /// Wakes the engines that [`Self::poke_later`] was called for.
+    pub fn poke_listed(&mut self) {
+        for (slot, is_listed) in self.slots.iter().zip(&mut self.to_poke) {
+            if std::mem::take(is_listed)
+                && let Some(process) = slot.process()
+            {
+                process.poke();
+            }
+        }
+    }
+
+    /// Wakes every engine.
+    pub fn poke_all(&self) {
+        for process in self.slots.iter().filter_map(EngineSlot::process) {
+            process.poke();
+        }
+    }
+
+    /// An engine has reported what cannot be.
+    pub fn note_violation(&mut self, at: EngineAddress) {
+        self.violators[at.index()] = true;
+    }
+
+    /// Whether an engine has reported what cannot be, and is to be ended.
+    pub fn is_violator(&self, at: EngineAddress) -> bool {
+        self.violators[at.index()]
+    }
+
+    /// The next engine that is to be ended for what it reported; each is returned once.
+    #[must_use]
+    pub fn take_violator(&mut self) -> Option<EngineAddress> {
+        self.addresses().find(|at| std::mem::take(&mut self.violators[at.index()]))
+    }
+}
+
+impl Deref for Engines {
+    type Target = [EngineSlot];
+
+    fn deref(&self) -> &[EngineSlot] {
+        &self.slots
+    }
+}
+
+impl DerefMut for Engines {
+    fn deref_mut(&mut self) -> &mut [EngineSlot] {
+        &mut self.slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_host_gpu::adapter::process::EngineProcess;
+    use campanile_host_gpu::engine::message::NodeKind;
+
+    use super::Engines;
+    use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::pending::Action;
+    use crate::vgpu::memory::room::LetGo;
+    use crate::vgpu::objects::timeline::Token;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::config;
+
+    /// Places of which one has a process, which acknowledges nothing.
+    fn engines() -> Engines {
+        let mut engines = Engines::new(&config()).unwrap();
+        engines[COPY.index()].begin(EngineProcess::unstarted(NodeKind::Copy).unwrap());
+        engines
+    }
+
+    fn tokens(actions: impl Iterator<Item = Action>) -> Vec<u64> {
+        let token = |action| if let Action::Answer(token) = action { Some(token.0) } else { None };
+        actions.filter_map(token).collect()
+    }
+
+    #[test]
+    fn what_still_waits_comes_before_what_has_come_since_it_was_taken() {
+        let mut engines = engines();
+        let barrier = engines.barrier_for(LetGo::EveryEngine);
+        assert!(!engines.defer(barrier, Action::Answer(Token(1)), Vec::new()), "its engine has not let go");
+        assert!(
+            engines.defer(Barrier::default(), Action::Answer(Token(2)), Vec::new()),
+            "nothing is waited for"
+        );
+        let (due, waiting) = engines.take_pending();
+        assert_eq!(tokens(due.into_iter()), [2]);
+        assert!(engines.pending.is_empty(), "what is due may look again, and finds nothing");
+        assert!(!engines.defer(barrier, Action::Answer(Token(3)), Vec::new()));
+        engines.put_back(waiting);
+        assert_eq!(tokens(engines.pending.into_iter().map(|pending| pending.action)), [1, 3]);
+    }
+
+    #[test]
+    fn an_engine_that_has_reported_what_cannot_be_is_named_once() {
+        let mut engines = engines();
+        engines.note_violation(COPY);
+        assert!(engines.is_violator(COPY));
+        assert_eq!([engines.take_violator(), engines.take_violator()], [Some(COPY), None]);
+    }
+}
