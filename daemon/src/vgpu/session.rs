@@ -13,8 +13,7 @@ use epoll::Events;
 
 use super::config::Config;
 use super::counters::Counters;
-use super::doorbells::drains::Drain;
-use super::doorbells::rate::Rate;
+use super::doorbells::room::Doorbells;
 use super::engines::room::Engines;
 use super::engines::wakeup::Wakeup;
 use super::fences::table::FenceTable;
@@ -51,7 +50,6 @@ pub struct Session {
     pub(super) away: Absences,
     pub(super) engines: Engines,
     pub(super) kernel_bytes: usize,
-    pub(super) drains: Vec<Drain>,
     pub(super) power: Power,
     pub(super) freeze: Freeze,
     /// Whether nothing was ever asked of it: only then another session's state can become its own (LM-31).
@@ -66,7 +64,7 @@ pub struct Session {
     /// When all this began: what liveness counts from.
     pub(super) begun: Instant,
     pub(super) poller: Poller,
-    pub(super) connect_rate: Rate,
+    pub(super) doorbells: Doorbells,
 }
 
 impl Session {
@@ -106,7 +104,6 @@ impl Session {
             away: Absences::default(),
             engines,
             kernel_bytes: 0,
-            drains: Vec::new(),
             power: Power::D0,
             freeze: Freeze::Running,
             is_fresh: true,
@@ -116,7 +113,7 @@ impl Session {
             look_at: None,
             begun: clock::now(),
             poller,
-            connect_rate: Rate::new(),
+            doorbells: Doorbells::default(),
         };
         session.config.orders.begin_session();
         session.begin_anew();
@@ -267,7 +264,7 @@ impl Session {
     pub(super) fn set_timer(&mut self) {
         let decisions = self.engines.iter().map(|slot| slot.decide_at);
         let others = [
-            self.next_drain(),
+            self.doorbells.next_drain(),
             self.next_idleness(),
             self.next_freeze(),
             self.look_at,

@@ -46,6 +46,8 @@ impl Session {
                 },
                 flags: if available { usable | self.doorbell_flags(node) } else { 0 },
                 physical_doorbells: self
+                    .config
+                    .doorbell_modes
                     .global_cell(EngineAddress::new(0, node))
                     .map_or(self.config.doorbells, |_| 1),
                 max_in_flight_hw_queue_buffers: 0,

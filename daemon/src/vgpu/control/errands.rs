@@ -16,6 +16,7 @@ use super::orders::Answer;
 use super::orders::Errand;
 use super::orders::Order;
 use super::orders::OrderError;
+use crate::vgpu::doorbells::room::connected_on;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::memory::occupancy::describe_memory;
 use crate::vgpu::objects::process::Device;
@@ -178,7 +179,7 @@ impl Session {
         let engines = self
             .addresses()
             .map(|at| {
-                let doorbells_in_use = self.connected_doorbells_of(at).len();
+                let doorbells_in_use = connected_on(&self.objects, at).len();
                 let slot = &self.engines[at.index()];
                 let held = slot.supervised.map_or(Duration::ZERO, |id| self.config.supervisor.held(id));
                 describe_engine(at, slot, doorbells_in_use, held)

@@ -1,46 +1,35 @@
-//! Connecting doorbells: in line, each with a place of its own kind, the longest idle first to lose one.
+//! Connecting doorbells: queued, each with a place of its own kind, the longest idle first to lose one.
 //!
 //! ```text
-//!   CONNECT_DOORBELL ─▶ line ─▶ served at once, as a rule
+//!   CONNECT_DOORBELL ─▶ queue of connects ─▶ served at once, as a rule
 //!                         └──── the guest connects too often, or every slot was just given away: the timer ─▶ served
 //! ```
 //!
 //! Order, as the guest sees it: the place is there before the status says CONNECTED (UMS-57).
 
-use campanile_host_gpu::clock;
-use campanile_host_gpu::engine::address::node_index;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_protocol::control::message::Named;
+use campanile_host_gpu::engine::address::node_index;
 use campanile_protocol::control::reply::DoorbellConnected;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::queue::doorbell::DoorbellModel;
-use zerocopy::IntoBytes;
 
+use super::line::WaitingConnect;
+use super::room::Doorbells;
+use super::room::Parts;
 use super::slots::Holder;
 use super::slots::Taken;
 use crate::vgpu::counters::count;
+use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::objects::doorbell_state::Connect;
 use crate::vgpu::objects::doorbell_state::Place;
 use crate::vgpu::objects::message::Checked;
-use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
-use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::session::Session;
-
-/// A connect in line.
-#[derive(Debug, Clone, Copy)]
-pub struct WaitingConnect {
-    /// Where its answer goes.
-    pub origin: Origin,
-    /// The doorbell.
-    pub doorbell: Handle,
-}
 
 /// What can be had now.
 enum Found {
@@ -50,68 +39,100 @@ enum Found {
     Later(Instant),
 }
 
-impl Session {
-    /// CONNECT_DOORBELL. Waits for its turn, and never for another guest or for work: a slot is taken from another
-    /// doorbell else if it must be (UMS-13, UMS-76).
-    pub(in crate::vgpu) fn connect_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.objects.device(origin.context)?;
-        let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
+/// What a CONNECT_DOORBELL comes to.
+#[derive(Debug)]
+#[must_use]
+pub enum Connecting {
+    /// It was connected already: the answer.
+    Already(DoorbellConnected),
+    /// It is queued for this engine, whose connects are to be served next ([`Doorbells::serve`]).
+    Queued(EngineAddress),
+}
+
+/// What serving connects comes to.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Served {
+    /// The answers, in the order in which the connects were served.
+    pub answers: Vec<(Origin, Result<DoorbellConnected, Refused>)>,
+    /// When the rest is to be served; none is left otherwise.
+    pub retry_at: Option<Instant>,
+    /// Whether the engine has new cells to watch, and must be poked.
+    pub poke: bool,
+}
+
+impl Doorbells {
+    /// Queues a connect, unless the doorbell is connected already.
+    ///
+    /// # Errors
+    /// There is no such doorbell, it ends, it is dead, or too many connects of its process wait.
+    pub fn connect(
+        &self,
+        parts: &mut Parts<'_>,
+        origin: Origin,
+        handle: Handle,
+    ) -> Result<Connecting, Refused> {
+        let device = parts.objects.device(origin.context)?;
+        let doorbell = device.doorbells.get(handle).ok_or(Status::InvalidHandle)?;
         (!doorbell.is_draining).or(Status::Busy)?;
         match doorbell.state.connect() {
-            Connect::Already => Ok(Handled::with(&self.publish(origin.context, message.handle, 0)?)),
+            Connect::Already => Ok(Connecting::Already(parts.publish(origin.context, handle, 0)?)),
             Connect::Refused => Err(Status::DeviceLost.into()),
             Connect::FindPlace => {
                 let at = doorbell.at;
-                let line = &self.engines[at.index()].line;
-                line.has_room(origin.context).or(Status::Busy)?;
+                let engine = &mut parts.engines[at.index()];
+                engine.line.has_room(origin.context).or(Status::Busy)?;
                 // It wakes while its doorbell is connected.
-                if let Some(process) = self.engines[at.index()].process() {
+                if let Some(process) = engine.process() {
                     process.poke();
                 }
-                let origin = self.objects.park(origin)?;
-                let connect = WaitingConnect { origin, doorbell: message.handle };
-                self.engines[at.index()].line.push(origin.context, connect);
-                self.serve_connects(at);
-                Ok(Handled::Parked)
+                let origin = parts.objects.park(origin)?;
+                engine.line.push(origin.context, WaitingConnect { origin, doorbell: handle });
+                Ok(Connecting::Queued(at))
             }
         }
     }
 
-    /// Serves the connects in line for doorbells of an engine, as far as that is possible now; the timer sees to the
-    /// rest.
-    pub(in crate::vgpu) fn serve_connects(&mut self, at: EngineAddress) {
-        loop {
-            let Some(connect) = self.engines[at.index()].line.first().copied() else { return };
-            let now = clock::now();
-            let served = match self.find_place(at, connect, now) {
-                Ok(Some(Found::Later(at))) => {
-                    count(&self.counters.connects_delayed);
-                    self.timer.set(at);
-                    return;
+    /// Serves the queued connects of an engine, as far as that is possible now.
+    pub fn serve(&mut self, parts: &mut Parts<'_>, at: EngineAddress, now: Instant) -> Served {
+        let mut outcome = Served::default();
+        while let Some(connect) = parts.engines[at.index()].line.first().copied() {
+            let served = match self.find_place(parts, at, connect, now) {
+                Ok(Some(Found::Later(later))) => {
+                    count(&parts.counters.connects_delayed);
+                    outcome.retry_at = Some(later);
+                    break;
                 }
-                Ok(Some(Found::Place(place))) => self.put_in_place(connect, place, now).map(|()| true),
-                // Somebody else's message has connected it meanwhile.
+                Ok(Some(Found::Place(place))) => {
+                    self.put_in_place(parts, connect, place, now).map(|watches| {
+                        outcome.poke |= watches;
+                        true
+                    })
+                }
+                // Another message has connected it meanwhile.
                 Ok(None) => Ok(false),
                 Err(refused) => Err(refused),
             };
-            let line = &mut self.engines[at.index()].line;
+            let line = &mut parts.engines[at.index()].line;
             let turns = line.take().map_or(0, |(_, turns)| turns);
             if matches!(served, Ok(true)) {
                 line.count_served();
             }
-            let outcome = served.and_then(|_| self.publish(connect.origin.context, connect.doorbell, turns));
-            self.answer(connect.origin, outcome.map(|connected| connected.as_bytes().to_vec()));
+            let answer = served.and_then(|_| parts.publish(connect.origin.context, connect.doorbell, turns));
+            outcome.answers.push((connect.origin, answer));
         }
+        outcome
     }
 
     /// Where a doorbell can be connected; a slot that is handed out has no holder any more. `None`: it is connected.
     fn find_place(
-        &mut self,
+        &self,
+        parts: &mut Parts<'_>,
         at: EngineAddress,
         connect: WaitingConnect,
         now: Instant,
     ) -> Result<Option<Found>, Refused> {
-        let device = self.objects.active_device(connect.origin.context)?;
+        let device = parts.objects.active_device(connect.origin.context)?;
         let doorbell = device.doorbells.get(connect.doorbell).ok_or(Status::InvalidHandle)?;
         (!doorbell.is_draining).or(Status::Busy)?;
         match doorbell.state.connect() {
@@ -120,9 +141,9 @@ impl Session {
             Connect::FindPlace => {}
         }
         let hw_queue = doorbell.hw_queue.ok_or(Status::DeviceLost)?;
-        let mode = self.config.doorbell_modes.0[node_index(at.node)];
-        let notified = doorbell.notify || self.config.notify.is_on(node_index(at.node));
-        let next = self.connect_rate.next(now);
+        let mode = parts.config.doorbell_modes.0[node_index(at.node)];
+        let notified = doorbell.notify || parts.config.notify.is_on(node_index(at.node));
+        let next = self.rate.next(now);
         if next > now {
             return Ok(Some(Found::Later(next)));
         }
@@ -133,11 +154,11 @@ impl Session {
             // The watch table has an entry for every queue of the engine.
             return Ok(Some(Found::Place(Place::Shared(u32::from(hw_queue)))));
         }
-        match self.choose_slot(at, now) {
+        match parts.choose_slot(at, now) {
             Taken::Free(slot) => Ok(Some(Found::Place(Place::Own(slot)))),
             Taken::Victim(slot, holder) => {
-                count(&self.counters.victims);
-                self.victimise_doorbell(holder);
+                count(&parts.counters.victims);
+                parts.victimise(holder);
                 Ok(Some(Found::Place(Place::Own(slot))))
             }
             Taken::Later(at) => Ok(Some(Found::Later(at))),
@@ -145,52 +166,64 @@ impl Session {
         }
     }
 
-    fn choose_slot(&mut self, at: EngineAddress, now: Instant) -> Taken {
-        let (processes, slot) = (&self.objects.processes, &mut self.engines[at.index()]);
-        let mut slots = std::mem::take(&mut slot.slots);
-        let taken = slots.choose(now, |holder: Holder| {
-            let device = processes.get(&holder.context).and_then(|process| process.device.as_ref());
-            let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
-            let hw_queue = doorbell.and_then(|doorbell| doorbell.hw_queue);
-            hw_queue
-                .zip(slot.process())
-                .map_or(0, |(hw_queue, process)| process.tables.queue_completed(hw_queue))
-        });
-        slot.slots = slots;
-        taken
-    }
-
-    /// Slot or entry first; the status comes after it (UMS-57).
-    fn put_in_place(&mut self, connect: WaitingConnect, place: Place, now: Instant) -> Result<(), Refused> {
+    /// Slot or entry first; the status comes after it (UMS-57). True where the engine watches another cell now.
+    fn put_in_place(
+        &mut self,
+        parts: &mut Parts<'_>,
+        connect: WaitingConnect,
+        place: Place,
+        now: Instant,
+    ) -> Result<bool, Refused> {
         let context = connect.origin.context;
-        let device = self.objects.device(context)?;
+        let device = parts.objects.device(context)?;
         let doorbell = device.doorbells.get(connect.doorbell).ok_or(Status::InvalidHandle)?;
         let (at, cell) = (doorbell.at, doorbell.queue.index());
         let hw_queue = doorbell.hw_queue.ok_or(Status::DeviceLost)?;
         let process = device.presence[at.index()].ok_or(Status::DeviceLost)?;
         let cell = u16::try_from(cell).map_err(|_| Status::InvalidHandle)?;
-        let engine = &mut self.engines[at.index()];
+        let engine = &mut parts.engines[at.index()];
         let running = engine.process_mut().ok_or(Status::DeviceLost)?;
-        match place {
+        let watches = match place {
             Place::Own(slot) => {
                 running.connect_doorbell(slot, hw_queue, process, cell);
                 let progress = running.tables.queue_completed(hw_queue);
                 let holder = Holder { context, doorbell: connect.doorbell };
                 engine.slots.hold(slot, holder, progress, now);
+                true
             }
-            Place::Shared(entry) => running.connect_doorbell(entry, hw_queue, process, cell),
-            Place::Notified => running.connect_notified(hw_queue),
-        }
-        if !matches!(place, Place::Notified) {
-            self.engines.poke_later(at);
-        }
-        self.connect_rate.take(now);
-        count(&self.counters.connects);
-        if let Some(doorbell) = self.objects.device_mut(context)?.doorbells.get_mut(connect.doorbell) {
+            Place::Shared(entry) => {
+                running.connect_doorbell(entry, hw_queue, process, cell);
+                true
+            }
+            Place::Notified => {
+                running.connect_notified(hw_queue);
+                false
+            }
+        };
+        self.rate.take(now);
+        count(&parts.counters.connects);
+        if let Some(doorbell) = parts.objects.device_mut(context)?.doorbells.get_mut(connect.doorbell) {
             doorbell.state.connected(place);
             doorbell.was_connected = true;
         }
-        Ok(())
+        Ok(watches)
+    }
+}
+
+impl Parts<'_> {
+    fn choose_slot(&mut self, at: EngineAddress, now: Instant) -> Taken {
+        let (processes, engine) = (&self.objects.processes, &mut self.engines[at.index()]);
+        let mut slots = std::mem::take(&mut engine.slots);
+        let taken = slots.choose(now, |holder: Holder| {
+            let device = processes.get(&holder.context).and_then(|process| process.device.as_ref());
+            let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
+            let hw_queue = doorbell.and_then(|doorbell| doorbell.hw_queue);
+            hw_queue
+                .zip(engine.process())
+                .map_or(0, |(hw_queue, process)| process.tables.queue_completed(hw_queue))
+        });
+        engine.slots = slots;
+        taken
     }
 
     /// Stores the status word of a doorbell, and says what it is.
@@ -198,19 +231,19 @@ impl Session {
         let doorbell = self.objects.device(context)?.doorbells.get(doorbell).ok_or(Status::InvalidHandle)?;
         let status = doorbell.state.status().word();
         self.memory.store_page_word(
-            &self.objects,
+            self.objects,
             context,
             device_page::status(doorbell.queue.index()),
             status,
         );
         Ok(DoorbellConnected { status, turns })
     }
+}
 
-    /// Takes the connects of a guest process out of line; what is to be answered.
-    pub(in crate::vgpu) fn take_connects_of(&mut self, context: u32) -> Vec<Origin> {
-        let lines = self.engines.iter_mut().map(|engine| &mut engine.line);
-        lines.flat_map(|line| line.take_all_of(context)).map(|connect| connect.origin).collect()
-    }
+/// Takes the queued connects of a guest process out; what is to be answered.
+pub(in crate::vgpu) fn take_connects_of(engines: &mut [EngineSlot], context: u32) -> Vec<Origin> {
+    let lines = engines.iter_mut().map(|engine| &mut engine.line);
+    lines.flat_map(|line| line.take_all_of(context)).map(|connect| connect.origin).collect()
 }
 
 #[cfg(test)]
@@ -221,8 +254,8 @@ mod tests {
     use campanile_protocol::engine::block;
     use campanile_protocol::handle::Handle;
 
-    use super::WaitingConnect;
     use crate::vgpu::config::Config;
+    use crate::vgpu::doorbells::line::WaitingConnect;
     use crate::vgpu::doorbells::slots::Taken;
     use crate::vgpu::objects::doorbell_state::DoorbellState;
     use crate::vgpu::objects::doorbell_state::Place;
@@ -283,9 +316,9 @@ mod tests {
         let mut session = with_one_slot();
         let now = Instant::now();
         let mut connects = 0;
-        while session.connect_rate.next(now) <= now {
+        while session.doorbells.rate.next(now) <= now {
             connect(&mut session);
-            session.disconnect_all(COPY);
+            session.doorbells().1.disconnect_all(COPY);
             connects += 1;
             assert!(connects < 1_000_000, "without end");
         }

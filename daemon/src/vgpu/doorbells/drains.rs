@@ -11,7 +11,6 @@
 //! Last-queued is the guest's word. One that is ahead of all that was ever rung costs a last look of the engine, and no
 //! time (UMS-148); one that is behind is counted, and means that nothing is pending (UMS-88).
 
-use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::node_index;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,11 +19,14 @@ use std::time::Instant;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 
+use super::room::Doorbells;
+use super::room::Parts;
 use super::slots::Holder;
 use crate::vgpu::counters::count;
+use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::session::Session;
+use crate::vgpu::objects::processes::Objects;
 
 /// A doorbell that is about to end, and the message that waits for it.
 #[derive(Debug, Clone, Copy)]
@@ -39,100 +41,92 @@ pub struct Drain {
     pub(in crate::vgpu) timeout: Duration,
 }
 
-impl Session {
+impl Doorbells {
     /// Begins to wait for what was rung through a doorbell, which is disconnected. False where there is nothing to wait
-    /// for.
-    pub(in crate::vgpu) fn drain(&mut self, origin: Origin, holder: Holder) -> Result<bool, Refused> {
-        let device = self.objects.device(holder.context)?;
+    /// for; where it is true, [`Self::next_drain`] may be sooner than before.
+    ///
+    /// # Errors
+    /// There is no such doorbell; nothing was changed.
+    pub fn drain(
+        &mut self,
+        parts: &mut Parts<'_>,
+        origin: Origin,
+        holder: Holder,
+        now: Instant,
+    ) -> Result<bool, Refused> {
+        let device = parts.objects.device(holder.context)?;
         let doorbell = device.doorbells.get(holder.doorbell).ok_or(Status::InvalidHandle)?;
         let queue = device.queues.get(doorbell.queue).ok_or(Status::InvalidHandle)?;
         let is_held = device.contexts.get(queue.context).is_some_and(|context| context.held.any());
         let Some(hw_queue) = doorbell.hw_queue else { return Ok(false) };
         let (at, was_connected) = (doorbell.at, doorbell.was_connected);
-        let last_queued = self
+        let last_queued = parts
             .memory
-            .page(&self.objects, holder.context)
+            .page(parts.objects, holder.context)
             .and_then(|page| {
                 Some(page.word(device_page::last_queued(doorbell.queue.index()))?.load(Ordering::Acquire))
             })
             .unwrap_or(0);
-        let Some(process) = self.engines[at.index()].process_mut() else { return Ok(false) };
+        let Some(process) = parts.engines[at.index()].process_mut() else { return Ok(false) };
         let completed = process.tables.queue_completed(hw_queue);
         if last_queued < completed {
-            count(&self.counters.last_queued_errors);
+            count(&parts.counters.last_queued_errors);
         }
         // What is held would be waited for until it is resumed.
         if last_queued <= completed || is_held || !was_connected {
             return Ok(false);
         }
         process.tables.drain_queue(hw_queue);
-        let origin = self.objects.park_end(origin);
-        if let Some(doorbell) = self.objects.device_mut(holder.context)?.doorbells.get_mut(holder.doorbell) {
+        let origin = parts.objects.park_end(origin);
+        if let Some(doorbell) = parts.objects.device_mut(holder.context)?.doorbells.get_mut(holder.doorbell) {
             doorbell.is_draining = true;
         }
-        let (since, timeout) = (clock::now(), self.config.timeouts[node_index(at.node)]);
-        self.drains.push(Drain { holder, origin, last_queued, completed, since, timeout });
-        self.set_timer();
+        let timeout = parts.config.timeouts[node_index(at.node)];
+        self.drains.push(Drain { holder, origin, last_queued, completed, since: now, timeout });
         Ok(true)
     }
 
-    /// Ends the doorbells that have nothing more to wait for.
-    pub(in crate::vgpu) fn look_at_drains(&mut self) {
-        if self.drains.is_empty() {
-            return;
-        }
-        let now = clock::now();
-        let mut over = Vec::new();
-        for mut drain in std::mem::take(&mut self.drains) {
-            if self.is_over(&mut drain, now) {
-                over.push(drain);
-            } else {
-                self.drains.push(drain);
-            }
-        }
-        for Drain { holder, origin, .. } in over {
-            self.remove_doorbell(origin, holder);
-        }
+    /// Takes the doorbells out that have nothing more to wait for, in the order in which their waits began.
+    #[must_use]
+    pub fn take_drained(&mut self, objects: &Objects, engines: &[EngineSlot], now: Instant) -> Vec<Drain> {
+        self.drains.extract_if(.., |drain| drain.is_over(objects, engines, now)).collect()
     }
 
-    fn is_over(&self, drain: &mut Drain, now: Instant) -> bool {
-        let device = self.objects.device(drain.holder.context).ok();
-        let Some(doorbell) = device.and_then(|device| device.doorbells.get(drain.holder.doorbell)) else {
-            return true;
-        };
-        // A device in error has taken its queues off the engines.
-        let process = self.engines[doorbell.at.index()].process();
-        let Some((process, hw_queue)) = process.zip(doorbell.hw_queue) else { return true };
-        let completed = process.tables.queue_completed(hw_queue);
-        if completed != drain.completed {
-            (drain.completed, drain.since) = (completed, now);
-        }
-        completed >= drain.last_queued
-            || process.tables.queue_is_drained(hw_queue)
-            || now.saturating_duration_since(drain.since) >= drain.timeout
-    }
-
-    /// Everything goes on after a standstill: it has all its time, and the engine is asked again.
-    pub(in crate::vgpu) fn restart_drains(&mut self) {
-        let now = clock::now();
-        let mut asked = Vec::new();
+    /// The session goes on after a quiesce: each drain has all its time again, and its engine is asked again.
+    pub fn restart_drains(&mut self, objects: &Objects, engines: &mut [EngineSlot], now: Instant) {
         for drain in &mut self.drains {
             drain.since = now;
-            asked.push(drain.holder);
-        }
-        for holder in asked {
-            let device = self.objects.device(holder.context).ok();
-            let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
+            let device = objects.device(drain.holder.context).ok();
+            let doorbell = device.and_then(|device| device.doorbells.get(drain.holder.doorbell));
             let Some((at, hw_queue)) = doorbell.and_then(|it| Some((it.at, it.hw_queue?))) else { continue };
-            if let Some(process) = self.engines[at.index()].process_mut() {
+            if let Some(process) = engines[at.index()].process_mut() {
                 process.tables.drain_queue(hw_queue);
             }
         }
     }
 
     /// When a doorbell that waits must be looked at without a signal.
-    pub(in crate::vgpu) fn next_drain(&self) -> Option<Instant> {
+    pub fn next_drain(&self) -> Option<Instant> {
         self.drains.iter().map(|drain| drain.since + drain.timeout).min()
+    }
+}
+
+impl Drain {
+    fn is_over(&mut self, objects: &Objects, engines: &[EngineSlot], now: Instant) -> bool {
+        let device = objects.device(self.holder.context).ok();
+        let Some(doorbell) = device.and_then(|device| device.doorbells.get(self.holder.doorbell)) else {
+            return true;
+        };
+        // A device in error has taken its queues off the engines.
+        let process = engines[doorbell.at.index()].process();
+        let Some((process, hw_queue)) = process.zip(doorbell.hw_queue) else { return true };
+        let completed = process.tables.queue_completed(hw_queue);
+        if completed != self.completed {
+            (self.completed, self.since) = (completed, now);
+        }
+        completed >= self.last_queued
+            || process.tables.queue_is_drained(hw_queue)
+            || now.saturating_duration_since(self.since) >= self.timeout
     }
 }
 
@@ -170,7 +164,7 @@ mod tests {
     /// A session whose guest says that this was queued, without the doorbell that already ends.
     fn with_last_queued(value: u64) -> Session {
         let mut session = restored(Config { timeouts: TIMEOUTS, ..startable() });
-        session.drains.clear();
+        session.doorbells.drains.clear();
         let page = session.memory.page(&session.objects, OWNER).unwrap();
         page.word(device_page::last_queued(0)).unwrap().store(value, Ordering::Release);
         session
@@ -182,7 +176,10 @@ mod tests {
     }
 
     fn drains(session: &mut Session) -> bool {
-        session.drain(ORIGIN, HOLDER).unwrap_or_else(|refused| panic!("{}", refused.text))
+        let (doorbells, mut parts) = session.doorbells();
+        doorbells
+            .drain(&mut parts, ORIGIN, HOLDER, Instant::now())
+            .unwrap_or_else(|refused| panic!("{}", refused.text))
     }
 
     #[test]
@@ -192,7 +189,7 @@ mod tests {
             let mut session = with_last_queued(last_queued);
             assert_eq!(drains(&mut session), waits, "{last_queued}");
             assert_eq!(counted(&session.counters.last_queued_errors), errors, "{last_queued}");
-            assert_eq!(session.drains.len(), usize::from(waits));
+            assert_eq!(session.doorbells.drains.len(), usize::from(waits));
         }
     }
 
@@ -215,18 +212,18 @@ mod tests {
     fn ums_127_the_wait_is_as_long_as_the_timeout_of_its_node_from_the_last_step_on() {
         let mut session = with_last_queued(4);
         assert!(drains(&mut session));
-        assert_eq!(session.drains[0].timeout, TIMEOUTS[1]);
+        assert_eq!(session.doorbells.drains[0].timeout, TIMEOUTS[1]);
         let queue = hw_queue(&mut session);
-        session.drains[0].since = Instant::now().checked_sub(TIMEOUTS[1]).unwrap();
-        let late = session.drains[0].since;
+        session.doorbells.drains[0].since = Instant::now().checked_sub(TIMEOUTS[1]).unwrap();
+        let late = session.doorbells.drains[0].since;
         // It has made a step since: it has all its time again.
         store(&session, COPY, queue + block::QUEUE_COMPLETED, 2);
         session.look_at_drains();
-        assert!(session.drains[0].since > late);
-        assert_eq!(session.next_drain(), Some(session.drains[0].since + TIMEOUTS[1]));
-        session.drains[0].since = late;
+        assert!(session.doorbells.drains[0].since > late);
+        assert_eq!(session.doorbells.next_drain(), Some(session.doorbells.drains[0].since + TIMEOUTS[1]));
+        session.doorbells.drains[0].since = late;
         session.look_at_drains();
-        assert!(session.drains.is_empty(), "none since: it is over");
+        assert!(session.doorbells.drains.is_empty(), "none since: it is over");
         assert!(device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).is_none());
     }
 
@@ -235,11 +232,11 @@ mod tests {
         let mut session = with_last_queued(u64::MAX);
         assert!(drains(&mut session));
         session.look_at_drains();
-        assert_eq!(session.drains.len(), 1);
+        assert_eq!(session.doorbells.drains.len(), 1);
         let queue = hw_queue(&mut session);
         store(&session, COPY, queue + block::QUEUE_DRAINED, 1);
         session.look_at_drains();
-        assert!(session.drains.is_empty());
+        assert!(session.doorbells.drains.is_empty());
     }
 
     #[test]
@@ -248,12 +245,12 @@ mod tests {
         assert!(drains(&mut session));
         let queue = hw_queue(&mut session);
         let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
-        session.drains[0].since = long_ago;
+        session.doorbells.drains[0].since = long_ago;
         // As another process finds it.
         store(&session, COPY, queue + block::QUEUE_DRAIN, 0);
         bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS);
-        session.restart_drains();
-        assert!(session.drains[0].since > long_ago);
+        session.doorbells.restart_drains(&session.objects, &mut session.engines, Instant::now());
+        assert!(session.doorbells.drains[0].since > long_ago);
         assert_eq!(load(&session, COPY, queue + block::QUEUE_DRAIN), 1);
         assert_eq!(bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS).len(), 1);
     }

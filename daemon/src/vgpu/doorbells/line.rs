@@ -5,9 +5,21 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
 use campanile_protocol::device_page::RESPONSE_SLOTS;
+use campanile_protocol::handle::Handle;
+
+use crate::vgpu::objects::message::Origin;
 
 /// Connects of one process that wait. A driver has no more messages under way.
 pub const MAX_WAITING: usize = RESPONSE_SLOTS as usize;
+
+/// A connect that waits.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitingConnect {
+    /// Where its answer goes.
+    pub origin: Origin,
+    /// The doorbell.
+    pub doorbell: Handle,
+}
 
 /// A place in line.
 #[derive(Debug)]

@@ -31,6 +31,7 @@ pub mod line;
 pub mod modes;
 pub mod rate;
 pub mod requests;
+pub mod room;
 pub mod slots;
 pub mod switch;
 #[cfg(test)]

@@ -1,11 +1,7 @@
-//! Doorbells: create, disconnect, switch to notify mode and back, notify, destroy. Connecting is `connects.rs`.
-//!
-//! Order, as the guest sees it: disconnecting, the status says RETRY or ABORT before the slot lets the cell go
-//! (UMS-67, UMS-70).
+//! Requests and events of doorbells, as the dispatcher carries them out: create, connect, notify, destroy, switch.
 
-use campanile_host_gpu::engine::address::node_index;
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::node_ordinal;
-use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
@@ -21,22 +17,22 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::block::QUEUE_EXEMPT;
 use campanile_protocol::engine::block::QueueEntry;
-use campanile_protocol::handle::Handle;
-use campanile_protocol::handshake::doorbell;
-use campanile_protocol::queue::doorbell::DoorbellModel;
 use campanile_protocol::queue::doorbell::global_value;
 use campanile_protocol::queue::ring;
+use zerocopy::IntoBytes;
 
+use super::connects::Connecting;
+use super::connects::Served;
+use super::drains::Drain;
+use super::room::Doorbells;
+use super::room::Parts;
+use super::room::Removed;
+use super::room::RingMemory;
 use super::slots::Holder;
-use crate::vgpu::counters::count;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
-use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::objects::budget::Kind;
-use crate::vgpu::objects::doorbell_state::Disconnect;
 use crate::vgpu::objects::doorbell_state::DoorbellState;
-use crate::vgpu::objects::doorbell_state::Place;
-use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
@@ -46,9 +42,6 @@ use crate::vgpu::objects::process::Doorbell;
 use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::objects::process::RingShape;
 use crate::vgpu::session::Session;
-
-/// Alignment of a ring and a ring control: a cache line.
-pub(in crate::vgpu) const LINE: u64 = 64;
 
 /// Bytes of a doorbell: itself, its end, and what waits then until engines have let go.
 pub(in crate::vgpu) const DOORBELL_BYTES: u64 = 1024;
@@ -78,16 +71,10 @@ impl Session {
             QueueKind::UserMode { doorbell: Some(_), .. } => return Err(Status::Busy.into()),
             QueueKind::UserMode { doorbell: None, completed } => completed,
         };
-        let ring_bytes = u64::from(entries) * ring::RING_ENTRY_BYTES;
-        let ring =
-            self.ring_memory(origin.context, message.ring_resource, message.ring_va, ring_bytes, false)?;
-        let control = self.ring_memory(
-            origin.context,
-            message.control_resource,
-            message.control_va,
-            ring::CONTROL_BYTES,
-            true,
-        )?;
+        let ring = RingMemory::ring(message.ring_resource, message.ring_va, entries);
+        let ring = ring.allocation(&self.objects, &self.memory, origin.context)?;
+        let control = RingMemory::control(message.control_resource, message.control_va);
+        let control = control.allocation(&self.objects, &self.memory, origin.context)?;
         let charge = self.objects.charge(origin.context, Kind::Objects, DOORBELL_BYTES)?;
         let process = self.ensure_presence(origin.context, at)?;
         let index = message.queue.index();
@@ -152,7 +139,7 @@ impl Session {
             ring_value: 0,
             private_data: message.private_data,
         };
-        Ok(Handled::with(&match self.global_cell(at) {
+        Ok(Handled::with(&match self.config.doorbell_modes.global_cell(at) {
             None => dedicated,
             Some(cell_offset) => DoorbellCreated {
                 cell_offset,
@@ -163,100 +150,46 @@ impl Session {
         }))
     }
 
-    /// Where processes have their global cell for an engine; none in the dedicated model.
-    pub(in crate::vgpu) fn global_cell(&self, at: EngineAddress) -> Option<u64> {
-        let model = self.config.doorbell_modes.0[node_index(at.node)].model;
-        (model == DoorbellModel::Global)
-            .then(|| device_page::global_cell(u32::from(at.engine), node_ordinal(at.node)))
+    /// The room, and what it works on.
+    pub(in crate::vgpu) fn doorbells(&mut self) -> (&mut Doorbells, Parts<'_>) {
+        let Self { doorbells, objects, memory, engines, config, counters, .. } = self;
+        (doorbells, Parts { objects, memory, engines, config, counters })
     }
 
-    /// The allocation behind a ring or ring control: attached, mapped for the GPU, in one piece.
-    fn ring_memory(
-        &self,
-        context: u32,
-        resource: u32,
-        va: u64,
-        bytes: u64,
-        writable: bool,
-    ) -> Result<AllocationId, Refused> {
-        let allocation = self.memory.attached_allocation(&self.objects, context, resource)?;
-        va.is_multiple_of(LINE).or(Status::InvalidAddress)?;
-        let device = self.objects.device(context)?;
-        let (mapping, _) = device.find_mapping(va, bytes).ok_or(Status::InvalidAddress)?;
-        (mapping.allocation == allocation && (mapping.writable || !writable)).or(Status::InvalidAddress)?;
-        // UMS-38: MAKE_RESIDENT first. Guest RAM never leaves, and what engines do not know of it yet they wait for.
-        let is_there = matches!(self.memory.allocations.spot(allocation), Spot::Segment(..))
-            || self.memory.allocations.guest_segment(allocation).is_some();
-        (is_there && !device.paging.waits_for(va, bytes)).or(Status::NotResident)?;
-        Ok(allocation)
+    /// CONNECT_DOORBELL. Waits for its turn, and never for another guest or for work: a slot is taken from another
+    /// doorbell else if it must be (UMS-13, UMS-76).
+    pub(in crate::vgpu) fn connect_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let (doorbells, mut parts) = self.doorbells();
+        match doorbells.connect(&mut parts, origin, message.handle)? {
+            Connecting::Already(connected) => Ok(Handled::with(&connected)),
+            Connecting::Queued(at) => {
+                self.serve_connects(at);
+                Ok(Handled::Parked)
+            }
+        }
     }
 
-    /// The operator has thrown the switch: doorbells that are connected the other way are disconnected, and their
-    /// reconnects are answered in the new mode (UMS-97).
+    /// Serves the queued connects of an engine, as far as that is possible now; the timer sees to the rest.
+    pub(in crate::vgpu) fn serve_connects(&mut self, at: EngineAddress) {
+        let (doorbells, mut parts) = self.doorbells();
+        let Served { answers, retry_at, poke } = doorbells.serve(&mut parts, at, clock::now());
+        if poke {
+            self.engines.poke_later(at);
+        }
+        for (origin, answer) in answers {
+            self.answer(origin, answer.map(|connected| connected.as_bytes().to_vec()));
+        }
+        if let Some(retry_at) = retry_at {
+            self.timer.set(retry_at);
+        }
+    }
+
+    /// The operator has thrown the switch (UMS-97).
     pub(in crate::vgpu) fn notify_switched(&mut self) {
         self.config.notify.take();
         for at in self.addresses() {
-            let always = self.config.notify.is_on(node_index(at.node));
-            for holder in self.connected_doorbells_of(at) {
-                let device = self.objects.device(holder.context).ok();
-                let doorbell = device.and_then(|device| device.doorbells.get(holder.doorbell));
-                let misfits = doorbell.is_some_and(|doorbell| match doorbell.state {
-                    DoorbellState::Connected(place) => {
-                        (place == Place::Notified) != (always || doorbell.notify)
-                    }
-                    DoorbellState::Retry | DoorbellState::Abort => false,
-                });
-                if misfits {
-                    self.retry_doorbell(holder);
-                }
-            }
+            self.doorbells().1.follow_switch(at);
         }
-    }
-
-    /// Takes the slot of a doorbell for another one.
-    pub(in crate::vgpu) fn victimise_doorbell(&mut self, holder: Holder) {
-        let Ok(device) = self.objects.device_mut(holder.context) else { return };
-        let Some(doorbell) = device.doorbells.get_mut(holder.doorbell) else { return };
-        let disconnect = doorbell.state.victimise();
-        self.carry_out(holder, disconnect);
-    }
-
-    /// Disconnects a doorbell with RETRY.
-    fn retry_doorbell(&mut self, holder: Holder) {
-        let Ok(device) = self.objects.device_mut(holder.context) else { return };
-        let Some(doorbell) = device.doorbells.get_mut(holder.doorbell) else { return };
-        let disconnect = doorbell.state.retry();
-        self.carry_out(holder, disconnect);
-    }
-
-    /// Publishes the status of a doorbell, then lets its place go (UMS-70).
-    pub(in crate::vgpu) fn carry_out(&mut self, holder: Holder, disconnect: Disconnect) {
-        let Ok(device) = self.objects.device(holder.context) else { return };
-        let Some(found) = device.doorbells.get(holder.doorbell) else { return };
-        let (status, at, index) = (found.state.status().word(), found.at, found.queue.index());
-        let Some(page) = device.page.view(&self.memory.allocations, &self.memory.dirty) else { return };
-        let Some(word) = page.word(device_page::status(index)) else { return };
-        match disconnect {
-            Disconnect::Nothing => {}
-            Disconnect::PublishOnly => word.store(status, Ordering::Release),
-            Disconnect::Free(place) => {
-                let hw_queue = found.hw_queue;
-                let engine = &mut self.engines[at.index()];
-                doorbell::disconnect(word, status, || {
-                    let Some(process) = engine.process_mut() else { return };
-                    match place {
-                        Place::Own(slot) | Place::Shared(slot) => process.disconnect_doorbell(slot),
-                        Place::Notified => {
-                            hw_queue.into_iter().for_each(|queue| process.disconnect_notified(queue))
-                        }
-                    }
-                });
-                if let Place::Own(slot) = place {
-                    engine.slots.free(slot);
-                }
-            }
-        }
-        page.mark(device_page::status(index), 8);
     }
 
     /// DESTROY_DOORBELL (UMS-78, UMS-79): disconnects, and waits for what was rung (UMS-126).
@@ -265,8 +198,10 @@ impl Session {
         let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
         (!doorbell.is_draining).or(Status::Busy)?;
         let holder = Holder { context: origin.context, doorbell: message.handle };
-        self.retry_doorbell(holder);
-        if self.drain(origin, holder)? {
+        let (doorbells, mut parts) = self.doorbells();
+        parts.retry(holder);
+        if doorbells.drain(&mut parts, origin, holder, clock::now())? {
+            self.set_timer();
             return Ok(Handled::Parked);
         }
         let origin = self.objects.park_end(origin);
@@ -274,76 +209,30 @@ impl Session {
         Ok(Handled::Parked)
     }
 
-    /// Forgets a doorbell that is disconnected, and its queue with the engine. Answered when the engine has let go of the
-    /// ring: the guest may use that memory for something else then.
-    pub(in crate::vgpu) fn remove_doorbell(&mut self, origin: Origin, holder: Holder) {
-        let device = self.objects.device_mut(holder.context).ok();
-        let removed =
-            device.and_then(|device| Some((device.root, device.doorbells.remove(holder.doorbell)?)));
-        let Some((root, doorbell)) = removed else {
+    /// Ends the doorbells that have nothing more to wait for.
+    pub(in crate::vgpu) fn look_at_drains(&mut self) {
+        let over = self.doorbells.take_drained(&self.objects, &self.engines, clock::now());
+        for Drain { holder, origin, .. } in over {
+            self.remove_doorbell(origin, holder);
+        }
+    }
+
+    /// Forgets a doorbell that is disconnected. Answered when engines have let go of the ring: the guest may use that memory
+    /// for something else then.
+    fn remove_doorbell(&mut self, origin: Origin, holder: Holder) {
+        let Some(Removed { root, memory }) = self.doorbells().1.remove(holder) else {
             // Gone with its device.
             return self.objects.end_item(origin.context, origin.ring, origin.item);
         };
-        let engine = self.engines[doorbell.at.index()].process_mut();
-        let reached = engine.zip(doorbell.hw_queue).map_or(0, |(engine, hw_queue)| {
-            engine.destroy_hw_queue(hw_queue);
-            engine.tables.queue_completed(hw_queue)
-        });
-        let device = self.objects.device_mut(holder.context).ok();
-        if let Some(queue) = device.and_then(|device| device.queues.get_mut(doorbell.queue))
-            && let QueueKind::UserMode { completed, .. } = queue.kind
-        {
-            queue.kind = QueueKind::UserMode { doorbell: None, completed: completed.max(reached) };
-        }
         let barrier = Barrier::raise(&mut self.engines);
-        self.after(barrier, Action::Release(vec![doorbell.ring, doorbell.control]));
+        self.after(barrier, Action::Release(memory.to_vec()));
         self.after(barrier, Action::Reply { origin, root });
     }
 
     /// NOTIFY: valid for any queue of the process; the engine looks at its rings (UMS-94, UMS-96).
     pub(in crate::vgpu) fn notify(&mut self, origin: Origin, message: &Notify) -> Outcome {
-        (message.flags == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
-        let device = self.objects.device(origin.context)?;
-        let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
-        let (at, kind) = (queue.at, queue.kind);
-        let doorbell = match kind {
-            QueueKind::UserMode { doorbell: Some(doorbell), .. } => device.doorbells.get(doorbell),
-            QueueKind::UserMode { doorbell: None, .. } | QueueKind::Ordinary { .. } => None,
-        };
-        let notified =
-            doorbell.filter(|doorbell| doorbell.state == DoorbellState::Connected(Place::Notified));
-        let rung = notified.and_then(|doorbell| doorbell.hw_queue);
-        count(&self.counters.notifies);
-        if let Some(process) = self.engines[at.index()].process_mut() {
-            match rung {
-                Some(hw_queue) => process.notify(hw_queue),
-                None => process.wake(),
-            }
-        }
+        self.doorbells().1.notify(origin.context, message)?;
         Ok(Handled::done())
-    }
-
-    /// Disconnects every doorbell of an engine with RETRY.
-    pub(in crate::vgpu) fn disconnect_all(&mut self, at: EngineAddress) {
-        for holder in self.connected_doorbells_of(at) {
-            self.retry_doorbell(holder);
-        }
-    }
-
-    /// The doorbells of an engine that are connected.
-    pub(in crate::vgpu) fn connected_doorbells_of(&self, at: EngineAddress) -> Vec<Holder> {
-        let devices = self.objects.processes.iter().filter_map(|(context, process)| {
-            let device = process.device.as_ref()?;
-            device.presence[at.index()].map(|_| (*context, device))
-        });
-        devices
-            .flat_map(|(context, device)| {
-                let of_node = device.doorbells.iter().filter(move |(_, bell)| {
-                    bell.at == at && matches!(bell.state, DoorbellState::Connected(_))
-                });
-                of_node.map(move |(doorbell, _)| Holder { context, doorbell })
-            })
-            .collect()
     }
 
     /// A user-mode queue has a fault, or a waiter is due.
@@ -356,27 +245,6 @@ impl Session {
             None => {
                 self.release_waiters(context, queue);
                 self.look_at_drains();
-            }
-        }
-    }
-
-    /// All doorbells of a process, for good, and then its queues off the engines: nothing of them runs any more.
-    pub(in crate::vgpu) fn abort_doorbells(&mut self, context: u32) {
-        let Ok(device) = self.objects.device_mut(context) else { return };
-        let aborted: Vec<(Handle, Disconnect)> =
-            device.doorbells.iter_mut().map(|(handle, doorbell)| (handle, doorbell.state.abort())).collect();
-        for (doorbell, disconnect) in aborted {
-            self.carry_out(Holder { context, doorbell }, disconnect);
-        }
-        let Ok(device) = self.objects.device_mut(context) else { return };
-        let queues: Vec<(EngineAddress, u16)> = device
-            .doorbells
-            .iter_mut()
-            .filter_map(|(_, doorbell)| Some((doorbell.at, doorbell.hw_queue.take()?)))
-            .collect();
-        for (at, hw_queue) in queues {
-            if let Some(process) = self.engines[at.index()].process_mut() {
-                process.destroy_hw_queue(hw_queue);
             }
         }
     }
@@ -410,8 +278,10 @@ mod tests {
     use campanile_protocol::queue::doorbell::global_value;
     use zerocopy::FromBytes;
 
-    use super::LINE;
     use crate::vgpu::config::Config;
+    use crate::vgpu::doorbells::room::LINE;
+    use crate::vgpu::doorbells::room::RingMemory;
+    use crate::vgpu::doorbells::room::connected_on;
     use crate::vgpu::doorbells::slots::Holder;
     use crate::vgpu::doorbells::slots::Taken;
     use crate::vgpu::engines::barrier::Barrier;
@@ -458,7 +328,7 @@ mod tests {
         let mut session = connected(Place::Own(0));
         let slots = &mut session.engines[COPY.index()].slots;
         assert!(matches!(slots.choose(Instant::now(), |_| 1), Taken::Victim(0, HOLDER)));
-        session.disconnect_all(COPY);
+        session.doorbells().1.disconnect_all(COPY);
         assert_eq!(state(&mut session), DoorbellState::Retry);
         let slots = &mut session.engines[COPY.index()].slots;
         assert_eq!(slots.choose(Instant::now(), |_| 0), Taken::Free(0));
@@ -477,7 +347,11 @@ mod tests {
         let charge = session.objects.charge(OWNER, Kind::Mappings, 1).unwrap();
         device(&mut session, OWNER).mappings.insert(to_come, Mapped { mapping, charge });
         let status = |va: u64| {
-            let memory = session.ring_memory(OWNER, resource, va, LINE, false);
+            let memory = RingMemory { resource, va, bytes: LINE, writable: false }.allocation(
+                &session.objects,
+                &session.memory,
+                OWNER,
+            );
             memory.err().map(|refused| refused.status)
         };
         assert_eq!((status(there), status(to_come)), (None, Some(Status::NotResident)));
@@ -506,7 +380,7 @@ mod tests {
         {
             let mut session = connected(place);
             if !is_connected {
-                session.disconnect_all(COPY);
+                session.doorbells().1.disconnect_all(COPY);
             }
             let wake = session.engines[COPY.index()].process().unwrap().grant_handle().wake;
             // It sleeps.
@@ -679,11 +553,11 @@ mod tests {
     #[test]
     fn ums_70_doorbells_are_found_by_engine_and_disconnected_as_they_are_connected() {
         let mut session = connected(Place::Own(0));
-        assert_eq!(session.connected_doorbells_of(COPY), [HOLDER]);
-        assert_eq!(session.connected_doorbells_of(COMPUTE), []);
-        session.disconnect_all(COMPUTE);
+        assert_eq!(connected_on(&session.objects, COPY), [HOLDER]);
+        assert_eq!(connected_on(&session.objects, COMPUTE), []);
+        session.doorbells().1.disconnect_all(COMPUTE);
         assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
-        session.victimise_doorbell(HOLDER);
+        session.doorbells().1.victimise(HOLDER);
         assert_eq!(state(&mut session), DoorbellState::Retry);
         let mut session = connected(Place::Own(0));
         session.engine_to_f1(COPY);
@@ -696,7 +570,7 @@ mod tests {
             let (hw_queue, queue) = of(&mut session, index);
             assert_eq!(session.objects.owner_of_hw_queue(COPY, hw_queue), Some((OWNER, queue)));
         }
-        session.abort_doorbells(OWNER);
+        session.doorbells().1.abort_all(OWNER);
         for (_, doorbell) in device(&mut session, OWNER).doorbells.iter() {
             assert_eq!((doorbell.state, doorbell.hw_queue), (DoorbellState::Abort, None));
         }

@@ -24,6 +24,7 @@ use super::quiesce::standing_still;
 use crate::vgpu::control::orders::Errand;
 use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::counters::count;
+use crate::vgpu::doorbells::room::connected_on;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::engines::suspends::Suspending;
 use crate::vgpu::session::Session;
@@ -57,7 +58,7 @@ impl Session {
     /// TRANSITION_TO_F1: every doorbell of the engine is disconnected first, then it may sleep (UMS-118). Other
     /// engines' doorbells stay (UMS-119).
     pub(in crate::vgpu) fn engine_to_f1(&mut self, at: EngineAddress) {
-        self.disconnect_all(at);
+        self.doorbells().1.disconnect_all(at);
         let process = self.engines[at.index()].process_mut();
         if process.is_some_and(|process| process.power.allow_f1()) {
             count(&self.counters.f1_transitions);
@@ -105,7 +106,7 @@ impl Session {
         let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D3) else { return };
         count(&self.counters.d3_transitions);
         for at in self.addresses() {
-            self.disconnect_all(at);
+            self.doorbells().1.disconnect_all(at);
             self.park_engine(at);
         }
         for errand in errands {
@@ -181,11 +182,11 @@ impl Session {
         let sleeps = |at: EngineAddress| {
             let slot = &self.engines[at.index()];
             slot.in_flight.is_empty()
-                && self.connected_doorbells_of(at).is_empty()
+                && connected_on(&self.objects, at).is_empty()
                 && slot.process().is_none_or(|process| process.power.is_asleep() && process.is_up_to_date())
         };
         matches!(self.power, Power::D0)
-            && self.drains.is_empty()
+            && self.doorbells.drains.is_empty()
             && self.addresses().all(sleeps)
             && self.engines.iter().any(|slot| slot.hears())
     }
@@ -206,7 +207,7 @@ impl Session {
         let may_become_idle = |of: &Self| {
             matches!(of.power, Power::D0)
                 && of.engines.iter().any(EngineSlot::hears)
-                && of.addresses().all(|at| of.connected_doorbells_of(at).is_empty())
+                && of.addresses().all(|at| connected_on(&of.objects, at).is_empty())
         };
         if !self.is_stopping() && self.is_idle() {
             self.enter_d3(None);
@@ -266,7 +267,14 @@ mod tests {
         session = asleep();
         let holder = crate::vgpu::doorbells::slots::Holder { context: OWNER, doorbell: Handle::new(0, 1) };
         let (since, timeout) = (std::time::Instant::now(), std::time::Duration::from_secs(600));
-        session.drains.push(Drain { holder, origin: ORIGIN, last_queued: 2, completed: 1, since, timeout });
+        session.doorbells.drains.push(Drain {
+            holder,
+            origin: ORIGIN,
+            last_queued: 2,
+            completed: 1,
+            since,
+            timeout,
+        });
         assert!(!session.is_idle(), "a doorbell ends");
         session = asleep();
         session.power = Power::D3;

@@ -172,7 +172,7 @@ impl Session {
 
     /// Ends an engine process, and collects what it left.
     fn stop_for_freeze(&mut self, at: EngineAddress) {
-        self.disconnect_all(at);
+        self.doorbells().1.disconnect_all(at);
         self.engines.unwatch(at, &self.poller);
         if let Err(error) = self.engines[at.index()].stop() {
             return self.lose_engine(at, &error.to_string());
@@ -210,7 +210,7 @@ impl Session {
         for (context, handle) in self.objects.all_contexts() {
             self.unhold(context, handle, |held| held.by_freeze = false);
         }
-        self.restart_drains();
+        self.doorbells.restart_drains(&self.objects, &mut self.engines, clock::now());
         for (resource, offset, token) in std::mem::take(&mut self.memory.residency.deferred) {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
                 self.objects.due.push((token, Err(refusal)));

@@ -115,7 +115,7 @@ impl Session {
             generation: 0,
             root: device.root.0,
             page_va: device.page.va,
-            global_cell: self.global_cell(at).unwrap_or(0),
+            global_cell: self.config.doorbell_modes.global_cell(at).unwrap_or(0),
             summary: device_page::summary(u32::from(at.engine), node_ordinal(at.node)),
             area_root: self.memory.areas.root().0,
             area_va: device.area.map_or(0, |area| area.va),

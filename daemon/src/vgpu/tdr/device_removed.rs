@@ -10,6 +10,7 @@ use campanile_protocol::packet::Fault;
 
 use super::reset_record::Loss;
 use crate::vgpu::counters::count;
+use crate::vgpu::doorbells::connects::take_connects_of;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::session::Session;
@@ -48,7 +49,7 @@ impl Session {
             count(&self.counters.devices_lost);
             self.memory.store_page_word(&self.objects, context, device_page::DEVICE_STATUS, status);
         }
-        self.abort_doorbells(context);
+        self.doorbells().1.abort_all(context);
         self.cancel_buffers(context);
         // One that waits in the engine would be reported when another comes behind it, which may be never.
         self.engines.disown_buffers(&mut self.objects, context);
@@ -66,7 +67,7 @@ impl Session {
 
     /// Answers what waits for an engine to start, to compile, or to forget a kernel.
     fn refuse_waiting_messages(&mut self, context: u32) {
-        let mut origins = self.take_connects_of(context);
+        let mut origins = take_connects_of(&mut self.engines, context);
         for slot in self.engines.iter_mut() {
             let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
             origins.extend(of_it.map(|message| message.origin));

@@ -124,7 +124,7 @@ impl Session {
         self.memory.residency.shown = memory.shown;
         self.kernel_bytes = built.kernel_bytes;
         self.objects.processes = built.processes;
-        self.drains = waits.drains;
+        self.doorbells.drains = waits.drains;
         self.objects.due = waits.due;
         self.memory.retired = waits.retired;
         (self.away.kept, self.away.contexts) = (memory.kept, built.names);

@@ -24,7 +24,7 @@ use super::builder::Builder;
 use super::invalid::Invalid;
 use super::invalid::ensure;
 use crate::vgpu::doorbells::requests::DOORBELL_BYTES;
-use crate::vgpu::doorbells::requests::LINE;
+use crate::vgpu::doorbells::room::LINE;
 use crate::vgpu::engines::kernels::KERNEL_OBJECT_BYTES;
 use crate::vgpu::engines::kernels::MAX_KERNEL_BYTES;
 use crate::vgpu::engines::kernels::is_entry_name;
@@ -166,7 +166,7 @@ impl Builder<'_> {
             None => None,
             Some(fence) => {
                 ensure(fence < u64::MAX / 4, || format!("suspend fence {fence}"))?;
-                let global_cell = self.session.global_cell(at).unwrap_or(0);
+                let global_cell = self.session.config.doorbell_modes.global_cell(at).unwrap_or(0);
                 let process = ProcessEntry {
                     generation: 0,
                     root: device.root.0,

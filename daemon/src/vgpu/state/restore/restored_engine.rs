@@ -10,7 +10,7 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::sched::parameters::Settings;
 
 use super::invalid::Invalid;
-use crate::vgpu::doorbells::connects::WaitingConnect;
+use crate::vgpu::doorbells::line::WaitingConnect;
 use crate::vgpu::engines::kernels::PendingKernel;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::engines::slot::WaitingMessage;

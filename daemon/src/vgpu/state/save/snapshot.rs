@@ -167,7 +167,7 @@ impl Session {
         let now = clock::now();
         let mut collected = Collected::default();
         let engines = self.engines.iter().map(|slot| save_engine(slot, &mut collected, now)).collect();
-        let drains = self.drains.iter().map(|drain| {
+        let drains = self.doorbells.drains.iter().map(|drain| {
             let origin = collected.origin(&drain.origin);
             SavedDrain(drain.holder.context, drain.holder.doorbell.0, origin, drain.last_queued)
         });
