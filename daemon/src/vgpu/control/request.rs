@@ -309,6 +309,6 @@ mod tests {
             counts.1 += u32::from(request.wakes());
             counts.2 += u32::from(request.suits_lost_device());
         }
-        assert_eq!(counts, (35, 9, 11));
+        assert_eq!(counts, (36, 9, 12));
     }
 }

@@ -13,12 +13,12 @@
 
 use campanile_host_gpu::engine::address::node_index;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use std::time::Instant;
 
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 
+use super::drain::Drain;
 use super::room::Doorbells;
 use super::room::Parts;
 use super::slots::Holder;
@@ -27,19 +27,6 @@ use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::processes::Objects;
-
-/// A doorbell that is about to end, and the message that waits for it.
-#[derive(Debug, Clone, Copy)]
-pub struct Drain {
-    pub(in crate::vgpu) holder: Holder,
-    pub(in crate::vgpu) origin: Origin,
-    pub(in crate::vgpu) last_queued: u64,
-    pub(in crate::vgpu) completed: u64,
-    /// When `completed` was last seen to move.
-    pub(in crate::vgpu) since: Instant,
-    /// How long it may stand still: that of its node.
-    pub(in crate::vgpu) timeout: Duration,
-}
 
 impl Doorbells {
     /// Begins to wait for what was rung through a doorbell, which is disconnected. False where there is nothing to wait

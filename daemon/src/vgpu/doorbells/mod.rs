@@ -26,6 +26,7 @@
 //! while the guest has used up its [`rate`]. That is what bounds a fight over one doorbell (UMS-77).
 
 pub mod connects;
+pub mod drain;
 pub mod drains;
 pub mod line;
 pub mod modes;

@@ -23,7 +23,7 @@ use zerocopy::IntoBytes;
 
 use super::connects::Connecting;
 use super::connects::Served;
-use super::drains::Drain;
+use super::drain::Drain;
 use super::room::Doorbells;
 use super::room::Parts;
 use super::room::Removed;

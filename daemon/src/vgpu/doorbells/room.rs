@@ -18,7 +18,7 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::handshake::doorbell;
 use campanile_protocol::queue::ring;
 
-use super::drains::Drain;
+use super::drain::Drain;
 use super::rate::Rate;
 use super::slots::Holder;
 use crate::vgpu::config::Config;

@@ -25,6 +25,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
+use super::slot::PendingKernel;
 use super::slot::WaitingMessage;
 use crate::vgpu::control::request::NewKernel;
 use crate::vgpu::objects::budget::Kind;
@@ -52,17 +53,6 @@ pub fn is_entry_name(name: &str) -> bool {
 /// The name of a kernel for an engine.
 pub(in crate::vgpu) fn kernel_name(root: u64, handle: Handle) -> KernelName {
     KernelName { root, handle: handle.0 }
-}
-
-/// A kernel that an engine compiles; the engine of another physical adapter may compile it too.
-#[derive(Debug, Clone, Copy)]
-pub struct PendingKernel {
-    /// Where the answer goes.
-    pub origin: Origin,
-    /// The name that it will have.
-    pub handle: Handle,
-    /// Its place in the order of compilation.
-    pub number: u64,
 }
 
 impl Engines {

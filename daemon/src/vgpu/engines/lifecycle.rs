@@ -1,7 +1,7 @@
 //! The engines of a session: started when first used, one process a node of each physical adapter.
 
-use super::outbox::Flushed;
 use super::room::Engines;
+use super::sending::Flushed;
 use super::wakeup::Wakeup;
 use crate::poller::Poller;
 use crate::sched::thread::Supervisor;

@@ -1,7 +1,7 @@
 //! The engine processes of one vGPU: when they start and end, what is sent to them and what waits for their answers.
 //!
 //! [`slot`] is all that is kept of one engine, [`lifecycle`] starts and stops it, [`outbox`] holds messages until its
-//! channel takes them, [`kernels`] are compiled by it, and [`pending`] is what a [`barrier`] of it has to pass first.
+//! channel takes them ([`sending`]), [`kernels`] are compiled by it, and [`pending`] is what a [`barrier`] of it has to pass first.
 
 pub mod barrier;
 pub mod kernels;
@@ -9,6 +9,8 @@ pub mod lifecycle;
 pub mod outbox;
 pub mod pending;
 pub mod room;
+pub mod sending;
 pub mod slot;
+pub mod suspending;
 pub mod suspends;
 pub mod wakeup;

@@ -1,7 +1,7 @@
 //! The engines of one VM: their places, what waits until they have let go, and which must be poked or ended.
 //!
 //! It calls the rooms below alone. What must follow from a change elsewhere is returned, and the dispatcher carries it out:
-//! [`Flushed`](super::outbox::Flushed) when engines were asked for something, [`Resumed`](super::suspends::Resumed) when a
+//! [`Flushed`](super::sending::Flushed) when engines were asked for something, [`Resumed`](super::suspends::Resumed) when a
 //! context runs again, actions that are due when engines have passed their barriers.
 
 use std::io;
@@ -17,7 +17,7 @@ use super::pending::Action;
 use super::pending::MAX_PENDING;
 use super::pending::Pending;
 use super::slot::EngineSlot;
-use super::suspends::Suspending;
+use super::suspending::Suspending;
 use crate::vgpu::config::Config;
 use crate::vgpu::memory::room::LetGo;
 use crate::vgpu::objects::budget::Charge;
@@ -165,11 +165,11 @@ impl DerefMut for Engines {
 mod tests {
     use campanile_host_gpu::adapter::process::EngineProcess;
     use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_protocol::page_table::SegmentId;
 
     use super::Engines;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
-    use crate::vgpu::memory::room::LetGo;
     use crate::vgpu::objects::timeline::Token;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::config;
@@ -189,8 +189,9 @@ mod tests {
     #[test]
     fn what_still_waits_comes_before_what_has_come_since_it_was_taken() {
         let mut engines = engines();
-        let barrier = engines.barrier_for(LetGo::EveryEngine);
-        assert!(!engines.defer(barrier, Action::Answer(Token(1)), Vec::new()), "its engine has not let go");
+        engines.push_segment(COPY, SegmentId(5));
+        let barrier = Barrier::announced(&engines);
+        assert!(!engines.defer(barrier, Action::Answer(Token(1)), Vec::new()), "its engine has not answered");
         assert!(
             engines.defer(Barrier::default(), Action::Answer(Token(2)), Vec::new()),
             "nothing is waited for"

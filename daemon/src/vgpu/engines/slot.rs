@@ -28,7 +28,6 @@ use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
 
-use super::kernels::PendingKernel;
 use super::outbox::Outbox;
 use crate::sched::alarm::Alarm;
 use crate::sched::turns::EngineId;
@@ -44,6 +43,17 @@ use crate::vgpu::objects::recent::Recent;
 use crate::vgpu::submission::run_list::RunList;
 use crate::vgpu::tdr::fences::Fences;
 use crate::vgpu::tdr::liveness::Liveness;
+
+/// A kernel that an engine compiles; the engine of another physical adapter may compile it too.
+#[derive(Debug, Clone, Copy)]
+pub struct PendingKernel {
+    /// Where the answer goes.
+    pub origin: Origin,
+    /// The name that it will have.
+    pub handle: Handle,
+    /// Its place in the order of compilation.
+    pub number: u64,
+}
 
 /// A message that waits for an engine: to start, or to forget a kernel. It is handled anew then, so that it is kept, and
 /// saved, as the frame that it came in.
@@ -396,7 +406,7 @@ mod tests {
 
     use super::EngineSlot;
     use super::InFlight;
-    use crate::vgpu::engines::kernels::PendingKernel;
+    use crate::vgpu::engines::slot::PendingKernel;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::tdr::fences::Fences;
     use crate::vgpu::testing::COPY;

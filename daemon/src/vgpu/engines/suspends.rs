@@ -10,6 +10,7 @@
 //! supervisor has the engine reset that does not report in time (UMS-112).
 
 use super::room::Engines;
+use super::suspending::Suspending;
 use crate::sched::thread::Supervisor;
 use crate::vgpu::objects::processes::Objects;
 
@@ -31,27 +32,6 @@ use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::message::WORK_BYTES;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::session::Session;
-
-/// A suspend that an engine has not reported yet, and what waits for it.
-#[derive(Debug, Clone, Copy)]
-pub struct Suspending {
-    /// The guest process.
-    pub context: u32,
-    /// The context.
-    pub handle: Handle,
-    at: EngineAddress,
-    entry: u32,
-    fence: u64,
-    /// The message to answer; none where the daemon itself asked.
-    origin: Option<Origin>,
-}
-
-impl Suspending {
-    /// The engine that has to report it.
-    pub(in crate::vgpu) const fn engine(&self) -> EngineAddress {
-        self.at
-    }
-}
 
 /// A context that no reason holds any more: it is listed again, and the hardware queue of its engine is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,7 +201,7 @@ mod tests {
     use campanile_protocol::control::status::Status;
     use campanile_protocol::engine::block;
 
-    use crate::vgpu::engines::suspends::Suspending;
+    use crate::vgpu::engines::suspending::Suspending;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::process::MAX_WAITS;
     use crate::vgpu::objects::waits::GpuWait;

@@ -23,7 +23,7 @@ use zerocopy::IntoBytes;
 
 use crate::vgpu::control::orders::Errand;
 use crate::vgpu::counters::count;
-use crate::vgpu::engines::suspends::Suspending;
+use crate::vgpu::engines::suspending::Suspending;
 use crate::vgpu::memory::blobs::Blob;
 use crate::vgpu::memory::blobs::Shown;
 use crate::vgpu::objects::message::Checked;

@@ -26,7 +26,7 @@ use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::counters::count;
 use crate::vgpu::doorbells::room::connected_on;
 use crate::vgpu::engines::slot::EngineSlot;
-use crate::vgpu::engines::suspends::Suspending;
+use crate::vgpu::engines::suspending::Suspending;
 use crate::vgpu::session::Session;
 
 /// How long a device is idle at least before it goes to D3 by itself, however short the operator wants it.
@@ -227,8 +227,8 @@ mod tests {
 
     use super::Power;
     use super::Session;
-    use crate::vgpu::doorbells::drains::Drain;
-    use crate::vgpu::engines::kernels::PendingKernel;
+    use crate::vgpu::doorbells::drain::Drain;
+    use crate::vgpu::engines::slot::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::testing::CONTEXT;

@@ -32,7 +32,7 @@ use log::Level;
 
 use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::counters::count;
-use crate::vgpu::engines::suspends::Suspending;
+use crate::vgpu::engines::suspending::Suspending;
 use crate::vgpu::session::Session;
 use crate::vgpu::tdr::reason::Reason;
 

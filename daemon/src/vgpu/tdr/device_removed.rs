@@ -115,7 +115,7 @@ mod tests {
     use campanile_protocol::handle::Handle;
     use campanile_protocol::packet::Fault;
 
-    use crate::vgpu::engines::kernels::PendingKernel;
+    use crate::vgpu::engines::slot::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
     use crate::vgpu::objects::message::Handled;
     use crate::vgpu::objects::message::Origin;

@@ -110,7 +110,7 @@ mod tests {
     use campanile_protocol::handshake::power;
 
     use crate::vgpu::config::Config;
-    use crate::vgpu::engines::kernels::PendingKernel;
+    use crate::vgpu::engines::slot::PendingKernel;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::session::Session;
     use crate::vgpu::tdr::policy::Policy;

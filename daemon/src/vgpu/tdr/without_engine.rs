@@ -16,8 +16,8 @@ use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
 use crate::vgpu::engines::barrier::Barrier;
-use crate::vgpu::engines::kernels::PendingKernel;
 use crate::vgpu::engines::pending::Action;
+use crate::vgpu::engines::slot::PendingKernel;
 use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::kernel_source::KernelSource;

@@ -11,8 +11,8 @@ use campanile_host_gpu::sched::parameters::Settings;
 
 use super::invalid::Invalid;
 use crate::vgpu::doorbells::line::WaitingConnect;
-use crate::vgpu::engines::kernels::PendingKernel;
 use crate::vgpu::engines::slot::EngineSlot;
+use crate::vgpu::engines::slot::PendingKernel;
 use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::fences::table::FenceTable;
 use crate::vgpu::objects::recent::Recent;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::vgpu::doorbells::drains::Drain;
+use crate::vgpu::doorbells::drain::Drain;
 use crate::vgpu::memory::residency_faults::Waiter;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
