@@ -152,6 +152,7 @@ fn floods(material: &Material) -> Vec<(u32, u32, Body)> {
     vec![
         (message::CREATE_DEVICE, 20_000, always(vec![0; 24])),
         (message::QUERY_CAPS, 20_000, always(Vec::new())),
+        (message::QUERY_PROFILE, 20_000, always(Vec::new())),
         (memory::QUERY_MEMORY, 2_000, always(Vec::new())),
         (memory::SET_PRIORITY, 2_000, always(list(memory::PRIORITY_LOW, &resources))),
         (memory::MAKE_RESIDENT, 4_000, always(list(0, &resources))),

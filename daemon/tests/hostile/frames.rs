@@ -106,7 +106,7 @@ fn messages_without_a_device_are_refused() {
 fn unknown_messages_and_wrong_bodies_are_refused() {
     let mut scene = Scene::new();
     let attacker = scene.attacker();
-    for opcode in [0, 3, 19, 47, 54, 100, u32::MAX] {
+    for opcode in [0, 3, 20, 47, 54, 100, u32::MAX] {
         assert_eq!(attacker.status(opcode, &[0; 32]), Status::UnknownMessage, "{opcode}");
     }
     let sizes = [
@@ -130,6 +130,7 @@ fn unknown_messages_and_wrong_bodies_are_refused() {
         (native_fence::SIGNAL_NATIVE_FENCE, 16),
         (native_fence::QUERY_NATIVE_FENCE, 8),
         (message::QUERY_CAPS, 0),
+        (message::QUERY_PROFILE, 0),
         (message::DESTROY_DEVICE, 0),
     ];
     for (opcode, right) in sizes {

@@ -239,7 +239,8 @@ fn queries(start: &Start<'_>, method: Method, count: usize) -> anyhow::Result<Qu
             for first in (0..DIRTY_PAGES).step_by(usize::try_from(FILLS)?) {
                 let mut commands = CommandBuffer::new();
                 for page in (first..DIRTY_PAGES.min(first + FILLS)).filter(|page| page % engines == index) {
-                    commands.fill(large.va() + page * STRIDE, 64, u32::try_from(round)?)?;
+                    // Other contents in each round, the first included: costly tracking compares them.
+                    commands.fill(large.va() + page * STRIDE, 64, u32::try_from(round + 1)?)?;
                 }
                 queue.submit(&commands)?.wait(Some(LIMIT))?;
             }
