@@ -203,3 +203,86 @@ pub(super) fn anonymous(length: u64) -> Result<Arc<Mapping>, VulkanError> {
     file.set_len(length).map_err(|e| failed(&e))?;
     Ok(Arc::new(Mapping::new(file, 0, length, Access::ReadWrite).map_err(|e| failed(&e))?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::check_size;
+    use crate::kernel::program::Kernel;
+    use crate::kernel::sanitizer::sanitize;
+    use crate::kernel::source::Source;
+    use crate::vulkan::error::VulkanError;
+    use crate::vulkan::info::Limits;
+
+    /// One storage buffer and the grid, one uniform buffer in set 2, 8 bytes of constants, 16 of workgroup memory.
+    fn kernel() -> Kernel {
+        let text = "struct C { a: u32, b: u32 } var<immediate> c: C;
+            var<workgroup> cells: array<u32, 4>;
+            @group(0) @binding(0) var<storage, read_write> out: array<u32>;
+            @group(2) @binding(0) var<uniform> u: vec4<u32>;
+            @compute @workgroup_size(4, 2, 1) fn main(@builtin(num_workgroups) n: vec3<u32>) {
+                cells[0] = n.x; out[0] = cells[0] + u.x + c.b;
+            }";
+        sanitize(&Source::wgsl(text)).unwrap()
+    }
+
+    /// Just enough for it.
+    fn limits() -> Limits {
+        Limits {
+            groups: [1; 3],
+            binding_length: 4096,
+            uniform_length: 4096,
+            binding_alignment: 256,
+            import_alignment: 4096,
+            workgroup: [4, 2, 1],
+            invocations: 8,
+            workgroup_memory: 16,
+            sets: 3,
+            storage_buffers: 2,
+            uniform_buffers: 1,
+            constants: 8,
+            subgroup_size: 8,
+            subgroup_sizes: [8, 32],
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_needs_one_more_of_anything_is_refused() {
+        let kernel = kernel();
+        check_size(&limits(), &kernel).unwrap();
+        let less: [(&str, fn(&mut Limits)); 9] = [
+            ("one side", |it| it.workgroup[0] -= 1),
+            ("one side", |it| it.workgroup[1] -= 1),
+            ("invocations in a workgroup", |it| it.invocations -= 1),
+            ("workgroup memory", |it| it.workgroup_memory -= 1),
+            ("descriptor sets", |it| it.sets -= 1),
+            ("storage buffers", |it| it.storage_buffers -= 1),
+            ("uniform buffers", |it| it.uniform_buffers -= 1),
+            ("bytes of constants", |it| it.constants -= 1),
+            ("one side", |it| it.workgroup[2] -= 1),
+        ];
+        for (what, change) in less {
+            let mut limits = limits();
+            change(&mut limits);
+            let refused = check_size(&limits, &kernel).unwrap_err();
+            assert!(matches!(refused, VulkanError::KernelTooBig { .. }), "{what}: {refused}");
+            assert!(refused.to_string().contains(what), "{what}: {refused}");
+        }
+    }
+
+    #[test]
+    fn subgroups_are_asked_for_by_powers_of_two_that_the_device_has() {
+        let asked = |size, limits: &Limits| check_size(limits, &Kernel { subgroup_size: size, ..kernel() });
+        for size in [0, 8, 16, 32] {
+            asked(size, &limits()).unwrap();
+        }
+        for size in [1, 4, 12, 24, 64, u32::MAX] {
+            let refused = asked(size, &limits()).unwrap_err();
+            assert!(
+                matches!(refused, VulkanError::SubgroupSize { size: of, least: 8, most: 32 } if of == size)
+            );
+        }
+        let none = Limits { subgroup_sizes: [0; 2], ..limits() };
+        asked(0, &none).unwrap();
+        assert!(asked(8, &none).is_err(), "a device that lets no kernel ask");
+    }
+}

@@ -85,10 +85,14 @@ fn a_bool_is_true_for_all_but_zero() {
     ] {
         let text = storing(
             "OpDecorate %c SpecId 1",
-            &format!("%c = OpSpecConstant{default} %bool"),
-            "%y = OpSelect %uint %c %1 %4",
+            &format!(
+                "%c = OpSpecConstant{default} %bool
+                 %chosen = OpSpecConstantOp %uint Select %c %1 %4"
+            ),
+            "%z = OpSelect %uint %c %1 %4\n%y = OpIAdd %uint %z %chosen",
         );
         let shader = specialise(constants, &text).unwrap();
+        assert_eq!(added(&shader), [if wanted { 1 } else { 4 }], "where the guard computes with it");
         let chosen = all(&shader.words, Op::Select)[0][2];
         let is_true = all(&shader.words, Op::ConstantTrue).iter().any(|c| c[1] == chosen);
         assert_eq!(is_true, wanted, "{default} {constants:?}");
