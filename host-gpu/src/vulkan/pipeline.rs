@@ -249,7 +249,8 @@ mod tests {
     fn a_kernel_that_needs_one_more_of_anything_is_refused() {
         let kernel = kernel();
         check_size(&limits(), &kernel).unwrap();
-        let less: [(&str, fn(&mut Limits)); 9] = [
+        type Change = fn(&mut Limits);
+        let less: [(&str, Change); 9] = [
             ("one side", |it| it.workgroup[0] -= 1),
             ("one side", |it| it.workgroup[1] -= 1),
             ("invocations in a workgroup", |it| it.invocations -= 1),
