@@ -127,7 +127,7 @@ impl Session {
             device_page::status(index),
             DoorbellState::Retry.status().word(),
         );
-        // Who waits already, waits for what the engine will signal through this entry.
+        // CPU waits that are there already are for what the engine will signal through this entry.
         self.release_waiters(origin.context, message.queue);
         let dedicated = DoorbellCreated {
             doorbell: handle,

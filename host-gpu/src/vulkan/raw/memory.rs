@@ -91,13 +91,14 @@ pub(in crate::vulkan) struct Buffer {
 }
 
 impl Buffer {
-    /// A storage buffer over the bytes `offset .. offset + length` of `memory`.
+    /// A buffer that kernels bind as storage or uniform buffer, over the bytes `offset .. offset + length` of `memory`.
     pub(in crate::vulkan) fn new(
         memory: &Arc<Memory>,
         offset: u64,
         length: u64,
     ) -> Result<Self, VulkanError> {
-        Self::create(memory, offset, length, vk::BufferUsageFlags::STORAGE_BUFFER)
+        let bound = vk::BufferUsageFlags::STORAGE_BUFFER | vk::BufferUsageFlags::UNIFORM_BUFFER;
+        Self::create(memory, offset, length, bound)
     }
 
     /// A buffer over all of `memory`, to copy words in it, and have dispatches skipped by them.
