@@ -34,6 +34,17 @@ fn at(set: u32, binding: u32, element: u32, memory: &Import, offset: u64) -> Bou
     Bound { binding: BindingPoint { set, binding, element }, memory, offset, length: 256 }
 }
 
+/// All that [`everything`] binds: the array's buffers from byte 0x1000 on, the uniform buffer at 0x4000.
+fn all(import: &Import) -> [Bound<'_>; 5] {
+    [
+        at(0, 3, 0, import, 0),
+        at(1, 5, 0, import, 0x1000),
+        at(1, 5, 1, import, 0x2000),
+        at(1, 5, 2, import, 0x3000),
+        at(2, 63, 0, import, 0x4000),
+    ]
+}
+
 /// Stores for each invocation: a word of a uniform buffer, and words of an array of three buffers times 1, 10 and 100.
 fn everything() -> String {
     let decorations = "OpDecorate %shared Block
@@ -87,13 +98,9 @@ fn sets_uniform_buffers_and_arrays_are_bound_each_at_its_point() {
         }
         for round in 0..6 {
             set_word(&seen, 0x4000 / 4, round * 1000);
-            let bounds = [
-                at(1, 5, 2, &import, 0x3000),
-                at(2, 63, 0, &import, 0x4000),
-                at(0, 3, 0, &import, 0),
-                at(1, 5, 0, &import, 0x1000),
-                at(1, 5, 1, &import, 0x2000),
-            ];
+            let mut bounds = all(&import);
+            // In any order.
+            bounds.rotate_left(round as usize % 5);
             run(&mut driver, &kernel, &bounds, &[], [64, 1, 1]);
             run(&mut driver, &stamp, &[bind(0, &import, 0x5000, 256)], &[0; 4], [1; 3]);
             for at in 0..64 {
@@ -111,13 +118,7 @@ fn every_buffer_of_every_set_must_be_there_and_no_other() {
     with_driver(|mut driver: Driver| {
         let kernel = driver.pipeline(&sanitize(&driver, Fixed::default(), &everything())).unwrap();
         let (import, _) = memory(&driver, 0x8000);
-        let whole = [
-            at(0, 3, 0, &import, 0),
-            at(1, 5, 0, &import, 0x1000),
-            at(1, 5, 1, &import, 0x2000),
-            at(1, 5, 2, &import, 0x3000),
-            at(2, 63, 0, &import, 0x4000),
-        ];
+        let whole = all(&import);
         let mut ask = |bounds: &[Bound<'_>]| driver.dispatch(&kernel, bounds, &[], &Slice::whole([1; 3]));
         for left_out in 0..whole.len() {
             let mut bounds = whole.to_vec();
