@@ -62,7 +62,7 @@ info() {
     if grep -q '^video memory  64 MiB, 32 MiB of it' <<<"$output" &&
         grep -q "^node 0 .*compute, $node.* 7 doorbells" <<<"$output" &&
         grep -q '^node 1 .*copy, available.* 7 doorbells' <<<"$output" &&
-        grep -q '^protocol      daemon 1.0, tool 1.0' <<<"$output"; then
+        grep -q '^protocol      daemon \([0-9]*\.[0-9]*\), tool \1$' <<<"$output"; then
         pass "$claim"
     else
         fail "$claim" "$output"
