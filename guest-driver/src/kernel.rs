@@ -117,6 +117,11 @@ impl Kernel {
         self.created.workgroup
     }
 
+    /// Buffers that a dispatch must bind, elements of arrays counted.
+    pub fn binding_count(&self) -> u32 {
+        self.created.binding_count
+    }
+
     /// Constant bytes that a dispatch must carry.
     pub fn constant_bytes(&self) -> u32 {
         self.created.constant_bytes

@@ -1,0 +1,233 @@
+//! Pipelines, descriptors, constants, dispatches.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use ash::vk;
+use campanile_protocol::packet::Binding;
+
+use super::buffer::record;
+use super::recording::Recording;
+use crate::abi;
+use crate::abi::Outcome;
+use crate::buffer::Buffer;
+use crate::descriptor::layout::Layout;
+use crate::descriptor::layout::PipelineLayout;
+use crate::descriptor::pool::Range;
+use crate::descriptor::pool::Set;
+use crate::descriptor::pool::Slots;
+use crate::descriptor::template::Template;
+use crate::descriptor::update;
+use crate::pipeline::Pipeline;
+use crate::report::report;
+
+/// What is bound as one set.
+#[derive(Debug, Default)]
+pub(crate) enum Bound {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A set, and the dynamic offsets that it was bound with.
+    Set(Arc<Set>, Vec<u32>),
+    /// Descriptors in the command buffer itself.
+    Pushed(Arc<Layout>, Slots),
+}
+
+impl Bound {
+    /// What an element of a binding names.
+    fn range(&self, binding: u32, element: u32) -> Option<Range> {
+        match self {
+            Self::Nothing => None,
+            Self::Set(set, offsets) => {
+                let range = set.slots().get(set.layout.slot(binding, element)).copied().flatten()?;
+                let dynamic = set.layout.binding(binding)?.dynamic;
+                let offset = dynamic.and_then(|first| offsets.get(first + element as usize)).copied();
+                Some(Range { va: range.va + u64::from(offset.unwrap_or(0)), ..range })
+            }
+            Self::Pushed(layout, slots) => slots.get(layout.slot(binding, element)).copied().flatten(),
+        }
+    }
+}
+
+impl Recording {
+    fn bind(&mut self, number: u32, bound: Bound) {
+        let number = number as usize;
+        if self.sets.len() <= number {
+            self.sets.resize_with(number + 1, Bound::default);
+        }
+        self.sets[number] = bound;
+    }
+
+    /// The descriptors of set `number` in the command buffer itself, for a layout; those that were there stay where they fit.
+    fn pushed(&mut self, number: u32, layout: &Arc<Layout>) -> &mut Slots {
+        let place = number as usize;
+        if !matches!(self.sets.get(place), Some(Bound::Pushed(old, _)) if Arc::ptr_eq(old, layout)) {
+            self.bind(number, Bound::Pushed(Arc::clone(layout), vec![None; layout.slots()]));
+        }
+        match &mut self.sets[place] {
+            Bound::Pushed(_, slots) => slots,
+            _ => unreachable!("it was just put there"),
+        }
+    }
+
+    /// What a dispatch of the bound pipeline carries.
+    fn bindings(&self, pipeline: &Pipeline) -> Outcome<Vec<Binding>> {
+        let mut bindings = Vec::with_capacity(pipeline.uses.len());
+        for used in &pipeline.uses {
+            for element in 0..used.count.unwrap_or(1) {
+                let bound = self.sets.get(used.set as usize);
+                let Some(range) = bound.and_then(|bound| bound.range(used.binding, element)) else {
+                    report!("a dispatch: set {}, binding {}, element {element} is not bound", used.set, used.binding);
+                    return Err(vk::Result::ERROR_UNKNOWN);
+                };
+                bindings.push(Binding {
+                    va: range.va,
+                    length: range.length.next_multiple_of(4),
+                    slot: used.binding,
+                    set: u16::try_from(used.set).unwrap_or(u16::MAX),
+                    element: u16::try_from(element).unwrap_or(u16::MAX),
+                });
+            }
+        }
+        Ok(bindings)
+    }
+
+    fn dispatch(&mut self, grid: Grid) {
+        let Some(pipeline) = self.pipeline.clone() else { return self.fail(vk::Result::ERROR_UNKNOWN) };
+        let bindings = match self.bindings(&pipeline) {
+            Ok(bindings) => bindings,
+            Err(failure) => return self.fail(failure),
+        };
+        let (kernel, all) = (&pipeline.kernel, self.constants);
+        let constants = &all[..all.len().min(kernel.constant_bytes() as usize)];
+        self.record(|packets| match grid {
+            Grid::Direct(groups) => packets.dispatch(kernel, groups, &bindings, constants),
+            Grid::Indirect(va) => packets.dispatch_indirect(kernel, va, &bindings, constants),
+        });
+    }
+}
+
+enum Grid {
+    Direct([u32; 3]),
+    Indirect(u64),
+}
+
+pub(crate) extern "system" fn bind_pipeline(
+    buffer: vk::CommandBuffer,
+    point: vk::PipelineBindPoint,
+    pipeline: vk::Pipeline,
+) {
+    record("vkCmdBindPipeline", buffer, |recording, _| {
+        if point == vk::PipelineBindPoint::COMPUTE {
+            recording.pipeline = Some(abi::share::<Pipeline>(pipeline));
+        }
+    });
+}
+
+pub(crate) extern "system" fn bind_sets(
+    buffer: vk::CommandBuffer,
+    point: vk::PipelineBindPoint,
+    _layout: vk::PipelineLayout,
+    first: u32,
+    count: u32,
+    sets: *const vk::DescriptorSet,
+    offset_count: u32,
+    offsets: *const u32,
+) {
+    record("vkCmdBindDescriptorSets", buffer, |recording, _| {
+        if point != vk::PipelineBindPoint::COMPUTE {
+            return;
+        }
+        let mut offsets = abi::items(offsets, offset_count).iter().copied();
+        for (number, set) in (first..).zip(abi::items(sets, count)) {
+            let set = abi::share::<Set>(*set);
+            let own = offsets.by_ref().take(set.layout.dynamic()).collect();
+            recording.bind(number, Bound::Set(set, own));
+        }
+    });
+}
+
+pub(crate) extern "system" fn push_descriptors(
+    buffer: vk::CommandBuffer,
+    point: vk::PipelineBindPoint,
+    layout: vk::PipelineLayout,
+    set: u32,
+    count: u32,
+    writes: *const vk::WriteDescriptorSet<'_>,
+) {
+    record("vkCmdPushDescriptorSetKHR", buffer, |recording, _| {
+        let layout = abi::get::<PipelineLayout>(layout).set(set);
+        let Some(layout) = layout.filter(|_| point == vk::PipelineBindPoint::COMPUTE) else { return };
+        let slots = recording.pushed(set, layout);
+        abi::items(writes, count).iter().for_each(|write| update::write(layout, slots, write));
+    });
+}
+
+pub(crate) extern "system" fn push_template(
+    buffer: vk::CommandBuffer,
+    template: vk::DescriptorUpdateTemplate,
+    _layout: vk::PipelineLayout,
+    set: u32,
+    data: *const c_void,
+) {
+    record("vkCmdPushDescriptorSetWithTemplateKHR", buffer, |recording, _| {
+        let template = abi::get::<Template>(template);
+        let Some(layout) = &template.pushed else { return recording.fail(vk::Result::ERROR_UNKNOWN) };
+        template.fill(layout, recording.pushed(set, layout), data);
+    });
+}
+
+pub(crate) extern "system" fn push_constants(
+    buffer: vk::CommandBuffer,
+    _layout: vk::PipelineLayout,
+    _stages: vk::ShaderStageFlags,
+    offset: u32,
+    size: u32,
+    values: *const c_void,
+) {
+    record("vkCmdPushConstants", buffer, |recording, _| {
+        let place = recording.constants.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..size as usize));
+        match place {
+            Some(place) => place.copy_from_slice(abi::items(values.cast(), size)),
+            None => recording.fail(vk::Result::ERROR_UNKNOWN),
+        }
+    });
+}
+
+pub(crate) extern "system" fn dispatch(buffer: vk::CommandBuffer, x: u32, y: u32, z: u32) {
+    record("vkCmdDispatch", buffer, |recording, _| {
+        if x != 0 && y != 0 && z != 0 {
+            recording.dispatch(Grid::Direct([x, y, z]));
+        }
+    });
+}
+
+pub(crate) extern "system" fn dispatch_base(
+    buffer: vk::CommandBuffer,
+    base_x: u32,
+    base_y: u32,
+    base_z: u32,
+    x: u32,
+    y: u32,
+    z: u32,
+) {
+    record("vkCmdDispatchBase", buffer, |recording, _| {
+        if [base_x, base_y, base_z] != [0; 3] {
+            report!("vkCmdDispatchBase: a base other than 0 is not supported");
+            return recording.fail(vk::Result::ERROR_UNKNOWN);
+        }
+        if x != 0 && y != 0 && z != 0 {
+            recording.dispatch(Grid::Direct([x, y, z]));
+        }
+    });
+}
+
+pub(crate) extern "system" fn dispatch_indirect(
+    buffer: vk::CommandBuffer,
+    arguments: vk::Buffer,
+    offset: vk::DeviceSize,
+) {
+    record("vkCmdDispatchIndirect", buffer, |recording, _| {
+        recording.dispatch(Grid::Indirect(abi::get::<Buffer>(arguments).va(offset)));
+    });
+}

@@ -1,0 +1,13 @@
+//! Command buffers: packets, written when they are recorded and read by the engine where they lie.
+//!
+//! ```text
+//!   vkCmd… ─▶ Recording: packets, in segments of at most 64 KiB ─▶ vkEndCommandBuffer: one piece of memory
+//!   vkQueueSubmit ─▶ one ring entry a segment, as often as it is submitted
+//! ```
+
+pub(crate) mod buffer;
+pub(crate) mod compute;
+pub(crate) mod pool;
+pub(crate) mod recording;
+pub(crate) mod transfer;
+pub(crate) mod waits;

@@ -1,0 +1,166 @@
+//! Layouts of descriptor sets, and of pipelines, which have some.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ash::vk;
+
+use crate::abi;
+use crate::abi::handle;
+
+/// The bindings of a set: each has a run of slots, in the order of their numbers.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    bindings: BTreeMap<u32, Binding>,
+    slots: usize,
+    dynamic: usize,
+}
+
+/// One binding.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Binding {
+    /// Its first slot.
+    pub(crate) first: usize,
+    /// How many it has.
+    pub(crate) count: usize,
+    /// The index of its first dynamic offset, where it takes any.
+    pub(crate) dynamic: Option<usize>,
+}
+
+/// The sets of a pipeline.
+#[derive(Debug)]
+pub(crate) struct PipelineLayout {
+    sets: Vec<Option<Arc<Layout>>>,
+}
+
+handle!(Layout, vk::DescriptorSetLayout);
+handle!(PipelineLayout, vk::PipelineLayout);
+
+impl Layout {
+    fn of(infos: &[vk::DescriptorSetLayoutBinding<'_>]) -> Self {
+        let mut sorted: Vec<_> = infos.iter().collect();
+        sorted.sort_unstable_by_key(|info| info.binding);
+        let (mut bindings, mut slots, mut dynamic) = (BTreeMap::new(), 0, 0);
+        for info in sorted {
+            let count = info.descriptor_count as usize;
+            let is_dynamic = matches!(
+                info.descriptor_type,
+                vk::DescriptorType::STORAGE_BUFFER_DYNAMIC | vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC
+            );
+            let binding = Binding { first: slots, count, dynamic: is_dynamic.then_some(dynamic) };
+            bindings.insert(info.binding, binding);
+            slots += count;
+            dynamic += if is_dynamic { count } else { 0 };
+        }
+        Self { bindings, slots, dynamic }
+    }
+
+    /// The binding of a number.
+    pub(crate) fn binding(&self, number: u32) -> Option<Binding> {
+        self.bindings.get(&number).copied()
+    }
+
+    /// The slot of an element; elements behind the last of a binding are those of the bindings that follow.
+    pub(crate) fn slot(&self, binding: u32, element: u32) -> usize {
+        self.binding(binding).map_or(usize::MAX, |binding| binding.first.saturating_add(element as usize))
+    }
+
+    /// How many slots there are.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// How many dynamic offsets a bind of it takes.
+    pub(crate) fn dynamic(&self) -> usize {
+        self.dynamic
+    }
+}
+
+impl PipelineLayout {
+    /// The layout of set `number`.
+    pub(crate) fn set(&self, number: u32) -> Option<&Arc<Layout>> {
+        self.sets.get(number as usize)?.as_ref()
+    }
+}
+
+pub(crate) extern "system" fn create(
+    _device: vk::Device,
+    info: *const vk::DescriptorSetLayoutCreateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::DescriptorSetLayout,
+) -> vk::Result {
+    abi::command("vkCreateDescriptorSetLayout", || {
+        let info = abi::read(info);
+        abi::give(Layout::of(abi::items(info.p_bindings, info.binding_count)), out);
+        Ok(())
+    })
+}
+
+pub(crate) extern "system" fn destroy(
+    _device: vk::Device,
+    layout: vk::DescriptorSetLayout,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    abi::quiet("vkDestroyDescriptorSetLayout", || drop(abi::take::<Layout>(layout)));
+}
+
+pub(crate) extern "system" fn support(
+    _device: vk::Device,
+    info: *const vk::DescriptorSetLayoutCreateInfo<'_>,
+    out: *mut vk::DescriptorSetLayoutSupport<'_>,
+) {
+    let info = abi::read(info);
+    let bindings = abi::items(info.p_bindings, info.binding_count);
+    let count: u64 = bindings.iter().map(|binding| u64::from(binding.descriptor_count)).sum();
+    abi::filled(out).supported = vk::Bool32::from(count <= 1024);
+}
+
+pub(crate) extern "system" fn create_of_pipeline(
+    _device: vk::Device,
+    info: *const vk::PipelineLayoutCreateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::PipelineLayout,
+) -> vk::Result {
+    use ash::vk::Handle;
+    abi::command("vkCreatePipelineLayout", || {
+        let info = abi::read(info);
+        let layouts = abi::items(info.p_set_layouts, info.set_layout_count);
+        let share = |layout: &vk::DescriptorSetLayout| (!layout.is_null()).then(|| abi::share::<Layout>(*layout));
+        abi::give(PipelineLayout { sets: layouts.iter().map(share).collect() }, out);
+        Ok(())
+    })
+}
+
+pub(crate) extern "system" fn destroy_of_pipeline(
+    _device: vk::Device,
+    layout: vk::PipelineLayout,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    abi::quiet("vkDestroyPipelineLayout", || drop(abi::take::<PipelineLayout>(layout)));
+}
+
+#[cfg(test)]
+mod tests {
+    use ash::vk;
+
+    use super::Layout;
+
+    fn binding(binding: u32, descriptor_type: vk::DescriptorType, descriptor_count: u32) -> vk::DescriptorSetLayoutBinding<'static> {
+        vk::DescriptorSetLayoutBinding { binding, descriptor_type, descriptor_count, ..Default::default() }
+    }
+
+    #[test]
+    fn bindings_have_slots_in_the_order_of_their_numbers() {
+        let layout = Layout::of(&[
+            binding(7, vk::DescriptorType::STORAGE_BUFFER_DYNAMIC, 2),
+            binding(1, vk::DescriptorType::STORAGE_BUFFER, 3),
+            binding(2, vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC, 1),
+        ]);
+        assert_eq!((layout.slots(), layout.dynamic()), (6, 3));
+        assert_eq!((layout.slot(1, 0), layout.slot(2, 0), layout.slot(7, 1)), (0, 3, 5));
+        assert_eq!(layout.slot(1, 3), layout.slot(2, 0), "an update goes on in the next binding");
+        assert_eq!(layout.binding(7).unwrap().dynamic, Some(1));
+        assert_eq!(layout.binding(1).unwrap().dynamic, None);
+        assert!(layout.binding(3).is_none());
+    }
+}

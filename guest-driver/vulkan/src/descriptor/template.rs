@@ -1,0 +1,76 @@
+//! Templates: where in a block of the program's own making the descriptors of a set lie.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use ash::vk;
+
+use super::layout::Layout;
+use super::layout::PipelineLayout;
+use super::pool::Set;
+use super::pool::Slots;
+use super::update::is_buffer;
+use super::update::put;
+use super::update::range;
+use crate::abi;
+use crate::abi::handle;
+
+/// A template.
+#[derive(Debug)]
+pub(crate) struct Template {
+    entries: Vec<vk::DescriptorUpdateTemplateEntry>,
+    /// For push descriptors: the layout that they are for.
+    pub(crate) pushed: Option<Arc<Layout>>,
+}
+
+handle!(Template, vk::DescriptorUpdateTemplate);
+
+impl Template {
+    /// Fills `slots` with what lies at `data`.
+    pub(crate) fn fill(&self, layout: &Layout, slots: &mut Slots, data: *const c_void) {
+        for entry in self.entries.iter().filter(|entry| is_buffer(entry.descriptor_type)) {
+            let first = layout.slot(entry.dst_binding, entry.dst_array_element);
+            for at in 0..entry.descriptor_count as usize {
+                let info = abi::item_at::<vk::DescriptorBufferInfo>(data, entry.offset + at * entry.stride);
+                put(slots, first.saturating_add(at), range(&info));
+            }
+        }
+    }
+}
+
+pub(crate) extern "system" fn create(
+    _device: vk::Device,
+    info: *const vk::DescriptorUpdateTemplateCreateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::DescriptorUpdateTemplate,
+) -> vk::Result {
+    abi::command("vkCreateDescriptorUpdateTemplate", || {
+        let info = abi::read(info);
+        let entries = abi::items(info.p_descriptor_update_entries, info.descriptor_update_entry_count).to_vec();
+        let is_pushed = info.template_type == vk::DescriptorUpdateTemplateType::PUSH_DESCRIPTORS_KHR;
+        let layout = || abi::get::<PipelineLayout>(info.pipeline_layout).set(info.set).cloned();
+        let pushed = is_pushed.then(layout).flatten();
+        abi::give(Template { entries, pushed }, out);
+        Ok(())
+    })
+}
+
+pub(crate) extern "system" fn destroy(
+    _device: vk::Device,
+    template: vk::DescriptorUpdateTemplate,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    abi::quiet("vkDestroyDescriptorUpdateTemplate", || drop(abi::take::<Template>(template)));
+}
+
+pub(crate) extern "system" fn update(
+    _device: vk::Device,
+    set: vk::DescriptorSet,
+    template: vk::DescriptorUpdateTemplate,
+    data: *const c_void,
+) {
+    abi::quiet("vkUpdateDescriptorSetWithTemplate", || {
+        let set = abi::get::<Set>(set);
+        abi::get::<Template>(template).fill(&set.layout, &mut set.slots(), data);
+    });
+}

@@ -1,0 +1,168 @@
+//! Features: those of the profile. A device is created with those alone.
+
+use ash::vk;
+use campanile_protocol::profile;
+
+use crate::abi;
+use crate::abi::Outcome;
+use crate::physical::PhysicalDevice;
+use crate::report::report;
+
+impl PhysicalDevice {
+    fn feature(&self, feature: u64) -> vk::Bool32 {
+        vk::Bool32::from(self.has(feature))
+    }
+}
+
+fn core(physical: &PhysicalDevice) -> vk::PhysicalDeviceFeatures {
+    vk::PhysicalDeviceFeatures {
+        robust_buffer_access: vk::TRUE,
+        shader_int16: physical.feature(profile::FEATURE_INT_16),
+        shader_int64: physical.feature(profile::FEATURE_INT_64),
+        shader_float64: physical.feature(profile::FEATURE_FLOAT_64),
+        shader_storage_buffer_array_dynamic_indexing: physical.feature(profile::FEATURE_BUFFER_ARRAYS),
+        shader_uniform_buffer_array_dynamic_indexing: physical.feature(profile::FEATURE_BUFFER_ARRAYS),
+        ..Default::default()
+    }
+}
+
+/// A structure of features of which those of a physical device are known.
+trait Known: vk::TaggedStructure + Default {
+    /// Sets those that the physical device has; all others are clear.
+    fn set(&mut self, physical: &PhysicalDevice);
+}
+
+/// Fields of a structure that follow a feature of the profile (`name: FEATURE`), or are there always (`name`).
+macro_rules! known {
+    ($($structure:ident { $($always:ident),* ; $($field:ident: $feature:ident),* $(,)? })*) => {
+        $(impl Known for vk::$structure<'_> {
+            fn set(&mut self, _physical: &PhysicalDevice) {
+                $(self.$always = vk::TRUE;)*
+                $(self.$field = _physical.feature(profile::$feature);)*
+            }
+        })*
+
+        /// Fills a structure, if it is one of features that are known.
+        fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>) {
+            $(if let Some(features) = abi::as_type::<vk::$structure<'_>>(structure) {
+                *features = vk::$structure { p_next: features.p_next, ..Default::default() };
+                features.set(physical);
+            })*
+        }
+
+        /// Whether a structure asks for no feature that the physical device lacks.
+        fn has_all(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>) -> bool {
+            $(if let Some(wanted) = abi::as_type::<vk::$structure<'_>>(structure) {
+                let mut there = vk::$structure::default();
+                there.set(physical);
+                return is_within(abi::words(wanted), abi::words(&there));
+            })*
+            true
+        }
+    };
+}
+
+known! {
+    PhysicalDeviceVulkan11Features { ;
+        storage_buffer16_bit_access: FEATURE_STORAGE_16,
+        uniform_and_storage_buffer16_bit_access: FEATURE_UNIFORM_16,
+        storage_push_constant16: FEATURE_PUSH_16,
+    }
+    PhysicalDeviceVulkan12Features {
+        uniform_buffer_standard_layout, host_query_reset, timeline_semaphore, subgroup_broadcast_dynamic_id;
+        storage_buffer8_bit_access: FEATURE_STORAGE_8,
+        uniform_and_storage_buffer8_bit_access: FEATURE_UNIFORM_8,
+        storage_push_constant8: FEATURE_PUSH_8,
+        shader_buffer_int64_atomics: FEATURE_ATOMIC_64,
+        shader_shared_int64_atomics: FEATURE_ATOMIC_64,
+        shader_float16: FEATURE_FLOAT_16,
+        shader_int8: FEATURE_INT_8,
+        shader_subgroup_extended_types: FEATURE_SUBGROUP_EXTENDED,
+        vulkan_memory_model: FEATURE_MEMORY_MODEL,
+        vulkan_memory_model_device_scope: FEATURE_MEMORY_MODEL_DEVICE,
+    }
+    PhysicalDevice16BitStorageFeatures { ;
+        storage_buffer16_bit_access: FEATURE_STORAGE_16,
+        uniform_and_storage_buffer16_bit_access: FEATURE_UNIFORM_16,
+        storage_push_constant16: FEATURE_PUSH_16,
+    }
+    PhysicalDevice8BitStorageFeatures { ;
+        storage_buffer8_bit_access: FEATURE_STORAGE_8,
+        uniform_and_storage_buffer8_bit_access: FEATURE_UNIFORM_8,
+        storage_push_constant8: FEATURE_PUSH_8,
+    }
+    PhysicalDeviceShaderFloat16Int8Features { ;
+        shader_float16: FEATURE_FLOAT_16,
+        shader_int8: FEATURE_INT_8,
+    }
+    PhysicalDeviceShaderAtomicInt64Features { ;
+        shader_buffer_int64_atomics: FEATURE_ATOMIC_64,
+        shader_shared_int64_atomics: FEATURE_ATOMIC_64,
+    }
+    PhysicalDeviceVulkanMemoryModelFeatures { ;
+        vulkan_memory_model: FEATURE_MEMORY_MODEL,
+        vulkan_memory_model_device_scope: FEATURE_MEMORY_MODEL_DEVICE,
+    }
+    PhysicalDeviceShaderSubgroupExtendedTypesFeatures { ;
+        shader_subgroup_extended_types: FEATURE_SUBGROUP_EXTENDED,
+    }
+    PhysicalDeviceShaderIntegerDotProductFeatures { ;
+        shader_integer_dot_product: FEATURE_INTEGER_DOT,
+    }
+    PhysicalDeviceSubgroupSizeControlFeatures { ;
+        subgroup_size_control: FEATURE_SUBGROUP_SIZES,
+        compute_full_subgroups: FEATURE_SUBGROUP_SIZES,
+    }
+    PhysicalDeviceTimelineSemaphoreFeatures { timeline_semaphore; }
+    PhysicalDeviceHostQueryResetFeatures { host_query_reset; }
+    PhysicalDeviceUniformBufferStandardLayoutFeatures { uniform_buffer_standard_layout; }
+    PhysicalDeviceSynchronization2Features { synchronization2; }
+    PhysicalDeviceMaintenance4Features { maintenance4; }
+    PhysicalDeviceVariablePointersFeatures { ; }
+    PhysicalDeviceMultiviewFeatures { ; }
+    PhysicalDeviceSamplerYcbcrConversionFeatures { ; }
+    PhysicalDeviceProtectedMemoryFeatures { ; }
+    PhysicalDeviceShaderDrawParametersFeatures { ; }
+    PhysicalDeviceBufferDeviceAddressFeatures { ; }
+    PhysicalDeviceDescriptorIndexingFeatures { ; }
+    PhysicalDeviceScalarBlockLayoutFeatures { ; }
+    PhysicalDeviceImagelessFramebufferFeatures { ; }
+    PhysicalDeviceSeparateDepthStencilLayoutsFeatures { ; }
+}
+
+/// Whether no word of `wanted` is set that is clear in `there`.
+fn is_within(wanted: &[u32], there: &[u32]) -> bool {
+    wanted.iter().zip(there).all(|(wanted, there)| *wanted == 0 || *there != 0)
+}
+
+/// Refuses a device with features that there are not.
+pub(crate) fn check(physical: &PhysicalDevice, info: &vk::DeviceCreateInfo<'_>) -> Outcome {
+    let there = core(physical);
+    let plain = abi::read_optional(info.p_enabled_features);
+    let chained = abi::chained::<vk::PhysicalDeviceFeatures2<'_>>(info.p_next).map(|features| &features.features);
+    for wanted in [plain, chained].into_iter().flatten() {
+        if !is_within(abi::plain_words(wanted), abi::plain_words(&there)) {
+            report!("vkCreateDevice: a core feature is wanted that is not there");
+            return Err(vk::Result::ERROR_FEATURE_NOT_PRESENT);
+        }
+    }
+    for structure in abi::chain(info.p_next) {
+        if !has_all(physical, structure) {
+            report!("vkCreateDevice: a feature of {:?} is wanted that is not there", abi::read(structure).s_type);
+            return Err(vk::Result::ERROR_FEATURE_NOT_PRESENT);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) extern "system" fn get(physical: vk::PhysicalDevice, out: *mut vk::PhysicalDeviceFeatures) {
+    abi::quiet("vkGetPhysicalDeviceFeatures", || abi::write(out, core(PhysicalDevice::of(physical))));
+}
+
+pub(crate) extern "system" fn get2(physical: vk::PhysicalDevice, out: *mut vk::PhysicalDeviceFeatures2<'_>) {
+    abi::quiet("vkGetPhysicalDeviceFeatures2", || {
+        let (physical, out) = (PhysicalDevice::of(physical), abi::filled(out));
+        out.features = core(physical);
+        abi::chain(out.p_next).for_each(|structure| fill(physical, structure));
+    });
+}

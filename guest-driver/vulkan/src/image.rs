@@ -1,0 +1,135 @@
+//! Images, views and samplers: objects without contents. Compute programs make some when they start, and bind none of them; kernels
+//! that use them are refused, and no format is said to be there.
+
+use ash::vk;
+use campanile_protocol::PAGE_SIZE;
+
+use crate::abi;
+use crate::abi::handle;
+use crate::buffer::fill;
+use crate::physical::BOUND_TYPES;
+
+/// Bytes of the largest texel.
+const TEXEL: u64 = 32;
+
+/// An image.
+#[derive(Debug)]
+pub(crate) struct Image {
+    bytes: u64,
+}
+
+/// A view of one.
+#[derive(Debug)]
+pub(crate) struct View;
+
+/// A sampler.
+#[derive(Debug)]
+pub(crate) struct Sampler;
+
+handle!(Image, vk::Image);
+handle!(View, vk::ImageView);
+handle!(Sampler, vk::Sampler);
+
+impl Image {
+    fn requirements(&self) -> vk::MemoryRequirements {
+        vk::MemoryRequirements { size: self.bytes, alignment: PAGE_SIZE, memory_type_bits: BOUND_TYPES }
+    }
+}
+
+pub(crate) extern "system" fn create(
+    _device: vk::Device,
+    info: *const vk::ImageCreateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::Image,
+) -> vk::Result {
+    abi::command("vkCreateImage", || {
+        let info = abi::read(info);
+        let vk::Extent3D { width, height, depth } = info.extent;
+        let factors = [width, height, depth, info.array_layers, info.mip_levels.min(2)];
+        let texels = factors.iter().try_fold(TEXEL, |bytes, factor| bytes.checked_mul(u64::from(*factor)));
+        let bytes = texels.filter(|bytes| *bytes <= 1 << 40).ok_or(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)?;
+        abi::give(Image { bytes: bytes.next_multiple_of(PAGE_SIZE) }, out);
+        Ok(())
+    })
+}
+
+pub(crate) extern "system" fn destroy(
+    _device: vk::Device,
+    image: vk::Image,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    abi::quiet("vkDestroyImage", || drop(abi::take::<Image>(image)));
+}
+
+pub(crate) extern "system" fn memory_requirements(
+    _device: vk::Device,
+    image: vk::Image,
+    out: *mut vk::MemoryRequirements,
+) {
+    abi::write(out, abi::get::<Image>(image).requirements());
+}
+
+pub(crate) extern "system" fn memory_requirements2(
+    _device: vk::Device,
+    info: *const vk::ImageMemoryRequirementsInfo2<'_>,
+    out: *mut vk::MemoryRequirements2<'_>,
+) {
+    fill(abi::filled(out), abi::get::<Image>(abi::read(info).image).requirements());
+}
+
+pub(crate) extern "system" fn bind(
+    _device: vk::Device,
+    _image: vk::Image,
+    _memory: vk::DeviceMemory,
+    _offset: vk::DeviceSize,
+) -> vk::Result {
+    vk::Result::SUCCESS
+}
+
+pub(crate) extern "system" fn bind2(
+    _device: vk::Device,
+    _count: u32,
+    _infos: *const vk::BindImageMemoryInfo<'_>,
+) -> vk::Result {
+    vk::Result::SUCCESS
+}
+
+pub(crate) extern "system" fn create_view(
+    _device: vk::Device,
+    _info: *const vk::ImageViewCreateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::ImageView,
+) -> vk::Result {
+    abi::command("vkCreateImageView", || {
+        abi::give(View, out);
+        Ok(())
+    })
+}
+
+pub(crate) extern "system" fn destroy_view(
+    _device: vk::Device,
+    view: vk::ImageView,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    abi::quiet("vkDestroyImageView", || drop(abi::take::<View>(view)));
+}
+
+pub(crate) extern "system" fn create_sampler(
+    _device: vk::Device,
+    _info: *const vk::SamplerCreateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::Sampler,
+) -> vk::Result {
+    abi::command("vkCreateSampler", || {
+        abi::give(Sampler, out);
+        Ok(())
+    })
+}
+
+pub(crate) extern "system" fn destroy_sampler(
+    _device: vk::Device,
+    sampler: vk::Sampler,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    abi::quiet("vkDestroySampler", || drop(abi::take::<Sampler>(sampler)));
+}

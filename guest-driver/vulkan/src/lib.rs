@@ -1,0 +1,46 @@
+//! The guest's Vulkan driver: `libvulkan_campanile.so`, which Vulkan's loader opens, or a program without a loader.
+//!
+//! ```text
+//!   program ─▶ loader ─▶ loader, table            names of commands ─▶ functions
+//!                          │
+//!       instance ─ physical (profile) ─ device ─ queue        objects behind handles, in `abi`
+//!                          │
+//!       memory, buffer · shader, pipeline · descriptor · command · fence, semaphore, event, query
+//!                          ▼
+//!       the guest driver: resources, kernels, one user-mode queue: a submission is stores to shared memory
+//! ```
+//!
+//! * What the physical device reports is the vGPU's profile, and nothing else: the least of the host's device, its engine and its
+//!   guard.
+//! * Commands are encoded when they are recorded, descriptors resolved with them; a command buffer that is submitted again costs one
+//!   ring entry for each 64 KiB.
+//! * Fences and semaphores are 64-bit words: to ask for their state is a load.
+//! * There are no images, beyond objects of that name that compute programs make and never use; no graphics.
+
+mod abi;
+mod buffer;
+mod command;
+mod descriptor;
+mod device;
+mod event;
+mod extensions;
+mod failure;
+mod features;
+mod fence;
+mod formats;
+mod heap;
+mod image;
+mod instance;
+pub mod loader;
+mod machine;
+mod memory;
+mod physical;
+mod pipeline;
+mod properties;
+mod query;
+mod queue;
+mod report;
+mod semaphore;
+mod shader;
+mod table;
+mod wait;

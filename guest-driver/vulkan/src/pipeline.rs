@@ -1,0 +1,207 @@
+//! Compute pipelines: a kernel of the daemon's each, and what a dispatch of it has to bind.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::PoisonError;
+
+use ash::vk;
+use campanile_guest_driver::kernel::Kernel;
+use campanile_guest_driver::kernel::KernelSource;
+use campanile_protocol::control::pipeline::Constant;
+
+use crate::abi;
+use crate::abi::Outcome;
+use crate::abi::handle;
+use crate::descriptor::layout::PipelineLayout;
+use crate::device::Core;
+use crate::device::Device;
+use crate::failure::failed;
+use crate::report::report;
+use crate::shader;
+use crate::shader::Module;
+use crate::shader::Use;
+
+/// What makes two kernels the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct KernelKey {
+    bytes: Vec<u8>,
+    entry: String,
+    constants: Vec<(u32, u64)>,
+    subgroup_size: u32,
+}
+
+/// A pipeline.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    /// The kernel.
+    pub(crate) kernel: Arc<Kernel>,
+    /// The bindings of it, by set and number; each with as many buffers as it has.
+    pub(crate) uses: Vec<Use>,
+}
+
+/// A pipeline cache. Compiled kernels stay on the host; what is here is a header that says whose it is.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    header: [u8; 32],
+}
+
+handle!(Pipeline, vk::Pipeline);
+handle!(Cache, vk::PipelineCache);
+
+/// The values of specialisation constants, ascending by id.
+fn constants(info: Option<&vk::SpecializationInfo<'_>>) -> BTreeMap<u32, u64> {
+    let Some(info) = info else { return BTreeMap::new() };
+    let data = abi::items(info.p_data.cast::<u8>(), info.data_size);
+    let value = |entry: &vk::SpecializationMapEntry| {
+        let bytes = data.get(entry.offset as usize..)?.get(..entry.size.min(8))?;
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        Some((entry.constant_id, u64::from_le_bytes(word)))
+    };
+    abi::items(info.p_map_entries, info.map_entry_count).iter().filter_map(value).collect()
+}
+
+impl Pipeline {
+    fn create(core: &Arc<Core>, info: &vk::ComputePipelineCreateInfo<'_>) -> Outcome<Self> {
+        let stage = &info.stage;
+        let inline = abi::chained::<vk::ShaderModuleCreateInfo<'_>>(stage.p_next)
+            .map(|info| abi::items(info.p_code.cast::<u8>(), info.code_size));
+        let bytes = inline.unwrap_or_else(|| &abi::get::<Module>(stage.module).bytes);
+        let required = abi::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(stage.p_next);
+        let entry = abi::string(stage.p_name);
+        let key = KernelKey {
+            bytes: bytes.to_vec(),
+            entry: entry.to_string_lossy().into_owned(),
+            constants: constants(abi::read_optional(stage.p_specialization_info)).into_iter().collect(),
+            subgroup_size: required.map_or(0, |required| required.required_subgroup_size),
+        };
+        let layout = abi::get::<PipelineLayout>(info.layout);
+        let found = shader::uses(bytes, entry.to_bytes()).ok_or_else(|| {
+            report!("vkCreateComputePipelines: the module has no entry point {entry:?}");
+            vk::Result::ERROR_UNKNOWN
+        })?;
+        let uses: Vec<Use> = found.into_iter().map(|found| Self::sized(layout, found)).collect();
+        let kernel = core.kernel(key)?;
+        let descriptors: u32 = uses.iter().filter_map(|found| found.count).sum();
+        if descriptors != kernel.binding_count() {
+            report!("vkCreateComputePipelines: {descriptors} buffers found, {} wanted", kernel.binding_count());
+            return Err(vk::Result::ERROR_UNKNOWN);
+        }
+        Ok(Self { kernel, uses })
+    }
+
+    /// A use with a count: that of the layout where the module leaves it open.
+    fn sized(layout: &PipelineLayout, found: Use) -> Use {
+        let of_layout = || layout.set(found.set)?.binding(found.binding)?.count.try_into().ok();
+        Use { count: found.count.or_else(of_layout).or(Some(1)), ..found }
+    }
+}
+
+impl Core {
+    /// The kernel that `key` names, compiled if no pipeline has it.
+    fn kernel(&self, key: KernelKey) -> Outcome<Arc<Kernel>> {
+        let kernels = || self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = kernels().get(&key).and_then(std::sync::Weak::upgrade) {
+            return Ok(kernel);
+        }
+        let constant = |(id, value): &(u32, u64)| Constant { id: *id, reserved: 0, value: *value };
+        let constants: Vec<Constant> = key.constants.iter().map(constant).collect();
+        let source = KernelSource::pipeline(&key.bytes, &constants, key.subgroup_size).entry(&key.entry);
+        let kernel = self.gpu.create_kernel(&source).map_err(failed("vkCreateComputePipelines"))?;
+        let kernel = Arc::new(kernel);
+        let mut kernels = kernels();
+        kernels.retain(|_, kernel| kernel.strong_count() > 0);
+        kernels.insert(key, Arc::downgrade(&kernel));
+        Ok(kernel)
+    }
+}
+
+pub(crate) extern "system" fn create(
+    device: vk::Device,
+    _cache: vk::PipelineCache,
+    count: u32,
+    infos: *const vk::ComputePipelineCreateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::Pipeline,
+) -> vk::Result {
+    abi::command_with("vkCreateComputePipelines", || {
+        let core = Core::of(device);
+        let mut outcome = vk::Result::SUCCESS;
+        for (place, info) in abi::room(out, count).iter_mut().zip(abi::items(infos, count)) {
+            *place = vk::Pipeline::null();
+            if outcome == vk::Result::SUCCESS || !info.flags.contains(vk::PipelineCreateFlags::EARLY_RETURN_ON_FAILURE) {
+                match Pipeline::create(core, info) {
+                    Ok(pipeline) => abi::give(pipeline, place),
+                    Err(error) => outcome = error,
+                }
+            }
+        }
+        Ok(outcome)
+    })
+}
+
+pub(crate) extern "system" fn destroy(
+    _device: vk::Device,
+    pipeline: vk::Pipeline,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    abi::quiet("vkDestroyPipeline", || drop(abi::take::<Pipeline>(pipeline)));
+}
+
+pub(crate) extern "system" fn create_cache(
+    device: vk::Device,
+    _info: *const vk::PipelineCacheCreateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::PipelineCache,
+) -> vk::Result {
+    abi::command("vkCreatePipelineCache", || {
+        let profile = &Device::of(device).profile;
+        let mut header = [0; 32];
+        for (at, word) in [32, 1, profile.vendor, profile.device].into_iter().enumerate() {
+            header[at * 4..][..4].copy_from_slice(&word.to_le_bytes());
+        }
+        header[16..].copy_from_slice(&profile.driver_uuid);
+        abi::give(Cache { header }, out);
+        Ok(())
+    })
+}
+
+pub(crate) extern "system" fn destroy_cache(
+    _device: vk::Device,
+    cache: vk::PipelineCache,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    abi::quiet("vkDestroyPipelineCache", || drop(abi::take::<Cache>(cache)));
+}
+
+pub(crate) extern "system" fn cache_data(
+    _device: vk::Device,
+    cache: vk::PipelineCache,
+    size: *mut usize,
+    out: *mut c_void,
+) -> vk::Result {
+    abi::command_with("vkGetPipelineCacheData", || {
+        let header = abi::get::<Cache>(cache).header;
+        if out.is_null() {
+            abi::write(size, header.len());
+            return Ok(vk::Result::SUCCESS);
+        }
+        if *abi::read(size) < header.len() {
+            abi::write(size, 0);
+            return Ok(vk::Result::INCOMPLETE);
+        }
+        abi::room(out.cast::<u8>(), header.len()).copy_from_slice(&header);
+        abi::write(size, header.len());
+        Ok(vk::Result::SUCCESS)
+    })
+}
+
+pub(crate) extern "system" fn merge_caches(
+    _device: vk::Device,
+    _target: vk::PipelineCache,
+    _count: u32,
+    _sources: *const vk::PipelineCache,
+) -> vk::Result {
+    vk::Result::SUCCESS
+}

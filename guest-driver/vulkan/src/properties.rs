@@ -1,0 +1,240 @@
+//! Properties and limits: those of the profile, and the least that Vulkan allows where nothing here uses them.
+
+use ash::vk;
+use campanile_protocol::packet::MAX_CONSTANTS;
+use campanile_protocol::profile;
+use campanile_protocol::profile::Profile;
+
+use crate::abi;
+use crate::instance::API_VERSION;
+use crate::physical::PhysicalDevice;
+
+/// How far the values of a timeline semaphore may be apart.
+const TIMELINE_DIFFERENCE: u64 = 1 << 62;
+
+/// How many buffers of a set may take dynamic offsets, of each kind.
+const DYNAMIC: u32 = 8;
+
+fn narrow(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+/// What a program is told that the device is. A CPU behind it is no CPU of the guest's: programs that pass over CPUs may use it.
+fn kind(profile: &Profile) -> vk::PhysicalDeviceType {
+    match profile.kind {
+        profile::KIND_INTEGRATED => vk::PhysicalDeviceType::INTEGRATED_GPU,
+        profile::KIND_DISCRETE => vk::PhysicalDeviceType::DISCRETE_GPU,
+        _ => vk::PhysicalDeviceType::VIRTUAL_GPU,
+    }
+}
+
+/// The version that a device can do: what the one behind it does, and what this driver speaks.
+pub(crate) fn api_version(profile: &Profile) -> u32 {
+    API_VERSION.min(profile.api_version)
+}
+
+fn limits(profile: &Profile) -> vk::PhysicalDeviceLimits {
+    let single = vk::SampleCountFlags::TYPE_1;
+    vk::PhysicalDeviceLimits {
+        max_image_dimension1_d: 4096,
+        max_image_dimension2_d: 4096,
+        max_image_dimension3_d: 256,
+        max_image_dimension_cube: 4096,
+        max_image_array_layers: 256,
+        max_texel_buffer_elements: 65536,
+        max_uniform_buffer_range: narrow(profile.uniform_range),
+        max_storage_buffer_range: narrow(profile.storage_range),
+        max_push_constants_size: profile.constants.min(MAX_CONSTANTS),
+        max_memory_allocation_count: 4096,
+        max_sampler_allocation_count: 4000,
+        buffer_image_granularity: 4096,
+        max_bound_descriptor_sets: profile.sets,
+        max_per_stage_descriptor_samplers: 16,
+        max_per_stage_descriptor_uniform_buffers: profile.uniform_buffers,
+        max_per_stage_descriptor_storage_buffers: profile.storage_buffers,
+        max_per_stage_descriptor_sampled_images: 16,
+        max_per_stage_descriptor_storage_images: 4,
+        max_per_stage_descriptor_input_attachments: 4,
+        max_per_stage_resources: profile.buffers,
+        max_descriptor_set_samplers: 96,
+        max_descriptor_set_uniform_buffers: profile.uniform_buffers,
+        max_descriptor_set_uniform_buffers_dynamic: profile.uniform_buffers.min(DYNAMIC),
+        max_descriptor_set_storage_buffers: profile.storage_buffers,
+        max_descriptor_set_storage_buffers_dynamic: profile.storage_buffers.min(DYNAMIC),
+        max_descriptor_set_sampled_images: 96,
+        max_descriptor_set_storage_images: 24,
+        max_descriptor_set_input_attachments: 4,
+        max_vertex_input_attributes: 16,
+        max_vertex_input_bindings: 16,
+        max_vertex_input_attribute_offset: 2047,
+        max_vertex_input_binding_stride: 2048,
+        max_vertex_output_components: 64,
+        max_fragment_input_components: 64,
+        max_fragment_output_attachments: 4,
+        max_fragment_combined_output_resources: 4,
+        max_compute_shared_memory_size: profile.workgroup_memory,
+        max_compute_work_group_count: profile.groups,
+        max_compute_work_group_invocations: profile.invocations,
+        max_compute_work_group_size: profile.workgroup,
+        sub_pixel_precision_bits: 4,
+        sub_texel_precision_bits: 4,
+        mipmap_precision_bits: 4,
+        max_draw_indexed_index_value: (1 << 24) - 1,
+        max_draw_indirect_count: 1,
+        max_sampler_lod_bias: 2.0,
+        max_sampler_anisotropy: 1.0,
+        max_viewports: 1,
+        max_viewport_dimensions: [4096; 2],
+        viewport_bounds_range: [-8192.0, 8191.0],
+        min_memory_map_alignment: 4096,
+        min_texel_buffer_offset_alignment: 256,
+        min_uniform_buffer_offset_alignment: u64::from(profile.binding_alignment),
+        min_storage_buffer_offset_alignment: u64::from(profile.binding_alignment),
+        min_texel_offset: -8,
+        max_texel_offset: 7,
+        max_framebuffer_width: 4096,
+        max_framebuffer_height: 4096,
+        max_framebuffer_layers: 256,
+        framebuffer_color_sample_counts: single,
+        framebuffer_depth_sample_counts: single,
+        framebuffer_stencil_sample_counts: single,
+        framebuffer_no_attachments_sample_counts: single,
+        max_color_attachments: 4,
+        sampled_image_color_sample_counts: single,
+        sampled_image_integer_sample_counts: single,
+        sampled_image_depth_sample_counts: single,
+        sampled_image_stencil_sample_counts: single,
+        storage_image_sample_counts: single,
+        max_sample_mask_words: 1,
+        timestamp_compute_and_graphics: vk::TRUE,
+        timestamp_period: 1.0,
+        discrete_queue_priorities: 2,
+        point_size_range: [1.0; 2],
+        line_width_range: [1.0; 2],
+        standard_sample_locations: vk::TRUE,
+        optimal_buffer_copy_offset_alignment: 64,
+        optimal_buffer_copy_row_pitch_alignment: 64,
+        non_coherent_atom_size: 64,
+        ..Default::default()
+    }
+}
+
+fn properties(physical: &PhysicalDevice) -> vk::PhysicalDeviceProperties {
+    let profile = &*physical.profile;
+    vk::PhysicalDeviceProperties {
+        api_version: api_version(profile),
+        driver_version: vk::make_api_version(0, 0, 1, 0),
+        vendor_id: profile.vendor,
+        device_id: profile.device,
+        device_type: kind(profile),
+        device_name: abi::text(&format!("Campanile ({})", profile::name_of(&profile.name))),
+        pipeline_cache_uuid: profile.driver_uuid,
+        limits: limits(profile),
+        sparse_properties: vk::PhysicalDeviceSparseProperties::default(),
+    }
+}
+
+pub(crate) extern "system" fn get(physical: vk::PhysicalDevice, out: *mut vk::PhysicalDeviceProperties) {
+    abi::quiet("vkGetPhysicalDeviceProperties", || abi::write(out, properties(PhysicalDevice::of(physical))));
+}
+
+pub(crate) extern "system" fn get2(physical: vk::PhysicalDevice, out: *mut vk::PhysicalDeviceProperties2<'_>) {
+    abi::quiet("vkGetPhysicalDeviceProperties2", || {
+        let (physical, out) = (PhysicalDevice::of(physical), abi::filled(out));
+        out.properties = properties(physical);
+        abi::chain(out.p_next).for_each(|structure| fill(physical, structure));
+    });
+}
+
+/// Bytes that one allocation can have.
+fn largest(physical: &PhysicalDevice) -> u64 {
+    physical.video_memory()
+}
+
+fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>) {
+    let profile = &*physical.profile;
+    let operations = vk::SubgroupFeatureFlags::from_raw(profile.subgroup_operations);
+    let compute = vk::ShaderStageFlags::COMPUTE;
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceVulkan11Properties<'_>>(structure) {
+        (p.device_uuid, p.driver_uuid) = (profile.device_uuid, profile.driver_uuid);
+        (p.device_luid, p.device_node_mask, p.device_luid_valid) = ([0; vk::LUID_SIZE], 0, vk::FALSE);
+        (p.subgroup_size, p.subgroup_supported_stages) = (profile.subgroup_size, compute);
+        p.subgroup_supported_operations = operations;
+        p.subgroup_quad_operations_in_all_stages = vk::FALSE;
+        p.point_clipping_behavior = vk::PointClippingBehavior::ALL_CLIP_PLANES;
+        (p.max_multiview_view_count, p.max_multiview_instance_index) = (0, 0);
+        p.protected_no_fault = vk::FALSE;
+        (p.max_per_set_descriptors, p.max_memory_allocation_size) = (profile.buffers.max(1024), largest(physical));
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceVulkan12Properties<'_>>(structure) {
+        let (storage, uniform) = (profile.storage_buffers, profile.uniform_buffers);
+        *p = vk::PhysicalDeviceVulkan12Properties {
+            p_next: p.p_next,
+            driver_id: vk::DriverId::default(),
+            driver_name: abi::text("Campanile"),
+            driver_info: abi::text(profile::name_of(&profile.driver)),
+            max_timeline_semaphore_value_difference: TIMELINE_DIFFERENCE,
+            supported_depth_resolve_modes: vk::ResolveModeFlags::SAMPLE_ZERO,
+            supported_stencil_resolve_modes: vk::ResolveModeFlags::SAMPLE_ZERO,
+            framebuffer_integer_color_sample_counts: vk::SampleCountFlags::TYPE_1,
+            denorm_behavior_independence: vk::ShaderFloatControlsIndependence::NONE,
+            rounding_mode_independence: vk::ShaderFloatControlsIndependence::NONE,
+            // No descriptor is updated after it is bound; these are the limits of all that are not, too.
+            max_per_stage_descriptor_update_after_bind_uniform_buffers: uniform,
+            max_per_stage_descriptor_update_after_bind_storage_buffers: storage,
+            max_per_stage_update_after_bind_resources: profile.buffers,
+            max_descriptor_set_update_after_bind_uniform_buffers: uniform,
+            max_descriptor_set_update_after_bind_uniform_buffers_dynamic: uniform.min(DYNAMIC),
+            max_descriptor_set_update_after_bind_storage_buffers: storage,
+            max_descriptor_set_update_after_bind_storage_buffers_dynamic: storage.min(DYNAMIC),
+            ..Default::default()
+        };
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceIDProperties<'_>>(structure) {
+        (p.device_uuid, p.driver_uuid) = (profile.device_uuid, profile.driver_uuid);
+        (p.device_luid, p.device_node_mask, p.device_luid_valid) = ([0; vk::LUID_SIZE], 0, vk::FALSE);
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceSubgroupProperties<'_>>(structure) {
+        (p.subgroup_size, p.supported_stages) = (profile.subgroup_size, compute);
+        (p.supported_operations, p.quad_operations_in_all_stages) = (operations, vk::FALSE);
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceMaintenance3Properties<'_>>(structure) {
+        (p.max_per_set_descriptors, p.max_memory_allocation_size) = (profile.buffers.max(1024), largest(physical));
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceMaintenance4Properties<'_>>(structure) {
+        p.max_buffer_size = largest(physical);
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceDriverProperties<'_>>(structure) {
+        p.driver_id = vk::DriverId::default();
+        p.driver_name = abi::text("Campanile");
+        p.driver_info = abi::text(profile::name_of(&profile.driver));
+        p.conformance_version = vk::ConformanceVersion::default();
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceTimelineSemaphoreProperties<'_>>(structure) {
+        p.max_timeline_semaphore_value_difference = TIMELINE_DIFFERENCE;
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDevicePushDescriptorPropertiesKHR<'_>>(structure) {
+        p.max_push_descriptors = profile.buffers;
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDevicePointClippingProperties<'_>>(structure) {
+        p.point_clipping_behavior = vk::PointClippingBehavior::ALL_CLIP_PLANES;
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceSubgroupSizeControlProperties<'_>>(structure) {
+        [p.min_subgroup_size, p.max_subgroup_size] = profile.subgroup_sizes;
+        p.max_compute_workgroup_subgroups = profile.invocations / profile.subgroup_sizes[0].max(1);
+        p.required_subgroup_size_stages =
+            if physical.has(profile::FEATURE_SUBGROUP_SIZES) { compute } else { vk::ShaderStageFlags::empty() };
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceShaderIntegerDotProductProperties<'_>>(structure) {
+        // Whether any is fast is not known.
+        *p = vk::PhysicalDeviceShaderIntegerDotProductProperties { p_next: p.p_next, ..Default::default() };
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceFloatControlsProperties<'_>>(structure) {
+        *p = vk::PhysicalDeviceFloatControlsProperties {
+            p_next: p.p_next,
+            denorm_behavior_independence: vk::ShaderFloatControlsIndependence::NONE,
+            rounding_mode_independence: vk::ShaderFloatControlsIndependence::NONE,
+            ..Default::default()
+        };
+    }
+}

@@ -1,0 +1,219 @@
+//! The commands by name.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+
+use ash::vk;
+
+use crate::buffer;
+use crate::command::buffer as command_buffer;
+use crate::command::compute;
+use crate::command::pool as command_pool;
+use crate::command::transfer;
+use crate::command::waits;
+use crate::descriptor::layout;
+use crate::descriptor::pool as descriptor_pool;
+use crate::descriptor::template;
+use crate::descriptor::update;
+use crate::device;
+use crate::event;
+use crate::features;
+use crate::fence;
+use crate::formats;
+use crate::image;
+use crate::instance;
+use crate::loader;
+use crate::memory;
+use crate::physical;
+use crate::pipeline;
+use crate::properties;
+use crate::query;
+use crate::queue;
+use crate::semaphore;
+use crate::shader;
+
+/// A command of whichever type.
+type Command = unsafe extern "system" fn();
+
+/// Finds a command: its name with each suffix that it is known by, its type, and what runs it.
+macro_rules! commands {
+    ($name:ident: $($($text:literal)|+ $kind:ident = $command:expr;)*) => {
+        fn $name(name: &CStr) -> Option<Command> {
+            $(if [$($text),+].contains(&name) {
+                let command: vk::$kind = $command;
+                // SAFETY: function pointers are of one size, and it is called as what its name says.
+                return Some(unsafe { std::mem::transmute::<vk::$kind, Command>(command) });
+            })*
+            None
+        }
+    };
+}
+
+commands! { of_no_instance:
+    c"vkCreateInstance" PFN_vkCreateInstance = instance::create;
+    c"vkEnumerateInstanceExtensionProperties" PFN_vkEnumerateInstanceExtensionProperties = instance::enumerate_extensions;
+    c"vkEnumerateInstanceVersion" PFN_vkEnumerateInstanceVersion = instance::enumerate_version;
+    c"vkGetInstanceProcAddr" PFN_vkGetInstanceProcAddr = loader::instance_command;
+}
+
+commands! { of_instances:
+    c"vkDestroyInstance" PFN_vkDestroyInstance = instance::destroy;
+    c"vkEnumeratePhysicalDevices" PFN_vkEnumeratePhysicalDevices = instance::enumerate_physical_devices;
+    c"vkGetDeviceProcAddr" PFN_vkGetDeviceProcAddr = loader::device_command;
+}
+
+commands! { of_physical_devices:
+    c"vkCreateDevice" PFN_vkCreateDevice = device::create;
+    c"vkEnumerateDeviceExtensionProperties" PFN_vkEnumerateDeviceExtensionProperties = physical::enumerate_extensions;
+    c"vkEnumerateDeviceLayerProperties" PFN_vkEnumerateDeviceLayerProperties = physical::enumerate_layers;
+    c"vkEnumeratePhysicalDeviceGroups" | c"vkEnumeratePhysicalDeviceGroupsKHR" PFN_vkEnumeratePhysicalDeviceGroups = instance::enumerate_groups;
+    c"vkGetPhysicalDeviceExternalBufferProperties" | c"vkGetPhysicalDeviceExternalBufferPropertiesKHR" PFN_vkGetPhysicalDeviceExternalBufferProperties = formats::external_buffers;
+    c"vkGetPhysicalDeviceExternalFenceProperties" | c"vkGetPhysicalDeviceExternalFencePropertiesKHR" PFN_vkGetPhysicalDeviceExternalFenceProperties = formats::external_fences;
+    c"vkGetPhysicalDeviceExternalSemaphoreProperties" | c"vkGetPhysicalDeviceExternalSemaphorePropertiesKHR" PFN_vkGetPhysicalDeviceExternalSemaphoreProperties = formats::external_semaphores;
+    c"vkGetPhysicalDeviceFeatures" PFN_vkGetPhysicalDeviceFeatures = features::get;
+    c"vkGetPhysicalDeviceFeatures2" | c"vkGetPhysicalDeviceFeatures2KHR" PFN_vkGetPhysicalDeviceFeatures2 = features::get2;
+    c"vkGetPhysicalDeviceFormatProperties" PFN_vkGetPhysicalDeviceFormatProperties = formats::get;
+    c"vkGetPhysicalDeviceFormatProperties2" | c"vkGetPhysicalDeviceFormatProperties2KHR" PFN_vkGetPhysicalDeviceFormatProperties2 = formats::get2;
+    c"vkGetPhysicalDeviceImageFormatProperties" PFN_vkGetPhysicalDeviceImageFormatProperties = formats::of_images;
+    c"vkGetPhysicalDeviceImageFormatProperties2" | c"vkGetPhysicalDeviceImageFormatProperties2KHR" PFN_vkGetPhysicalDeviceImageFormatProperties2 = formats::of_images2;
+    c"vkGetPhysicalDeviceMemoryProperties" PFN_vkGetPhysicalDeviceMemoryProperties = physical::memory_properties;
+    c"vkGetPhysicalDeviceMemoryProperties2" | c"vkGetPhysicalDeviceMemoryProperties2KHR" PFN_vkGetPhysicalDeviceMemoryProperties2 = physical::memory_properties2;
+    c"vkGetPhysicalDeviceProperties" PFN_vkGetPhysicalDeviceProperties = properties::get;
+    c"vkGetPhysicalDeviceProperties2" | c"vkGetPhysicalDeviceProperties2KHR" PFN_vkGetPhysicalDeviceProperties2 = properties::get2;
+    c"vkGetPhysicalDeviceQueueFamilyProperties" PFN_vkGetPhysicalDeviceQueueFamilyProperties = physical::queue_families;
+    c"vkGetPhysicalDeviceQueueFamilyProperties2" | c"vkGetPhysicalDeviceQueueFamilyProperties2KHR" PFN_vkGetPhysicalDeviceQueueFamilyProperties2 = physical::queue_families2;
+    c"vkGetPhysicalDeviceSparseImageFormatProperties" PFN_vkGetPhysicalDeviceSparseImageFormatProperties = formats::of_sparse_images;
+    c"vkGetPhysicalDeviceSparseImageFormatProperties2" | c"vkGetPhysicalDeviceSparseImageFormatProperties2KHR" PFN_vkGetPhysicalDeviceSparseImageFormatProperties2 = formats::of_sparse_images2;
+}
+
+commands! { of_devices:
+    c"vkAllocateCommandBuffers" PFN_vkAllocateCommandBuffers = command_pool::allocate;
+    c"vkAllocateDescriptorSets" PFN_vkAllocateDescriptorSets = descriptor_pool::allocate;
+    c"vkAllocateMemory" PFN_vkAllocateMemory = memory::allocate;
+    c"vkBindBufferMemory" PFN_vkBindBufferMemory = buffer::bind;
+    c"vkBindBufferMemory2" | c"vkBindBufferMemory2KHR" PFN_vkBindBufferMemory2 = buffer::bind2;
+    c"vkBindImageMemory" PFN_vkBindImageMemory = image::bind;
+    c"vkBindImageMemory2" | c"vkBindImageMemory2KHR" PFN_vkBindImageMemory2 = image::bind2;
+    c"vkCreateBuffer" PFN_vkCreateBuffer = buffer::create;
+    c"vkCreateCommandPool" PFN_vkCreateCommandPool = command_pool::create;
+    c"vkCreateComputePipelines" PFN_vkCreateComputePipelines = pipeline::create;
+    c"vkCreateDescriptorPool" PFN_vkCreateDescriptorPool = descriptor_pool::create;
+    c"vkCreateDescriptorSetLayout" PFN_vkCreateDescriptorSetLayout = layout::create;
+    c"vkCreateDescriptorUpdateTemplate" | c"vkCreateDescriptorUpdateTemplateKHR" PFN_vkCreateDescriptorUpdateTemplate = template::create;
+    c"vkCreateEvent" PFN_vkCreateEvent = event::create;
+    c"vkCreateFence" PFN_vkCreateFence = fence::create;
+    c"vkCreateImage" PFN_vkCreateImage = image::create;
+    c"vkCreateImageView" PFN_vkCreateImageView = image::create_view;
+    c"vkCreatePipelineCache" PFN_vkCreatePipelineCache = pipeline::create_cache;
+    c"vkCreatePipelineLayout" PFN_vkCreatePipelineLayout = layout::create_of_pipeline;
+    c"vkCreateQueryPool" PFN_vkCreateQueryPool = query::create;
+    c"vkCreateSampler" PFN_vkCreateSampler = image::create_sampler;
+    c"vkCreateSemaphore" PFN_vkCreateSemaphore = semaphore::create;
+    c"vkCreateShaderModule" PFN_vkCreateShaderModule = shader::create;
+    c"vkDestroyBuffer" PFN_vkDestroyBuffer = buffer::destroy;
+    c"vkDestroyCommandPool" PFN_vkDestroyCommandPool = command_pool::destroy;
+    c"vkDestroyDescriptorPool" PFN_vkDestroyDescriptorPool = descriptor_pool::destroy;
+    c"vkDestroyDescriptorSetLayout" PFN_vkDestroyDescriptorSetLayout = layout::destroy;
+    c"vkDestroyDescriptorUpdateTemplate" | c"vkDestroyDescriptorUpdateTemplateKHR" PFN_vkDestroyDescriptorUpdateTemplate = template::destroy;
+    c"vkDestroyDevice" PFN_vkDestroyDevice = device::destroy;
+    c"vkDestroyEvent" PFN_vkDestroyEvent = event::destroy;
+    c"vkDestroyFence" PFN_vkDestroyFence = fence::destroy;
+    c"vkDestroyImage" PFN_vkDestroyImage = image::destroy;
+    c"vkDestroyImageView" PFN_vkDestroyImageView = image::destroy_view;
+    c"vkDestroyPipeline" PFN_vkDestroyPipeline = pipeline::destroy;
+    c"vkDestroyPipelineCache" PFN_vkDestroyPipelineCache = pipeline::destroy_cache;
+    c"vkDestroyPipelineLayout" PFN_vkDestroyPipelineLayout = layout::destroy_of_pipeline;
+    c"vkDestroyQueryPool" PFN_vkDestroyQueryPool = query::destroy;
+    c"vkDestroySampler" PFN_vkDestroySampler = image::destroy_sampler;
+    c"vkDestroySemaphore" PFN_vkDestroySemaphore = semaphore::destroy;
+    c"vkDestroyShaderModule" PFN_vkDestroyShaderModule = shader::destroy;
+    c"vkDeviceWaitIdle" PFN_vkDeviceWaitIdle = device::wait_idle;
+    c"vkFlushMappedMemoryRanges" PFN_vkFlushMappedMemoryRanges = memory::synchronise;
+    c"vkFreeCommandBuffers" PFN_vkFreeCommandBuffers = command_pool::free;
+    c"vkFreeDescriptorSets" PFN_vkFreeDescriptorSets = descriptor_pool::free;
+    c"vkFreeMemory" PFN_vkFreeMemory = memory::free;
+    c"vkGetBufferMemoryRequirements" PFN_vkGetBufferMemoryRequirements = buffer::memory_requirements;
+    c"vkGetBufferMemoryRequirements2" | c"vkGetBufferMemoryRequirements2KHR" PFN_vkGetBufferMemoryRequirements2 = buffer::memory_requirements2;
+    c"vkGetDescriptorSetLayoutSupport" | c"vkGetDescriptorSetLayoutSupportKHR" PFN_vkGetDescriptorSetLayoutSupport = layout::support;
+    c"vkGetDeviceBufferMemoryRequirements" | c"vkGetDeviceBufferMemoryRequirementsKHR" PFN_vkGetDeviceBufferMemoryRequirements = buffer::memory_requirements_of;
+    c"vkGetDeviceGroupPeerMemoryFeatures" | c"vkGetDeviceGroupPeerMemoryFeaturesKHR" PFN_vkGetDeviceGroupPeerMemoryFeatures = device::peer_memory;
+    c"vkGetDeviceMemoryCommitment" PFN_vkGetDeviceMemoryCommitment = memory::commitment;
+    c"vkGetDeviceProcAddr" PFN_vkGetDeviceProcAddr = loader::device_command;
+    c"vkGetDeviceQueue" PFN_vkGetDeviceQueue = device::queue;
+    c"vkGetDeviceQueue2" PFN_vkGetDeviceQueue2 = device::queue2;
+    c"vkGetEventStatus" PFN_vkGetEventStatus = event::status;
+    c"vkGetFenceStatus" PFN_vkGetFenceStatus = fence::status;
+    c"vkGetImageMemoryRequirements" PFN_vkGetImageMemoryRequirements = image::memory_requirements;
+    c"vkGetImageMemoryRequirements2" | c"vkGetImageMemoryRequirements2KHR" PFN_vkGetImageMemoryRequirements2 = image::memory_requirements2;
+    c"vkGetPipelineCacheData" PFN_vkGetPipelineCacheData = pipeline::cache_data;
+    c"vkGetQueryPoolResults" PFN_vkGetQueryPoolResults = query::results;
+    c"vkGetSemaphoreCounterValue" | c"vkGetSemaphoreCounterValueKHR" PFN_vkGetSemaphoreCounterValue = semaphore::counter;
+    c"vkInvalidateMappedMemoryRanges" PFN_vkInvalidateMappedMemoryRanges = memory::synchronise;
+    c"vkMapMemory" PFN_vkMapMemory = memory::map;
+    c"vkMergePipelineCaches" PFN_vkMergePipelineCaches = pipeline::merge_caches;
+    c"vkQueueBindSparse" PFN_vkQueueBindSparse = queue::bind_sparse;
+    c"vkQueueSubmit" PFN_vkQueueSubmit = queue::submit;
+    c"vkQueueSubmit2" | c"vkQueueSubmit2KHR" PFN_vkQueueSubmit2 = queue::submit2;
+    c"vkQueueWaitIdle" PFN_vkQueueWaitIdle = queue::wait_idle;
+    c"vkResetCommandPool" PFN_vkResetCommandPool = command_pool::reset;
+    c"vkResetDescriptorPool" PFN_vkResetDescriptorPool = descriptor_pool::reset;
+    c"vkResetEvent" PFN_vkResetEvent = event::reset;
+    c"vkResetFences" PFN_vkResetFences = fence::reset;
+    c"vkResetQueryPool" | c"vkResetQueryPoolEXT" PFN_vkResetQueryPool = query::reset;
+    c"vkSetEvent" PFN_vkSetEvent = event::set;
+    c"vkSignalSemaphore" | c"vkSignalSemaphoreKHR" PFN_vkSignalSemaphore = semaphore::signal;
+    c"vkTrimCommandPool" | c"vkTrimCommandPoolKHR" PFN_vkTrimCommandPool = command_pool::trim;
+    c"vkUnmapMemory" PFN_vkUnmapMemory = memory::unmap;
+    c"vkUpdateDescriptorSetWithTemplate" | c"vkUpdateDescriptorSetWithTemplateKHR" PFN_vkUpdateDescriptorSetWithTemplate = template::update;
+    c"vkUpdateDescriptorSets" PFN_vkUpdateDescriptorSets = update::update;
+    c"vkWaitForFences" PFN_vkWaitForFences = fence::wait;
+    c"vkWaitSemaphores" | c"vkWaitSemaphoresKHR" PFN_vkWaitSemaphores = semaphore::wait;
+}
+
+commands! { of_command_buffers:
+    c"vkBeginCommandBuffer" PFN_vkBeginCommandBuffer = command_buffer::begin;
+    c"vkCmdBindDescriptorSets" PFN_vkCmdBindDescriptorSets = compute::bind_sets;
+    c"vkCmdBindPipeline" PFN_vkCmdBindPipeline = compute::bind_pipeline;
+    c"vkCmdCopyBuffer" PFN_vkCmdCopyBuffer = transfer::copy;
+    c"vkCmdCopyBuffer2" | c"vkCmdCopyBuffer2KHR" PFN_vkCmdCopyBuffer2 = transfer::copy2;
+    c"vkCmdCopyQueryPoolResults" PFN_vkCmdCopyQueryPoolResults = transfer::copy_queries;
+    c"vkCmdDispatch" PFN_vkCmdDispatch = compute::dispatch;
+    c"vkCmdDispatchBase" | c"vkCmdDispatchBaseKHR" PFN_vkCmdDispatchBase = compute::dispatch_base;
+    c"vkCmdDispatchIndirect" PFN_vkCmdDispatchIndirect = compute::dispatch_indirect;
+    c"vkCmdExecuteCommands" PFN_vkCmdExecuteCommands = command_buffer::execute;
+    c"vkCmdFillBuffer" PFN_vkCmdFillBuffer = transfer::fill;
+    c"vkCmdPipelineBarrier" PFN_vkCmdPipelineBarrier = waits::barrier;
+    c"vkCmdPipelineBarrier2" | c"vkCmdPipelineBarrier2KHR" PFN_vkCmdPipelineBarrier2 = waits::barrier2;
+    c"vkCmdPushConstants" PFN_vkCmdPushConstants = compute::push_constants;
+    c"vkCmdPushDescriptorSetKHR" PFN_vkCmdPushDescriptorSetKHR = compute::push_descriptors;
+    c"vkCmdPushDescriptorSetWithTemplateKHR" PFN_vkCmdPushDescriptorSetWithTemplateKHR = compute::push_template;
+    c"vkCmdResetEvent" PFN_vkCmdResetEvent = waits::reset_event;
+    c"vkCmdResetEvent2" | c"vkCmdResetEvent2KHR" PFN_vkCmdResetEvent2 = waits::reset_event2;
+    c"vkCmdResetQueryPool" PFN_vkCmdResetQueryPool = transfer::reset_queries;
+    c"vkCmdSetDeviceMask" | c"vkCmdSetDeviceMaskKHR" PFN_vkCmdSetDeviceMask = command_buffer::device_mask;
+    c"vkCmdSetEvent" PFN_vkCmdSetEvent = waits::set_event;
+    c"vkCmdSetEvent2" | c"vkCmdSetEvent2KHR" PFN_vkCmdSetEvent2 = waits::set_event2;
+    c"vkCmdUpdateBuffer" PFN_vkCmdUpdateBuffer = transfer::update;
+    c"vkCmdWaitEvents" PFN_vkCmdWaitEvents = waits::wait_events;
+    c"vkCmdWaitEvents2" | c"vkCmdWaitEvents2KHR" PFN_vkCmdWaitEvents2 = waits::wait_events2;
+    c"vkCmdWriteTimestamp" PFN_vkCmdWriteTimestamp = transfer::write_timestamp;
+    c"vkCmdWriteTimestamp2" | c"vkCmdWriteTimestamp2KHR" PFN_vkCmdWriteTimestamp2 = transfer::write_timestamp2;
+    c"vkEndCommandBuffer" PFN_vkEndCommandBuffer = command_buffer::end;
+    c"vkResetCommandBuffer" PFN_vkResetCommandBuffer = command_buffer::reset;
+}
+
+/// What the loader asks of physical devices.
+pub(crate) fn of_physical(name: &CStr) -> Option<Command> {
+    of_physical_devices(name)
+}
+
+/// What a program asks of a device.
+pub(crate) fn of_device(name: &CStr) -> Option<Command> {
+    of_devices(name).or_else(|| of_command_buffers(name))
+}
+
+/// What a program asks of an instance; without one, there are few.
+pub(crate) fn find(name: &CStr, has_instance: bool) -> Option<Command> {
+    let of_one = || of_instances(name).or_else(|| of_physical_devices(name)).or_else(|| of_device(name));
+    of_no_instance(name).or_else(|| if has_instance { of_one() } else { None })
+}
