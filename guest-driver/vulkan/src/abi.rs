@@ -231,9 +231,8 @@ pub(crate) fn as_type<'a, T: TaggedStructure>(base: *mut vk::BaseOutStructure<'s
 
 /// The words of a structure behind its sType and pNext.
 pub(crate) fn words<T: TaggedStructure>(structure: &T) -> &[u32] {
-    let head = size_of::<vk::BaseInStructure<'_>>();
-    let start = std::ptr::from_ref(structure).cast::<u8>().wrapping_add(head).cast::<u32>();
-    items(start, (size_of::<T>() - head) / size_of::<u32>())
+    let head = size_of::<vk::BaseInStructure<'_>>() / size_of::<u32>();
+    plain_words(structure).get(head..).unwrap_or_default()
 }
 
 /// As [`words`], for a structure without a head.

@@ -139,7 +139,8 @@ fn is_within(wanted: &[u32], there: &[u32]) -> bool {
 pub(crate) fn check(physical: &PhysicalDevice, info: &vk::DeviceCreateInfo<'_>) -> Outcome {
     let there = core(physical);
     let plain = abi::read_optional(info.p_enabled_features);
-    let chained = abi::chained::<vk::PhysicalDeviceFeatures2<'_>>(info.p_next).map(|features| &features.features);
+    let chained =
+        abi::chained::<vk::PhysicalDeviceFeatures2<'_>>(info.p_next).map(|features| &features.features);
     for wanted in [plain, chained].into_iter().flatten() {
         if !is_within(abi::plain_words(wanted), abi::plain_words(&there)) {
             report!("vkCreateDevice: a core feature is wanted that is not there");
@@ -148,7 +149,10 @@ pub(crate) fn check(physical: &PhysicalDevice, info: &vk::DeviceCreateInfo<'_>) 
     }
     for structure in abi::chain(info.p_next) {
         if !has_all(physical, structure) {
-            report!("vkCreateDevice: a feature of {:?} is wanted that is not there", abi::read(structure).s_type);
+            report!(
+                "vkCreateDevice: a feature of {:?} is wanted that is not there",
+                abi::read(structure).s_type
+            );
             return Err(vk::Result::ERROR_FEATURE_NOT_PRESENT);
         }
     }

@@ -116,7 +116,8 @@ pub(crate) extern "system" fn wait(
 ) -> vk::Result {
     abi::command_with("vkWaitForFences", || {
         let (core, limit) = (Core::of(device), Limit::after(nanoseconds));
-        let fences: Vec<&Fence> = abi::items(fences, count).iter().map(|fence| abi::get::<Fence>(*fence)).collect();
+        let fences: Vec<&Fence> =
+            abi::items(fences, count).iter().map(|fence| abi::get::<Fence>(*fence)).collect();
         if all == vk::FALSE && fences.len() > 1 {
             return look(core, &limit, || Ok(fences.iter().any(|fence| fence.is_signalled()))).map(waited);
         }

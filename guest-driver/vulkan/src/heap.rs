@@ -84,7 +84,8 @@ impl Heap {
 impl Slab {
     fn take(&self, bytes: u64) -> Option<u64> {
         let mut free = lock(&self.free);
-        let (offset, there) = free.iter().find(|(_, there)| **there >= bytes).map(|(at, there)| (*at, *there))?;
+        let (offset, there) =
+            free.iter().find(|(_, there)| **there >= bytes).map(|(at, there)| (*at, *there))?;
         free.remove(&offset);
         if there > bytes {
             free.insert(offset + bytes, there - bytes);

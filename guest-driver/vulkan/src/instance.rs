@@ -1,7 +1,7 @@
 //! Instances: what a program opens first.
 
-use std::ffi::c_char;
 use std::ffi::CStr;
+use std::ffi::c_char;
 
 use ash::vk;
 use ash::vk::Handle;

@@ -20,6 +20,7 @@
 mod abi;
 mod buffer;
 mod command;
+mod creation;
 mod descriptor;
 mod device;
 mod event;
@@ -31,6 +32,7 @@ mod formats;
 mod heap;
 mod image;
 mod instance;
+mod kernels;
 pub mod loader;
 mod machine;
 mod memory;

@@ -4,7 +4,6 @@
 use std::ffi::c_char;
 
 use ash::vk;
-use ash::vk::Handle;
 
 use crate::abi;
 use crate::table;
@@ -14,17 +13,6 @@ const NEWEST: u32 = 5;
 /// The oldest: from it on the loader knows `vk_icdGetInstanceProcAddr`.
 const OLDEST: u32 = 2;
 
-pub(crate) extern "system" fn instance_command(
-    instance: vk::Instance,
-    name: *const c_char,
-) -> vk::PFN_vkVoidFunction {
-    table::find(abi::string(name), !instance.is_null())
-}
-
-pub(crate) extern "system" fn device_command(_device: vk::Device, name: *const c_char) -> vk::PFN_vkVoidFunction {
-    table::of_device(abi::string(name))
-}
-
 /// A command by its name, as the loader and programs without one ask for it.
 // SAFETY: the loader's interface defines the name and what it does; nothing else of this program has it.
 #[unsafe(no_mangle)]
@@ -32,7 +20,7 @@ pub extern "system" fn vk_icdGetInstanceProcAddr(
     instance: vk::Instance,
     name: *const c_char,
 ) -> vk::PFN_vkVoidFunction {
-    instance_command(instance, name)
+    table::instance_command(instance, name)
 }
 
 /// A command of physical devices by its name, where it is the driver's.

@@ -71,7 +71,9 @@ impl PhysicalDevice {
         ];
         type CStrVersion = (&'static CStr, u32);
         let mut all = extensions::DEVICE.to_vec();
-        all.extend(BY_FEATURE.iter().filter(|(feature, _)| self.has(*feature)).map(|(_, extension)| *extension));
+        all.extend(
+            BY_FEATURE.iter().filter(|(feature, _)| self.has(*feature)).map(|(_, extension)| *extension),
+        );
         if self.profile.features & (profile::FEATURE_FLOAT_16 | profile::FEATURE_INT_8) != 0 {
             all.push((c"VK_KHR_shader_float16_int8", 1));
         }
@@ -144,16 +146,17 @@ pub(crate) extern "system" fn queue_families2(
 fn memory(physical: &PhysicalDevice) -> vk::PhysicalDeviceMemoryProperties {
     use vk::MemoryPropertyFlags as Flag;
     let visible = Flag::HOST_VISIBLE | Flag::HOST_COHERENT;
-    let types = [
-        (Flag::DEVICE_LOCAL, 0),
-        (Flag::DEVICE_LOCAL | visible, 0),
-        (visible | Flag::HOST_CACHED, 1),
-    ];
+    let types =
+        [(Flag::DEVICE_LOCAL, 0), (Flag::DEVICE_LOCAL | visible, 0), (visible | Flag::HOST_CACHED, 1)];
     let heaps = [
         (physical.video_memory(), vk::MemoryHeapFlags::DEVICE_LOCAL),
         (machine::ram_bytes(), vk::MemoryHeapFlags::empty()),
     ];
-    let mut memory = vk::PhysicalDeviceMemoryProperties { memory_type_count: 3, memory_heap_count: 2, ..Default::default() };
+    let mut memory = vk::PhysicalDeviceMemoryProperties {
+        memory_type_count: 3,
+        memory_heap_count: 2,
+        ..Default::default()
+    };
     for (place, (property_flags, heap_index)) in memory.memory_types.iter_mut().zip(types) {
         *place = vk::MemoryType { property_flags, heap_index };
     }
@@ -167,7 +170,9 @@ pub(crate) extern "system" fn memory_properties(
     physical: vk::PhysicalDevice,
     out: *mut vk::PhysicalDeviceMemoryProperties,
 ) {
-    abi::quiet("vkGetPhysicalDeviceMemoryProperties", || abi::write(out, memory(PhysicalDevice::of(physical))));
+    abi::quiet("vkGetPhysicalDeviceMemoryProperties", || {
+        abi::write(out, memory(PhysicalDevice::of(physical)))
+    });
 }
 
 pub(crate) extern "system" fn memory_properties2(

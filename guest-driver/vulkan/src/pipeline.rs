@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::PoisonError;
 
 use ash::vk;
 use campanile_guest_driver::kernel::Kernel;
-use campanile_guest_driver::kernel::KernelSource;
-use campanile_protocol::control::pipeline::Constant;
 
 use crate::abi;
 use crate::abi::Outcome;
@@ -16,20 +13,11 @@ use crate::abi::handle;
 use crate::descriptor::layout::PipelineLayout;
 use crate::device::Core;
 use crate::device::Device;
-use crate::failure::failed;
+use crate::kernels::KernelKey;
 use crate::report::report;
 use crate::shader;
 use crate::shader::Module;
 use crate::shader::Use;
-
-/// What makes two kernels the same.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct KernelKey {
-    bytes: Vec<u8>,
-    entry: String,
-    constants: Vec<(u32, u64)>,
-    subgroup_size: u32,
-}
 
 /// A pipeline.
 #[derive(Debug)]
@@ -68,7 +56,8 @@ impl Pipeline {
         let inline = abi::chained::<vk::ShaderModuleCreateInfo<'_>>(stage.p_next)
             .map(|info| abi::items(info.p_code.cast::<u8>(), info.code_size));
         let bytes = inline.unwrap_or_else(|| &abi::get::<Module>(stage.module).bytes);
-        let required = abi::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(stage.p_next);
+        let required =
+            abi::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(stage.p_next);
         let entry = abi::string(stage.p_name);
         let key = KernelKey {
             bytes: bytes.to_vec(),
@@ -82,10 +71,13 @@ impl Pipeline {
             vk::Result::ERROR_UNKNOWN
         })?;
         let uses: Vec<Use> = found.into_iter().map(|found| Self::sized(layout, found)).collect();
-        let kernel = core.kernel(key)?;
+        let kernel = core.kernels.get(key)?;
         let descriptors: u32 = uses.iter().filter_map(|found| found.count).sum();
         if descriptors != kernel.binding_count() {
-            report!("vkCreateComputePipelines: {descriptors} buffers found, {} wanted", kernel.binding_count());
+            report!(
+                "vkCreateComputePipelines: {descriptors} buffers found, {} wanted",
+                kernel.binding_count()
+            );
             return Err(vk::Result::ERROR_UNKNOWN);
         }
         Ok(Self { kernel, uses })
@@ -95,25 +87,6 @@ impl Pipeline {
     fn sized(layout: &PipelineLayout, found: Use) -> Use {
         let of_layout = || layout.set(found.set)?.binding(found.binding)?.count.try_into().ok();
         Use { count: found.count.or_else(of_layout).or(Some(1)), ..found }
-    }
-}
-
-impl Core {
-    /// The kernel that `key` names, compiled if no pipeline has it.
-    fn kernel(&self, key: KernelKey) -> Outcome<Arc<Kernel>> {
-        let kernels = || self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernel) = kernels().get(&key).and_then(std::sync::Weak::upgrade) {
-            return Ok(kernel);
-        }
-        let constant = |(id, value): &(u32, u64)| Constant { id: *id, reserved: 0, value: *value };
-        let constants: Vec<Constant> = key.constants.iter().map(constant).collect();
-        let source = KernelSource::pipeline(&key.bytes, &constants, key.subgroup_size).entry(&key.entry);
-        let kernel = self.gpu.create_kernel(&source).map_err(failed("vkCreateComputePipelines"))?;
-        let kernel = Arc::new(kernel);
-        let mut kernels = kernels();
-        kernels.retain(|_, kernel| kernel.strong_count() > 0);
-        kernels.insert(key, Arc::downgrade(&kernel));
-        Ok(kernel)
     }
 }
 
@@ -130,7 +103,9 @@ pub(crate) extern "system" fn create(
         let mut outcome = vk::Result::SUCCESS;
         for (place, info) in abi::room(out, count).iter_mut().zip(abi::items(infos, count)) {
             *place = vk::Pipeline::null();
-            if outcome == vk::Result::SUCCESS || !info.flags.contains(vk::PipelineCreateFlags::EARLY_RETURN_ON_FAILURE) {
+            if outcome == vk::Result::SUCCESS
+                || !info.flags.contains(vk::PipelineCreateFlags::EARLY_RETURN_ON_FAILURE)
+            {
                 match Pipeline::create(core, info) {
                     Ok(pipeline) => abi::give(pipeline, place),
                     Err(error) => outcome = error,

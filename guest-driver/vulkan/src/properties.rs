@@ -138,7 +138,10 @@ pub(crate) extern "system" fn get(physical: vk::PhysicalDevice, out: *mut vk::Ph
     abi::quiet("vkGetPhysicalDeviceProperties", || abi::write(out, properties(PhysicalDevice::of(physical))));
 }
 
-pub(crate) extern "system" fn get2(physical: vk::PhysicalDevice, out: *mut vk::PhysicalDeviceProperties2<'_>) {
+pub(crate) extern "system" fn get2(
+    physical: vk::PhysicalDevice,
+    out: *mut vk::PhysicalDeviceProperties2<'_>,
+) {
     abi::quiet("vkGetPhysicalDeviceProperties2", || {
         let (physical, out) = (PhysicalDevice::of(physical), abi::filled(out));
         out.properties = properties(physical);
@@ -164,7 +167,8 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
         p.point_clipping_behavior = vk::PointClippingBehavior::ALL_CLIP_PLANES;
         (p.max_multiview_view_count, p.max_multiview_instance_index) = (0, 0);
         p.protected_no_fault = vk::FALSE;
-        (p.max_per_set_descriptors, p.max_memory_allocation_size) = (profile.buffers.max(1024), largest(physical));
+        (p.max_per_set_descriptors, p.max_memory_allocation_size) =
+            (profile.buffers.max(1024), largest(physical));
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceVulkan12Properties<'_>>(structure) {
         let (storage, uniform) = (profile.storage_buffers, profile.uniform_buffers);
@@ -199,7 +203,8 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
         (p.supported_operations, p.quad_operations_in_all_stages) = (operations, vk::FALSE);
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceMaintenance3Properties<'_>>(structure) {
-        (p.max_per_set_descriptors, p.max_memory_allocation_size) = (profile.buffers.max(1024), largest(physical));
+        (p.max_per_set_descriptors, p.max_memory_allocation_size) =
+            (profile.buffers.max(1024), largest(physical));
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceMaintenance4Properties<'_>>(structure) {
         p.max_buffer_size = largest(physical);
@@ -222,8 +227,11 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceSubgroupSizeControlProperties<'_>>(structure) {
         [p.min_subgroup_size, p.max_subgroup_size] = profile.subgroup_sizes;
         p.max_compute_workgroup_subgroups = profile.invocations / profile.subgroup_sizes[0].max(1);
-        p.required_subgroup_size_stages =
-            if physical.has(profile::FEATURE_SUBGROUP_SIZES) { compute } else { vk::ShaderStageFlags::empty() };
+        p.required_subgroup_size_stages = if physical.has(profile::FEATURE_SUBGROUP_SIZES) {
+            compute
+        } else {
+            vk::ShaderStageFlags::empty()
+        };
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceShaderIntegerDotProductProperties<'_>>(structure) {
         // Whether any is fast is not known.

@@ -65,7 +65,11 @@ impl Queue {
         batches.iter().try_for_each(|batch| batch.submit(&mut queue)).map_err(&failed)?;
         if let Some(fence) = fence {
             // Alone, it is signalled when all before it is done.
-            let last = if batches.is_empty() { queue.submit(&Packets::new()).map_err(&failed)? } else { queue.last() };
+            let last = if batches.is_empty() {
+                queue.submit(&Packets::new()).map_err(&failed)?
+            } else {
+                queue.last()
+            };
             fence.submitted(last);
         }
         Ok(())
@@ -110,7 +114,8 @@ impl Batch<'_> {
 
 fn of_1<'a>(info: &vk::SubmitInfo<'_>) -> Batch<'a> {
     let values = abi::chained::<vk::TimelineSemaphoreSubmitInfo<'_>>(info.p_next);
-    let waited = values.map_or(&[][..], |v| abi::items(v.p_wait_semaphore_values, v.wait_semaphore_value_count));
+    let waited =
+        values.map_or(&[][..], |v| abi::items(v.p_wait_semaphore_values, v.wait_semaphore_value_count));
     let signalled =
         values.map_or(&[][..], |v| abi::items(v.p_signal_semaphore_values, v.signal_semaphore_value_count));
     let operations = |semaphores: &[vk::Semaphore], values: &[u64]| {

@@ -77,7 +77,8 @@ impl Semaphore {
     /// Waits for a value: until the queue gets where it is stored, where that is known.
     fn wait(&self, core: &Core, value: u64, limit: &Limit) -> Outcome<bool> {
         if let Kind::Timeline(pending) = &self.kind {
-            let found = lock(pending).iter().find(|(stored, _)| *stored >= value).map(|(_, point)| point.clone());
+            let found =
+                lock(pending).iter().find(|(stored, _)| *stored >= value).map(|(_, point)| point.clone());
             if let Some(point) = found.filter(|_| self.value().is_ok_and(|now| now < value)) {
                 // Another way may lead to the value first, or the wait may fail: what counts is looked at below.
                 let _looked_at_below = point.wait(limit.left());
@@ -150,10 +151,12 @@ pub(crate) extern "system" fn wait(
         let (core, limit, info) = (Core::of(device), Limit::after(nanoseconds), abi::read(info));
         let semaphores = abi::items(info.p_semaphores, info.semaphore_count);
         let semaphores = semaphores.iter().map(|semaphore| abi::get::<Semaphore>(*semaphore));
-        let wanted: Vec<_> = semaphores.zip(abi::items(info.p_values, info.semaphore_count).iter().copied()).collect();
+        let wanted: Vec<_> =
+            semaphores.zip(abi::items(info.p_values, info.semaphore_count).iter().copied()).collect();
         if info.flags.contains(vk::SemaphoreWaitFlags::ANY) && wanted.len() > 1 {
             let is_any = || {
-                let is_there = |(semaphore, value): &(&Semaphore, u64)| semaphore.value().map(|now| now >= *value);
+                let is_there =
+                    |(semaphore, value): &(&Semaphore, u64)| semaphore.value().map(|now| now >= *value);
                 wanted.iter().map(is_there).try_fold(false, |any, this| Ok(any | this?))
             };
             return look(core, &limit, is_any).map(waited);

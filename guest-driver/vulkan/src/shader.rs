@@ -93,7 +93,8 @@ fn note(map: &mut HashMap<u32, u32>, id: u32, value: u32) {
 
 impl Reader {
     fn read(words: &[u32], entry: &[u8]) -> Self {
-        let (mut reader, mut function, mut rest) = (Self::default(), 0, words.get(HEADER..).unwrap_or_default());
+        let (mut reader, mut function, mut rest) =
+            (Self::default(), 0, words.get(HEADER..).unwrap_or_default());
         while let Some(first) = rest.first() {
             let (length, op) = ((first >> 16) as usize, first & 0xffff);
             let Some((instruction, after)) = rest.split_at_checked(length.max(1)) else { break };
@@ -106,13 +107,16 @@ impl Reader {
     fn instruction(&mut self, op: u32, words: &[u32], entry: &[u8], function: &mut u32) {
         match (op, words) {
             (op::ENTRY_POINT, [_, MODEL_COMPUTE, id, name @ ..]) => {
-                let name: Vec<u8> = name.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
+                let name: Vec<u8> =
+                    name.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
                 if name == entry {
                     self.entry = Some(*id);
                 }
             }
             (op::DECORATE, [_, id, DECORATION_DESCRIPTOR_SET, set, ..]) => note(&mut self.sets, *id, *set),
-            (op::DECORATE, [_, id, DECORATION_BINDING, binding, ..]) => note(&mut self.bindings, *id, *binding),
+            (op::DECORATE, [_, id, DECORATION_BINDING, binding, ..]) => {
+                note(&mut self.bindings, *id, *binding)
+            }
             (op::TYPE_POINTER, [_, id, _, to, ..]) => note(&mut self.pointers, *id, *to),
             (op::TYPE_ARRAY, [_, id, _, length, ..]) => note(&mut self.arrays, *id, *length),
             (op::CONSTANT, [_, _, id, value, ..]) => note(&mut self.constants, *id, *value),

@@ -2,27 +2,29 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
+use std::ffi::c_char;
 
 use ash::vk;
+use ash::vk::Handle;
 
+use crate::abi;
 use crate::buffer;
 use crate::command::buffer as command_buffer;
 use crate::command::compute;
 use crate::command::pool as command_pool;
 use crate::command::transfer;
 use crate::command::waits;
+use crate::creation;
 use crate::descriptor::layout;
 use crate::descriptor::pool as descriptor_pool;
 use crate::descriptor::template;
 use crate::descriptor::update;
-use crate::device;
 use crate::event;
 use crate::features;
 use crate::fence;
 use crate::formats;
 use crate::image;
 use crate::instance;
-use crate::loader;
 use crate::memory;
 use crate::physical;
 use crate::pipeline;
@@ -53,17 +55,17 @@ commands! { of_no_instance:
     c"vkCreateInstance" PFN_vkCreateInstance = instance::create;
     c"vkEnumerateInstanceExtensionProperties" PFN_vkEnumerateInstanceExtensionProperties = instance::enumerate_extensions;
     c"vkEnumerateInstanceVersion" PFN_vkEnumerateInstanceVersion = instance::enumerate_version;
-    c"vkGetInstanceProcAddr" PFN_vkGetInstanceProcAddr = loader::instance_command;
+    c"vkGetInstanceProcAddr" PFN_vkGetInstanceProcAddr = instance_command;
 }
 
 commands! { of_instances:
     c"vkDestroyInstance" PFN_vkDestroyInstance = instance::destroy;
     c"vkEnumeratePhysicalDevices" PFN_vkEnumeratePhysicalDevices = instance::enumerate_physical_devices;
-    c"vkGetDeviceProcAddr" PFN_vkGetDeviceProcAddr = loader::device_command;
+    c"vkGetDeviceProcAddr" PFN_vkGetDeviceProcAddr = device_command;
 }
 
 commands! { of_physical_devices:
-    c"vkCreateDevice" PFN_vkCreateDevice = device::create;
+    c"vkCreateDevice" PFN_vkCreateDevice = creation::create;
     c"vkEnumerateDeviceExtensionProperties" PFN_vkEnumerateDeviceExtensionProperties = physical::enumerate_extensions;
     c"vkEnumerateDeviceLayerProperties" PFN_vkEnumerateDeviceLayerProperties = physical::enumerate_layers;
     c"vkEnumeratePhysicalDeviceGroups" | c"vkEnumeratePhysicalDeviceGroupsKHR" PFN_vkEnumeratePhysicalDeviceGroups = instance::enumerate_groups;
@@ -115,7 +117,7 @@ commands! { of_devices:
     c"vkDestroyDescriptorPool" PFN_vkDestroyDescriptorPool = descriptor_pool::destroy;
     c"vkDestroyDescriptorSetLayout" PFN_vkDestroyDescriptorSetLayout = layout::destroy;
     c"vkDestroyDescriptorUpdateTemplate" | c"vkDestroyDescriptorUpdateTemplateKHR" PFN_vkDestroyDescriptorUpdateTemplate = template::destroy;
-    c"vkDestroyDevice" PFN_vkDestroyDevice = device::destroy;
+    c"vkDestroyDevice" PFN_vkDestroyDevice = creation::destroy;
     c"vkDestroyEvent" PFN_vkDestroyEvent = event::destroy;
     c"vkDestroyFence" PFN_vkDestroyFence = fence::destroy;
     c"vkDestroyImage" PFN_vkDestroyImage = image::destroy;
@@ -127,7 +129,7 @@ commands! { of_devices:
     c"vkDestroySampler" PFN_vkDestroySampler = image::destroy_sampler;
     c"vkDestroySemaphore" PFN_vkDestroySemaphore = semaphore::destroy;
     c"vkDestroyShaderModule" PFN_vkDestroyShaderModule = shader::destroy;
-    c"vkDeviceWaitIdle" PFN_vkDeviceWaitIdle = device::wait_idle;
+    c"vkDeviceWaitIdle" PFN_vkDeviceWaitIdle = creation::wait_idle;
     c"vkFlushMappedMemoryRanges" PFN_vkFlushMappedMemoryRanges = memory::synchronise;
     c"vkFreeCommandBuffers" PFN_vkFreeCommandBuffers = command_pool::free;
     c"vkFreeDescriptorSets" PFN_vkFreeDescriptorSets = descriptor_pool::free;
@@ -136,11 +138,11 @@ commands! { of_devices:
     c"vkGetBufferMemoryRequirements2" | c"vkGetBufferMemoryRequirements2KHR" PFN_vkGetBufferMemoryRequirements2 = buffer::memory_requirements2;
     c"vkGetDescriptorSetLayoutSupport" | c"vkGetDescriptorSetLayoutSupportKHR" PFN_vkGetDescriptorSetLayoutSupport = layout::support;
     c"vkGetDeviceBufferMemoryRequirements" | c"vkGetDeviceBufferMemoryRequirementsKHR" PFN_vkGetDeviceBufferMemoryRequirements = buffer::memory_requirements_of;
-    c"vkGetDeviceGroupPeerMemoryFeatures" | c"vkGetDeviceGroupPeerMemoryFeaturesKHR" PFN_vkGetDeviceGroupPeerMemoryFeatures = device::peer_memory;
+    c"vkGetDeviceGroupPeerMemoryFeatures" | c"vkGetDeviceGroupPeerMemoryFeaturesKHR" PFN_vkGetDeviceGroupPeerMemoryFeatures = creation::peer_memory;
     c"vkGetDeviceMemoryCommitment" PFN_vkGetDeviceMemoryCommitment = memory::commitment;
-    c"vkGetDeviceProcAddr" PFN_vkGetDeviceProcAddr = loader::device_command;
-    c"vkGetDeviceQueue" PFN_vkGetDeviceQueue = device::queue;
-    c"vkGetDeviceQueue2" PFN_vkGetDeviceQueue2 = device::queue2;
+    c"vkGetDeviceProcAddr" PFN_vkGetDeviceProcAddr = device_command;
+    c"vkGetDeviceQueue" PFN_vkGetDeviceQueue = creation::queue;
+    c"vkGetDeviceQueue2" PFN_vkGetDeviceQueue2 = creation::queue2;
     c"vkGetEventStatus" PFN_vkGetEventStatus = event::status;
     c"vkGetFenceStatus" PFN_vkGetFenceStatus = fence::status;
     c"vkGetImageMemoryRequirements" PFN_vkGetImageMemoryRequirements = image::memory_requirements;
@@ -208,12 +210,26 @@ pub(crate) fn of_physical(name: &CStr) -> Option<Command> {
 }
 
 /// What a program asks of a device.
-pub(crate) fn of_device(name: &CStr) -> Option<Command> {
+fn of_device(name: &CStr) -> Option<Command> {
     of_devices(name).or_else(|| of_command_buffers(name))
 }
 
 /// What a program asks of an instance; without one, there are few.
-pub(crate) fn find(name: &CStr, has_instance: bool) -> Option<Command> {
+fn of_instance(name: &CStr, has_instance: bool) -> Option<Command> {
     let of_one = || of_instances(name).or_else(|| of_physical_devices(name)).or_else(|| of_device(name));
     of_no_instance(name).or_else(|| if has_instance { of_one() } else { None })
+}
+
+pub(crate) extern "system" fn instance_command(
+    instance: vk::Instance,
+    name: *const c_char,
+) -> vk::PFN_vkVoidFunction {
+    of_instance(abi::string(name), !instance.is_null())
+}
+
+pub(crate) extern "system" fn device_command(
+    _device: vk::Device,
+    name: *const c_char,
+) -> vk::PFN_vkVoidFunction {
+    of_device(abi::string(name))
 }

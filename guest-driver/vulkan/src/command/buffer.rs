@@ -41,7 +41,11 @@ impl CommandBuffer {
 }
 
 /// Runs the body of a command that is recorded.
-pub(crate) fn record(name: &'static str, buffer: vk::CommandBuffer, body: impl FnOnce(&mut Recording, &Core)) {
+pub(crate) fn record(
+    name: &'static str,
+    buffer: vk::CommandBuffer,
+    body: impl FnOnce(&mut Recording, &Core),
+) {
     abi::quiet(name, || {
         let buffer = CommandBuffer::of(buffer);
         body(&mut buffer.recording(), &buffer.core);

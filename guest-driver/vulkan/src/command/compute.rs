@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ash::vk;
 use campanile_protocol::packet::Binding;
 
+use super::bound::Bound;
 use super::buffer::record;
 use super::recording::Recording;
 use crate::abi;
@@ -13,41 +14,12 @@ use crate::abi::Outcome;
 use crate::buffer::Buffer;
 use crate::descriptor::layout::Layout;
 use crate::descriptor::layout::PipelineLayout;
-use crate::descriptor::pool::Range;
 use crate::descriptor::pool::Set;
 use crate::descriptor::pool::Slots;
 use crate::descriptor::template::Template;
 use crate::descriptor::update;
 use crate::pipeline::Pipeline;
 use crate::report::report;
-
-/// What is bound as one set.
-#[derive(Debug, Default)]
-pub(crate) enum Bound {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// A set, and the dynamic offsets that it was bound with.
-    Set(Arc<Set>, Vec<u32>),
-    /// Descriptors in the command buffer itself.
-    Pushed(Arc<Layout>, Slots),
-}
-
-impl Bound {
-    /// What an element of a binding names.
-    fn range(&self, binding: u32, element: u32) -> Option<Range> {
-        match self {
-            Self::Nothing => None,
-            Self::Set(set, offsets) => {
-                let range = set.slots().get(set.layout.slot(binding, element)).copied().flatten()?;
-                let dynamic = set.layout.binding(binding)?.dynamic;
-                let offset = dynamic.and_then(|first| offsets.get(first + element as usize)).copied();
-                Some(Range { va: range.va + u64::from(offset.unwrap_or(0)), ..range })
-            }
-            Self::Pushed(layout, slots) => slots.get(layout.slot(binding, element)).copied().flatten(),
-        }
-    }
-}
 
 impl Recording {
     fn bind(&mut self, number: u32, bound: Bound) {
@@ -77,7 +49,11 @@ impl Recording {
             for element in 0..used.count.unwrap_or(1) {
                 let bound = self.sets.get(used.set as usize);
                 let Some(range) = bound.and_then(|bound| bound.range(used.binding, element)) else {
-                    report!("a dispatch: set {}, binding {}, element {element} is not bound", used.set, used.binding);
+                    report!(
+                        "a dispatch: set {}, binding {}, element {element} is not bound",
+                        used.set,
+                        used.binding
+                    );
                     return Err(vk::Result::ERROR_UNKNOWN);
                 };
                 bindings.push(Binding {
@@ -186,7 +162,8 @@ pub(crate) extern "system" fn push_constants(
     values: *const c_void,
 ) {
     record("vkCmdPushConstants", buffer, |recording, _| {
-        let place = recording.constants.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..size as usize));
+        let place =
+            recording.constants.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..size as usize));
         match place {
             Some(place) => place.copy_from_slice(abi::items(values.cast(), size)),
             None => recording.fail(vk::Result::ERROR_UNKNOWN),

@@ -5,9 +5,10 @@
 //!   vkQueueSubmit ─▶ one ring entry a segment, as often as it is submitted
 //! ```
 
+mod bound;
 pub(crate) mod buffer;
 pub(crate) mod compute;
 pub(crate) mod pool;
-pub(crate) mod recording;
+mod recording;
 pub(crate) mod transfer;
 pub(crate) mod waits;

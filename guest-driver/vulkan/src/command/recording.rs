@@ -8,7 +8,7 @@ use campanile_guest_driver::error::DriverError;
 use campanile_protocol::packet::MAX_CONSTANTS;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 
-use super::compute::Bound;
+use super::bound::Bound;
 use crate::abi::Outcome;
 use crate::failure::failed;
 use crate::heap::Heap;

@@ -125,7 +125,8 @@ pub(crate) extern "system" fn create_of_pipeline(
     abi::command("vkCreatePipelineLayout", || {
         let info = abi::read(info);
         let layouts = abi::items(info.p_set_layouts, info.set_layout_count);
-        let share = |layout: &vk::DescriptorSetLayout| (!layout.is_null()).then(|| abi::share::<Layout>(*layout));
+        let share =
+            |layout: &vk::DescriptorSetLayout| (!layout.is_null()).then(|| abi::share::<Layout>(*layout));
         abi::give(PipelineLayout { sets: layouts.iter().map(share).collect() }, out);
         Ok(())
     })
@@ -145,7 +146,11 @@ mod tests {
 
     use super::Layout;
 
-    fn binding(binding: u32, descriptor_type: vk::DescriptorType, descriptor_count: u32) -> vk::DescriptorSetLayoutBinding<'static> {
+    fn binding(
+        binding: u32,
+        descriptor_type: vk::DescriptorType,
+        descriptor_count: u32,
+    ) -> vk::DescriptorSetLayoutBinding<'static> {
         vk::DescriptorSetLayoutBinding { binding, descriptor_type, descriptor_count, ..Default::default() }
     }
 

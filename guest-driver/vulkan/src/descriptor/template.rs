@@ -46,7 +46,8 @@ pub(crate) extern "system" fn create(
 ) -> vk::Result {
     abi::command("vkCreateDescriptorUpdateTemplate", || {
         let info = abi::read(info);
-        let entries = abi::items(info.p_descriptor_update_entries, info.descriptor_update_entry_count).to_vec();
+        let entries =
+            abi::items(info.p_descriptor_update_entries, info.descriptor_update_entry_count).to_vec();
         let is_pushed = info.template_type == vk::DescriptorUpdateTemplateType::PUSH_DESCRIPTORS_KHR;
         let layout = || abi::get::<PipelineLayout>(info.pipeline_layout).set(info.set).cloned();
         let pushed = is_pushed.then(layout).flatten();

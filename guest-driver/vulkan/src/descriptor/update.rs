@@ -65,7 +65,10 @@ pub(crate) extern "system" fn update(
             let found: Slots = from.slots().iter().skip(first).take(count).copied().collect();
             let first = to.layout.slot(copy.dst_binding, copy.dst_array_element);
             let mut slots = to.slots();
-            found.into_iter().enumerate().for_each(|(at, range)| put(&mut slots, first.saturating_add(at), range));
+            found
+                .into_iter()
+                .enumerate()
+                .for_each(|(at, range)| put(&mut slots, first.saturating_add(at), range));
         }
     });
 }
