@@ -1,23 +1,17 @@
 //! C programs, built by the system's compiler against the installed library, on a daemon of their own.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use std::env;
+mod built;
+
 use std::path::Path;
 use std::path::PathBuf;
-use std::process::Child;
 use std::process::Command;
-use std::process::Stdio;
 use std::sync::LazyLock;
-use std::time::Duration;
-use std::time::Instant;
 
 use tempfile::TempDir;
 
-/// How long a daemon may take to listen.
-const NEVER: Duration = Duration::from_secs(60);
-
-/// A VM in the program that is tested.
-const LOOPBACK: &str = "campanile-guest-driver-c/loopback";
+use built::Daemon;
+use built::printed;
 
 /// The library, installed as a user does it.
 static INSTALLED: LazyLock<Installed> = LazyLock::new(Installed::new);
@@ -25,14 +19,6 @@ static INSTALLED: LazyLock<Installed> = LazyLock::new(Installed::new);
 /// A folder of this crate.
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// What a command prints; fails with all of it where the command does.
-fn printed(command: &mut Command) -> String {
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
-    out.into_owned()
 }
 
 #[derive(Clone, Copy)]
@@ -45,37 +31,15 @@ enum Linking {
 
 struct Installed {
     prefix: TempDir,
-    built: PathBuf,
 }
 
 impl Installed {
     fn new() -> Self {
-        // This test is target/PROFILE/deps/NAME; a plain test of the library leaves no `libcampanile.so` that could
-        // be found, nor a daemon.
-        let exe = env::current_exe().unwrap();
-        let built = exe.ancestors().nth(2).unwrap().to_path_buf();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo
-            .args(["build", "--quiet", "--workspace", "--all-targets", "--features", LOOPBACK])
-            .current_dir(here("../.."));
-        cargo.env("CARGO_TARGET_DIR", built.parent().unwrap());
-        // Of this package; build scripts that watch it (ring's) would run again, and half of the workspace be built again.
-        let is_of_package = |name: &str| {
-            name == "OUT_DIR" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
-        };
-        for (name, _) in env::vars_os() {
-            if name.to_str().is_some_and(is_of_package) {
-                cargo.env_remove(name);
-            }
-        }
-        if built.ends_with("release") {
-            cargo.arg("--release");
-        }
-        printed(&mut cargo);
+        let built = built::folder();
         let prefix = tempfile::tempdir().unwrap();
         let mut install = Command::new(here("install"));
         printed(install.arg(prefix.path()).arg("--from").arg(&built));
-        Self { prefix, built }
+        Self { prefix }
     }
 
     fn pkg_config(&self, arguments: &[&str]) -> Vec<String> {
@@ -107,42 +71,9 @@ impl Installed {
 
     /// Runs what [`Self::compile`] made, on a daemon of its own.
     fn run(&self, program: &Path) -> String {
-        let daemon = Daemon::start(&self.built);
+        let daemon = Daemon::start(&[]);
         let mut command = Command::new(program);
         printed(command.arg(daemon.socket()).env("LD_LIBRARY_PATH", self.prefix.path().join("lib")))
-    }
-}
-
-/// A `campanile serve` process with one vGPU of 64 MiB.
-struct Daemon {
-    child: Child,
-    folder: TempDir,
-}
-
-impl Daemon {
-    fn start(built: &Path) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(built.join("campanile"));
-        command.args(["serve", "--vram", "64M", "--socket"]).arg(folder.path().join("a.sock"));
-        let daemon = Self { child: command.stdin(Stdio::null()).spawn().unwrap(), folder };
-        let begun = Instant::now();
-        // The socket has its name before the daemon listens.
-        while std::os::unix::net::UnixStream::connect(daemon.socket()).is_err() {
-            assert!(begun.elapsed() < NEVER, "the daemon does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        daemon
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("a.sock")
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

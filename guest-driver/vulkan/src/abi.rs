@@ -229,14 +229,8 @@ pub(crate) fn as_type<'a, T: TaggedStructure>(base: *mut vk::BaseOutStructure<'s
     (read(base).s_type == T::STRUCTURE_TYPE).then(|| filled(base.cast::<T>()))
 }
 
-/// The words of a structure behind its sType and pNext.
-pub(crate) fn words<T: TaggedStructure>(structure: &T) -> &[u32] {
-    let head = size_of::<vk::BaseInStructure<'_>>() / size_of::<u32>();
-    plain_words(structure).get(head..).unwrap_or_default()
-}
-
-/// As [`words`], for a structure without a head.
-pub(crate) fn plain_words<T>(structure: &T) -> &[u32] {
+/// The words of a structure of words, whatever bytes stand behind its last field included.
+pub(crate) fn words<T>(structure: &T) -> &[u32] {
     items(std::ptr::from_ref(structure).cast::<u32>(), size_of::<T>() / size_of::<u32>())
 }
 

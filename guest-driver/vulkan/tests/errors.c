@@ -1,0 +1,118 @@
+/* What goes wrong, and what is left after it. */
+#include "program.h"
+
+#include "shaders/shaders.h"
+
+/* A module that is none is refused, by a result; the device goes on. */
+static void modules(struct device *device) {
+    struct adder adder = adder_new(device);
+    uint32_t words[sizeof add_words / 4];
+    VkComputePipelineCreateInfo infos[2] = {{VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO},
+                                            {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO}};
+    for (uint32_t broken = 0; broken < 3; broken++) {
+        memcpy(words, add_words, sizeof words);
+        /* Cut short, an opcode that there is not, an entry point of another name. */
+        if (broken == 1) words[sizeof words / 4 - 1] = 0x0001ffff;
+        for (int i = 0; i < 2; i++) {
+            infos[i].stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+            infos[i].stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+            infos[i].stage.pName = i == 0 && broken == 2 ? "other" : "main";
+            infos[i].layout = adder.layout;
+        }
+        infos[0].stage.module = module_new(device, words, broken == 0 ? sizeof words - 40 : sizeof words);
+        infos[1].stage.module = module_new(device, add_words, sizeof add_words);
+        VkPipeline pipelines[2] = {(VkPipeline)1, (VkPipeline)1};
+        RESULT(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 2, infos, NULL, pipelines), VK_ERROR_UNKNOWN);
+        NEED(pipelines[0] == VK_NULL_HANDLE && pipelines[1] != VK_NULL_HANDLE);
+        vkDestroyPipeline(device->device, pipelines[1], NULL);
+        for (int i = 0; i < 2; i++) vkDestroyShaderModule(device->device, infos[i].stage.module, NULL);
+    }
+    VkCommandBuffer commands = commands_begin(device);
+    adder_record(&adder, commands, 9);
+    commands_run(device, commands);
+    NEED(adder_holds(&adder, 1, 9));
+    adder_free(device, &adder);
+}
+
+/* Features and extensions that there are not are refused, and so is memory that there is not. */
+static void absences(struct device *device) {
+    float priority = 1;
+    VkDeviceQueueCreateInfo queue = {VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
+    queue.queueCount = 1;
+    queue.pQueuePriorities = &priority;
+    VkDeviceCreateInfo info = {VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
+    info.queueCreateInfoCount = 1;
+    info.pQueueCreateInfos = &queue;
+    VkPhysicalDeviceFeatures core = {0};
+    core.geometryShader = VK_TRUE;
+    info.pEnabledFeatures = &core;
+    VkDevice other;
+    RESULT(vkCreateDevice(device->physical, &info, NULL, &other), VK_ERROR_FEATURE_NOT_PRESENT);
+    info.pEnabledFeatures = NULL;
+    VkPhysicalDeviceVulkan12Features newer = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
+    newer.bufferDeviceAddress = VK_TRUE;
+    info.pNext = &newer;
+    RESULT(vkCreateDevice(device->physical, &info, NULL, &other), VK_ERROR_FEATURE_NOT_PRESENT);
+    info.pNext = NULL;
+    const char *unknown = "VK_KHR_swapchain";
+    info.enabledExtensionCount = 1;
+    info.ppEnabledExtensionNames = &unknown;
+    RESULT(vkCreateDevice(device->physical, &info, NULL, &other), VK_ERROR_EXTENSION_NOT_PRESENT);
+    VkPhysicalDeviceMemoryProperties memory;
+    vkGetPhysicalDeviceMemoryProperties(device->physical, &memory);
+    for (uint32_t type = 0; type < memory.memoryTypeCount; type++) {
+        VkMemoryAllocateInfo allocate = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
+        allocate.memoryTypeIndex = type;
+        /* All of it: some is in use. */
+        allocate.allocationSize = memory.memoryHeaps[memory.memoryTypes[type].heapIndex].size;
+        VkDeviceMemory none;
+        RESULT(vkAllocateMemory(device->device, &allocate, NULL, &none), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+        allocate.allocationSize = 12345;
+        OK(vkAllocateMemory(device->device, &allocate, NULL, &none));
+        vkFreeMemory(device->device, none, NULL);
+    }
+}
+
+/* A kernel that never ends is the end of its device: all that waits hears of it, and another device works. */
+static void lost(struct device *device) {
+    struct adder adder = adder_new(device);
+    VkComputePipelineCreateInfo info = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+    info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+    info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+    info.stage.module = module_new(device, hang_words, sizeof hang_words);
+    info.stage.pName = "main";
+    info.layout = adder.layout;
+    VkPipeline hang;
+    OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 1, &info, NULL, &hang));
+    VkCommandBuffer commands = commands_begin(device);
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, hang);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, adder.layout, 0, 1, &adder.set, 0, NULL);
+    vkCmdDispatch(commands, 1, 1, 1);
+    OK(vkEndCommandBuffer(commands));
+    VkFence fence = fence_new(device);
+    submit(device, commands, fence);
+    RESULT(vkWaitForFences(device->device, 1, &fence, VK_TRUE, NEVER), VK_ERROR_DEVICE_LOST);
+    RESULT(vkQueueWaitIdle(device->queue), VK_ERROR_DEVICE_LOST);
+    RESULT(vkDeviceWaitIdle(device->device), VK_ERROR_DEVICE_LOST);
+    VkSubmitInfo again = {VK_STRUCTURE_TYPE_SUBMIT_INFO};
+    again.commandBufferCount = 1;
+    again.pCommandBuffers = &commands;
+    RESULT(vkQueueSubmit(device->queue, 1, &again, VK_NULL_HANDLE), VK_ERROR_DEVICE_LOST);
+    vkDestroyFence(device->device, fence, NULL);
+    vkDestroyPipeline(device->device, hang, NULL);
+    vkDestroyShaderModule(device->device, info.stage.module, NULL);
+    adder_free(device, &adder);
+    device_close(device);
+    *device = device_open(0, NULL);
+    adder = adder_new(device);
+    commands = commands_begin(device);
+    adder_record(&adder, commands, 4);
+    commands_run(device, commands);
+    NEED(adder_holds(&adder, 1, 4));
+    adder_free(device, &adder);
+}
+
+int main(int argc, char **argv) {
+    static const struct test tests[] = {{"modules", modules}, {"absences", absences}, {"lost", lost}, {NULL, NULL}};
+    return run_tests(tests, argc, argv, 0, NULL);
+}

@@ -1,0 +1,124 @@
+//! Vulkan programs in C, on Vulkan's own loader, on a daemon of their own: `compute.c`, `sync.c`, `errors.c`, a test each for what
+//! their first argument names.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "../../c/tests/built/mod.rs"]
+mod built;
+
+use std::path::Path;
+use std::process::Command;
+
+use built::Daemon;
+use built::printed;
+
+/// Compiles a program with all warnings as errors, and runs one test of it.
+fn run(program: &str, test: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let library = built::folder().join("libvulkan_campanile.so");
+    let manifest = folder.path().join("campanile_icd.json");
+    let text = format!(
+        r#"{{"file_format_version": "1.0.1", "ICD": {{"library_path": "{}", "api_version": "1.2.0"}}}}"#,
+        library.display()
+    );
+    std::fs::write(&manifest, text).unwrap();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let executable = folder.path().join(program);
+    let mut cc = Command::new("cc");
+    cc.args([
+        "-std=c99",
+        "-pedantic",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-missing-field-initializers",
+        "-O1",
+    ]);
+    cc.args([here.join(program).with_extension("c"), here.join("program.c")]);
+    printed(cc.arg("-o").arg(&executable).arg("-lvulkan"));
+    let daemon = Daemon::start(&["--tdr-timeout", "500"]);
+    let mut command = Command::new(executable);
+    command.arg(test).env("CAMPANILE_SOCKET", daemon.socket()).env("CAMPANILE_DEBUG", "1");
+    // The newer name, and that of Debian 12's loader.
+    command.env("VK_DRIVER_FILES", &manifest).env("VK_ICD_FILENAMES", &manifest);
+    assert_eq!(printed(&mut command), format!("{test}: ok\n"));
+}
+
+#[test]
+fn a_command_buffer_runs_as_often_as_it_is_submitted() {
+    run("compute", "resubmit");
+}
+
+#[test]
+fn a_command_buffer_may_be_longer_than_a_ring_entry_carries() {
+    run("compute", "large");
+}
+
+#[test]
+fn secondary_command_buffers_run_in_primary_ones() {
+    run("compute", "secondary");
+}
+
+#[test]
+fn dispatches_take_their_grid_from_memory() {
+    run("compute", "indirect");
+}
+
+#[test]
+fn descriptors_are_written_copied_and_offset() {
+    run("compute", "descriptors");
+}
+
+#[test]
+fn descriptors_are_pushed() {
+    run("compute", "push-descriptors");
+}
+
+#[test]
+fn descriptors_are_pushed_by_templates() {
+    run("compute", "push-templates");
+}
+
+#[test]
+fn buffers_are_filled_updated_and_copied_in_order() {
+    run("compute", "transfers");
+}
+
+#[test]
+fn fences_tell_what_is_done() {
+    run("sync", "fences");
+}
+
+#[test]
+fn timeline_semaphores_hold_back_the_gpu_and_the_cpu() {
+    run("sync", "timeline");
+}
+
+#[test]
+fn binary_semaphores_order_submissions() {
+    run("sync", "binary");
+}
+
+#[test]
+fn events_hold_back_what_is_behind_them() {
+    run("sync", "events");
+}
+
+#[test]
+fn timestamps_rise_and_are_there_or_not() {
+    run("sync", "timestamps");
+}
+
+#[test]
+fn modules_that_are_none_are_refused_and_the_device_goes_on() {
+    run("errors", "modules");
+}
+
+#[test]
+fn what_there_is_not_is_refused() {
+    run("errors", "absences");
+}
+
+#[test]
+fn a_hang_loses_its_device_and_another_one_works() {
+    run("errors", "lost");
+}
