@@ -17,7 +17,7 @@
 //!
 //! | | copies | kernels on the CPU | kernels on a GPU |
 //! |---|---|---|---|
-//! | opens files | no | no | what Landlock leaves |
+//! | opens files | no: fails with `EACCES` | no: fails with `EACCES` | what Landlock leaves |
 //! | memory that no limit counts | no | no | yes |
 //! | makes code executable | no | never what is writable | yes (compilers are loaded late) |
 //! | starts threads | no | no | yes |

@@ -77,6 +77,15 @@ const COMMON_OLD: &[c_long] = &[];
 /// What compiling for the CPU asks besides: how much memory the machine has.
 const CPU: &[c_long] = &[libc::SYS_sysinfo];
 
+/// What fails with `EACCES` in engines that open nothing, instead of killing them: libraries look late at files that
+/// they can do without. glibc opens `/proc/sys/vm/overcommit_memory` at the first `free` in the process that gives
+/// memory of an arena other than the first thread's back, and takes a refusal for "not strict". When that happens
+/// depends on what guests have had compiled.
+#[cfg(target_arch = "x86_64")]
+const OPENING: &[c_long] = &[libc::SYS_openat, libc::SYS_open];
+#[cfg(not(target_arch = "x86_64"))]
+const OPENING: &[c_long] = &[libc::SYS_openat];
+
 /// What drivers of GPUs are known or likely to call in a running process. Not measured on each of them, which is
 /// why other calls fail instead of killing. Paths are Landlock's business.
 const GPU: &[c_long] = &[
@@ -149,7 +158,20 @@ pub fn restrict_system_calls(workload: Workload, notes: Option<i32>) -> Result<(
     // The first look at the clock finds the vDSO with a prctl that is refused from here on; a TIMESTAMP would be it.
     let _found = clock_gettime(ClockId::Monotonic);
     let program = program(workload, &growable_files(), notes)?;
+    if workload != Workload::KernelsOnGpu {
+        // First, as the other allows no further filter.
+        seccompiler::apply_filter_all_threads(&opening_fails()?)?;
+    }
     Ok(seccompiler::apply_filter_all_threads(&program)?)
+}
+
+/// A filter beside a [`program`] that kills. A filter has one answer to all that it refuses, and of the answers of two
+/// filters the sterner counts: the program allows [`OPENING`], which this one lets fail.
+fn opening_fails() -> Result<BpfProgram, BackendError> {
+    let mut rules = Rules::new();
+    allow(&mut rules, OPENING);
+    let refused = SeccompAction::Errno(libc::EACCES.unsigned_abs());
+    SeccompFilter::new(rules, SeccompAction::Allow, refused, env::consts::ARCH.try_into()?)?.try_into()
 }
 
 fn program(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<BpfProgram, BackendError> {
@@ -171,9 +193,13 @@ fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rul
     let not_executable = || argument(2, SeccompCmpOp::MaskedEq(bits(libc::PROT_EXEC)), 0);
     let not_writable = || argument(2, SeccompCmpOp::MaskedEq(bits(libc::PROT_WRITE)), 0);
     let (protect, map, commands): (Vec<SeccompRule>, Vec<SeccompRule>, &[i32]) = match workload {
-        Workload::Copies => (vec![not_executable()?], limited_mapping()?, &COMMON_FILE_COMMANDS),
+        Workload::Copies => {
+            allow(&mut rules, OPENING);
+            (vec![not_executable()?], limited_mapping()?, &COMMON_FILE_COMMANDS)
+        }
         Workload::KernelsOnCpu => {
             allow(&mut rules, CPU);
+            allow(&mut rules, OPENING);
             (vec![not_executable()?, not_writable()?], limited_mapping()?, &COMMON_FILE_COMMANDS)
         }
         Workload::KernelsOnGpu => {
