@@ -7,10 +7,12 @@ use campanile_protocol::packet::Fault;
 use campanile_protocol::packet::Fence;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
 
+use super::chain::Candidate;
 use super::clock;
 use super::compute::ComputeNode;
 use super::compute::Part;
 use super::packet;
+use super::packet::Launch;
 use super::packet::Packet;
 use super::signal::Signal;
 use super::space::Space;
@@ -174,6 +176,12 @@ impl Buffer {
                             compute.finish().map_err(Stop::fault)?;
                             close_if_many(space);
                         }
+                        if self.run_chain(compute, space, should_pause)? {
+                            if self.at < self.bytes.len() && should_pause() {
+                                return Ok(Step::Paused);
+                            }
+                            continue;
+                        }
                         let mut part = Part { done: self.done_in_packet, grid: self.grid };
                         let ended = compute.launch(space, self.at, &launch, &mut part, should_pause);
                         (self.done_in_packet, self.grid) = (part.done, part.grid);
@@ -210,6 +218,49 @@ impl Buffer {
             }
         }
         Ok(Step::Done)
+    }
+}
+
+impl Buffer {
+    /// Runs the dispatches from here on that are brief together. False where fewer than two are, or can.
+    fn run_chain(
+        &mut self,
+        compute: &mut ComputeNode,
+        space: &Space<'_>,
+        should_pause: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Stop> {
+        let limit = compute.chain_limit();
+        if limit < 2 || self.done_in_packet > 0 {
+            return Ok(false);
+        }
+        let candidates = self.candidates(limit, |launch| compute.is_brief(space.root, launch));
+        if candidates.len() < 2 {
+            return Ok(false);
+        }
+        let ran = compute.run_chain(space, &candidates, should_pause)?;
+        let last = ran.checked_sub(1).and_then(|last| candidates.get(last));
+        self.at = last.map_or(self.at, |last| last.end);
+        self.show_progress(space);
+        Ok(last.is_some())
+    }
+
+    /// The dispatches from here on that `may` run together, at most `limit`: nothing but barriers is between them, which order no
+    /// more than a chain does.
+    fn candidates(&self, limit: usize, may: impl Fn(&Launch) -> bool) -> Vec<Candidate> {
+        let (mut found, mut at) = (Vec::new(), self.at);
+        while found.len() < limit
+            && let Some(rest) = self.bytes.get(at..)
+            && let Ok((packet, size)) = packet::decode(rest)
+        {
+            let end = at + size;
+            match packet {
+                Packet::Dispatch(launch) if may(&launch) => found.push(Candidate { at, end, launch }),
+                Packet::Nop | Packet::Barrier => {}
+                _ => break,
+            }
+            at = end;
+        }
+        found
     }
 }
 

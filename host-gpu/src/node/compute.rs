@@ -13,6 +13,7 @@ use campanile_protocol::engine::scheduling;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
+use super::chain_length::Length;
 use super::clock;
 use super::device_instance::Compiled;
 use super::device_instance::DeviceInstance;
@@ -37,7 +38,6 @@ use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::driver::Ticket;
-use crate::vulkan::error::VulkanError;
 use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::request::DispatchError;
 use crate::vulkan::request::IN_FLIGHT;
@@ -62,6 +62,8 @@ pub struct ComputeNode {
     pub(super) slice: Duration,
     /// Whether slices are to take less for now.
     pub latency_boost: LatencyBoost,
+    /// How many brief dispatches are submitted together.
+    pub(super) chain_length: Length,
 }
 
 /// A kernel, on one instance or both.
@@ -115,6 +117,7 @@ impl ComputeNode {
             shared,
             slice,
             latency_boost: LatencyBoost::default(),
+            chain_length: Length::default(),
         }
     }
 
@@ -129,7 +132,7 @@ impl ComputeNode {
     }
 
     /// Notes which kernel runs, started by the packet at byte `at` of its buffer, should it never end.
-    fn note(&self, kernel: u64, at: usize) {
+    pub(super) fn note(&self, kernel: u64, at: usize) {
         for (place, value) in [(block::LAUNCHED, kernel), (block::LAUNCHED_AT, at as u64)] {
             if let Some(word) = self.shared.word(place) {
                 word.store(value, Ordering::Relaxed);
@@ -278,7 +281,7 @@ impl ComputeNode {
     }
 
     /// Finds what the packet binds.
-    fn resolve(
+    pub(super) fn resolve(
         &mut self,
         space: &Space<'_>,
         name: KernelName,
@@ -385,6 +388,14 @@ impl ComputeNode {
                 pace.observe(groups, took, target);
             }
         }
+        self.count_slices(slices, took);
+        if let Some(word) = self.shared.word(scheduling::SLICE_TARGET) {
+            word.store(clock::nanoseconds(target), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts slices that took so long together.
+    pub(super) fn count_slices(&self, slices: u64, took: Duration) {
         // No other thread stores there.
         for (place, more) in
             [(scheduling::SLICES, slices), (scheduling::SLICE_NANOSECONDS, clock::nanoseconds(took))]
@@ -393,13 +404,10 @@ impl ComputeNode {
                 word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
             }
         }
-        if let Some(word) = self.shared.word(scheduling::SLICE_TARGET) {
-            word.store(clock::nanoseconds(target), Ordering::Relaxed);
-        }
     }
 
     /// The driver has failed, and says no more of what is in flight.
-    pub(super) fn lose(&mut self, error: &VulkanError) -> Fault {
+    pub(super) fn lose(&mut self, error: &dyn std::error::Error) -> Fault {
         log::debug!("the driver failed: {error}");
         self.is_lost = true;
         self.flight.abandon();

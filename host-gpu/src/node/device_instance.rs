@@ -11,6 +11,8 @@ use std::sync::Mutex;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
+use super::packet::Grid;
+use super::packet::Launch;
 use super::space::Space;
 use super::space::Stop;
 use crate::kernel::name::KernelName;
@@ -20,6 +22,8 @@ use crate::memory::mapping::Access;
 use crate::memory::page_table::reader::Run;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::driver::Ticket;
+use crate::vulkan::driver::chain;
+use crate::vulkan::driver::chain::Load;
 use crate::vulkan::import::HostRange;
 use crate::vulkan::import::Import;
 use crate::vulkan::pipeline::Compiler;
@@ -50,6 +54,16 @@ pub struct DispatchRequest<'a> {
     pub constants: &'a [u8],
 }
 
+/// A dispatch of a chain, resolved.
+pub(super) struct Link<'a> {
+    /// Its kernel.
+    pub(super) kernel: KernelName,
+    /// What it binds.
+    pub(super) resolved: Vec<Resolved>,
+    /// What is to run, with a grid of the packet's own.
+    pub(super) launch: &'a Launch,
+}
+
 /// Held by the thread that uses the queue of the secondary instance: to submit a slice, or to compile.
 pub type QueueLock = Arc<Mutex<()>>;
 
@@ -60,6 +74,19 @@ pub struct Compiled {
     pub serial: u64,
     /// Its pipeline on that instance.
     pub pipeline: Pipeline,
+}
+
+/// The imports of what is bound.
+fn bounds<'a>(
+    imports: &'a HashMap<SegmentId, Import>,
+    resolved: &[Resolved],
+) -> Result<Vec<Bound<'a>>, InstanceError> {
+    let bound = |resolved: &Resolved| {
+        let Resolved { binding, run, .. } = *resolved;
+        let memory = imports.get(&run.segment).ok_or(InstanceError::Unknown)?;
+        Ok(Bound { binding, memory, offset: run.offset, length: run.length })
+    };
+    resolved.iter().map(bound).collect()
 }
 
 /// One logical device of the driver.
@@ -139,12 +166,30 @@ impl DeviceInstance {
     ) -> Result<Ticket, InstanceError> {
         let DispatchRequest { kernel, resolved, constants } = request;
         let pipeline = self.pipelines.get(kernel).ok_or(InstanceError::Unknown)?;
-        let mut bounds = Vec::with_capacity(resolved.len());
-        for Resolved { binding, run, .. } in *resolved {
-            let memory = self.imports.get(&run.segment).ok_or(InstanceError::Unknown)?;
-            bounds.push(Bound { binding: *binding, memory, offset: run.offset, length: run.length });
-        }
+        let bounds = bounds(&self.imports, resolved)?;
         Ok(self.driver.dispatch_batch(pipeline, &bounds, constants, slices)?)
+    }
+
+    /// Hands whole dispatches to the device together; as many of the first as go together.
+    pub(super) fn start_chain(&mut self, links: &[Link<'_>]) -> Result<(Ticket, usize), InstanceError> {
+        let (mut load, mut chain) = (Load::default(), Vec::with_capacity(links.len()));
+        for link in links {
+            let Grid::Direct(grid) = link.launch.grid else { break };
+            let pipeline = self.pipelines.get(&link.kernel).ok_or(InstanceError::Unknown)?;
+            let Some(more) = load.with(pipeline) else { break };
+            load = more;
+            let bounds = bounds(&self.imports, &link.resolved)?;
+            chain.push(chain::Link { pipeline, bounds, constants: &link.launch.constants, grid });
+        }
+        let ticket = self.driver.dispatch_chain(&chain)?;
+        Ok((ticket, chain.len()))
+    }
+}
+
+impl InstanceError {
+    /// Whether the device failed, and not what was asked of it.
+    pub fn is_of_the_driver(&self) -> bool {
+        matches!(self, Self::Refused(DispatchError::Vulkan(_)))
     }
 }
 

@@ -5,6 +5,7 @@
 //!                                                   └─────▶ dispatch               (compute node, Vulkan)
 //!   a dispatch:  slices ▶ device instances, in turn ▶ flight (when the next one is due) ▶ pace (what groups cost)
 //!                  └ ahead (many at once, as long as no other engine waits)
+//!      brief ones: chain (one submission)
 //!   a run ends:  Done · Blocked (fence not there yet) · Paused (told to stop at a boundary) · Fault
 //! ```
 //!
@@ -13,6 +14,8 @@
 
 mod ahead;
 pub mod buffer;
+mod chain;
+mod chain_length;
 pub mod clock;
 pub mod compute;
 pub mod device_instance;

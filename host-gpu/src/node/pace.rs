@@ -34,6 +34,8 @@ pub struct Pace {
     floor: u64,
     /// Groups.
     ceiling: u64,
+    /// The most groups of a slice that took less than could be measured.
+    brief: u64,
     /// The last slice: groups and picoseconds.
     last: (u64, u64),
     /// Picoseconds a group of the last two slices.
@@ -42,7 +44,7 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { cost: None, floor: 0, ceiling: FIRST, last: (0, 0), last_pair: 0 }
+        Self { cost: None, floor: 0, ceiling: FIRST, brief: 0, last: (0, 0), last_pair: 0 }
     }
 }
 
@@ -68,11 +70,28 @@ impl Pace {
         Duration::from_nanos(likely.saturating_mul(groups) / 1000)
     }
 
+    /// Whether so many groups are likely to be over in a small part of `target`: a slice of as many was, or their cost says so.
+    pub fn is_brief(&self, groups: u64, target: Duration) -> bool {
+        let cost = self.cost.map_or(u64::MAX, |cost| cost.saturating_mul(groups));
+        groups <= self.brief || cost < picoseconds(target) / MEASURABLE
+    }
+
+    /// Nothing is brief before it was seen to be so again.
+    pub fn doubt(&mut self) {
+        (self.brief, self.cost) = (0, None);
+        self.ceiling = self.ceiling.min(FIRST);
+    }
+
     /// A slice of so many groups, one or more, took so long from when it could begin.
     pub fn observe(&mut self, groups: u64, took: Duration, target: Duration) {
         let (took, target, groups) = (picoseconds(took), picoseconds(target), groups.max(1));
         if took <= target {
             self.ceiling = self.ceiling.max(groups.saturating_mul(GROWTH));
+        }
+        if took < target / MEASURABLE {
+            self.brief = self.brief.max(groups);
+        } else if groups <= self.brief {
+            self.brief = groups - 1;
         }
         let expected = self.cost.map_or(0, |cost| cost.saturating_mul(groups));
         if took.max(expected) < target / MEASURABLE {
@@ -189,6 +208,22 @@ mod tests {
                 prop_assert!(pace.groups(TARGET) >= 1);
             }
         }
+    }
+
+    #[test]
+    fn what_was_over_at_once_is_brief_until_it_is_not() {
+        let mut pace = Pace::default();
+        assert!(!pace.is_brief(1, TARGET), "it never ran");
+        let brief = TARGET / 8 - Duration::from_nanos(1);
+        pace.observe(10, brief, TARGET);
+        assert!(pace.is_brief(10, TARGET) && !pace.is_brief(11, TARGET));
+        pace.observe(4, TARGET / 8, TARGET);
+        assert!(pace.is_brief(3, TARGET) && !pace.is_brief(4, TARGET), "four took long");
+        pace.doubt();
+        assert!(!pace.is_brief(1, TARGET));
+        let mut known = Pace::default();
+        known.observe(1000, TARGET / 2, TARGET);
+        assert!(known.is_brief(249, TARGET) && !known.is_brief(251, TARGET), "its cost says so");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The driver: open a device, import memory, run kernels.
 
+pub mod chain;
+
 use std::hint;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use crate::memory::mapping::Mapping;
 use crate::shader::profile::Profile;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::gates::BATCH;
+use crate::vulkan::gates::CHAIN;
 use crate::vulkan::gates::Fate;
 use crate::vulkan::gates::Gates;
 use crate::vulkan::import::HostRange;
@@ -66,7 +69,7 @@ pub struct Driver {
     gpu: Arc<Gpu>,
 }
 
-/// Memory that tells kernels the grid: a record for each slot, which is written while nothing runs in it.
+/// Memory that tells kernels the grid: a record for each dispatch of each slot, which is written while nothing runs in it.
 struct Grids {
     mapping: Arc<Mapping>,
     memory: Import,
@@ -77,15 +80,15 @@ impl Grids {
     fn new(gpu: &Arc<Gpu>, method: ImportMethod) -> Result<Self, VulkanError> {
         let Limits { binding_alignment, import_alignment, .. } = gpu.limits;
         let stride = GRID_BYTES.next_multiple_of(binding_alignment.max(4));
-        let length = (stride * IN_FLIGHT as u64).next_multiple_of(import_alignment.max(4096));
+        let length = (stride * (IN_FLIGHT * CHAIN) as u64).next_multiple_of(import_alignment.max(4096));
         let mapping = anonymous(length)?;
         let memory = Import::new(gpu, method, &HostRange::whole(&mapping, Access::ReadWrite))?;
         Ok(Self { mapping, memory, stride })
     }
 
-    /// Has the kernel that runs next in slot `index` told this grid.
-    fn tell(&self, index: usize, grid: [u32; 3]) -> Result<Place, VulkanError> {
-        let offset = index as u64 * self.stride;
+    /// Has the kernel that runs next in slot `slot`, as number `index` of its submission, told this grid.
+    fn tell(&self, slot: usize, index: usize, grid: [u32; 3]) -> Result<Place, VulkanError> {
+        let offset = (slot * CHAIN + index) as u64 * self.stride;
         let record = self.mapping.slice(offset, GRID_BYTES);
         let place = record.and_then(|record| {
             let [x, y, z] = grid.map(u32::to_ne_bytes);
@@ -207,33 +210,36 @@ impl Driver {
         for slice in slices {
             request::check_slice(&self.gpu.limits, slice)?;
         }
-        if u32::try_from(constants.len()) != Ok(pipeline.constants()) {
-            let (given, wanted) = (constants.len(), pipeline.constants());
-            return Err(DispatchError::Constants { given, wanted });
-        }
+        check_constants(pipeline, constants)?;
         request::place(&self.gpu, pipeline, bounds, &mut self.places)?;
         let Some(grid) = slices.iter().find(|slice| slice.count() > 0).map(|slice| slice.grid) else {
             return Ok(Ticket { value: 0 });
         };
 
-        let value = self.submitted + 1;
-        let reached = self.timeline.reached()?;
-        let count = self.slots.len() as u64;
-        let index = usize::try_from(value % count).unwrap_or_default();
-        let free = self.slots.get_mut(index).filter(|_| value - reached <= count);
-        let slot = free.ok_or(DispatchError::Busy)?;
-        slot.retire(reached);
+        let (value, index) = self.next_slot()?;
         if pipeline.uses_num_workgroups() {
-            self.places.push(self.grids.tell(index, grid)?);
+            self.places.push(self.grids.tell(index, 0, grid)?);
         }
         let parts: Vec<Groups> =
             slices.iter().map(|&Slice { base, groups, .. }| Groups { base, groups }).collect();
         let conditions = self.gates.as_ref().filter(|_| parts.len() > 1).map(|gates| gates.open(index));
         let (program, conditions) = (pipeline.program(), conditions.as_ref());
         let work = Work { program, places: &self.places, constants, parts: &parts, conditions };
-        slot.run(&work, value)?;
+        let slot = self.slots.get_mut(index).ok_or(DispatchError::Busy)?;
+        slot.run(&[work], value)?;
         self.submitted = value;
         Ok(Ticket { value })
+    }
+
+    /// The value and the slot of the next submission; nothing is in flight in that slot.
+    fn next_slot(&mut self) -> Result<(u64, usize), DispatchError> {
+        let value = self.submitted + 1;
+        let reached = self.timeline.reached()?;
+        let count = self.slots.len() as u64;
+        let index = usize::try_from(value % count).unwrap_or_default();
+        let free = self.slots.get_mut(index).filter(|_| value - reached <= count);
+        free.ok_or(DispatchError::Busy)?.retire(reached);
+        Ok((value, index))
     }
 
     /// Calls off whatever of a batch has not begun. Its ticket is done when what has begun is.
@@ -320,6 +326,14 @@ impl Driver {
         self.places.clear();
         Ok(())
     }
+}
+
+fn check_constants(pipeline: &Pipeline, constants: &[u8]) -> Result<(), DispatchError> {
+    if u32::try_from(constants.len()) != Ok(pipeline.constants()) {
+        let (given, wanted) = (constants.len(), pipeline.constants());
+        return Err(DispatchError::Constants { given, wanted });
+    }
+    Ok(())
 }
 
 impl std::fmt::Debug for Driver {

@@ -1,4 +1,4 @@
-//! By what slices that were submitted together are called off, each by itself, as long as it has not begun.
+//! By what slices, or whole dispatches, that were submitted together are called off, each by itself, as long as it has not begun.
 //!
 //! ```text
 //!   host    opens all ──▶ submits …                 closes all …          reads what was noted
@@ -23,11 +23,13 @@ use crate::vulkan::raw::memory::Buffer;
 use crate::vulkan::raw::memory::Memory;
 use crate::vulkan::request::IN_FLIGHT;
 
-/// Slices that may be submitted together, at the most.
+/// Slices of one dispatch that may be submitted together, at the most.
 pub const BATCH: usize = 8;
+/// Dispatches that may be, each whole.
+pub const CHAIN: usize = 32;
 
 /// Bytes of the gates of one submission, and of its notes.
-const WORDS: u64 = BATCH as u64 * WORD;
+const WORDS: u64 = CHAIN as u64 * WORD;
 
 const CLOSED: u64 = 0;
 const OPEN: u64 = 1;
@@ -79,7 +81,7 @@ impl Gates {
     }
 
     fn fill(&self, first: u64, value: u64) {
-        for index in 0..BATCH as u64 {
+        for index in 0..CHAIN as u64 {
             if let Some(word) = self.mapping.word(first + index * WORD) {
                 word.store(value, Ordering::Release);
             }

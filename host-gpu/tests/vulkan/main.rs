@@ -4,6 +4,7 @@
 mod assembly;
 mod batches;
 mod bench;
+mod chains;
 mod flight;
 #[path = "../../src/shader/tests/frame.rs"]
 mod frame;

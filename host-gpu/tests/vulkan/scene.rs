@@ -105,6 +105,11 @@ impl Scene {
         buffer.run(node, &self.space(), &NoSignals, should_pause)
     }
 
+    /// The address space.
+    pub(crate) fn root(&self) -> u64 {
+        self.root.0
+    }
+
     fn space(&self) -> Space<'_> {
         Space { tables: self.tables.mapping(), root: self.root.0, segments: &self.segments }
     }

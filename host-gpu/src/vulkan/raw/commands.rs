@@ -1,4 +1,5 @@
-//! A place for one dispatch in flight: command buffer and descriptor set, made once and used again and again.
+//! A place for one submission in flight, of one dispatch or a chain of them: command buffer and descriptor sets, made once and used
+//! again and again.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -19,8 +20,10 @@ use crate::vulkan::raw::program::Layout;
 use crate::vulkan::raw::program::Program;
 use crate::vulkan::raw::program::descriptor_type;
 
-/// Most buffers of a work: those of the guest and the grid.
-const BUFFERS: u32 = DESCRIPTOR_LIMIT + 1;
+/// Most buffers of a submission, of either kind: those of one dispatch and its grid fit, and those of many that bind few.
+pub(in crate::vulkan) const BUFFERS: u32 = 8 * (DESCRIPTOR_LIMIT + 1);
+/// Most descriptor sets of a submission.
+pub(in crate::vulkan) const SETS: u32 = 16 * SET_LIMIT;
 /// Bytes of a word of [`Conditions`].
 pub(in crate::vulkan) const WORD: u64 = 8;
 
@@ -59,23 +62,20 @@ pub(in crate::vulkan) struct Work<'a> {
     pub(in crate::vulkan) conditions: Option<&'a Conditions>,
 }
 
-/// What pending work uses.
-struct Pending {
-    value: u64,
-    _program: Arc<Program>,
-}
-
-/// A reusable place for one dispatch at a time.
+/// A reusable place for one submission at a time.
 pub(in crate::vulkan) struct Slot {
     gpu: Arc<Gpu>,
     timeline: Arc<Timeline>,
     command_pool: vk::CommandPool,
     commands: vk::CommandBuffer,
     descriptor_pool: vk::DescriptorPool,
-    /// Descriptor sets of the layout that was used last, all of the pool's.
-    sets: Option<(Arc<Layout>, Vec<vk::DescriptorSet>)>,
-    pending: Option<Pending>,
-    /// What `pending` binds; kept apart so that its storage is used again.
+    /// The layouts of the works that were submitted last, and their descriptor sets, all of the pool's.
+    layouts: Vec<Arc<Layout>>,
+    sets: Vec<vk::DescriptorSet>,
+    /// The value that what is pending raises the timeline to.
+    pending: Option<u64>,
+    /// What is pending runs and binds; kept apart so that its storage is used again.
+    programs: Vec<Arc<Program>>,
     bound: Vec<Arc<Buffer>>,
 }
 
@@ -89,8 +89,10 @@ impl Slot {
             command_pool: vk::CommandPool::null(),
             commands: vk::CommandBuffer::null(),
             descriptor_pool: vk::DescriptorPool::null(),
-            sets: None,
+            layouts: Vec::new(),
+            sets: Vec::new(),
             pending: None,
+            programs: Vec::new(),
             bound: Vec::new(),
         };
         let info = vk::CommandPoolCreateInfo::default()
@@ -110,33 +112,36 @@ impl Slot {
 
         let sizes = [BufferKind::Storage, BufferKind::Uniform]
             .map(|kind| vk::DescriptorPoolSize { ty: descriptor_type(kind), descriptor_count: BUFFERS });
-        let info = vk::DescriptorPoolCreateInfo::default().max_sets(SET_LIMIT).pool_sizes(&sizes);
+        let info = vk::DescriptorPoolCreateInfo::default().max_sets(SETS).pool_sizes(&sizes);
         // SAFETY: `info` outlives the call.
         let pool = unsafe { device.create_descriptor_pool(&info, None) };
         slot.descriptor_pool = pool.map_err(failed("vkCreateDescriptorPool"))?;
         Ok(slot)
     }
 
-    /// Whether the slot's last work is done, and if so lets go of what it used.
+    /// Whether the slot's last submission is done, and if so lets go of what it used.
     pub(in crate::vulkan) fn retire(&mut self, reached: u64) -> bool {
-        if self.pending.as_ref().is_some_and(|pending| pending.value > reached) {
+        if self.pending.is_some_and(|value| value > reached) {
             return false;
         }
         self.pending = None;
+        self.programs.clear();
         self.bound.clear();
         true
     }
 
-    /// Records and submits `work`, which raises the timeline to `value`. The slot must be free; where it is
-    /// not, this waits.
-    pub(in crate::vulkan) fn run(&mut self, work: &Work<'_>, value: u64) -> Result<(), VulkanError> {
+    /// Records and submits works, each of which sees what those before it wrote, and raises the timeline to `value` behind them.
+    /// They have at most [`SETS`] sets and [`BUFFERS`] buffers. The slot must be free; where it is not, this waits.
+    pub(in crate::vulkan) fn run(&mut self, works: &[Work<'_>], value: u64) -> Result<(), VulkanError> {
         self.settle()?;
-        self.allocate(&work.program.layout)?;
-        self.bind(work.places);
-        self.record(work)?;
-        self.bound.extend(work.places.iter().map(|place| Arc::clone(&place.buffer)));
-        self.bound.extend(work.conditions.iter().map(|conditions| Arc::clone(&conditions.buffer)));
-        self.pending = Some(Pending { value, _program: Arc::clone(work.program) });
+        self.allocate(works)?;
+        self.record(works)?;
+        for work in works {
+            self.programs.push(Arc::clone(work.program));
+            self.bound.extend(work.places.iter().map(|place| Arc::clone(&place.buffer)));
+            self.bound.extend(work.conditions.map(|conditions| Arc::clone(&conditions.buffer)));
+        }
+        self.pending = Some(value);
         // SAFETY: recorded just now and not pending, `settle` saw to that; what it uses is held until `value`.
         let submitted = unsafe { self.gpu.submit(self.commands, &self.timeline, value) };
         if submitted.is_err() {
@@ -148,41 +153,60 @@ impl Slot {
 
     /// Sleeps until nothing is pending.
     fn settle(&mut self) -> Result<(), VulkanError> {
-        if let Some(pending) = &self.pending {
-            self.timeline.wait(pending.value, None)?;
+        if let Some(value) = self.pending {
+            self.timeline.wait(value, None)?;
             self.retire(u64::MAX);
         }
         Ok(())
     }
 
-    /// Has descriptor sets of `layout`: those of the last work where that had the same, else new ones. Nothing is pending.
-    fn allocate(&mut self, layout: &Arc<Layout>) -> Result<(), VulkanError> {
-        if self.sets.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, layout)) {
+    /// Has descriptor sets for works: those of the last ones where they had the same layouts, else new ones. Nothing is pending.
+    fn allocate(&mut self, works: &[Work<'_>]) -> Result<(), VulkanError> {
+        let layouts = works.iter().map(|work| &work.program.layout);
+        let is_same = self.layouts.len() == works.len();
+        if is_same && layouts.clone().zip(&self.layouts).all(|(new, old)| Arc::ptr_eq(new, old)) {
             return Ok(());
         }
-        self.sets = None;
+        self.layouts.clear();
+        self.sets.clear();
         let (device, flags) = (&self.gpu.device, vk::DescriptorPoolResetFlags::empty());
         // SAFETY: no pending work uses a set of the pool.
         unsafe { device.reset_descriptor_pool(self.descriptor_pool, flags) }
             .map_err(failed("vkResetDescriptorPool"))?;
-        let info = vk::DescriptorSetAllocateInfo::default()
-            .descriptor_pool(self.descriptor_pool)
-            .set_layouts(&layout.sets);
-        let sets = match layout.sets[..] {
-            [] => Vec::new(),
-            // SAFETY: the pool is empty, and has room for the most sets and buffers that a kernel may have.
-            _ => unsafe { device.allocate_descriptor_sets(&info) }
-                .map_err(failed("vkAllocateDescriptorSets"))?,
-        };
-        self.sets = Some((Arc::clone(layout), sets));
+        let all: Vec<_> = layouts.clone().flat_map(|layout| &layout.sets).copied().collect();
+        let info =
+            vk::DescriptorSetAllocateInfo::default().descriptor_pool(self.descriptor_pool).set_layouts(&all);
+        if !all.is_empty() {
+            // SAFETY: the pool is empty, and has room for the most sets and buffers that a submission may have.
+            self.sets = unsafe { device.allocate_descriptor_sets(&info) }
+                .map_err(failed("vkAllocateDescriptorSets"))?;
+        }
+        self.layouts.extend(layouts.cloned());
         Ok(())
     }
 
-    fn sets(&self) -> &[vk::DescriptorSet] {
-        self.sets.as_ref().map_or(&[], |(_, sets)| sets)
+    fn record(&mut self, works: &[Work<'_>]) -> Result<(), VulkanError> {
+        let (device, commands) = (&self.gpu.device, self.commands);
+        let begin = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
+        // SAFETY: the command buffer is not pending, and its pool allows the implicit reset.
+        unsafe { device.begin_command_buffer(commands, &begin) }.map_err(failed("vkBeginCommandBuffer"))?;
+        let mut rest = &self.sets[..];
+        for work in works {
+            let (sets, after) = rest.split_at(work.program.layout.sets.len().min(rest.len()));
+            rest = after;
+            self.bind(work.places, sets);
+            self.record_one(work, sets);
+        }
+        // What the kernels wrote is seen by the host.
+        self.barrier(
+            (vk::PipelineStageFlags::COMPUTE_SHADER, vk::AccessFlags::SHADER_WRITE),
+            (vk::PipelineStageFlags::HOST, vk::AccessFlags::HOST_READ | vk::AccessFlags::HOST_WRITE),
+        );
+        // SAFETY: recording, outside any render pass.
+        unsafe { device.end_command_buffer(commands) }.map_err(failed("vkEndCommandBuffer"))
     }
 
-    fn bind(&self, places: &[Place]) {
+    fn bind(&self, places: &[Place], sets: &[vk::DescriptorSet]) {
         let range = |place: &Place| {
             let Place { offset, length, .. } = *place;
             [vk::DescriptorBufferInfo { buffer: place.buffer.raw, offset, range: length }]
@@ -190,7 +214,7 @@ impl Slot {
         let ranges: Vec<_> = places.iter().map(range).collect();
         let mut writes = Vec::with_capacity(places.len());
         for (place, range) in places.iter().zip(&ranges) {
-            let set = self.sets().get(place.point.set as usize).copied().unwrap_or_default();
+            let set = sets.get(place.point.set as usize).copied().unwrap_or_default();
             let write = vk::WriteDescriptorSet::default()
                 .dst_set(set)
                 .dst_binding(place.point.binding)
@@ -204,11 +228,8 @@ impl Slot {
         unsafe { self.gpu.device.update_descriptor_sets(&writes, &[]) };
     }
 
-    fn record(&mut self, work: &Work<'_>) -> Result<(), VulkanError> {
+    fn record_one(&self, work: &Work<'_>, sets: &[vk::DescriptorSet]) {
         let (device, commands) = (&self.gpu.device, self.commands);
-        let begin = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
-        // SAFETY: the command buffer is not pending, and its pool allows the implicit reset.
-        unsafe { device.begin_command_buffer(commands, &begin) }.map_err(failed("vkBeginCommandBuffer"))?;
         // What the host and earlier kernels wrote is seen by this one.
         self.barrier(
             (
@@ -223,9 +244,9 @@ impl Slot {
         let (point, layout) = (vk::PipelineBindPoint::COMPUTE, work.program.layout.pipeline);
         // SAFETY: recording; the program is alive and a compute pipeline.
         unsafe { device.cmd_bind_pipeline(commands, point, work.program.raw) };
-        if !self.sets().is_empty() {
+        if !sets.is_empty() {
             // SAFETY: recording; the sets are those of the layout, in order.
-            unsafe { device.cmd_bind_descriptor_sets(commands, point, layout, 0, self.sets(), &[]) };
+            unsafe { device.cmd_bind_descriptor_sets(commands, point, layout, 0, sets, &[]) };
         }
         if !work.constants.is_empty() {
             // SAFETY: recording; as many bytes as the layout has, by `Work`'s contract.
@@ -247,13 +268,6 @@ impl Slot {
                 unsafe { end(commands) };
             }
         }
-        // What this kernel wrote is seen by the host.
-        self.barrier(
-            (vk::PipelineStageFlags::COMPUTE_SHADER, vk::AccessFlags::SHADER_WRITE),
-            (vk::PipelineStageFlags::HOST, vk::AccessFlags::HOST_READ | vk::AccessFlags::HOST_WRITE),
-        );
-        // SAFETY: recording, outside any render pass.
-        unsafe { device.end_command_buffer(commands) }.map_err(failed("vkEndCommandBuffer"))
     }
 
     /// Has what is recorded next skipped where the word of part `index` is zero by then, and that noted.
