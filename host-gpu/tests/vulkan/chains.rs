@@ -170,7 +170,7 @@ fn packets(count: usize) -> Vec<u8> {
 const SLICE: Duration = Duration::from_millis(400);
 
 fn limit(node: &Node) -> usize {
-    let Node::Compute(compute) = node else { panic!("a compute node") };
+    let Node::Compute(compute) = node else { unreachable!("a compute node") };
     compute.chain_limit()
 }
 
@@ -233,9 +233,9 @@ fn a_kernel_that_becomes_dear_in_a_chain_is_brief_no_more() {
         let scene = Scene::new();
         let mut node = scene.node(driver, &[TURNS], Duration::from_millis(100));
         let is_brief = |node: &Node| {
-            let Node::Compute(compute) = node else { panic!("a compute node") };
+            let Node::Compute(compute) = node else { unreachable!("a compute node") };
             let packet = dispatch(1, [1; 3], 0, 16);
-            let Ok((Packet::Dispatch(launch), _)) = decode(&packet) else { panic!("a dispatch") };
+            let Ok((Packet::Dispatch(launch), _)) = decode(&packet) else { unreachable!("a dispatch") };
             compute.is_brief(scene.root(), &launch)
         };
         assert!(!is_brief(&node), "it never ran");
