@@ -38,7 +38,7 @@ pub struct TdrArguments {
     #[arg(long, value_name = "WHO", value_enum, default_value = "operator")]
     pub readmission: Readmission,
     /// Milliseconds that a kernel may compile before its engine is reset.
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 10_000)]
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000)]
     pub compile_timeout: u64,
 }
 

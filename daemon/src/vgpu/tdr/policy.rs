@@ -93,7 +93,7 @@ impl DebugMode {
 
 impl Policy {
     /// How long a kernel may compile by default.
-    pub const COMPILE_TIMEOUT: Duration = Duration::from_secs(10);
+    pub const COMPILE_TIMEOUT: Duration = Duration::from_secs(60);
     /// The default limit (TDR-18).
     pub const LIMIT_COUNT: usize = 5;
     /// The default period of the limit (TDR-18).
