@@ -4,6 +4,7 @@ use campanile_protocol::packet;
 use campanile_protocol::packet::Binding;
 use campanile_protocol::packet::Copy;
 use campanile_protocol::packet::Dispatch;
+use campanile_protocol::packet::DispatchBase;
 use campanile_protocol::packet::DispatchIndirect;
 use campanile_protocol::packet::Fence;
 use campanile_protocol::packet::Fill;
@@ -76,6 +77,22 @@ impl CommandBuffer {
         let (binding_count, constant_bytes) = check(bindings, constants)?;
         let head = Dispatch { kernel: kernel.handle(), groups, binding_count, constant_bytes, reserved: 0 };
         self.push(packet::DISPATCH, &[head.as_bytes(), bindings.as_bytes(), constants])
+    }
+
+    /// Runs `kernel` over `groups` thread groups that are numbered from `base`. Daemons before version 1.1 refuse it.
+    pub fn dispatch_base(
+        &mut self,
+        kernel: &Kernel,
+        base: [u32; 3],
+        groups: [u32; 3],
+        bindings: &[Binding],
+        constants: &[u8],
+    ) -> Result<&mut Self, DriverError> {
+        let (binding_count, constant_bytes) = check(bindings, constants)?;
+        let dispatch =
+            Dispatch { kernel: kernel.handle(), groups, binding_count, constant_bytes, reserved: 0 };
+        let head = DispatchBase { dispatch, base, reserved: 0 };
+        self.push(packet::DISPATCH_BASE, &[head.as_bytes(), bindings.as_bytes(), constants])
     }
 
     /// Runs `kernel` over the grid found at `groups_va` (three 32-bit words) when its turn comes.

@@ -36,6 +36,8 @@ pub const FENCE_SIGNAL: u16 = 6;
 pub const FENCE_WAIT: u16 = 7;
 /// [`Timestamp`].
 pub const TIMESTAMP: u16 = 8;
+/// [`DispatchBase`], then [`Binding`]s, then constants (version 1.1).
+pub const DISPATCH_BASE: u16 = 9;
 
 /// Opens every packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -87,6 +89,18 @@ pub struct Dispatch {
     pub binding_count: u32,
     /// Constant bytes after those, a multiple of 4, at most [`MAX_CONSTANTS`]; padded to 8.
     pub constant_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// As [`Dispatch`], with thread groups that are numbered from a base; how many there are is what the kernel is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DispatchBase {
+    /// What runs.
+    pub dispatch: Dispatch,
+    /// Number of the first thread group in x, y, z.
+    pub base: [u32; 3],
     /// Zero.
     pub reserved: u32,
 }

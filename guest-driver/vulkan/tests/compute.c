@@ -72,6 +72,20 @@ static void indirect(struct device *device) {
     adder_free(device, &adder);
 }
 
+/* Groups numbered from 8 on: all words before those of group 8 stay. */
+static void based(struct device *device) {
+    struct adder adder = adder_new(device);
+    VkCommandBuffer commands = commands_begin(device);
+    adder_record(&adder, commands, 1);
+    vkCmdDispatchBase(commands, 8, 0, 0, 2, 1, 1);
+    commands_run(device, commands);
+    for (uint32_t i = 0; i < WORDS; i++) {
+        uint32_t times = i >= 8 * 64 && i < 10 * 64 ? 2 : 1;
+        NEED(adder.to.words[i] == (i * 3 + 1) * times);
+    }
+    adder_free(device, &adder);
+}
+
 /* A pipeline of sets.comp, with bindings 0 and 2 in set 0 and a dynamic uniform buffer in set 1. */
 struct sets {
     VkDescriptorSetLayout layouts[2];
@@ -281,6 +295,7 @@ int main(int argc, char **argv) {
     static const struct test tests[] = {
         {"resubmit", resubmit},       {"large", large},
         {"secondary", secondary},     {"indirect", indirect},
+        {"based", based},
         {"descriptors", descriptors}, {"push-descriptors", push_descriptors},
         {"push-templates", push_templates}, {"transfers", transfers},
         {NULL, NULL},

@@ -112,7 +112,28 @@ static void lost(struct device *device) {
     adder_free(device, &adder);
 }
 
+/* Memory that is freed under work: that work is the end of its device, and of no other. */
+static void freed(struct device *device) {
+    struct adder adder = adder_new(device);
+    struct device other = device_open(0, NULL);
+    struct adder others = adder_new(&other);
+    VkCommandBuffer commands = commands_begin(device);
+    adder_record(&adder, commands, 1);
+    OK(vkEndCommandBuffer(commands));
+    vkFreeMemory(device->device, adder.from.memory, NULL);
+    VkFence fence = fence_new(device);
+    submit(device, commands, fence);
+    RESULT(vkWaitForFences(device->device, 1, &fence, VK_TRUE, NEVER), VK_ERROR_DEVICE_LOST);
+    device_close(device);
+    commands = commands_begin(&other);
+    adder_record(&others, commands, 6);
+    commands_run(&other, commands);
+    NEED(adder_holds(&others, 1, 6));
+    adder_free(&other, &others);
+    *device = other;
+}
+
 int main(int argc, char **argv) {
-    static const struct test tests[] = {{"modules", modules}, {"absences", absences}, {"lost", lost}, {NULL, NULL}};
+    static const struct test tests[] = {{"modules", modules}, {"absences", absences}, {"lost", lost}, {"freed", freed}, {NULL, NULL}};
     return run_tests(tests, argc, argv, 0, NULL);
 }

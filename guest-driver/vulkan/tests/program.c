@@ -87,6 +87,7 @@ static VkPipeline adder_pipeline(struct device *device, VkPipelineLayout layout)
     VkSpecializationMapEntry entries[2] = {{1, 4, 4}, {0, 0, 4}};
     VkSpecializationInfo constants = {2, entries, sizeof values, values};
     VkComputePipelineCreateInfo info = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+    info.flags = VK_PIPELINE_CREATE_DISPATCH_BASE_BIT;
     info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
     info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
     info.stage.module = module_new(device, add_words, sizeof add_words);

@@ -64,6 +64,11 @@ fn dispatches_take_their_grid_from_memory() {
 }
 
 #[test]
+fn groups_are_numbered_from_a_base() {
+    run("compute", "based");
+}
+
+#[test]
 fn descriptors_are_written_copied_and_offset() {
     run("compute", "descriptors");
 }
@@ -121,4 +126,9 @@ fn what_there_is_not_is_refused() {
 #[test]
 fn a_hang_loses_its_device_and_another_one_works() {
     run("errors", "lost");
+}
+
+#[test]
+fn memory_freed_under_work_loses_the_device_of_that_work_alone() {
+    run("errors", "freed");
 }

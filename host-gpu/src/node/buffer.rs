@@ -138,8 +138,8 @@ impl Buffer {
             let (packet, size) = packet::decode(&self.bytes[self.at..]).map_err(Stop::fault)?;
             self.show_progress(space);
             match packet {
-                // A dispatch begins behind the end of what is in flight, see `ComputeNode::launch`; all other packets wait for it.
-                Packet::Nop | Packet::Barrier => {}
+                Packet::Nop => {}
+                Packet::Barrier => finish(node)?,
                 Packet::Copy(copy) => {
                     transfer::check_copy(&copy).map_err(Stop::fault)?;
                     finish(node)?;

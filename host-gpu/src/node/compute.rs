@@ -200,7 +200,12 @@ impl ComputeNode {
         let kernel = KernelName { root: space.root, handle: launch.kernel.0 };
         let resolved = self.resolve(space, kernel, launch)?;
         self.note(launch.kernel.0, at);
-        let request = DispatchRequest { kernel, resolved: &resolved, constants: &launch.constants };
+        let request = DispatchRequest {
+            kernel,
+            resolved: &resolved,
+            constants: &launch.constants,
+            origin: launch.base,
+        };
         let mut slice = match slices::next(grid, part.done, self.limit(kernel)) {
             Some(slice) => slice,
             None if part.done > 0 => return Ok(true),

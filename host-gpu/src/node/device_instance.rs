@@ -52,6 +52,8 @@ pub struct DispatchRequest<'a> {
     pub resolved: &'a [Resolved],
     /// The bytes of its constants.
     pub constants: &'a [u8],
+    /// Number of its first group.
+    pub origin: [u32; 3],
 }
 
 /// A dispatch of a chain, resolved.
@@ -164,10 +166,10 @@ impl DeviceInstance {
         request: &DispatchRequest<'_>,
         slices: &[Slice],
     ) -> Result<Ticket, InstanceError> {
-        let DispatchRequest { kernel, resolved, constants } = request;
-        let pipeline = self.pipelines.get(kernel).ok_or(InstanceError::Unknown)?;
+        let DispatchRequest { kernel, resolved, constants, origin } = *request;
+        let pipeline = self.pipelines.get(&kernel).ok_or(InstanceError::Unknown)?;
         let bounds = bounds(&self.imports, resolved)?;
-        Ok(self.driver.dispatch_batch(pipeline, &bounds, constants, slices)?)
+        Ok(self.driver.dispatch_batch(pipeline, &bounds, constants, origin, slices)?)
     }
 
     /// Hands whole dispatches to the device together; as many of the first as go together.
@@ -179,7 +181,8 @@ impl DeviceInstance {
             let Some(more) = load.with(pipeline) else { break };
             load = more;
             let bounds = bounds(&self.imports, &link.resolved)?;
-            chain.push(chain::Link { pipeline, bounds, constants: &link.launch.constants, grid });
+            let (constants, origin) = (&link.launch.constants[..], link.launch.base);
+            chain.push(chain::Link { pipeline, bounds, constants, origin, grid });
         }
         let ticket = self.driver.dispatch_chain(&chain)?;
         Ok((ticket, chain.len()))

@@ -5,6 +5,7 @@ use campanile_protocol::packet;
 use campanile_protocol::packet::Binding;
 use campanile_protocol::packet::Copy;
 use campanile_protocol::packet::Dispatch;
+use campanile_protocol::packet::DispatchBase;
 use campanile_protocol::packet::DispatchIndirect;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::packet::Fence;
@@ -31,6 +32,8 @@ pub struct Launch {
     pub kernel: Handle,
     /// Thread groups in x, y and z.
     pub grid: Grid,
+    /// Number of the first of them.
+    pub base: [u32; 3],
     /// The buffers that the kernel reaches, by slot.
     pub bindings: Vec<Binding>,
     /// The bytes of its push constants.
@@ -90,7 +93,7 @@ fn launch(
         }
         bindings.push(binding);
     }
-    Ok(Launch { kernel, grid, bindings, constants: rest[bindings_end..constants_end].to_vec() })
+    Ok(Launch { kernel, grid, base: [0; 3], bindings, constants: rest[bindings_end..constants_end].to_vec() })
 }
 
 /// Decodes the packet that `bytes` begins with, and its size.
@@ -126,6 +129,17 @@ pub fn decode(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
                 head.constant_bytes,
                 rest,
             )?)
+        }
+        packet::DISPATCH_BASE => {
+            let (head, rest) = DispatchBase::read_from_prefix(body).map_err(|_| Fault::PacketSize)?;
+            let DispatchBase { dispatch, base, reserved } = head;
+            if dispatch.reserved != 0 || reserved != 0 {
+                return Err(Fault::PacketField);
+            }
+            let grid = Grid::Direct(dispatch.groups);
+            let launch =
+                launch(dispatch.kernel, grid, dispatch.binding_count, dispatch.constant_bytes, rest)?;
+            Packet::Dispatch(Launch { base, ..launch })
         }
         packet::DISPATCH_INDIRECT => {
             let (head, rest) = DispatchIndirect::read_from_prefix(body).map_err(|_| Fault::PacketSize)?;
@@ -195,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_or_fault(bytes in proptest::collection::vec(any::<u8>(), 0..128), opcode in 0u16..10, size in 0u32..20) {
+        fn any_bytes_decode_or_fault(bytes in proptest::collection::vec(any::<u8>(), 0..128), opcode in 0u16..11, size in 0u32..20) {
             let mut bytes = bytes;
             if bytes.len() >= 8 {
                 bytes[..8].copy_from_slice(PacketHeader { opcode, flags: 0, size: size * 8 }.as_bytes());

@@ -180,7 +180,7 @@ impl Driver {
         constants: &[u8],
         slice: &Slice,
     ) -> Result<Ticket, DispatchError> {
-        self.dispatch_batch(pipeline, bounds, constants, std::slice::from_ref(slice))
+        self.dispatch_batch(pipeline, bounds, constants, [0; 3], std::slice::from_ref(slice))
     }
 
     /// Whether several slices can be submitted together, and called off.
@@ -188,7 +188,7 @@ impl Driver {
         self.gates.is_some()
     }
 
-    /// Starts slices of one grid, one to [`BATCH`], none of them empty. Until a slice begins it can be called off. That each
+    /// Starts slices of one grid, whose groups are numbered from `origin`: one to [`BATCH`], none of them empty. Until a slice begins it can be called off. That each
     /// begins after the end of the one before it is not Vulkan's promise but a CPU driver's way, and only those are given any.
     ///
     /// # Errors
@@ -198,6 +198,7 @@ impl Driver {
         pipeline: &Pipeline,
         bounds: &[Bound<'_>],
         constants: &[u8],
+        origin: [u32; 3],
         slices: &[Slice],
     ) -> Result<Ticket, DispatchError> {
         let most = if self.can_call_off() { BATCH } else { 1 };
@@ -208,7 +209,7 @@ impl Driver {
             return Err(DispatchError::Foreign);
         }
         for slice in slices {
-            request::check_slice(&self.gpu.limits, slice)?;
+            request::check_slice(&self.gpu.limits, origin, slice)?;
         }
         check_constants(pipeline, constants)?;
         request::place(&self.gpu, pipeline, bounds, &mut self.places)?;
@@ -220,8 +221,10 @@ impl Driver {
         if pipeline.uses_num_workgroups() {
             self.places.push(self.grids.tell(index, 0, grid)?);
         }
-        let parts: Vec<Groups> =
-            slices.iter().map(|&Slice { base, groups, .. }| Groups { base, groups }).collect();
+        let parts: Vec<Groups> = slices
+            .iter()
+            .map(|slice| Groups { base: add(origin, slice.base), groups: slice.groups })
+            .collect();
         let conditions = self.gates.as_ref().filter(|_| parts.len() > 1).map(|gates| gates.open(index));
         let (program, conditions) = (pipeline.program(), conditions.as_ref());
         let work = Work { program, places: &self.places, constants, parts: &parts, conditions };
@@ -326,6 +329,11 @@ impl Driver {
         self.places.clear();
         Ok(())
     }
+}
+
+/// The sum, which is in the device's limits.
+fn add(origin: [u32; 3], base: [u32; 3]) -> [u32; 3] {
+    [0, 1, 2].map(|side| origin[side].saturating_add(base[side]))
 }
 
 fn check_constants(pipeline: &Pipeline, constants: &[u8]) -> Result<(), DispatchError> {

@@ -129,16 +129,16 @@ pub enum DispatchError {
     Vulkan(#[from] VulkanError),
 }
 
-/// Checks a grid against what the device counts to, and a slice against its grid.
-pub(super) fn check_slice(limits: &Limits, slice: &Slice) -> Result<(), DispatchError> {
+/// Checks a grid, numbered from `origin`, against what the device counts to, and a slice against its grid.
+pub(super) fn check_slice(limits: &Limits, origin: [u32; 3], slice: &Slice) -> Result<(), DispatchError> {
     for dimension in 0..3 {
-        let (grid, limit) = (slice.grid[dimension], limits.groups[dimension]);
-        if grid > limit {
-            return Err(DispatchError::TooManyGroups { dimension, base: 0, groups: grid, limit });
+        let (grid, limit, origin) = (slice.grid[dimension], limits.groups[dimension], origin[dimension]);
+        if origin >= limit || grid > limit - origin {
+            return Err(DispatchError::TooManyGroups { dimension, base: origin, groups: grid, limit });
         }
         let (base, groups) = (slice.base[dimension], slice.groups[dimension]);
         // A base at the limit is refused even with nothing after it, as Vulkan demands.
-        if base >= limit || groups > grid.saturating_sub(base) {
+        if base >= limit - origin || groups > grid.saturating_sub(base) {
             return Err(DispatchError::TooManyGroups { dimension, base, groups, limit: grid });
         }
     }

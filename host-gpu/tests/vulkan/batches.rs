@@ -51,7 +51,8 @@ fn slices_of_a_batch_run_one_after_the_other_and_know_their_grid() {
         let (import, seen) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, ORDER);
         let bounds = [bind(0, &import, 0, 0x1000)];
-        let ticket = driver.dispatch_batch(&kernel, &bounds, &1_u32.to_ne_bytes(), &slices()).unwrap();
+        let ticket =
+            driver.dispatch_batch(&kernel, &bounds, &1_u32.to_ne_bytes(), [0; 3], &slices()).unwrap();
         driver.wait(ticket).unwrap();
         let expected = (0..GROUPS).fold(0_u32, |all, group| all.wrapping_mul(31) + group + GROUPS);
         assert_eq!(word(&seen, 0), expected);
@@ -67,7 +68,7 @@ fn what_is_called_off_never_runs_and_the_rest_runs_once() {
         let bounds = [bind(0, &import, 0, 0x1000)];
         // Tens of milliseconds a slice.
         let turns = 20_000_000_u32.to_ne_bytes();
-        let ticket = driver.dispatch_batch(&kernel, &bounds, &turns, &slices()).unwrap();
+        let ticket = driver.dispatch_batch(&kernel, &bounds, &turns, [0; 3], &slices()).unwrap();
         let begun = Instant::now();
         while driver.fate(&ticket, 0) == Fate::Waits {
             assert!(begun.elapsed() < Duration::from_secs(60), "it never begins");
@@ -82,7 +83,8 @@ fn what_is_called_off_never_runs_and_the_rest_runs_once() {
         }
         // The next one in that slot begins with open gates.
         for _ in 0..2 {
-            let ticket = driver.dispatch_batch(&kernel, &bounds, &1_u32.to_ne_bytes(), &slices()).unwrap();
+            let ticket =
+                driver.dispatch_batch(&kernel, &bounds, &1_u32.to_ne_bytes(), [0; 3], &slices()).unwrap();
             driver.wait(ticket).unwrap();
             assert_eq!(self::fates(&driver, &ticket), [Fate::Begun; BATCH]);
         }
@@ -95,7 +97,7 @@ fn calling_off_what_is_done_or_alone_changes_nothing() {
         let (import, seen) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, ORDER);
         let bounds = [bind(0, &import, 0, 0x1000)];
-        let done = driver.dispatch_batch(&kernel, &bounds, &1_u32.to_ne_bytes(), &slices()).unwrap();
+        let done = driver.dispatch_batch(&kernel, &bounds, &1_u32.to_ne_bytes(), [0; 3], &slices()).unwrap();
         driver.wait(done).unwrap();
         driver.call_off(&done);
         let alone = driver.dispatch(&kernel, &bounds, &1_u32.to_ne_bytes(), &Slice::whole([1; 3])).unwrap();
@@ -112,7 +114,8 @@ fn a_batch_of_more_than_a_device_takes_is_refused() {
         let kernel = pipeline(&driver, ORDER);
         let bounds = [bind(0, &import, 0, 0x1000)];
         let many = [slices(), slices()].concat();
-        let refused = driver.dispatch_batch(&kernel, &bounds, &1_u32.to_ne_bytes(), &many).unwrap_err();
+        let refused =
+            driver.dispatch_batch(&kernel, &bounds, &1_u32.to_ne_bytes(), [0; 3], &many).unwrap_err();
         assert!(
             matches!(refused, DispatchError::Batch { given, most: BATCH } if given == many.len()),
             "{refused}"

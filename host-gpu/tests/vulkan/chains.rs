@@ -27,6 +27,7 @@ use crate::bench::with_driver;
 use crate::bench::word;
 use crate::scene::Scene;
 use crate::scene::dispatch;
+use crate::scene::dispatch_base;
 
 /// Cell 0 becomes what depends on all that ran before; the grid and a constant are in it.
 const ORDER: &str = "
@@ -60,6 +61,7 @@ fn links<'a>(one: &'a Link<'a>, count: usize) -> Vec<Link<'a>> {
         pipeline: one.pipeline,
         bounds: one.bounds.clone(),
         constants: one.constants,
+        origin: [0; 3],
         grid: one.grid,
     };
     (0..count).map(|_| again()).collect()
@@ -80,13 +82,25 @@ fn each_dispatch_of_a_chain_sees_what_those_before_it_wrote() {
                     let binding = BindingPoint { set: 1, binding: 0, element: 0 };
                     let uniform = Bound { binding, ..bind(0, &import, 0x100, 16) };
                     let bounds = vec![bind(3, &import, 0, 4), uniform];
-                    chain.push(Link { pipeline: &sets, bounds, constants: &[], grid: [1; 3] });
+                    chain.push(Link {
+                        pipeline: &sets,
+                        bounds,
+                        constants: &[],
+                        origin: [0; 3],
+                        grid: [1; 3],
+                    });
                     expected = expected.wrapping_mul(31) + 17;
                 } else {
                     // The grid is told to each by itself.
                     let bounds = vec![bind(0, &import, 0, 4)];
                     let height = 1 + index % 3;
-                    chain.push(Link { pipeline: &order, bounds, constants, grid: [1, height, 1] });
+                    chain.push(Link {
+                        pipeline: &order,
+                        bounds,
+                        constants,
+                        origin: [0; 3],
+                        grid: [1, height, 1],
+                    });
                     expected = expected.wrapping_mul(31).wrapping_add(index + height * 7);
                 }
             }
@@ -98,13 +112,50 @@ fn each_dispatch_of_a_chain_sees_what_those_before_it_wrote() {
     });
 }
 
+/// Adds one to the cell of its number, and to that 8 behind it where the kernel is told of so many groups.
+const NUMBERS: &str = "
+@group(0) @binding(0) var<storage, read_write> cells: array<u32>;
+@compute @workgroup_size(1) fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+) {
+    cells[group.x] += 1u;
+    cells[8u + groups.x] += 1u;
+}";
+
+#[test]
+fn groups_are_numbered_from_the_base_of_their_dispatch() {
+    with_driver(|driver: Driver| {
+        let scene = Scene::new();
+        let mut node = scene.node(driver, &[NUMBERS], SLICE);
+        let mut packets = dispatch_base(1, [5, 0, 0], [1; 3], 0, 64);
+        packets.extend(dispatch_base(1, [3, 0, 0], [1; 3], 0, 64));
+        // Alone at first, then in a chain.
+        for times in 1..=3 {
+            let mut buffer = scene.buffer(&packets);
+            assert_eq!(scene.run(&mut buffer, &mut node, &mut || false), Step::Done);
+            let cells: Vec<u32> = (0..10).map(|at| word(&scene.memory, at)).collect();
+            assert_eq!(cells, [0, 0, 0, times, 0, times, 0, 0, 0, 2 * times]);
+        }
+        assert!(limit(&node) > 0);
+        // Beyond what the device counts to.
+        let mut beyond = scene.buffer(&dispatch_base(1, [u32::MAX, 0, 0], [1; 3], 0, 64));
+        assert!(matches!(scene.run(&mut beyond, &mut node, &mut || false), Step::Fault(..)));
+    });
+}
+
 #[test]
 fn what_is_called_off_of_a_chain_never_runs_and_the_next_chain_runs_whole() {
     with_driver(|mut driver: Driver| {
         let (import, seen) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, TURNS);
-        let one =
-            Link { pipeline: &kernel, bounds: vec![bind(0, &import, 0, 16)], constants: &[], grid: [1; 3] };
+        let one = Link {
+            pipeline: &kernel,
+            bounds: vec![bind(0, &import, 0, 16)],
+            constants: &[],
+            origin: [0; 3],
+            grid: [1; 3],
+        };
         // Tens of milliseconds each.
         set_word(&seen, 1, 20_000_000);
         let ticket = driver.dispatch_chain(&links(&one, CHAIN)).unwrap();
@@ -130,8 +181,13 @@ fn chains_that_are_too_long_or_empty_or_wrong_are_refused_whole() {
     with_driver(|mut driver: Driver| {
         let (import, seen) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, TURNS);
-        let one =
-            Link { pipeline: &kernel, bounds: vec![bind(0, &import, 0, 16)], constants: &[], grid: [1; 3] };
+        let one = Link {
+            pipeline: &kernel,
+            bounds: vec![bind(0, &import, 0, 16)],
+            constants: &[],
+            origin: [0; 3],
+            grid: [1; 3],
+        };
         for count in [0, CHAIN + 1] {
             let refused = driver.dispatch_chain(&links(&one, count)).unwrap_err();
             assert!(

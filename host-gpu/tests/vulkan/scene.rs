@@ -26,6 +26,7 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::packet;
 use campanile_protocol::packet::Binding;
 use campanile_protocol::packet::Dispatch;
+use campanile_protocol::packet::DispatchBase;
 use campanile_protocol::packet::DispatchIndirect;
 use campanile_protocol::packet::PacketHeader;
 use campanile_protocol::page_table::FIRST_ADDRESS;
@@ -120,6 +121,20 @@ pub(crate) fn dispatch(handle: u64, grid: [u32; 3], offset: u64, length: u64) ->
     let body =
         Dispatch { kernel: Handle(handle), groups: grid, binding_count: 1, constant_bytes: 0, reserved: 0 };
     packet(packet::DISPATCH, body.as_bytes(), offset, length)
+}
+
+/// The same, with groups numbered from `base`.
+pub(crate) fn dispatch_base(
+    handle: u64,
+    base: [u32; 3],
+    groups: [u32; 3],
+    offset: u64,
+    length: u64,
+) -> Vec<u8> {
+    let dispatch =
+        Dispatch { kernel: Handle(handle), groups, binding_count: 1, constant_bytes: 0, reserved: 0 };
+    let body = DispatchBase { dispatch, base, reserved: 0 };
+    packet(packet::DISPATCH_BASE, body.as_bytes(), offset, length)
 }
 
 /// The same, with the grid read from `grid`.

@@ -78,6 +78,7 @@ impl Recording {
         let constants = &all[..all.len().min(kernel.constant_bytes() as usize)];
         self.record(|packets| match grid {
             Grid::Direct(groups) => packets.dispatch(kernel, groups, &bindings, constants),
+            Grid::Based(base, groups) => packets.dispatch_base(kernel, base, groups, &bindings, constants),
             Grid::Indirect(va) => packets.dispatch_indirect(kernel, va, &bindings, constants),
         });
     }
@@ -85,6 +86,7 @@ impl Recording {
 
 enum Grid {
     Direct([u32; 3]),
+    Based([u32; 3], [u32; 3]),
     Indirect(u64),
 }
 
@@ -189,12 +191,8 @@ pub(crate) extern "system" fn dispatch_base(
     z: u32,
 ) {
     record("vkCmdDispatchBase", buffer, |recording, _| {
-        if [base_x, base_y, base_z] != [0; 3] {
-            report!("vkCmdDispatchBase: a base other than 0 is not supported");
-            return recording.fail(vk::Result::ERROR_UNKNOWN);
-        }
         if x != 0 && y != 0 && z != 0 {
-            recording.dispatch(Grid::Direct([x, y, z]));
+            recording.dispatch(Grid::Based([base_x, base_y, base_z], [x, y, z]));
         }
     });
 }

@@ -27,6 +27,8 @@ pub struct Link<'a> {
     pub bounds: Vec<Bound<'a>>,
     /// The bytes of its constants.
     pub constants: &'a [u8],
+    /// Number of its first workgroup.
+    pub origin: [u32; 3],
     /// Workgroups in x, y and z.
     pub grid: [u32; 3],
 }
@@ -69,7 +71,7 @@ impl Driver {
             if !link.pipeline.is_of(&self.gpu) {
                 return Err(DispatchError::Foreign);
             }
-            request::check_slice(&self.gpu.limits, &Slice::whole(link.grid))?;
+            request::check_slice(&self.gpu.limits, link.origin, &Slice::whole(link.grid))?;
             check_constants(link.pipeline, link.constants)?;
             let mut own: Vec<Place> = Vec::with_capacity(link.bounds.len() + 1);
             request::place(&self.gpu, link.pipeline, &link.bounds, &mut own)?;
@@ -87,7 +89,8 @@ impl Driver {
             Some(Conditions { buffer: buffer.clone(), from: from + index * WORD, to: to + index * WORD })
         };
         let conditions: Vec<_> = (0..links.len() as u64).map(gate).collect();
-        let parts: Vec<_> = links.iter().map(|link| [Groups { base: [0; 3], groups: link.grid }]).collect();
+        let parts: Vec<_> =
+            links.iter().map(|link| [Groups { base: link.origin, groups: link.grid }]).collect();
         let mut works = Vec::with_capacity(links.len());
         for (index, link) in links.iter().enumerate() {
             works.push(Work {
