@@ -229,8 +229,16 @@ pub(crate) fn as_type<'a, T: TaggedStructure>(base: *mut vk::BaseOutStructure<'s
     (read(base).s_type == T::STRUCTURE_TYPE).then(|| filled(base.cast::<T>()))
 }
 
-/// The words of a structure of words, whatever bytes stand behind its last field included.
-pub(crate) fn words<T>(structure: &T) -> &[u32] {
+/// The words of a structure behind its sType and pNext, as far as byte `end`: what may lie behind its last field is padding,
+/// which nobody sets.
+pub(crate) fn words<T: TaggedStructure>(structure: &T, end: usize) -> &[u32] {
+    let (head, word) = (size_of::<vk::BaseInStructure<'_>>(), size_of::<u32>());
+    let first = std::ptr::from_ref(structure).cast::<u32>().wrapping_add(head / word);
+    items(first, end.min(size_of::<T>()).saturating_sub(head) / word)
+}
+
+/// As [`words`], for a structure of words alone.
+pub(crate) fn plain_words<T>(structure: &T) -> &[u32] {
     items(std::ptr::from_ref(structure).cast::<u32>(), size_of::<T>() / size_of::<u32>())
 }
 

@@ -1,7 +1,5 @@
 //! Features: those of the profile. A device is created with those alone.
 
-use std::mem::offset_of;
-
 use ash::vk;
 use campanile_protocol::profile;
 
@@ -34,12 +32,9 @@ trait Known: vk::TaggedStructure + Default {
     fn set(&mut self, physical: &PhysicalDevice);
 }
 
-/// Words of sType and pNext.
-const HEAD: usize = size_of::<vk::BaseInStructure<'_>>() / size_of::<u32>();
-
-/// Structures up to their last field; fields that follow a feature of the profile (`name: FEATURE`), or are there always (`name`).
+/// Fields of a structure that follow a feature of the profile (`name: FEATURE`), or are there always (`name`).
 macro_rules! known {
-    ($($structure:ident to $last:ident { $($always:ident),* ; $($field:ident: $feature:ident),* $(,)? })*) => {
+    ($($structure:ident { $($always:ident),* ; $($field:ident: $feature:ident),* $(,)? })*) => {
         $(impl Known for vk::$structure<'_> {
             fn set(&mut self, _physical: &PhysicalDevice) {
                 $(self.$always = vk::TRUE;)*
@@ -60,9 +55,8 @@ macro_rules! known {
             $(if let Some(wanted) = abi::as_type::<vk::$structure<'_>>(structure) {
                 let mut there = vk::$structure::default();
                 there.set(physical);
-                // Behind the last field may be bytes that nobody has set.
-                let end = (offset_of!(vk::$structure<'_>, $last) + size_of::<vk::Bool32>()) / size_of::<u32>();
-                return is_within(&abi::words(wanted)[HEAD..end], &abi::words(&there)[HEAD..end]);
+                let end = std::mem::offset_of!(vk::$structure<'static>, _marker);
+                return is_within(abi::words(wanted, end), abi::words(&there, end));
             })*
             true
         }
@@ -70,12 +64,12 @@ macro_rules! known {
 }
 
 known! {
-    PhysicalDeviceVulkan11Features to shader_draw_parameters { ;
+    PhysicalDeviceVulkan11Features { ;
         storage_buffer16_bit_access: FEATURE_STORAGE_16,
         uniform_and_storage_buffer16_bit_access: FEATURE_UNIFORM_16,
         storage_push_constant16: FEATURE_PUSH_16,
     }
-    PhysicalDeviceVulkan12Features to subgroup_broadcast_dynamic_id {
+    PhysicalDeviceVulkan12Features {
         uniform_buffer_standard_layout, host_query_reset, timeline_semaphore, subgroup_broadcast_dynamic_id;
         storage_buffer8_bit_access: FEATURE_STORAGE_8,
         uniform_and_storage_buffer8_bit_access: FEATURE_UNIFORM_8,
@@ -88,53 +82,53 @@ known! {
         vulkan_memory_model: FEATURE_MEMORY_MODEL,
         vulkan_memory_model_device_scope: FEATURE_MEMORY_MODEL_DEVICE,
     }
-    PhysicalDevice16BitStorageFeatures to storage_input_output16 { ;
+    PhysicalDevice16BitStorageFeatures { ;
         storage_buffer16_bit_access: FEATURE_STORAGE_16,
         uniform_and_storage_buffer16_bit_access: FEATURE_UNIFORM_16,
         storage_push_constant16: FEATURE_PUSH_16,
     }
-    PhysicalDevice8BitStorageFeatures to storage_push_constant8 { ;
+    PhysicalDevice8BitStorageFeatures { ;
         storage_buffer8_bit_access: FEATURE_STORAGE_8,
         uniform_and_storage_buffer8_bit_access: FEATURE_UNIFORM_8,
         storage_push_constant8: FEATURE_PUSH_8,
     }
-    PhysicalDeviceShaderFloat16Int8Features to shader_int8 { ;
+    PhysicalDeviceShaderFloat16Int8Features { ;
         shader_float16: FEATURE_FLOAT_16,
         shader_int8: FEATURE_INT_8,
     }
-    PhysicalDeviceShaderAtomicInt64Features to shader_shared_int64_atomics { ;
+    PhysicalDeviceShaderAtomicInt64Features { ;
         shader_buffer_int64_atomics: FEATURE_ATOMIC_64,
         shader_shared_int64_atomics: FEATURE_ATOMIC_64,
     }
-    PhysicalDeviceVulkanMemoryModelFeatures to vulkan_memory_model_availability_visibility_chains { ;
+    PhysicalDeviceVulkanMemoryModelFeatures { ;
         vulkan_memory_model: FEATURE_MEMORY_MODEL,
         vulkan_memory_model_device_scope: FEATURE_MEMORY_MODEL_DEVICE,
     }
-    PhysicalDeviceShaderSubgroupExtendedTypesFeatures to shader_subgroup_extended_types { ;
+    PhysicalDeviceShaderSubgroupExtendedTypesFeatures { ;
         shader_subgroup_extended_types: FEATURE_SUBGROUP_EXTENDED,
     }
-    PhysicalDeviceShaderIntegerDotProductFeatures to shader_integer_dot_product { ;
+    PhysicalDeviceShaderIntegerDotProductFeatures { ;
         shader_integer_dot_product: FEATURE_INTEGER_DOT,
     }
-    PhysicalDeviceSubgroupSizeControlFeatures to compute_full_subgroups { ;
+    PhysicalDeviceSubgroupSizeControlFeatures { ;
         subgroup_size_control: FEATURE_SUBGROUP_SIZES,
         compute_full_subgroups: FEATURE_SUBGROUP_SIZES,
     }
-    PhysicalDeviceTimelineSemaphoreFeatures to timeline_semaphore { timeline_semaphore; }
-    PhysicalDeviceHostQueryResetFeatures to host_query_reset { host_query_reset; }
-    PhysicalDeviceUniformBufferStandardLayoutFeatures to uniform_buffer_standard_layout { uniform_buffer_standard_layout; }
-    PhysicalDeviceSynchronization2Features to synchronization2 { synchronization2; }
-    PhysicalDeviceMaintenance4Features to maintenance4 { maintenance4; }
-    PhysicalDeviceVariablePointersFeatures to variable_pointers { ; }
-    PhysicalDeviceMultiviewFeatures to multiview_tessellation_shader { ; }
-    PhysicalDeviceSamplerYcbcrConversionFeatures to sampler_ycbcr_conversion { ; }
-    PhysicalDeviceProtectedMemoryFeatures to protected_memory { ; }
-    PhysicalDeviceShaderDrawParametersFeatures to shader_draw_parameters { ; }
-    PhysicalDeviceBufferDeviceAddressFeatures to buffer_device_address_multi_device { ; }
-    PhysicalDeviceDescriptorIndexingFeatures to runtime_descriptor_array { ; }
-    PhysicalDeviceScalarBlockLayoutFeatures to scalar_block_layout { ; }
-    PhysicalDeviceImagelessFramebufferFeatures to imageless_framebuffer { ; }
-    PhysicalDeviceSeparateDepthStencilLayoutsFeatures to separate_depth_stencil_layouts { ; }
+    PhysicalDeviceTimelineSemaphoreFeatures { timeline_semaphore; }
+    PhysicalDeviceHostQueryResetFeatures { host_query_reset; }
+    PhysicalDeviceUniformBufferStandardLayoutFeatures { uniform_buffer_standard_layout; }
+    PhysicalDeviceSynchronization2Features { synchronization2; }
+    PhysicalDeviceMaintenance4Features { maintenance4; }
+    PhysicalDeviceVariablePointersFeatures { ; }
+    PhysicalDeviceMultiviewFeatures { ; }
+    PhysicalDeviceSamplerYcbcrConversionFeatures { ; }
+    PhysicalDeviceProtectedMemoryFeatures { ; }
+    PhysicalDeviceShaderDrawParametersFeatures { ; }
+    PhysicalDeviceBufferDeviceAddressFeatures { ; }
+    PhysicalDeviceDescriptorIndexingFeatures { ; }
+    PhysicalDeviceScalarBlockLayoutFeatures { ; }
+    PhysicalDeviceImagelessFramebufferFeatures { ; }
+    PhysicalDeviceSeparateDepthStencilLayoutsFeatures { ; }
 }
 
 /// Whether no word of `wanted` is set that is clear in `there`.
@@ -149,7 +143,7 @@ pub(crate) fn check(physical: &PhysicalDevice, info: &vk::DeviceCreateInfo<'_>) 
     let chained =
         abi::chained::<vk::PhysicalDeviceFeatures2<'_>>(info.p_next).map(|features| &features.features);
     for wanted in [plain, chained].into_iter().flatten() {
-        if !is_within(abi::words(wanted), abi::words(&there)) {
+        if !is_within(abi::plain_words(wanted), abi::plain_words(&there)) {
             report!("vkCreateDevice: a core feature is wanted that is not there");
             return Err(vk::Result::ERROR_FEATURE_NOT_PRESENT);
         }
@@ -176,4 +170,35 @@ pub(crate) extern "system" fn get2(physical: vk::PhysicalDevice, out: *mut vk::P
         out.features = core(physical);
         abi::chain(out.p_next).for_each(|structure| fill(physical, structure));
     });
+}
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests {
+    use std::mem::MaybeUninit;
+    use std::mem::offset_of;
+
+    use ash::vk;
+
+    use super::is_within;
+    use crate::abi;
+
+    type Timeline = vk::PhysicalDeviceTimelineSemaphoreFeatures<'static>;
+
+    #[test]
+    fn what_lies_behind_the_last_field_of_a_structure_is_no_feature() {
+        // As a program has it on its stack: the padding holds anything.
+        let mut dirty = MaybeUninit::<Timeline>::uninit();
+        // SAFETY: all of its bytes, and each of its fields may be of any bytes.
+        unsafe { dirty.as_mut_ptr().cast::<u8>().write_bytes(0xff, size_of::<Timeline>()) };
+        // SAFETY: as above.
+        let wanted = unsafe { dirty.assume_init_ref() };
+        let end = offset_of!(Timeline, _marker);
+        assert!(end < size_of::<Timeline>(), "there is padding");
+        assert_eq!(abi::words(wanted, end), [u32::MAX]);
+        let there = Timeline { timeline_semaphore: vk::TRUE, ..Default::default() };
+        assert!(is_within(abi::words(wanted, end), abi::words(&there, end)));
+        let there = Timeline::default();
+        assert!(!is_within(abi::words(wanted, end), abi::words(&there, end)));
+    }
 }
