@@ -1,4 +1,4 @@
-//! Images, views and samplers: objects without contents. Compute programs make some when they start, and bind none of them; kernels
+//! Images, views of them and of buffers, and samplers: objects without contents. Compute programs make some when they start, and bind none of them; kernels
 //! that use them are refused, and no format is said to be there.
 
 use ash::vk;
@@ -11,6 +11,8 @@ use crate::physical::BOUND_TYPES;
 
 /// Bytes of the largest texel.
 const TEXEL: u64 = 32;
+/// Bytes of the largest image.
+const MOST: u64 = 1 << 40;
 
 /// An image.
 #[derive(Debug)]
@@ -22,15 +24,27 @@ pub(crate) struct Image {
 #[derive(Debug)]
 pub(crate) struct View;
 
+/// A view of a buffer as texels.
+#[derive(Debug)]
+pub(crate) struct Texels;
+
 /// A sampler.
 #[derive(Debug)]
 pub(crate) struct Sampler;
 
 handle!(Image, vk::Image);
 handle!(View, vk::ImageView);
+handle!(Texels, vk::BufferView);
 handle!(Sampler, vk::Sampler);
 
 impl Image {
+    fn of(info: &vk::ImageCreateInfo<'_>) -> Option<Self> {
+        let vk::Extent3D { width, height, depth } = info.extent;
+        let factors = [width, height, depth, info.array_layers, info.mip_levels.min(2)];
+        let texels = factors.iter().try_fold(TEXEL, |bytes, factor| bytes.checked_mul(u64::from(*factor)))?;
+        (texels <= MOST).then(|| Self { bytes: texels.next_multiple_of(PAGE_SIZE) })
+    }
+
     fn requirements(&self) -> vk::MemoryRequirements {
         vk::MemoryRequirements { size: self.bytes, alignment: PAGE_SIZE, memory_type_bits: BOUND_TYPES }
     }
@@ -43,12 +57,8 @@ pub(crate) extern "system" fn create(
     out: *mut vk::Image,
 ) -> vk::Result {
     abi::command("vkCreateImage", || {
-        let info = abi::read(info);
-        let vk::Extent3D { width, height, depth } = info.extent;
-        let factors = [width, height, depth, info.array_layers, info.mip_levels.min(2)];
-        let texels = factors.iter().try_fold(TEXEL, |bytes, factor| bytes.checked_mul(u64::from(*factor)));
-        let bytes = texels.filter(|bytes| *bytes <= 1 << 40).ok_or(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)?;
-        abi::give(Image { bytes: bytes.next_multiple_of(PAGE_SIZE) }, out);
+        let image = Image::of(abi::read(info)).ok_or(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)?;
+        abi::give(image, out);
         Ok(())
     })
 }
@@ -75,6 +85,53 @@ pub(crate) extern "system" fn memory_requirements2(
     out: *mut vk::MemoryRequirements2<'_>,
 ) {
     fill(abi::filled(out), abi::get::<Image>(abi::read(info).image).requirements());
+}
+
+pub(crate) extern "system" fn memory_requirements_of(
+    _device: vk::Device,
+    info: *const vk::DeviceImageMemoryRequirements<'_>,
+    out: *mut vk::MemoryRequirements2<'_>,
+) {
+    // One that could not be made needs more than there is.
+    let image = Image::of(abi::read(abi::read(info).p_create_info)).unwrap_or(Image { bytes: MOST });
+    fill(abi::filled(out), image.requirements());
+}
+
+pub(crate) extern "system" fn sparse_requirements(
+    _device: vk::Device,
+    _image: vk::Image,
+    count: *mut u32,
+    _out: *mut vk::SparseImageMemoryRequirements,
+) {
+    abi::write(count, 0);
+}
+
+pub(crate) extern "system" fn sparse_requirements2(
+    _device: vk::Device,
+    _info: *const vk::ImageSparseMemoryRequirementsInfo2<'_>,
+    count: *mut u32,
+    _out: *mut vk::SparseImageMemoryRequirements2<'_>,
+) {
+    abi::write(count, 0);
+}
+
+pub(crate) extern "system" fn sparse_requirements_of(
+    _device: vk::Device,
+    _info: *const vk::DeviceImageMemoryRequirements<'_>,
+    count: *mut u32,
+    _out: *mut vk::SparseImageMemoryRequirements2<'_>,
+) {
+    abi::write(count, 0);
+}
+
+pub(crate) extern "system" fn subresource_layout(
+    _device: vk::Device,
+    image: vk::Image,
+    _part: *const vk::ImageSubresource,
+    out: *mut vk::SubresourceLayout,
+) {
+    let size = abi::get::<Image>(image).bytes;
+    abi::write(out, vk::SubresourceLayout { size, row_pitch: size, ..Default::default() });
 }
 
 pub(crate) extern "system" fn bind(
@@ -112,6 +169,26 @@ pub(crate) extern "system" fn destroy_view(
     _allocator: *const vk::AllocationCallbacks<'_>,
 ) {
     abi::quiet("vkDestroyImageView", || drop(abi::take::<View>(view)));
+}
+
+pub(crate) extern "system" fn create_texels(
+    _device: vk::Device,
+    _info: *const vk::BufferViewCreateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::BufferView,
+) -> vk::Result {
+    abi::command("vkCreateBufferView", || {
+        abi::give(Texels, out);
+        Ok(())
+    })
+}
+
+pub(crate) extern "system" fn destroy_texels(
+    _device: vk::Device,
+    view: vk::BufferView,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    abi::quiet("vkDestroyBufferView", || drop(abi::take::<Texels>(view)));
 }
 
 pub(crate) extern "system" fn create_sampler(

@@ -44,6 +44,10 @@ pub(crate) extern "system" fn enumerate_extensions(
     })
 }
 
+pub(crate) extern "system" fn enumerate_layers(count: *mut u32, out: *mut vk::LayerProperties) -> vk::Result {
+    abi::list(&[], count, out)
+}
+
 pub(crate) extern "system" fn create(
     info: *const vk::InstanceCreateInfo<'_>,
     _allocator: *const vk::AllocationCallbacks<'_>,

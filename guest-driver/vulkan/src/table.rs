@@ -11,6 +11,7 @@ use crate::abi;
 use crate::buffer;
 use crate::command::buffer as command_buffer;
 use crate::command::compute;
+use crate::command::images;
 use crate::command::pool as command_pool;
 use crate::command::transfer;
 use crate::command::waits;
@@ -54,6 +55,7 @@ macro_rules! commands {
 commands! { of_no_instance:
     c"vkCreateInstance" PFN_vkCreateInstance = instance::create;
     c"vkEnumerateInstanceExtensionProperties" PFN_vkEnumerateInstanceExtensionProperties = instance::enumerate_extensions;
+    c"vkEnumerateInstanceLayerProperties" PFN_vkEnumerateInstanceLayerProperties = instance::enumerate_layers;
     c"vkEnumerateInstanceVersion" PFN_vkEnumerateInstanceVersion = instance::enumerate_version;
     c"vkGetInstanceProcAddr" PFN_vkGetInstanceProcAddr = instance_command;
 }
@@ -97,6 +99,7 @@ commands! { of_devices:
     c"vkBindImageMemory" PFN_vkBindImageMemory = image::bind;
     c"vkBindImageMemory2" | c"vkBindImageMemory2KHR" PFN_vkBindImageMemory2 = image::bind2;
     c"vkCreateBuffer" PFN_vkCreateBuffer = buffer::create;
+    c"vkCreateBufferView" PFN_vkCreateBufferView = image::create_texels;
     c"vkCreateCommandPool" PFN_vkCreateCommandPool = command_pool::create;
     c"vkCreateComputePipelines" PFN_vkCreateComputePipelines = pipeline::create;
     c"vkCreateDescriptorPool" PFN_vkCreateDescriptorPool = descriptor_pool::create;
@@ -113,6 +116,7 @@ commands! { of_devices:
     c"vkCreateSemaphore" PFN_vkCreateSemaphore = semaphore::create;
     c"vkCreateShaderModule" PFN_vkCreateShaderModule = shader::create;
     c"vkDestroyBuffer" PFN_vkDestroyBuffer = buffer::destroy;
+    c"vkDestroyBufferView" PFN_vkDestroyBufferView = image::destroy_texels;
     c"vkDestroyCommandPool" PFN_vkDestroyCommandPool = command_pool::destroy;
     c"vkDestroyDescriptorPool" PFN_vkDestroyDescriptorPool = descriptor_pool::destroy;
     c"vkDestroyDescriptorSetLayout" PFN_vkDestroyDescriptorSetLayout = layout::destroy;
@@ -139,6 +143,8 @@ commands! { of_devices:
     c"vkGetDescriptorSetLayoutSupport" | c"vkGetDescriptorSetLayoutSupportKHR" PFN_vkGetDescriptorSetLayoutSupport = layout::support;
     c"vkGetDeviceBufferMemoryRequirements" | c"vkGetDeviceBufferMemoryRequirementsKHR" PFN_vkGetDeviceBufferMemoryRequirements = buffer::memory_requirements_of;
     c"vkGetDeviceGroupPeerMemoryFeatures" | c"vkGetDeviceGroupPeerMemoryFeaturesKHR" PFN_vkGetDeviceGroupPeerMemoryFeatures = creation::peer_memory;
+    c"vkGetDeviceImageMemoryRequirements" | c"vkGetDeviceImageMemoryRequirementsKHR" PFN_vkGetDeviceImageMemoryRequirements = image::memory_requirements_of;
+    c"vkGetDeviceImageSparseMemoryRequirements" | c"vkGetDeviceImageSparseMemoryRequirementsKHR" PFN_vkGetDeviceImageSparseMemoryRequirements = image::sparse_requirements_of;
     c"vkGetDeviceMemoryCommitment" PFN_vkGetDeviceMemoryCommitment = memory::commitment;
     c"vkGetDeviceProcAddr" PFN_vkGetDeviceProcAddr = device_command;
     c"vkGetDeviceQueue" PFN_vkGetDeviceQueue = creation::queue;
@@ -147,6 +153,9 @@ commands! { of_devices:
     c"vkGetFenceStatus" PFN_vkGetFenceStatus = fence::status;
     c"vkGetImageMemoryRequirements" PFN_vkGetImageMemoryRequirements = image::memory_requirements;
     c"vkGetImageMemoryRequirements2" | c"vkGetImageMemoryRequirements2KHR" PFN_vkGetImageMemoryRequirements2 = image::memory_requirements2;
+    c"vkGetImageSparseMemoryRequirements" PFN_vkGetImageSparseMemoryRequirements = image::sparse_requirements;
+    c"vkGetImageSparseMemoryRequirements2" | c"vkGetImageSparseMemoryRequirements2KHR" PFN_vkGetImageSparseMemoryRequirements2 = image::sparse_requirements2;
+    c"vkGetImageSubresourceLayout" PFN_vkGetImageSubresourceLayout = image::subresource_layout;
     c"vkGetPipelineCacheData" PFN_vkGetPipelineCacheData = pipeline::cache_data;
     c"vkGetQueryPoolResults" PFN_vkGetQueryPoolResults = query::results;
     c"vkGetSemaphoreCounterValue" | c"vkGetSemaphoreCounterValueKHR" PFN_vkGetSemaphoreCounterValue = semaphore::counter;
@@ -176,8 +185,16 @@ commands! { of_command_buffers:
     c"vkBeginCommandBuffer" PFN_vkBeginCommandBuffer = command_buffer::begin;
     c"vkCmdBindDescriptorSets" PFN_vkCmdBindDescriptorSets = compute::bind_sets;
     c"vkCmdBindPipeline" PFN_vkCmdBindPipeline = compute::bind_pipeline;
+    c"vkCmdBlitImage2" | c"vkCmdBlitImage2KHR" PFN_vkCmdBlitImage2 = images::blit2;
+    c"vkCmdClearColorImage" PFN_vkCmdClearColorImage = images::clear;
     c"vkCmdCopyBuffer" PFN_vkCmdCopyBuffer = transfer::copy;
     c"vkCmdCopyBuffer2" | c"vkCmdCopyBuffer2KHR" PFN_vkCmdCopyBuffer2 = transfer::copy2;
+    c"vkCmdCopyBufferToImage" PFN_vkCmdCopyBufferToImage = images::from_buffer;
+    c"vkCmdCopyBufferToImage2" | c"vkCmdCopyBufferToImage2KHR" PFN_vkCmdCopyBufferToImage2 = images::from_buffer2;
+    c"vkCmdCopyImage" PFN_vkCmdCopyImage = images::copy;
+    c"vkCmdCopyImage2" | c"vkCmdCopyImage2KHR" PFN_vkCmdCopyImage2 = images::copy2;
+    c"vkCmdCopyImageToBuffer" PFN_vkCmdCopyImageToBuffer = images::to_buffer;
+    c"vkCmdCopyImageToBuffer2" | c"vkCmdCopyImageToBuffer2KHR" PFN_vkCmdCopyImageToBuffer2 = images::to_buffer2;
     c"vkCmdCopyQueryPoolResults" PFN_vkCmdCopyQueryPoolResults = transfer::copy_queries;
     c"vkCmdDispatch" PFN_vkCmdDispatch = compute::dispatch;
     c"vkCmdDispatchBase" | c"vkCmdDispatchBaseKHR" PFN_vkCmdDispatchBase = compute::dispatch_base;
@@ -192,6 +209,7 @@ commands! { of_command_buffers:
     c"vkCmdResetEvent" PFN_vkCmdResetEvent = waits::reset_event;
     c"vkCmdResetEvent2" | c"vkCmdResetEvent2KHR" PFN_vkCmdResetEvent2 = waits::reset_event2;
     c"vkCmdResetQueryPool" PFN_vkCmdResetQueryPool = transfer::reset_queries;
+    c"vkCmdResolveImage2" | c"vkCmdResolveImage2KHR" PFN_vkCmdResolveImage2 = images::resolve2;
     c"vkCmdSetDeviceMask" | c"vkCmdSetDeviceMaskKHR" PFN_vkCmdSetDeviceMask = command_buffer::device_mask;
     c"vkCmdSetEvent" PFN_vkCmdSetEvent = waits::set_event;
     c"vkCmdSetEvent2" | c"vkCmdSetEvent2KHR" PFN_vkCmdSetEvent2 = waits::set_event2;
@@ -232,4 +250,97 @@ pub(crate) extern "system" fn device_command(
     name: *const c_char,
 ) -> vk::PFN_vkVoidFunction {
     of_device(abi::string(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::of_device;
+    use super::of_instance;
+    use crate::extensions;
+
+    /// The commands that an extension brings along; of one whose commands are listed here, all.
+    fn commands(extension: &CStr) -> &'static [&'static CStr] {
+        match extension.to_bytes() {
+            b"VK_EXT_host_query_reset" => &[c"vkResetQueryPoolEXT"],
+            b"VK_KHR_bind_memory2" => &[c"vkBindBufferMemory2KHR", c"vkBindImageMemory2KHR"],
+            b"VK_KHR_copy_commands2" => &[
+                c"vkCmdBlitImage2KHR",
+                c"vkCmdCopyBuffer2KHR",
+                c"vkCmdCopyBufferToImage2KHR",
+                c"vkCmdCopyImage2KHR",
+                c"vkCmdCopyImageToBuffer2KHR",
+                c"vkCmdResolveImage2KHR",
+            ],
+            b"VK_KHR_descriptor_update_template" => &[
+                c"vkCreateDescriptorUpdateTemplateKHR",
+                c"vkDestroyDescriptorUpdateTemplateKHR",
+                c"vkUpdateDescriptorSetWithTemplateKHR",
+            ],
+            b"VK_KHR_get_memory_requirements2" => &[
+                c"vkGetBufferMemoryRequirements2KHR",
+                c"vkGetImageMemoryRequirements2KHR",
+                c"vkGetImageSparseMemoryRequirements2KHR",
+            ],
+            b"VK_KHR_maintenance1" => &[c"vkTrimCommandPoolKHR"],
+            b"VK_KHR_maintenance3" => &[c"vkGetDescriptorSetLayoutSupportKHR"],
+            b"VK_KHR_maintenance4" => &[
+                c"vkGetDeviceBufferMemoryRequirementsKHR",
+                c"vkGetDeviceImageMemoryRequirementsKHR",
+                c"vkGetDeviceImageSparseMemoryRequirementsKHR",
+            ],
+            b"VK_KHR_push_descriptor" => {
+                &[c"vkCmdPushDescriptorSetKHR", c"vkCmdPushDescriptorSetWithTemplateKHR"]
+            }
+            b"VK_KHR_synchronization2" => &[
+                c"vkCmdPipelineBarrier2KHR",
+                c"vkCmdResetEvent2KHR",
+                c"vkCmdSetEvent2KHR",
+                c"vkCmdWaitEvents2KHR",
+                c"vkCmdWriteTimestamp2KHR",
+                c"vkQueueSubmit2KHR",
+            ],
+            b"VK_KHR_timeline_semaphore" => {
+                &[c"vkGetSemaphoreCounterValueKHR", c"vkSignalSemaphoreKHR", c"vkWaitSemaphoresKHR"]
+            }
+            _ => &[],
+        }
+    }
+
+    #[test]
+    fn each_extension_has_all_its_commands() {
+        for (extension, _) in extensions::DEVICE {
+            for name in commands(extension) {
+                assert!(of_device(name).is_some(), "{extension:?} without {name:?}");
+            }
+        }
+    }
+
+    /// What a program may call that uses buffers alone, or looks whether there are images.
+    #[test]
+    fn a_program_that_asks_for_images_finds_commands_that_say_no() {
+        let names = [
+            c"vkCmdClearColorImage",
+            c"vkCmdCopyBufferToImage",
+            c"vkCmdCopyImage",
+            c"vkCmdCopyImageToBuffer",
+            c"vkCreateBufferView",
+            c"vkDestroyBufferView",
+            c"vkGetImageSparseMemoryRequirements",
+            c"vkGetImageSparseMemoryRequirements2",
+            c"vkGetImageSubresourceLayout",
+        ];
+        for name in names {
+            assert!(of_device(name).is_some(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn only_few_commands_are_there_without_an_instance() {
+        assert!(of_instance(c"vkEnumerateInstanceLayerProperties", false).is_some());
+        assert!(of_instance(c"vkCreateInstance", false).is_some());
+        assert!(of_instance(c"vkCreateDevice", false).is_none());
+        assert!(of_instance(c"vkCreateDevice", true).is_some());
+    }
 }
