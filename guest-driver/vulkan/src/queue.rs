@@ -1,5 +1,6 @@
 //! The queue: a user-mode queue of the guest driver. A submission is stores to shared memory: no message, no exit.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
@@ -7,7 +8,6 @@ use std::sync::PoisonError;
 use ash::vk;
 use campanile_guest_driver::commands::CommandBuffer as Packets;
 use campanile_guest_driver::error::DriverError;
-use campanile_guest_driver::fence::FencePoint;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
@@ -105,7 +105,7 @@ impl Batch<'_> {
                 packets.signal(semaphore.va(), value)?;
                 values.push(value);
             }
-            let point: FencePoint = queue.submit(&packets)?;
+            let point = Arc::new(queue.submit(&packets)?);
             signals.iter().zip(values).for_each(|((semaphore, _), value)| semaphore.submitted(value, &point));
         }
         Ok(())

@@ -3,13 +3,16 @@
 //! A timeline semaphore's word is its value. A binary one's counts its signals: each signal stores the next number, and each wait is
 //! for the number of the last signal that was submitted.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ash::vk;
+use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::fence::FencePoint;
 
 use crate::abi;
@@ -19,7 +22,11 @@ use crate::device::Core;
 use crate::heap::Piece;
 use crate::wait::Limit;
 use crate::wait::look;
+use crate::wait::wait_in_parts;
 use crate::wait::waited;
+
+/// How long a wait for a point of the queue lasts before the word is looked at.
+const GLANCE: Duration = Duration::from_millis(2);
 
 /// A semaphore.
 #[derive(Debug)]
@@ -33,7 +40,7 @@ enum Kind {
     /// How many signals were submitted.
     Binary(AtomicU64),
     /// Which points of the queue store which values: what a wait of the CPU can sleep for.
-    Timeline(Mutex<Vec<(u64, FencePoint)>>),
+    Timeline(Mutex<Vec<(u64, Arc<FencePoint>)>>),
 }
 
 handle!(Semaphore, vk::Semaphore);
@@ -61,11 +68,11 @@ impl Semaphore {
     }
 
     /// The queue stores `value` before it gets to `point`.
-    pub(crate) fn submitted(&self, value: u64, point: &FencePoint) {
+    pub(crate) fn submitted(&self, value: u64, point: &Arc<FencePoint>) {
         if let Kind::Timeline(pending) = &self.kind {
             let mut pending = lock(pending);
             pending.retain(|(_, point)| !point.is_reached());
-            pending.push((value, point.clone()));
+            pending.push((value, Arc::clone(point)));
         }
     }
 
@@ -74,15 +81,28 @@ impl Semaphore {
         Ok(self.word.word(0)?.load(Ordering::Acquire))
     }
 
-    /// Waits for a value: until the queue gets where it is stored, where that is known.
+    /// A point of the queue at which the value will be there.
+    fn point(&self, value: u64) -> Option<Arc<FencePoint>> {
+        let Kind::Timeline(pending) = &self.kind else { return None };
+        lock(pending).iter().find(|(stored, _)| *stored >= value).map(|(_, point)| Arc::clone(point))
+    }
+
+    /// Waits for a value: asleep until the queue gets where it is stored, where that is known.
     fn wait(&self, core: &Core, value: u64, limit: &Limit) -> Outcome<bool> {
-        if let Kind::Timeline(pending) = &self.kind {
-            let found =
-                lock(pending).iter().find(|(stored, _)| *stored >= value).map(|(_, point)| point.clone());
-            if let Some(point) = found.filter(|_| self.value().is_ok_and(|now| now < value)) {
-                // Another way may lead to the value first, or the wait may fail: what counts is looked at below.
-                let _looked_at_below = point.wait(limit.left());
-            }
+        let found = if limit.is_over() { None } else { self.point(value) };
+        if let Some(point) = found {
+            // A CPU may store the value before the queue does, and the queue may wait for what happens then: to sleep without
+            // a look now and then could be for ever.
+            wait_in_parts(
+                limit,
+                GLANCE,
+                || Ok(self.value()? >= value),
+                |part| match point.wait(Some(part)) {
+                    Err(DriverError::Timeout) => Ok(false),
+                    // Whether it failed is looked at below.
+                    Ok(()) | Err(_) => Ok(true),
+                },
+            )?;
         }
         look(core, limit, || Ok(self.value()? >= value))
     }
