@@ -1,5 +1,6 @@
 //! Fences: points of the queue's progress.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
@@ -27,7 +28,8 @@ pub(crate) struct Fence {
 enum State {
     Unsignalled,
     Signalled,
-    Pending(FencePoint),
+    /// Shared, so that however many wait, and however often, the daemon is asked once.
+    Pending(Arc<FencePoint>),
 }
 
 handle!(Fence, vk::Fence);
@@ -39,7 +41,7 @@ impl Fence {
 
     /// It will be signalled when the queue gets to `point`.
     pub(crate) fn submitted(&self, point: FencePoint) {
-        *self.state() = State::Pending(point);
+        *self.state() = State::Pending(Arc::new(point));
     }
 
     /// Whether it is signalled: a load.
@@ -55,6 +57,11 @@ impl Fence {
         let state = self.state().clone();
         match state {
             State::Signalled => Ok(true),
+            // A look is no reason to ask the daemon.
+            State::Pending(point) if limit.is_over() => {
+                let is_reached = point.is_reached();
+                if is_reached { Ok(true) } else { core.check().map(|()| false) }
+            }
             State::Pending(point) => match point.wait(limit.left()) {
                 Ok(()) => Ok(true),
                 Err(DriverError::Timeout) => Ok(point.is_reached()),
