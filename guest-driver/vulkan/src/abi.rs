@@ -11,6 +11,7 @@ use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use ash::vk;
 use ash::vk::Handle;
@@ -24,8 +25,8 @@ const LOADER_MAGIC: usize = 0x01CD_C0DE;
 /// Outcome of the body of a command.
 pub(crate) type Outcome<T = ()> = Result<T, vk::Result>;
 
-/// A type of which programs hold handles.
-pub(crate) trait Object: Sized {
+/// A type of which programs hold handles, and use them on any thread.
+pub(crate) trait Object: Sized + Send + Sync {
     /// The handle's type.
     type Handle: Handle + Copy;
 }
@@ -34,7 +35,8 @@ pub(crate) trait Object: Sized {
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Dispatchable<T> {
-    loader: usize,
+    /// Not the driver's from the moment it is given out: other threads may use the object meanwhile.
+    loader: AtomicUsize,
     /// The object.
     pub(crate) object: T,
 }
@@ -42,7 +44,7 @@ pub(crate) struct Dispatchable<T> {
 impl<T> Dispatchable<T> {
     /// With what the loader looks for.
     pub(crate) const fn new(object: T) -> Self {
-        Self { loader: LOADER_MAGIC, object }
+        Self { loader: AtomicUsize::new(LOADER_MAGIC), object }
     }
 }
 
