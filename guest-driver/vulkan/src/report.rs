@@ -1,5 +1,6 @@
 //! What the driver has to say, on standard error, for people who look for it: with `CAMPANILE_DEBUG` set to anything but 0.
 
+use std::io::Write;
 use std::sync::LazyLock;
 
 static IS_WANTED: LazyLock<bool> =
@@ -10,11 +11,16 @@ pub(crate) fn is_wanted() -> bool {
     *IS_WANTED
 }
 
+/// Says it. A standard error that is closed is no reason to panic, as it is for `eprintln`.
+pub(crate) fn say(words: std::fmt::Arguments<'_>) {
+    let _nobody_listens = writeln!(std::io::stderr(), "campanile: {words}");
+}
+
 /// Says something.
 macro_rules! report {
     ($($word:tt)*) => {
         if $crate::report::is_wanted() {
-            eprintln!("campanile: {}", format_args!($($word)*));
+            $crate::report::say(format_args!($($word)*));
         }
     };
 }
