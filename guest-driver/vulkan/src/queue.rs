@@ -65,12 +65,7 @@ impl Queue {
         batches.iter().try_for_each(|batch| batch.submit(&mut queue)).map_err(&failed)?;
         if let Some(fence) = fence {
             // Alone, it is signalled when all before it is done.
-            let last = if batches.is_empty() {
-                queue.submit(&Packets::new()).map_err(&failed)?
-            } else {
-                queue.last()
-            };
-            fence.submitted(last);
+            fence.submitted(queue.last());
         }
         Ok(())
     }
