@@ -33,7 +33,7 @@ impl Recording {
     /// The descriptors of set `number` in the command buffer itself, for a layout; those that were there stay where they fit.
     fn pushed(&mut self, number: u32, layout: &Arc<Layout>) -> &mut Slots {
         let place = number as usize;
-        if !matches!(self.sets.get(place), Some(Bound::Pushed(old, _)) if Arc::ptr_eq(old, layout)) {
+        if !matches!(self.sets.get(place), Some(Bound::Pushed(old, _)) if old == layout) {
             self.bind(number, Bound::Pushed(Arc::clone(layout), vec![None; layout.slots()]));
         }
         match &mut self.sets[place] {
@@ -205,4 +205,31 @@ pub(crate) extern "system" fn dispatch_indirect(
     record("vkCmdDispatchIndirect", buffer, |recording, _| {
         recording.dispatch(Grid::Indirect(abi::get::<Buffer>(arguments).va(offset)));
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ash::vk;
+
+    use super::Recording;
+    use crate::descriptor::layout::Layout;
+    use crate::descriptor::pool::Range;
+
+    fn layout(descriptor_type: vk::DescriptorType) -> Arc<Layout> {
+        let binding =
+            vk::DescriptorSetLayoutBinding { descriptor_type, descriptor_count: 2, ..Default::default() };
+        Arc::new(Layout::of(&[binding]))
+    }
+
+    #[test]
+    fn what_was_pushed_stays_for_layouts_that_are_compatible() {
+        let mut recording = Recording::default();
+        let range = Some(Range { va: 256, length: 4 });
+        recording.pushed(1, &layout(vk::DescriptorType::STORAGE_BUFFER))[0] = range;
+        // Another object with the same bindings.
+        assert_eq!(recording.pushed(1, &layout(vk::DescriptorType::STORAGE_BUFFER)), &[range, None]);
+        assert_eq!(recording.pushed(1, &layout(vk::DescriptorType::UNIFORM_BUFFER)), &[None, None]);
+    }
 }

@@ -8,8 +8,8 @@ use ash::vk;
 use crate::abi;
 use crate::abi::handle;
 
-/// The bindings of a set: each has a run of slots, in the order of their numbers.
-#[derive(Debug)]
+/// The bindings of a set: each has a run of slots, in the order of their numbers. Equal ones are compatible.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     bindings: BTreeMap<u32, Binding>,
     slots: usize,
@@ -17,8 +17,9 @@ pub(crate) struct Layout {
 }
 
 /// One binding.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Binding {
+    kind: vk::DescriptorType,
     /// Its first slot.
     pub(crate) first: usize,
     /// How many it has.
@@ -37,7 +38,8 @@ handle!(Layout, vk::DescriptorSetLayout);
 handle!(PipelineLayout, vk::PipelineLayout);
 
 impl Layout {
-    fn of(infos: &[vk::DescriptorSetLayoutBinding<'_>]) -> Self {
+    /// Of these bindings, in whichever order.
+    pub(crate) fn of(infos: &[vk::DescriptorSetLayoutBinding<'_>]) -> Self {
         let mut sorted: Vec<_> = infos.iter().collect();
         sorted.sort_unstable_by_key(|info| info.binding);
         let (mut bindings, mut slots, mut dynamic) = (BTreeMap::new(), 0, 0);
@@ -47,7 +49,8 @@ impl Layout {
                 info.descriptor_type,
                 vk::DescriptorType::STORAGE_BUFFER_DYNAMIC | vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC
             );
-            let binding = Binding { first: slots, count, dynamic: is_dynamic.then_some(dynamic) };
+            let (kind, dynamic_first) = (info.descriptor_type, is_dynamic.then_some(dynamic));
+            let binding = Binding { kind, first: slots, count, dynamic: dynamic_first };
             bindings.insert(info.binding, binding);
             slots += count;
             dynamic += if is_dynamic { count } else { 0 };
