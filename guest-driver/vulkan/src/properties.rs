@@ -224,6 +224,36 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
     if let Some(p) = abi::as_type::<vk::PhysicalDevicePointClippingProperties<'_>>(structure) {
         p.point_clipping_behavior = vk::PointClippingBehavior::ALL_CLIP_PLANES;
     }
+    // Of 1.1 and 1.2, and of what is not there.
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceMultiviewProperties<'_>>(structure) {
+        (p.max_multiview_view_count, p.max_multiview_instance_index) = (0, 0);
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceProtectedMemoryProperties<'_>>(structure) {
+        p.protected_no_fault = vk::FALSE;
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceDepthStencilResolveProperties<'_>>(structure) {
+        let only = vk::ResolveModeFlags::SAMPLE_ZERO;
+        (p.supported_depth_resolve_modes, p.supported_stencil_resolve_modes) = (only, only);
+        (p.independent_resolve_none, p.independent_resolve) = (vk::FALSE, vk::FALSE);
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceSamplerFilterMinmaxProperties<'_>>(structure) {
+        p.filter_minmax_single_component_formats = vk::FALSE;
+        p.filter_minmax_image_component_mapping = vk::FALSE;
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceDescriptorIndexingProperties<'_>>(structure) {
+        let (storage, uniform) = (profile.storage_buffers, profile.uniform_buffers);
+        *p = vk::PhysicalDeviceDescriptorIndexingProperties {
+            p_next: p.p_next,
+            max_per_stage_descriptor_update_after_bind_uniform_buffers: uniform,
+            max_per_stage_descriptor_update_after_bind_storage_buffers: storage,
+            max_per_stage_update_after_bind_resources: profile.buffers,
+            max_descriptor_set_update_after_bind_uniform_buffers: uniform,
+            max_descriptor_set_update_after_bind_uniform_buffers_dynamic: uniform.min(DYNAMIC),
+            max_descriptor_set_update_after_bind_storage_buffers: storage,
+            max_descriptor_set_update_after_bind_storage_buffers_dynamic: storage.min(DYNAMIC),
+            ..Default::default()
+        };
+    }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceSubgroupSizeControlProperties<'_>>(structure) {
         [p.min_subgroup_size, p.max_subgroup_size] = profile.subgroup_sizes;
         p.max_compute_workgroup_subgroups = profile.invocations / profile.subgroup_sizes[0].max(1);
