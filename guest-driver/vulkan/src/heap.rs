@@ -63,7 +63,9 @@ impl Heap {
             }
         }
         let size = bytes.max(SLAB);
-        let buffer = self.device.create_buffer(size).map_err(failed("memory of the driver's own"))?;
+        // The window may be full of the program's memory. What is here is read and written in place from guest RAM, too.
+        let buffer = self.device.create_buffer(size).or_else(|_| self.device.create_guest_buffer(size));
+        let buffer = buffer.map_err(failed("memory of the driver's own"))?;
         let slab = Arc::new(Slab { buffer, free: Mutex::new(BTreeMap::from([(0, size)])) });
         let offset = slab.take(bytes).ok_or(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)?;
         // Large ones are not kept: they go when their piece does.
