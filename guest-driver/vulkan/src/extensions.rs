@@ -47,7 +47,6 @@ pub(crate) const DEVICE: &[Extension] = &[
     (c"VK_KHR_storage_buffer_storage_class", 1),
     (c"VK_KHR_synchronization2", 1),
     (c"VK_KHR_timeline_semaphore", 2),
-    (c"VK_KHR_uniform_buffer_standard_layout", 1),
 ];
 
 /// As Vulkan lists them.

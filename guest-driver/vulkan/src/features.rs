@@ -70,7 +70,7 @@ known! {
         storage_push_constant16: FEATURE_PUSH_16,
     }
     PhysicalDeviceVulkan12Features {
-        uniform_buffer_standard_layout, host_query_reset, timeline_semaphore, subgroup_broadcast_dynamic_id;
+        host_query_reset, timeline_semaphore, subgroup_broadcast_dynamic_id;
         storage_buffer8_bit_access: FEATURE_STORAGE_8,
         uniform_and_storage_buffer8_bit_access: FEATURE_UNIFORM_8,
         storage_push_constant8: FEATURE_PUSH_8,
@@ -116,7 +116,7 @@ known! {
     }
     PhysicalDeviceTimelineSemaphoreFeatures { timeline_semaphore; }
     PhysicalDeviceHostQueryResetFeatures { host_query_reset; }
-    PhysicalDeviceUniformBufferStandardLayoutFeatures { uniform_buffer_standard_layout; }
+    PhysicalDeviceUniformBufferStandardLayoutFeatures { ; }
     PhysicalDeviceSynchronization2Features { synchronization2; }
     PhysicalDeviceMaintenance4Features { maintenance4; }
     PhysicalDeviceVariablePointersFeatures { ; }
