@@ -46,10 +46,15 @@ pub(crate) fn record(
     buffer: vk::CommandBuffer,
     body: impl FnOnce(&mut Recording, &Core),
 ) {
-    abi::quiet(name, || {
-        let buffer = CommandBuffer::of(buffer);
+    let buffer = CommandBuffer::of(buffer);
+    let recorded = abi::command(name, || {
         body(&mut buffer.recording(), &buffer.core);
+        Ok(())
     });
+    // What was not recorded as it should be must not run.
+    if recorded != vk::Result::SUCCESS {
+        buffer.recording().fail(recorded);
+    }
 }
 
 pub(crate) extern "system" fn begin(
