@@ -25,6 +25,10 @@ use crate::semaphore::Semaphore;
 /// Waits or signals that go into one buffer of packets.
 const OPERATIONS: usize = 256;
 
+/// Entries of the ring. A program may submit what waits for a value that it stores after: a submission that waits for room in the
+/// ring never comes back then, so there is room for 2048 that wait and signal.
+const ENTRIES: u32 = 4096;
+
 /// The queue of a device.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -40,7 +44,12 @@ impl Queue {
     /// A queue on the compute node, which copies too.
     pub(crate) fn on(core: &Core) -> Outcome<Self> {
         let context = core.gpu.create_context(Node::Compute).map_err(failed("vkCreateDevice"))?;
-        let queue = context.create_user_queue(&QueueOptions::default()).map_err(failed("vkCreateDevice"))?;
+        let mut options = QueueOptions::default();
+        // In guest RAM the ring would have to lie in one run, and a small one is more likely to.
+        if core.gpu.sees_video_memory() {
+            options.entries = ENTRIES;
+        }
+        let queue = context.create_user_queue(&options).map_err(failed("vkCreateDevice"))?;
         Ok(Self { queue: Mutex::new(queue) })
     }
 
