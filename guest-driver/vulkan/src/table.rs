@@ -63,6 +63,7 @@ commands! { of_no_instance:
 commands! { of_instances:
     c"vkDestroyInstance" PFN_vkDestroyInstance = instance::destroy;
     c"vkEnumeratePhysicalDevices" PFN_vkEnumeratePhysicalDevices = instance::enumerate_physical_devices;
+    c"vkEnumeratePhysicalDeviceGroups" | c"vkEnumeratePhysicalDeviceGroupsKHR" PFN_vkEnumeratePhysicalDeviceGroups = instance::enumerate_groups;
     c"vkGetDeviceProcAddr" PFN_vkGetDeviceProcAddr = device_command;
 }
 
@@ -70,7 +71,6 @@ commands! { of_physical_devices:
     c"vkCreateDevice" PFN_vkCreateDevice = creation::create;
     c"vkEnumerateDeviceExtensionProperties" PFN_vkEnumerateDeviceExtensionProperties = physical::enumerate_extensions;
     c"vkEnumerateDeviceLayerProperties" PFN_vkEnumerateDeviceLayerProperties = physical::enumerate_layers;
-    c"vkEnumeratePhysicalDeviceGroups" | c"vkEnumeratePhysicalDeviceGroupsKHR" PFN_vkEnumeratePhysicalDeviceGroups = instance::enumerate_groups;
     c"vkGetPhysicalDeviceExternalBufferProperties" | c"vkGetPhysicalDeviceExternalBufferPropertiesKHR" PFN_vkGetPhysicalDeviceExternalBufferProperties = formats::external_buffers;
     c"vkGetPhysicalDeviceExternalFenceProperties" | c"vkGetPhysicalDeviceExternalFencePropertiesKHR" PFN_vkGetPhysicalDeviceExternalFenceProperties = formats::external_fences;
     c"vkGetPhysicalDeviceExternalSemaphoreProperties" | c"vkGetPhysicalDeviceExternalSemaphorePropertiesKHR" PFN_vkGetPhysicalDeviceExternalSemaphoreProperties = formats::external_semaphores;
@@ -258,6 +258,7 @@ mod tests {
 
     use super::of_device;
     use super::of_instance;
+    use super::of_physical;
     use crate::extensions;
 
     /// The commands that an extension brings along; of one whose commands are listed here, all.
@@ -333,6 +334,16 @@ mod tests {
         ];
         for name in names {
             assert!(of_device(name).is_some(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn commands_of_physical_devices_are_those_that_take_one() {
+        assert!(of_physical(c"vkGetPhysicalDeviceProperties").is_some());
+        for name in [c"vkEnumeratePhysicalDevices", c"vkEnumeratePhysicalDeviceGroups", c"vkDestroyInstance"]
+        {
+            assert!(of_physical(name).is_none(), "{name:?} takes an instance");
+            assert!(of_instance(name, true).is_some(), "{name:?}");
         }
     }
 
