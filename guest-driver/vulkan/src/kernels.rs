@@ -18,8 +18,8 @@ use crate::failure::failed;
 /// What makes two kernels the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct KernelKey {
-    /// The module.
-    pub(crate) bytes: Vec<u8>,
+    /// The module, shared with those of other constants.
+    pub(crate) bytes: Arc<[u8]>,
     /// Its entry point.
     pub(crate) entry: String,
     /// Ids and values of specialisation constants, ascending by id.

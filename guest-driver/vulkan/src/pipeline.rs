@@ -54,19 +54,19 @@ impl Pipeline {
     fn create(core: &Arc<Core>, info: &vk::ComputePipelineCreateInfo<'_>) -> Outcome<Self> {
         let stage = &info.stage;
         let inline = abi::chained::<vk::ShaderModuleCreateInfo<'_>>(stage.p_next)
-            .map(|info| abi::items(info.p_code.cast::<u8>(), info.code_size));
-        let bytes = inline.unwrap_or_else(|| &abi::get::<Module>(stage.module).bytes);
+            .map(|info| Arc::from(abi::items(info.p_code.cast::<u8>(), info.code_size)));
+        let bytes = inline.unwrap_or_else(|| Arc::clone(&abi::get::<Module>(stage.module).bytes));
         let required =
             abi::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(stage.p_next);
         let entry = abi::string(stage.p_name);
         let key = KernelKey {
-            bytes: bytes.to_vec(),
+            bytes: Arc::clone(&bytes),
             entry: entry.to_string_lossy().into_owned(),
             constants: constants(abi::read_optional(stage.p_specialization_info)).into_iter().collect(),
             subgroup_size: required.map_or(0, |required| required.required_subgroup_size),
         };
         let layout = abi::get::<PipelineLayout>(info.layout);
-        let found = shader::uses(bytes, entry.to_bytes()).ok_or_else(|| {
+        let found = shader::uses(&bytes, entry.to_bytes()).ok_or_else(|| {
             report!("vkCreateComputePipelines: the module has no entry point {entry:?}");
             vk::Result::ERROR_UNKNOWN
         })?;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use ash::vk;
 
@@ -18,7 +19,7 @@ use crate::abi::handle;
 #[derive(Debug)]
 pub(crate) struct Module {
     /// Its words, as the program passed them.
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Arc<[u8]>,
 }
 
 handle!(Module, vk::ShaderModule);
@@ -175,8 +176,8 @@ pub(crate) extern "system" fn create(
 ) -> vk::Result {
     abi::command("vkCreateShaderModule", || {
         let info = abi::read(info);
-        let bytes = abi::items(info.p_code.cast::<u8>(), info.code_size).to_vec();
-        abi::give(Module { bytes }, out);
+        let bytes = abi::items(info.p_code.cast::<u8>(), info.code_size);
+        abi::give(Module { bytes: Arc::from(bytes) }, out);
         Ok(())
     })
 }
