@@ -1,5 +1,5 @@
-//! Images, views of them and of buffers, and samplers: objects without contents. Compute programs make some when they start, and bind none of them; kernels
-//! that use them are refused, and no format is said to be there.
+//! Images, views of them and of buffers, and samplers: objects without contents. Compute programs make some when they start, and
+//! bind none of them; kernels that use them are refused, and no format is said to be there.
 
 use ash::vk;
 use campanile_protocol::PAGE_SIZE;
