@@ -51,19 +51,22 @@ fn constants(info: Option<&vk::SpecializationInfo<'_>>) -> BTreeMap<u32, u64> {
 }
 
 impl Pipeline {
-    fn create(core: &Arc<Core>, info: &vk::ComputePipelineCreateInfo<'_>) -> Outcome<Self> {
+    fn create(core: &Arc<Core>, own_size: u32, info: &vk::ComputePipelineCreateInfo<'_>) -> Outcome<Self> {
         let stage = &info.stage;
         let inline = abi::chained::<vk::ShaderModuleCreateInfo<'_>>(stage.p_next)
             .map(|info| Arc::from(abi::items(info.p_code.cast::<u8>(), info.code_size)));
         let bytes = inline.unwrap_or_else(|| Arc::clone(&abi::get::<Module>(stage.module).bytes));
         let required =
             abi::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(stage.p_next);
+        let wants_full = stage.flags.contains(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
         let entry = abi::string(stage.p_name);
         let key = KernelKey {
             bytes: Arc::clone(&bytes),
             entry: entry.to_string_lossy().into_owned(),
             constants: constants(abi::read_optional(stage.p_specialization_info)).into_iter().collect(),
-            subgroup_size: required.map_or(0, |required| required.required_subgroup_size),
+            // Full ones are asked of the host with their size.
+            subgroup_size: required
+                .map_or(if wants_full { own_size } else { 0 }, |r| r.required_subgroup_size),
         };
         let layout = abi::get::<PipelineLayout>(info.layout);
         let found = shader::uses(&bytes, entry.to_bytes()).ok_or_else(|| {
@@ -99,14 +102,14 @@ pub(crate) extern "system" fn create(
     out: *mut vk::Pipeline,
 ) -> vk::Result {
     abi::command_with("vkCreateComputePipelines", || {
-        let core = Core::of(device);
+        let Device { core, profile, .. } = Device::of(device);
         let mut outcome = vk::Result::SUCCESS;
         for (place, info) in abi::room(out, count).iter_mut().zip(abi::items(infos, count)) {
             *place = vk::Pipeline::null();
             if outcome == vk::Result::SUCCESS
                 || !info.flags.contains(vk::PipelineCreateFlags::EARLY_RETURN_ON_FAILURE)
             {
-                match Pipeline::create(core, info) {
+                match Pipeline::create(core, profile.subgroup_size, info) {
                     Ok(pipeline) => abi::give(pipeline, place),
                     Err(error) => outcome = error,
                 }

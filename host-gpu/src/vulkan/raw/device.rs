@@ -73,7 +73,8 @@ impl Gpu {
         let mut v12 = features::v12(&profile).timeline_semaphore(true);
         let mut v13 = features::v13(&profile)
             .shader_zero_initialize_workgroup_memory(true)
-            .subgroup_size_control(limits.subgroup_sizes != [0; 2]);
+            .subgroup_size_control(limits.subgroup_sizes != [0; 2])
+            .compute_full_subgroups(limits.subgroup_sizes != [0; 2]);
         let mut conditions =
             vk::PhysicalDeviceConditionalRenderingFeaturesEXT::default().conditional_rendering(true);
         let mut info = vk::DeviceCreateInfo::default()

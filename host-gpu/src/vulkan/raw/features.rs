@@ -57,13 +57,13 @@ pub(super) fn profile(instance: &ash::Instance, device: vk::PhysicalDevice) -> P
     }
 }
 
-/// Whether kernels of `device`, one of `instance` with Vulkan 1.3, may ask for the size of their subgroups.
+/// Whether kernels of `device`, one of `instance` with Vulkan 1.3, may ask for the size of their subgroups, and for full ones.
 pub(super) fn has_subgroup_sizes(instance: &ash::Instance, device: vk::PhysicalDevice) -> bool {
     let mut v13 = vk::PhysicalDeviceVulkan13Features::default();
     let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut v13);
     // SAFETY: the handle is the instance's. A structure that the device does not know stays as it is: false.
     unsafe { instance.get_physical_device_features2(device, &mut features) };
-    v13.subgroup_size_control == vk::TRUE
+    v13.subgroup_size_control == vk::TRUE && v13.compute_full_subgroups == vk::TRUE
 }
 
 /// The features of Vulkan 1.0 that `profile` needs.
@@ -97,6 +97,8 @@ pub(super) fn v12(profile: &Profile) -> vk::PhysicalDeviceVulkan12Features<'stat
         .vulkan_memory_model(profile.memory_model)
         .vulkan_memory_model_device_scope(profile.memory_model_device)
         .shader_subgroup_extended_types(profile.subgroup.extended)
+        // No device of this version lacks it.
+        .subgroup_broadcast_dynamic_id(true)
 }
 
 /// Those of Vulkan 1.3.

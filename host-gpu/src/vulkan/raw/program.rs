@@ -127,6 +127,10 @@ impl Program {
             .module(module)
             .name(&entry);
         if kernel.subgroup_size != 0 {
+            // Full wherever Vulkan lets them be asked to be: a kernel that fixes their size counts on it.
+            if kernel.workgroup[0].is_multiple_of(kernel.subgroup_size) {
+                stage = stage.flags(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
+            }
             stage = stage.push_next(&mut subgroup);
         }
         let infos = [vk::ComputePipelineCreateInfo::default()
