@@ -176,7 +176,7 @@ impl Buffer {
                             compute.finish().map_err(Stop::fault)?;
                             close_if_many(space);
                         }
-                        if self.run_chain(compute, space, should_pause)? {
+                        if self.run_chains(compute, space, should_pause)? {
                             if self.at < self.bytes.len() && should_pause() {
                                 return Ok(Step::Paused);
                             }
@@ -223,31 +223,29 @@ impl Buffer {
 
 impl Buffer {
     /// Runs the dispatches from here on that are brief together. False where fewer than two are, or can.
-    fn run_chain(
+    fn run_chains(
         &mut self,
         compute: &mut ComputeNode,
         space: &Space<'_>,
         should_pause: &mut dyn FnMut() -> bool,
     ) -> Result<bool, Stop> {
-        let limit = compute.chain_limit();
-        if limit < 2 || self.done_in_packet > 0 {
+        if self.done_in_packet > 0 {
             return Ok(false);
         }
-        let candidates = self.candidates(limit, |launch| compute.is_brief(space.root, launch));
-        if candidates.len() < 2 {
-            return Ok(false);
-        }
-        let ran = compute.run_chain(space, &candidates, should_pause)?;
-        let last = ran.checked_sub(1).and_then(|last| candidates.get(last));
-        self.at = last.map_or(self.at, |last| last.end);
+        let gather = |compute: &ComputeNode, at| {
+            self.candidates(at, compute.chain_limit(), |launch| compute.is_brief(space.root, launch))
+        };
+        let end = compute.run_chains(space, self.at, &gather, should_pause)?;
+        let has_run = end > self.at;
+        self.at = end;
         self.show_progress(space);
-        Ok(last.is_some())
+        Ok(has_run)
     }
 
-    /// The dispatches from here on that `may` run together, at most `limit`: nothing but barriers is between them, which order no
+    /// The dispatches from byte `at` on that `may` run together, at most `limit`: nothing but barriers is between them, which order no
     /// more than a chain does.
-    fn candidates(&self, limit: usize, may: impl Fn(&Launch) -> bool) -> Vec<Candidate> {
-        let (mut found, mut at) = (Vec::new(), self.at);
+    fn candidates(&self, mut at: usize, limit: usize, may: impl Fn(&Launch) -> bool) -> Vec<Candidate> {
+        let mut found = Vec::new();
         while found.len() < limit
             && let Some(rest) = self.bytes.get(at..)
             && let Ok((packet, size)) = packet::decode(rest)

@@ -6,10 +6,11 @@
 //!   engine        ╵           ╵           ╵ should pause: gates close, what has not begun never will
 //! ```
 //!
-//! A submission of its own costs a short dispatch more than its groups do. What the engine would ask between two of them it asks when
+//! Two chains may be in flight, so that the second is made while the first runs. A submission of its own costs a short dispatch more than its groups do. What the engine would ask between two of them it asks when
 //! it sees that one more has begun, so that a chain holds the node up for no longer than the dispatch that runs. Devices that cannot
 //! call off what was submitted get none.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -24,11 +25,27 @@ use super::space::Space;
 use super::space::Stop;
 use crate::kernel::name::KernelName;
 use crate::vulkan::driver::Ticket;
+use crate::vulkan::request::IN_FLIGHT;
 
 /// How long the engine sleeps between two looks at a chain.
 const LOOK: Duration = Duration::from_micros(100);
 /// A chain that takes so many times as long as a slice may has a kernel that is no longer brief.
 const DEAR: u32 = 4;
+/// A chain that was submitted.
+struct Chain {
+    ticket: Ticket,
+    links: Vec<Candidate>,
+    kernels: Vec<KernelName>,
+    started: Instant,
+}
+
+impl Chain {
+    /// Bytes of the buffer before what follows it.
+    fn end(&self) -> usize {
+        self.links.last().map_or(0, |last| last.end)
+    }
+}
+
 /// A dispatch that may be part of a chain, with where its packet begins, and where the chain goes on behind it.
 #[derive(Debug)]
 pub struct Candidate {
@@ -57,43 +74,82 @@ impl ComputeNode {
         groups.zip(pace).is_some_and(|(groups, pace)| pace.is_brief(groups, self.slice))
     }
 
-    /// Runs as many of the first of `candidates` as can be submitted together, behind all that is in flight, until all have ended, or
-    /// `should_pause`. How many ran, all of them whole; fewer than two fit together where that is 0.
-    pub fn run_chain(
+    /// Runs chains of the candidates that `gather` finds from byte `at` of the buffer on, behind all that is in flight, one submitted
+    /// while the one before it runs: until fewer than two go together, or `should_pause`. Where the buffer goes on; all that ran ran
+    /// whole.
+    pub fn run_chains(
         &mut self,
         space: &Space<'_>,
-        candidates: &[Candidate],
+        at: usize,
+        gather: &dyn Fn(&Self, usize) -> Vec<Candidate>,
         should_pause: &mut dyn FnMut() -> bool,
     ) -> Result<usize, Stop> {
-        let mut links = Vec::with_capacity(candidates.len());
-        for Candidate { at, launch, .. } in candidates {
-            space.segments.wants.progress(*at, 0);
-            let kernel = KernelName { root: space.root, handle: launch.kernel.0 };
-            // What is wrong with it, or missing, shows when it is its turn.
-            let Ok(resolved) = self.resolve(space, kernel, launch) else { break };
-            links.push(Link { kernel, resolved, launch });
+        let (mut next, mut done) = (at, at);
+        let mut running: VecDeque<Chain> = VecDeque::new();
+        let (mut is_over, mut seen) = (false, Instant::now());
+        loop {
+            while !is_over && running.len() < IN_FLIGHT {
+                let started = self.start_next(space, gather(self, next), running.is_empty());
+                match started {
+                    Ok(Some(chain)) => {
+                        next = chain.end();
+                        running.push_back(chain);
+                    }
+                    // What is wrong shows when it is its turn, unless the driver failed.
+                    Err(stop) if self.is_lost => return Err(stop),
+                    Ok(None) | Err(_) => is_over = true,
+                }
+            }
+            let Some(chain) = running.pop_front() else { return Ok(done) };
+            let ran = self.follow(&chain, &running, should_pause, &mut is_over).map_err(Stop::fault)?;
+            let begun = seen.max(chain.started);
+            seen = Instant::now();
+            self.learn_of_chain(&chain, ran, seen - begun);
+            done = ran.checked_sub(1).and_then(|last| chain.links.get(last)).map_or(done, |last| last.end);
         }
-        if links.len() < 2 {
-            return Ok(0);
-        }
-        self.finish().map_err(Stop::fault)?;
-        let begun_at = Instant::now();
-        let Some((ticket, count)) = self.start_chain(space, &links)? else { return Ok(0) };
-        let ran = self.follow(&ticket, candidates, count, should_pause).map_err(|fault| {
-            self.is_lost = true;
-            Stop::fault(fault)
-        })?;
-        let took = begun_at.elapsed();
+    }
+
+    /// What a chain took, of which so many ran.
+    fn learn_of_chain(&mut self, chain: &Chain, ran: usize, took: Duration) {
         self.chain_length.learn(ran, took, self.slice);
         if took > self.slice * DEAR {
-            for link in &links[..ran] {
-                if let Some(kernel) = self.kernels.get_mut(&link.kernel) {
+            for name in chain.kernels.iter().take(ran) {
+                if let Some(kernel) = self.kernels.get_mut(name) {
                     kernel.pace.doubt();
                 }
             }
         }
         self.count_slices(ran as u64, took);
-        Ok(ran)
+    }
+
+    /// Submits a chain of the first of `candidates`; none where fewer than two go together. The first waits for what is in flight.
+    fn start_next(
+        &mut self,
+        space: &Space<'_>,
+        mut candidates: Vec<Candidate>,
+        is_first: bool,
+    ) -> Result<Option<Chain>, Stop> {
+        // What is noted of stores is closed where nothing runs.
+        if !is_first && space.segments.writes.are_many() {
+            return Ok(None);
+        }
+        let mut links = Vec::with_capacity(candidates.len());
+        for Candidate { at, launch, .. } in &candidates {
+            space.segments.wants.progress(*at, 0);
+            let kernel = KernelName { root: space.root, handle: launch.kernel.0 };
+            let Ok(resolved) = self.resolve(space, kernel, launch) else { break };
+            links.push(Link { kernel, resolved, launch });
+        }
+        if links.len() < 2 {
+            return Ok(None);
+        }
+        if is_first {
+            self.finish().map_err(Stop::fault)?;
+        }
+        let Some((ticket, count)) = self.start_chain(space, &links)? else { return Ok(None) };
+        let kernels = links.iter().take(count).map(|link| link.kernel).collect();
+        candidates.truncate(count);
+        Ok(Some(Chain { ticket, links: candidates, kernels, started: Instant::now() }))
     }
 
     /// Submits as many of the first links as go together, and says how many those are; none where the driver refuses one of them, which its own turn will show.
@@ -116,36 +172,37 @@ impl ComputeNode {
         }
     }
 
-    /// Waits for a chain of `count`, and calls off what has not begun where `should_pause`. How many ran.
+    /// Waits for a chain, and calls off what has not begun of it and of those `behind` it where `should_pause`: then `is_over`. How many
+    /// ran.
     fn follow(
         &mut self,
-        ticket: &Ticket,
-        candidates: &[Candidate],
-        count: usize,
+        chain: &Chain,
+        behind: &VecDeque<Chain>,
         should_pause: &mut dyn FnMut() -> bool,
+        is_over: &mut bool,
     ) -> Result<usize, Fault> {
-        let mut seen = 0;
+        let (count, mut seen) = (chain.links.len(), 0);
         loop {
             let driver = self.instances.first_mut().ok_or(Fault::Driver)?.driver();
             // Asleep: a CPU driver wants the core.
-            let is_done = driver.sleep_for(ticket, LOOK).and_then(|_| driver.retire_if_done(ticket));
-            let is_done = is_done.map_err(|error| {
-                log::debug!("the driver failed: {error}");
-                Fault::Driver
-            })?;
-            let begun = driver.begun(ticket, count);
-            if is_done {
+            let is_done =
+                driver.sleep_for(&chain.ticket, LOOK).and_then(|_| driver.retire_if_done(&chain.ticket));
+            let begun = driver.begun(&chain.ticket, count);
+            if is_done.map_err(|error| self.lose(&error))? {
                 return Ok(begun);
             }
             if begun > seen {
                 seen = begun;
-                if let Some(running) = candidates.get(begun - 1) {
+                if let Some(running) = chain.links.get(begun - 1) {
                     self.note(running.launch.kernel.0, running.at);
                 }
                 if should_pause()
                     && let Some(instance) = self.instances.first_mut()
                 {
-                    instance.driver().call_off(ticket);
+                    *is_over = true;
+                    // The last first: none begins behind one that was called off.
+                    behind.iter().rev().for_each(|later| instance.driver().call_off(&later.ticket));
+                    instance.driver().call_off(&chain.ticket);
                 }
             }
         }
