@@ -9,13 +9,11 @@ use crate::abi;
 use crate::abi::handle;
 use crate::memory::Memory;
 use crate::physical::ALL_TYPES;
-use crate::physical::BOUND_TYPES;
 
 /// A buffer. Bound once; its memory outlives its use.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     size: u64,
-    usage: vk::BufferUsageFlags,
     va: OnceLock<u64>,
 }
 
@@ -38,13 +36,11 @@ impl Buffer {
     }
 }
 
-fn requirements(size: u64, usage: vk::BufferUsageFlags) -> vk::MemoryRequirements {
-    use vk::BufferUsageFlags as Usage;
-    let bound = Usage::STORAGE_BUFFER | Usage::UNIFORM_BUFFER | Usage::INDIRECT_BUFFER;
+fn requirements(size: u64) -> vk::MemoryRequirements {
     vk::MemoryRequirements {
         size: size.next_multiple_of(BINDING_ALIGNMENT),
         alignment: BINDING_ALIGNMENT,
-        memory_type_bits: if usage.intersects(bound) { BOUND_TYPES } else { ALL_TYPES },
+        memory_type_bits: ALL_TYPES,
     }
 }
 
@@ -56,7 +52,7 @@ pub(crate) extern "system" fn create(
 ) -> vk::Result {
     abi::command("vkCreateBuffer", || {
         let info = abi::read(info);
-        abi::give(Buffer { size: info.size, usage: info.usage, va: OnceLock::new() }, out);
+        abi::give(Buffer { size: info.size, va: OnceLock::new() }, out);
         Ok(())
     })
 }
@@ -75,7 +71,7 @@ pub(crate) extern "system" fn memory_requirements(
     out: *mut vk::MemoryRequirements,
 ) {
     let buffer = abi::get::<Buffer>(buffer);
-    abi::write(out, requirements(buffer.size, buffer.usage));
+    abi::write(out, requirements(buffer.size));
 }
 
 pub(crate) extern "system" fn memory_requirements2(
@@ -84,7 +80,7 @@ pub(crate) extern "system" fn memory_requirements2(
     out: *mut vk::MemoryRequirements2<'_>,
 ) {
     let buffer = abi::get::<Buffer>(abi::read(info).buffer);
-    fill(abi::filled(out), requirements(buffer.size, buffer.usage));
+    fill(abi::filled(out), requirements(buffer.size));
 }
 
 pub(crate) extern "system" fn memory_requirements_of(
@@ -93,7 +89,7 @@ pub(crate) extern "system" fn memory_requirements_of(
     out: *mut vk::MemoryRequirements2<'_>,
 ) {
     let info = abi::read(abi::read(info).p_create_info);
-    fill(abi::filled(out), requirements(info.size, info.usage));
+    fill(abi::filled(out), requirements(info.size));
 }
 
 /// Fills requirements, and says that nothing needs an allocation of its own.

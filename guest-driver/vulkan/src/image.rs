@@ -7,7 +7,7 @@ use campanile_protocol::PAGE_SIZE;
 use crate::abi;
 use crate::abi::handle;
 use crate::buffer::fill;
-use crate::physical::BOUND_TYPES;
+use crate::physical::ALL_TYPES;
 
 /// Bytes of the largest texel.
 const TEXEL: u64 = 32;
@@ -46,7 +46,7 @@ impl Image {
     }
 
     fn requirements(&self) -> vk::MemoryRequirements {
-        vk::MemoryRequirements { size: self.bytes, alignment: PAGE_SIZE, memory_type_bits: BOUND_TYPES }
+        vk::MemoryRequirements { size: self.bytes, alignment: PAGE_SIZE, memory_type_bits: ALL_TYPES }
     }
 }
 

@@ -32,11 +32,8 @@ impl Memory {
         let failed = failed("vkAllocateMemory");
         let bytes = match kind {
             physical::LOCAL => core.gpu.create_local_buffer(size).map(Bytes::Local),
-            physical::WINDOW if core.gpu.sees_video_memory() => {
-                core.gpu.create_buffer(size).map(Bytes::Visible)
-            }
+            physical::WINDOW => core.gpu.create_buffer(size).map(Bytes::Visible),
             physical::GUEST_RAM => core.gpu.create_guest_buffer(size).map(Bytes::Visible),
-            // Without a window it would be guest RAM, which kernels cannot be bound to.
             _ => return Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY),
         };
         Ok(Self { bytes: bytes.map_err(failed)? })

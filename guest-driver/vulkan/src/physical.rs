@@ -19,15 +19,13 @@ use crate::machine;
 
 /// Memory type of video memory that no CPU sees.
 pub(crate) const LOCAL: u32 = 0;
-/// Memory type of video memory in the window.
+/// Memory type of video memory in the window; without one it is another name of guest RAM.
 pub(crate) const WINDOW: u32 = 1;
-/// Memory type of guest RAM. Kernels cannot be bound to it: its pages lie here and there, and a binding is one run.
+/// Memory type of guest RAM. Its pages lie here and there, and the engine sees them in one run, so kernels may be bound to it.
 pub(crate) const GUEST_RAM: u32 = 2;
 
-/// Bits of all memory types that there are.
+/// Bits of the memory types, each of which is good for all buffers.
 pub(crate) const ALL_TYPES: u32 = 1 << LOCAL | 1 << WINDOW | 1 << GUEST_RAM;
-/// Bits of the memory types that kernels may be bound to.
-pub(crate) const BOUND_TYPES: u32 = 1 << LOCAL | 1 << WINDOW;
 
 /// The vGPU of this machine.
 #[derive(Debug)]
@@ -146,8 +144,10 @@ pub(crate) extern "system" fn queue_families2(
 fn memory(physical: &PhysicalDevice) -> vk::PhysicalDeviceMemoryProperties {
     use vk::MemoryPropertyFlags as Flag;
     let visible = Flag::HOST_VISIBLE | Flag::HOST_COHERENT;
-    let types =
-        [(Flag::DEVICE_LOCAL, 0), (Flag::DEVICE_LOCAL | visible, 0), (visible | Flag::HOST_CACHED, 1)];
+    let guest_ram = (visible | Flag::HOST_CACHED, 1);
+    let window =
+        if physical.gpu.sees_video_memory() { (Flag::DEVICE_LOCAL | visible, 0) } else { guest_ram };
+    let types = [(Flag::DEVICE_LOCAL, 0), window, guest_ram];
     let heaps = [
         (physical.video_memory(), vk::MemoryHeapFlags::DEVICE_LOCAL),
         (machine::ram_bytes(), vk::MemoryHeapFlags::empty()),
