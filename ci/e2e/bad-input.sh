@@ -97,5 +97,6 @@ without_window() {
         fail "$claim" "$(grep -v '^ok' <<<"$output")"
     fi
     picture a "and the picture is the same"
+    vulkan_program a "without a window: "
     vm_kill a
 }

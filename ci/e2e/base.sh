@@ -77,6 +77,26 @@ build_c_programs() {
     done
 }
 
+# The Vulkan driver, installed for a guest, and its example, a program that is linked with Vulkan's loader alone.
+build_vulkan_programs() {
+    cargo build --release --package campanile-vulkan --lib || die "the Vulkan driver does not build"
+    DESTDIR=$scratch/vulkan guest-driver/vulkan/install /usr/local --from "$target/release" >/dev/null ||
+        die "the Vulkan driver is not installed"
+    cc guest-driver/vulkan/examples/squares.c -o "$scratch/vulkan-squares" -lvulkan 2>"$scratch/cc.log" ||
+        die "guest-driver/vulkan/examples/squares.c does not build: $(cat "$scratch/cc.log")"
+}
+
+# Debian's libraries where Debian has them, and what build_vulkan_programs made.
+add_vulkan_programs() {
+    local tree=$1
+    mkdir -p "$tree"/{lib64,usr/lib/x86_64-linux-gnu}
+    cp "$tools"/vulkan/bin/* "$scratch/vulkan-squares" "$tree/bin/"
+    cp "$tools"/vulkan/lib/*.so* "$tree/usr/lib/x86_64-linux-gnu/"
+    mv "$tree"/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 "$tree/lib64/"
+    cp -r "$scratch/vulkan/usr" "$tree/"
+    strip "$tree/bin/vulkan-squares" "$tree/usr/local/lib/libvulkan_campanile.so" || die "the Vulkan driver is not stripped"
+}
+
 make_initramfs() {
     local tree=$scratch/tree
     mkdir -p "$tree"/{bin,modules}
@@ -85,6 +105,7 @@ make_initramfs() {
     cp "$tools"/modules/*.ko "$tree/modules/"
     cp "$guest_tool" "$tree/bin/"
     [ ! -e "$scratch/steady" ] || cp "$scratch"/{squares,misuse,steady} "$tree/bin/"
+    [ ! -e "$scratch/vulkan-squares" ] || add_vulkan_programs "$tree"
     strip "$tree"/bin/{campanile-guest,squares,misuse,steady} 2>/dev/null || true
     cp -r ci/e2e/*.wgsl ci/e2e/guest "$tree/"
     (cd "$tree" && find . | "$tools/busybox" cpio -o -H newc -R 0:0 >"$scratch/initramfs" 2>/dev/null) ||

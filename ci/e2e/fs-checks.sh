@@ -3,7 +3,7 @@
 # vGPU f beside those of ci/e2e/checks.sh.
 
 # All of them, in their order.
-readonly fs_checks=(fs_boot fs_info fs_conformance fs_picture fs_two_processes fs_children fs_unmapped fs_killed_process
+readonly fs_checks=(fs_boot fs_info fs_conformance fs_vulkan fs_picture fs_two_processes fs_children fs_unmapped fs_killed_process
     fs_without_io_uring fs_bench fs_reset fs_power_off fs_lockdown fs_aperture fs_restart)
 
 # Runs a command in a guest as somebody without privileges.
@@ -24,6 +24,11 @@ fs_info() {
 }
 
 fs_conformance() { conformance_of f "the conformance suite passes on the fs transport" "$as_somebody"; }
+
+fs_vulkan() {
+    vulkan_summary f "fs: "
+    vulkan_program f "fs: " "$somebody_runs /bin/vulkan-squares --"
+}
 
 fs_picture() { picture f "fs: the guest's Mandelbrot picture equals the host's, byte for byte"; }
 
@@ -121,6 +126,7 @@ fs_aperture() {
     claim_guest g "fs: somebody may have the aperture, without any other privilege" 'aperture /sys/bus/pci/devices/.*resource2_wc' 30 \
         "for device in /sys/bus/pci/devices/*; do [ \"\$(cat \$device/device)\" != 0x1110 ] || chmod 666 \$device/resource2_wc; done; $as_somebody info"
     conformance_of g "the conformance suite passes on the fs transport with an aperture" "$as_somebody"
+    vulkan_program g "fs with an aperture: " "$somebody_runs /bin/vulkan-squares --"
     vm_kill g
 }
 

@@ -34,7 +34,7 @@ frames_more() {
 # Says what is wrong with the frames so far, if something is: each number once, in order, none left out.
 frames_wrong() {
     awk '$2 == "frame" { if ($3 != n) { print "frame " $3 " instead of " n; exit } n++; next }
-         $2 == "LOST" || $2 == "WRONG" || /campanile-guest:/ { sub(/^[0-9]* /, ""); print; exit }' "$frames"
+         $2 == "LOST" || $2 ~ /^WRONG/ || /(campanile-guest|squares):/ { sub(/^[0-9]* /, ""); print; exit }' "$frames"
 }
 
 # The longest time between two frames since line $1 of the list, and the median one, in ms.
@@ -50,6 +50,10 @@ animate() {
     shift
     guest "$name" 20 "rm -f stop; (campanile-guest animate --tell --until stop $*; echo \"ended \$?\") >/dev/ttyS2 2>&1 & echo begun"
 }
+
+# The same with a Vulkan program: a frame is 8 of its rounds.
+#   animate_vulkan NAME
+animate_vulkan() { guest "$1" 20 'sh /guest/rounds >/dev/ttyS2 2>&1 & echo begun'; }
 
 # Ends it, and waits for its last words; `summary` has them.
 #   animation_ends NAME SECONDS
