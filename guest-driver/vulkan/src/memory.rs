@@ -4,7 +4,9 @@ use std::ffi::c_void;
 
 use ash::vk;
 use campanile_guest_driver::buffer::Buffer;
+use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::residency::LocalBuffer;
+use campanile_guest_driver::transport::error::TransportError;
 
 use crate::abi;
 use crate::abi::Outcome;
@@ -31,7 +33,13 @@ impl Memory {
     fn allocate(core: &Core, kind: u32, size: u64) -> Outcome<Self> {
         let failed = failed("vkAllocateMemory");
         let bytes = match kind {
-            physical::LOCAL => core.gpu.create_local_buffer(size).map(Bytes::Local),
+            physical::LOCAL => match core.gpu.create_local_buffer(size) {
+                // With virtio-gpu a VM without a window has no video memory at all.
+                Err(DriverError::Transport(TransportError::NoWindow)) => {
+                    core.gpu.create_guest_buffer(size).map(Bytes::Visible)
+                }
+                made => made.map(Bytes::Local),
+            },
             physical::WINDOW => core.gpu.create_buffer(size).map(Bytes::Visible),
             physical::GUEST_RAM => core.gpu.create_guest_buffer(size).map(Bytes::Visible),
             _ => return Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY),

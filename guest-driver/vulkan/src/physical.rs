@@ -17,7 +17,7 @@ use crate::extensions::Extension;
 use crate::failure::failed;
 use crate::machine;
 
-/// Memory type of video memory that no CPU sees.
+/// Memory type of video memory that no CPU sees; of guest RAM where the transport has no video memory without a window.
 pub(crate) const LOCAL: u32 = 0;
 /// Memory type of video memory in the window; without one it is another name of guest RAM.
 pub(crate) const WINDOW: u32 = 1;
@@ -145,8 +145,7 @@ fn memory(physical: &PhysicalDevice) -> vk::PhysicalDeviceMemoryProperties {
     use vk::MemoryPropertyFlags as Flag;
     let visible = Flag::HOST_VISIBLE | Flag::HOST_COHERENT;
     let guest_ram = (visible | Flag::HOST_CACHED, 1);
-    let window =
-        if physical.gpu.sees_video_memory() { (Flag::DEVICE_LOCAL | visible, 0) } else { guest_ram };
+    let window = if physical.gpu.sees_video_memory() { (Flag::DEVICE_LOCAL | visible, 0) } else { guest_ram };
     let types = [(Flag::DEVICE_LOCAL, 0), window, guest_ram];
     let heaps = [
         (physical.video_memory(), vk::MemoryHeapFlags::DEVICE_LOCAL),
