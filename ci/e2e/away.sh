@@ -22,7 +22,7 @@ vm_start_replug() {
         -qmp "unix:$scratch/$name.qmp,server=on,wait=off" "$@"
 }
 
-# Boots machine m0 on a daemon's GPU, and has it render, and a program of the C interface fill a buffer.
+# Boots machine m0 on a daemon's GPU, and has it render, a program of the C interface fill a buffer, and a Vulkan program square.
 #   begin_replug DAEMON
 begin_replug() {
     frames_begin
@@ -32,17 +32,26 @@ begin_replug() {
     frames_more 5 60 || { fail "the guest renders" "$(cat "$frames")"; return 1; }
     guest m0 20 'rm -f done; (steady done; echo "ended $?") >steady 2>&1 </dev/null & echo begun' ||
         { fail "a program in C begins" "$output"; return 1; }
+    guest m0 20 '(vulkan-squares --until done; echo "ended $?") >vulkan 2>&1 </dev/null & echo begun' ||
+        { fail "a Vulkan program begins" "$output"; return 1; }
 }
 
 # Ends what a machine's guest does, all of which has to be right.
 #   finish_replug NAME
 finish_replug() {
-    local claim="a program of the C interface saw a pause, and nothing else"
     finish "every frame is right" "$1"
-    if guest "$1" 60 'touch done; until grep -q ^ended steady; do usleep 20000; done; cat steady; grep -q "^ended 0" steady'; then
-        pass "$claim ($(head -n 1 <<<"$output"))"
+    guest "$1" 20 'touch done'
+    saw_a_pause "a program of the C interface saw a pause, and nothing else" "$1" steady
+    saw_a_pause "and so did a Vulkan program" "$1" vulkan
+}
+
+# A program, which was told to end, has said in this file that all was right.
+#   saw_a_pause CLAIM NAME FILE
+saw_a_pause() {
+    if guest "$2" 60 "until grep -q ^ended $3; do usleep 20000; done; cat $3; grep -q '^ended 0' $3"; then
+        pass "$1 ($(tail -n 2 <<<"$output" | head -n 1))"
     else
-        fail "$claim" "$output"
+        fail "$1" "$output"
     fi
 }
 
