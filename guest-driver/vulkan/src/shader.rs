@@ -189,3 +189,109 @@ pub(crate) extern "system" fn destroy(
 ) {
     abi::quiet("vkDestroyShaderModule", || drop(abi::take::<Module>(module)));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Use;
+    use super::uses;
+
+    /// Ids of what the modules below have.
+    const MAIN: u32 = 1;
+    const CALLED: u32 = 2;
+    const UNUSED: u32 = 3;
+    const PLAIN: u32 = 10;
+    const ARRAY: u32 = 11;
+    const SIZED: u32 = 12;
+    const OTHER: u32 = 13;
+    const ALIAS: u32 = 14;
+
+    fn instruction(op: u32, operands: &[u32]) -> Vec<u32> {
+        let length = u32::try_from(operands.len() + 1).unwrap();
+        [&[length << 16 | op], operands].concat()
+    }
+
+    fn function(id: u32, body: &[Vec<u32>]) -> Vec<u32> {
+        [instruction(54, &[20, id, 0, 21]), body.concat(), instruction(56, &[])].concat()
+    }
+
+    /// A module with five buffers, of the functions given; its entry point is called `main`.
+    fn module(functions: &[Vec<u32>]) -> Vec<u8> {
+        let mut words = vec![0x0723_0203, 0x0001_0300, 0, 100, 0];
+        words.extend(instruction(15, &[5, MAIN, u32::from_le_bytes(*b"main"), 0]));
+        for (id, set, binding) in [(PLAIN, 0, 4), (ARRAY, 0, 2), (SIZED, 1, 0), (OTHER, 7, 63), (ALIAS, 0, 4)]
+        {
+            words.extend(instruction(71, &[id, 34, set]));
+            words.extend(instruction(71, &[id, 33, binding]));
+        }
+        // A block; arrays of it, of three and of as many as a specialisation constant says; pointers to all.
+        words.extend(instruction(43, &[22, 31, 3]));
+        words.extend(instruction(50, &[22, 32, 9]));
+        words.extend(instruction(28, &[41, 40, 31]));
+        words.extend(instruction(28, &[42, 40, 32]));
+        for (pointer, to) in [(50, 40), (51, 41), (52, 42)] {
+            words.extend(instruction(32, &[pointer, 12, to]));
+        }
+        for (id, pointer) in [(PLAIN, 50), (ARRAY, 51), (SIZED, 52), (OTHER, 50), (ALIAS, 50)] {
+            words.extend(instruction(59, &[pointer, id, 12]));
+        }
+        words.extend(functions.concat());
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn chain(base: u32) -> Vec<u32> {
+        instruction(65, &[60, 90, base, 31])
+    }
+
+    fn found(functions: &[Vec<u32>]) -> Vec<(u32, u32, Option<u32>)> {
+        let uses = uses(&module(functions), b"main").expect("an entry point");
+        uses.into_iter().map(|Use { set, binding, count }| (set, binding, count)).collect()
+    }
+
+    #[test]
+    fn what_is_used_is_what_functions_name_that_the_entry_point_reaches() {
+        let call = instruction(57, &[20, 91, CALLED]);
+        let called = function(CALLED, &[chain(OTHER)]);
+        let unused = function(UNUSED, &[chain(ARRAY), instruction(57, &[20, 92, UNUSED])]);
+        let main = function(MAIN, &[chain(PLAIN), call]);
+        assert_eq!(found(&[main, called, unused]), [(0, 4, Some(1)), (7, 63, Some(1))]);
+    }
+
+    #[test]
+    fn arrays_have_their_length_where_the_module_says_it() {
+        let main = function(MAIN, &[chain(SIZED), chain(ARRAY)]);
+        assert_eq!(found(&[main]), [(0, 2, Some(3)), (1, 0, None)]);
+    }
+
+    #[test]
+    fn two_variables_of_one_binding_are_one_use() {
+        let main = function(MAIN, &[chain(PLAIN), chain(ALIAS)]);
+        assert_eq!(found(&[main]), [(0, 4, Some(1))]);
+    }
+
+    #[test]
+    fn pointers_are_looked_for_where_instructions_have_them_and_not_in_literals() {
+        let literal = instruction(81, &[60, 90, 31, PLAIN]);
+        let store_of_a_number = instruction(62, &[OTHER, PLAIN]);
+        let load = instruction(61, &[60, 90, ARRAY, PLAIN]);
+        let length = instruction(68, &[60, 90, SIZED, PLAIN]);
+        let main = function(MAIN, &[literal, store_of_a_number, load, length]);
+        assert_eq!(found(&[main]), [(0, 2, Some(3)), (1, 0, None), (7, 63, Some(1))]);
+        let argument = instruction(57, &[20, 91, CALLED, PLAIN]);
+        assert_eq!(found(&[function(MAIN, &[argument])]), [(0, 4, Some(1))]);
+        let atomic = instruction(234, &[60, 90, PLAIN, 31, 31, 31]);
+        assert_eq!(found(&[function(MAIN, &[atomic])]), [(0, 4, Some(1))]);
+    }
+
+    #[test]
+    fn modules_that_are_cut_anywhere_are_read_as_far_as_they_go() {
+        let whole = module(&[function(MAIN, &[chain(PLAIN)])]);
+        assert_eq!(uses(&whole, b"other"), None);
+        for end in 0..whole.len() {
+            let _without_a_panic = uses(&whole[..end], b"main");
+        }
+        let mut endless = whole;
+        // An instruction without length.
+        endless[20..24].fill(0);
+        assert_eq!(uses(&endless, b"main"), None);
+    }
+}
