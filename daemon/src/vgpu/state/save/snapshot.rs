@@ -205,6 +205,7 @@ impl Session {
             blobs: self.save_blobs(),
             segments: self.save_segments(),
             sources: collected.sources,
+            packed_sources: Bytes::default(),
             fences: self.save_fences(),
             processes,
             engines,

@@ -29,6 +29,7 @@ pub mod row;
 use serde::Deserialize;
 use serde::Serialize;
 
+use bytes::Bytes;
 use engine::SavedEngine;
 use memory::SavedAllocation;
 use memory::SavedBlob;
@@ -52,6 +53,9 @@ pub struct SavedSession {
     pub segments: Vec<SavedSegment>,
     /// Kernel sources, each once.
     pub sources: Vec<SavedSource>,
+    /// The same, packed (zstd) as they are written, where they are too many; never beside the others.
+    #[serde(skip_serializing_if = "Bytes::is_empty")]
+    pub packed_sources: Bytes,
     /// Native fences.
     pub fences: Vec<SavedFence>,
     /// Guest processes.
