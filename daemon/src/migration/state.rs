@@ -136,7 +136,7 @@ impl State {
         let damaged = |error: &dyn std::error::Error| StateError::Damaged(error.to_string());
         let mut plain = Vec::new();
         ciborium::into_writer(&self.session.sources, &mut plain).map_err(|error| damaged(&error))?;
-        let packed = zstd::bulk::compress(&plain, LEVEL).map_err(|error| damaged(&error))?;
+        let packed = pack(&plain).map_err(|error| damaged(&error))?;
         let session =
             SavedSession { sources: Vec::new(), packed_sources: Bytes(packed), ..self.session.clone() };
         Ok(Self { session, ..self.clone() })
@@ -157,6 +157,13 @@ impl State {
             .map_err(|e| damaged(&e))?;
         Ok(())
     }
+}
+
+/// One zstd frame, which says whether it is whole.
+fn pack(plain: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+    compressor.include_checksum(true)?;
+    compressor.compress(plain)
 }
 
 /// Version and minimum reader of a state.
@@ -254,7 +261,7 @@ mod tests {
     fn with_modules(count: u32, bytes: usize) -> State {
         let mut state = example();
         let module = |number: u32| {
-            let words = (0..).flat_map(|at: u32| [at % 37 << 16 | 248, at % 211, at / 7, number]);
+            let words = (0..).flat_map(|at: u32| [(at % 37) << 16 | 248, at % 211, at / 7, number]);
             words.flat_map(u32::to_le_bytes).take(bytes).collect()
         };
         let source = |number| SavedSource { language: 3, entry: None, bytes: Bytes(module(number)) };
@@ -279,7 +286,7 @@ mod tests {
         let broken = |change: &dyn Fn(&mut State)| {
             let mut state = state.clone();
             change(&mut state);
-            decode(&state.encode_as(PACKED, PACKED).unwrap()).unwrap_err().to_string()
+            decode(&state.encode_as(PACKED, PACKED).unwrap()).map(|_| ()).unwrap_err().to_string()
         };
         for at in [0, 5, 100] {
             let why = broken(&|state| state.session.packed_sources.0[at] ^= 0x55);

@@ -1,7 +1,7 @@
 //! A guest that goes from daemon to daemon with what it has parked.
 
 use campanile_daemon::migration::state::MAGIC;
-use campanile_daemon::migration::state::VERSION;
+use campanile_daemon::migration::state::PACKED;
 use campanile_guest_driver::transport::blob::BlobMemory;
 use campanile_protocol::fs::body::MAX_TIMEOUT;
 use campanile_test_vmm::migration::error::Whereabouts;
@@ -116,7 +116,7 @@ fn lm_20_a_target_that_is_older_than_the_state_refuses_it_and_the_guest_goes_on(
     worker.work(1);
     let saved = vm.save().unwrap();
     // A reader of today is an older one to states of tomorrow.
-    let newer = saved.with_state(with_version(saved.state(), VERSION + 1));
+    let newer = saved.with_state(with_version(saved.state(), PACKED + 1));
     let shell = saved.with_state([b"CAMPVHST\x09\0\0\0\x09\0\0\0", &saved.state()[16..]].concat());
     for refused in [newer, shell] {
         vm.restore(hosts.daemons[1].socket(0), &refused, Order::Qemu).unwrap_err();

@@ -1,7 +1,5 @@
 //! The driver: open a device, import memory, run kernels.
 
-pub mod chain;
-
 use std::hint;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +47,7 @@ use crate::vulkan::request::Slice;
 #[must_use = "what the dispatch writes is seen only after its ticket is done"]
 pub struct Ticket {
     /// The timeline's value when it is done; 0 for what needed no work.
-    value: u64,
+    pub(super) value: u64,
 }
 
 /// An opened device, for one thread.
@@ -58,19 +56,19 @@ pub struct Driver {
     spin: Duration,
     compiler: Compiler,
     /// The dispatch with timeline value `v` is in slot `v` modulo their number.
-    slots: Vec<Slot>,
+    pub(super) slots: Vec<Slot>,
     timeline: Arc<Timeline>,
-    submitted: u64,
-    grids: Grids,
+    pub(super) submitted: u64,
+    pub(super) grids: Grids,
     /// Where submissions can be called off.
-    gates: Option<Gates>,
+    pub(super) gates: Option<Gates>,
     /// Kept to be filled again, never read across calls.
     places: Vec<Place>,
-    gpu: Arc<Gpu>,
+    pub(super) gpu: Arc<Gpu>,
 }
 
 /// Memory that tells kernels the grid: a record for each dispatch of each slot, which is written while nothing runs in it.
-struct Grids {
+pub(super) struct Grids {
     mapping: Arc<Mapping>,
     memory: Import,
     stride: u64,
@@ -87,7 +85,7 @@ impl Grids {
     }
 
     /// Has the kernel that runs next in slot `slot`, as number `index` of its submission, told this grid.
-    fn tell(&self, slot: usize, index: usize, grid: [u32; 3]) -> Result<Place, VulkanError> {
+    pub(super) fn tell(&self, slot: usize, index: usize, grid: [u32; 3]) -> Result<Place, VulkanError> {
         let offset = (slot * CHAIN + index) as u64 * self.stride;
         let record = self.mapping.slice(offset, GRID_BYTES);
         let place = record.and_then(|record| {
@@ -235,7 +233,7 @@ impl Driver {
     }
 
     /// The value and the slot of the next submission; nothing is in flight in that slot.
-    fn next_slot(&mut self) -> Result<(u64, usize), DispatchError> {
+    pub(super) fn next_slot(&mut self) -> Result<(u64, usize), DispatchError> {
         let value = self.submitted + 1;
         let reached = self.timeline.reached()?;
         let count = self.slots.len() as u64;
@@ -336,7 +334,7 @@ fn add(origin: [u32; 3], base: [u32; 3]) -> [u32; 3] {
     [0, 1, 2].map(|side| origin[side].saturating_add(base[side]))
 }
 
-fn check_constants(pipeline: &Pipeline, constants: &[u8]) -> Result<(), DispatchError> {
+pub(super) fn check_constants(pipeline: &Pipeline, constants: &[u8]) -> Result<(), DispatchError> {
     if u32::try_from(constants.len()) != Ok(pipeline.constants()) {
         let (given, wanted) = (constants.len(), pipeline.constants());
         return Err(DispatchError::Constants { given, wanted });

@@ -26,6 +26,7 @@
 //!
 //! `raw` holds all unsafe code; the rest is safe.
 
+pub mod chain;
 pub mod driver;
 pub mod error;
 pub mod gates;

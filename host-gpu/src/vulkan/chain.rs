@@ -1,8 +1,8 @@
 //! Chains: several dispatches in one submission, each of which can be called off until it begins.
 
-use super::Driver;
-use super::Ticket;
-use super::check_constants;
+use crate::vulkan::driver::Driver;
+use crate::vulkan::driver::Ticket;
+use crate::vulkan::driver::check_constants;
 use crate::vulkan::gates::CHAIN;
 use crate::vulkan::gates::Fate;
 use crate::vulkan::pipeline::Pipeline;
