@@ -6,9 +6,9 @@
 //!   engine        ╵           ╵           ╵ should pause: gates close, what has not begun never will
 //! ```
 //!
-//! Two chains may be in flight, so that the second is made while the first runs. A submission of its own costs a short dispatch more than its groups do. What the engine would ask between two of them it asks when
-//! it sees that one more has begun, so that a chain holds the node up for no longer than the dispatch that runs. Devices that cannot
-//! call off what was submitted get none.
+//! A submission of its own costs a short dispatch more than its groups do. What the engine would ask between two dispatches it asks when
+//! it sees that one more has begun, so that a chain holds the node up for no longer than the dispatch that runs. Two chains may be in
+//! flight, so that the second is made while the first runs. Devices that cannot call off what was submitted get none.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,6 +31,7 @@ use crate::vulkan::request::IN_FLIGHT;
 const LOOK: Duration = Duration::from_micros(100);
 /// A chain that takes so many times as long as a slice may has a kernel that is no longer brief.
 const DEAR: u32 = 4;
+
 /// A chain that was submitted.
 struct Chain {
     ticket: Ticket,
@@ -100,6 +101,7 @@ impl ComputeNode {
                     Ok(None) | Err(_) => is_over = true,
                 }
             }
+            // Nothing began behind what was called off, so the last one that ran says where to go on.
             let Some(chain) = running.pop_front() else { return Ok(done) };
             let ran = self.follow(&chain, &running, should_pause, &mut is_over).map_err(Stop::fault)?;
             let begun = seen.max(chain.started);
@@ -152,7 +154,8 @@ impl ComputeNode {
         Ok(Some(Chain { ticket, links: candidates, kernels, started: Instant::now() }))
     }
 
-    /// Submits as many of the first links as go together, and says how many those are; none where the driver refuses one of them, which its own turn will show.
+    /// Submits as many of the first links as go together, and says how many those are; none where the driver refuses one of them, which
+    /// its own turn will show.
     fn start_chain(
         &mut self,
         space: &Space<'_>,
