@@ -9,19 +9,16 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_protocol::engine::block;
-use campanile_protocol::engine::scheduling;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
 use super::chain_length::Length;
-use super::clock;
 use super::device_instance::Compiled;
 use super::device_instance::DeviceInstance;
 use super::device_instance::DispatchRequest;
 use super::device_instance::InstanceError;
 use super::device_instance::QueueLock;
 use super::device_instance::Resolved;
-use super::flight::Ended;
 use super::flight::Flight;
 use super::flight::Running;
 use super::latency_boost::LatencyBoost;
@@ -43,9 +40,6 @@ use crate::vulkan::request::DispatchError;
 use crate::vulkan::request::IN_FLIGHT;
 use crate::vulkan::request::Slice;
 
-/// A slice that takes so many times as long as was likely is believed by itself, whatever those before it took.
-const DEAR: u32 = 3;
-
 /// State of the compute node, owned by the execution thread.
 #[derive(Debug)]
 pub struct ComputeNode {
@@ -57,7 +51,7 @@ pub struct ComputeNode {
     pub(super) flight: Flight<Started>,
     /// It has failed once: every later request fails too, from whichever context.
     pub(super) is_lost: bool,
-    shared: Arc<Mapping>,
+    pub(super) shared: Arc<Mapping>,
     /// How long a slice is to take; zero where dispatches run in one piece.
     pub(super) slice: Duration,
     /// Whether slices are to take less for now.
@@ -373,42 +367,6 @@ impl ComputeNode {
             self.learn(&ended, false);
         }
         Ok(())
-    }
-
-    /// Learns from what slices took; at the most, where `was_late` and the last was done before that was seen.
-    pub(super) fn learn(&mut self, ended: &Ended, was_late: bool) {
-        let Ended { kernel, slices, groups, took, last } = *ended;
-        let target = self.latency_boost.slice(self.slice, Instant::now());
-        if groups == 0 || target.is_zero() {
-            return;
-        }
-        let Some(Kernel { pace, .. }) = self.kernels.get_mut(&kernel) else { return };
-        let (last_groups, likely, last_took) = last;
-        if slices > 1 && !was_late && last_took > likely * DEAR {
-            // The others did what was likely.
-            pace.observe(last_groups, last_took, target);
-        } else {
-            let (groups, took) = (groups / slices, took / u32::try_from(slices).unwrap_or(u32::MAX));
-            if !was_late || took < pace.likely(groups) {
-                pace.observe(groups, took, target);
-            }
-        }
-        self.count_slices(slices, took);
-        if let Some(word) = self.shared.word(scheduling::SLICE_TARGET) {
-            word.store(clock::nanoseconds(target), Ordering::Relaxed);
-        }
-    }
-
-    /// Counts slices that took so long together.
-    pub(super) fn count_slices(&self, slices: u64, took: Duration) {
-        // No other thread stores there.
-        for (place, more) in
-            [(scheduling::SLICES, slices), (scheduling::SLICE_NANOSECONDS, clock::nanoseconds(took))]
-        {
-            if let Some(word) = self.shared.word(place) {
-                word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-            }
-        }
     }
 
     /// The driver has failed, and says no more of what is in flight.

@@ -21,6 +21,7 @@ pub mod compute;
 pub mod device_instance;
 pub mod flight;
 pub mod latency_boost;
+mod learning;
 pub mod pace;
 pub mod packet;
 pub mod signal;

@@ -12,7 +12,9 @@ use campanile_host_gpu::node::packet::decode;
 use campanile_host_gpu::vulkan::chain::Link;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::gates::CHAIN;
+use campanile_host_gpu::vulkan::import::Import;
 use campanile_host_gpu::vulkan::options::Options;
+use campanile_host_gpu::vulkan::pipeline::Pipeline;
 use campanile_host_gpu::vulkan::request::Bound;
 use campanile_host_gpu::vulkan::request::DispatchError;
 use campanile_protocol::packet;
@@ -56,15 +58,16 @@ const TURNS: &str = "
     cells[0] += 1u;
 }";
 
-fn links<'a>(one: &'a Link<'a>, count: usize) -> Vec<Link<'a>> {
-    let again = || Link {
-        pipeline: one.pipeline,
-        bounds: one.bounds.clone(),
-        constants: one.constants,
+/// Dispatches of one group of a kernel over the first 16 bytes of `import`.
+fn links<'a>(kernel: &'a Pipeline, import: &'a Import, count: usize) -> Vec<Link<'a>> {
+    let link = |_| Link {
+        pipeline: kernel,
+        bounds: vec![bind(0, import, 0, 16)],
+        constants: &[],
         origin: [0; 3],
-        grid: one.grid,
+        grid: [1; 3],
     };
-    (0..count).map(|_| again()).collect()
+    (0..count).map(link).collect()
 }
 
 #[test]
@@ -149,16 +152,9 @@ fn what_is_called_off_of_a_chain_never_runs_and_the_next_chain_runs_whole() {
     with_driver(|mut driver: Driver| {
         let (import, seen) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, TURNS);
-        let one = Link {
-            pipeline: &kernel,
-            bounds: vec![bind(0, &import, 0, 16)],
-            constants: &[],
-            origin: [0; 3],
-            grid: [1; 3],
-        };
         // Tens of milliseconds each.
         set_word(&seen, 1, 20_000_000);
-        let ticket = driver.dispatch_chain(&links(&one, CHAIN)).unwrap();
+        let ticket = driver.dispatch_chain(&links(&kernel, &import, CHAIN)).unwrap();
         let since = Instant::now();
         while driver.begun(&ticket, CHAIN) == 0 {
             assert!(since.elapsed() < Duration::from_secs(60), "it never begins");
@@ -170,7 +166,7 @@ fn what_is_called_off_of_a_chain_never_runs_and_the_next_chain_runs_whole() {
         assert!((1..CHAIN).contains(&begun), "{begun}");
         assert_eq!(word(&seen, 0) as usize, begun);
         set_word(&seen, 1, 1);
-        let ticket = driver.dispatch_chain(&links(&one, 5)).unwrap();
+        let ticket = driver.dispatch_chain(&links(&kernel, &import, 5)).unwrap();
         driver.wait(ticket).unwrap();
         assert_eq!(word(&seen, 0) as usize, begun + 5);
     });
@@ -181,21 +177,14 @@ fn chains_that_are_too_long_or_empty_or_wrong_are_refused_whole() {
     with_driver(|mut driver: Driver| {
         let (import, seen) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, TURNS);
-        let one = Link {
-            pipeline: &kernel,
-            bounds: vec![bind(0, &import, 0, 16)],
-            constants: &[],
-            origin: [0; 3],
-            grid: [1; 3],
-        };
         for count in [0, CHAIN + 1] {
-            let refused = driver.dispatch_chain(&links(&one, count)).unwrap_err();
+            let refused = driver.dispatch_chain(&links(&kernel, &import, count)).unwrap_err();
             assert!(
                 matches!(refused, DispatchError::Batch { given, most: CHAIN } if given == count),
                 "{refused}"
             );
         }
-        let mut wrong = links(&one, 3);
+        let mut wrong = links(&kernel, &import, 3);
         wrong[1].bounds = vec![bind(0, &import, 0, 0x2000)];
         assert!(matches!(driver.dispatch_chain(&wrong), Err(DispatchError::Outside { .. })));
         wrong[1].bounds.clear();
@@ -204,7 +193,7 @@ fn chains_that_are_too_long_or_empty_or_wrong_are_refused_whole() {
         assert!(matches!(driver.dispatch_chain(&wrong), Err(DispatchError::Constants { .. })));
         wrong[1].grid = [u32::MAX; 3];
         assert!(matches!(driver.dispatch_chain(&wrong), Err(DispatchError::TooManyGroups { .. })));
-        let ticket = driver.dispatch_chain(&links(&one, 1)).unwrap();
+        let ticket = driver.dispatch_chain(&links(&kernel, &import, 1)).unwrap();
         driver.wait(ticket).unwrap();
         assert_eq!(word(&seen, 0), 1, "nothing else ran");
     });
