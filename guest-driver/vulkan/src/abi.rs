@@ -144,7 +144,7 @@ pub(crate) fn read_optional<'a, T>(pointer: *const T) -> Option<&'a T> {
 
 /// What lies where a program stores the address of a structure to be filled.
 pub(crate) fn filled<'a, T>(pointer: *mut T) -> &'a mut T {
-    // SAFETY: valid usage: initialised as far as its sType and pNext, plain words otherwise, and nobody else's for the call.
+    // SAFETY: valid usage: sType and pNext are initialised, the rest is plain words, and no other thread uses it during the call.
     unsafe { &mut *pointer }
 }
 
@@ -232,7 +232,7 @@ pub(crate) fn as_type<'a, T: TaggedStructure>(base: *mut vk::BaseOutStructure<'s
 }
 
 /// The words of a structure behind its sType and pNext, as far as byte `end`: what may lie behind its last field is padding,
-/// which nobody sets.
+/// which is not initialised.
 pub(crate) fn words<T: TaggedStructure>(structure: &T, end: usize) -> &[u32] {
     let (head, word) = (size_of::<vk::BaseInStructure<'_>>(), size_of::<u32>());
     let first = std::ptr::from_ref(structure).cast::<u32>().wrapping_add(head / word);

@@ -1,4 +1,4 @@
-//! What the driver has to say, on standard error, for people who look for it: with `CAMPANILE_DEBUG` set to anything but 0.
+//! Messages of the driver on standard error, where `CAMPANILE_DEBUG` is set to anything but 0.
 
 use std::io::Write;
 use std::sync::LazyLock;

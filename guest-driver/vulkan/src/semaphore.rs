@@ -45,6 +45,22 @@ enum Kind {
 
 handle!(Semaphore, vk::Semaphore);
 
+impl Kind {
+    fn to_wait_for(&self, value: u64) -> u64 {
+        match self {
+            Self::Binary(signals) => signals.load(Ordering::Relaxed),
+            Self::Timeline(_) => value,
+        }
+    }
+
+    fn to_signal(&self, value: u64) -> u64 {
+        match self {
+            Self::Binary(signals) => signals.fetch_add(1, Ordering::Relaxed) + 1,
+            Self::Timeline(_) => value,
+        }
+    }
+}
+
 impl Semaphore {
     /// GPU virtual address of the word.
     pub(crate) fn va(&self) -> u64 {
@@ -53,18 +69,12 @@ impl Semaphore {
 
     /// The value that a wait submitted now is for; `value` is a timeline's.
     pub(crate) fn to_wait_for(&self, value: u64) -> u64 {
-        match &self.kind {
-            Kind::Binary(signals) => signals.load(Ordering::Relaxed),
-            Kind::Timeline(_) => value,
-        }
+        self.kind.to_wait_for(value)
     }
 
     /// The value that a signal submitted now stores.
     pub(crate) fn to_signal(&self, value: u64) -> u64 {
-        match &self.kind {
-            Kind::Binary(signals) => signals.fetch_add(1, Ordering::Relaxed) + 1,
-            Kind::Timeline(_) => value,
-        }
+        self.kind.to_signal(value)
     }
 
     /// The queue stores `value` before it gets to `point`.
@@ -188,4 +198,24 @@ pub(crate) extern "system" fn wait(
         }
         Ok(vk::Result::SUCCESS)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicU64;
+
+    use super::Kind;
+
+    #[test]
+    fn a_binary_semaphore_counts_its_signals_and_a_wait_is_for_the_last_of_them() {
+        let binary = Kind::Binary(AtomicU64::new(0));
+        for signal in 1..4 {
+            // What programs pass for a binary one counts for nothing.
+            assert_eq!(binary.to_signal(77), signal);
+            assert_eq!(binary.to_wait_for(77), signal);
+        }
+        let timeline = Kind::Timeline(Mutex::default());
+        assert_eq!((timeline.to_signal(77), timeline.to_wait_for(78)), (77, 78));
+    }
 }

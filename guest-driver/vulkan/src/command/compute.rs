@@ -30,15 +30,14 @@ impl Recording {
         self.sets[number] = bound;
     }
 
-    /// The descriptors of set `number` in the command buffer itself, for a layout; those that were there stay where they fit.
-    fn pushed(&mut self, number: u32, layout: &Arc<Layout>) -> &mut Slots {
+    /// Changes the descriptors of set `number` in the command buffer itself, for a layout; those that were there stay where they fit.
+    fn push(&mut self, number: u32, layout: &Arc<Layout>, change: impl FnOnce(&mut Slots)) {
         let place = number as usize;
         if !matches!(self.sets.get(place), Some(Bound::Pushed(old, _)) if old == layout) {
             self.bind(number, Bound::Pushed(Arc::clone(layout), vec![None; layout.slots()]));
         }
-        match &mut self.sets[place] {
-            Bound::Pushed(_, slots) => slots,
-            _ => unreachable!("it was just put there"),
+        if let Some(Bound::Pushed(_, slots)) = self.sets.get_mut(place) {
+            change(slots);
         }
     }
 
@@ -136,8 +135,9 @@ pub(crate) extern "system" fn push_descriptors(
     record("vkCmdPushDescriptorSetKHR", buffer, |recording, _| {
         let layout = abi::get::<PipelineLayout>(layout).set(set);
         let Some(layout) = layout.filter(|_| point == vk::PipelineBindPoint::COMPUTE) else { return };
-        let slots = recording.pushed(set, layout);
-        abi::items(writes, count).iter().for_each(|write| update::write(layout, slots, write));
+        recording.push(set, layout, |slots| {
+            abi::items(writes, count).iter().for_each(|write| update::write(layout, slots, write));
+        });
     });
 }
 
@@ -151,7 +151,7 @@ pub(crate) extern "system" fn push_template(
     record("vkCmdPushDescriptorSetWithTemplateKHR", buffer, |recording, _| {
         let template = abi::get::<Template>(template);
         let Some(layout) = &template.pushed else { return recording.fail(vk::Result::ERROR_UNKNOWN) };
-        template.fill(layout, recording.pushed(set, layout), data);
+        recording.push(set, layout, |slots| template.fill(layout, slots, data));
     });
 }
 
@@ -227,9 +227,14 @@ mod tests {
     fn what_was_pushed_stays_for_layouts_that_are_compatible() {
         let mut recording = Recording::default();
         let range = Some(Range { va: 256, length: 4 });
-        recording.pushed(1, &layout(vk::DescriptorType::STORAGE_BUFFER))[0] = range;
+        recording.push(1, &layout(vk::DescriptorType::STORAGE_BUFFER), |slots| slots[0] = range);
+        let mut pushed = |kind| {
+            let mut found = None;
+            recording.push(1, &layout(kind), |slots| found = Some(slots.clone()));
+            found.unwrap()
+        };
         // Another object with the same bindings.
-        assert_eq!(recording.pushed(1, &layout(vk::DescriptorType::STORAGE_BUFFER)), &[range, None]);
-        assert_eq!(recording.pushed(1, &layout(vk::DescriptorType::UNIFORM_BUFFER)), &[None, None]);
+        assert_eq!(pushed(vk::DescriptorType::STORAGE_BUFFER), [range, None]);
+        assert_eq!(pushed(vk::DescriptorType::UNIFORM_BUFFER), [None, None]);
     }
 }
