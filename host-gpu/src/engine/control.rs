@@ -4,6 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
+use std::time::Instant;
 
 use campanile_protocol::control::message::LANGUAGE_SPIRV;
 use campanile_protocol::control::message::LANGUAGE_SPIRV_PIPELINE;
@@ -22,7 +24,6 @@ use super::message::MAX_RUNS;
 use super::message::Request;
 use super::message::Response;
 use super::message::RunRecord;
-use super::secondary_pipelines::SecondaryPipelines;
 use crate::dirty::protect::Guard;
 use crate::kernel::program::Kernel;
 use crate::kernel::sanitizer::Sanitizer;
@@ -31,6 +32,7 @@ use crate::kernel::source::Language;
 use crate::kernel::source::Source;
 use crate::memory::mapping::Mapping;
 use crate::memory::view::FileRange;
+use crate::node::candidate::Candidate;
 use crate::node::device_instance::Compiled;
 use crate::vulkan::pipeline::Compiler as PipelineCompiler;
 use crate::vulkan::pipeline::Pipeline;
@@ -41,8 +43,6 @@ pub struct Compiler {
     pub sanitizer: Sanitizer,
     /// Makes pipelines.
     pub pipelines: PipelineCompiler,
-    /// Compiles them for the secondary device instance, where the node has one.
-    pub secondary: Option<SecondaryPipelines>,
 }
 
 /// The control thread's state.
@@ -111,21 +111,17 @@ impl Control {
             }
             Request::CreateKernel { kernel, language, entry } => {
                 Some(match self.compile(language, entry, received.bytes) {
-                    Ok((program, pipeline)) => {
+                    Ok((program, pipeline, took)) => {
                         self.kernels += 1;
-                        let serial = self.kernels;
                         let created = Response::KernelCreated {
                             kernel,
                             workgroup: program.workgroup,
                             binding_count: u32::try_from(program.points().count()).unwrap_or(u32::MAX),
                             constant_bytes: program.constants,
                         };
-                        self.commands.add_kernel(kernel, Compiled { serial, pipeline });
-                        if let Some(secondary) =
-                            self.compiler.as_ref().and_then(|compiler| compiler.secondary.as_ref())
-                        {
-                            secondary.compile(kernel, serial, program);
-                        }
+                        let candidate = Some(Candidate::new(program, took));
+                        let compiled = Compiled { serial: self.kernels, pipeline, candidate };
+                        self.commands.add_kernel(kernel, compiled);
                         created
                     }
                     Err(reason) => Response::KernelRefused { kernel, reason },
@@ -158,17 +154,19 @@ impl Control {
         }
     }
 
+    /// Also says how long the driver took for it.
     fn compile(
         &self,
         language: u32,
         entry: Option<String>,
         bytes: Vec<u8>,
-    ) -> Result<(Kernel, Pipeline), String> {
+    ) -> Result<(Kernel, Pipeline, Duration), String> {
         let compiler = self.compiler.as_ref().ok_or("this node runs no kernels")?;
         let source = source(language, entry, bytes)?;
         let kernel = compiler.sanitizer.sanitize(&source).map_err(|e| e.to_string())?;
+        let started = Instant::now();
         let pipeline = compiler.pipelines.pipeline(&kernel).map_err(|e| e.to_string())?;
-        Ok((kernel, pipeline))
+        Ok((kernel, pipeline, started.elapsed()))
     }
 }
 

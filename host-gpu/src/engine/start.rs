@@ -33,7 +33,7 @@ use super::sandbox::files::restrict_files;
 use super::sandbox::process::drop_capabilities;
 use super::sandbox::process::harden_process;
 use super::sandbox::system_calls::restrict_system_calls;
-use super::secondary_pipelines::SecondaryPipelines;
+use super::secondary_pipelines;
 use super::signals::Signals;
 use crate::cpu_slice;
 use crate::dirty::method::Method;
@@ -219,11 +219,11 @@ fn open_compute(
     let (info, profile) = (driver.info().clone(), driver.device_profile());
     let sanitizer = Sanitizer::start(*driver.profile()).map_err(|e| refused(&e))?;
     let pipelines = driver.compiler();
-    let node = ComputeNode::new(driver, secondary, Arc::clone(shared), slice);
-    let second = node.second_compiler();
-    let secondary =
-        second.map(|(compiler, lock)| SecondaryPipelines::start(compiler, lock, commands.clone()));
-    let compiler = Compiler { sanitizer, pipelines, secondary: secondary.transpose()? };
+    let mut node = ComputeNode::new(driver, secondary, Arc::clone(shared), slice);
+    if let Some((compiler, lock)) = node.second_compiler() {
+        node.ask_second_compiler(secondary_pipelines::start(compiler, lock, commands.clone())?);
+    }
+    let compiler = Compiler { sanitizer, pipelines };
     Ok((Node::Compute(Box::new(node)), compiler, info, profile))
 }
 

@@ -5,6 +5,7 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -12,6 +13,8 @@ use campanile_protocol::engine::block;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
+use super::candidate::Candidate;
+use super::candidate::Request;
 use super::chain_length::Length;
 use super::device_instance::Compiled;
 use super::device_instance::DeviceInstance;
@@ -35,7 +38,6 @@ use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::driver::Ticket;
-use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::request::DispatchError;
 use crate::vulkan::request::IN_FLIGHT;
 use crate::vulkan::request::Slice;
@@ -58,13 +60,17 @@ pub struct ComputeNode {
     pub latency_boost: LatencyBoost,
     /// How many brief dispatches are submitted together.
     pub(super) chain_length: Length,
+    /// Compiles kernels for the secondary instance, where there is one.
+    pub(super) second_compiler: Option<mpsc::SyncSender<Request>>,
 }
 
 /// A kernel, on one instance or both.
 #[derive(Debug)]
 pub(super) struct Kernel {
-    serial: u64,
+    pub(super) serial: u64,
     pub(super) pace: Pace,
+    /// It has not been compiled for the secondary instance.
+    pub(super) candidate: Option<Candidate>,
 }
 
 /// A slice that was submitted to a device instance.
@@ -112,12 +118,8 @@ impl ComputeNode {
             slice,
             latency_boost: LatencyBoost::default(),
             chain_length: Length::default(),
+            second_compiler: None,
         }
-    }
-
-    /// What compiles kernels for the secondary instance, where there is one, and the lock to hold meanwhile.
-    pub fn second_compiler(&self) -> Option<(Compiler, QueueLock)> {
-        Some((self.instances.get(1)?.compiler(), Arc::clone(&self.queue_lock)))
     }
 
     /// Whether the driver has failed: another process has to take its place.
@@ -138,20 +140,11 @@ impl ComputeNode {
     pub fn add_kernel(&mut self, name: KernelName, compiled: Compiled) {
         // Whatever had that name before.
         self.remove_kernel(name);
-        let Compiled { serial, pipeline } = compiled;
+        let Compiled { serial, pipeline, candidate } = compiled;
+        let candidate = candidate.filter(|_| self.second_compiler.is_some());
         if let Some(first) = self.instances.first_mut() {
             first.add_kernel(name, pipeline);
-            self.kernels.insert(name, Kernel { serial, pace: Pace::default() });
-        }
-    }
-
-    /// Adds the same for the secondary instance, if that kernel is still there.
-    pub fn add_secondary_kernel(&mut self, name: KernelName, compiled: Compiled) {
-        let Compiled { serial, pipeline } = compiled;
-        if let (Some(kernel), Some(second)) = (self.kernels.get(&name), self.instances.get_mut(1))
-            && kernel.serial == serial
-        {
-            second.add_kernel(name, pipeline);
+            self.kernels.insert(name, Kernel { serial, pace: Pace::default(), candidate });
         }
     }
 
@@ -220,6 +213,7 @@ impl ComputeNode {
                 part.grid = grid;
             }
             if self.kernels.get(&kernel).is_some_and(|kernel| kernel.pace.is_known()) {
+                self.earn_secondary(kernel, slice.count());
                 self.await_turn(kernel).map_err(Stop::fault)?;
             } else {
                 // Two slices of unknown cost could be much more than one may take.

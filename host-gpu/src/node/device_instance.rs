@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
+use super::candidate::Candidate;
 use super::packet::Grid;
 use super::packet::Launch;
 use super::space::Space;
@@ -76,6 +77,8 @@ pub struct Compiled {
     pub serial: u64,
     /// Its pipeline on that instance.
     pub pipeline: Pipeline,
+    /// What may be compiled for the secondary instance, too.
+    pub candidate: Option<Candidate>,
 }
 
 /// The imports of what is bound.

@@ -14,6 +14,7 @@
 
 mod ahead;
 pub mod buffer;
+pub mod candidate;
 mod chain;
 mod chain_length;
 pub mod clock;
@@ -24,6 +25,7 @@ pub mod latency_boost;
 mod learning;
 pub mod pace;
 pub mod packet;
+mod secondary;
 pub mod signal;
 pub mod slices;
 pub mod space;

@@ -16,4 +16,5 @@ mod limits;
 mod memory;
 mod results;
 mod scene;
+mod secondary;
 mod slices;

@@ -48,7 +48,7 @@ pub(crate) struct Scene {
     root: Root,
     segments: Segments,
     pub(crate) memory: Arc<Mapping>,
-    shared: Arc<Mapping>,
+    pub(crate) shared: Arc<Mapping>,
 }
 
 struct NoSignals;
@@ -77,7 +77,7 @@ impl Scene {
         let kernels = kernels.iter().map(|text| sanitize(&Source::wgsl(text)).expect("a kernel"));
         let compiled = |driver: &Driver, serial: u64, kernel: &Kernel| {
             let pipeline = driver.pipeline(kernel).expect("a pipeline");
-            (KernelName { root: self.root.0, handle: serial }, Compiled { serial, pipeline })
+            (KernelName { root: self.root.0, handle: serial }, Compiled { serial, pipeline, candidate: None })
         };
         let (mut firsts, mut seconds) = (Vec::new(), Vec::new());
         for (serial, kernel) in (1..).zip(kernels) {
