@@ -61,6 +61,11 @@ impl Session {
         if slot.owes_kernels() && clock::since(slot.stirred) >= compile_timeout {
             return self.kernels_are_overdue(at);
         }
+        if !slot.rebuilding.is_empty() {
+            // It is told to begin behind these, and acknowledges nothing until it has: the compiler's own limit is what holds.
+            slot.liveness.forget();
+            return;
+        }
         let Some(timeout) = timeout else { return };
         let has_work = !slot.in_flight.is_empty();
         let (liveness, process) = slot.liveness_and_process();
@@ -150,6 +155,17 @@ mod tests {
             look(&mut session);
             assert_eq!(counted(&session.counters.engines_reset), u64::from(has_work));
         }
+    }
+
+    #[test]
+    fn tdr_27_an_engine_that_compiles_what_there_was_before_it_is_asked_nothing_until_it_has() {
+        let mut session = with_timeout(Duration::ZERO);
+        session.engines[COPY.index()].rebuilding.insert((1, 1));
+        look(&mut session);
+        assert_eq!(counted(&session.counters.engines_reset), 0);
+        session.engines[COPY.index()].rebuilding.clear();
+        look(&mut session);
+        assert_eq!(counted(&session.counters.engines_reset), 1);
     }
 
     #[test]
