@@ -108,7 +108,12 @@ make_initramfs() {
     [ ! -e "$scratch/vulkan-squares" ] || add_vulkan_programs "$tree"
     strip "$tree"/bin/{campanile-guest,squares,misuse,steady} 2>/dev/null || true
     cp -r ci/e2e/*.wgsl ci/e2e/guest "$tree/"
-    (cd "$tree" && find . | "$tools/busybox" cpio -o -H newc -R 0:0 >"$scratch/initramfs" 2>/dev/null) ||
-        die "the initramfs could not be made"
+    pack_initramfs "$tree" "$scratch/initramfs"
+}
+
+# An initramfs with all that is in a folder; a kernel takes several, one behind the other, as one file.
+#   pack_initramfs FOLDER FILE
+pack_initramfs() {
+    (cd "$1" && find . | "$tools/busybox" cpio -o -H newc -R 0:0 >"$2" 2>/dev/null) || die "the initramfs could not be made"
 }
 
