@@ -29,7 +29,11 @@ pub(super) fn translate(source: &Source, profile: &Profile) -> Result<Kernel, Ke
             (guarded(&words_of(&source.bytes)?, entry, constants, profile)?, BufferChecks::Device)
         }
     };
-    let Interface { bindings, workgroup, constants, workgroup_memory } = Interface::of(&shader)?;
+    let Interface { mut bindings, workgroup, constants, workgroup_memory } = Interface::of(&shader)?;
+    if source.language == Language::SpirV {
+        // Vulkan lets programs bind less than a block declares: the rest reads as zero, and keeps nothing.
+        bindings.iter_mut().for_each(|binding| binding.min_size = binding.min_size.min(4));
+    }
     Ok(Kernel {
         spirv: shader.words,
         entry: ENTRY.to_owned(),

@@ -168,6 +168,58 @@ fn indices_out_of_bounds_of_a_buffer_do_no_harm() {
 }
 
 #[test]
+fn a_buffer_may_be_shorter_than_its_block_whose_rest_reads_as_zero_and_keeps_nothing() {
+    // Of 16 words, of which a word is bound; of 4 uniform words, of which a word is.
+    let text = kernel(
+        "",
+        "OpDecorate %a16 ArrayStride 4
+         OpDecorate %long Block
+         OpMemberDecorate %long 0 Offset 0
+         OpDecorate %t DescriptorSet 0
+         OpDecorate %t Binding 4
+         OpDecorate %four Block
+         OpMemberDecorate %four 0 Offset 0
+         OpDecorate %u DescriptorSet 0
+         OpDecorate %u Binding 5",
+        "%16 = OpConstant %uint 16
+         %5 = OpConstant %uint 5
+         %a16 = OpTypeArray %uint %16
+         %long = OpTypeStruct %a16
+         %plong = OpTypePointer StorageBuffer %long
+         %t = OpVariable %plong StorageBuffer
+         %four = OpTypeStruct %uint4
+         %pfour = OpTypePointer Uniform %four
+         %p4 = OpTypePointer Uniform %uint4
+         %u = OpVariable %pfour Uniform",
+        "",
+        "%inside = OpAccessChain %pword %t %0 %0
+         %a = OpLoad %uint %inside
+         %outside = OpAccessChain %pword %t %0 %5
+         %b = OpLoad %uint %outside
+         OpStore %outside %7
+         %all = OpAccessChain %p4 %u %0
+         %vector = OpLoad %uint4 %all
+         %c = OpCompositeExtract %uint %vector 0
+         %d = OpCompositeExtract %uint %vector 3
+         %ab = OpIAdd %uint %a %b
+         %cd = OpIAdd %uint %c %d
+         OpStore %place %ab
+         %second = OpAccessChain %pword %o %0 %1
+         OpStore %second %cd",
+    );
+    with_driver(|mut driver: Driver| {
+        let kernel = sanitize(&driver, &text);
+        let pipeline = driver.pipeline(&kernel).unwrap();
+        let (import, seen) = memory(&driver, 0x3000);
+        (0..0xc00).for_each(|at| set_word(&seen, at, 9));
+        let bounds = [bind(3, &import, 0, 256), bind(4, &import, 0x1000, 4), bind(5, &import, 0x2000, 4)];
+        run(&mut driver, &pipeline, &bounds, &[], [1, 1, 1]);
+        assert_eq!((word(&seen, 0), word(&seen, 1)), (9, 9), "one word of each, and zeros");
+        assert!((2..0xc00).all(|at| word(&seen, at) == 9), "a store strayed");
+    });
+}
+
+#[test]
 fn a_slice_of_a_kernel_in_spirv_is_told_the_whole_grid() {
     let body = "%all = OpLoad %uint3 %groups
          %width = OpCompositeExtract %uint %all 0
