@@ -106,6 +106,17 @@ impl Body<'_, '_> {
                 self.writes(here, to)?;
             }
             Op::AccessChain | Op::InBoundsAccessChain => self.chain(here)?,
+            Op::CopyObject
+                if matches!(self.symbols.shape(self.symbols.module.word(inst, 1)), Shape::Pointer { .. }) =>
+            {
+                inst.length(4, 4)?;
+                let copied = self.pointer(here, 3)?;
+                let result = self.result_of(here, true)?;
+                if self.symbols.shape(result) != (Shape::Pointer { class: copied.class, to: copied.to }) {
+                    return Err(wrong(inst, "its result is not of the type of what it copies"));
+                }
+                self.set_root(here, copied);
+            }
             Op::ArrayLength => {
                 inst.length(5, 5)?;
                 let pointer = self.pointer(here, 3)?;
@@ -227,9 +238,9 @@ impl Body<'_, '_> {
             let number = self.symbols.numeric(index.ty).filter(|n| n.scalar == Scalar::Int && n.count == 1);
             let number = number.ok_or_else(|| wrong(inst, format!("index {id} is not one integer")))?;
             let known = self.symbols.integer(id);
-            // The array of a variable that holds several buffers: no robustness covers it. One that is no array has
-            // a struct here, whose members are constants.
-            let of_buffers = operand == 4 && base.root == self.symbols.module.word(inst, 3);
+            // The array of a variable that holds several buffers, by the variable or a copy of its pointer: no robustness
+            // covers it. One that is no array has a struct here, whose members are constants.
+            let of_buffers = operand == 4 && base.to == self.symbols.held(base.root);
             ty = match self.symbols.shape(ty) {
                 Shape::Struct => {
                     let constant =
@@ -260,11 +271,16 @@ impl Body<'_, '_> {
         if self.symbols.shape(result) != (Shape::Pointer { class: base.class, to: ty }) {
             return Err(wrong(inst, "its result is no pointer to what its indices reach"));
         }
-        let id = self.symbols.module.word(inst, 2);
+        self.set_root(here, base);
+        Ok(())
+    }
+
+    /// Notes which variable the resulting pointer points into.
+    fn set_root(&mut self, here: Here, base: Pointer) {
+        let id = self.symbols.module.word(here.inst, 2);
         if let Some(slot) = self.symbols.module.ids.get_mut(id as usize) {
             slot.data = base.root;
         }
-        Ok(())
     }
 
     /// Notes a clamp of operand `operand`, an index into `count` components.

@@ -1,7 +1,5 @@
 //! The words of the result: one entry point, what it uses, known constants, bounded indices, and no debug information.
 
-use std::collections::HashMap;
-
 use spirv::BuiltIn;
 use spirv::Decoration as Name;
 use spirv::ExecutionMode;
@@ -26,50 +24,8 @@ use crate::shader::profile;
 use crate::shader::reflect::Used;
 use crate::shader::shape::Shape;
 use crate::shader::symbols::Value;
-
-/// The result, while it is written.
-struct Writer {
-    words: Vec<u32>,
-    /// The next free id.
-    next: u32,
-    /// Constants of ours, by type and value.
-    constants: HashMap<(u32, u64), u32>,
-    bool: u32,
-    /// The variables that were the number of workgroups, all of them one buffer now.
-    grid: Vec<Grid>,
-}
-
-/// One of the guest's variables for the number of workgroups.
-#[derive(Clone, Copy)]
-struct Grid {
-    variable: u32,
-    block: u32,
-    /// Pointers to its vector and to a component, and the index 0.
-    vector: u32,
-    component: u32,
-    zero: u32,
-}
-
-impl Writer {
-    fn put(&mut self, op: Op, operands: &[u32]) {
-        self.raw(op as u32, operands);
-    }
-
-    fn raw(&mut self, code: u32, operands: &[u32]) {
-        let length = u32::try_from(operands.len() + 1).unwrap_or(0);
-        self.words.push(length << 16 | code);
-        self.words.extend_from_slice(operands);
-    }
-
-    fn id(&mut self) -> u32 {
-        self.next += 1;
-        self.next - 1
-    }
-
-    fn grid_of(&self, id: u32) -> Option<Grid> {
-        self.grid.iter().find(|grid| grid.variable == id).copied()
-    }
-}
+use crate::shader::writer::Grid;
+use crate::shader::writer::Writer;
 
 /// Writes a module that passed again.
 pub(super) struct Emission<'g, 'a> {
@@ -87,13 +43,7 @@ impl Emission<'_, '_> {
     ) -> Result<Vec<u32>, GuardError> {
         let module = &self.guard.symbols.module;
         let next = u32::try_from(module.ids.len()).unwrap_or(u32::MAX);
-        let mut out = Writer {
-            words: Vec::with_capacity(module.words.len() + module.words.len() / 8),
-            next,
-            constants: HashMap::new(),
-            bool: 0,
-            grid: Vec::new(),
-        };
+        let mut out = Writer::new(module.words.len() + module.words.len() / 8, next);
         let version = module.version.max(V1_3);
         out.words.extend([spirv::MAGIC_NUMBER, version, 0, 0, 0]);
         for id in used.globals.iter().copied() {
@@ -358,15 +308,34 @@ impl Emission<'_, '_> {
                         *ty = grid.component;
                     }
                     words.insert(3, grid.zero);
+                } else if let Some(grid) = words.get(2).and_then(|id| out.copy_of_grid(*id))
+                    && let Some(ty) = words.get_mut(0)
+                {
+                    *ty = grid.component;
                 }
                 out.put(op, &words);
             }
+            Op::CopyObject => self.emit_copy(out, &words),
             Op::CopyMemory if words.iter().any(|id| out.grid_of(*id).is_some()) => {
                 return Err(wrong(inst, "the number of workgroups can only be loaded"));
             }
             _ => out.raw(inst.code, &words),
         }
         Ok(())
+    }
+
+    /// `OpCopyObject`, whose operand may be a pointer to the number of workgroups.
+    fn emit_copy(&self, out: &mut Writer, words: &[u32]) {
+        let [_, id, of] = *words else { return out.put(Op::CopyObject, words) };
+        if let Some(grid) = out.grid_of(of) {
+            out.copies.push((id, grid));
+            out.put(Op::AccessChain, &[grid.vector, id, of, grid.zero]);
+        } else if let Some(grid) = out.copy_of_grid(of) {
+            out.copies.push((id, grid));
+            out.put(Op::CopyObject, &[grid.vector, id, of]);
+        } else {
+            out.put(Op::CopyObject, words);
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //!                           │ clamps
 //!                           ▼
 //!   pass:  one entry point ─▶ reflect: what it uses, bindings, sizes of a Shader
-//!                          └▶ emit:    its words
+//!                          └▶ emit:    its words (writer)
 //! ```
 //!
 //! - Drivers take valid modules for granted. So every instruction is in a table here, or refused; every id is defined,
@@ -52,6 +52,7 @@ mod symbols;
 mod types;
 mod typing;
 mod variables;
+mod writer;
 
 #[cfg(test)]
 mod tests;

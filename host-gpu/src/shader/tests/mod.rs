@@ -2,6 +2,7 @@
 
 pub(crate) mod assembly;
 mod composed;
+mod copied;
 mod declared;
 mod emitted;
 mod flow;
