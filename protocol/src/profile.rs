@@ -61,6 +61,10 @@ pub const FEATURE_BUFFER_ARRAYS: u64 = 1 << 15;
 pub const FEATURE_SUBGROUP_EXTENDED: u64 = 1 << 16;
 /// `subgroupSizeControl`: [`Profile::subgroup_sizes`] may be asked for.
 pub const FEATURE_SUBGROUP_SIZES: u64 = 1 << 17;
+/// `uniformBufferStandardLayout`.
+pub const FEATURE_UNIFORM_STANDARD: u64 = 1 << 18;
+/// `scalarBlockLayout`, in all buffers and push constants.
+pub const FEATURE_SCALAR_LAYOUT: u64 = 1 << 19;
 
 /// Answers QUERY_PROFILE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

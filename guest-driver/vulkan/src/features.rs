@@ -79,6 +79,8 @@ known! {
         shader_float16: FEATURE_FLOAT_16,
         shader_int8: FEATURE_INT_8,
         shader_subgroup_extended_types: FEATURE_SUBGROUP_EXTENDED,
+        uniform_buffer_standard_layout: FEATURE_UNIFORM_STANDARD,
+        scalar_block_layout: FEATURE_SCALAR_LAYOUT,
         vulkan_memory_model: FEATURE_MEMORY_MODEL,
         vulkan_memory_model_device_scope: FEATURE_MEMORY_MODEL_DEVICE,
     }
@@ -116,9 +118,18 @@ known! {
     }
     PhysicalDeviceTimelineSemaphoreFeatures { timeline_semaphore; }
     PhysicalDeviceHostQueryResetFeatures { host_query_reset; }
-    PhysicalDeviceUniformBufferStandardLayoutFeatures { ; }
+    PhysicalDeviceUniformBufferStandardLayoutFeatures { ;
+        uniform_buffer_standard_layout: FEATURE_UNIFORM_STANDARD,
+    }
+    PhysicalDeviceScalarBlockLayoutFeatures { ;
+        scalar_block_layout: FEATURE_SCALAR_LAYOUT,
+    }
     PhysicalDeviceSynchronization2Features { synchronization2; }
     PhysicalDeviceMaintenance4Features { maintenance4; }
+    PhysicalDevicePipelineCreationCacheControlFeatures { pipeline_creation_cache_control; }
+    PhysicalDevicePrivateDataFeatures { private_data; }
+    PhysicalDeviceRobustness2FeaturesEXT { robust_buffer_access2; }
+    PhysicalDeviceZeroInitializeWorkgroupMemoryFeatures { shader_zero_initialize_workgroup_memory; }
     PhysicalDeviceVariablePointersFeatures { ; }
     PhysicalDeviceMultiviewFeatures { ; }
     PhysicalDeviceSamplerYcbcrConversionFeatures { ; }
@@ -126,7 +137,6 @@ known! {
     PhysicalDeviceShaderDrawParametersFeatures { ; }
     PhysicalDeviceBufferDeviceAddressFeatures { ; }
     PhysicalDeviceDescriptorIndexingFeatures { ; }
-    PhysicalDeviceScalarBlockLayoutFeatures { ; }
     PhysicalDeviceImagelessFramebufferFeatures { ; }
     PhysicalDeviceSeparateDepthStencilLayoutsFeatures { ; }
 }

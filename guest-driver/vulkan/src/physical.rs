@@ -66,6 +66,8 @@ impl PhysicalDevice {
             (profile::FEATURE_SUBGROUP_EXTENDED, (c"VK_KHR_shader_subgroup_extended_types", 1)),
             (profile::FEATURE_SUBGROUP_SIZES, (c"VK_EXT_subgroup_size_control", 2)),
             (profile::FEATURE_MEMORY_MODEL, (c"VK_KHR_vulkan_memory_model", 3)),
+            (profile::FEATURE_UNIFORM_STANDARD, (c"VK_KHR_uniform_buffer_standard_layout", 1)),
+            (profile::FEATURE_SCALAR_LAYOUT, (c"VK_EXT_scalar_block_layout", 1)),
         ];
         type CStrVersion = (&'static CStr, u32);
         let mut all = extensions::DEVICE.to_vec();
@@ -106,6 +108,16 @@ pub(crate) extern "system" fn enumerate_layers(
     out: *mut vk::LayerProperties,
 ) -> vk::Result {
     abi::list(&[], count, out)
+}
+
+/// There are no tools in the driver.
+pub(crate) extern "system" fn tools(
+    _physical: vk::PhysicalDevice,
+    count: *mut u32,
+    _out: *mut vk::PhysicalDeviceToolProperties<'_>,
+) -> vk::Result {
+    abi::write(count, 0);
+    vk::Result::SUCCESS
 }
 
 /// The one family: compute and copies, on one queue.

@@ -26,6 +26,10 @@ pub struct Profile {
     pub mixed_dot: bool,
     /// `shaderStorageBufferArrayDynamicIndexing` and the like for uniform buffers.
     pub buffer_arrays: bool,
+    /// `uniformBufferStandardLayout`.
+    pub uniform_standard: bool,
+    /// `scalarBlockLayout`.
+    pub scalar_layout: bool,
     /// Subgroup operations of compute kernels.
     pub subgroup: Subgroup,
 }
@@ -73,6 +77,8 @@ impl Profile {
         integer_dot: true,
         mixed_dot: true,
         buffer_arrays: true,
+        uniform_standard: true,
+        scalar_layout: true,
         subgroup: Subgroup {
             basic: true,
             vote: true,

@@ -11,6 +11,7 @@ use crate::shader::guard::Guard;
 use crate::shader::interface::BufferKind;
 use crate::shader::interface::Shader;
 use crate::shader::interface::ShaderBinding;
+use crate::shader::layout::Rules;
 use crate::shader::module::V1_4;
 use crate::shader::module::wrong;
 use crate::shader::shape::Shape;
@@ -83,7 +84,8 @@ impl Reflection<'_, '_> {
                 }
                 Some(StorageClass::Private) => self.guard.symbols.check_size(inst, held)?,
                 Some(StorageClass::PushConstant) => {
-                    let layout = self.guard.layout_finder().layout(held, false);
+                    let rules = Rules::of(&self.guard.capabilities.profile, false);
+                    let layout = self.guard.layout_finder().layout(held, rules);
                     let bytes = layout.map_or(u64::MAX, |layout| layout.bytes);
                     if constants.replace(bytes).is_some() {
                         return Err(wrong(inst, "it is the second block of push constants"));
@@ -126,7 +128,8 @@ impl Reflection<'_, '_> {
         };
         let storage = class == StorageClass::StorageBuffer
             || self.guard.decorations.is_decorated(block, WHOLE, Name::BufferBlock);
-        let bytes = self.guard.layout_finder().layout(block, !storage).map_or(0, |layout| layout.bytes);
+        let rules = Rules::of(&self.guard.capabilities.profile, !storage);
+        let bytes = self.guard.layout_finder().layout(block, rules).map_or(0, |layout| layout.bytes);
         ShaderBinding {
             set: self.guard.decorations.decoration(id, WHOLE, Name::DescriptorSet).unwrap_or(0),
             binding: self.guard.decorations.decoration(id, WHOLE, Name::Binding).unwrap_or(0),

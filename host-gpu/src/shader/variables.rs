@@ -10,6 +10,7 @@ use crate::shader::decorations::WHOLE;
 use crate::shader::error::GuardError;
 use crate::shader::layout::LayoutFinder;
 use crate::shader::layout::Layouts;
+use crate::shader::layout::Rules;
 use crate::shader::module::Id;
 use crate::shader::module::Inst;
 use crate::shader::module::Kind;
@@ -146,7 +147,8 @@ impl VariableCheck<'_, '_> {
         }
         let (symbols, decorations, layouts) = (self.symbols, self.decorations, &mut *self.layouts);
         let mut finder = LayoutFinder { symbols, decorations, layouts };
-        if finder.layout(block, class == StorageClass::Uniform && !old).is_none() {
+        let rules = Rules::of(&self.capabilities.profile, class == StorageClass::Uniform && !old);
+        if finder.layout(block, rules).is_none() {
             return Err(wrong(
                 inst,
                 "its members have no offsets and strides, or they overlap or are misaligned",

@@ -82,6 +82,8 @@ fn features_of(features: &Features, limits: &Limits) -> u64 {
         (features.buffer_arrays, profile::FEATURE_BUFFER_ARRAYS),
         (features.subgroup.extended, profile::FEATURE_SUBGROUP_EXTENDED),
         (limits.subgroup_sizes != [0; 2], profile::FEATURE_SUBGROUP_SIZES),
+        (features.uniform_standard, profile::FEATURE_UNIFORM_STANDARD),
+        (features.scalar_layout, profile::FEATURE_SCALAR_LAYOUT),
     ];
     sum(named)
 }
@@ -186,7 +188,7 @@ mod tests {
         let none = Limits { subgroup_sizes: [0; 2], ..limits(false) };
         assert_eq!(features_of(&Features::default(), &none), 0);
         assert_eq!(features_of(&Features::default(), &limits(false)), profile::FEATURE_SUBGROUP_SIZES);
-        assert_eq!(features_of(&Features::ALL, &limits(false)), (1 << 18) - 1);
+        assert_eq!(features_of(&Features::ALL, &limits(false)), (1 << 20) - 1);
         let only = |change: fn(&mut Features)| {
             let mut features = Features::default();
             change(&mut features);
@@ -194,6 +196,8 @@ mod tests {
         };
         assert_eq!(only(|it| it.storage_16 = true), profile::FEATURE_STORAGE_16);
         assert_eq!(only(|it| it.int_64 = true), profile::FEATURE_INT_64);
+        assert_eq!(only(|it| it.uniform_standard = true), profile::FEATURE_UNIFORM_STANDARD);
+        assert_eq!(only(|it| it.scalar_layout = true), profile::FEATURE_SCALAR_LAYOUT);
         assert_eq!(only(|it| it.float_16 = true), profile::FEATURE_FLOAT_16);
         assert_eq!(only(|it| it.subgroup.extended = true), profile::FEATURE_SUBGROUP_EXTENDED);
         let subgroup = Subgroup { ballot: true, quad: true, ..Subgroup::default() };

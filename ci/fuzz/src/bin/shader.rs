@@ -45,7 +45,7 @@ fn hash(module: &[u8]) -> u64 {
 /// The module is not valid for Vulkan.
 fn validate(module: &[u8]) {
     let mut command = Command::new("spirv-val");
-    command.args(["--target-env", "vulkan1.3", "-"]).stdin(Stdio::piped());
+    command.args(["--target-env", "vulkan1.3", "--scalar-block-layout", "-"]).stdin(Stdio::piped());
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("spirv-val is there");
     // What it does not read to the end it refuses.

@@ -1,7 +1,15 @@
 //! Where the members of buffers may lie.
 
+use crate::shader::profile::Profile;
 use crate::shader::tests::samples::kernel;
-use crate::shader::tests::samples::pass;
+use crate::shader::tests::samples::pass_for;
+
+/// A device of the old rules alone.
+const STRICT: Profile = Profile { uniform_standard: false, scalar_layout: false, ..Profile::ALL };
+/// One with `uniformBufferStandardLayout`.
+const STANDARD: Profile = Profile { uniform_standard: true, ..STRICT };
+/// One with `scalarBlockLayout` too.
+const SCALAR: Profile = Profile::ALL;
 
 const TYPES: &str = "%byte = OpTypeInt 8 0
      %long = OpTypeInt 64 0
@@ -23,6 +31,11 @@ const TYPES: &str = "%byte = OpTypeInt 8 0
 /// The size that a buffer needs with these members, each a type, an offset, and a matrix stride with its order; none where
 /// they lie badly.
 fn size(class: &str, members: &[(&str, u32, &str)]) -> Option<u64> {
+    size_for(&STRICT, class, members)
+}
+
+/// The same on a device of this profile.
+fn size_for(profile: &Profile, class: &str, members: &[(&str, u32, &str)]) -> Option<u64> {
     let mut decorations = String::from(
         "OpDecorate %b Block\nOpDecorate %p DescriptorSet 0\nOpDecorate %p Binding 4\nOpDecorate %a4 ArrayStride 4\nOpDecorate %a16 ArrayStride 16\nOpDecorate %ai ArrayStride 8\nOpDecorate %am ArrayStride 16\nOpDecorate %rest ArrayStride 8\nOpMemberDecorate %inner 0 Offset 0\nOpMemberDecorate %inner 1 Offset 4\n",
     );
@@ -42,7 +55,7 @@ fn size(class: &str, members: &[(&str, u32, &str)]) -> Option<u64> {
         ),
         "%q = OpAccessChain %pm %p %0\nOpReturn",
     );
-    match pass(&text) {
+    match pass_for(profile, &text) {
         Ok(shader) => Some(shader.bindings.iter().find(|b| b.binding == 4).expect("it is used").min_size),
         Err(error) => {
             assert!(error.to_string().contains("no offsets and strides"), "{error}");
@@ -139,6 +152,48 @@ fn arrays_structs_and_matrices_of_uniform_buffers_are_aligned_to_16() {
 }
 
 #[test]
+fn uniform_buffers_may_lie_as_storage_buffers_do_where_the_device_lets_them() {
+    for members in [
+        &[("%a4", 0, "")][..],
+        &[("%inner", 8, "")],
+        &[("%inner", 0, ""), ("%uint", 8, "")],
+        &[("%m22", 0, COLUMNS)],
+    ] {
+        assert_eq!(size_for(&STRICT, UNIFORM, members), None, "{members:?}");
+        assert_eq!(size_for(&STANDARD, UNIFORM, members), size(STORAGE, members), "{members:?}");
+        assert!(size(STORAGE, members).is_some());
+    }
+    for members in [&[("%uint2", 12, "")][..], &[("%uint", 2, "")], &[("%m22", 4, COLUMNS)]] {
+        assert_eq!(size_for(&STANDARD, UNIFORM, members), None, "{members:?}");
+    }
+}
+
+#[test]
+fn scalar_layout_aligns_to_components_alone() {
+    for (members, bytes) in [
+        (&[("%uint2", 12, "")][..], Some(20)),
+        (&[("%uint3", 8, "")], Some(20)),
+        (&[("%uint4", 4, "")], Some(20)),
+        (&[("%uint4", 2, "")], None),
+        (&[("%uint", 0, ""), ("%rest", 4, "")], Some(12)),
+        (&[("%m22", 4, COLUMNS)], Some(20)),
+        (&[("%m33", 0, "ColMajor,MatrixStride 12")], Some(36)),
+        (&[("%m33", 0, "ColMajor,MatrixStride 10")], None),
+        (&[("%m33", 0, "ColMajor,MatrixStride 12"), ("%uint", 36, "")], Some(40)),
+        (&[("%m33", 0, "ColMajor,MatrixStride 12"), ("%uint", 32, "")], None),
+        (&[("%uint3", 0, ""), ("%uint", 8, "")], None),
+        (&[("%long", 4, "")], None),
+        (&[("%a4", 4, ""), ("%uint", 20, "")], Some(24)),
+    ] {
+        assert_eq!(size_for(&SCALAR, STORAGE, members), bytes, "{members:?}");
+        // `%rest` has no length, as only storage buffers may have it.
+        if members.iter().all(|(ty, ..)| *ty != "%rest") {
+            assert_eq!(size_for(&SCALAR, UNIFORM, members), bytes, "{members:?}");
+        }
+    }
+}
+
+#[test]
 fn vectors_of_more_than_16_bytes_begin_at_a_multiple_of_16() {
     let at = |offset: u32| {
         let text = kernel(
@@ -149,7 +204,7 @@ fn vectors_of_more_than_16_bytes_begin_at_a_multiple_of_16() {
             "%long = OpTypeInt 64 0\n%long3 = OpTypeVector %long 3\n%b = OpTypeStruct %long3\n%pb = OpTypePointer StorageBuffer %b\n%p = OpVariable %pb StorageBuffer",
             "OpReturn",
         );
-        pass(&text).is_ok()
+        pass_for(&STRICT, &text).is_ok()
     };
     assert!(at(0) && at(16) && !at(8) && !at(24));
 }

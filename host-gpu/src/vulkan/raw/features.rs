@@ -43,6 +43,8 @@ pub(super) fn profile(instance: &ash::Instance, device: vk::PhysicalDevice) -> P
         mixed_dot: false,
         buffer_arrays: on(base.shader_storage_buffer_array_dynamic_indexing)
             && on(base.shader_uniform_buffer_array_dynamic_indexing),
+        uniform_standard: on(v12.uniform_buffer_standard_layout),
+        scalar_layout: on(v12.scalar_block_layout),
         subgroup: Subgroup {
             basic: has(vk::SubgroupFeatureFlags::BASIC),
             vote: has(vk::SubgroupFeatureFlags::VOTE),
@@ -96,6 +98,8 @@ pub(super) fn v12(profile: &Profile) -> vk::PhysicalDeviceVulkan12Features<'stat
         .shader_shared_int64_atomics(profile.atomic_64)
         .vulkan_memory_model(profile.memory_model)
         .vulkan_memory_model_device_scope(profile.memory_model_device)
+        .uniform_buffer_standard_layout(profile.uniform_standard)
+        .scalar_block_layout(profile.scalar_layout)
         .shader_subgroup_extended_types(profile.subgroup.extended)
         // No device of this version lacks it.
         .subgroup_broadcast_dynamic_id(true)
