@@ -28,9 +28,9 @@ const CALL_DEPTH_LIMIT: u64 = 64;
 /// drivers do.
 const COST_LIMIT: u64 = 64 * 1024;
 
-/// How many accesses to buffers and workgroup memory a kernel may have in its text, calls inlined. lavapipe
-/// compiles ALU work in linear time but these in quadratic: this many take it ten seconds.
-const ACCESS_LIMIT: u64 = 512;
+/// How many accesses to buffers and workgroup memory a kernel may have in its text, calls inlined: as in SPIR-V. lavapipe
+/// compiles ALU work in linear time but these in quadratic, so what ends a long compilation is the time that it may take.
+const ACCESS_LIMIT: u64 = 16 * 1024;
 /// How many `&&` and `||` a WGSL text may have: naga's time grows with the square of a chain of them.
 const SHORT_CIRCUITS_LIMIT: u64 = 2048;
 

@@ -37,7 +37,7 @@ use super::waits::Wait;
 /// Contexts of one process (MCDM-06).
 pub const MAX_CONTEXTS: u32 = 1024;
 /// Kernels of one process (MCDM-06).
-pub const MAX_KERNELS: u32 = 1024;
+pub const MAX_KERNELS: u32 = 4096;
 /// Native fences that one process has open (MCDM-06).
 pub const MAX_OPEN_FENCES: u32 = 1024;
 /// GPU mappings of one process (MCDM-06).

@@ -67,8 +67,8 @@ fn calls_that_double_at_each_level_are_counted_inlined() {
 
 #[test]
 fn accesses_that_keep_a_driver_compiling_for_minutes_are_counted() {
-    assert!(refuse(&doing(&"b[b[0]] = b[1];".repeat(171))).contains("513 accesses to buffers"));
-    assert!(sanitize(&Source::wgsl(&doing(&"b[b[0]] = b[1];".repeat(170)))).is_ok());
+    assert!(refuse(&doing(&"b[b[0]]=b[1];".repeat(5462))).contains("16386 accesses to buffers"));
+    assert!(sanitize(&Source::wgsl(&doing(&"b[b[0]]=b[1];".repeat(1000)))).is_ok());
 }
 
 #[test]

@@ -268,7 +268,7 @@ fn lm_39_lm_40_objects_beyond_a_limit_are_refused_by_name() {
         ("more than 1024 doorbells", |state| {
             device(state, 0).doorbells.0.resize(MAX_QUEUES as usize + 1, (1, None));
         }),
-        ("more than 1024 kernels", |state| {
+        ("more than 4096 kernels", |state| {
             device(state, 0).kernels.0.resize(MAX_KERNELS as usize + 1, (1, None));
         }),
         ("its native fences", |state| {
