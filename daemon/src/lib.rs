@@ -10,6 +10,7 @@
 //! The executable is the package `campanile` (`daemon/campanile`); what measures the daemon is `campanile-bench` (`daemon/bench`).
 
 pub mod cli;
+pub mod config;
 pub mod confine;
 pub mod frontend;
 pub mod guest_ram;

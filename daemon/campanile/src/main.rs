@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use campanile_daemon::cli::args::Command as DaemonCommand;
+use campanile_daemon::cli::config;
 use campanile_daemon::cli::ctl;
 use campanile_daemon::cli::inspect;
 use campanile_daemon::cli::migration;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
 fn run(command: DaemonCommand) -> anyhow::Result<()> {
     match command {
         DaemonCommand::Serve(arguments) => serve::run(arguments),
+        DaemonCommand::Config(arguments) => config::run(&arguments),
         DaemonCommand::Ctl(arguments) => ctl::run(&arguments),
         DaemonCommand::Migrate(arguments) => migration::migrate(&arguments),
         DaemonCommand::Snapshot(arguments) => migration::snapshot(&arguments),

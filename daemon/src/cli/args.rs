@@ -6,13 +6,14 @@ use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
 
+use super::config::ConfigArguments;
 use super::engines::EngineArguments;
 use super::holding::HoldingArguments;
 use super::migration::MigrateArguments;
 use super::migration::MigrationArguments;
 use super::migration::SnapshotArguments;
-use super::size::parse_size;
-use super::vgpu::parse_vgpu;
+use crate::config::size::parse_size;
+use crate::config::vgpu::parse_vgpu;
 use crate::confine::identity::UserSpec;
 use crate::host::options::VgpuOptions;
 use crate::operator::verb::Verb;
@@ -32,6 +33,8 @@ pub struct Arguments {
 pub enum Command {
     /// Serve vGPUs to VMMs.
     Serve(ServeArguments),
+    /// Say whether files of a configuration are right, and what they can hold.
+    Config(ConfigArguments),
     /// Ask something of a daemon that serves.
     Ctl(CtlArguments),
     /// Have a daemon move a vGPU to another one while its guest runs, and look on until its VMM moves the rest.
@@ -55,6 +58,9 @@ pub struct InspectArguments {
 /// `campanile serve`.
 #[derive(Debug, Args)]
 pub struct ServeArguments {
+    /// Configuration, as TOML; files that end in .toml in the folder conf.d beside it add to it. What the command line says wins.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Socket of a single vGPU.
     #[arg(long, value_name = "PATH", requires = "vram")]
     pub socket: Option<PathBuf>,

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use rustix::process::geteuid;
 
-use super::size::parse_size;
+use crate::config::size::parse_size;
 use crate::confine::identity::Identity;
 use crate::confine::identity::UserSpec;
 use crate::host::accounts::Accounts;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::replug;
 use super::replug::ReplugArguments;
-use super::size::parse_size;
+use crate::config::size::parse_size;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::message::MAX_STREAMS;
 use crate::migration::channel::tls::Identity;

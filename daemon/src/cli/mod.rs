@@ -3,11 +3,14 @@
 //! | command | does |
 //! |---|---|
 //! | `serve` | serves vGPUs to VMMs |
+//! | `config` | says whether files of a configuration are right, and what they can hold |
 //! | `ctl` | asks something of a daemon that serves |
 //! | `inspect` | says what is in the state of a vGPU |
 //! | `engine` | what the daemon starts by itself |
 
 pub mod args;
+pub mod config;
+pub mod configured;
 pub mod ctl;
 pub mod doorbells;
 pub mod engines;
@@ -19,8 +22,6 @@ pub mod qmp;
 pub mod replug;
 pub mod scheduling;
 pub mod serve;
-pub mod size;
 pub mod table;
 pub mod tdr;
-pub mod vgpu;
 pub mod vram;

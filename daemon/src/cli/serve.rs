@@ -8,25 +8,25 @@ use std::time::Duration;
 use anyhow::Context;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::descriptors;
-use clap::Parser;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
-use super::args::Arguments;
-use super::args::Command;
 use super::args::ServeArguments;
+use super::configured;
+use super::configured::Configured;
 use super::engines::EngineArguments;
 use super::engines::Profile;
 use super::engines::Spares;
 use crate::confine::Confinement;
 use crate::confine::identity::Identity;
 use crate::confine::privileges;
+use crate::host::check::objections;
 use crate::host::engines::EngineOptions;
+use crate::host::error::HostError;
 use crate::host::holding::Holding;
 use crate::host::options::HostOptions;
 use crate::host::options::VgpuOptions;
-use crate::host::options::check;
 use crate::host::start::Host;
 use crate::host::start::open_awake;
 use crate::migration::settings::Settings;
@@ -88,38 +88,45 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
     })
 }
 
-fn serve_options(arguments: ServeArguments) -> anyhow::Result<HostOptions> {
-    let mut vgpus = arguments.vgpu;
-    if let (Some(socket), Some(vram_bytes)) = (arguments.socket, arguments.vram) {
-        vgpus.push(VgpuOptions::new("vgpu0".to_owned(), socket, vram_bytes));
+/// What a command line and its files come to; who holds engines is not settled yet.
+///
+/// # Errors
+/// A file that is named cannot be used.
+pub(super) fn serve_options(configured: &Configured) -> anyhow::Result<HostOptions> {
+    let Configured { arguments, .. } = configured;
+    let mut vgpus = configured.vgpus();
+    if let (Some(socket), Some(vram_bytes)) = (&arguments.socket, arguments.vram) {
+        vgpus.push(VgpuOptions::new("vgpu0".to_owned(), socket.clone(), vram_bytes));
     }
-    let options = host_options(vgpus, &arguments.engine)?;
-    let (vram_total, control) = (arguments.vram_total, arguments.control);
-    let migration = arguments.migration.settings(options.state_dir.as_deref())?;
-    let migrate_listen = arguments.migration.migrate_listen;
-    let sockets: Vec<&Path> = options.vgpus.iter().map(|vgpu| vgpu.socket.as_path()).collect();
-    let holding = arguments.holding.holding(&sockets, arguments.user.is_some())?;
-    let confinement = if arguments.no_confinement { Confinement::Off } else { Confinement::On };
-    let vm_budget = arguments.vm_budget;
+    let options = configured.at("vulkan-driver", host_options(vgpus, &arguments.engine))?;
+    let migration = arguments.migration.settings(options.state_dir.as_deref());
+    let migration = configured.at("migrate-cert", migration)?;
     Ok(HostOptions {
-        vram_total,
-        vm_budget,
-        control,
+        vram_total: arguments.vram_total,
+        vm_budget: arguments.vm_budget,
+        control: arguments.control.clone(),
         migration,
-        migrate_listen,
-        confinement,
-        holding,
+        migrate_listen: arguments.migration.migrate_listen.clone(),
+        confinement: if arguments.no_confinement { Confinement::Off } else { Confinement::On },
         ..options
     })
+}
+
+/// The same, with who holds engines.
+fn held_options(configured: &Configured) -> anyhow::Result<HostOptions> {
+    let Configured { arguments, .. } = configured;
+    let options = serve_options(configured)?;
+    let sockets: Vec<&Path> = options.vgpus.iter().map(|vgpu| vgpu.socket.as_path()).collect();
+    let holding = arguments.holding.holding(&sockets, arguments.user.is_some());
+    let holding = configured.at("engine-user", holding)?;
+    Ok(HostOptions { holding, ..options })
 }
 
 /// Serves within the calling program, as the command line `campanile serve …` says. Its engine processes are
 /// the calling program again, with the single argument `engine`. The program keeps its user and its privileges.
 pub fn start(command_line: impl IntoIterator<Item = OsString>) -> anyhow::Result<Host> {
-    match Arguments::try_parse_from(command_line)?.command {
-        Command::Serve(arguments) => Ok(Host::start(serve_options(arguments)?)?),
-        _ => anyhow::bail!("the command line does not say serve"),
-    }
+    let configured = configured::read(command_line.into_iter().collect())?;
+    Ok(Host::start(held_options(&configured)?)?)
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -127,11 +134,20 @@ pub fn run(arguments: ServeArguments) -> anyhow::Result<()> {
     // Also what a service manager or a shell left open.
     descriptors::close_all_on_exec().context("keeping descriptors from engines (Linux 5.11 or newer)")?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;
-    let identity = arguments.user.as_ref().map(Identity::find).transpose()?;
-    let mut options = serve_options(arguments)?;
+    let configured = match arguments.config {
+        Some(_) => configured::read(env::args_os().collect())?,
+        None => Configured::without_files(arguments),
+    };
+    let identity = configured.arguments.user.as_ref().map(Identity::find).transpose();
+    let identity = configured.at("user", identity.map_err(Into::into))?;
+    let mut options = held_options(&configured)?;
     let vgpus = options.vgpus.iter().map(|vgpu| (vgpu.name.as_str(), vgpu.vram_bytes));
     options.holding.make_cgroups(vgpus, options.engines.count, options.engines.spares);
-    check(&options)?;
+    if let Some(objection) = objections(&options).into_iter().next() {
+        let place = configured.settings.place_of(objection.vgpu.as_deref(), objection.option).cloned();
+        let error = anyhow::Error::from(HostError::Options(objection.text));
+        return Err(place.into_iter().fold(error, |error, place| error.context(place.to_string())));
+    }
     let awake = open_awake(&options)?;
     if options.confinement == Confinement::On {
         privileges::confine_process(identity.as_ref())?;

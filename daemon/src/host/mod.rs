@@ -7,6 +7,7 @@
 //! ```
 
 pub mod accounts;
+pub mod check;
 mod endpoints;
 pub mod engines;
 pub mod error;

@@ -4,14 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
-use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::sched::choice::Choice;
 use campanile_host_gpu::sched::parameters::Settings;
-use campanile_protocol::PAGE_SIZE;
-use campanile_protocol::capset::MAX_ENGINES;
 
 use super::engines::EngineOptions;
-use super::error::HostError;
 use super::holding::Holding;
 use super::tracking::TrackingChoice;
 use crate::confine::Confinement;
@@ -23,8 +19,6 @@ use crate::sched::awake::CpuLatency;
 use crate::sched::share::Share;
 use crate::vgpu::memory::vidmm::quota::Quota;
 use crate::vgpu::objects::budget::BUDGET_BYTES;
-use crate::vgpu::objects::budget::MAX_BUDGET_BYTES;
-use crate::vgpu::objects::budget::MIN_BUDGET_BYTES;
 use crate::vgpu::power::quiesce::FREEZE_LIMIT;
 use crate::vgpu::tdr::policy::Policy;
 
@@ -168,201 +162,6 @@ impl HostOptions {
             migrate_listen: None,
             confinement: Confinement::Off,
             holding: Holding::default(),
-        }
-    }
-}
-
-/// Smallest video memory: aperture and local memory of a few MiB.
-pub const MIN_VRAM: u64 = 16 << 20;
-/// Largest video memory of one vGPU: what page tables can map.
-pub const MAX_VRAM: u64 = 32 << 30;
-
-/// Shortest TDR timeout: scheduling on a busy host must not look like a hang.
-pub const MIN_TIMEOUT: Duration = Duration::from_millis(10);
-/// Longest of all times that the operator can set: moments that far off can be counted.
-pub const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// Whether a daemon can be like that.
-///
-/// # Errors
-/// What is wrong, in the operator's words.
-pub fn check(options: &HostOptions) -> Result<(), HostError> {
-    let wrong = |text: String| Err(HostError::Options(text));
-    if options.vgpus.is_empty() {
-        return wrong("no vGPU: give --socket and --vram, or --vgpu name=…,socket=…,vram=…".to_owned());
-    }
-    for (index, vgpu) in options.vgpus.iter().enumerate() {
-        let (name, bytes) = (&vgpu.name, vgpu.vram_bytes);
-        if !(MIN_VRAM..=MAX_VRAM).contains(&bytes) || !bytes.is_multiple_of(2 * PAGE_SIZE) {
-            return wrong(format!(
-                "vGPU {name}: vram of {bytes} bytes; between 16M and 32G in whole pages is possible"
-            ));
-        }
-        let Quota { min, max } = vgpu.quota();
-        if !(bytes..=MAX_VRAM).contains(&max) || !max.is_multiple_of(PAGE_SIZE) || min > max {
-            return wrong(format!(
-                "vGPU {name}: vram-max of {max} bytes and vram-min of {min}; vram-max from vram to 32G in whole pages, and \
-                 vram-min up to that, are possible"
-            ));
-        }
-        if let FrontOptions::Fs(FsOptions { aperture, .. }) = &vgpu.front
-            && !aperture.is_multiple_of(PAGE_SIZE)
-        {
-            return wrong(format!("vGPU {name}: aperture of {aperture} bytes; whole pages are possible"));
-        }
-        let provable = |peer: &PeerName| {
-            matches!(
-                (&options.migrate_listen, peer),
-                (Some(Peer::Unix(_)), PeerName::User(_)) | (Some(Peer::Tls(_)), PeerName::Host(_))
-            )
-        };
-        if let Some(peer) = vgpu.migrate_from.iter().find(|peer| !provable(peer)) {
-            return wrong(format!(
-                "vGPU {name}: migrate-from={peer}: only --migrate-listen tls:… proves names, and unix:… users"
-            ));
-        }
-        for other in &options.vgpus[..index] {
-            if other.name == vgpu.name || other.socket == vgpu.socket {
-                return wrong(format!("vGPUs {} and {name} share a name or a socket", other.name));
-            }
-        }
-    }
-    if options.engines.doorbells == 0
-        || options.engines.doorbells > campanile_protocol::engine::block::MAX_DOORBELLS
-    {
-        return wrong(format!("{} doorbells; 1 to 1024 are possible", options.engines.doorbells));
-    }
-    if !(MIN_BUDGET_BYTES..=MAX_BUDGET_BYTES).contains(&options.vm_budget) {
-        return wrong(format!(
-            "a budget of {} bytes for each VM; 16M to 64G are possible",
-            options.vm_budget
-        ));
-    }
-    if let Some(why) = options.holding.objection() {
-        return wrong(why);
-    }
-    if options.engines.count == 0 || usize::from(options.engines.count) > MAX_ENGINES {
-        return wrong(format!("{} engines; 1 to {MAX_ENGINES} are possible", options.engines.count));
-    }
-    let timeouts = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
-    for timeout in timeouts.chain([options.policy.compile_timeout]) {
-        if timeout < MIN_TIMEOUT {
-            return wrong(format!("a timeout of {} ms; 10 or more are possible", timeout.as_millis()));
-        }
-    }
-    let times = options.vgpus.iter().flat_map(|vgpu| vgpu.timeouts).flatten().chain(options.timeouts);
-    let others = [
-        options.policy.compile_timeout,
-        options.policy.limit_time,
-        options.engines.spin,
-        options.engines.slice,
-        options.freeze_limit,
-    ];
-    for time in times.chain(others).chain(options.engines.d3_after) {
-        if time > MAX_TIME {
-            return wrong(format!(
-                "a time of {} s; a week, {} s, is possible",
-                time.as_secs(),
-                MAX_TIME.as_secs()
-            ));
-        }
-    }
-    if options.policy.limit_count == 0 || options.policy.limit_time.is_zero() {
-        return wrong("a TDR limit of nothing; 1 or more in 1 s or more are possible".to_owned());
-    }
-    Ok(())
-}
-
-/// LM-02, DIRTY-10: live migration must know what is written. Side files need no tracking (DIRTY-60).
-pub(super) fn check_live_migration(options: &HostOptions, tracking: Method) -> Result<(), HostError> {
-    let live = options.migration.peer.is_some() || options.migrate_listen.is_some();
-    if live && tracking == Method::Off {
-        let text = "--migrate-to and --migrate-listen need dirty tracking, and --dirty-tracking says off";
-        return Err(HostError::Options(text.to_owned()));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-    use std::time::Duration;
-
-    use campanile_host_gpu::adapter::program::Program;
-    use campanile_host_gpu::dirty::method::Method;
-
-    use super::EngineOptions;
-    use super::HostOptions;
-    use super::VgpuOptions;
-    use super::check;
-
-    #[test]
-    fn lm_02_live_migration_without_tracking_is_no_configuration() {
-        let program = Program::new(PathBuf::new(), Vec::new());
-        let options = super::HostOptions::new(Vec::new(), program);
-        assert!(super::check_live_migration(&options, Method::Off).is_ok());
-        let to = |peer: Option<super::Peer>, listen: Option<super::Peer>| {
-            let migration = super::MigrationSettings { peer, ..super::MigrationSettings::default() };
-            super::HostOptions { migration, migrate_listen: listen, ..options.clone() }
-        };
-        let peer: Option<super::Peer> = "unix:/run/a".parse().ok();
-        for live in [to(peer.clone(), None), to(None, peer.clone())] {
-            assert!(super::check_live_migration(&live, Method::Off).is_err());
-            assert!(super::check_live_migration(&live, Method::WriteProtect).is_ok());
-        }
-    }
-
-    #[test]
-    fn peers_by_name_need_a_door_that_proves_names() {
-        let vgpu = VgpuOptions::new("a".to_owned(), PathBuf::from("a.sock"), 64 << 20);
-        let program = Program::new(PathBuf::new(), Vec::new());
-        let outcome = |name: &str, listen: Option<&str>| {
-            let vgpu = VgpuOptions { migrate_from: vec![name.parse().unwrap()], ..vgpu.clone() };
-            let options = HostOptions::new(vec![vgpu], program.clone());
-            check(&HostOptions { migrate_listen: listen.map(|at| at.parse().unwrap()), ..options })
-        };
-        assert!(outcome("host-b.example", Some("tls:0.0.0.0:1")).is_ok());
-        assert!(outcome("uid:7", Some("unix:/run/door")).is_ok());
-        for (name, listen) in [
-            ("host-b.example", Some("tcp:0.0.0.0:1")),
-            ("host-b.example", Some("unix:/run/door")),
-            ("uid:7", Some("tls:0.0.0.0:1")),
-            ("uid:7", None),
-        ] {
-            let refused = outcome(name, listen).unwrap_err().to_string();
-            assert!(refused.contains(&format!("migrate-from={name}")), "{refused}");
-        }
-    }
-
-    #[test]
-    fn a_time_that_cannot_be_counted_is_refused() {
-        let socket = PathBuf::from("a.sock");
-        let vgpu = VgpuOptions::new("a".to_owned(), socket, 64 << 20);
-        let program = Program::new(PathBuf::from("campanile"), Vec::new());
-        let good = HostOptions::new(vec![vgpu], program);
-        check(&good).unwrap();
-        let engines = |engines| HostOptions { engines, ..good.clone() };
-        for wrong in [
-            HostOptions { timeouts: [Duration::MAX; 2], ..good.clone() },
-            engines(EngineOptions { d3_after: Some(Duration::MAX), ..good.engines.clone() }),
-            engines(EngineOptions { spin: Duration::MAX, ..good.engines.clone() }),
-            engines(EngineOptions { slice: Duration::MAX, ..good.engines.clone() }),
-        ] {
-            assert!(check(&wrong).unwrap_err().to_string().contains("a week"));
-        }
-    }
-
-    #[test]
-    fn a_budget_with_which_a_guest_could_do_nothing_is_refused() {
-        let vgpu = VgpuOptions::new("a".to_owned(), PathBuf::from("a.sock"), 64 << 20);
-        let program = Program::new(PathBuf::from("campanile"), Vec::new());
-        let good = HostOptions::new(vec![vgpu], program);
-        for vm_budget in [16 << 20, 64 << 30] {
-            check(&HostOptions { vm_budget, ..good.clone() }).unwrap();
-        }
-        for vm_budget in [0, (16 << 20) - 1, (64 << 30) + 1, u64::MAX] {
-            let wrong = check(&HostOptions { vm_budget, ..good.clone() });
-            assert!(wrong.unwrap_err().to_string().contains("16M to 64G"), "{vm_budget}");
         }
     }
 }

@@ -13,6 +13,8 @@ use rustix::process::geteuid;
 
 use super::accounts::Accounts;
 use super::accounts::settle;
+use super::check::check;
+use super::check::check_live_migration;
 use super::endpoints::make_endpoint;
 use super::endpoints::open_door;
 use super::error::HostError;
@@ -20,8 +22,6 @@ use super::holding::Holding;
 use super::options::FrontOptions;
 use super::options::HostOptions;
 use super::options::Scheduling;
-use super::options::check;
-use super::options::check_live_migration;
 use super::probe::probe_compute;
 use crate::confine::Confinement;
 use crate::confine::confiner::Confiner;

@@ -1,0 +1,120 @@
+//! `campanile config`.
+
+use std::io::Write;
+use std::io::stdout;
+use std::path::Path;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::Subcommand;
+
+use super::configured;
+use super::holding::EngineUser;
+use super::serve::serve_options;
+use crate::config::example;
+use crate::config::fault::Fault;
+use crate::config::fault::Faults;
+use crate::config::fault::Place;
+use crate::config::files::DEFAULT;
+use crate::confine::identity::Identity;
+use crate::host::check::objections;
+use crate::host::options::HostOptions;
+
+/// `campanile config`.
+#[derive(Debug, Args)]
+pub struct ConfigArguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Say what is wrong with a configuration, and where; nothing is started.
+    Check {
+        /// The file; those of conf.d beside it are read, too.
+        #[arg(value_name = "FILE", default_value = DEFAULT)]
+        file: PathBuf,
+    },
+    /// Print a configuration with every option and what it is by default.
+    Example,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The configuration is wrong: all that is.
+pub fn run(arguments: &ConfigArguments) -> anyhow::Result<()> {
+    match &arguments.command {
+        ConfigCommand::Example => stdout().write_all(example::text(&configured::options()).as_bytes())?,
+        ConfigCommand::Check { file } => {
+            let (options, notes) = check(file).map_err(|error| told(file, error))?;
+            for note in notes {
+                eprintln!("note: {note}");
+            }
+            println!("{}: {} vGPUs, no fault", file.display(), options.vgpus.len());
+        }
+    }
+    Ok(())
+}
+
+/// All faults on standard error, each a line as compilers write them, and their number.
+fn told(file: &Path, error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<Faults>() {
+        Err(error) => error,
+        Ok(faults) => {
+            eprintln!("{faults}");
+            anyhow::anyhow!("{}: {} faults", file.display(), faults.0.len())
+        }
+    }
+}
+
+/// What a file comes to, and what may have to be there before it is served.
+///
+/// # Errors
+/// It is wrong.
+fn check(file: &Path) -> anyhow::Result<(HostOptions, Vec<Fault>)> {
+    let configured =
+        configured::read(vec!["campanile".into(), "serve".into(), "--config".into(), file.into()])?;
+    let users = [
+        ("user", configured.arguments.user.as_ref()),
+        (
+            "engine-user",
+            match &configured.arguments.holding.engine_user {
+                EngineUser::Named(user) => Some(user),
+                EngineUser::Auto | EngineUser::None => None,
+            },
+        ),
+    ];
+    for (option, user) in users {
+        let found = user.map(Identity::find).transpose();
+        configured.at(option, found.map_err(Into::into))?;
+    }
+    let options = serve_options(&configured)?;
+    let whole = Place::whole(&file.to_owned().into());
+    let place = |vgpu: Option<&str>, option: &str| {
+        configured.settings.place_of(vgpu, option).unwrap_or(&whole).clone()
+    };
+    let faults: Vec<Fault> = objections(&options)
+        .into_iter()
+        .map(|found| Fault::new(place(found.vgpu.as_deref(), found.option), &found.text))
+        .collect();
+    if !faults.is_empty() {
+        return Err(Faults(faults).into());
+    }
+    let folder =
+        |path: &Path| path.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
+    let sockets = options.vgpus.iter().map(|vgpu| (Some(vgpu.name.as_str()), "socket", folder(&vgpu.socket)));
+    let others = [
+        (None, "control", options.control.as_deref().and_then(folder)),
+        (None, "state-dir", options.state_dir.clone()),
+    ];
+    let absent = sockets.chain(others).filter_map(|(vgpu, option, folder)| {
+        let folder = folder.filter(|folder| !folder.is_dir())?;
+        let text = format!("{option}: {} is no folder yet; the daemon does not make it", folder.display());
+        Some(Fault::new(place(vgpu, option), &text))
+    });
+    let notes = absent.collect();
+    Ok((options, notes))
+}

@@ -1,0 +1,215 @@
+//! `campanile serve` as its command line and the files say together.
+
+use std::ffi::OsString;
+
+use clap::ArgMatches;
+use clap::CommandFactory;
+use clap::FromArgMatches;
+
+use super::args::Arguments;
+use super::args::ServeArguments;
+use crate::config::command_line;
+use crate::config::fault::Fault;
+use crate::config::fault::Faults;
+use crate::config::known::Options;
+use crate::config::settings::Settings;
+use crate::host::options::VgpuOptions;
+
+/// The name of the command.
+const SERVE: &str = "serve";
+
+/// What was said, and where.
+#[derive(Debug)]
+pub struct Configured {
+    /// As if all had been said on the command line, but for the vGPUs of files.
+    pub arguments: ServeArguments,
+    /// What files say of it.
+    pub settings: Settings,
+}
+
+/// The options that files can have.
+pub fn options() -> Options {
+    let mut all = Arguments::command();
+    let serve = all.find_subcommand_mut(SERVE).map(std::mem::take);
+    Options::of(serve.unwrap_or_default())
+}
+
+/// Reads a command line of `campanile serve`, and the files that it names.
+///
+/// # Errors
+/// It is none, or files are not right: [`Faults`].
+pub fn read(line: Vec<OsString>) -> anyhow::Result<Configured> {
+    let given = serve_matches(&line)?;
+    let arguments = ServeArguments::from_arg_matches(&given)?;
+    let Some(path) = &arguments.config else { return Ok(Configured::without_files(arguments)) };
+    let options = options();
+    let (settings, faults) = Settings::read(path, &options);
+    if !faults.is_empty() {
+        return Err(Faults(faults).into());
+    }
+    let joined = serve_matches(&command_line::join(line, &given, &options, &settings));
+    match joined.and_then(|matches| ServeArguments::from_arg_matches(&matches)) {
+        Ok(arguments) => Ok(Configured { arguments, settings }),
+        Err(error) => Err(match command_line::fault_of(&error, &settings) {
+            Some(fault) => Faults(vec![fault]).into(),
+            None => error.into(),
+        }),
+    }
+}
+
+fn serve_matches(line: &[OsString]) -> Result<ArgMatches, clap::Error> {
+    let mut all = Arguments::command();
+    let mut matches = all.try_get_matches_from_mut(line)?;
+    match matches.remove_subcommand() {
+        Some((name, serve)) if name == SERVE => Ok(serve),
+        _ => Err(all.error(clap::error::ErrorKind::InvalidSubcommand, "the command line does not say serve")),
+    }
+}
+
+impl Configured {
+    /// As the command line alone says.
+    pub fn without_files(arguments: ServeArguments) -> Self {
+        Self { arguments, settings: Settings::default() }
+    }
+
+    /// The vGPUs of both, but for that of `--socket`.
+    pub fn vgpus(&self) -> Vec<VgpuOptions> {
+        command_line::join_vgpus(&self.settings, self.arguments.vgpu.clone())
+    }
+
+    /// What came of an option: where it fails, with the place of the file where it was said, if it was.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn at<T>(&self, option: &str, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
+        outcome.map_err(|error| match self.settings.place_of(None, option) {
+            Some(place) => Faults(vec![Fault::new(place.clone(), &format!("{error:#}"))]).into(),
+            None => error,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::fs;
+
+    use clap::CommandFactory;
+
+    use super::Configured;
+    use super::options;
+    use super::read;
+    use crate::cli::args::Arguments;
+    use crate::config::kind::Kind;
+    use crate::config::settings::Settings;
+    use crate::config::vgpu::KEYS;
+    use crate::config::vgpu::parse_vgpu;
+
+    /// A value of an option as a file has it: what stands for it in help says what it is.
+    fn sample(name: &str, kind: Kind, stands: &str, values: &[String]) -> String {
+        match (kind, stands) {
+            (Kind::Flag, _) => "true".to_owned(),
+            (Kind::Number, _) => "7".to_owned(),
+            (Kind::Size, _) => "\"64M\"".to_owned(),
+            (Kind::Path, _) => format!("\"/{name}\""),
+            (Kind::Text, "PEER") => "\"unix:/peer\"".to_owned(),
+            (Kind::Text, "ADDRESS") => "\"tcp:127.0.0.1:9\"".to_owned(),
+            (Kind::Text, "USER" | "auto|none|USER") => "\"1:1\"".to_owned(),
+            (Kind::Text, "NODES") => "\"copy\"".to_owned(),
+            (Kind::Text, "TEXT") => "\"card\"".to_owned(),
+            (Kind::Text, _) if !values.is_empty() => format!("\"{}\"", values[0]),
+            (Kind::Text, _) => String::new(),
+        }
+    }
+
+    #[test]
+    fn every_option_of_the_command_line_is_one_of_a_file_and_is_taken_as_it_is_there() {
+        let all = options();
+        let mut command = Arguments::command();
+        let serve = command.find_subcommand_mut("serve").unwrap();
+        let names: Vec<_> = serve.get_arguments().filter_map(|option| option.get_long()).collect();
+        assert!(names.len() > 50, "{names:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c.toml");
+        for name in names.into_iter().filter(|name| !["config", "vgpu", "help"].contains(name)) {
+            let known = all.find(name).unwrap_or_else(|| panic!("a file has no {name}"));
+            let mut value = sample(name, known.kind, &known.value_name, &known.values);
+            if let (true, Some(default)) = (value.is_empty(), &known.default) {
+                value = format!("\"{default}\"");
+            }
+            assert!(!value.is_empty(), "no value is known for {name} ({})", known.value_name);
+            fs::write(&file, format!("{name} = {value}\n")).unwrap();
+            let (settings, faults) = Settings::read(&file, &all);
+            assert!(faults.is_empty(), "{name} = {value}: {faults:?}");
+            assert_eq!(settings.options[name].text, value.trim_matches('"'), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_key_of_a_vgpu_is_the_same_in_a_file_and_on_the_command_line() {
+        let values = [
+            ("name", "\"a\""),
+            ("socket", "\"/a\""),
+            ("front", "\"fs\""),
+            ("tag", "\"t\""),
+            ("bands", "\"focus\""),
+            ("restore", "\"/r\""),
+            ("migrate-from", "\"uid:7\""),
+        ];
+        let value = |name: &str, kind: Kind| match values.iter().find(|(key, _)| *key == name) {
+            Some((_, value)) => (*value).to_owned(),
+            None => sample(name, kind, "", &[]),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c.toml");
+        let (mut table, mut spec) = (String::from("[[vgpu]]\n"), Vec::new());
+        for key in KEYS {
+            let value = value(key.name, key.kind);
+            table.push_str(&format!("{} = {value}\n", key.name));
+            spec.push(match key.kind {
+                Kind::Flag => key.name.to_owned(),
+                _ => format!("{}={}", key.name, value.trim_matches('"')),
+            });
+        }
+        fs::write(&file, table).unwrap();
+        let (settings, faults) = Settings::read(&file, &options());
+        assert!(faults.is_empty(), "{faults:?}");
+        assert_eq!(settings.vgpus[0].options, parse_vgpu(&spec.join(",")).unwrap());
+    }
+
+    fn configured(text: &str, more: &[&str]) -> anyhow::Result<Configured> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("c.toml");
+        fs::write(&file, text)?;
+        let mut line: Vec<OsString> = ["campanile", "serve", "--config"].map(Into::into).into();
+        line.push(file.into());
+        line.extend(more.iter().map(Into::into));
+        read(line)
+    }
+
+    #[test]
+    fn what_the_command_line_says_wins() {
+        let text = "spin = 5\nslice = 7\nno-window = true\nno-sandbox = false\n[[vgpu]]\nname = \"a\"\nsocket = \"/a\"\n\
+                    vram = \"64M\"\n[[vgpu]]\nname = \"b\"\nsocket = \"/b\"\nvram = \"64M\"\n";
+        let more =
+            ["--spin", "6", "--vgpu", "name=c,socket=/c,vram=32M", "--vgpu", "name=a,socket=/x,vram=32M"];
+        let said = configured(text, &more).unwrap();
+        let engine = &said.arguments.engine;
+        assert_eq!(
+            (engine.spin, engine.slice, engine.no_window, engine.no_sandbox),
+            (6, Some(7), true, false)
+        );
+        let vgpus: Vec<_> =
+            said.vgpus().iter().map(|vgpu| (vgpu.name.clone(), vgpu.socket.display().to_string())).collect();
+        let expected = [("a", "/x"), ("b", "/b"), ("c", "/c")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(vgpus, expected);
+    }
+
+    #[test]
+    fn options_that_exclude_each_other_are_named_where_the_file_has_one() {
+        let error = configured("spin = 5\nuser = \"1\"\n", &["--no-confinement"]).unwrap_err().to_string();
+        assert!(error.contains("c.toml:2:1: ") && error.contains("--no-confinement"), "{error}");
+        let error = configured("spin = 5\n", &["--user", "1", "--no-confinement"]).unwrap_err().to_string();
+        assert!(!error.contains("c.toml"), "{error}");
+    }
+}

@@ -1,0 +1,80 @@
+//! What files say, each with its place.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::document;
+use super::fault::Fault;
+use super::fault::Place;
+use super::files;
+use super::known::Options;
+use crate::host::options::VgpuOptions;
+
+/// An option of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// Its value as the command line has it.
+    pub text: String,
+    /// Where it was said.
+    pub place: Place,
+}
+
+/// A vGPU.
+#[derive(Debug, Clone)]
+pub struct PlacedVgpu {
+    /// What was said.
+    pub options: VgpuOptions,
+    /// Where its table begins.
+    pub place: Place,
+    /// Where each of its keys is.
+    pub keys: BTreeMap<&'static str, Place>,
+}
+
+/// Everything that the files say.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The first file.
+    pub file: Option<Arc<PathBuf>>,
+    /// Options of the daemon, by name.
+    pub options: BTreeMap<String, Setting>,
+    /// The vGPUs, in the order of the files.
+    pub vgpus: Vec<PlacedVgpu>,
+}
+
+impl Settings {
+    /// Reads the file at `path`, and what lies beside it. What is wrong is left out, and told, in the order of the files.
+    pub fn read(path: &Path, options: &Options) -> (Self, Vec<Fault>) {
+        let (texts, mut faults) = files::read(path);
+        let mut settings = Self { file: Some(Arc::new(path.to_owned())), ..Self::default() };
+        for text in &texts {
+            let mut found = document::read(text, options, &mut settings);
+            found.sort_by(|a, b| a.place.at.cmp(&b.place.at));
+            faults.extend(found);
+        }
+        (settings, faults)
+    }
+
+    /// Where it is said what an objection is about: the option, or the one of which it is the more precise form, as
+    /// `tdr-timeout` for `tdr-timeout-copy`; else the vGPU's table.
+    pub fn place_of(&self, vgpu: Option<&str>, option: &str) -> Option<&Place> {
+        let shorter = |name: &str| option.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+        match vgpu {
+            None => {
+                let exact = self.options.get(option);
+                let setting = exact.or_else(|| {
+                    self.options.iter().find_map(|(name, setting)| shorter(name).then_some(setting))
+                });
+                Some(&setting?.place)
+            }
+            Some(vgpu) => {
+                // Of two with one name the second is in the way.
+                let vgpu = self.vgpus.iter().rfind(|placed| placed.options.name == vgpu)?;
+                let exact = vgpu.keys.get(option);
+                let near = || vgpu.keys.iter().find_map(|(name, place)| shorter(name).then_some(place));
+                Some(exact.or_else(near).unwrap_or(&vgpu.place))
+            }
+        }
+    }
+}

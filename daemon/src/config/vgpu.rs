@@ -1,0 +1,356 @@
+//! A vGPU as the operator writes it: on the command line, and as a `[[vgpu]]` table of a file.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use campanile_host_gpu::sched::parameters::Band;
+use campanile_host_gpu::sched::parameters::MAX_WEIGHT;
+use campanile_host_gpu::sched::parameters::WHOLE_ENGINE;
+use campanile_protocol::fs::TAG_BYTES;
+
+use super::kind::Kind;
+use super::size::parse_size;
+use crate::frontend::fs::state::FsOptions;
+use crate::host::options::FrontOptions;
+use crate::host::options::VgpuOptions;
+
+/// A key of a vGPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// What it is called, on the command line and in files.
+    pub name: &'static str,
+    /// What its value is.
+    pub kind: Kind,
+    /// Whether it may be there several times; in a file as a list.
+    pub repeats: bool,
+    /// What it says.
+    pub help: &'static str,
+    take: fn(&mut Draft, &str) -> Result<(), String>,
+}
+
+/// All keys, in the order in which people write them.
+pub const KEYS: [Key; 17] = [
+    key("name", Kind::Text, "Its name", |draft, value| fill(&mut draft.name, "name", value)),
+    key("socket", Kind::Path, "The socket to which its VMM connects", |draft, value| {
+        fill(&mut draft.socket, "socket", value)
+    }),
+    key("vram", Kind::Size, "Video memory", |draft, value| {
+        draft.vram_bytes = Some(parse_size(value)?);
+        Ok(())
+    }),
+    key("vram-min", Kind::Size, "Memory that its guests can always have", |draft, value| {
+        draft.options.vram_min = parse_size(value)?;
+        Ok(())
+    }),
+    key(
+        "vram-max",
+        Kind::Size,
+        "Memory that they may have at the most; vram where it is not said",
+        |draft, value| {
+            draft.options.vram_max = Some(parse_size(value)?);
+            Ok(())
+        },
+    ),
+    key(
+        "front",
+        Kind::Text,
+        "What its guest sees: gpu (a virtio-gpu device) or fs (a virtio-fs device)",
+        |draft, value| {
+            draft.is_fs = match value {
+                "gpu" => false,
+                "fs" => true,
+                other => return Err(format!("{other:?} is no front; gpu and fs are")),
+            };
+            Ok(())
+        },
+    ),
+    key("aperture", Kind::Size, "With front fs: bytes of the VM's ivshmem-plain device", |draft, value| {
+        draft.aperture = Some(parse_size(value)?);
+        Ok(())
+    }),
+    key("tag", Kind::Text, "With front fs: the mount tag", |draft, value| {
+        if !(1..=TAG_BYTES).contains(&value.len()) {
+            return Err(format!("{value:?} is no mount tag; 1 to {TAG_BYTES} bytes are"));
+        }
+        draft.tag = Some(value.to_owned());
+        Ok(())
+    }),
+    key("single-use", Kind::Flag, "One guest process has it at a time", |draft, value| {
+        draft.options.single_use = value == "true";
+        Ok(())
+    }),
+    key(
+        "weight",
+        Kind::Number,
+        "Its part of each node beside others, 1 to 10000; 100 where it is not said",
+        |draft, value| {
+            draft.options.share.weight = number(value, "weight", 1, MAX_WEIGHT)?;
+            Ok(())
+        },
+    ),
+    key(
+        "cap",
+        Kind::Number,
+        "Percent of each node's time that it gets at the most, 1 to 100",
+        |draft, value| {
+            draft.options.share.cap = number(value, "cap in percent", 1, WHOLE_ENGINE / 10)? * 10;
+            Ok(())
+        },
+    ),
+    key("bands", Kind::Text, "Highest priority of its work: normal, focus or realtime", |draft, value| {
+        draft.options.share.highest_band = band(value)?;
+        Ok(())
+    }),
+    key("tdr-timeout", Kind::Number, "Milliseconds as --tdr-timeout, for it alone", |draft, value| {
+        draft.options.timeouts = [Some(milliseconds(value)?); 2];
+        Ok(())
+    }),
+    key("tdr-timeout-compute", Kind::Number, "The same, of its compute nodes", |draft, value| {
+        draft.options.timeouts[0] = Some(milliseconds(value)?);
+        Ok(())
+    }),
+    key("tdr-timeout-copy", Kind::Number, "The same, of its copy nodes", |draft, value| {
+        draft.options.timeouts[1] = Some(milliseconds(value)?);
+        Ok(())
+    }),
+    key("restore", Kind::Path, "The snapshot that its first session begins as", |draft, value| {
+        fill(&mut draft.options.restore, "restore", value)
+    }),
+    Key {
+        repeats: true,
+        ..key(
+            "migrate-from",
+            Kind::Text,
+            "Peers that may bring it: a name in a certificate, or uid:NUMBER",
+            |draft, value| {
+                draft.options.migrate_from.push(value.parse()?);
+                Ok(())
+            },
+        )
+    },
+];
+
+const fn key(
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    take: fn(&mut Draft, &str) -> Result<(), String>,
+) -> Key {
+    Key { name, kind, repeats: false, help, take }
+}
+
+/// The names of all keys, as a sentence lists them.
+pub fn names() -> String {
+    KEYS.map(|key| key.name).join(", ")
+}
+
+/// A vGPU of which not everything has been said.
+#[derive(Debug)]
+pub struct Draft {
+    name: Option<String>,
+    socket: Option<PathBuf>,
+    vram_bytes: Option<u64>,
+    is_fs: bool,
+    aperture: Option<u64>,
+    tag: Option<String>,
+    /// All that needs no second look.
+    options: VgpuOptions,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        let options = VgpuOptions::new(String::new(), PathBuf::new(), 0);
+        let (name, socket, vram_bytes, aperture, tag) = (None, None, None, None, None);
+        Self { name, socket, vram_bytes, is_fs: false, aperture, tag, options }
+    }
+}
+
+/// Why a draft is no vGPU: the key that is missing, or that others do not go with.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DraftError {
+    /// It must be there.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// It is for the fs front only.
+    #[error("aperture and tag are for front=fs")]
+    Front(&'static str),
+}
+
+impl Draft {
+    /// Takes the value of a key.
+    ///
+    /// # Errors
+    /// In words: what is wrong with it, and what would be right.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match KEYS.iter().find(|key| key.name == name) {
+            Some(key) => (key.take)(self, value),
+            None => Err(format!("{name:?} is unknown; {} are", names())),
+        }
+    }
+
+    /// Its name, as far as it was said.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The vGPU.
+    ///
+    /// # Errors
+    /// Something is missing, or does not go with the rest.
+    pub fn finish(self) -> Result<VgpuOptions, DraftError> {
+        let name = self.name.ok_or(DraftError::Missing("name"))?;
+        let socket = self.socket.ok_or(DraftError::Missing("socket"))?;
+        let vram_bytes = self.vram_bytes.ok_or(DraftError::Missing("vram"))?;
+        let front = match (self.is_fs, self.aperture, self.tag) {
+            (true, aperture, tag) => FrontOptions::Fs(FsOptions { aperture: aperture.unwrap_or(0), tag }),
+            (false, None, None) => FrontOptions::Gpu,
+            (false, Some(_), _) => return Err(DraftError::Front("aperture")),
+            (false, None, Some(_)) => return Err(DraftError::Front("tag")),
+        };
+        Ok(VgpuOptions { name, socket, vram_bytes, front, ..self.options })
+    }
+}
+
+/// Takes what must not be empty.
+fn fill<T: From<String>>(place: &mut Option<T>, key: &str, value: &str) -> Result<(), String> {
+    if value.is_empty() {
+        return Err(format!("{key} is empty"));
+    }
+    *place = Some(value.to_owned().into());
+    Ok(())
+}
+
+/// A whole number of `what` from `least` to `most`.
+fn number<T: FromStr + PartialOrd + fmt::Display>(
+    value: &str,
+    what: &str,
+    least: T,
+    most: T,
+) -> Result<T, String> {
+    match value.parse() {
+        Ok(number) if (&least..=&most).contains(&&number) => Ok(number),
+        _ => Err(format!("{value:?} is no {what}; {least} to {most} are")),
+    }
+}
+
+fn milliseconds(value: &str) -> Result<Duration, String> {
+    value.parse().map(Duration::from_millis).map_err(|_| format!("{value:?} are no milliseconds"))
+}
+
+fn band(value: &str) -> Result<Band, String> {
+    match value {
+        "normal" => Ok(Band::Normal),
+        "focus" => Ok(Band::Focus),
+        "realtime" => Ok(Band::Realtime),
+        _ => Err(format!("{value:?} are no bands; normal, focus (and normal) and realtime (all) are")),
+    }
+}
+
+/// Reads `name=NAME,socket=PATH,vram=SIZE,…`.
+///
+/// # Errors
+/// In words: which part is wrong, and what would be right.
+pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
+    let mut draft = Draft::default();
+    for part in text.split(',') {
+        let is_flag = KEYS.iter().any(|key| key.name == part && matches!(key.kind, Kind::Flag));
+        match part.split_once('=') {
+            Some((name, value)) => draft.set(name, value)?,
+            None if is_flag => draft.set(part, "true")?,
+            None => return Err(format!("{part:?} is not key=value")),
+        }
+    }
+    draft.finish().map_err(|error| format!("{error} in {text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use campanile_host_gpu::sched::parameters::Band;
+
+    use super::parse_vgpu;
+    use crate::frontend::fs::state::FsOptions;
+    use crate::host::options::FrontOptions;
+    use crate::sched::share::Share;
+
+    #[test]
+    fn a_vgpu_is_read_from_its_parts() {
+        let vgpu = parse_vgpu("vram=512M,name=a,socket=/run/a.sock").unwrap();
+        assert_eq!((vgpu.name.as_str(), vgpu.vram_bytes), ("a", 512 << 20));
+        assert_eq!(vgpu.socket, PathBuf::from("/run/a.sock"));
+        assert_eq!(vgpu.share, Share::default());
+    }
+
+    #[test]
+    fn a_vgpu_may_have_a_quota_and_be_single_use() {
+        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,vram-min=16M,vram-max=128M,single-use").unwrap();
+        assert_eq!((vgpu.quota().min, vgpu.quota().max, vgpu.single_use), (16 << 20, 128 << 20, true));
+        let vgpu = parse_vgpu("name=a,socket=s,vram=64M").unwrap();
+        assert_eq!((vgpu.quota().min, vgpu.quota().max, vgpu.single_use), (0, 64 << 20, false));
+        assert!(parse_vgpu("name=a,socket=s,vram=64M,vram-max=lots").unwrap_err().contains("lots"));
+    }
+
+    #[test]
+    fn a_vgpu_may_stand_behind_the_fs_front() {
+        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,front=fs,aperture=32M,tag=campanile").unwrap();
+        let expected = FsOptions { aperture: 32 << 20, tag: Some("campanile".to_owned()) };
+        assert_eq!(vgpu.front, FrontOptions::Fs(expected));
+        assert_eq!(parse_vgpu("name=a,socket=s,vram=64M,front=gpu").unwrap().front, FrontOptions::Gpu);
+        let long = format!("front=fs,tag={}", "t".repeat(37));
+        for wrong in ["front=net", "aperture=1M", "front=gpu,tag=t", "front=fs,tag=", &long] {
+            assert!(parse_vgpu(&format!("name=a,socket=s,vram=64M,{wrong}")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_vgpu_may_come_from_peers_of_given_names_only() {
+        let vgpu =
+            parse_vgpu("name=a,socket=s,vram=64M,migrate-from=host-b.example,migrate-from=uid:7").unwrap();
+        let names: Vec<_> = vgpu.migrate_from.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["host-b.example", "uid:7"]);
+        assert!(parse_vgpu("name=a,socket=s,vram=64M").unwrap().migrate_from.is_empty());
+        for wrong in ["migrate-from=", "migrate-from=uid:x", "migrate-from=a b"] {
+            assert!(parse_vgpu(&format!("name=a,socket=s,vram=64M,{wrong}")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_vgpu_may_have_timeouts_of_its_own() {
+        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,tdr-timeout=500,tdr-timeout-copy=20").unwrap();
+        assert_eq!(vgpu.timeouts, [500, 20].map(|ms| Some(Duration::from_millis(ms))));
+        assert!(parse_vgpu("name=a,socket=s,vram=64M,tdr-timeout=soon").unwrap_err().contains("soon"));
+    }
+
+    #[test]
+    fn a_vgpu_may_have_a_share_of_its_own() {
+        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,weight=300,cap=25,bands=realtime").unwrap();
+        assert_eq!(vgpu.share, Share { weight: 300, cap: 250, highest_band: Band::Realtime });
+        for wrong in [
+            "weight=0",
+            "weight=NaN",
+            "weight=10001",
+            "weight=-1",
+            "cap=0",
+            "cap=101",
+            "cap=inf",
+            "bands=idle",
+        ] {
+            let error = parse_vgpu(&format!("name=a,socket=s,vram=64M,{wrong}")).unwrap_err();
+            let (_, value) = wrong.split_once('=').unwrap();
+            assert!(error.contains(value), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_vgpu_that_lacks_a_part_is_refused_by_its_name() {
+        assert!(parse_vgpu("name=a,socket=s").unwrap_err().contains("vram"));
+        assert!(parse_vgpu("name=a,vram=1M").unwrap_err().contains("socket"));
+        assert!(parse_vgpu("name=,socket=s,vram=1M").unwrap_err().contains("name"));
+        assert!(parse_vgpu("name=a,socket=s,vram=1M,colour=2").unwrap_err().contains("colour"));
+        assert!(parse_vgpu("nonsense").unwrap_err().contains("nonsense"));
+    }
+}

@@ -1,0 +1,12 @@
+//! What an operator has of the daemon: files of configuration, and what is asked of one that serves.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod config;
+mod served;
+
+use campanile_test_vmm::pause::allocator::VcpuAllocator;
+
+/// Virtual CPUs stop anywhere, but not with the allocator's lock.
+#[global_allocator]
+static ALLOCATOR: VcpuAllocator = VcpuAllocator;
