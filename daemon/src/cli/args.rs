@@ -16,6 +16,7 @@ use crate::config::size::parse_size;
 use crate::config::vgpu::parse_vgpu;
 use crate::confine::identity::UserSpec;
 use crate::host::options::VgpuOptions;
+use crate::operator::metrics::address::Address;
 use crate::operator::verb::Verb;
 use crate::vgpu::objects::budget::BUDGET_BYTES;
 
@@ -80,6 +81,10 @@ pub struct ServeArguments {
     /// Socket on which `campanile ctl` reaches the daemon; only this user can.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Where scrapers read metrics (OpenMetrics, GET /metrics): unix:PATH, which only this user can connect to, or
+    /// tcp:127.0.0.1:PORT.
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<Address>,
     /// Account to serve as, once what only root can open is open: NAME or UID, and where wanted :GROUP or :GID.
     #[arg(long, value_name = "USER")]
     pub user: Option<UserSpec>,

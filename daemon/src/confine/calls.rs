@@ -153,7 +153,7 @@ pub(super) const fn of(role: Role) -> &'static [&'static [c_long]] {
         Role::Schedule => &[LISTENING, EPOLL_OLD],
         Role::Front => &[STREAMS, VM, EPOLL_OLD, FILES, FILES_OLD],
         Role::Operator => &[STREAMS, FILES, FILES_OLD],
-        Role::Arrivals => &[STREAMS],
+        Role::Arrivals | Role::Metrics => &[STREAMS],
     }
 }
 

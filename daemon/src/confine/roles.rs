@@ -18,11 +18,13 @@ pub enum Role {
     Operator,
     /// What other daemons bring.
     Arrivals,
+    /// Scrapers of metrics.
+    Metrics,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Schedule, Self::Front, Self::Operator, Self::Arrivals];
+    pub const ALL: [Self; 5] = [Self::Schedule, Self::Front, Self::Operator, Self::Arrivals, Self::Metrics];
 
     /// Its name, for people and as that of the thread that begins it.
     pub const fn name(self) -> &'static str {
@@ -31,13 +33,14 @@ impl Role {
             Self::Front => "front",
             Self::Operator => "operator",
             Self::Arrivals => "arrivals",
+            Self::Metrics => "metrics",
         }
     }
 
     /// The capabilities that are left of those that the process has.
     pub const fn capabilities(self) -> CapabilitySet {
         match self {
-            Self::Schedule | Self::Arrivals => CapabilitySet::empty(),
+            Self::Schedule | Self::Arrivals | Self::Metrics => CapabilitySet::empty(),
             // Engines may have a user of their own, and are ended by signal.
             Self::Front => CapabilitySet::KILL,
             // The operator names files of any user.
@@ -110,7 +113,7 @@ impl Reach {
     /// Of a role in a daemon with these options.
     pub fn of(role: Role, setting: Setting<'_>) -> Self {
         match role {
-            Role::Schedule | Role::Arrivals => Self::default(),
+            Role::Schedule | Role::Arrivals | Role::Metrics => Self::default(),
             Role::Front => {
                 let ports = match setting.peering {
                     Peering::None | Peering::Local => Ports::None,
@@ -152,7 +155,7 @@ mod tests {
         let reach = Reach::of(Role::Front, some);
         assert_eq!((&reach.folders, reach.ports), (&vec![state_dir.clone()], Ports::One(4711)));
         assert!(reach.reads.contains(&PathBuf::from("/etc/resolv.conf")));
-        for role in [Role::Schedule, Role::Arrivals] {
+        for role in [Role::Schedule, Role::Arrivals, Role::Metrics] {
             assert_eq!(Reach::of(role, some), Reach::default(), "{role:?}");
         }
     }

@@ -15,6 +15,7 @@ use super::options::VgpuOptions;
 use crate::frontend::fs::state::FsOptions;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::peer_name::PeerName;
+use crate::operator::metrics::address::Address;
 use crate::vgpu::memory::vidmm::quota::Pool;
 use crate::vgpu::memory::vidmm::quota::Quota;
 use crate::vgpu::objects::budget::MAX_BUDGET_BYTES;
@@ -144,6 +145,9 @@ fn sockets<'a>(options: &'a HostOptions) -> Vec<Objection> {
     }
     if let Some(path) = &options.control {
         add(path, None, "control");
+    }
+    if let Some(Address::Unix(path)) = &options.metrics {
+        add(path, None, "metrics");
     }
     if let Some(Peer::Unix(path)) = &options.migrate_listen {
         add(path, None, "migrate-listen");

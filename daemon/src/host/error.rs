@@ -24,6 +24,9 @@ pub enum HostError {
     /// The operator's socket could not be set up.
     #[error("control socket")]
     Control(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Metrics cannot be served.
+    #[error("metrics")]
+    Metrics(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The state directory cannot be used.
     #[error("state directory {}", path.display())]
     StateDirectory {

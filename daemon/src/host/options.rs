@@ -15,6 +15,7 @@ use crate::frontend::fs::state::FsOptions;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::peer_name::PeerName;
 use crate::migration::settings::Settings as MigrationSettings;
+use crate::operator::metrics::address::Address;
 use crate::sched::awake::CpuLatency;
 use crate::sched::share::Share;
 use crate::vgpu::memory::vidmm::quota::Quota;
@@ -132,6 +133,8 @@ pub struct HostOptions {
     pub window: bool,
     /// Where the operator's socket is, if there is one.
     pub control: Option<PathBuf>,
+    /// Where metrics are served, if they are.
+    pub metrics: Option<Address>,
     /// How vGPUs go elsewhere.
     pub migration: MigrationSettings,
     /// Where others bring theirs.
@@ -158,6 +161,7 @@ impl HostOptions {
             state_dir: None,
             window: true,
             control: None,
+            metrics: None,
             migration: MigrationSettings::default(),
             migrate_listen: None,
             confinement: Confinement::Off,

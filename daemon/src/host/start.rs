@@ -40,9 +40,13 @@ use crate::migration::channel::address::Peer;
 use crate::migration::target::arrivals::Arrivals;
 use crate::operator::handler;
 use crate::operator::handler::Handler;
+use crate::operator::metrics::gather::Source;
+use crate::operator::metrics::server::Door;
+use crate::operator::metrics::server::Server;
 use crate::operator::socket::ControlSocket;
 use crate::sched::awake::Awake;
 use crate::sched::awake::CpuLatency;
+use crate::sched::meter::Meters;
 use crate::sched::thread::Supervisor;
 use crate::vgpu::config::Compute;
 use crate::vgpu::config::Config;
@@ -83,6 +87,8 @@ pub struct Host {
     pub control: Option<ControlSocket>,
     /// Its vGPUs.
     pub vgpus: Vec<Vgpu>,
+    /// Where scrapers read.
+    pub metrics: Option<Server>,
     /// Where other daemons bring theirs.
     pub arrivals: Option<Arc<Arrivals>>,
     /// Whether it computes.
@@ -150,6 +156,7 @@ impl Host {
             let standing = Arc::new(Standing::default());
             let log = LogLimit::new(&vgpu.name);
             let trackers = Arc::new(TrackerBoard::default());
+            let meters = Arc::new(Meters::default());
             let [compute_timeout, copy_timeout] = options.timeouts;
             let nudged = Arc::clone(&orders);
             pool.watch(Box::new(move || nudged.nudge()));
@@ -170,6 +177,7 @@ impl Host {
                 d3_after: options.engines.d3_after,
                 tracking,
                 trackers: Arc::clone(&trackers),
+                meters: Arc::clone(&meters),
                 sandbox: options.engines.sandbox,
                 window: options.window && vgpu.front == FrontOptions::Gpu,
                 vulkan_device: options.engines.vulkan_device.clone(),
@@ -237,6 +245,8 @@ impl Host {
                 commands: Arc::clone(&orders),
                 standing,
                 counters: Arc::clone(&counters),
+                engines: options.engines.count,
+                meters,
                 shell_counters: Arc::clone(&shell_counters),
                 endpoint: Arc::clone(&endpoint),
                 held,
@@ -247,6 +257,7 @@ impl Host {
             vgpus.push(Vgpu { name, counters, shell_counters, notify, orders, trackers, socket });
         }
         let arrivals = open_door(&options, &endpoints, &confiner, &reach(Role::Arrivals))?;
+        let metrics = open_metrics(&options, &known, &confiner, &reach(Role::Metrics))?;
         let handler = Handler::new(known, arrivals.clone(), Arc::clone(&confiner));
         let failed = |error: SocketError| HostError::Control(error.into());
         let control = match options.control.as_deref() {
@@ -260,8 +271,23 @@ impl Host {
         if let Some(control) = &control {
             log::info!("control socket: {}", control.path().display());
         }
-        Ok(Self { control, vgpus, arrivals, compute })
+        Ok(Self { control, metrics, vgpus, arrivals, compute })
     }
+}
+
+/// Serves metrics, where the operator wants them.
+fn open_metrics(
+    options: &HostOptions,
+    vgpus: &[handler::Vgpu],
+    confiner: &Confiner,
+    reach: &Reach,
+) -> Result<Option<Server>, HostError> {
+    let Some(address) = &options.metrics else { return Ok(None) };
+    let door = Door::open(address).map_err(|error| HostError::Metrics(error.into()))?;
+    let source = Source::new(vgpus.to_vec());
+    let server = confiner.within(Role::Metrics, reach, move || Server::start(door, source))?;
+    log::info!("metrics: {address}");
+    Ok(Some(server?))
 }
 
 /// How an engine is started that is only asked, as those of the first vGPU but for the cgroup.

@@ -24,6 +24,7 @@ use crate::frontend::vhost::counters::Counters as ShellCounters;
 use crate::migration::endpoint::Endpoint;
 use crate::migration::error::MigrationError;
 use crate::migration::target::arrivals::Arrivals;
+use crate::sched::meter::Meters;
 use crate::vgpu::control::orders::Order;
 use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::control::orders::Orders;
@@ -66,6 +67,10 @@ pub struct Vgpu {
     pub standing: Arc<Standing>,
     /// What its sessions count.
     pub counters: Arc<Counters>,
+    /// Its physical adapters.
+    pub engines: u8,
+    /// What it had of their nodes.
+    pub meters: Arc<Meters>,
     /// What its rings count.
     pub shell_counters: Arc<ShellCounters>,
     /// Its ways to other daemons, and into files.

@@ -14,5 +14,6 @@ pub mod client;
 pub mod handler;
 pub mod held;
 pub mod line;
+pub mod metrics;
 pub mod socket;
 pub mod verb;

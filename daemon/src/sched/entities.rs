@@ -19,6 +19,8 @@ use campanile_protocol::handshake::grant::Phase;
 
 use super::alarm::Alarm;
 use super::alarm::Hang;
+use super::meter::Meters;
+use super::meter::Times;
 use super::share::Share;
 use super::signal_budget::FRUITFUL;
 use super::signal_budget::FRUITLESS;
@@ -38,6 +40,8 @@ pub(super) struct Entity {
     pub(super) timeout: Option<Duration>,
     pub(super) share: Share,
     pub(super) held: Duration,
+    /// Where its time is added up.
+    pub(super) meters: Option<Arc<Meters>>,
     given: Given,
     /// `given` when a signal was last charged.
     given_before: Given,
@@ -65,6 +69,7 @@ impl Entity {
             timeout,
             share,
             held,
+            meters: None,
             given,
             given_before: given,
             is_broken: false,
@@ -120,6 +125,20 @@ impl Entity {
     }
 }
 
+impl Entity {
+    /// It has had its node for so long, up to now.
+    pub(super) fn set_held(&mut self, held: Duration) {
+        let more = held.saturating_sub(std::mem::replace(&mut self.held, held));
+        self.measure(Times { held: more, ..Times::default() });
+    }
+
+    pub(super) fn measure(&self, times: Times) {
+        if let Some(meters) = &self.meters {
+            meters.add(self.at, times);
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Entities {
     pub(super) next: u64,
@@ -139,6 +158,17 @@ impl Entities {
     /// The phase of each engine's grant word.
     pub(super) fn look(&mut self) -> BTreeMap<EngineId, Phase> {
         self.engines.iter_mut().map(|(&engine, entity)| (engine, entity.look())).collect()
+    }
+
+    /// Those that want their node or have it, by their phases.
+    pub(super) fn wanting(
+        &self,
+        phases: &BTreeMap<EngineId, Phase>,
+    ) -> impl Iterator<Item = (EngineId, EngineAddress, Share)> {
+        let wanting = phases.iter().filter(|(_, phase)| !matches!(phase, Phase::Idle | Phase::Parked));
+        wanting.filter_map(|(&engine, _)| {
+            self.engines.get(&engine).map(|entity| (engine, entity.at, entity.share))
+        })
     }
 
     /// Charges these signals, after all engines were examined for them. Mutes engines that have spent their budgets, and unmutes

@@ -14,6 +14,7 @@
 pub mod alarm;
 pub mod awake;
 mod entities;
+pub mod meter;
 pub mod share;
 pub mod signal_budget;
 pub mod suspends;

@@ -28,6 +28,8 @@ use super::alarm::Hang;
 use super::awake::Awake;
 use super::entities::Entities;
 use super::entities::Entity;
+use super::meter::Dues;
+use super::meter::Meters;
 use super::share::Share;
 use super::suspends::Expected;
 use super::suspends::Suspends;
@@ -123,6 +125,13 @@ impl Supervisor {
         self.shared.lock().engines.get(&engine).map_or(Duration::ZERO, |entity| entity.held)
     }
 
+    /// What an engine has of its node is added up there, from now on.
+    pub fn meter(&self, engine: EngineId, meters: &Arc<Meters>) {
+        if let Some(entity) = self.shared.lock().engines.get_mut(&engine) {
+            entity.meters = Some(Arc::clone(meters));
+        }
+    }
+
     /// An engine is gone; only after its process is reaped, or stands still for ever.
     pub fn remove(&self, engine: EngineId) {
         let mut entities = self.shared.lock();
@@ -150,6 +159,7 @@ impl Drop for Supervisor {
 fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
     let mut watchdog = Watchdog::default();
     let mut suspends = Suspends::default();
+    let mut dues = Dues::default();
     let begun = Instant::now();
     let mut again = None;
     loop {
@@ -188,7 +198,13 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
             }
         }
         let unmute = entities.charge_signals(&shared.wake_sources, &signalled, now);
-        for (engine, phase) in entities.look() {
+        let phases = entities.look();
+        for (engine, _, times) in dues.advance(now, entities.wanting(&phases)) {
+            if let Some(entity) = entities.engines.get(&engine) {
+                entity.measure(times);
+            }
+        }
+        for (engine, phase) in phases {
             if !matches!(phase, Phase::Granted | Phase::Revoking) {
                 watchdog.forget(engine);
                 continue;
@@ -223,7 +239,7 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
         }
         for (engine, held) in turns.held() {
             if let Some(entity) = entities.engines.get_mut(&engine) {
-                entity.held = held;
+                entity.set_held(held);
             }
         }
         drop(entities);

@@ -25,6 +25,7 @@ use super::tdr::policy::Policy;
 use super::tdr::reports::Clerk;
 use super::tdr::reports::Reports;
 use super::tdr::standing::Standing;
+use crate::sched::meter::Meters;
 use crate::sched::share::Share;
 use crate::sched::thread::Supervisor;
 
@@ -92,6 +93,8 @@ pub struct Config {
     pub launcher: Arc<dyn Launcher>,
     /// What the probe at start found.
     pub compute: Compute,
+    /// What it had of each node.
+    pub meters: Arc<Meters>,
     /// Who gives turns.
     pub supervisor: Arc<Supervisor>,
     /// What the operator asks of it.

@@ -3,6 +3,8 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
+use super::measures::Measures;
+
 /// Counts of one vGPU, over all its sessions.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -72,6 +74,8 @@ pub struct Counters {
     pub reports_written: AtomicU64,
     /// Reports that were not written: no directory, or too many.
     pub reports_left_out: AtomicU64,
+    /// What is measured beside.
+    pub measures: Measures,
 }
 
 impl Counters {

@@ -43,6 +43,7 @@ mod flooding_guest;
 mod floods;
 pub mod hotplug;
 pub mod journal;
+pub mod measures;
 pub mod memory;
 pub mod objects;
 pub mod power;

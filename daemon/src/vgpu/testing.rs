@@ -78,6 +78,7 @@ pub(crate) fn config_under(supervisor: Arc<Supervisor>) -> Config {
         slice: Duration::from_millis(2),
         tracking: Method::Off,
         trackers: Arc::default(),
+        meters: Arc::default(),
         d3_after: None,
         sandbox: true,
         window: true,

@@ -269,6 +269,7 @@ impl Moving {
             slice: Duration::from_millis(2),
             tracking: Method::BoundRanges,
             trackers: Arc::default(),
+            meters: Arc::default(),
             d3_after: shape.d3_after,
             sandbox: true,
             window: true,

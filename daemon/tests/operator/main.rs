@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod config;
+mod metrics;
 mod served;
 
 use campanile_test_vmm::pause::allocator::VcpuAllocator;

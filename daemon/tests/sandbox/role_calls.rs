@@ -122,11 +122,11 @@ fn what_a_role_does_not_need_fails_as_a_call_that_does_not_exist() {
     for role in Role::ALL {
         comes_to("watch files", role.name(), NO_SUCH_CALL);
     }
-    for role in ["schedule", "arrivals", "front"] {
+    for role in ["schedule", "arrivals", "metrics", "front"] {
         comes_to("make a socket", role, NO_SUCH_CALL);
         comes_to("connect", role, NO_SUCH_CALL);
     }
-    for role in ["schedule", "arrivals", "operator"] {
+    for role in ["schedule", "arrivals", "metrics", "operator"] {
         comes_to("make a channel", role, NO_SUCH_CALL);
     }
 }

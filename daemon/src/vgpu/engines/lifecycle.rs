@@ -111,7 +111,9 @@ impl Engines {
         let alarm = Arc::clone(slot.alarm());
         let timeout = config.watched_timeout(at.node);
         let added = config.supervisor.add(at, handle, alarm, timeout, config.share);
-        slot.supervised = Some(added.map_err(|error| format!("it cannot take part in turns: {error}"))?);
+        let id = added.map_err(|error| format!("it cannot take part in turns: {error}"))?;
+        config.supervisor.meter(id, &config.meters);
+        slot.supervised = Some(id);
         Ok(())
     }
 

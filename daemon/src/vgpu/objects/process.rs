@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
@@ -267,6 +268,8 @@ pub struct Buffer {
     pub paging: u64,
     /// Counts the buffers of its engine: those of a context run in this order, and what is saved of one has this name.
     pub order: u64,
+    /// When it was submitted, or came here, since the session's begin.
+    pub submitted: Duration,
     /// Timeline and place on it.
     pub ring: u8,
     /// Place on that timeline.

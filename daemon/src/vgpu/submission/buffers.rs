@@ -94,6 +94,7 @@ impl Session {
             is_resubmitted: false,
             paging,
             order,
+            submitted: clock::since(self.begun),
             ring: origin.ring,
             item,
         };
@@ -334,6 +335,8 @@ impl Session {
             if result.fault != 0 {
                 self.fault_device(context, buffer.queue, result.fault, result.fault_va);
             }
+            let took = clock::since(self.begun).saturating_sub(buffer.submitted);
+            self.counters.measures.submit_to_fence.note(took);
             self.objects.end_item(context, buffer.ring, buffer.item);
             self.release_waiters(context, buffer.queue);
             self.list_context(context, buffer.context);

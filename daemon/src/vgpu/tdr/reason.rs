@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::vgpu::measures::CAUSES;
+
 /// The recorded types that can come up here: no display (3, 13), no reset for a page fault (10, 12), and every node
 /// can be reset by itself (2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -25,6 +27,15 @@ impl From<Reason> for u32 {
 }
 
 impl Reason {
+    /// All of them.
+    pub const ALL: [Self; CAUSES] =
+        [Self::Forced, Self::EngineTimeout, Self::PromotedToAdapter, Self::InvalidFence];
+
+    /// Its place in [`Self::ALL`].
+    pub fn index(self) -> usize {
+        Self::ALL.iter().position(|reason| *reason == self).unwrap_or(0)
+    }
+
     /// The code of the matching report (TDR-81): one engine or the whole adapter.
     pub const fn report_code(self, is_adapter: bool) -> u32 {
         match (self, is_adapter) {

@@ -169,6 +169,7 @@ impl Session {
         text: &str,
         sighting: Option<Sighting>,
     ) -> Case {
+        self.counters.measures.note_reset(reason.index());
         let slot = &mut self.engines[at.index()];
         let snapshot = slot.process_mut().map(|process| process.hw_queue.snapshot());
         let info = slot.process().map(|process| process.collect_debug_info());

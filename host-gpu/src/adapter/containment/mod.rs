@@ -31,3 +31,4 @@ pub use isolation::Account;
 pub use limits::Cgroup;
 pub use settings::Containment;
 pub(super) use spawn::spawn;
+pub use watch::allocated_by;

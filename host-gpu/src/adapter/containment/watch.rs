@@ -142,6 +142,11 @@ fn allocated(pid: u32, enough: u64) -> io::Result<u64> {
     Ok(total(&shared))
 }
 
+/// Private memory of a process, resident and swapped out; none where it is gone.
+pub fn allocated_by(pid: u32) -> Option<u64> {
+    fs::read_to_string(format!("/proc/{pid}/status")).ok().map(|status| private(&status))
+}
+
 /// Private memory, resident and swapped out.
 fn private(status: &str) -> u64 {
     let field = |name: &str| {

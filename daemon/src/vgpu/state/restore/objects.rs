@@ -360,6 +360,7 @@ impl Builder<'_> {
             is_resubmitted: saved.is_resubmitted,
             paging: saved.paging,
             order: saved.order,
+            submitted: Duration::ZERO,
             ring: saved.ring,
             item: self.claims.claim(of, saved.ring, saved.item)?,
         })

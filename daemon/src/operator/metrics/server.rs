@@ -1,0 +1,197 @@
+//! The thread that serves scrapers, one loop for all of them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::event::Event;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use rustix::net::accept_with;
+
+use super::address::Address;
+use super::client::Client;
+use super::client::Progress;
+use super::gather::Source;
+use crate::listener::Listener;
+use crate::listener::SocketError;
+
+/// Clients at one time; the oldest makes room for the newest.
+const MAX_CLIENTS: usize = 64;
+/// Connections that are accepted before those that are there are looked at again.
+const AT_ONCE: usize = 16;
+/// How old a text may be: however many ask, vGPUs are asked no more often.
+const FRESH: Duration = Duration::from_secs(1);
+/// Pause after a failed accept: the host is out of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Where clients come from.
+#[derive(Debug)]
+pub enum Door {
+    /// A Unix socket.
+    Unix(Listener),
+    /// A port.
+    Tcp(TcpListener),
+}
+
+impl Door {
+    /// Listens there.
+    ///
+    /// # Errors
+    /// The name or the port is taken, or cannot be had.
+    pub fn open(address: &Address) -> Result<Self, SocketError> {
+        match address {
+            Address::Unix(path) => Ok(Self::Unix(Listener::bind_private(path)?)),
+            Address::Tcp(at) => {
+                let failed = |source| SocketError::Bind { path: address.to_string().into(), source };
+                let socket = TcpListener::bind(at).map_err(failed)?;
+                socket.set_nonblocking(true).map_err(failed)?;
+                Ok(Self::Tcp(socket))
+            }
+        }
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(listener) => listener.socket.as_fd(),
+            Self::Tcp(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// The thread; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    stop: Arc<AtomicBool>,
+    bell: Event,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves what `source` has to those that come through `door`.
+    ///
+    /// # Errors
+    /// A thread or descriptor cannot be had.
+    pub fn start(door: Door, source: Source) -> io::Result<Self> {
+        let bell = Event::new()?;
+        let its_bell = bell.try_clone()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let its_stop = Arc::clone(&stop);
+        let run = move || {
+            Loop { door, source, clients: VecDeque::new(), text: None, blocked: None }
+                .run(&its_bell, &its_stop)
+        };
+        // The daemon goes on without it: a scraper sees that there is no answer.
+        let thread = thread::Builder::new().name("metrics".to_owned()).spawn(run)?;
+        Ok(Self { stop, bell, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.signal();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the thread that serves metrics panicked");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Loop {
+    door: Door,
+    source: Source,
+    clients: VecDeque<Client>,
+    text: Option<(Instant, Arc<str>)>,
+    /// Until when none is accepted.
+    blocked: Option<Instant>,
+}
+
+impl Loop {
+    fn run(mut self, bell: &Event, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            let now = Instant::now();
+            self.blocked = self.blocked.filter(|until| *until > now);
+            self.clients.retain(|client| client.ends() > now);
+            let ready = self.wait(bell, now);
+            // From the last on: each that is over leaves the places before it as they are.
+            for index in ready.into_iter().rev() {
+                let text = &mut self.text;
+                let source = &self.source;
+                let Some(client) = self.clients.get_mut(index) else { continue };
+                if client.go_on(|| fresh(text, source)) == Progress::Over {
+                    let _done = self.clients.remove(index);
+                }
+            }
+            if self.blocked.is_none() {
+                self.accept();
+            }
+        }
+    }
+
+    /// Waits until something can be done; the clients that can go on.
+    fn wait(&self, bell: &Event, now: Instant) -> Vec<usize> {
+        let door = if self.blocked.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let mut fds = vec![PollFd::new(bell, PollFlags::IN), PollFd::new(&self.door, door)];
+        fds.extend(self.clients.iter().map(|client| PollFd::new(client, client.wants())));
+        let next = self.clients.iter().map(Client::ends).chain(self.blocked).min();
+        let limit = next.map(|next| next.saturating_duration_since(now));
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) => {
+                let clients = fds.iter().skip(2).enumerate();
+                clients.filter(|(_, fd)| !fd.revents().is_empty()).map(|(index, _)| index).collect()
+            }
+            Err(_interrupted) => Vec::new(),
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..AT_ONCE {
+            match accept_with(&self.door, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => {
+                    if self.clients.len() >= MAX_CLIENTS {
+                        let _oldest = self.clients.pop_front();
+                    }
+                    self.clients.push_back(Client::new(socket, Instant::now()));
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => {
+                    log::warn!("metrics: cannot accept a connection: {error}");
+                    self.blocked = Some(Instant::now() + PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The text that is there, or a new one.
+fn fresh(text: &mut Option<(Instant, Arc<str>)>, source: &Source) -> Arc<str> {
+    match text {
+        Some((made, text)) if made.elapsed() < FRESH => Arc::clone(text),
+        _ => {
+            let new: Arc<str> = source.text().into();
+            *text = Some((Instant::now(), Arc::clone(&new)));
+            new
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What each vGPU had of a node, and what was due to it: for the operator; nothing is decided by it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::address::MAX_PLACES;
+use campanile_host_gpu::sched::parameters::WHOLE_ENGINE;
+
+use super::share::Share;
+use super::turns::EngineId;
+
+/// Times of one node of a vGPU, over all engine processes that it has had.
+#[derive(Debug, Default)]
+pub struct Meter {
+    held_ns: AtomicU64,
+    due_ns: AtomicU64,
+    wanted_ns: AtomicU64,
+}
+
+/// Times of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// It had the node, as it was charged for it.
+    pub held: Duration,
+    /// What its weight and cap came to, beside the others that wanted the node at the same time; bands do not count.
+    pub due: Duration,
+    /// It had the node or wanted it.
+    pub wanted: Duration,
+}
+
+/// Those of all nodes of a vGPU.
+#[derive(Debug, Default)]
+pub struct Meters([Meter; MAX_PLACES]);
+
+impl Meters {
+    /// Adds to the times of a node.
+    pub fn add(&self, at: EngineAddress, times: Times) {
+        let Some(meter) = self.0.get(at.index()) else { return };
+        let parts =
+            [(&meter.held_ns, times.held), (&meter.due_ns, times.due), (&meter.wanted_ns, times.wanted)];
+        for (sum, time) in parts {
+            sum.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// The times of a node so far.
+    pub fn times(&self, at: EngineAddress) -> Times {
+        let read = |sum: fn(&Meter) -> &AtomicU64| {
+            Duration::from_nanos(self.0.get(at.index()).map_or(0, |meter| sum(meter).load(Ordering::Relaxed)))
+        };
+        Times {
+            held: read(|meter| &meter.held_ns),
+            due: read(|meter| &meter.due_ns),
+            wanted: read(|meter| &meter.wanted_ns),
+        }
+    }
+}
+
+/// Divides the time between two decisions among the engines that wanted their node in it.
+#[derive(Debug, Default)]
+pub struct Dues {
+    since: Duration,
+    awake: Vec<(EngineId, EngineAddress, Share)>,
+}
+
+impl Dues {
+    /// It is `now`, and from now on these engines want their nodes, or have them. What the engines before had of the time since
+    /// the last call.
+    pub fn advance(
+        &mut self,
+        now: Duration,
+        awake: impl Iterator<Item = (EngineId, EngineAddress, Share)>,
+    ) -> Vec<(EngineId, EngineAddress, Times)> {
+        let time = now.saturating_sub(self.since);
+        self.since = now;
+        let mut weights: BTreeMap<EngineAddress, u32> = BTreeMap::new();
+        for (_, at, share) in &self.awake {
+            *weights.entry(*at).or_default() += share.weight;
+        }
+        let due = |at: &EngineAddress, share: &Share| {
+            let all = weights.get(at).copied().unwrap_or(1).max(1);
+            let by_weight = time * share.weight / all;
+            by_weight.min(time * share.cap / WHOLE_ENGINE)
+        };
+        let times = self.awake.iter().map(|(engine, at, share)| {
+            (*engine, *at, Times { held: Duration::ZERO, due: due(at, share), wanted: time })
+        });
+        let times = times.collect();
+        self.awake = awake.collect();
+        times
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::message::NodeKind;
+
+    use super::Dues;
+    use super::Meters;
+    use super::Times;
+    use crate::sched::share::Share;
+    use crate::sched::turns::EngineId;
+
+    #[test]
+    fn time_is_due_by_weight_among_those_that_want_the_node_and_by_cap() {
+        let [compute, copy] = [NodeKind::Compute, NodeKind::Copy].map(|node| EngineAddress::new(0, node));
+        let share = |weight, cap| Share { weight, cap, ..Share::default() };
+        let a = (EngineId(1), compute, share(300, 1000));
+        let b = (EngineId(2), compute, share(100, 200));
+        let c = (EngineId(3), copy, share(100, 500));
+        let ms = Duration::from_millis;
+        let mut dues = Dues::default();
+        assert!(dues.advance(ms(10), [a, b, c].into_iter()).is_empty(), "none wanted it before");
+        let due = |times: Vec<(EngineId, EngineAddress, Times)>| {
+            times
+                .into_iter()
+                .map(|(engine, _, times)| (engine.0, times.due, times.wanted))
+                .collect::<Vec<_>>()
+        };
+        let all = due(dues.advance(ms(110), [b].into_iter()));
+        assert_eq!(all, [(1, ms(75), ms(100)), (2, ms(20), ms(100)), (3, ms(50), ms(100))]);
+        assert_eq!(due(dues.advance(ms(120), [].into_iter())), [(2, ms(2), ms(10))], "alone, up to its cap");
+        assert_eq!(due(dues.advance(ms(130), [a].into_iter())), []);
+    }
+
+    #[test]
+    fn times_of_a_node_are_summed_up() {
+        let at = EngineAddress::new(1, NodeKind::Copy);
+        let meters = Meters::default();
+        let times = Times {
+            held: Duration::from_nanos(3),
+            due: Duration::from_nanos(2),
+            wanted: Duration::from_nanos(5),
+        };
+        meters.add(at, times);
+        meters.add(at, Times { held: Duration::from_nanos(1), ..Times::default() });
+        assert_eq!(meters.times(at), Times { held: Duration::from_nanos(4), ..times });
+        assert_eq!(meters.times(EngineAddress::new(0, NodeKind::Copy)), Times::default());
+    }
+}
