@@ -20,4 +20,5 @@ pub mod migration;
 pub mod operator;
 pub mod poller;
 pub mod sched;
+pub mod service_manager;
 pub mod vgpu;

@@ -1,4 +1,4 @@
-//! A socket file: of a vGPU, or of the operator.
+//! A socket file: of a vGPU, or of the operator. One that the service manager has handed over is served as it is.
 
 use std::fs;
 use std::io;
@@ -21,6 +21,8 @@ use rustix::net::connect;
 use rustix::net::listen;
 use rustix::net::socket_with;
 use thiserror::Error;
+
+use crate::service_manager;
 
 /// Why a socket cannot be served.
 #[derive(Debug, Error)]
@@ -53,6 +55,14 @@ pub enum SocketError {
         /// Why.
         source: io::Error,
     },
+    /// The service manager has made it for more users than this one.
+    #[error("{}: handed over by the service manager with mode {mode:o}; only its user may connect (SocketMode=0600)", path.display())]
+    Open {
+        /// The socket.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
     /// The thread cannot be made.
     #[error("{}: no thread to serve it", path.display())]
     Thread {
@@ -63,17 +73,20 @@ pub enum SocketError {
     },
 }
 
-/// A listening socket; its file is removed when it is dropped, unless another has taken its name.
+/// A listening socket; its file is removed when it is dropped, unless another has taken its name, or it is the service manager's.
 #[derive(Debug)]
 pub struct Listener {
     /// Not blocking.
     pub socket: UnixListener,
     path: PathBuf,
-    file: (u64, u64),
+    /// Device and inode; none of a file that another made, and removes.
+    file: Option<(u64, u64)>,
 }
 
 /// Connections that may wait to be accepted, at a private socket.
 const PRIVATE_BACKLOG: i32 = 16;
+/// What group and others may do with a file.
+const OTHERS: u32 = 0o077;
 
 impl Listener {
     /// Listens at `path`. A dead socket there is replaced, a live one is not.
@@ -89,14 +102,19 @@ impl Listener {
     /// # Errors
     /// The name is taken, or the file cannot be made.
     pub fn bind_private(path: &Path) -> Result<Self, SocketError> {
-        Self::with(path, |path| {
+        let listener = Self::with(path, |path| {
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
             // The file takes the mode of the socket, less the umask (unix(7)).
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             bind(&socket, &SocketAddrUnix::new(path)?)?;
             listen(&socket, PRIVATE_BACKLOG)?;
             Ok(UnixListener::from(socket))
-        })
+        })?;
+        let failed = |source| SocketError::Bind { path: path.into(), source };
+        match fs::symlink_metadata(path).map_err(failed)?.mode() & 0o7777 {
+            mode if mode & OTHERS != 0 => Err(SocketError::Open { path: path.into(), mode }),
+            _ => Ok(listener),
+        }
     }
 
     /// Its file.
@@ -105,18 +123,24 @@ impl Listener {
     }
 
     fn with(path: &Path, make: impl FnOnce(&Path) -> io::Result<UnixListener>) -> Result<Self, SocketError> {
-        clear(path)?;
         let failed = |source| SocketError::Bind { path: path.into(), source };
+        if let Some(socket) = service_manager::claim(path) {
+            socket.set_nonblocking(true).map_err(failed)?;
+            log::info!("{}: handed over by the service manager", path.display());
+            return Ok(Self { socket, path: path.into(), file: None });
+        }
+        clear(path)?;
         let socket = make(path).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let metadata = fs::symlink_metadata(path).map_err(failed)?;
-        Ok(Self { socket, path: path.into(), file: (metadata.dev(), metadata.ino()) })
+        Ok(Self { socket, path: path.into(), file: Some((metadata.dev(), metadata.ino())) })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let (path, made) = (self.path.clone(), self.file);
+        let Some(made) = self.file else { return };
+        let path = self.path.clone();
         // The thread that served it may remove nothing.
         let removed = outside::run(move || {
             let ours = |file: &fs::Metadata| (file.dev(), file.ino()) == made;
@@ -158,4 +182,46 @@ fn probe(path: &Path) -> Result<(), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+
+    use super::Listener;
+    use super::SocketError;
+    use crate::service_manager;
+
+    #[test]
+    fn a_socket_that_was_handed_over_is_served_and_its_file_left() {
+        let _alone = service_manager::tests::alone();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        service_manager::hand_over(UnixListener::bind(&path).unwrap()).unwrap();
+        drop(Listener::bind(&path).unwrap());
+        assert!(path.exists(), "the service manager listens on");
+        // Nobody does here, so that it is replaced, and is the daemon's own now.
+        drop(Listener::bind(&path).unwrap());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_private_socket_that_was_handed_over_to_more_than_its_user_is_refused() {
+        let _alone = service_manager::tests::alone();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        for (mode, is_private) in [(0o660, false), (0o606, false), (0o600, true)] {
+            let _ = fs::remove_file(&path);
+            let socket = UnixListener::bind(&path).unwrap();
+            fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            service_manager::hand_over(socket).unwrap();
+            match Listener::bind_private(&path) {
+                Ok(_) => assert!(is_private, "{mode:o}"),
+                Err(SocketError::Open { mode: found, .. }) => assert_eq!((found, is_private), (mode, false)),
+                Err(other) => panic!("{mode:o}: {other}"),
+            }
+        }
+    }
 }

@@ -30,6 +30,7 @@ use crate::host::options::VgpuOptions;
 use crate::host::start::Host;
 use crate::host::start::open_awake;
 use crate::migration::settings::Settings;
+use crate::service_manager;
 use crate::vgpu::objects::budget::BUDGET_BYTES;
 
 /// What engine processes are started from: this executable.
@@ -133,6 +134,7 @@ pub fn start(command_line: impl IntoIterator<Item = OsString>) -> anyhow::Result
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(arguments: ServeArguments) -> anyhow::Result<()> {
+    service_manager::take_sockets()?;
     // Also what a service manager or a shell left open.
     descriptors::close_all_on_exec().context("keeping descriptors from engines (Linux 5.11 or newer)")?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;
@@ -155,6 +157,8 @@ pub fn run(arguments: ServeArguments) -> anyhow::Result<()> {
         privileges::confine_process(identity.as_ref())?;
     }
     let host = Host::start_with(options, awake)?;
+    service_manager::check_claimed()?;
+    service_manager::say_ready();
     let signal = signals.forever().next();
     log::info!("ending on signal {}", signal.unwrap_or_default());
     drop(host);

@@ -1,0 +1,176 @@
+//! The service manager that started this process, where one did: the sockets that it hands over, which listen already
+//! (`LISTEN_FDS`, sd_listen_fds(3)), and that it wants to know when the daemon serves (`NOTIFY_SOCKET`, sd_notify(3)).
+//!
+//! A socket is told by its path, not by its place or name: an option that names the path of a handed socket takes it.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::mem;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use listenfd::ListenFd;
+use rustix::net::sockopt::socket_acceptconn;
+use thiserror::Error;
+
+/// Why what was handed over cannot be used.
+#[derive(Debug, Error)]
+pub enum HandedError {
+    /// It is no Unix socket that listens at a path.
+    #[error("socket {number} that the service manager has handed over: {why}")]
+    Unfit {
+        /// Which of them, from 1.
+        number: usize,
+        /// Why not.
+        why: String,
+    },
+    /// No option names it: who connects there would wait for ever.
+    #[error("{}: handed over by the service manager, but no option names this socket", path.display())]
+    Unused {
+        /// Where it listens.
+        path: PathBuf,
+    },
+}
+
+/// Those that no option has taken yet. The environment that they come from is the whole process's, too.
+static HANDED: Mutex<Vec<(PathBuf, UnixListener)>> = Mutex::new(Vec::new());
+
+fn handed() -> impl std::ops::DerefMut<Target = Vec<(PathBuf, UnixListener)>> {
+    HANDED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Finds what was handed over to this process. Call it once, before the first thread: it changes the environment.
+///
+/// # Errors
+/// One is no Unix socket that listens at a path.
+pub fn take_sockets() -> Result<(), HandedError> {
+    let mut from = ListenFd::from_env();
+    for index in 0..from.len() {
+        let unfit = |why: String| HandedError::Unfit { number: index + 1, why };
+        match from.take_unix_listener(index) {
+            Ok(Some(socket)) => hand_over(socket).map_err(unfit)?,
+            Ok(None) => {}
+            Err(error) => return Err(unfit(error.to_string())),
+        }
+    }
+    Ok(())
+}
+
+/// As a service manager does.
+pub(crate) fn hand_over(socket: UnixListener) -> Result<(), String> {
+    if !socket_acceptconn(&socket).map_err(|error| error.to_string())? {
+        return Err("it does not listen".to_owned());
+    }
+    let address = socket.local_addr().map_err(|error| error.to_string())?;
+    let path = address.as_pathname().ok_or("it has no path")?.to_owned();
+    handed().push((path, socket));
+    Ok(())
+}
+
+/// The socket that listens at `path`, if it was handed over and nothing has it yet.
+pub(crate) fn claim(path: &Path) -> Option<UnixListener> {
+    let mut handed = handed();
+    let index = handed.iter().position(|(its, _)| its == path)?;
+    Some(handed.swap_remove(index).1)
+}
+
+/// Whether all that was handed over is served.
+///
+/// # Errors
+/// One is not; all that are not are closed.
+pub fn check_claimed() -> Result<(), HandedError> {
+    let left = mem::take(&mut *handed());
+    left.into_iter().next().map_or(Ok(()), |(path, _)| Err(HandedError::Unused { path }))
+}
+
+/// Tells the service manager, if there is one that asked, that the sockets are served.
+pub fn say_ready() {
+    let Some(address) = env::var_os("NOTIFY_SOCKET") else { return };
+    if let Err(error) = notify(&address) {
+        log::warn!("NOTIFY_SOCKET {}: {error}", address.display());
+    }
+}
+
+fn notify(address: &OsStr) -> io::Result<()> {
+    let address = match address.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address).map(drop)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
+    use std::os::unix::net::UnixDatagram;
+    use std::os::unix::net::UnixListener;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Mutex;
+    use std::sync::MutexGuard;
+    use std::sync::PoisonError;
+
+    use super::HandedError;
+    use super::check_claimed;
+    use super::claim;
+    use super::hand_over;
+    use super::notify;
+
+    /// Held by each test that hands a socket over, where tests share a process.
+    pub(crate) fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[test]
+    fn a_socket_goes_to_whoever_names_its_path_and_one_that_nobody_names_is_no_start() {
+        let _alone = alone();
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
+        hand_over(UnixListener::bind(&a).unwrap()).unwrap();
+        hand_over(UnixListener::bind(&b).unwrap()).unwrap();
+        assert!(claim(&folder.path().join("c")).is_none());
+        let claimed = claim(&b).unwrap();
+        assert_eq!(claimed.local_addr().unwrap().as_pathname(), Some(b.as_path()));
+        assert!(claim(&b).is_none(), "it is taken");
+        assert!(matches!(check_claimed(), Err(HandedError::Unused { path }) if path == a));
+        assert!(UnixStream::connect(&a).is_err(), "nobody waits where nobody serves");
+        assert!(check_claimed().is_ok());
+    }
+
+    #[test]
+    fn what_does_not_listen_at_a_path_is_refused() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let said = hand_over(UnixListener::from(std::os::fd::OwnedFd::from(one))).unwrap_err();
+        assert_eq!(said, "it does not listen");
+        let name = format!("campanile-test-{}", std::process::id());
+        let unnamed = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+        assert_eq!(hand_over(unnamed).unwrap_err(), "it has no path");
+    }
+
+    #[test]
+    fn who_asked_is_told_by_path_or_abstract_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let name = format!("campanile-notify-{}", std::process::id());
+        let abstract_name = SocketAddr::from_abstract_name(&name).unwrap();
+        for (socket, address) in [
+            (UnixDatagram::bind(&path).unwrap(), path.clone().into_os_string()),
+            (UnixDatagram::bind_addr(&abstract_name).unwrap(), format!("@{name}").into()),
+        ] {
+            notify(&address).unwrap();
+            let mut said = [0; 16];
+            let length = socket.recv(&mut said).unwrap();
+            assert_eq!(&said[..length], b"READY=1");
+        }
+        assert!(notify(folder.path().join("absent").as_os_str()).is_err());
+    }
+}
