@@ -25,7 +25,7 @@ pub struct HoldingArguments {
     pub engine_cpus: Option<u32>,
     /// Account of engine processes, where the daemon serves as root: `auto` for the account campanile-engine, where there is
     /// one, else for a user of each vGPU's own that needs no account, in the groups of GPU device nodes; `none` for the
-    /// daemon's; or NAME or UID, and where wanted :GROUP or :GID. Driver files, and this program, must be readable for it.
+    /// daemon's; or NAME or UID, and where wanted :GROUP or :GID. Driver files must be readable for it.
     #[arg(long, value_name = "auto|none|USER", default_value = "auto", conflicts_with = "user")]
     pub engine_user: EngineUser,
 }

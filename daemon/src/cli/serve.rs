@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -33,9 +34,13 @@ use crate::migration::settings::Settings;
 use crate::service_manager;
 use crate::vgpu::objects::budget::BUDGET_BYTES;
 
-/// What engine processes are started from: this executable.
+/// The file that a process was started from, whatever has its name by now.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// What engine processes are started from: the executable that this process was started from. The two speak without versions,
+/// so a package that is upgraded meanwhile must not put another in its place.
 pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {
-    let path = env::current_exe().context("finding this executable, to start engines from it")?;
+    let path = PathBuf::from(OWN_PROGRAM);
     // One compiler cache for all guests would let them see each other's kernels, and writes files.
     let mut environment = vec![("MESA_SHADER_CACHE_DISABLE".to_owned(), "true".to_owned())];
     if let Some(driver) = &arguments.vulkan_driver {

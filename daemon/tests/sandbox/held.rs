@@ -1,7 +1,9 @@
 //! What holds engine processes from outside, as `/proc` shows it and as the operator is told.
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -264,16 +266,37 @@ fn where_no_user_but_root_can_start_engines_they_are_roots_and_the_operator_is_t
     if !is_root() {
         return;
     }
+    let Ok(driver) = env::var("CAMPANILE_VULKAN_DRIVER") else { return };
     let folder = tempfile::tempdir().unwrap();
-    // A folder of root's, as a home folder is; what is below only root finds.
-    let program = folder.path().join("campanile");
-    fs::copy(env!("CARGO_BIN_EXE_campanile"), &program).unwrap();
+    // A folder of root's, as a home folder is; the driver below only root finds.
+    let manifest = fs::read_to_string(&driver).unwrap();
+    let beside = format!("\"{}/", Path::new(&driver).parent().unwrap().display());
+    let hidden = folder.path().join("driver.json");
+    fs::write(&hidden, manifest.replace("\"./", &beside)).unwrap();
     fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o700)).unwrap();
-    let scene = Scene::of(&program, folder, &[]);
+    let scene = Scene::within(folder, &["--vulkan-driver", hidden.to_str().unwrap()]);
     run_copies(&scene.socket(), || {
         let told = told(&scene, 0);
         assert_eq!((&told["account"], &told["last_process"]["uid"]), (&"daemon".into(), &0.into()), "{told}");
         assert!(told["why_account"].as_str().unwrap().contains("engines do not start as user"), "{told}");
+    });
+}
+
+#[test]
+fn engines_are_the_program_that_the_daemon_is_even_when_its_file_was_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("campanile");
+    fs::copy(env!("CARGO_BIN_EXE_campanile"), &program).unwrap();
+    let next = folder.path().join("next");
+    fs::write(&next, "no program").unwrap();
+    let scene = Scene::of(&program, folder, &["--spares", "off"]);
+    fs::rename(&next, &program).unwrap();
+    run_copies(&scene.socket(), || {
+        let of = |process: &Path| fs::metadata(process.join("exe")).unwrap().ino();
+        let name = |process: &Path| fs::read_to_string(process.join("comm")).unwrap();
+        for engine in engines_of(&scene.daemon) {
+            assert_eq!((of(&engine), name(&engine).trim()), (of(&scene.proc()), "campanile"));
+        }
     });
 }
 

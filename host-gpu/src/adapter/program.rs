@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
@@ -66,6 +67,7 @@ impl Launcher for Program {
         let (ours, theirs) = Channel::pair()?;
         let mut command = Command::new(&self.path);
         command
+            .arg0("campanile")
             .arg("engine")
             .env_clear()
             .envs(INHERITED.into_iter().filter_map(|name| Some((name, env::var_os(name)?))))

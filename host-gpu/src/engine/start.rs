@@ -86,6 +86,8 @@ pub enum StartError {
 /// Runs an engine over the channel `socket`; returns only when it cannot start.
 pub fn main(socket: OwnedFd) -> StartError {
     let channel = Channel::from_socket(socket);
+    // The kernel takes it from the path that was executed, which is `/proc/self/exe`.
+    let _named = rustix::thread::set_name(c"campanile");
     // The thread that started this process has short ones, and here are compilers and a driver.
     cpu_slice::restore();
     match prepare(&channel) {
