@@ -207,6 +207,24 @@ fn a_kernel_that_the_driver_compiles_and_compiles_is_refused_and_others_go_on() 
 }
 
 #[test]
+fn tdr_27_an_engine_that_compiles_for_long_what_there_was_before_it_is_not_reset_for_that() {
+    let operated = Operated::with(1, &["--tdr-timeout", "50", "--compile-timeout", "600000"]);
+    let vm = operated.daemon.vm(0);
+    let device = Device::open(vm.open("works").unwrap()).unwrap();
+    // It takes the compiler many such timeouts.
+    let _kernel = device.create_kernel(&KernelSource::wgsl(&dear_kernel())).unwrap();
+    let mut queue = device.create_context(Node::Compute).unwrap().create_kernel_queue().unwrap();
+    let before = pid(&operated, 0);
+    operated.ask(&["reset", "--vgpu", "v0", "--node", "compute"]);
+    let ticket = queue.submit(&CommandBuffer::new()).unwrap();
+    queue.wait(ticket, Some(NEVER)).unwrap();
+    device.check().unwrap();
+    assert_ne!(pid(&operated, 0), before);
+    let counters = &operated.ask(&["metrics"])["vgpus"][0]["counters"];
+    assert_eq!(counters["engines_reset"].as_u64(), Some(1));
+}
+
+#[test]
 fn an_engine_that_runs_out_of_memory_costs_the_process_that_used_it_up() {
     // Its limit can be changed from here only where it has the user of this process.
     let options = ["--tdr-timeout", "600000", "--compile-timeout", "600000", "--engine-user", "none"];
