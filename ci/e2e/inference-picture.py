@@ -63,8 +63,12 @@ def busy(known):
 
 
 def area(name, daemon, top, colour):
+    heights = [round(top + ROW - min(part, 1) * ROW) for part in busy(stretches.get((name, daemon), {}))]
+    # Where it stays as high as before and behind, a point says nothing.
     points = [
-        f"{LEFT + index},{top + ROW - min(part, 1) * ROW:.1f}" for index, part in enumerate(busy(stretches.get((name, daemon), {})))
+        f"{LEFT + index},{height}"
+        for index, height in enumerate(heights)
+        if not (0 < index < WIDTH - 1 and heights[index - 1] == height == heights[index + 1])
     ]
     return f'<polygon points="{LEFT},{top + ROW} {" ".join(points)} {LEFT + WIDTH},{top + ROW}" fill="{colour}"/>'
 
