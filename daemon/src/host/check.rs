@@ -221,10 +221,13 @@ mod tests {
     use campanile_host_gpu::adapter::program::Program;
     use campanile_host_gpu::dirty::method::Method;
 
-    use super::EngineOptions;
     use super::VgpuOptions;
     use super::check;
     use super::objections;
+    use crate::host::engines::EngineOptions;
+    use crate::host::options::HostOptions;
+    use crate::migration::channel::address::Peer;
+    use crate::migration::settings::Settings as MigrationSettings;
 
     #[test]
     fn lm_02_live_migration_without_tracking_is_no_configuration() {

@@ -301,6 +301,41 @@ fn a_spare_takes_the_place_of_an_engine_and_one_that_died_is_not_missed() {
 }
 
 #[test]
+fn tdr_57_a_spare_that_has_compiled_ahead_runs_what_the_engine_before_it_ran() {
+    let operated = Operated::with(1, &["--spares", "on", "--tdr-timeout", "200"]);
+    let vm = operated.daemon.vm(0);
+    let device = Device::open(vm.open("works").unwrap()).unwrap();
+    let kernel = device
+        .create_kernel(&KernelSource::wgsl(
+            "@group(0) @binding(0) var<storage, read_write> data: array<u32>;
+            @compute @workgroup_size(1) fn main() { data[0] += 1u; }",
+        ))
+        .unwrap();
+    let buffer = device.create_buffer(4096).unwrap();
+    let mut queue = device.create_context(Node::Compute).unwrap().create_kernel_queue().unwrap();
+    let mut runs = 0;
+    let mut run = || {
+        let mut commands = CommandBuffer::new();
+        commands.dispatch(&kernel, [1; 3], &[buffer.binding(0)], &[]).unwrap();
+        let ticket = queue.submit(&commands).unwrap();
+        queue.wait(ticket, Some(NEVER)).unwrap();
+        runs += 1;
+        assert_eq!(buffer.memory().word(0).unwrap().load(Ordering::Acquire) & 0xffff_ffff, runs);
+    };
+    for _ in 0..3 {
+        // While it works, its spare is asked for one kernel after the other.
+        until("a spare with the kernel", || {
+            run();
+            let status = operated.ask(&["status"]);
+            status["vgpus"][0]["session"]["engines"][0]["spare_kernels"] == 1
+        });
+        operated.ask(&["reset", "--vgpu", "v0", "--node", "compute"]);
+        run();
+    }
+    device.check().unwrap();
+}
+
+#[test]
 fn tdr_40_tdr_44_tdr_77_what_an_engine_says_after_its_reset_reaches_nobody() {
     let operated = Operated::with(1, &["--spin", "600000000"]);
     let vm = operated.daemon.vm(0);

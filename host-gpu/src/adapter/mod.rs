@@ -36,6 +36,7 @@ pub mod residency;
 pub mod scheduling;
 pub mod segments;
 mod shared;
+mod spare;
 pub mod stand_in;
 pub mod stderr;
 mod successor;

@@ -41,6 +41,7 @@ use super::shared::SharedBlock;
 use super::stderr::Allowance;
 pub use super::successor::Spare;
 use super::successor::Successor;
+use super::successor::Waiting;
 use super::suspends::Contexts;
 use super::tables::Tables;
 use super::tracking::Tracking;
@@ -50,6 +51,7 @@ use crate::engine::message::NodeKind;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
 use crate::engine::message::Start;
+use crate::kernel::name::KernelName;
 
 /// An engine: its shared block, and the process that works on it, if there is one.
 #[derive(Debug)]
@@ -80,7 +82,9 @@ pub struct EngineProcess {
     instance: Option<Box<dyn Instance>>,
     conversation: Conversation,
     /// The process that takes its place, where one was started ahead.
-    successor: Successor,
+    pub(super) successor: Successor,
+    /// Kernels that this one was asked to compile before it took its place.
+    pub(super) ahead: Vec<KernelName>,
     /// Whether any was ever started, as a spare at least.
     has_begun: bool,
     /// What its processes may write to standard error.
@@ -96,7 +100,7 @@ impl EngineProcess {
         let mut engine = Self::unstarted(start.node)?;
         engine.begin_tracking(start, memory)?;
         let launched = engine.launch(launcher, start, memory)?;
-        engine.seat(launched);
+        engine.seat(launched.into());
         Ok(engine)
     }
 
@@ -123,6 +127,7 @@ impl EngineProcess {
             instance: None,
             conversation: Conversation::with_none()?,
             successor: Successor::default(),
+            ahead: Vec::new(),
             has_begun: false,
             allowance: Arc::default(),
             shared,
@@ -284,35 +289,6 @@ impl EngineProcess {
         }
     }
 
-    /// How far the spare is. It is not listened to before it is taken, so what it has said is still there.
-    pub fn spare(&self) -> Spare {
-        self.successor.state()
-    }
-
-    /// Starts the process that will take this one's place when it is reset, so that its driver is open by then.
-    ///
-    /// # Errors
-    /// It cannot be started; a reset will start one.
-    pub fn prepare_spare(
-        &mut self,
-        launcher: &dyn Launcher,
-        start: &Start,
-        memory: Memory<'_>,
-    ) -> io::Result<()> {
-        if self.successor.is_some() {
-            return Ok(());
-        }
-        self.begin_tracking(start, memory)?;
-        let launched = self.launch(launcher, start, memory)?;
-        self.successor.put(launched);
-        Ok(())
-    }
-
-    /// Ends the spare, if there is one: it has touched nothing, and is not waited for.
-    pub fn drop_spare(&mut self) {
-        self.successor.discard();
-    }
-
     /// Starts another process in the place of one that was reset. Processes, queues, doorbells and kernel-mode
     /// buffers stay what they were: it goes on where the other stopped (TDR-57). Segments and kernels are not: it
     /// must be told of them before it is given its node.
@@ -331,25 +307,30 @@ impl EngineProcess {
         shared.store(block::LAST_CONTEXT, 0);
         self.segments.forget();
         self.begin_tracking(start, memory)?;
-        let launched = match self.successor.take() {
+        let next = match self.successor.take() {
             Some(spare) => spare,
-            None => self.launch(launcher, start, memory)?,
+            None => self.launch(launcher, start, memory)?.into(),
         };
-        self.seat(launched);
+        self.seat(next);
         self.tracking.renew();
         self.hw_queue.forget_snapshot();
         Ok(())
     }
 
     /// Before the first process, or spare, of all is started.
-    fn begin_tracking(&mut self, start: &Start, memory: Memory<'_>) -> io::Result<()> {
+    pub(super) fn begin_tracking(&mut self, start: &Start, memory: Memory<'_>) -> io::Result<()> {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.tracking = Tracking::new(start.tracking, memory.tracker, start.vram_bytes)?;
         }
         Ok(())
     }
 
-    fn launch(&self, launcher: &dyn Launcher, start: &Start, memory: Memory<'_>) -> io::Result<Launched> {
+    pub(super) fn launch(
+        &self,
+        launcher: &dyn Launcher,
+        start: &Start,
+        memory: Memory<'_>,
+    ) -> io::Result<Launched> {
         let planes = self.tracking.planes.as_ref().map(|planes| planes.file());
         let SharedBlock { file, event, asks, wake, .. } = &*self.shared;
         let own = Own { block: file, planes, event, asks, wake, allowance: &self.allowance };
@@ -357,8 +338,8 @@ impl EngineProcess {
     }
 
     /// Listens to a process from now on.
-    fn seat(&mut self, Launched { instance, channel }: Launched) {
-        (self.instance, self.conversation) = (instance, Conversation::new(channel));
+    fn seat(&mut self, Waiting { instance, conversation, ahead }: Waiting) {
+        (self.instance, self.conversation, self.ahead) = (instance, conversation, ahead);
         self.shared.set_lost(false);
     }
 

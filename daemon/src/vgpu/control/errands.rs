@@ -45,6 +45,8 @@ struct EngineDescription {
     pid: Option<u32>,
     /// The process that takes its place when it is reset.
     spare: &'static str,
+    /// Kernels that it was asked to compile ahead.
+    spare_kernels: usize,
     /// Those that are connected, in either model, polled or notified.
     doorbells_in_use: usize,
     buffers_in_flight: usize,
@@ -109,6 +111,7 @@ fn describe_engine(
         state,
         pid: slot.process().filter(|_| slot.hears()).map(|process| process.pid()),
         spare,
+        spare_kernels: slot.process().map_or(0, |process| process.compiled_ahead().len()),
         doorbells_in_use,
         buffers_in_flight: slot.in_flight.len(),
         last_submitted_fence: slot.fences.submitted(),

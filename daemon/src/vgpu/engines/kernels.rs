@@ -5,10 +5,13 @@
 //!                └─▶ one that comes up, now or later: compiles all kernels that there are, and then runs
 //! ```
 //!
-//! So a kernel is good for a context on whatever physical adapter.
+//! So a kernel is good for a context on whatever physical adapter. While all is compiled and an engine works, its spare is asked for
+//! one kernel at each look: a process that takes another's place has then little left to compile.
 
 use super::room::Engines;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use campanile_host_gpu::clock;
@@ -37,6 +40,7 @@ use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
+use crate::vgpu::objects::processes::Objects;
 use crate::vgpu::session::Session;
 
 /// Bytes of the kernel sources of one VM: they are kept for the next process of an engine (MCDM-06).
@@ -55,6 +59,15 @@ pub(in crate::vgpu) fn kernel_name(root: u64, handle: Handle) -> KernelName {
     KernelName { root, handle: handle.0 }
 }
 
+/// The kernels that there are: of devices that are active, and none that is about to go.
+pub(in crate::vgpu) fn kernels_of(objects: &Objects) -> impl Iterator<Item = (KernelName, &KernelSource)> {
+    let devices = objects.processes.values().filter_map(|process| process.device.as_ref());
+    devices.filter(|device| device.is_active()).flat_map(|device| {
+        let there = device.kernels.iter().filter(|(_, source)| !source.is_ending);
+        there.map(|(handle, source)| (kernel_name(device.root.0, handle), source))
+    })
+}
+
 impl Engines {
     /// The compute engines, one a physical adapter.
     pub(in crate::vgpu) fn compilers(&self) -> impl Iterator<Item = EngineAddress> + use<> {
@@ -66,6 +79,26 @@ impl Engines {
         let slot = &mut self[at.index()];
         slot.stirred = clock::now();
         slot.compiling.remove(&(kernel.root, kernel.handle))
+    }
+
+    /// The kernels that an engine's process was asked for before it took the place of another.
+    pub(in crate::vgpu) fn take_ahead(&mut self, at: EngineAddress) -> BTreeSet<KernelName> {
+        let process = self[at.index()].process_mut();
+        process.map(|process| process.take_ahead().into_iter().collect()).unwrap_or_default()
+    }
+
+    /// Has the spare of an engine compile one more of the kernels that there are, where the engine itself owes none.
+    pub(in crate::vgpu) fn compile_ahead(&mut self, at: EngineAddress, objects: &Objects) {
+        let slot = &mut self[at.index()];
+        if !slot.is_running() || slot.owes_kernels() {
+            return;
+        }
+        let Some(process) = slot.process_mut() else { return };
+        let asked: HashSet<KernelName> = process.compiled_ahead().iter().copied().collect();
+        let next = kernels_of(objects).find(|(kernel, _)| !asked.contains(kernel));
+        if let Some((kernel, source)) = next {
+            process.compile_ahead(kernel, source.language, source.entry.clone(), &source.bytes);
+        }
     }
 
     /// Whether any engine compiles this kernel for the first time.

@@ -13,9 +13,11 @@ use zerocopy::IntoBytes;
 
 use super::world::Asked;
 use super::world::World;
+use crate::vgpu::config::Config;
 use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Refused;
+use crate::vgpu::tdr::reason::Reason;
 
 const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
 
@@ -57,6 +59,38 @@ fn tdr_57_the_kernel_that_the_compiler_was_at_is_refused_and_all_others_are_comp
     let slot = &world.session.engines[COMPUTE.index()];
     assert!(slot.is_running() && !slot.owes_kernels());
     assert!(world.asked.is_empty());
+}
+
+#[test]
+fn tdr_57_a_spare_compiles_one_kernel_a_look_and_is_asked_for_the_rest_when_it_takes_its_place() {
+    let mut world = World::with(|config| Config { spares: true, d3_after: None, ..config });
+    world.open(1);
+    let create = |world: &mut World| {
+        let asked = kernel(world);
+        (0..4).for_each(|_| world.turn(0));
+        world.answer(asked).unwrap().1[0]
+    };
+    let looks = |world: &mut World| {
+        world.pass(world.session.config.policy.compile_timeout);
+        world.turn(0);
+    };
+    let [first, second] = [0; 2].map(|_| create(&mut world));
+    assert_eq!(world.fakes.kernels(2), (vec![], vec![]), "the engine's own come first");
+    looks(&mut world);
+    assert_eq!(world.fakes.kernels(2).0, [first]);
+    (0..3).for_each(|_| looks(&mut world));
+    assert_eq!(world.fakes.kernels(2).0, [first, second], "each once");
+    world.named(1, message::DESTROY_KERNEL, Handle(first));
+    let third = create(&mut world);
+    assert_eq!(world.fakes.kernels(1), (vec![first, second, third], vec![first]));
+    world.session.recover_engine(COMPUTE, Reason::Forced, "a test", None);
+    let slot = &world.session.engines[COMPUTE.index()];
+    assert_eq!(slot.rebuilding.iter().map(|name| name.1).collect::<Vec<_>>(), [second, third]);
+    (0..3).for_each(|_| world.turn(0));
+    assert_eq!(world.fakes.kernels(2), (vec![first, second, third], vec![first]));
+    let slot = &world.session.engines[COMPUTE.index()];
+    assert!(slot.is_running() && !slot.owes_kernels());
+    assert!(world.is_active(1));
 }
 
 #[test]

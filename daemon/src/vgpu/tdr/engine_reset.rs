@@ -11,7 +11,7 @@
 //!
 //! Where that cannot be, or was too often of late, the whole adapter is reset (TDR-50, TDR-73; `adapter.rs`).
 
-use crate::vgpu::engines::kernels::kernel_name;
+use crate::vgpu::engines::kernels::kernels_of;
 use crate::vgpu::engines::lifecycle::engine_memory;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::node_index;
@@ -177,27 +177,25 @@ impl Session {
         Ok(())
     }
 
-    /// Has a compute engine compile every kernel that there is. It runs nothing before it has those that were compiled.
+    /// Has a compute engine compile every kernel that there is, but for those that it was asked for as a spare. It runs nothing
+    /// before it has those that were compiled.
     pub(in crate::vgpu) fn compile_again(&mut self, at: EngineAddress) {
-        let devices = self.objects.processes.values().filter_map(|process| process.device.as_ref());
-        let devices = devices.filter(|device| device.is_active());
-        let kernels: Vec<_> = devices
-            .flat_map(|device| {
-                let root = device.root.0;
-                device
-                    .kernels
-                    .iter()
-                    .filter(|(_, source)| !source.is_ending)
-                    .map(move |(handle, source)| (kernel_name(root, handle), source.clone()))
-            })
-            .collect();
+        let kernels = kernels_of(&self.objects).map(|(kernel, source)| (kernel, source.clone()));
+        let kernels: Vec<_> = kernels.collect();
+        let mut ahead = self.engines.take_ahead(at);
         for (kernel, source) in kernels {
             let slot = &mut self.engines[at.index()];
             let name = (kernel.root, kernel.handle);
             if !slot.compiling.contains_key(&name) {
                 slot.rebuilding.insert(name);
             }
-            self.engines.push_kernel(at, kernel, &source);
+            if !ahead.remove(&kernel) {
+                self.engines.push_kernel(at, kernel, &source);
+                self.flush_outbox(at);
+            }
+        }
+        for gone in ahead {
+            self.engines.push_kernel_end(at, gone, None);
             self.flush_outbox(at);
         }
     }

@@ -79,7 +79,7 @@ impl Session {
             acknowledged: process.watch_acknowledged(),
         };
         match liveness.look(observed, timeout, now) {
-            Verdict::Fine => {}
+            Verdict::Fine => self.engines.compile_ahead(at, &self.objects),
             Verdict::Ask => process.ask_acknowledgement(),
             Verdict::Dead => self.engine_timeout(at, "it does not answer", None),
         }

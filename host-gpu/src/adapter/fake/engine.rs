@@ -28,6 +28,7 @@ use crate::engine::message::Response;
 use crate::engine::message::Start;
 use crate::engine::process::low_half;
 use crate::event::Event;
+use crate::kernel::name::KernelName;
 use crate::memory::bits;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
@@ -48,6 +49,9 @@ pub(super) struct Fake {
     steps: u32,
     /// The id of the last buffer that it has done.
     last_done: u64,
+    /// The kernels that it was asked to compile, in order, and those that it was told to forget.
+    pub(super) compiled: Vec<KernelName>,
+    pub(super) forgotten: Vec<KernelName>,
 }
 
 impl Fake {
@@ -72,6 +76,8 @@ impl Fake {
             segments: 0,
             steps: 0,
             last_done: 0,
+            compiled: Vec::new(),
+            forgotten: Vec::new(),
         })
     }
 
@@ -156,13 +162,19 @@ impl Fake {
                     self.say(&Response::SegmentAdded { segment, serial, address: None });
                 }
                 Request::RemoveSegment { serial, .. } => self.segments = serial,
-                Request::CreateKernel { kernel, .. } => self.say(&Response::KernelCreated {
-                    kernel,
-                    workgroup: [1; 3],
-                    binding_count: 0,
-                    constant_bytes: 0,
-                }),
-                Request::DestroyKernel { kernel } => self.say(&Response::KernelDestroyed { kernel }),
+                Request::CreateKernel { kernel, .. } => {
+                    self.compiled.push(kernel);
+                    self.say(&Response::KernelCreated {
+                        kernel,
+                        workgroup: [1; 3],
+                        binding_count: 0,
+                        constant_bytes: 0,
+                    });
+                }
+                Request::DestroyKernel { kernel } => {
+                    self.forgotten.push(kernel);
+                    self.say(&Response::KernelDestroyed { kernel });
+                }
             }
         }
     }

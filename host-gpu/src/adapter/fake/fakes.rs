@@ -20,6 +20,7 @@ use crate::adapter::launcher::send_start;
 use crate::engine::channel::Channel;
 use crate::engine::message::NodeKind;
 use crate::engine::message::Start;
+use crate::kernel::name::KernelName;
 
 #[derive(Debug, Default)]
 struct State {
@@ -59,6 +60,15 @@ impl Fakes {
     /// How many are there.
     pub fn alive(&self) -> usize {
         self.state().fakes.len()
+    }
+
+    /// Handles of the kernels that one of them, by its number from 1 in the order of their start, was asked to compile, and of those
+    /// that it was told to forget.
+    pub fn kernels(&self, number: u32) -> (Vec<u64>, Vec<u64>) {
+        let state = self.state();
+        let handles = |names: &[KernelName]| names.iter().map(|name| name.handle).collect();
+        let fake = state.fakes.get(&number);
+        fake.map(|fake| (handles(&fake.compiled), handles(&fake.forgotten))).unwrap_or_default()
     }
 
     /// Takes out what was run to its end since the last call, oldest first.

@@ -32,13 +32,14 @@ use crate::adapter::scheduling::PreemptionReport;
 use crate::dirty::method::Method;
 use crate::engine::answers::Breach;
 use crate::engine::channel::Channel;
+use crate::kernel::name::KernelName;
 use crate::memory::vram::create_memfd;
 
 /// A node whose engine is the test, at the other end of its channel.
 fn bench() -> (EngineProcess, Channel) {
     let (ours, theirs) = Channel::pair().unwrap();
     let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();
-    engine.seat(Launched { instance: None, channel: ours });
+    engine.seat(Launched { instance: None, channel: ours }.into());
     (engine, theirs)
 }
 
@@ -71,6 +72,62 @@ fn an_engine_answers_what_it_was_sent_and_nothing_else() {
     theirs.send(&gone, &[], &[], true).unwrap();
     assert_eq!(engine.receive().unwrap(), Some(gone));
     assert!(matches!(engine.receive(), Err(ChannelError::Breach(Breach::Unasked(_)))));
+    engine.play(false);
+}
+
+#[test]
+fn tdr_57_a_spare_compiles_ahead_and_answers_once_it_has_taken_its_place() {
+    let (mut engine, _theirs) = bench();
+    let (ours, theirs) = Channel::pair().unwrap();
+    engine.successor.put(Launched { instance: None, channel: ours });
+    let name = |handle| KernelName { root: 1, handle };
+    let ask = |engine: &mut EngineProcess, handle| engine.compile_ahead(name(handle), 1, None, b"a source");
+    assert!(!ask(&mut engine, 1), "it is not open yet");
+    theirs.send(&started(), &[], &[], true).unwrap();
+    assert_eq!([1, 2, 1].map(|handle| ask(&mut engine, handle)), [true, true, false], "each once");
+    assert_eq!(engine.compiled_ahead(), [name(1), name(2)]);
+    let created = |handle| Response::KernelCreated {
+        kernel: name(handle),
+        workgroup: [1; 3],
+        binding_count: 0,
+        constant_bytes: 0,
+    };
+    for handle in [1, 2] {
+        let asked = theirs.receive::<Request>(false).unwrap().unwrap();
+        assert_eq!(asked.message, Request::CreateKernel { kernel: name(handle), language: 1, entry: None });
+        assert_eq!(asked.bytes, b"a source");
+        theirs.send(&created(handle), &[], &[], true).unwrap();
+    }
+    let next = engine.successor.take().unwrap();
+    engine.seat(next);
+    assert_eq!((engine.take_ahead(), engine.take_ahead()), (vec![name(1), name(2)], vec![]));
+    assert_eq!(engine.compiled_ahead(), [], "of the next spare");
+    for said in [started(), created(1), created(2)] {
+        assert_eq!(engine.receive().unwrap(), Some(said));
+    }
+    theirs.send(&created(2), &[], &[], true).unwrap();
+    assert!(matches!(engine.receive(), Err(ChannelError::Breach(Breach::Unasked(_)))));
+    engine.play(false);
+}
+
+#[test]
+fn what_a_spare_is_asked_ahead_is_bounded_by_number_and_by_what_its_channel_takes() {
+    let (mut engine, _theirs) = bench();
+    for source in [1, 60 << 10] {
+        let (ours, theirs) = Channel::pair().unwrap();
+        engine.successor.put(Launched { instance: None, channel: ours });
+        theirs.send(&started(), &[], &[], true).unwrap();
+        let asked = |handle| {
+            if source == 1 {
+                // It reads.
+                while theirs.receive::<Request>(false).unwrap().is_some() {}
+            }
+            engine.compile_ahead(KernelName { root: 1, handle }, 1, None, &vec![0; source])
+        };
+        let asked = (0..1000).map(asked).filter(|is_asked| *is_asked).count();
+        assert!(if source == 1 { asked == 256 } else { asked < 256 }, "{asked} of {source} bytes");
+        engine.drop_spare();
+    }
     engine.play(false);
 }
 
