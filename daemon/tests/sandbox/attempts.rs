@@ -4,6 +4,7 @@ use std::env;
 use std::fs;
 use std::fs::File;
 use std::io;
+use std::io::IsTerminal;
 use std::net::TcpStream;
 use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
@@ -119,6 +120,13 @@ fn perform(attempt: &str, parent: Pid, guard: Option<&Guard>) -> io::Result<()> 
                 MmapRegion::<()>::build(None, 4096, protection, anonymous).map_err(io::Error::other)?;
             guard.map_or(Ok(()), |guard| guard.protect(mapped.as_ptr().addr() as u64, 4096))
         }
+        "print to nowhere" => {
+            // C's stdio asks whether that is a terminal, as `isatty` does, at the first line.
+            let is_terminal = io::stdout().is_terminal();
+            let error = io::Error::last_os_error();
+            assert_eq!((is_terminal, error.raw_os_error()), (false, Some(libc::ENOTTY)));
+            Ok(())
+        }
         "another ioctl" => rustix::io::ioctl_fionread(io::stdin()).map(drop).map_err(Into::into),
         "keep an eventfd from waiting" => {
             rustix::fs::fcntl_setfl(&Event::new()?, OFlags::NONBLOCK).map_err(Into::into)
@@ -187,6 +195,7 @@ fn what_an_engine_does_all_day_is_allowed() {
         succeeds("sleep and allocate", seal);
         succeeds("free much", seal);
         succeeds("protect memory", seal);
+        succeeds("print to nowhere", seal);
     }
 }
 

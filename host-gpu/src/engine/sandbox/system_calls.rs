@@ -86,6 +86,11 @@ const OPENING: &[c_long] = &[libc::SYS_openat, libc::SYS_open];
 #[cfg(not(target_arch = "x86_64"))]
 const OPENING: &[c_long] = &[libc::SYS_openat];
 
+/// What fails with `ENOTTY` in such engines, as it would for lack of a terminal: C's stdio asks `isatty` at the first line that a
+/// library writes to a character device, which the standard output of an engine is (`/dev/null`). glibc asks by the first or
+/// the second of these, musl by the third.
+const TERMINAL: [libc::Ioctl; 3] = [libc::TCGETS, libc::TCGETS2, libc::TIOCGWINSZ];
+
 /// What drivers of GPUs are known or likely to call in a running process. Not measured on each of them, which is
 /// why other calls fail instead of killing. Paths are Landlock's business.
 const GPU: &[c_long] = &[
@@ -160,18 +165,24 @@ pub fn restrict_system_calls(workload: Workload, notes: Option<i32>) -> Result<(
     let program = program(workload, &growable_files(), notes)?;
     if workload != Workload::KernelsOnGpu {
         // First, as the other allows no further filter.
-        seccompiler::apply_filter_all_threads(&opening_fails()?)?;
+        for failing in failing()? {
+            seccompiler::apply_filter_all_threads(&failing)?;
+        }
     }
     Ok(seccompiler::apply_filter_all_threads(&program)?)
 }
 
-/// A filter beside a [`program`] that kills. A filter has one answer to all that it refuses, and of the answers of two
-/// filters the sterner counts: the program allows [`OPENING`], which this one lets fail.
-fn opening_fails() -> Result<BpfProgram, BackendError> {
-    let mut rules = Rules::new();
-    allow(&mut rules, OPENING);
-    let refused = SeccompAction::Errno(libc::EACCES.unsigned_abs());
-    SeccompFilter::new(rules, SeccompAction::Allow, refused, env::consts::ARCH.try_into()?)?.try_into()
+/// Filters beside a [`program`] that kills. A filter has one answer to all that it refuses, and of the answers of two
+/// filters the sterner counts: the program allows [`OPENING`] and [`TERMINAL`], which these let fail.
+fn failing() -> Result<[BpfProgram; 2], BackendError> {
+    let filter = |rules: Rules, error: i32| {
+        let refused = SeccompAction::Errno(error.unsigned_abs());
+        SeccompFilter::new(rules, SeccompAction::Allow, refused, env::consts::ARCH.try_into()?)?.try_into()
+    };
+    let mut opening = Rules::new();
+    allow(&mut opening, OPENING);
+    let terminal = Rules::from([(libc::SYS_ioctl, each(1, TERMINAL.into_iter())?)]);
+    Ok([filter(opening, libc::EACCES)?, filter(terminal, libc::ENOTTY)?])
 }
 
 fn program(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<BpfProgram, BackendError> {
@@ -216,14 +227,15 @@ fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rul
             (Vec::new(), Vec::new(), &GPU_FILE_COMMANDS)
         }
     };
-    if let Some(notes) = notes.filter(|_| workload != Workload::KernelsOnGpu) {
-        let protects = [UFFDIO_REGISTER, UFFDIO_WRITEPROTECT].map(|command| {
-            SeccompRule::new(vec![
-                condition(0, SeccompCmpOp::Eq, bits(notes))?,
+    if workload != Workload::KernelsOnGpu {
+        let mut requests = each(1, TERMINAL.into_iter())?;
+        for command in notes.iter().flat_map(|_| [UFFDIO_REGISTER, UFFDIO_WRITEPROTECT]) {
+            requests.push(SeccompRule::new(vec![
+                condition(0, SeccompCmpOp::Eq, notes.map_or(0, bits))?,
                 condition(1, SeccompCmpOp::Eq, command & 0xffff_ffff)?,
-            ])
-        });
-        rules.insert(libc::SYS_ioctl, protects.into_iter().collect::<Result<_, _>>()?);
+            ])?);
+        }
+        rules.insert(libc::SYS_ioctl, requests);
     }
     // An empty list of conditions allows all.
     rules.insert(libc::SYS_mmap, map);
