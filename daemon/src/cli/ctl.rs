@@ -123,6 +123,7 @@ fn holding(vgpus: &[Value]) -> Table {
         "MEMORY",
         "CPUS",
         "CPU SHARE BY",
+        "THREADS BY",
         "USER",
         "OWN NAMESPACES",
         "WHY NO CGROUP",
@@ -142,6 +143,10 @@ fn holding(vgpus: &[Value]) -> Table {
             memory.map_or("no limit".to_owned(), |bytes| format!("{} MiB each", bytes >> 20)),
             cpus.map_or("all".to_owned(), |cpus| cpus.to_string()),
             word(&held["cpu_by"]),
+            match list(&held["threads_by"]) {
+                [] => "nothing".to_owned(),
+                _ => word(&held["threads_by"]),
+            },
             of_last(format!("{}:{}", word(&last["uid"]), word(&last["gid"]))),
             of_last(match list(&last["namespaces"]) {
                 [] => "none".to_owned(),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An account of [`RANGE`] is a number that nothing else has, user and group: no entry of the user database, no files, no
-//! processes but engines of one vGPU, so limits of a user are those of one vGPU, too.
+//! processes but engines of one vGPU, so limits of a user are those of one vGPU, too: [`TASKS`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -33,6 +33,8 @@ use crate::confine::identity::UserSpec;
 
 /// The system account that engines have where it exists.
 pub const NAME: &str = "campanile-engine";
+/// Processes and threads that the engines of a vGPU with a user of its own may have in all: those of a driver are a few for each CPU.
+const TASKS: u64 = 4096;
 /// Numbers that neither systemd nor Debian gives out.
 pub const RANGE: Range<u32> = 60706..61184;
 /// Groups of GPU device nodes, by name.
@@ -130,12 +132,18 @@ pub fn may_change_user() -> bool {
 
 fn account_of(identity: &Identity, more: Vec<u32>) -> Account {
     let groups: BTreeSet<u32> = identity.groups.iter().copied().map(Gid::as_raw).chain(more).collect();
-    Account { uid: identity.uid.as_raw(), gid: identity.gid.as_raw(), groups: groups.into_iter().collect() }
+    Account {
+        uid: identity.uid.as_raw(),
+        gid: identity.gid.as_raw(),
+        groups: groups.into_iter().collect(),
+        // It may have other processes, of other vGPUs or of anything.
+        tasks: None,
+    }
 }
 
 fn made_up(number: u32, groups: &[u32]) -> Account {
     let groups: BTreeSet<u32> = groups.iter().copied().chain([number]).collect();
-    Account { uid: number, gid: number, groups: groups.into_iter().collect() }
+    Account { uid: number, gid: number, groups: groups.into_iter().collect(), tasks: Some(TASKS) }
 }
 
 /// The system account, or why engines cannot have it.

@@ -35,6 +35,12 @@ impl Held {
             (false, true) => "autogroup",
             (false, false) => "nothing",
         };
+        let has_own_user = self.containment.account.as_ref().is_some_and(|account| account.tasks.is_some());
+        let has_own_pids = last.as_ref().is_some_and(|facts| facts.threads.is_some());
+        let thread_limits =
+            [(has_cgroup, "cgroup"), (has_own_user, "RLIMIT_NPROC"), (has_own_pids, "pid namespace")];
+        let threads_by: Vec<&str> =
+            thread_limits.into_iter().filter_map(|(is, name)| is.then_some(name)).collect();
         let process = last.map(|facts| {
             json!({
                 "pid": facts.pid,
@@ -44,6 +50,7 @@ impl Held {
                 "cgroup": facts.cgroup,
                 "namespaces": facts.namespaces,
                 "threads": facts.threads,
+                "user_threads": facts.tasks,
             })
         });
         let account = self.containment.account.as_ref().map_or("daemon", |_| "own");
@@ -56,6 +63,7 @@ impl Held {
             "cpus": self.cpus,
             "memory_by": memory_by,
             "cpu_by": cpu_by,
+            "threads_by": threads_by,
             "last_process": process,
         })
     }

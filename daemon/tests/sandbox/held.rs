@@ -41,6 +41,11 @@ fn told(scene: &Scene, index: usize) -> Value {
     status["vgpus"][index]["engine_processes"].clone()
 }
 
+/// The entries of a list; of anything else, none.
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
 /// Whether this user may make namespaces, as the daemon then may.
 fn may_make_namespaces() -> bool {
     rustix::thread::capabilities(None).unwrap().effective.contains(CapabilitySet::SYS_ADMIN)
@@ -166,7 +171,11 @@ fn engines_of_a_daemon_that_is_root_have_an_account_of_their_own() {
     }
     let scene = Scene::start(&["--engine-user", &account]);
     run_copies(&scene.socket(), || {
+        // Others may have that user: a limit of it would be one of theirs, too.
+        let told = told(&scene, 0);
+        assert!(!list(&told["threads_by"]).contains(&"RLIMIT_NPROC".into()), "{told}");
         for engine in engines_of(&scene.daemon) {
+            assert_eq!(limit(&engine, "Max processes"), limit(&scene.proc(), "Max processes"));
             let status = status(&engine);
             for (name, id) in [("Uid", UID), ("Gid", GID)] {
                 let ids = status(name);
@@ -182,7 +191,7 @@ fn engines_of_a_daemon_that_is_root_have_an_account_of_their_own() {
             }
         }
         assert_eq!(status(&scene.proc())("Uid").split_whitespace().next(), Some("0"));
-        let last = told(&scene, 0)["last_process"].clone();
+        let last = &told["last_process"];
         assert_eq!((&last["uid"], &last["gid"]), (&UID.into(), &GID.into()));
         // Its pages are seen although they are another user's.
         let said: Value = serde_json::from_str(&scene.ctl(&["status", "--json"])).unwrap();
@@ -231,6 +240,9 @@ fn where_the_operator_says_nothing_engines_of_each_vgpu_have_a_user_that_is_neit
             assert_eq!(ids, BTreeSet::from([told["last_process"][field].to_string()]), "{name}");
             assert!(!ids.contains("0") && !ids.contains(&own(name)), "{name}: {ids:?}");
         }
+        assert_eq!(limit(&process, "Max processes"), ["4096"; 2]);
+        assert_eq!(told["last_process"]["user_threads"], 4096, "{told}");
+        assert!(list(&told["threads_by"]).contains(&"RLIMIT_NPROC".into()), "{told}");
         let groups = groups(&process);
         assert!(!groups.contains(&0) && groups.is_superset(&gpu_groups()), "{groups:?}");
         users.insert(status("Uid"));
@@ -241,7 +253,9 @@ fn where_the_operator_says_nothing_engines_of_each_vgpu_have_a_user_that_is_neit
     if is_root() && !text.contains("campanile-engine:") {
         assert_eq!(users.len(), 2, "each vGPU its own: {users:?}");
     }
-    assert!(scene.ctl(&["status"]).contains("WHY USER"));
+    let text = scene.ctl(&["status"]);
+    assert!(text.contains("WHY USER") && text.contains("THREADS BY"), "{text}");
+    assert_eq!(text.contains("RLIMIT_NPROC"), is_root(), "{text}");
 }
 
 #[test]

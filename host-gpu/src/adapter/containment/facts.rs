@@ -32,6 +32,8 @@ pub struct Facts {
     pub namespaces: Vec<&'static str>,
     /// Processes and threads that it may have, where its pid namespace is limited; else they are not.
     pub threads: Option<u64>,
+    /// `RLIMIT_NPROC`: processes and threads that its user may have; none where they are unlimited.
+    pub tasks: Option<u64>,
     /// Whether its shared memory can be looked at.
     pub seen: bool,
     /// Whether the kernel shares CPU time among sessions, and this is one of its own.
@@ -68,9 +70,11 @@ impl Facts {
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
         let (status, limits, cgroups) = (read("status")?, read("limits")?, read("cgroup")?);
         let id = |name: &str| effective_id(&status, name).ok_or_else(|| missing("status", name));
-        let data = "Max data size";
-        let memory = limits.lines().find_map(|line| line.strip_prefix(data)?.split_whitespace().next());
-        let memory = memory.ok_or_else(|| missing("limits", data))?.parse().ok();
+        let limit = |name: &str| {
+            let found = limits.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+            Ok::<Option<u64>, io::Error>(found.ok_or_else(|| missing("limits", name))?.parse().ok())
+        };
+        let (memory, tasks) = (limit("Max data size")?, limit("Max processes")?);
         let mut namespaces = Vec::new();
         for name in NAMESPACES {
             // Where this may not be seen, as without the kernel's support, it does not count.
@@ -86,7 +90,7 @@ impl Facts {
         let autogroup = has_autogroup(&cgroups, &read("autogroup").unwrap_or_default());
         let seen = fs::File::open(format!("/proc/{pid}/maps")).is_ok();
         let (uid, gid) = (id("Uid")?, id("Gid")?);
-        Ok(Self { pid, uid, gid, memory, cgroup, namespaces, threads, seen, autogroup })
+        Ok(Self { pid, uid, gid, memory, cgroup, namespaces, threads, tasks, seen, autogroup })
     }
 }
 

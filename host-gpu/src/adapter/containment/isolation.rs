@@ -23,6 +23,8 @@ pub struct Account {
     pub gid: u32,
     /// The groups that it is in besides, such as those of GPU device nodes.
     pub groups: Vec<u32>,
+    /// Processes and threads that the user may have in all, where nothing else has this user; none for no such limit.
+    pub tasks: Option<u64>,
 }
 
 /// Processes and threads of an engine with a pid namespace of its own: those of a driver are a few for each CPU.
@@ -64,7 +66,7 @@ pub(super) fn before_exec(
         // A session of its own is a group of its own for the scheduler (autogroup), where that is how CPU time is shared.
         // SAFETY: the call takes nothing. It fails where the process leads a group already, which a child does not.
         let _session = unsafe { libc::setsid() };
-        limits::limit_own(memory)?;
+        limits::limit_own(memory, account.as_ref().and_then(|account| account.tasks))?;
         account.as_ref().map_or(Ok(()), |account| become_account(account))?;
         // The kernel forgets it where the account changes: so it comes last.
         end_with_parent(parent)
@@ -111,7 +113,7 @@ fn unshare(namespace: libc::c_int) -> io::Result<()> {
 /// Capabilities go with root's id, and those of a daemon that is another user with the program that is executed: none is
 /// inherited.
 fn become_account(account: &Account) -> io::Result<()> {
-    let Account { uid, gid, groups } = account;
+    let Account { uid, gid, groups, .. } = account;
     // SAFETY: the call takes numbers.
     check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) })?;
     // SAFETY: the pointer is that of as many ids as are named.

@@ -3,10 +3,11 @@
 //! `RLIMIT_AS` would count what an engine only maps: a reservation as large as all guest RAM, and the whole aperture of a
 //! GPU. `RLIMIT_DATA` counts private writable memory: the heap, stacks, what a compiler makes. `RLIMIT_FSIZE` is the same
 //! for each memory file of a driver. How many threads there are its pid
-//! namespace limits ([`super::isolation`]), where it has one and the kernel can; sealed engines start none. What it allocates as
+//! namespace limits ([`super::isolation`]), where it has one and the kernel can, and `RLIMIT_NPROC`, which counts all processes and
+//! threads of a user, where no other vGPU's engines have this user; sealed engines start none. What it allocates as
 //! shared memory is looked at from time to time ([`super::watch`]). CPU time only a cgroup limits; without one, autogroup (where
-//! the kernel does it) gives each engine what it gives any other session, whatever threads it has. `RLIMIT_NPROC` counts all
-//! processes of a user, and `RLIMIT_CPU` is for processes that are to end.
+//! the kernel does it) gives each engine what it gives any other session, whatever threads it has. `RLIMIT_CPU` is for
+//! processes that are to end.
 
 use std::fs::File;
 use std::io;
@@ -18,6 +19,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::process::Resource;
 use rustix::process::Rlimit;
+use rustix::process::getrlimit;
 use rustix::process::setrlimit;
 
 /// The cgroup of a vGPU's engines, as cgroup v2 has it.
@@ -61,8 +63,9 @@ impl Cgroup {
     }
 }
 
-/// Leaves the calling process no more than this, and no core file. It allocates nothing.
-pub(super) fn limit_own(memory: Option<u64>) -> io::Result<()> {
+/// Leaves the calling process no more than these bytes, its user no more than these processes and threads, and no core file.
+/// It allocates nothing.
+pub(super) fn limit_own(memory: Option<u64>, tasks: Option<u64>) -> io::Result<()> {
     let limit = |resource, most: u64| {
         let both = Rlimit { current: Some(most), maximum: Some(most) };
         setrlimit(resource, both)
@@ -71,6 +74,10 @@ pub(super) fn limit_own(memory: Option<u64>) -> io::Result<()> {
     if let Some(memory) = memory {
         limit(Resource::Data, memory)?;
         limit(Resource::Fsize, memory)?;
+    }
+    if let Some(tasks) = tasks {
+        // Without CAP_SYS_RESOURCE it could not be raised.
+        limit(Resource::Nproc, getrlimit(Resource::Nproc).maximum.map_or(tasks, |old| old.min(tasks)))?;
     }
     Ok(())
 }

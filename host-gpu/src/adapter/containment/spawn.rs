@@ -81,6 +81,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_user_that_is_one_vgpus_has_no_more_processes_and_threads_than_it_is_said() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        // Eight that are there at once; each ends by itself.
+        let crowd = "for one in 1 2 3 4 5 6 7 8; do sleep 3 & done; echo all";
+        for (tasks, can) in [(Some(4), false), (Some(4096), true), (None, true)] {
+            // One that nothing else has.
+            let account = Account { uid: 61_300, gid: 61_300, groups: Vec::new(), tasks };
+            let held = Containment { account: Some(Arc::new(account)), ..Containment::default() };
+            let (said, succeeded) = run(crowd, &held);
+            assert_eq!((said.trim() == "all", succeeded), (can, can), "{tasks:?}");
+            let seen = held.seen.last().unwrap().tasks;
+            assert!(tasks.is_none() || seen == tasks, "{seen:?}");
+        }
+    }
+
     /// Takes 64 MiB, which `tail` keeps, as it is one line.
     const HOG: &str = "head -c 67108864 /dev/zero | tail -n 1 | wc -c";
 
@@ -106,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_process_ends_with_the_thread_that_started_it_whatever_program_account_and_namespaces_it_has() {
-        let account = Account { uid: 65_534, gid: 65_534, groups: Vec::new() };
+        let account = Account { uid: 65_534, gid: 65_534, groups: Vec::new(), tasks: None };
         let other_user = Containment { account: Some(Arc::new(account)), ..Containment::default() };
         let mut all =
             vec![Containment::default(), Containment { namespaces: true, ..Containment::default() }];
