@@ -26,7 +26,9 @@ mod kernel_names;
 mod kernel_waits;
 mod linked;
 mod linked_resets;
+mod lm_aborted;
 mod lm_brownout;
+mod lm_bytes;
 mod lm_freeze;
 mod lm_hostile;
 mod lm_pauses;
@@ -78,6 +80,7 @@ mod ums_queues;
 mod ums_states;
 mod ums_submission;
 mod ums_suspend;
+mod unmaps;
 
 use campanile_test_vmm::pause::allocator::VcpuAllocator;
 

@@ -9,6 +9,7 @@ use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_protocol::device_page::DEVICE_ACTIVE;
+use campanile_protocol::handshake;
 
 use crate::operator::Operated;
 use crate::processes::EngineView;
@@ -190,4 +191,36 @@ fn ums_125_work_that_meets_the_device_anywhere_on_its_way_to_d3_is_not_lost() {
             transitions = metrics["vgpus"][0]["counters"]["d3_transitions"].as_u64().unwrap();
         }
     }
+}
+
+#[test]
+fn ums_117_ums_124_what_an_engine_said_of_itself_is_not_said_of_the_process_that_comes_after_it() {
+    let operated = Operated::with(1, &["--spin", "600000000"]);
+    let vm = operated.daemon.vm(0);
+    let (guest, context) = copy_guest(&vm);
+    let mut queue = RawQueue::new(&guest, context);
+    assert_eq!(queue.connect(), Ok(CONNECTED));
+    queue.run(&CommandBuffer::new());
+    let view = EngineView::of(&operated.daemon);
+    for _ in 0..3 {
+        enter(&operated, "d3");
+        until("no engine", || engines(&operated.daemon).is_empty());
+        // As one that was taken over could leave it.
+        view.report_hung();
+        std::thread::scope(|scope| {
+            let ordered = scope.spawn(|| enter(&operated, "d0"));
+            until("another process", || !engines(&operated.daemon).is_empty());
+            // It has said nothing yet, or that it runs or naps.
+            let stopped = Stopped::new(engine(&operated.daemon));
+            assert_ne!(view.power(), handshake::power::HUNG);
+            drop(stopped);
+            ordered.join().unwrap();
+        });
+        while queue.submit(&CommandBuffer::new()) != CONNECTED {
+            queue.connect().unwrap();
+        }
+        queue.wait(queue.value);
+    }
+    assert_eq!(guest.device_status(), DEVICE_ACTIVE);
+    assert_eq!(operated.counter(0, "engines_reset"), 0, "nothing hung");
 }

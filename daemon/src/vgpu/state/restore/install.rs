@@ -9,6 +9,7 @@ use crate::vgpu::memory::vidmm::allocations::TakeOverError;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::power::d3::Power;
 use crate::vgpu::power::quiesce::Freeze;
 use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::SavedSession;
@@ -116,6 +117,8 @@ impl Session {
         let now = clock::now();
         self.is_fresh = false;
         self.freeze = Freeze::Frozen { is_restored: true };
+        // Also where the operator had sent it to D3 before it had anything (LM-56).
+        self.power = Power::D0;
         self.memory.blobs = memory.blobs;
         self.memory.segments = Segments::with_unknown(memory.segments, memory.segment_charges);
         self.fences = built.fences;
