@@ -84,3 +84,76 @@ impl NativeFences {
         self.shared.store(fences::SIGNALLED_WRITTEN, self.shared.load(fences::SIGNALLED_TAKEN));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use campanile_protocol::engine::fences;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::handshake::fence::NOBODY;
+
+    use super::NativeFences;
+    use super::SharedBlock;
+    use super::Signalled;
+
+    fn fences() -> (Arc<SharedBlock>, NativeFences) {
+        let shared = Arc::new(SharedBlock::new().unwrap());
+        (Arc::clone(&shared), NativeFences::new(shared))
+    }
+
+    #[test]
+    fn ums_133_an_engine_knows_a_fence_and_the_value_below_the_smallest_that_is_waited_for() {
+        let (shared, engine) = fences();
+        engine.create(3, Handle(77));
+        let told = || (shared.load(fences::handle(3)), shared.load(fences::monitored(3)));
+        assert_eq!(told(), (77, NOBODY));
+        let current = AtomicU64::new(5);
+        assert_eq!(engine.monitor(3, Some(9), &current), 5);
+        assert_eq!(told(), (77, 8));
+        // What has no word is read all the same.
+        assert_eq!(engine.monitor(u32::MAX, Some(9), &current), 5);
+        assert_eq!(engine.monitor(3, None, &current), 5);
+        assert_eq!(told(), (77, NOBODY));
+        engine.destroy(3);
+        assert_eq!(shared.load(fences::handle(3)), Handle::NONE.0);
+    }
+
+    #[test]
+    fn ums_141_what_was_signalled_is_taken_once_and_what_a_dead_process_said_is_forgotten() {
+        let (shared, engine) = fences();
+        let say = |handle: u64| {
+            let count = shared.load(fences::SIGNALLED_WRITTEN);
+            shared.store(fences::signalled(count), handle);
+            shared.store(fences::SIGNALLED_WRITTEN, count + 1);
+        };
+        say(5);
+        say(6);
+        assert_eq!(engine.take_signalled(), Signalled::Fences(vec![Handle(5), Handle(6)]));
+        assert_eq!(engine.take_signalled(), Signalled::Fences(Vec::new()));
+        say(7);
+        shared.store(fences::SIGNALLED_OVERFLOW, 1);
+        assert_eq!(engine.take_signalled(), Signalled::AllWaiters);
+        assert_eq!(engine.take_signalled(), Signalled::Fences(Vec::new()), "once");
+        say(8);
+        shared.store(fences::SIGNALLED_OVERFLOW, 1);
+        engine.forget_signalled();
+        assert_eq!(engine.take_signalled(), Signalled::Fences(Vec::new()));
+        say(9);
+        assert_eq!(engine.take_signalled(), Signalled::Fences(vec![Handle(9)]));
+        // More than fits.
+        shared.store(
+            fences::SIGNALLED_WRITTEN,
+            shared.load(fences::SIGNALLED_TAKEN) + fences::SIGNALLED_SLOTS + 1,
+        );
+        assert_eq!(engine.take_signalled(), Signalled::Impossible);
+        // Only the engine's words are made anew.
+        let taken = shared.load(fences::SIGNALLED_TAKEN);
+        engine.forget_signalled();
+        assert_eq!(
+            (shared.load(fences::SIGNALLED_WRITTEN), shared.load(fences::SIGNALLED_TAKEN)),
+            (taken, taken)
+        );
+    }
+}

@@ -69,3 +69,91 @@ impl Uses {
         (offset >> shift..=last >> shift).map(of).max().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use campanile_protocol::engine::block;
+    use campanile_protocol::engine::progress::Progress;
+    use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::engine::residency;
+    use campanile_protocol::engine::residency::USE_EPOCH;
+    use campanile_protocol::engine::residency::WANTED_ENTRIES;
+    use campanile_protocol::engine::residency::WANTED_TAKEN;
+    use campanile_protocol::engine::residency::WANTED_WRITTEN;
+    use campanile_protocol::engine::residency::Wanted;
+    use zerocopy::IntoBytes;
+
+    use super::SharedBlock;
+    use super::Uses;
+
+    fn uses() -> (Arc<SharedBlock>, Uses) {
+        let shared = Arc::new(SharedBlock::new().unwrap());
+        (Arc::clone(&shared), Uses::new(shared))
+    }
+
+    #[test]
+    fn what_an_engine_wants_is_taken_once_in_its_order_and_no_more_than_fits() {
+        let (shared, uses) = uses();
+        let vas = |wanted: Vec<Wanted>| wanted.into_iter().map(|wanted| wanted.va).collect::<Vec<_>>();
+        for count in 0..40 {
+            let wanted = Wanted { root: 1, va: 1000 + count, token: 2, queue: 3 };
+            shared.write(residency::wanted(count), wanted.as_bytes());
+            if count == 1 {
+                shared.store(WANTED_WRITTEN, 2);
+                assert_eq!(uses.take_wanted().first(), Some(&Wanted { va: 1000, ..wanted }));
+                assert_eq!(shared.load(WANTED_TAKEN), 2);
+                assert!(uses.take_wanted().is_empty());
+            }
+        }
+        // An engine that says so much has what fits read, the last of it.
+        shared.store(WANTED_WRITTEN, 40);
+        assert_eq!(
+            vas(uses.take_wanted()),
+            (40 - WANTED_ENTRIES..40).map(|at| 1000 + at).collect::<Vec<_>>()
+        );
+        assert_eq!(shared.load(WANTED_TAKEN), 40);
+        // So has one whose count went back.
+        shared.store(WANTED_WRITTEN, 3);
+        assert_eq!(uses.take_wanted().len() as u64, WANTED_ENTRIES);
+        assert_eq!(shared.load(WANTED_TAKEN), 3);
+    }
+
+    #[test]
+    fn the_last_context_is_that_of_a_process_which_is_there() {
+        let (shared, uses) = uses();
+        shared.set_lost(false);
+        assert_eq!(uses.last_context(), None, "none was on it yet");
+        shared.store(block::LAST_CONTEXT, 6);
+        assert_eq!(uses.last_context(), Some((5, false)));
+        let work = Progress { steps: 1, is_exempt: false, work: Work::HwQueue };
+        shared.store(block::PROGRESS, work.word());
+        assert_eq!(uses.last_context(), Some((5, true)));
+        shared.store(block::LAST_CONTEXT, u64::MAX);
+        assert_eq!(uses.last_context(), None, "no table is so long");
+        shared.store(block::LAST_CONTEXT, 6);
+        shared.set_lost(true);
+        assert_eq!(uses.last_context(), None);
+    }
+
+    #[test]
+    fn the_last_use_is_the_latest_of_all_parts_that_something_lies_in() {
+        let (shared, uses) = uses();
+        uses.set_epoch(4);
+        assert_eq!(shared.load(USE_EPOCH), 4);
+        // Parts of 16 KiB each.
+        let (vram, part) = (64 << 20, 16 << 10);
+        assert_eq!(residency::granule_shift(vram), 14);
+        for (index, epoch) in [(0, 9), (1, 3), (2, 5), (3, 8)] {
+            shared.store(residency::last_use(index), epoch);
+        }
+        let last = |offset, length| uses.last_use(offset, length, vram);
+        assert_eq!([last(part, part), last(2 * part, part)], [3, 5], "and not its neighbours");
+        assert_eq!(last(part, part + 1), 5, "by one byte");
+        assert_eq!(last(part, 2 * part), 5);
+        assert_eq!(last(2 * part - 1, 1), 3);
+        assert_eq!(last(0, 4 * part), 9);
+        assert_eq!(last(4 * part, part), 0, "never");
+    }
+}

@@ -2,6 +2,7 @@
 
 mod kernels;
 mod model;
+mod residency;
 mod scenes;
 mod simulation;
 mod world;

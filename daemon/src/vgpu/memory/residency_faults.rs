@@ -161,3 +161,6 @@ impl Residency {
         others.fold(allocations.size(want.allocation), u64::saturating_add)
     }
 }
+
+#[cfg(test)]
+mod tests;
