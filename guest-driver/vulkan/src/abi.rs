@@ -18,6 +18,7 @@ use ash::vk::Handle;
 use ash::vk::TaggedStructure;
 
 use crate::report::report;
+use crate::words;
 
 /// What the loader expects in the first word of a dispatchable object, which it overwrites with its own.
 const LOADER_MAGIC: usize = 0x01CD_C0DE;
@@ -126,6 +127,7 @@ pub(crate) fn take<T: Object>(handle: T::Handle) -> Option<Arc<T>> {
     if object.is_null() {
         return None;
     }
+    words::forget(handle.as_raw());
     // SAFETY: given out by `give`, and taken back once, by valid usage.
     Some(unsafe { Arc::from_raw(object) })
 }

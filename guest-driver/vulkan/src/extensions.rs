@@ -30,11 +30,20 @@ const OF_THE_LOADER: &[&CStr] = &[
 pub(crate) const DEVICE: &[Extension] = &[
     (c"VK_EXT_host_query_reset", 1),
     (c"VK_EXT_memory_budget", 1),
+    (c"VK_EXT_pipeline_creation_cache_control", 3),
+    (c"VK_EXT_pipeline_creation_feedback", 1),
+    (c"VK_EXT_private_data", 1),
+    (c"VK_EXT_robustness2", 1),
+    (c"VK_EXT_tooling_info", 1),
     (c"VK_KHR_bind_memory2", 1),
     (c"VK_KHR_copy_commands2", 1),
     (c"VK_KHR_dedicated_allocation", 3),
     (c"VK_KHR_descriptor_update_template", 1),
+    (c"VK_KHR_device_group", 4),
     (c"VK_KHR_driver_properties", 1),
+    (c"VK_KHR_external_fence", 1),
+    (c"VK_KHR_external_memory", 1),
+    (c"VK_KHR_external_semaphore", 1),
     (c"VK_KHR_get_memory_requirements2", 1),
     (c"VK_KHR_maintenance1", 2),
     (c"VK_KHR_maintenance2", 1),
@@ -43,10 +52,12 @@ pub(crate) const DEVICE: &[Extension] = &[
     (c"VK_KHR_push_descriptor", 2),
     (c"VK_KHR_relaxed_block_layout", 1),
     (c"VK_KHR_shader_float_controls", 4),
+    (c"VK_KHR_shader_non_semantic_info", 1),
     (c"VK_KHR_spirv_1_4", 1),
     (c"VK_KHR_storage_buffer_storage_class", 1),
     (c"VK_KHR_synchronization2", 1),
     (c"VK_KHR_timeline_semaphore", 2),
+    (c"VK_KHR_zero_initialize_workgroup_memory", 1),
 ];
 
 /// As Vulkan lists them.

@@ -44,11 +44,13 @@ impl Kernels {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kernel that `key` names, compiled if no pipeline has it.
-    pub(crate) fn get(&self, key: KernelKey) -> Outcome<Arc<Kernel>> {
-        if let Some(kernel) = self.held().get(&key).and_then(Weak::upgrade) {
-            return Ok(kernel);
-        }
+    /// The kernel that `key` names, if a pipeline has it.
+    pub(crate) fn compiled(&self, key: &KernelKey) -> Option<Arc<Kernel>> {
+        self.held().get(key).and_then(Weak::upgrade)
+    }
+
+    /// Compiles the kernel that `key` names.
+    pub(crate) fn compile(&self, key: KernelKey) -> Outcome<Arc<Kernel>> {
         let constant = |(id, value): &(u32, u64)| Constant { id: *id, reserved: 0, value: *value };
         let constants: Vec<Constant> = key.constants.iter().map(constant).collect();
         let source = KernelSource::pipeline(&key.bytes, &constants, key.subgroup_size).entry(&key.entry);

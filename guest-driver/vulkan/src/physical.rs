@@ -15,6 +15,7 @@ use crate::abi::handle;
 use crate::extensions;
 use crate::extensions::Extension;
 use crate::failure::failed;
+use crate::graphics;
 use crate::machine;
 
 /// Memory type of video memory that no CPU sees; of guest RAM where the transport has no video memory without a window.
@@ -123,7 +124,7 @@ pub(crate) extern "system" fn tools(
 /// The one family: compute and copies, on one queue.
 fn family() -> vk::QueueFamilyProperties {
     vk::QueueFamilyProperties {
-        queue_flags: vk::QueueFlags::COMPUTE | vk::QueueFlags::TRANSFER,
+        queue_flags: vk::QueueFlags::COMPUTE | vk::QueueFlags::TRANSFER | graphics::claimed(),
         queue_count: 1,
         timestamp_valid_bits: 64,
         min_image_transfer_granularity: vk::Extent3D { width: 1, height: 1, depth: 1 },

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ash::vk;
 use campanile_guest_driver::kernel::Kernel;
@@ -51,7 +52,12 @@ fn constants(info: Option<&vk::SpecializationInfo<'_>>) -> BTreeMap<u32, u64> {
 }
 
 impl Pipeline {
-    fn create(core: &Arc<Core>, own_size: u32, info: &vk::ComputePipelineCreateInfo<'_>) -> Outcome<Self> {
+    /// A pipeline, and whether its kernel was compiled before.
+    fn create(
+        core: &Arc<Core>,
+        own_size: u32,
+        info: &vk::ComputePipelineCreateInfo<'_>,
+    ) -> Outcome<(Self, bool)> {
         let stage = &info.stage;
         let inline = abi::chained::<vk::ShaderModuleCreateInfo<'_>>(stage.p_next)
             .map(|info| Arc::from(abi::items(info.p_code.cast::<u8>(), info.code_size)));
@@ -74,7 +80,15 @@ impl Pipeline {
             vk::Result::ERROR_UNKNOWN
         })?;
         let uses: Vec<Use> = found.into_iter().map(|found| Self::sized(layout, found)).collect();
-        let kernel = core.kernels.get(key)?;
+        let compiled = core.kernels.compiled(&key);
+        let is_hit = compiled.is_some();
+        let kernel = match compiled {
+            Some(kernel) => kernel,
+            None if info.flags.contains(vk::PipelineCreateFlags::FAIL_ON_PIPELINE_COMPILE_REQUIRED) => {
+                return Err(vk::Result::PIPELINE_COMPILE_REQUIRED);
+            }
+            None => core.kernels.compile(key)?,
+        };
         let descriptors: u32 = uses.iter().filter_map(|found| found.count).sum();
         if descriptors != kernel.binding_count() {
             report!(
@@ -83,7 +97,7 @@ impl Pipeline {
             );
             return Err(vk::Result::ERROR_UNKNOWN);
         }
-        Ok(Self { kernel, uses })
+        Ok((Self { kernel, uses }, is_hit))
     }
 
     /// A use with a count: that of the layout where the module leaves it open.
@@ -91,6 +105,21 @@ impl Pipeline {
         let of_layout = || layout.set(found.set)?.binding(found.binding)?.count.try_into().ok();
         Use { count: found.count.or_else(of_layout).or(Some(1)), ..found }
     }
+}
+
+/// Says how long a pipeline took, where the program asks.
+fn feed_back(info: &vk::ComputePipelineCreateInfo<'_>, started: Instant, is_hit: bool) {
+    let Some(asked) = abi::chained::<vk::PipelineCreationFeedbackCreateInfo<'_>>(info.p_next) else { return };
+    let mut flags = vk::PipelineCreationFeedbackFlags::VALID;
+    if is_hit {
+        flags |= vk::PipelineCreationFeedbackFlags::APPLICATION_PIPELINE_CACHE_HIT;
+    }
+    let duration = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let feedback = vk::PipelineCreationFeedback { flags, duration };
+    abi::write(asked.p_pipeline_creation_feedback, feedback);
+    // Of its one stage too.
+    let stages = asked.pipeline_stage_creation_feedback_count;
+    abi::room(asked.p_pipeline_stage_creation_feedbacks, stages).fill(feedback);
 }
 
 pub(crate) extern "system" fn create(
@@ -103,15 +132,23 @@ pub(crate) extern "system" fn create(
 ) -> vk::Result {
     abi::command_with("vkCreateComputePipelines", || {
         let Device { core, profile, .. } = Device::of(device);
-        let mut outcome = vk::Result::SUCCESS;
+        let (mut outcome, mut ends) = (vk::Result::SUCCESS, false);
         for (place, info) in abi::room(out, count).iter_mut().zip(abi::items(infos, count)) {
             *place = vk::Pipeline::null();
-            if outcome == vk::Result::SUCCESS
-                || !info.flags.contains(vk::PipelineCreateFlags::EARLY_RETURN_ON_FAILURE)
-            {
-                match Pipeline::create(core, profile.subgroup_size, info) {
-                    Ok(pipeline) => abi::give(pipeline, place),
-                    Err(error) => outcome = error,
+            if ends {
+                continue;
+            }
+            let started = Instant::now();
+            let made = Pipeline::create(core, profile.subgroup_size, info);
+            feed_back(info, started, made.as_ref().is_ok_and(|(_, is_hit)| *is_hit));
+            match made {
+                Ok((pipeline, _)) => abi::give(pipeline, place),
+                Err(error) => {
+                    // A failure tells more than that a kernel would have to be compiled.
+                    if outcome.as_raw() >= 0 {
+                        outcome = error;
+                    }
+                    ends = info.flags.contains(vk::PipelineCreateFlags::EARLY_RETURN_ON_FAILURE);
                 }
             }
         }

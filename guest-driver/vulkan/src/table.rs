@@ -24,11 +24,13 @@ use crate::event;
 use crate::features;
 use crate::fence;
 use crate::formats;
+use crate::graphics;
 use crate::image;
 use crate::instance;
 use crate::memory;
 use crate::physical;
 use crate::pipeline;
+use crate::private;
 use crate::properties;
 use crate::query;
 use crate::queue;
@@ -87,6 +89,7 @@ commands! { of_physical_devices:
     c"vkGetPhysicalDeviceQueueFamilyProperties" PFN_vkGetPhysicalDeviceQueueFamilyProperties = physical::queue_families;
     c"vkGetPhysicalDeviceQueueFamilyProperties2" | c"vkGetPhysicalDeviceQueueFamilyProperties2KHR" PFN_vkGetPhysicalDeviceQueueFamilyProperties2 = physical::queue_families2;
     c"vkGetPhysicalDeviceSparseImageFormatProperties" PFN_vkGetPhysicalDeviceSparseImageFormatProperties = formats::of_sparse_images;
+    c"vkGetPhysicalDeviceToolProperties" | c"vkGetPhysicalDeviceToolPropertiesEXT" PFN_vkGetPhysicalDeviceToolProperties = physical::tools;
     c"vkGetPhysicalDeviceSparseImageFormatProperties2" | c"vkGetPhysicalDeviceSparseImageFormatProperties2KHR" PFN_vkGetPhysicalDeviceSparseImageFormatProperties2 = formats::of_sparse_images2;
 }
 
@@ -107,11 +110,16 @@ commands! { of_devices:
     c"vkCreateDescriptorUpdateTemplate" | c"vkCreateDescriptorUpdateTemplateKHR" PFN_vkCreateDescriptorUpdateTemplate = template::create;
     c"vkCreateEvent" PFN_vkCreateEvent = event::create;
     c"vkCreateFence" PFN_vkCreateFence = fence::create;
+    c"vkCreateFramebuffer" PFN_vkCreateFramebuffer = graphics::create_framebuffer;
+    c"vkCreateGraphicsPipelines" PFN_vkCreateGraphicsPipelines = graphics::create_pipelines;
     c"vkCreateImage" PFN_vkCreateImage = image::create;
     c"vkCreateImageView" PFN_vkCreateImageView = image::create_view;
     c"vkCreatePipelineCache" PFN_vkCreatePipelineCache = pipeline::create_cache;
     c"vkCreatePipelineLayout" PFN_vkCreatePipelineLayout = layout::create_of_pipeline;
+    c"vkCreatePrivateDataSlot" | c"vkCreatePrivateDataSlotEXT" PFN_vkCreatePrivateDataSlot = private::create;
     c"vkCreateQueryPool" PFN_vkCreateQueryPool = query::create;
+    c"vkCreateRenderPass" PFN_vkCreateRenderPass = graphics::create_render_pass;
+    c"vkCreateRenderPass2" | c"vkCreateRenderPass2KHR" PFN_vkCreateRenderPass2 = graphics::create_render_pass2;
     c"vkCreateSampler" PFN_vkCreateSampler = image::create_sampler;
     c"vkCreateSemaphore" PFN_vkCreateSemaphore = semaphore::create;
     c"vkCreateShaderModule" PFN_vkCreateShaderModule = shader::create;
@@ -129,6 +137,7 @@ commands! { of_devices:
     c"vkDestroyPipeline" PFN_vkDestroyPipeline = pipeline::destroy;
     c"vkDestroyPipelineCache" PFN_vkDestroyPipelineCache = pipeline::destroy_cache;
     c"vkDestroyPipelineLayout" PFN_vkDestroyPipelineLayout = layout::destroy_of_pipeline;
+    c"vkDestroyPrivateDataSlot" | c"vkDestroyPrivateDataSlotEXT" PFN_vkDestroyPrivateDataSlot = private::destroy;
     c"vkDestroyQueryPool" PFN_vkDestroyQueryPool = query::destroy;
     c"vkDestroySampler" PFN_vkDestroySampler = image::destroy_sampler;
     c"vkDestroySemaphore" PFN_vkDestroySemaphore = semaphore::destroy;
@@ -157,6 +166,7 @@ commands! { of_devices:
     c"vkGetImageSparseMemoryRequirements2" | c"vkGetImageSparseMemoryRequirements2KHR" PFN_vkGetImageSparseMemoryRequirements2 = image::sparse_requirements2;
     c"vkGetImageSubresourceLayout" PFN_vkGetImageSubresourceLayout = image::subresource_layout;
     c"vkGetPipelineCacheData" PFN_vkGetPipelineCacheData = pipeline::cache_data;
+    c"vkGetPrivateData" | c"vkGetPrivateDataEXT" PFN_vkGetPrivateData = private::get;
     c"vkGetQueryPoolResults" PFN_vkGetQueryPoolResults = query::results;
     c"vkGetSemaphoreCounterValue" | c"vkGetSemaphoreCounterValueKHR" PFN_vkGetSemaphoreCounterValue = semaphore::counter;
     c"vkInvalidateMappedMemoryRanges" PFN_vkInvalidateMappedMemoryRanges = memory::synchronise;
@@ -172,6 +182,7 @@ commands! { of_devices:
     c"vkResetFences" PFN_vkResetFences = fence::reset;
     c"vkResetQueryPool" | c"vkResetQueryPoolEXT" PFN_vkResetQueryPool = query::reset;
     c"vkSetEvent" PFN_vkSetEvent = event::set;
+    c"vkSetPrivateData" | c"vkSetPrivateDataEXT" PFN_vkSetPrivateData = private::set;
     c"vkSignalSemaphore" | c"vkSignalSemaphoreKHR" PFN_vkSignalSemaphore = semaphore::signal;
     c"vkTrimCommandPool" | c"vkTrimCommandPoolKHR" PFN_vkTrimCommandPool = command_pool::trim;
     c"vkUnmapMemory" PFN_vkUnmapMemory = memory::unmap;
@@ -265,6 +276,13 @@ mod tests {
     fn commands(extension: &CStr) -> &'static [&'static CStr] {
         match extension.to_bytes() {
             b"VK_EXT_host_query_reset" => &[c"vkResetQueryPoolEXT"],
+            b"VK_EXT_private_data" => &[
+                c"vkCreatePrivateDataSlotEXT",
+                c"vkDestroyPrivateDataSlotEXT",
+                c"vkGetPrivateDataEXT",
+                c"vkSetPrivateDataEXT",
+            ],
+            b"VK_EXT_tooling_info" => &[c"vkGetPhysicalDeviceToolPropertiesEXT"],
             b"VK_KHR_bind_memory2" => &[c"vkBindBufferMemory2KHR", c"vkBindImageMemory2KHR"],
             b"VK_KHR_copy_commands2" => &[
                 c"vkCmdBlitImage2KHR",
@@ -313,7 +331,8 @@ mod tests {
     fn each_extension_has_all_its_commands() {
         for (extension, _) in extensions::DEVICE {
             for name in commands(extension) {
-                assert!(of_device(name).is_some(), "{extension:?} without {name:?}");
+                let found = of_device(name).or_else(|| of_physical(name));
+                assert!(found.is_some(), "{extension:?} without {name:?}");
             }
         }
     }

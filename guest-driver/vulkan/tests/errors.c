@@ -137,7 +137,90 @@ static void freed(struct device *device) {
     *device = other;
 }
 
+/* A command buffer that is submitted again while it is pending runs again; one that is recorded anew meanwhile, which no program may do,
+ * is at worst the end of its device. */
+static void pending(struct device *device) {
+    struct adder adder = adder_new(device);
+    VkCommandBufferAllocateInfo allocate = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
+    allocate.commandPool = device->pool;
+    allocate.commandBufferCount = 1;
+    VkCommandBuffer commands;
+    OK(vkAllocateCommandBuffers(device->device, &allocate, &commands));
+    VkCommandBufferBeginInfo begin = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    OK(vkBeginCommandBuffer(commands, &begin));
+    for (int i = 0; i < 20; i++) adder_record(&adder, commands, 1);
+    OK(vkEndCommandBuffer(commands));
+    for (int i = 0; i < 30; i++) submit(device, commands, VK_NULL_HANDLE);
+    OK(vkQueueWaitIdle(device->queue));
+    NEED(adder_holds(&adder, 600, 600));
+    for (int i = 0; i < 30; i++) {
+        VkSubmitInfo info = {VK_STRUCTURE_TYPE_SUBMIT_INFO};
+        info.commandBufferCount = 1;
+        info.pCommandBuffers = &commands;
+        VkResult result = vkQueueSubmit(device->queue, 1, &info, VK_NULL_HANDLE);
+        NEED(result == VK_SUCCESS || result == VK_ERROR_DEVICE_LOST);
+        result = vkBeginCommandBuffer(commands, &begin);
+        for (int n = 0; n <= i; n++) adder_record(&adder, commands, 1);
+        NEED(result == VK_SUCCESS && vkEndCommandBuffer(commands) == VK_SUCCESS);
+    }
+    VkResult idle = vkQueueWaitIdle(device->queue);
+    NEED(idle == VK_SUCCESS || idle == VK_ERROR_DEVICE_LOST);
+    adder_free(device, &adder);
+    device_close(device);
+    *device = device_open(0, NULL);
+    adder = adder_new(device);
+    commands = commands_begin(device);
+    adder_record(&adder, commands, 4);
+    commands_run(device, commands);
+    NEED(adder_holds(&adder, 1, 4));
+    adder_free(device, &adder);
+}
+
+/* Video memory in use, bytes. */
+static VkDeviceSize used(struct device *device) {
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+    VkPhysicalDeviceMemoryProperties2 memory = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, &budget};
+    vkGetPhysicalDeviceMemoryProperties2(device->physical, &memory);
+    return budget.heapUsage[0];
+}
+
+/* What is made and destroyed many times leaves nothing behind. */
+static void churn(struct device *device) {
+    VkDeviceSize before = 0;
+    for (int round = 0; round < 40; round++) {
+        struct adder adder = adder_new(device);
+        VkCommandBuffer commands = commands_begin(device);
+        adder_record(&adder, commands, 2);
+        commands_run(device, commands);
+        NEED(adder_holds(&adder, 1, 2));
+        adder_free(device, &adder);
+        if (round == 8) before = used(device);
+    }
+    NEED(used(device) <= before);
+}
+
+/* Whatever would draw is refused by a result, also where the program had the family say that it draws. */
+static void drawing(struct device *device) {
+    uint32_t count = 1;
+    VkQueueFamilyProperties family;
+    vkGetPhysicalDeviceQueueFamilyProperties(device->physical, &count, &family);
+    NEED(count == 1 && !(family.queueFlags & VK_QUEUE_GRAPHICS_BIT) == !getenv("CAMPANILE_GRAPHICS_FAMILY"));
+    NEED((family.queueFlags & VK_QUEUE_COMPUTE_BIT) && (family.queueFlags & VK_QUEUE_TRANSFER_BIT));
+    VkSubpassDescription subpass = {0};
+    VkRenderPassCreateInfo pass_info = {VK_STRUCTURE_TYPE_RENDER_PASS_CREATE_INFO};
+    pass_info.subpassCount = 1;
+    pass_info.pSubpasses = &subpass;
+    VkRenderPass pass = (VkRenderPass)1;
+    RESULT(vkCreateRenderPass(device->device, &pass_info, NULL, &pass), VK_ERROR_UNKNOWN);
+    NEED(pass == VK_NULL_HANDLE);
+    VkGraphicsPipelineCreateInfo info = {VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_CREATE_INFO};
+    VkPipeline pipeline = (VkPipeline)1;
+    RESULT(vkCreateGraphicsPipelines(device->device, VK_NULL_HANDLE, 1, &info, NULL, &pipeline), VK_ERROR_UNKNOWN);
+    NEED(pipeline == VK_NULL_HANDLE);
+}
+
 int main(int argc, char **argv) {
-    static const struct test tests[] = {{"modules", modules}, {"absences", absences}, {"lost", lost}, {"freed", freed}, {NULL, NULL}};
+    static const struct test tests[] = {{"modules", modules}, {"absences", absences}, {"lost", lost},       {"freed", freed},
+                                        {"pending", pending}, {"churn", churn},       {"drawing", drawing}, {NULL, NULL}};
     return run_tests(tests, argc, argv, 0, NULL);
 }

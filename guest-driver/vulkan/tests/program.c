@@ -18,6 +18,7 @@ struct device device_open(uint32_t extension_count, const char *const *extension
     queue.pQueuePriorities = &priority;
     VkPhysicalDeviceVulkan12Features features = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
     features.timelineSemaphore = features.hostQueryReset = VK_TRUE;
+    features.uniformBufferStandardLayout = features.scalarBlockLayout = VK_TRUE;
     VkPhysicalDeviceFeatures core = {0};
     core.shaderStorageBufferArrayDynamicIndexing = VK_TRUE;
     VkDeviceCreateInfo info = {VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};

@@ -1,5 +1,5 @@
-//! Vulkan programs in C, on Vulkan's own loader, on a daemon of their own: `compute.c`, `sync.c`, `errors.c`, a test each for what
-//! their first argument names.
+//! Vulkan programs in C, on Vulkan's own loader, on a daemon of their own: `compute.c`, `sync.c`, `extensions.c`, `errors.c`, a test
+//! each for what their first argument names.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "../../c/tests/built/mod.rs"]
@@ -13,6 +13,11 @@ use built::printed;
 
 /// Compiles a program with all warnings as errors, and runs one test of it.
 fn run(program: &str, test: &str) {
+    run_with(program, test, &[]);
+}
+
+/// The same, with variables of the environment.
+fn run_with(program: &str, test: &str, variables: &[(&str, &str)]) {
     let folder = tempfile::tempdir().unwrap();
     let library = built::folder().join("libvulkan_campanile.so");
     let manifest = folder.path().join("campanile_icd.json");
@@ -40,6 +45,7 @@ fn run(program: &str, test: &str) {
     command.arg(test).env("CAMPANILE_SOCKET", daemon.socket()).env("CAMPANILE_DEBUG", "1");
     // The newer name, and that of Debian 12's loader.
     command.env("VK_DRIVER_FILES", &manifest).env("VK_ICD_FILENAMES", &manifest);
+    command.env_remove("CAMPANILE_GRAPHICS_FAMILY").envs(variables.iter().copied());
     assert_eq!(printed(&mut command), format!("{test}: ok\n"));
 }
 
@@ -114,6 +120,26 @@ fn timestamps_rise_and_are_there_or_not() {
 }
 
 #[test]
+fn words_are_kept_with_objects_as_long_as_these_live() {
+    run("extensions", "private-data");
+}
+
+#[test]
+fn pipelines_are_compiled_as_the_program_allows_and_tell_what_they_took() {
+    run("extensions", "pipelines");
+}
+
+#[test]
+fn blocks_lie_as_the_device_allows_and_may_be_longer_than_their_buffers() {
+    run("extensions", "layouts");
+}
+
+#[test]
+fn extensions_tell_what_they_promise() {
+    run("extensions", "told");
+}
+
+#[test]
 fn modules_that_are_none_are_refused_and_the_device_goes_on() {
     run("errors", "modules");
 }
@@ -131,4 +157,20 @@ fn a_hang_loses_its_device_and_another_one_works() {
 #[test]
 fn memory_freed_under_work_loses_the_device_of_that_work_alone() {
     run("errors", "freed");
+}
+
+#[test]
+fn a_command_buffer_that_is_pending_runs_again_or_ends_its_device() {
+    run("errors", "pending");
+}
+
+#[test]
+fn what_is_made_and_destroyed_leaves_nothing_behind() {
+    run("errors", "churn");
+}
+
+#[test]
+fn drawing_is_refused_by_a_result() {
+    run("errors", "drawing");
+    run_with("errors", "drawing", &[("CAMPANILE_GRAPHICS_FAMILY", "1")]);
 }

@@ -1,0 +1,190 @@
+/* What extensions promise: private data, control of caches, layouts of blocks. */
+#include "program.h"
+
+#include "shaders/shaders.h"
+
+#define COMMAND(name) PFN_##name name##_ = (PFN_##name)vkGetDeviceProcAddr(device->device, #name); NEED(name##_)
+
+/* Each object has its word, and one at the place of an old one has none. */
+static void private_data(struct device *device) {
+    COMMAND(vkCreatePrivateDataSlotEXT);
+    COMMAND(vkDestroyPrivateDataSlotEXT);
+    COMMAND(vkSetPrivateDataEXT);
+    COMMAND(vkGetPrivateDataEXT);
+    VkPrivateDataSlotCreateInfoEXT info = {VK_STRUCTURE_TYPE_PRIVATE_DATA_SLOT_CREATE_INFO_EXT};
+    VkPrivateDataSlotEXT slots[2];
+    for (int i = 0; i < 2; i++) OK(vkCreatePrivateDataSlotEXT_(device->device, &info, NULL, &slots[i]));
+    VkFence fences[2] = {fence_new(device), fence_new(device)};
+    for (uint64_t i = 0; i < 4; i++)
+        OK(vkSetPrivateDataEXT_(device->device, VK_OBJECT_TYPE_FENCE, (uint64_t)fences[i % 2], slots[i / 2], 10 + i));
+    uint64_t word;
+    for (uint64_t i = 0; i < 4; i++) {
+        vkGetPrivateDataEXT_(device->device, VK_OBJECT_TYPE_FENCE, (uint64_t)fences[i % 2], slots[i / 2], &word);
+        NEED(word == 10 + i);
+    }
+    uint64_t old = (uint64_t)fences[0];
+    vkDestroyFence(device->device, fences[0], NULL);
+    /* One of the next ones lies where it lay. */
+    VkFence others[64];
+    int is_there = 0;
+    for (int i = 0; i < 64; i++) {
+        others[i] = fence_new(device);
+        is_there |= (uint64_t)others[i] == old;
+        vkGetPrivateDataEXT_(device->device, VK_OBJECT_TYPE_FENCE, (uint64_t)others[i], slots[0], &word);
+        NEED(word == 0);
+    }
+    NEED(is_there);
+    for (int i = 0; i < 64; i++) vkDestroyFence(device->device, others[i], NULL);
+    vkDestroyPrivateDataSlotEXT_(device->device, slots[0], NULL);
+    vkGetPrivateDataEXT_(device->device, VK_OBJECT_TYPE_FENCE, (uint64_t)fences[1], slots[1], &word);
+    NEED(word == 13);
+    vkDestroyPrivateDataSlotEXT_(device->device, slots[1], NULL);
+    vkDestroyFence(device->device, fences[1], NULL);
+}
+
+/* A pipeline that would have to be compiled is not where the program forbids it; what one took and whether it was there is told. */
+static void pipelines(struct device *device) {
+    struct adder adder = adder_new(device);
+    VkComputePipelineCreateInfo infos[2] = {{VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO},
+                                            {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO}};
+    VkPipelineCreationFeedbackEXT feedback[2], of_stage;
+    VkPipelineCreationFeedbackCreateInfoEXT asked[2] = {{VK_STRUCTURE_TYPE_PIPELINE_CREATION_FEEDBACK_CREATE_INFO_EXT},
+                                                        {VK_STRUCTURE_TYPE_PIPELINE_CREATION_FEEDBACK_CREATE_INFO_EXT}};
+    for (int i = 0; i < 2; i++) {
+        infos[i].stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+        infos[i].stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+        infos[i].stage.pName = "main";
+        infos[i].layout = adder.layout;
+        infos[i].pNext = &asked[i];
+        asked[i].pPipelineCreationFeedback = &feedback[i];
+    }
+    asked[1].pipelineStageCreationFeedbackCount = 1;
+    asked[1].pPipelineStageCreationFeedbacks = &of_stage;
+    infos[0].flags = VK_PIPELINE_CREATE_FAIL_ON_PIPELINE_COMPILE_REQUIRED_BIT_EXT;
+    infos[0].stage.module = module_new(device, hang_words, sizeof hang_words);
+    infos[1].stage.module = module_new(device, add_words, sizeof add_words);
+    VkPipeline made[2], first;
+    OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 1, &infos[1], NULL, &first));
+    NEED(feedback[1].flags == VK_PIPELINE_CREATION_FEEDBACK_VALID_BIT_EXT);
+    RESULT(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 2, infos, NULL, made), VK_PIPELINE_COMPILE_REQUIRED_EXT);
+    NEED(made[0] == VK_NULL_HANDLE && made[1] != VK_NULL_HANDLE);
+    VkPipelineCreationFeedbackFlagsEXT hit =
+        VK_PIPELINE_CREATION_FEEDBACK_VALID_BIT_EXT | VK_PIPELINE_CREATION_FEEDBACK_APPLICATION_PIPELINE_CACHE_HIT_BIT_EXT;
+    NEED(feedback[0].flags == VK_PIPELINE_CREATION_FEEDBACK_VALID_BIT_EXT);
+    /* The first one has it. */
+    NEED(feedback[1].flags == hit && of_stage.flags == hit && of_stage.duration == feedback[1].duration);
+    vkDestroyPipeline(device->device, made[1], NULL);
+    infos[0].flags |= VK_PIPELINE_CREATE_EARLY_RETURN_ON_FAILURE_BIT_EXT;
+    RESULT(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 2, infos, NULL, made), VK_PIPELINE_COMPILE_REQUIRED_EXT);
+    NEED(made[0] == VK_NULL_HANDLE && made[1] == VK_NULL_HANDLE);
+    infos[0].flags = 0;
+    OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 2, infos, NULL, made));
+    NEED(feedback[0].flags == VK_PIPELINE_CREATION_FEEDBACK_VALID_BIT_EXT && feedback[0].duration > 0);
+    vkDestroyPipeline(device->device, first, NULL);
+    for (int i = 0; i < 2; i++) {
+        vkDestroyPipeline(device->device, made[i], NULL);
+        vkDestroyShaderModule(device->device, infos[i].stage.module, NULL);
+    }
+    adder_free(device, &adder);
+}
+
+/* Uniform blocks with the layout of storage buffers and with scalar layout; and a buffer shorter than its block, which reads as
+ * zero behind its end and keeps nothing there. */
+static void layouts(struct device *device) {
+    struct buffer to = buffer_new(device, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT);
+    struct buffer from = buffer_new(device, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT);
+    for (uint32_t i = 0; i < WORDS; i++) to.words[i] = 0, from.words[i] = 100 + i;
+    VkDescriptorType storage = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, uniform = VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER;
+    VkDescriptorSetLayoutBinding bindings[4] = {{0, storage, 1, VK_SHADER_STAGE_COMPUTE_BIT},
+                                                {1, storage, 1, VK_SHADER_STAGE_COMPUTE_BIT},
+                                                {2, uniform, 1, VK_SHADER_STAGE_COMPUTE_BIT},
+                                                {3, uniform, 1, VK_SHADER_STAGE_COMPUTE_BIT}};
+    VkDescriptorSetLayoutCreateInfo set_info = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO};
+    set_info.bindingCount = 4;
+    set_info.pBindings = bindings;
+    VkDescriptorSetLayout set_layout;
+    OK(vkCreateDescriptorSetLayout(device->device, &set_info, NULL, &set_layout));
+    VkPipelineLayoutCreateInfo layout_info = {VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
+    layout_info.setLayoutCount = 1;
+    layout_info.pSetLayouts = &set_layout;
+    VkPipelineLayout layout;
+    OK(vkCreatePipelineLayout(device->device, &layout_info, NULL, &layout));
+    VkComputePipelineCreateInfo info = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+    info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+    info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+    info.stage.module = module_new(device, layouts_words, sizeof layouts_words);
+    info.stage.pName = "main";
+    info.layout = layout;
+    VkPipeline pipeline;
+    OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 1, &info, NULL, &pipeline));
+    VkDescriptorPoolSize sizes[2] = {{storage, 2}, {uniform, 2}};
+    VkDescriptorPoolCreateInfo pool_info = {VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO};
+    pool_info.maxSets = 1;
+    pool_info.poolSizeCount = 2;
+    pool_info.pPoolSizes = sizes;
+    VkDescriptorPool pool;
+    OK(vkCreateDescriptorPool(device->device, &pool_info, NULL, &pool));
+    VkDescriptorSetAllocateInfo allocate = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
+    allocate.descriptorPool = pool;
+    allocate.descriptorSetCount = 1;
+    allocate.pSetLayouts = &set_layout;
+    VkDescriptorSet set;
+    OK(vkAllocateDescriptorSets(device->device, &allocate, &set));
+    /* One word of the second one. */
+    VkDescriptorBufferInfo buffers[4] = {
+        {to.buffer, 0, VK_WHOLE_SIZE}, {from.buffer, 1024, 4}, {from.buffer, 0, 20}, {from.buffer, 256, 24}};
+    VkWriteDescriptorSet writes[4] = {{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET}};
+    for (uint32_t i = 0; i < 4; i++) {
+        writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
+        writes[i].dstSet = set;
+        writes[i].dstBinding = i;
+        writes[i].descriptorCount = 1;
+        writes[i].descriptorType = i < 2 ? storage : uniform;
+        writes[i].pBufferInfo = &buffers[i];
+    }
+    vkUpdateDescriptorSets(device->device, 4, writes, 0, NULL);
+    VkCommandBuffer commands = commands_begin(device);
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &set, 0, NULL);
+    vkCmdDispatch(commands, 1, 1, 1);
+    barrier(commands);
+    commands_run(device, commands);
+    for (uint32_t i = 0; i < 5; i++) NEED(to.words[i] == 100 + i);
+    for (uint32_t i = 5; i < 11; i++) NEED(to.words[i] == 100 + 64 + i - 5);
+    NEED(to.words[11] == 100 + 256 && to.words[12] == 0);
+    for (uint32_t i = 0; i < WORDS; i++) NEED(from.words[i] == (i == 256 ? 7 : 100 + i));
+    vkDestroyDescriptorPool(device->device, pool, NULL);
+    vkDestroyPipeline(device->device, pipeline, NULL);
+    vkDestroyShaderModule(device->device, info.stage.module, NULL);
+    vkDestroyPipelineLayout(device->device, layout, NULL);
+    vkDestroyDescriptorSetLayout(device->device, set_layout, NULL);
+    buffer_free(device, &to);
+    buffer_free(device, &from);
+}
+
+/* No tools are in the driver; and what it has of robustness it tells. */
+static void told(struct device *device) {
+    PFN_vkGetPhysicalDeviceToolPropertiesEXT tools =
+        (PFN_vkGetPhysicalDeviceToolPropertiesEXT)vkGetInstanceProcAddr(device->instance, "vkGetPhysicalDeviceToolPropertiesEXT");
+    NEED(tools);
+    uint32_t count = 9;
+    OK(tools(device->physical, &count, NULL));
+    NEED(count == 0);
+    VkPhysicalDeviceRobustness2FeaturesEXT robust = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_FEATURES_EXT};
+    VkPhysicalDeviceFeatures2 features = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &robust};
+    vkGetPhysicalDeviceFeatures2(device->physical, &features);
+    NEED(robust.robustBufferAccess2 && !robust.robustImageAccess2 && !robust.nullDescriptor);
+    VkPhysicalDeviceRobustness2PropertiesEXT sizes = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_PROPERTIES_EXT};
+    VkPhysicalDeviceProperties2 properties = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &sizes};
+    vkGetPhysicalDeviceProperties2(device->physical, &properties);
+    NEED(sizes.robustStorageBufferAccessSizeAlignment == 4 && sizes.robustUniformBufferAccessSizeAlignment == 256);
+}
+
+int main(int argc, char **argv) {
+    static const char *const names[] = {"VK_EXT_private_data",    "VK_EXT_pipeline_creation_cache_control",
+                                        "VK_EXT_tooling_info",    "VK_EXT_pipeline_creation_feedback",
+                                        "VK_EXT_robustness2",     "VK_KHR_zero_initialize_workgroup_memory"};
+    static const struct test tests[] = {
+        {"private-data", private_data}, {"pipelines", pipelines}, {"layouts", layouts}, {"told", told}, {NULL, NULL}};
+    return run_tests(tests, argc, argv, 6, names);
+}
