@@ -303,7 +303,7 @@ fn engines_are_the_program_that_the_daemon_is_even_when_its_file_was_replaced() 
     fs::copy(env!("CARGO_BIN_EXE_campanile"), &program).unwrap();
     let next = folder.path().join("next");
     fs::write(&next, "no program").unwrap();
-    let scene = Scene::of(&program, folder, &["--spares", "off"]);
+    let scene = Scene::of(&program, folder, &[]);
     fs::rename(&next, &program).unwrap();
     run_copies(&scene.socket(), || {
         let of = |process: &Path| fs::metadata(process.join("exe")).unwrap().ino();
