@@ -29,14 +29,15 @@ fn write(folder: &Path) -> Result<()> {
     for made in [&pages, &completions] {
         fs::create_dir_all(made).with_context(|| format!("making {}", made.display()))?;
     }
-    let programs: [(&str, fn() -> Command); 2] = [
-        ("campanile", campanile_daemon::cli::args::Arguments::command),
-        ("campanile-guest", campanile_guest::args::Arguments::command),
+    let programs = [
+        ("campanile", campanile_daemon::cli::args::Arguments::command()),
+        ("campanile-guest", campanile_guest::args::Arguments::command()),
     ];
     for (name, program) in programs {
-        clap_mangen::generate_to(program(), &pages).with_context(|| format!("manual pages of {name}"))?;
+        clap_mangen::generate_to(program.clone(), &pages)
+            .with_context(|| format!("manual pages of {name}"))?;
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            generate_to(shell, &mut visible(name, &program()), name, &completions)
+            generate_to(shell, &mut visible(name, &program), name, &completions)
                 .with_context(|| format!("{shell} completions of {name}"))?;
         }
         fs::rename(completions.join(format!("{name}.bash")), completions.join(name))?;
