@@ -5,6 +5,7 @@ use campanile_protocol::profile;
 
 use crate::abi;
 use crate::abi::Outcome;
+use crate::graphics;
 use crate::physical::PhysicalDevice;
 use crate::report::report;
 
@@ -22,6 +23,7 @@ fn core(physical: &PhysicalDevice) -> vk::PhysicalDeviceFeatures {
         shader_float64: physical.feature(profile::FEATURE_FLOAT_64),
         shader_storage_buffer_array_dynamic_indexing: physical.feature(profile::FEATURE_BUFFER_ARRAYS),
         shader_uniform_buffer_array_dynamic_indexing: physical.feature(profile::FEATURE_BUFFER_ARRAYS),
+        shader_storage_image_extended_formats: vk::Bool32::from(graphics::is_claimed()),
         ..Default::default()
     }
 }

@@ -1,8 +1,9 @@
 //! What there is of graphics: refusals.
 //!
 //! Some compute programs look for a queue family with graphics and never draw; older versions of ncnn read behind the list of families
-//! where none has it. `CAMPANILE_GRAPHICS_FAMILY=1` has the family say that it does, for these. Whatever would draw is refused by a
-//! result all the same.
+//! where none has it, and keep 16-bit floats in buffers only where storage images could have more formats
+//! (`shaderStorageImageExtendedFormats`). `CAMPANILE_GRAPHICS_FAMILY=1` has the device say both, for these. Whatever would draw is
+//! refused by a result all the same, and no format is good for images.
 
 use std::sync::LazyLock;
 
@@ -15,9 +16,14 @@ use crate::report::report;
 static IS_CLAIMED: LazyLock<bool> =
     LazyLock::new(|| std::env::var_os("CAMPANILE_GRAPHICS_FAMILY").is_some_and(|value| value != "0"));
 
+/// Whether the device is to say that it does graphics.
+pub(crate) fn is_claimed() -> bool {
+    *IS_CLAIMED
+}
+
 /// What the queue family says beyond compute and copies.
 pub(crate) fn claimed() -> vk::QueueFlags {
-    if *IS_CLAIMED { vk::QueueFlags::GRAPHICS } else { vk::QueueFlags::empty() }
+    if is_claimed() { vk::QueueFlags::GRAPHICS } else { vk::QueueFlags::empty() }
 }
 
 /// Gives null handles, and the result of a feature that there is not.
