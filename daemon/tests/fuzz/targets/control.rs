@@ -66,6 +66,8 @@ fn vgpu(name: &str) -> Vgpu {
         endpoint: Arc::new(Endpoint::new(departure, arriving, None, None, false)),
         held: Held::default(),
         log: Arc::clone(&config.log),
+        meters: Arc::clone(&config.meters),
+        engines: config.engines,
     }
 }
 

@@ -46,6 +46,8 @@ fn device(choice: u32) -> Profile {
         integer_dot: has(14),
         mixed_dot: has(15),
         buffer_arrays: has(16),
+        uniform_standard: has(26),
+        scalar_layout: has(27),
         subgroup: Subgroup {
             basic: has(17),
             vote: has(18),
