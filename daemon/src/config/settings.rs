@@ -50,7 +50,7 @@ impl Settings {
         let mut settings = Self { file: Some(Arc::new(path.to_owned())), ..Self::default() };
         for text in &texts {
             let mut found = document::read(text, options, &mut settings);
-            found.sort_by(|a, b| a.place.at.cmp(&b.place.at));
+            found.sort_by_key(|a| a.place.at);
             faults.extend(found);
         }
         (settings, faults)

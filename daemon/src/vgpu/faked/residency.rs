@@ -246,7 +246,7 @@ fn what_lies_in_the_way_moves_where_that_is_less_than_to_evict() {
     world.session.attach(1, A + 100).unwrap();
     let counters = |world: &World| {
         let counters = &world.session.counters;
-        [&counters.evictions, &counters.relocations].map(|counter| counted(counter))
+        [&counters.evictions, &counters.relocations].map(counted)
     };
     let [evictions, relocations] = counters(&world);
     done(&mut world, MAKE_RESIDENT, 0, &[A + 100]);
@@ -299,7 +299,7 @@ fn come(world: &mut World, queue: u64, token: u64, resource: u32) {
 
 fn faults(world: &World) -> [u64; 3] {
     let counters = &world.session.counters;
-    [&counters.residency_faults, &counters.restores, &counters.evictions].map(|counter| counted(counter))
+    [&counters.residency_faults, &counters.restores, &counters.evictions].map(counted)
 }
 
 #[test]
