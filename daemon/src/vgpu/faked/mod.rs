@@ -2,6 +2,7 @@
 
 mod kernels;
 mod model;
+mod native_fences;
 mod residency;
 mod scenes;
 mod simulation;

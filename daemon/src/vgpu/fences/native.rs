@@ -205,6 +205,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
+    use campanile_host_gpu::memory::page_table::reader::Intent;
+    use campanile_host_gpu::memory::page_table::reader::resolve_one;
     use campanile_host_gpu::memory::page_table::writer::PageTables;
     use campanile_protocol::PAGE_SIZE;
     use campanile_protocol::control::native_fence::NATIVE_FENCE_DEFAULT;
@@ -212,6 +214,7 @@ mod tests {
     use campanile_protocol::control::status::Status;
     use campanile_protocol::handle::Handle;
     use campanile_protocol::page_table::FIRST_ADDRESS;
+    use campanile_protocol::page_table::SegmentId;
 
     use super::Look;
     use super::smallest_wait;
@@ -222,7 +225,10 @@ mod tests {
     use crate::vgpu::objects::budget::Kind;
     use crate::vgpu::objects::device_page::DevicePage;
     use crate::vgpu::objects::ids::AllocationId;
+    use crate::vgpu::objects::mapping::GpuMapping;
     use crate::vgpu::objects::message::Origin;
+    use crate::vgpu::objects::paging_queue::Change;
+    use crate::vgpu::objects::paging_queue::PagingOperation;
     use crate::vgpu::objects::process::Device;
     use crate::vgpu::objects::process::Process;
     use crate::vgpu::objects::processes::Objects;
@@ -341,10 +347,29 @@ mod tests {
         assert_eq!(open(2, va), Ok(()), "in another address space");
         assert_eq!(open(1, va + PAGE_SIZE), Ok(()));
         assert_eq!(open(3, va), Err(Status::NoDevice));
+        // A mapping that is about to be there.
+        let late = GpuMapping { size: PAGE_SIZE, allocation: AllocationId(1), offset: 0, writable: true };
+        let changes = vec![Change::Map(va + 2 * PAGE_SIZE, late)];
+        let operation = PagingOperation { value: 1, changes, charge: None };
+        device(&mut objects, 1).paging.push(operation);
+        let opened = opening.map(&mut objects, &mut tables, 1, va + 2 * PAGE_SIZE, charge());
+        assert_eq!(opened.map_err(|refused| refused.status).err(), Some(Status::InvalidAddress));
         assert_eq!(
             fences.named(index + 1, Handle(1)).err().map(|refused| refused.status),
             Some(Status::InvalidHandle)
         );
+    }
+
+    #[test]
+    fn ums_131_the_page_of_a_fence_is_its_own_part_of_the_file_of_fences() {
+        let (mut fences, mut tables) = (FenceTable::new().unwrap(), PageTables::new().unwrap());
+        let mut objects = objects(&mut tables);
+        for _ in 0..3 {
+            let (index, _) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
+            let (root, va) = (device(&mut objects, 1).root.0, VA + u64::from(index) * PAGE_SIZE);
+            let run = resolve_one(tables.mapping(), root, va, PAGE_SIZE, Intent::Write).unwrap();
+            assert_eq!((run.segment, run.offset), (SegmentId::FENCES, u64::from(index) * PAGE_SIZE));
+        }
     }
 
     #[test]

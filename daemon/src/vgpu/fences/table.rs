@@ -45,6 +45,13 @@ pub enum Named {
     Nothing,
 }
 
+/// A global handle that cannot be guessed without the hash.
+fn named(hash: u64, index: u32) -> Handle {
+    // The lowest bit above the number keeps it from being zero, which names nothing.
+    let key = hash | (INDEX_MASK + 1);
+    Handle((key & !INDEX_MASK) | u64::from(index))
+}
+
 /// All native fences of one VM.
 #[derive(Debug)]
 pub struct FenceTable {
@@ -125,9 +132,7 @@ impl FenceTable {
             }
         };
         self.created += 1;
-        // The lowest bit above the number keeps it from being zero, which names nothing.
-        let key = self.names.hash_one(self.created) | (INDEX_MASK + 1);
-        let global = Handle((key & !INDEX_MASK) | u64::from(index));
+        let global = named(self.names.hash_one(self.created), index);
         *self.places.get_mut(index as usize)? = Some(Fence { global, kind, openers: 1 });
         self.value(index)?.store(initial_value, Ordering::Release);
         Some((index, global))
@@ -192,7 +197,9 @@ mod tests {
     use campanile_protocol::handle::Handle;
 
     use super::FenceTable;
+    use super::INDEX_MASK;
     use super::Named;
+    use super::named;
 
     #[test]
     fn ums_142_the_last_close_destroys_and_a_global_handle_is_never_used_again() {
@@ -215,10 +222,23 @@ mod tests {
     }
 
     #[test]
+    fn ums_142_a_global_handle_has_its_number_and_a_key_that_is_never_zero() {
+        let least = INDEX_MASK + 1;
+        for hash in [0, least, INDEX_MASK, u64::MAX] {
+            for index in [0, 5, MAX_FENCES - 1] {
+                let Handle(global) = named(hash, index);
+                assert_eq!((global & INDEX_MASK, global & least), (u64::from(index), least), "{hash:#x}");
+            }
+        }
+        assert_eq!(named(u64::MAX, 0), Handle(!INDEX_MASK), "all of the hash is in it");
+    }
+
+    #[test]
     fn ums_142_there_is_a_bound_and_handles_of_two_vms_differ() {
         let mut table = FenceTable::new().unwrap();
         let all: Vec<_> = (0..MAX_FENCES).map(|_| table.create(0, 0).unwrap().1).collect();
         assert_eq!(table.create(0, 0), None);
+        assert_eq!(table.iter().count(), all.len(), "and nothing of it is left");
         let mut other = FenceTable::new().unwrap();
         let (_, of_other) = other.create(0, 0).unwrap();
         assert!(!all.contains(&of_other) && table.find(of_other) == Named::Nothing);
@@ -227,6 +247,8 @@ mod tests {
     #[test]
     fn ums_142_nothing_of_a_fence_is_left_in_its_page_for_the_next() {
         let mut table = FenceTable::new().unwrap();
+        // Not the first, whose page begins at 0.
+        let before = table.create(0, 5).unwrap().0;
         let (index, _) = table.create(0, 7).unwrap();
         let start = u64::from(index) * PAGE_SIZE;
         let word =
@@ -237,6 +259,7 @@ mod tests {
         assert!(table.close(index));
         table.free(index);
         assert!((0..PAGE_SIZE).step_by(8).all(|at| word(&table, at) == 0));
+        assert_eq!(table.value(before).unwrap().load(Ordering::Acquire), 5, "and its neighbours stay");
     }
 
     #[test]
@@ -256,6 +279,7 @@ mod tests {
             &[(3, global, 1, 40, 1)],
             &[(2, Handle(2), 1, 40, 1)],
             &[(MAX_FENCES, Handle(1 << 20), 1, 40, 1)],
+            &[(MAX_FENCES - 1, Handle(u64::from(MAX_FENCES) - 1), 1, 40, 1)],
         ] {
             assert!(FenceTable::of(wrong).unwrap().is_none(), "{wrong:?}");
         }

@@ -3,10 +3,14 @@ use std::sync::Arc;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::message::RunRecord;
 use campanile_host_gpu::log_limit::LogLimit;
+use campanile_host_gpu::memory::page_table::reader::Intent;
+use campanile_host_gpu::memory::page_table::reader::Miss;
+use campanile_host_gpu::memory::page_table::reader::resolve_one;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::PAGE_SIZE as PAGE;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::engine::block::MAX_QUEUES;
 use campanile_protocol::engine::residency::Wanted;
 use campanile_protocol::page_table::FIRST_ADDRESS;
 use campanile_protocol::page_table::SegmentId;
@@ -199,8 +203,37 @@ fn a_queue_that_comes_to_what_is_evicted_wants_it_and_one_that_finds_it_does_not
     assert!(!memory.demand(&wanted(VA, 0), &objects), "it is there");
     let _engines_let_go = evict(&mut memory, allocation);
     assert!(!memory.demand(&wanted(VA + PAGE, 0), &objects), "nothing is mapped there");
-    assert!(!memory.demand(&wanted(VA, u64::MAX), &objects), "an engine has no such queue");
+    for queue in [2 * u64::from(MAX_QUEUES), u64::MAX] {
+        assert!(!memory.demand(&wanted(VA, queue), &objects), "an engine has no such queue");
+    }
     assert!(memory.residency.wants.is_empty());
-    assert!(memory.demand(&wanted(VA, 0), &objects));
+    assert!(memory.demand(&wanted(VA, 2 * u64::from(MAX_QUEUES) - 1), &objects));
     assert_eq!(memory.residency.wants.len(), 1);
+}
+
+#[test]
+fn a_mapping_leads_to_its_own_part_of_an_allocation_wherever_that_goes() {
+    let mut memory = memory();
+    let (_, root) = objects(&mut memory);
+    let allocation = memory.allocations.create_vram(4 * PAGE).unwrap();
+    let part = GpuMapping { size: 2 * PAGE, allocation, offset: PAGE, writable: true };
+    memory.show_to_gpu(root, VA, part).unwrap_or_else(|refused| panic!("{}", refused.text));
+    let leads_to = |memory: &Memory| resolve_one(memory.tables.mapping(), root.0, VA, PAGE, Intent::Write);
+    for _ in 0..2 {
+        let Spot::Segment(segment, start) = memory.allocations.spot(allocation) else { panic!("nowhere") };
+        let run = leads_to(&memory).unwrap();
+        assert_eq!((run.segment, run.offset), (segment, start + PAGE));
+        let leaving = memory.begin_eviction(allocation, &mut journal()).unwrap();
+        assert_eq!(leads_to(&memory), Err(Miss::Moving(VA)));
+        let _nothing = memory.finish_relocation(allocation, leaving.target, &mut journal());
+        assert_eq!(leads_to(&memory), Err(Miss::Evicted(VA)));
+        // Something else lies where it was.
+        placed(&mut memory);
+        assert!(memory.allocations.bring_back(allocation, 2));
+        memory.remap(allocation, &mut journal());
+    }
+    memory.residency.is_due = false;
+    memory.purge(&mut journal());
+    assert_eq!(leads_to(&memory), Err(Miss::Evicted(VA)), "its contents are forgotten");
+    assert!(memory.residency.is_due);
 }

@@ -1,0 +1,91 @@
+//! Native fences, from their making to the end of the last device that has them open.
+
+use campanile_protocol::control::message;
+use campanile_protocol::control::native_fence::CLOSE_NATIVE_FENCE;
+use campanile_protocol::control::native_fence::CREATE_NATIVE_FENCE;
+use campanile_protocol::control::native_fence::CreateNativeFence;
+use campanile_protocol::control::native_fence::NATIVE_FENCE_DEFAULT;
+use campanile_protocol::control::native_fence::NATIVE_FENCE_INTRA_GPU;
+use campanile_protocol::control::native_fence::OPEN_NATIVE_FENCE;
+use campanile_protocol::control::native_fence::OpenNativeFence;
+use campanile_protocol::control::status::Status;
+use campanile_protocol::handle::Handle;
+use zerocopy::IntoBytes;
+
+use super::world::World;
+use crate::vgpu::fences::table::Named;
+
+const VA: u64 = 1 << 32;
+
+fn world() -> World {
+    let mut world = World::new();
+    [1, 2].into_iter().for_each(|of| world.open(of));
+    // An engine that has to let go of pages.
+    let context = world.context(1);
+    world.queue(1, context);
+    (0..3).for_each(|_| world.turn(0));
+    world
+}
+
+/// Makes a fence in process 1: its local and its global handle.
+fn create(world: &mut World, kind: u32, va: u64) -> [Handle; 2] {
+    let create = CreateNativeFence { kind, reserved: 0, initial_value: 3, va };
+    world.ok(1, CREATE_NATIVE_FENCE, create.as_bytes()).map(Handle)
+}
+
+fn settle(world: &mut World) {
+    (0..3).for_each(|_| world.turn(0));
+}
+
+#[test]
+fn ums_131_fences_of_both_kinds_are_made_and_nothing_else_is() {
+    let mut world = world();
+    for (kind, reserved, expected) in [
+        (NATIVE_FENCE_DEFAULT, 0, Status::Ok),
+        (NATIVE_FENCE_INTRA_GPU, 0, Status::Ok),
+        (NATIVE_FENCE_DEFAULT, 1, Status::InvalidParameter),
+        (NATIVE_FENCE_INTRA_GPU, 1, Status::InvalidParameter),
+        (NATIVE_FENCE_INTRA_GPU + 1, 0, Status::InvalidParameter),
+    ] {
+        let va = VA + (u64::from(kind) << 20);
+        let create = CreateNativeFence { kind, reserved, initial_value: 3, va };
+        let (status, _) = world.call(1, CREATE_NATIVE_FENCE, create.as_bytes());
+        assert_eq!(status, expected.word(), "kind {kind}, reserved {reserved}");
+    }
+    assert_eq!(world.session.fences.iter().count(), 2);
+    // One whose page cannot be mapped is none.
+    let taken = CreateNativeFence { kind: NATIVE_FENCE_DEFAULT, reserved: 0, initial_value: 0, va: VA };
+    assert_eq!(world.call(1, CREATE_NATIVE_FENCE, taken.as_bytes()).0, Status::InvalidAddress.word());
+    assert_eq!(world.session.fences.iter().count(), 2);
+}
+
+#[test]
+fn ums_142_a_fence_ends_with_the_last_process_that_has_it_open_when_engines_have_let_go() {
+    let mut world = world();
+    let [_, shared] = create(&mut world, NATIVE_FENCE_DEFAULT, VA);
+    let [_, own] = create(&mut world, NATIVE_FENCE_DEFAULT, VA + (1 << 20));
+    let open = OpenNativeFence { global: shared, va: VA };
+    world.ok(2, OPEN_NATIVE_FENCE, open.as_bytes());
+    settle(&mut world);
+    // The device of process 1 ends.
+    world.ask(1, message::DESTROY_DEVICE, &[]);
+    settle(&mut world);
+    assert!(matches!(world.session.fences.find(shared), Named::Live(_)), "another has it open");
+    assert_eq!(world.session.fences.find(own), Named::Nothing);
+    assert_eq!(world.session.fences.iter().count(), 1);
+    world.close(2);
+    settle(&mut world);
+    assert_eq!((world.session.fences.find(shared), world.session.fences.iter().count()), (Named::Nothing, 0));
+}
+
+#[test]
+fn ums_142_a_fence_that_was_closed_is_leaving_until_engines_have_let_go() {
+    let mut world = world();
+    let [local, global] = create(&mut world, NATIVE_FENCE_DEFAULT, VA);
+    settle(&mut world);
+    world.named(1, CLOSE_NATIVE_FENCE, local);
+    settle(&mut world);
+    assert_eq!(world.session.fences.find(global), Named::Nothing);
+    let again = OpenNativeFence { global, va: VA };
+    assert_eq!(world.call(2, OPEN_NATIVE_FENCE, again.as_bytes()).0, Status::InvalidHandle.word());
+}
