@@ -143,8 +143,8 @@ fn holding(vgpus: &[Value]) -> Table {
             memory.map_or("no limit".to_owned(), |bytes| format!("{} MiB each", bytes >> 20)),
             cpus.map_or("all".to_owned(), |cpus| cpus.to_string()),
             word(&held["cpu_by"]),
-            match list(&held["threads_by"]) {
-                [] => "nothing".to_owned(),
+            match held["threads_by"].as_array().map(Vec::as_slice) {
+                Some([]) => "nothing".to_owned(),
                 _ => word(&held["threads_by"]),
             },
             of_last(format!("{}:{}", word(&last["uid"]), word(&last["gid"]))),
@@ -246,9 +246,9 @@ mod tests {
                 "processes": [{ "context": 3, "device": "lost: hung", "queues": 2, "kernels": 1,
                                 "mapped_bytes": 8192 }] } },
             { "name": "b", "socket": "/run/b", "vram_bytes": 32 << 20, "vm_connected": false, "engine_processes":
-              { "limits": "rlimits", "why": "no cgroup here", "why_account": "made up", "cpu_by": "autogroup", "memory_bytes": 4u64 << 30, "cpus": null, "last_process":
+              { "limits": "rlimits", "why": "no cgroup here", "why_account": "made up", "cpu_by": "autogroup", "threads_by": ["RLIMIT_NPROC", "pid namespace"], "memory_bytes": 4u64 << 30, "cpus": null, "last_process":
                 { "pid": 9, "uid": 7, "gid": 8, "namespaces": ["ipc", "net"] } } },
-            { "name": "c", "engine_processes": { "limits": "cgroup", "why": null, "memory_bytes": null, "cpus": 2,
+            { "name": "c", "engine_processes": { "limits": "cgroup", "why": null, "threads_by": [], "memory_bytes": null, "cpus": 2,
               "last_process": null } },
         ] }));
         for part in ["connected", "64 MiB", "/run/b", "asleep", "ready", "lost: hung", "8 KiB", "copy@1"] {
@@ -257,8 +257,8 @@ mod tests {
         for row in [
             "42 control  yes       7:8   never           none              filter   no\n",
             "42 main     yes       7:8   never           00000000000000c0  off      no\n",
-            "b     rlimits        4096 MiB each  all   autogroup     7:8   ipc, net        no cgroup here  made up\n",
-            "c     cgroup         no limit       2     -             -     -               -               -\n",
+            "b     rlimits        4096 MiB each  all   autogroup     RLIMIT_NPROC, pid namespace  7:8   ipc, net        no cgroup here  made up\n",
+            "c     cgroup         no limit       2     -             nothing                      -     -               -               -\n",
         ] {
             assert_eq!(text.matches(row).count(), 1, "{row} is not once in\n{text}");
         }
