@@ -37,6 +37,7 @@ mod kernels;
 pub mod loader;
 mod machine;
 mod memory;
+mod numbers;
 mod physical;
 mod pipeline;
 mod private;

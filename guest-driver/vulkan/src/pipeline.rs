@@ -60,14 +60,14 @@ impl Pipeline {
     ) -> Outcome<(Self, bool)> {
         let stage = &info.stage;
         let inline = abi::chained::<vk::ShaderModuleCreateInfo<'_>>(stage.p_next)
-            .map(|info| Arc::from(abi::items(info.p_code.cast::<u8>(), info.code_size)));
-        let bytes = inline.unwrap_or_else(|| Arc::clone(&abi::get::<Module>(stage.module).bytes));
+            .map(|info| Module::of(abi::items(info.p_code.cast::<u8>(), info.code_size)));
+        let Module { bytes, names } = inline.as_ref().unwrap_or_else(|| abi::get::<Module>(stage.module));
         let required =
             abi::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(stage.p_next);
         let wants_full = stage.flags.contains(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
         let entry = abi::string(stage.p_name);
         let key = KernelKey {
-            bytes: Arc::clone(&bytes),
+            bytes: Arc::clone(bytes),
             entry: entry.to_string_lossy().into_owned(),
             constants: constants(abi::read_optional(stage.p_specialization_info)).into_iter().collect(),
             // Full ones are asked of the host with their size.
@@ -75,11 +75,15 @@ impl Pipeline {
                 .map_or(if wants_full { own_size } else { 0 }, |r| r.required_subgroup_size),
         };
         let layout = abi::get::<PipelineLayout>(info.layout);
-        let found = shader::uses(&bytes, entry.to_bytes()).ok_or_else(|| {
+        let found = shader::uses(bytes, entry.to_bytes()).ok_or_else(|| {
             report!("vkCreateComputePipelines: the module has no entry point {entry:?}");
             vk::Result::ERROR_UNKNOWN
         })?;
-        let uses: Vec<Use> = found.into_iter().map(|found| Self::sized(layout, found)).collect();
+        let named = |found: Use| Use {
+            binding: names.get(&(found.set, found.slot)).copied().unwrap_or(found.binding),
+            ..found
+        };
+        let uses: Vec<Use> = found.into_iter().map(|found| Self::sized(layout, named(found))).collect();
         let compiled = core.kernels.compiled(&key);
         let is_hit = compiled.is_some();
         let kernel = match compiled {

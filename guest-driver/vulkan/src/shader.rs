@@ -14,12 +14,24 @@ use ash::vk;
 
 use crate::abi;
 use crate::abi::handle;
+use crate::numbers;
+use crate::numbers::Names;
 
 /// A module.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Its words, as the program passed them.
+    /// Its words, as the program passed them but for numbers of bindings.
     pub(crate) bytes: Arc<[u8]>,
+    /// What the program calls its bindings.
+    pub(crate) names: Names,
+}
+
+impl Module {
+    /// Of a program's words.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let (bytes, names) = numbers::carried(bytes);
+        Self { bytes, names }
+    }
 }
 
 handle!(Module, vk::ShaderModule);
@@ -31,6 +43,8 @@ pub(crate) struct Use {
     pub(crate) set: u32,
     /// The number within it.
     pub(crate) binding: u32,
+    /// The number that the kernel has it under.
+    pub(crate) slot: u32,
     /// Buffers that it has: more than one in an array. None where a specialisation constant says how many.
     pub(crate) count: Option<u32>,
 }
@@ -156,7 +170,7 @@ impl Reader {
     }
 }
 
-/// The bindings that the compute entry point called `entry` uses, by set and number; none where there is no such entry point.
+/// The bindings that the compute entry point called `entry` uses, by set and number in the module; none where there is no such entry point.
 pub(crate) fn uses(bytes: &[u8], entry: &[u8]) -> Option<Vec<Use>> {
     let words: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
     let reader = Reader::read(&words, entry);
@@ -165,7 +179,8 @@ pub(crate) fn uses(bytes: &[u8], entry: &[u8]) -> Option<Vec<Use>> {
         let at = |map: &HashMap<u32, u32>| map.get(&variable).copied().unwrap_or(0);
         found.insert((at(&reader.sets), at(&reader.bindings)), reader.count(variable));
     }
-    Some(found.into_iter().map(|((set, binding), count)| Use { set, binding, count }).collect())
+    let used = |((set, slot), count)| Use { set, binding: slot, slot, count };
+    Some(found.into_iter().map(used).collect())
 }
 
 pub(crate) extern "system" fn create(
@@ -177,7 +192,7 @@ pub(crate) extern "system" fn create(
     abi::command("vkCreateShaderModule", || {
         let info = abi::read(info);
         let bytes = abi::items(info.p_code.cast::<u8>(), info.code_size);
-        abi::give(Module { bytes: Arc::from(bytes) }, out);
+        abi::give(Module::of(bytes), out);
         Ok(())
     })
 }
@@ -244,7 +259,7 @@ mod tests {
 
     fn found(functions: &[Vec<u32>]) -> Vec<(u32, u32, Option<u32>)> {
         let uses = uses(&module(functions), b"main").expect("an entry point");
-        uses.into_iter().map(|Use { set, binding, count }| (set, binding, count)).collect()
+        uses.into_iter().map(|Use { set, binding, count, .. }| (set, binding, count)).collect()
     }
 
     #[test]

@@ -89,7 +89,7 @@ static void pipelines(struct device *device) {
 }
 
 /* Uniform blocks with the layout of storage buffers and with scalar layout; and a buffer shorter than its block, which reads as
- * zero behind its end and keeps nothing there. */
+ * zero behind its end and keeps nothing there; and a binding of a large number. */
 static void layouts(struct device *device) {
     struct buffer to = buffer_new(device, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT);
     struct buffer from = buffer_new(device, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT);
@@ -98,7 +98,7 @@ static void layouts(struct device *device) {
     VkDescriptorSetLayoutBinding bindings[4] = {{0, storage, 1, VK_SHADER_STAGE_COMPUTE_BIT},
                                                 {1, storage, 1, VK_SHADER_STAGE_COMPUTE_BIT},
                                                 {2, uniform, 1, VK_SHADER_STAGE_COMPUTE_BIT},
-                                                {3, uniform, 1, VK_SHADER_STAGE_COMPUTE_BIT}};
+                                                {1000, uniform, 1, VK_SHADER_STAGE_COMPUTE_BIT}};
     VkDescriptorSetLayoutCreateInfo set_info = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO};
     set_info.bindingCount = 4;
     set_info.pBindings = bindings;
@@ -137,7 +137,7 @@ static void layouts(struct device *device) {
     for (uint32_t i = 0; i < 4; i++) {
         writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
         writes[i].dstSet = set;
-        writes[i].dstBinding = i;
+        writes[i].dstBinding = bindings[i].binding;
         writes[i].descriptorCount = 1;
         writes[i].descriptorType = i < 2 ? storage : uniform;
         writes[i].pBufferInfo = &buffers[i];

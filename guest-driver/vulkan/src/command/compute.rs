@@ -58,7 +58,7 @@ impl Recording {
                 bindings.push(Binding {
                     va: range.va,
                     length: range.length.next_multiple_of(4),
-                    slot: used.binding,
+                    slot: used.slot,
                     set: u16::try_from(used.set).unwrap_or(u16::MAX),
                     element: u16::try_from(element).unwrap_or(u16::MAX),
                 });
