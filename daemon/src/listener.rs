@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use campanile_host_gpu::outside;
 use rustix::fs::Mode;
+use rustix::fs::chmod;
 use rustix::fs::fchmod;
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
@@ -102,17 +103,31 @@ impl Listener {
     /// # Errors
     /// The name is taken, or the file cannot be made.
     pub fn bind_private(path: &Path) -> Result<Self, SocketError> {
+        Self::bind_for(path, Mode::RUSR | Mode::WUSR)
+    }
+
+    /// As [`Self::bind_private`], and the daemon's group can connect, too (mode 0660).
+    ///
+    /// # Errors
+    /// The name is taken, or the file cannot be made.
+    pub fn bind_for_group(path: &Path) -> Result<Self, SocketError> {
+        Self::bind_for(path, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)
+    }
+
+    fn bind_for(path: &Path, mode: Mode) -> Result<Self, SocketError> {
         let listener = Self::with(path, |path| {
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
             // The file takes the mode of the socket, less the umask (unix(7)).
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             bind(&socket, &SocketAddrUnix::new(path)?)?;
+            // No umask takes the group's part away.
+            chmod(path, mode)?;
             listen(&socket, PRIVATE_BACKLOG)?;
             Ok(UnixListener::from(socket))
         })?;
         let failed = |source| SocketError::Bind { path: path.into(), source };
         match fs::symlink_metadata(path).map_err(failed)?.mode() & 0o7777 {
-            mode if mode & OTHERS != 0 => Err(SocketError::Open { path: path.into(), mode }),
+            found if found & OTHERS & !mode.as_raw_mode() != 0 => Err(SocketError::Open { path: path.into(), mode: found }),
             _ => Ok(listener),
         }
     }

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use campanile_daemon::cli::args::Command as DaemonCommand;
 use campanile_daemon::cli::config;
 use campanile_daemon::cli::ctl;
+use campanile_daemon::cli::exit;
 use campanile_daemon::cli::inspect;
+use campanile_daemon::cli::log_level::FILTER;
 use campanile_daemon::cli::migration;
 use campanile_daemon::cli::serve;
 use campanile_host_gpu::log_limit::Limited;
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("campanile: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(exit::code(&error))
         }
     }
 }
@@ -71,8 +73,14 @@ fn run(command: DaemonCommand) -> anyhow::Result<()> {
 
 /// Standard error, with as much of each VM as it may say.
 fn start_log() {
-    let logger = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).build();
-    log::set_max_level(logger.filter());
+    let mut builder = env_logger::Builder::from_env(env_logger::Env::default());
+    let has_filter = std::env::var_os(FILTER).is_some();
+    if !has_filter {
+        // The level that is set says it, and may change while the daemon serves.
+        builder.filter_level(log::LevelFilter::Trace);
+    }
+    let logger = builder.build();
+    log::set_max_level(if has_filter { logger.filter() } else { log::LevelFilter::Info });
     // Nothing was there before.
     let _first = log::set_boxed_logger(Box::new(Limited(logger)));
 }

@@ -6,12 +6,13 @@ use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
 
-use super::config::ConfigArguments;
 use super::engines::EngineArguments;
 use super::holding::HoldingArguments;
+use super::log_level::LogLevel;
 use super::migration::MigrateArguments;
 use super::migration::MigrationArguments;
 use super::migration::SnapshotArguments;
+use crate::config::files::DEFAULT;
 use crate::config::size::parse_size;
 use crate::config::vgpu::parse_vgpu;
 use crate::confine::identity::UserSpec;
@@ -49,6 +50,27 @@ pub enum Command {
     Engine,
 }
 
+/// `campanile config`.
+#[derive(Debug, Args)]
+pub struct ConfigArguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Say what is wrong with a configuration, and where; nothing is started.
+    Check {
+        /// The file; those of conf.d beside it are read, too.
+        #[arg(value_name = "FILE", default_value = DEFAULT)]
+        file: PathBuf,
+    },
+    /// Print a configuration with every option and what it is by default.
+    Example,
+}
+
 /// `campanile inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArguments {
@@ -81,10 +103,16 @@ pub struct ServeArguments {
     /// Socket on which `campanile ctl` reaches the daemon; only this user can.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Socket on which `campanile ctl` can ask what changes nothing; the group of this user can, too.
+    #[arg(long, value_name = "PATH")]
+    pub status: Option<PathBuf>,
     /// Where scrapers read metrics (OpenMetrics, GET /metrics): unix:PATH, which only this user can connect to, or
     /// tcp:127.0.0.1:PORT.
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<Address>,
+    /// What is logged, and what is more urgent; where RUST_LOG is set, that says it.
+    #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
+    pub log_level: LogLevel,
     /// Account to serve as, once what only root can open is open: NAME or UID, and where wanted :GROUP or :GID.
     #[arg(long, value_name = "USER")]
     pub user: Option<UserSpec>,

@@ -3,43 +3,19 @@
 use std::io::Write;
 use std::io::stdout;
 use std::path::Path;
-use std::path::PathBuf;
 
-use clap::Args;
-use clap::Subcommand;
-
+use super::args::ConfigArguments;
+use super::args::ConfigCommand;
 use super::configured;
 use super::holding::EngineUser;
-use super::serve::serve_options;
+use super::options::serve_options;
 use crate::config::example;
 use crate::config::fault::Fault;
 use crate::config::fault::Faults;
 use crate::config::fault::Place;
-use crate::config::files::DEFAULT;
 use crate::confine::identity::Identity;
 use crate::host::check::objections;
 use crate::host::options::HostOptions;
-
-/// `campanile config`.
-#[derive(Debug, Args)]
-pub struct ConfigArguments {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: ConfigCommand,
-}
-
-/// The commands.
-#[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
-    /// Say what is wrong with a configuration, and where; nothing is started.
-    Check {
-        /// The file; those of conf.d beside it are read, too.
-        #[arg(value_name = "FILE", default_value = DEFAULT)]
-        file: PathBuf,
-    },
-    /// Print a configuration with every option and what it is by default.
-    Example,
-}
 
 /// Runs it.
 ///
@@ -96,10 +72,7 @@ fn check(file: &Path) -> anyhow::Result<(HostOptions, Vec<Fault>)> {
     let place = |vgpu: Option<&str>, option: &str| {
         configured.settings.place_of(vgpu, option).unwrap_or(&whole).clone()
     };
-    let faults: Vec<Fault> = objections(&options)
-        .into_iter()
-        .map(|found| Fault::new(place(found.vgpu.as_deref(), found.option), &found.text))
-        .collect();
+    let faults: Vec<Fault> = objections(&options).into_iter().map(|found| configured.fault(found)).collect();
     if !faults.is_empty() {
         return Err(Faults(faults).into());
     }

@@ -1,6 +1,7 @@
 //! `campanile serve` as its command line and the files say together.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 
 use clap::ArgMatches;
 use clap::CommandFactory;
@@ -11,8 +12,12 @@ use super::args::ServeArguments;
 use crate::config::command_line;
 use crate::config::fault::Fault;
 use crate::config::fault::Faults;
+use crate::config::fault::Place;
 use crate::config::known::Options;
+use crate::config::read;
 use crate::config::settings::Settings;
+use crate::host::check::Objection;
+use crate::host::error::HostError;
 use crate::host::options::VgpuOptions;
 
 /// The name of the command.
@@ -25,6 +30,8 @@ pub struct Configured {
     pub arguments: ServeArguments,
     /// What files say of it.
     pub settings: Settings,
+    /// Every option by its name, as the command line has it, with what it is by default.
+    pub said: Vec<(String, Vec<OsString>)>,
 }
 
 /// The options that files can have.
@@ -41,15 +48,20 @@ pub fn options() -> Options {
 pub fn read(line: Vec<OsString>) -> anyhow::Result<Configured> {
     let given = serve_matches(&line)?;
     let arguments = ServeArguments::from_arg_matches(&given)?;
-    let Some(path) = &arguments.config else { return Ok(Configured::without_files(arguments)) };
     let options = options();
-    let (settings, faults) = Settings::read(path, &options);
+    let Some(path) = &arguments.config else {
+        let (settings, said) = (Settings::default(), said(&options, &given));
+        return Ok(Configured { arguments, settings, said });
+    };
+    let (settings, faults) = read::read(path, &options);
     if !faults.is_empty() {
         return Err(Faults(faults).into());
     }
     let joined = serve_matches(&command_line::join(line, &given, &options, &settings));
-    match joined.and_then(|matches| ServeArguments::from_arg_matches(&matches)) {
-        Ok(arguments) => Ok(Configured { arguments, settings }),
+    let joined = joined
+        .and_then(|matches| Ok((ServeArguments::from_arg_matches(&matches)?, said(&options, &matches))));
+    match joined {
+        Ok((arguments, said)) => Ok(Configured { arguments, settings, said }),
         Err(error) => Err(match command_line::fault_of(&error, &settings) {
             Some(fault) => Faults(vec![fault]).into(),
             None => error.into(),
@@ -66,10 +78,26 @@ fn serve_matches(line: &[OsString]) -> Result<ArgMatches, clap::Error> {
     }
 }
 
+fn said(options: &Options, matches: &ArgMatches) -> Vec<(String, Vec<OsString>)> {
+    let raw = |id: &str| matches.get_raw(id).into_iter().flatten().map(Into::into).collect();
+    options.all().iter().map(|known| (known.name.clone(), raw(&known.id))).collect()
+}
+
 impl Configured {
-    /// As the command line alone says.
-    pub fn without_files(arguments: ServeArguments) -> Self {
-        Self { arguments, settings: Settings::default() }
+    /// An objection at its place of a file, if it has one.
+    pub fn objection(&self, found: Objection) -> anyhow::Error {
+        match self.settings.place_of(found.vgpu.as_deref(), found.option) {
+            Some(place) => Faults(vec![Fault::new(place.clone(), &found.text)]).into(),
+            None => HostError::Options(found.text).into(),
+        }
+    }
+
+    /// The same, at the first file where there is no place.
+    pub fn fault(&self, found: Objection) -> Fault {
+        let place = self.settings.place_of(found.vgpu.as_deref(), found.option).cloned();
+        let whole =
+            || self.settings.file.as_ref().map_or_else(|| Place::whole(&Arc::default()), Place::whole);
+        Fault::new(place.unwrap_or_else(whole), &found.text)
     }
 
     /// The vGPUs of both, but for that of `--socket`.
@@ -101,7 +129,6 @@ mod tests {
     use super::read;
     use crate::cli::args::Arguments;
     use crate::config::kind::Kind;
-    use crate::config::settings::Settings;
     use crate::config::vgpu::KEYS;
     use crate::config::vgpu::parse_vgpu;
 
@@ -139,7 +166,7 @@ mod tests {
             }
             assert!(!value.is_empty(), "no value is known for {name} ({})", known.value_name);
             fs::write(&file, format!("{name} = {value}\n")).unwrap();
-            let (settings, faults) = Settings::read(&file, &all);
+            let (settings, faults) = crate::config::read::read(&file, &all);
             assert!(faults.is_empty(), "{name} = {value}: {faults:?}");
             assert_eq!(settings.options[name].text, value.trim_matches('"'), "{name}");
         }
@@ -172,7 +199,7 @@ mod tests {
             });
         }
         fs::write(&file, table).unwrap();
-        let (settings, faults) = Settings::read(&file, &options());
+        let (settings, faults) = crate::config::read::read(&file, &options());
         assert!(faults.is_empty(), "{faults:?}");
         assert_eq!(settings.vgpus[0].options, parse_vgpu(&spec.join(",")).unwrap());
     }

@@ -19,6 +19,7 @@ pub mod fault;
 pub mod files;
 pub mod kind;
 pub mod known;
+pub mod read;
 pub mod settings;
 pub mod size;
 pub mod vgpu;

@@ -1,15 +1,10 @@
 //! What files say, each with its place.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::document;
-use super::fault::Fault;
 use super::fault::Place;
-use super::files;
-use super::known::Options;
 use crate::host::options::VgpuOptions;
 
 /// An option of the daemon.
@@ -44,18 +39,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the file at `path`, and what lies beside it. What is wrong is left out, and told, in the order of the files.
-    pub fn read(path: &Path, options: &Options) -> (Self, Vec<Fault>) {
-        let (texts, mut faults) = files::read(path);
-        let mut settings = Self { file: Some(Arc::new(path.to_owned())), ..Self::default() };
-        for text in &texts {
-            let mut found = document::read(text, options, &mut settings);
-            found.sort_by_key(|a| a.place.at);
-            faults.extend(found);
-        }
-        (settings, faults)
-    }
-
     /// Where it is said what an objection is about: the option, or the one of which it is the more precise form, as
     /// `tdr-timeout` for `tdr-timeout-copy`; else the vGPU's table.
     pub fn place_of(&self, vgpu: Option<&str>, option: &str) -> Option<&Place> {

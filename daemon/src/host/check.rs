@@ -146,6 +146,9 @@ fn sockets<'a>(options: &'a HostOptions) -> Vec<Objection> {
     if let Some(path) = &options.control {
         add(path, None, "control");
     }
+    if let Some(path) = &options.status {
+        add(path, None, "status");
+    }
     if let Some(Address::Unix(path)) = &options.metrics {
         add(path, None, "metrics");
     }
@@ -221,12 +224,12 @@ mod tests {
     use campanile_host_gpu::adapter::program::Program;
     use campanile_host_gpu::dirty::method::Method;
 
+    use super::HostOptions;
+    use super::Peer;
     use super::VgpuOptions;
     use super::check;
     use super::objections;
     use crate::host::engines::EngineOptions;
-    use crate::host::options::HostOptions;
-    use crate::migration::channel::address::Peer;
     use crate::migration::settings::Settings as MigrationSettings;
 
     #[test]

@@ -16,6 +16,7 @@ use crate::migration::channel::address::Peer;
 use crate::migration::channel::peer_name::PeerName;
 use crate::migration::settings::Settings as MigrationSettings;
 use crate::operator::metrics::address::Address;
+use crate::operator::reload::Reload;
 use crate::sched::awake::CpuLatency;
 use crate::sched::share::Share;
 use crate::vgpu::memory::vidmm::quota::Quota;
@@ -133,6 +134,10 @@ pub struct HostOptions {
     pub window: bool,
     /// Where the operator's socket is, if there is one.
     pub control: Option<PathBuf>,
+    /// Where the socket for looking only is, if there is one.
+    pub status: Option<PathBuf>,
+    /// What reads the configuration again, if the operator may ask for it.
+    pub reload: Option<Reload>,
     /// Where metrics are served, if they are.
     pub metrics: Option<Address>,
     /// How vGPUs go elsewhere.
@@ -161,6 +166,8 @@ impl HostOptions {
             state_dir: None,
             window: true,
             control: None,
+            status: None,
+            reload: None,
             metrics: None,
             migration: MigrationSettings::default(),
             migrate_listen: None,

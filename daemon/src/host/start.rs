@@ -43,6 +43,7 @@ use crate::operator::handler::Handler;
 use crate::operator::metrics::gather::Source;
 use crate::operator::metrics::server::Door;
 use crate::operator::metrics::server::Server;
+use crate::operator::socket::Access;
 use crate::operator::socket::ControlSocket;
 use crate::sched::awake::Awake;
 use crate::sched::awake::CpuLatency;
@@ -50,6 +51,7 @@ use crate::sched::meter::Meters;
 use crate::sched::thread::Supervisor;
 use crate::vgpu::config::Compute;
 use crate::vgpu::config::Config;
+use crate::vgpu::config::Current;
 use crate::vgpu::control::orders::Orders;
 use crate::vgpu::counters::Counters;
 use crate::vgpu::doorbells::switch::NotifySwitch;
@@ -85,6 +87,8 @@ pub struct Vgpu {
 pub struct Host {
     /// Where the operator asks; the first to go, while there still is a vGPU to answer for.
     pub control: Option<ControlSocket>,
+    /// Where those ask who may look only.
+    pub status: Option<ControlSocket>,
     /// Its vGPUs.
     pub vgpus: Vec<Vgpu>,
     /// Where scrapers read.
@@ -202,6 +206,8 @@ impl Host {
                 log: Arc::clone(&log),
             });
             let endpoint = Arc::new(make_endpoint(&options, vgpu, &config)?);
+            let current = Arc::new(Current::new(config));
+            let its_config = Arc::clone(&current);
             let counters = Arc::new(Counters::default());
             let shell_counters = Arc::new(ShellCounters::default());
             let session_counters = Arc::clone(&counters);
@@ -210,7 +216,7 @@ impl Host {
             let factory = move || {
                 // Each connection is served by the thread that calls this, and by those that it starts.
                 cpu_slice::shorten();
-                let (config, counters) = (Arc::clone(&config), Arc::clone(&session_counters));
+                let (config, counters) = (its_config.get(), Arc::clone(&session_counters));
                 let endpoint = Arc::clone(&its_endpoint);
                 Ok(match &front {
                     FrontOptions::Gpu => {
@@ -245,6 +251,7 @@ impl Host {
                 commands: Arc::clone(&orders),
                 standing,
                 counters: Arc::clone(&counters),
+                current,
                 engines: options.engines.count,
                 meters,
                 shell_counters: Arc::clone(&shell_counters),
@@ -258,20 +265,24 @@ impl Host {
         }
         let arrivals = open_door(&options, &endpoints, &confiner, &reach(Role::Arrivals))?;
         let metrics = open_metrics(&options, &known, &confiner, &reach(Role::Metrics))?;
-        let handler = Handler::new(known, arrivals.clone(), Arc::clone(&confiner));
-        let failed = |error: SocketError| HostError::Control(error.into());
-        let control = match options.control.as_deref() {
-            Some(path) => {
-                let listener = Listener::bind_private(path).map_err(failed)?;
-                let serve = move || ControlSocket::serve(listener, handler);
-                Some(confiner.within(Role::Operator, &reach(Role::Operator), serve)?.map_err(failed)?)
-            }
-            None => None,
+        let handler =
+            Handler::new(known, arrivals.clone(), Arc::clone(&confiner)).reloading(options.reload.clone());
+        let handler = Arc::new(handler);
+        let serve = |listener: Result<Listener, SocketError>, access| {
+            let failed = |error: SocketError| HostError::Control(error.into());
+            let (listener, handler) = (listener.map_err(failed)?, Arc::clone(&handler));
+            let serve = move || ControlSocket::serve(listener, handler, access);
+            let socket = confiner.within(Role::Operator, &reach(Role::Operator), serve)?.map_err(failed)?;
+            log::info!("{} socket: {}", access.name(), socket.path().display());
+            Ok::<_, HostError>(socket)
         };
-        if let Some(control) = &control {
-            log::info!("control socket: {}", control.path().display());
-        }
-        Ok(Self { control, metrics, vgpus, arrivals, compute })
+        let status =
+            options.status.as_deref().map(|path| serve(Listener::bind_for_group(path), Access::Status));
+        let status = status.transpose()?;
+        let control =
+            options.control.as_deref().map(|path| serve(Listener::bind_private(path), Access::Control));
+        let control = control.transpose()?;
+        Ok(Self { control, status, metrics, vgpus, arrivals, compute })
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::UNIX_EPOCH;
 
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_index;
+use campanile_host_gpu::engine::address::node_name;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::log_limit::LogLimit;
 use serde_json::Map;
@@ -15,6 +17,8 @@ use serde_json::Value;
 use serde_json::json;
 
 use super::held::Held;
+use super::reload::Reload;
+use super::reload::VgpuChange;
 use super::verb::NotifyMode;
 use super::verb::PowerName;
 use super::verb::Verb;
@@ -25,6 +29,9 @@ use crate::migration::endpoint::Endpoint;
 use crate::migration::error::MigrationError;
 use crate::migration::target::arrivals::Arrivals;
 use crate::sched::meter::Meters;
+use crate::vgpu::config::Config;
+use crate::vgpu::config::Current;
+use crate::vgpu::control::history::BandName;
 use crate::vgpu::control::orders::Order;
 use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::control::orders::Orders;
@@ -40,6 +47,10 @@ use crate::vgpu::tdr::standing::Standing;
 const GLANCE: Duration = Duration::from_secs(1);
 /// How long it may take to carry out a control command.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The version of what is asked and answered here. Fields may be added to answers; what is there keeps its name and its meaning
+/// within a version.
+pub const API: u32 = 1;
 
 /// The most that guest processes get to let go.
 const LONGEST_LEAVE: Duration = Duration::from_secs(120);
@@ -67,6 +78,8 @@ pub struct Vgpu {
     pub standing: Arc<Standing>,
     /// What its sessions count.
     pub counters: Arc<Counters>,
+    /// With which its next session begins.
+    pub current: Arc<Current>,
     /// Its physical adapters.
     pub engines: u8,
     /// What it had of their nodes.
@@ -100,6 +113,12 @@ pub enum HandlerError {
         /// Why.
         source: OrderError,
     },
+    /// The daemon was started by a program that reads no configuration.
+    #[error("this daemon cannot read its configuration again")]
+    NoReload,
+    /// The configuration is wrong. Nothing was changed.
+    #[error("nothing was changed:\n{0}")]
+    Configuration(String),
     /// The daemon cannot tell how it is confined.
     #[error("reading what confines the daemon from /proc: {0}")]
     Status(#[source] io::Error),
@@ -111,12 +130,18 @@ pub struct Handler {
     vgpus: Vec<Vgpu>,
     arrivals: Option<Arc<Arrivals>>,
     confiner: Arc<Confiner>,
+    reload: Option<Reload>,
 }
 
 impl Handler {
     /// Over these vGPUs, and what other daemons bring, of a daemon that is confined so.
     pub fn new(vgpus: Vec<Vgpu>, arrivals: Option<Arc<Arrivals>>, confiner: Arc<Confiner>) -> Self {
-        Self { vgpus, arrivals, confiner }
+        Self { vgpus, arrivals, confiner, reload: None }
+    }
+
+    /// The same, which reads its configuration again so.
+    pub fn reloading(self, reload: Option<Reload>) -> Self {
+        Self { reload, ..self }
     }
 
     /// Carries a command out.
@@ -128,7 +153,7 @@ impl Handler {
             Verb::Status => {
                 let daemon = status::describe(&self.confiner).map_err(HandlerError::Status)?;
                 let vgpus: Vec<_> = self.vgpus.iter().map(describe).collect();
-                Ok(json!({ "daemon": daemon, "vgpus": vgpus }))
+                Ok(json!({ "api": API, "daemon": daemon, "vgpus": vgpus }))
             }
             Verb::Vram => Ok(json!({ "vgpus": self.vgpus.iter().map(describe).collect::<Vec<_>>() })),
             Verb::Metrics => Ok(json!({ "vgpus": self.vgpus.iter().map(measure).collect::<Vec<_>>() })),
@@ -190,6 +215,7 @@ impl Handler {
             })),
             Verb::Power { vgpu, state: PowerName::D0 } => self.command(vgpu, Order::EnterD0),
             Verb::Power { vgpu, state: PowerName::D3 } => self.command(vgpu, Order::EnterD3),
+            Verb::Reload => self.reload(),
             Verb::Allow { vgpu } => {
                 let lifted = self.vgpu(vgpu)?.standing.allow();
                 if lifted.is_some() {
@@ -207,6 +233,26 @@ impl Handler {
                 Ok(Value::Object(each.collect()))
             }
         }
+    }
+
+    /// Changes what can be changed.
+    fn reload(&self) -> Result<Value, HandlerError> {
+        let reload = self.reload.as_ref().ok_or(HandlerError::NoReload)?;
+        let changes = reload.read().map_err(HandlerError::Configuration)?;
+        let mut failed = Vec::new();
+        for VgpuChange { name, tuning, vram_min } in changes.vgpus {
+            let vgpu = self.vgpu(&name)?;
+            vgpu.current.tune(tuning);
+            if let Err(error) = vgpu.account.set_min(vram_min) {
+                failed.push(format!("vGPU {name}: vram-min: {error}"));
+            }
+            match vgpu.commands.ask(Order::Tune(tuning), PATIENCE) {
+                Ok(_) | Err(OrderError::NoSession) => {}
+                Err(error) => failed.push(format!("vGPU {name}: {error}")),
+            }
+        }
+        log::info!("the operator had the configuration read again: {} changes", changes.changed.len());
+        Ok(json!({ "changed": changes.changed, "needs_restart": changes.restart, "failed": failed }))
     }
 
     /// All guest processes let go of it, and all of it lies in a file.
@@ -259,6 +305,9 @@ fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("vram_max_bytes".to_owned(), json!(quota.max));
     fields.insert("vram_committed_bytes".to_owned(), json!(budget.committed));
     fields.insert("vram_available_bytes".to_owned(), json!(budget.available));
+    fields.insert("tuning".to_owned(), show_tuning(&vgpu.current.get()));
+    fields.insert("nodes".to_owned(), show_nodes(vgpu));
+    fields.insert("submit_to_fence".to_owned(), show_latency(vgpu));
     fields.insert("budget".to_owned(), show_budget(&vgpu.budget));
     fields.insert("engine_processes".to_owned(), vgpu.held.describe());
     fields.insert("log_lines_left_out".to_owned(), json!(vgpu.log.left_out()));
@@ -281,6 +330,35 @@ fn recall(vgpu: &Vgpu, last: Option<Duration>) -> Value {
         Ok(_) | Err(OrderError::NoSession) => json!({ "name": vgpu.name, "engines": [] }),
         Err(error) => json!({ "name": vgpu.name, "engines": [], "error": error.to_string() }),
     }
+}
+
+/// What it had of each node, and what was due to it.
+fn show_nodes(vgpu: &Vgpu) -> Value {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let node = |at: EngineAddress| {
+        let times = vgpu.meters.times(at);
+        json!({ "engine": at.engine, "node": node_name(at.node), "held_ns": nanoseconds(times.held),
+                "due_ns": nanoseconds(times.due), "wanted_ns": nanoseconds(times.wanted) })
+    };
+    EngineAddress::all(vgpu.engines).map(node).collect()
+}
+
+/// From SUBMIT to the fence: how many, and how long all of them together.
+fn show_latency(vgpu: &Vgpu) -> Value {
+    let seen = vgpu.counters.measures.submit_to_fence.distribution();
+    let sum = u64::try_from(seen.sum.as_nanos()).unwrap_or(u64::MAX);
+    json!({ "count": seen.buckets.iter().sum::<u64>(), "sum_ns": sum })
+}
+
+/// What a reload changes.
+fn show_tuning(config: &Config) -> Value {
+    let milliseconds = config.timeouts.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+    json!({
+        "weight": config.share.weight,
+        "cap_percent": config.share.cap / 10,
+        "highest_band": BandName::from(config.share.highest_band),
+        "tdr_timeout_ms": milliseconds,
+    })
 }
 
 /// What the daemon holds for a VM, and may hold.

@@ -15,5 +15,6 @@ pub mod handler;
 pub mod held;
 pub mod line;
 pub mod metrics;
+pub mod reload;
 pub mod socket;
 pub mod verb;

@@ -38,6 +38,32 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause after a failed accept: the host is out of descriptors, and asking at once would not help.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
+/// What may be asked through a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Everything.
+    Control,
+    /// What changes nothing.
+    Status,
+}
+
+impl Access {
+    /// What such a socket is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Status => "status",
+        }
+    }
+}
+
+/// What answers the clients of a socket.
+#[derive(Debug, Clone)]
+struct Desk {
+    handler: Arc<Handler>,
+    access: Access,
+}
+
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
@@ -59,21 +85,21 @@ impl ControlSocket {
     /// # Errors
     /// The name is taken, or a thread or descriptor cannot be had.
     pub fn spawn(path: &Path, handler: Handler) -> Result<Self, SocketError> {
-        Self::serve(Listener::bind_private(path)?, handler)
+        Self::serve(Listener::bind_private(path)?, Arc::new(handler), Access::Control)
     }
 
     /// As [`Self::spawn`], on a socket that is there.
     ///
     /// # Errors
     /// A thread or descriptor cannot be had.
-    pub fn serve(listener: Listener, handler: Handler) -> Result<Self, SocketError> {
+    pub fn serve(listener: Listener, handler: Arc<Handler>, access: Access) -> Result<Self, SocketError> {
         let path = listener.path().to_owned();
         let no_thread = |source| SocketError::Thread { path: path.clone(), source };
         let bell = Event::new().map_err(no_thread)?;
         let its_bell = bell.try_clone().map_err(no_thread)?;
         let stop = Arc::new(AtomicBool::new(false));
         let its_stop = Arc::clone(&stop);
-        let run = move || accept(&listener, &Arc::new(handler), &its_bell, &its_stop);
+        let run = move || accept(&listener, &Desk { handler, access }, &its_bell, &its_stop);
         let thread = essential_thread::spawn("control", run).map_err(no_thread)?;
         Ok(Self { path, stop, bell, thread: Some(thread) })
     }
@@ -96,7 +122,7 @@ impl Drop for ControlSocket {
     }
 }
 
-fn accept(listener: &Listener, handler: &Arc<Handler>, bell: &Event, stop: &AtomicBool) {
+fn accept(listener: &Listener, desk: &Desk, bell: &Event, stop: &AtomicBool) {
     let mut clients: VecDeque<Client> = VecDeque::new();
     while !stop.load(Ordering::Acquire) {
         clients.retain(|client| !client.thread.is_finished());
@@ -109,7 +135,7 @@ fn accept(listener: &Listener, handler: &Arc<Handler>, bell: &Event, stop: &Atom
                         let _gone = oldest.stream.shutdown(Shutdown::Both);
                     }
                 }
-                match begin(stream, handler) {
+                match begin(stream, desk) {
                     Ok(client) => clients.push_back(client),
                     Err(error) => log::error!("control socket: a client cannot be served: {error}"),
                 }
@@ -130,13 +156,13 @@ fn accept(listener: &Listener, handler: &Arc<Handler>, bell: &Event, stop: &Atom
     clients.into_iter().for_each(end);
 }
 
-fn begin(stream: UnixStream, handler: &Arc<Handler>) -> io::Result<Client> {
+fn begin(stream: UnixStream, desk: &Desk) -> io::Result<Client> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let its_stream = stream.try_clone()?;
-    let handler = Arc::clone(handler);
+    let desk = desk.clone();
     let thread = thread::Builder::new().name("control-client".to_owned()).spawn(move || {
-        if let Err(error) = serve(&its_stream, &its_stream, &handler) {
+        if let Err(error) = serve_for(desk.access, &its_stream, &its_stream, &desk.handler) {
             log::debug!("control socket: a client is dropped: {error}");
         }
         let _gone = its_stream.shutdown(Shutdown::Both);
@@ -156,13 +182,17 @@ fn end(client: Client) {
 ///
 /// # Errors
 /// What the streams say.
-pub fn serve(input: impl Read, mut output: impl Write, handler: &Handler) -> io::Result<()> {
+pub fn serve(input: impl Read, output: impl Write, handler: &Handler) -> io::Result<()> {
+    serve_for(Access::Control, input, output, handler)
+}
+
+fn serve_for(access: Access, input: impl Read, mut output: impl Write, handler: &Handler) -> io::Result<()> {
     let mut lines = Lines::new(input, MAX_LINE);
     loop {
         let (reply, is_last) = match lines.next_line()? {
             Found::End => return Ok(()),
             Found::TooLong => (refusal(format!("a line has at most {MAX_LINE} bytes")), true),
-            Found::Line(line) => (answer(&line, handler), false),
+            Found::Line(line) => (answer(&line, access, handler), false),
         };
         output.write_all(line_of(&reply)?.as_bytes())?;
         if is_last {
@@ -191,11 +221,16 @@ fn refusal(error: String) -> Reply {
     Reply { ok: false, result: None, error: Some(error) }
 }
 
-fn answer(line: &[u8], handler: &Handler) -> Reply {
+fn answer(line: &[u8], access: Access, handler: &Handler) -> Reply {
     let verb: Verb = match serde_json::from_slice(line) {
         Ok(verb) => verb,
         Err(error) => return refusal(format!("this is no command: {error}")),
     };
+    if access == Access::Status && !verb.only_looks() {
+        return refusal(
+            "this socket is for looking only: status, vram, metrics, migration and timeline".to_owned(),
+        );
+    }
     match handler.serve(&verb) {
         Ok(result) => Reply { ok: true, result: Some(result), error: None },
         Err(error) => refusal(error.to_string()),

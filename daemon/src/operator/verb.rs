@@ -193,6 +193,8 @@ pub enum Verb {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file: Option<PathBuf>,
     },
+    /// Read the configuration again, and change what can be changed while guests run; tell what needs a restart.
+    Reload,
     /// Show what is on its way to other daemons and from them, and how far.
     Migration,
     /// Show the memory of each vGPU: its quota, a picture of what lies where, and what is evicted.
@@ -214,6 +216,13 @@ pub enum Verb {
         #[serde(skip)]
         svg: Option<PathBuf>,
     },
+}
+
+impl Verb {
+    /// Whether it changes nothing, so that a socket for looking takes it.
+    pub const fn only_looks(&self) -> bool {
+        matches!(self, Self::Status | Self::Vram | Self::Metrics | Self::Migration | Self::Timeline { .. })
+    }
 }
 
 #[cfg(test)]

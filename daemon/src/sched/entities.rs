@@ -145,6 +145,8 @@ pub(super) struct Entities {
     pub(super) engines: BTreeMap<EngineId, Entity>,
     pub(super) gone: Vec<EngineId>,
     pub(super) new: Vec<EngineId>,
+    /// Those with another timeout or share than the turns know.
+    pub(super) tuned: Vec<EngineId>,
     pub(super) expected: Vec<Expected>,
     pub(super) stop: bool,
 }

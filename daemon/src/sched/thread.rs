@@ -132,6 +132,17 @@ impl Supervisor {
         }
     }
 
+    /// An engine has another timeout and another share from the next decision on.
+    pub fn retune(&self, engine: EngineId, timeout: Option<Duration>, share: Share) {
+        let mut entities = self.shared.lock();
+        if let Some(entity) = entities.engines.get_mut(&engine) {
+            (entity.timeout, entity.share) = (timeout, share);
+            entities.tuned.push(engine);
+        }
+        drop(entities);
+        self.shared.wake_sources.wake();
+    }
+
     /// An engine is gone; only after its process is reaped, or stands still for ever.
     pub fn remove(&self, engine: EngineId) {
         let mut entities = self.shared.lock();
@@ -172,6 +183,11 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
         for engine in std::mem::take(&mut entities.new) {
             if let Some(entity) = entities.engines.get(&engine) {
                 turns.add(engine, entity.at, entity.timeout, entity.share, begun.elapsed());
+            }
+        }
+        for engine in std::mem::take(&mut entities.tuned) {
+            if let Some(entity) = entities.engines.get(&engine) {
+                turns.change(engine, entity.timeout, entity.share, begun.elapsed());
             }
         }
         for engine in std::mem::take(&mut entities.gone) {

@@ -144,6 +144,15 @@ impl Turns {
         self.engines.insert(engine, entity);
     }
 
+    /// An engine has another timeout and another share from the next decision on.
+    pub fn change(&mut self, engine: EngineId, timeout: Option<Duration>, share: Share, now: Duration) {
+        let Some(entity) = self.engines.get_mut(&engine) else { return };
+        (entity.timeout, entity.share) = (timeout, share);
+        if let Some(turns) = self.nodes.get_mut(&entity.node) {
+            turns.policy.change(EntityId(engine.0), entity.parameters(engine), now);
+        }
+    }
+
     /// Asks an engine to yield though no other waits for its node: whether it still can is the question (TDR-12). False
     /// when it does not hold the node, or has been asked.
     pub fn ask(&mut self, engine: EngineId, now: Duration) -> bool {

@@ -2,6 +2,8 @@
 
 use campanile_protocol::profile::Profile;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::launcher::Launcher;
@@ -14,6 +16,7 @@ use campanile_host_gpu::sched::choice::Choice;
 use campanile_host_gpu::sched::parameters::Settings;
 
 use super::control::orders::Orders;
+use super::control::tuning::Tuning;
 use super::doorbells::modes::DoorbellModes;
 use super::doorbells::switch::NotifySwitch;
 use super::memory::dirty::TrackerBoard;
@@ -125,10 +128,38 @@ pub struct Config {
     pub log: Arc<LogLimit>,
 }
 
+/// The configuration with which the next session begins.
+#[derive(Debug)]
+pub struct Current(Mutex<Arc<Config>>);
+
+impl Current {
+    /// This one, until it is tuned.
+    pub fn new(config: Arc<Config>) -> Self {
+        Self(Mutex::new(config))
+    }
+
+    /// As it is now.
+    pub fn get(&self) -> Arc<Config> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on with this tuning.
+    pub fn tune(&self, tuning: Tuning) {
+        let mut config = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *config = Arc::new(config.tuned(tuning));
+    }
+}
+
 impl Config {
     /// How long work of `node` may stand still; for ever at level 0 (TDR-16).
     pub fn watched_timeout(&self, node: NodeKind) -> Option<Duration> {
         (self.policy.level != Level::Off).then(|| self.timeouts[node_index(node)])
+    }
+
+    /// The same with another tuning.
+    pub fn tuned(&self, tuning: Tuning) -> Self {
+        let Tuning { share, timeouts, policy, d3_after, freeze_limit } = tuning;
+        Self { share, timeouts, policy, d3_after, freeze_limit, ..self.clone() }
     }
 
     /// The first message to an engine of `node`.

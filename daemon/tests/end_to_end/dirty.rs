@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use campanile_daemon::cli::args::Arguments;
 use campanile_daemon::cli::args::Command;
-use campanile_daemon::cli::serve::host_options;
+use campanile_daemon::cli::options::host_options;
 use campanile_daemon::host::options::HostOptions;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;

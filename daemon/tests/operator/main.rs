@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod api;
 mod config;
 mod metrics;
+mod reload;
 mod served;
+mod work;
 
 use campanile_test_vmm::pause::allocator::VcpuAllocator;
 

@@ -39,7 +39,7 @@ use campanile_daemon::cli::engines::EngineArguments;
 use campanile_daemon::cli::engines::Profile;
 use campanile_daemon::cli::engines::Spares;
 use campanile_daemon::cli::gantt;
-use campanile_daemon::cli::serve::host_options;
+use campanile_daemon::cli::options::host_options;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::host::tracking::TrackingChoice;

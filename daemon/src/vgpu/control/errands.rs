@@ -1,5 +1,6 @@
 //! What the operator asks of a session.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::process::EngineProcess;
@@ -16,6 +17,7 @@ use super::orders::Answer;
 use super::orders::Errand;
 use super::orders::Order;
 use super::orders::OrderError;
+use super::tuning::Tuning;
 use crate::vgpu::doorbells::room::connected_on;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::memory::occupancy::describe_memory;
@@ -141,6 +143,20 @@ fn as_answer(what: &impl Serialize) -> Answer {
     serde_json::to_value(what).map_err(|error| OrderError::Refused(error.to_string()))
 }
 
+/// The operator has changed what can be changed. What was measured by old timeouts goes on by the new ones.
+fn tune(session: &mut Session, tuning: Tuning) -> Answer {
+    session.config = Arc::new(session.config.tuned(tuning));
+    let config = &session.config;
+    for at in session.addresses() {
+        if let Some(id) = session.engines[at.index()].supervised {
+            config.supervisor.retune(id, config.watched_timeout(at.node), config.share);
+        }
+    }
+    session.look_at = None;
+    session.keep_looking();
+    Ok(json!({ "weight": tuning.share.weight, "cap_percent": tuning.share.cap / 10 }))
+}
+
 impl Session {
     /// The operator has asked for something.
     pub(in crate::vgpu) fn run_errands(&mut self) {
@@ -150,7 +166,7 @@ impl Session {
     }
 
     fn obey(&mut self, errand: Errand) {
-        let only_looks = matches!(errand.order, Order::Describe | Order::History(_));
+        let only_looks = matches!(errand.order, Order::Describe | Order::History(_) | Order::Tune(_));
         if self.is_stopping() && !only_looks {
             return errand.answer(Err(standing_still()));
         }
@@ -161,6 +177,7 @@ impl Session {
             Order::Stay => self.stay(),
             Order::Describe => self.describe(),
             Order::History(last) => as_answer(&self.history(last)),
+            Order::Tune(tuning) => tune(self, tuning),
             Order::ResetEngine(at) => self.reset_by_order(at),
             Order::ResetAdapter => {
                 let text = "the operator asked for it";

@@ -19,3 +19,4 @@ pub mod memory;
 pub mod orders;
 pub mod reply;
 pub(crate) mod request;
+pub mod tuning;

@@ -24,6 +24,8 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::event::Event;
 use serde_json::Value;
 
+use super::tuning::Tuning;
+
 /// Orders that may wait for one vGPU's thread.
 const MAX_WAITING: usize = 16;
 
@@ -46,6 +48,8 @@ pub enum Order {
     Leave(Duration),
     /// That is called off.
     Stay,
+    /// Be tuned otherwise from now on.
+    Tune(Tuning),
 }
 
 /// Why an order was not carried out.

@@ -114,9 +114,21 @@ impl Pool {
 /// What one vGPU has promised to its guests, over all its sessions.
 #[derive(Debug)]
 pub struct Account {
-    quota: Quota,
     pool: Arc<Pool>,
-    committed: Mutex<u64>,
+    standing: Mutex<Standing>,
+}
+
+#[derive(Debug)]
+struct Standing {
+    quota: Quota,
+    committed: u64,
+}
+
+impl Standing {
+    /// Bytes of `committed` that the minimum does not cover.
+    fn beyond(&self, committed: u64) -> u64 {
+        committed.saturating_sub(self.quota.min)
+    }
 }
 
 /// What a guest is told of its memory.
@@ -131,21 +143,43 @@ pub struct Budget {
 impl Account {
     /// Of a vGPU that has nothing yet, and whose minimum `pool` knows.
     pub fn new(quota: Quota, pool: Arc<Pool>) -> Self {
-        Self { quota, pool, committed: Mutex::new(0) }
+        Self { pool, standing: Mutex::new(Standing { quota, committed: 0 }) }
     }
 
     /// What it may have.
-    pub const fn quota(&self) -> Quota {
-        self.quota
+    pub fn quota(&self) -> Quota {
+        self.standing().quota
     }
 
-    fn committed(&self) -> MutexGuard<'_, u64> {
-        self.committed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of `committed` that the minimum does not cover.
-    fn beyond(&self, committed: u64) -> u64 {
-        committed.saturating_sub(self.quota.min)
+    /// So much is always to be had from now on. The maximum stays: sessions have made room for it, and told guests.
+    ///
+    /// # Errors
+    /// It is more than the maximum, or than the host has left. Nothing was changed.
+    pub fn set_min(&self, least: u64) -> Result<(), QuotaError> {
+        let mut standing = self.standing();
+        let max = standing.quota.max;
+        if least > max {
+            return Err(QuotaError::Vgpu { wanted: least, left: max, max });
+        }
+        // What it takes of the whole: its minimum, or what it has, whichever is more.
+        let taken = |min: u64| min.max(standing.committed);
+        let (before, after) = (taken(standing.quota.min), taken(least));
+        let mut changed = None;
+        if let Some(mut left) = self.pool.left() {
+            let wanted = after.saturating_sub(before);
+            let rest = left.checked_sub(wanted).ok_or(QuotaError::Host { wanted, left: *left })?;
+            let rest = rest.saturating_add(before.saturating_sub(after));
+            changed = Some((*left, rest));
+            *left = rest;
+        }
+        standing.quota.min = least;
+        drop(standing);
+        changed.into_iter().for_each(|(before, after)| self.pool.changed(before, after));
+        Ok(())
     }
 
     /// Promises `bytes` more.
@@ -153,11 +187,12 @@ impl Account {
     /// # Errors
     /// They are too many, for the vGPU or for the host. Nothing was changed.
     pub fn commit(&self, bytes: u64) -> Result<(), QuotaError> {
-        let mut committed = self.committed();
-        let after = committed.checked_add(bytes).filter(|after| *after <= self.quota.max);
-        let left = self.quota.max.saturating_sub(*committed);
-        let after = after.ok_or(QuotaError::Vgpu { wanted: bytes, left, max: self.quota.max })?;
-        let shared = self.beyond(after) - self.beyond(*committed);
+        let mut standing = self.standing();
+        let max = standing.quota.max;
+        let after = standing.committed.checked_add(bytes).filter(|after| *after <= max);
+        let left = max.saturating_sub(standing.committed);
+        let after = after.ok_or(QuotaError::Vgpu { wanted: bytes, left, max })?;
+        let shared = standing.beyond(after) - standing.beyond(standing.committed);
         let mut changed = None;
         if let Some(mut left) = self.pool.left() {
             let covered = bytes - shared;
@@ -166,33 +201,33 @@ impl Account {
             changed = Some((*left, rest));
             *left = rest;
         }
-        *committed = after;
-        drop(committed);
+        standing.committed = after;
+        drop(standing);
         changed.into_iter().for_each(|(before, after)| self.pool.changed(before, after));
         Ok(())
     }
 
     /// Takes a promise back.
     pub fn release(&self, bytes: u64) {
-        let mut committed = self.committed();
-        let after = committed.saturating_sub(bytes);
-        let shared = self.beyond(*committed) - self.beyond(after);
+        let mut standing = self.standing();
+        let after = standing.committed.saturating_sub(bytes);
+        let shared = standing.beyond(standing.committed) - standing.beyond(after);
         let mut changed = None;
         if let Some(mut left) = self.pool.left() {
             let rest = left.saturating_add(shared);
             changed = Some((*left, rest));
             *left = rest;
         }
-        *committed = after;
-        drop(committed);
+        standing.committed = after;
+        drop(standing);
         changed.into_iter().for_each(|(before, after)| self.pool.changed(before, after));
     }
 
     /// How things stand.
     pub fn budget(&self) -> Budget {
-        let committed = *self.committed();
-        let own = self.quota.max.saturating_sub(committed);
-        let guaranteed = self.quota.min.saturating_sub(committed);
+        let Standing { quota, committed } = *self.standing();
+        let own = quota.max.saturating_sub(committed);
+        let guaranteed = quota.min.saturating_sub(committed);
         let host = self.pool.left().map_or(u64::MAX, |left| guaranteed.saturating_add(*left));
         Budget { committed, available: own.min(host) }
     }
@@ -214,6 +249,25 @@ mod tests {
     fn pair(total: u64, quotas: [Quota; 2]) -> [Account; 2] {
         let pool = Pool::new(Some(total), quotas.map(|quota| quota.min)).unwrap();
         quotas.map(|quota| Account::new(quota, Arc::clone(&pool)))
+    }
+
+    #[test]
+    fn a_minimum_that_changes_is_taken_of_the_host_beyond_what_is_allocated() {
+        let quota = |min, max| Quota { min, max };
+        let [a, b] = pair(100, [quota(10, 100), quota(20, 100)]);
+        a.commit(30).unwrap();
+        assert_eq!(b.budget(), Budget { committed: 0, available: 70 });
+        a.set_min(25).unwrap();
+        assert_eq!(b.budget().available, 70, "its minimum is within what it has");
+        a.set_min(60).unwrap();
+        assert_eq!((b.budget().available, a.budget().available), (40, 50));
+        assert_eq!(a.set_min(90), Err(QuotaError::Host { wanted: 30, left: 20 }));
+        assert_eq!(a.set_min(101), Err(QuotaError::Vgpu { wanted: 101, left: 100, max: 100 }));
+        assert_eq!(a.quota(), quota(60, 100), "nothing was changed");
+        a.set_min(0).unwrap();
+        assert_eq!((b.budget().available, a.budget().available), (70, 50));
+        a.release(30);
+        assert_eq!((b.budget().available, a.budget().available), (100, 80));
     }
 
     #[test]

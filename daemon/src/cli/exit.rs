@@ -1,0 +1,19 @@
+//! How commands end, for scripts. A wrong command line ends with 2, by clap.
+
+use crate::operator::client::ClientError;
+
+/// It failed.
+const FAILED: u8 = 1;
+/// No daemon answers.
+const NO_ANSWER: u8 = 3;
+/// The daemon refuses.
+const REFUSED: u8 = 4;
+
+/// The exit code of a command that failed so.
+pub fn code(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref() {
+        Some(ClientError::Refused(_)) => REFUSED,
+        Some(ClientError::Connect { .. } | ClientError::Exchange(_) | ClientError::Answer(_)) => NO_ANSWER,
+        None => FAILED,
+    }
+}

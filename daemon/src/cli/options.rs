@@ -1,0 +1,113 @@
+//! What a command line of `campanile serve` and its files come to.
+
+use std::env;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use campanile_host_gpu::adapter::program::Program;
+
+use super::configured::Configured;
+use super::engines::EngineArguments;
+use super::engines::Profile;
+use super::engines::Spares;
+use crate::confine::Confinement;
+use crate::host::engines::EngineOptions;
+use crate::host::holding::Holding;
+use crate::host::options::HostOptions;
+use crate::host::options::VgpuOptions;
+use crate::migration::settings::Settings;
+use crate::vgpu::objects::budget::BUDGET_BYTES;
+
+/// The file that a process was started from, whatever has its name by now.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// What engine processes are started from: the executable that this process was started from. The two speak without versions,
+/// so a package that is upgraded meanwhile must not put another in its place.
+pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {
+    let path = PathBuf::from(OWN_PROGRAM);
+    // One compiler cache for all guests would let them see each other's kernels, and writes files.
+    let mut environment = vec![("MESA_SHADER_CACHE_DISABLE".to_owned(), "true".to_owned())];
+    if let Some(driver) = &arguments.vulkan_driver {
+        let driver = driver
+            .canonicalize()
+            .with_context(|| format!("the Vulkan driver manifest {}", driver.display()))?;
+        let driver = driver.to_string_lossy().into_owned();
+        environment.push(("VK_DRIVER_FILES".to_owned(), driver.clone()));
+        environment.push(("VK_ICD_FILENAMES".to_owned(), driver));
+    }
+    if arguments.profile == Profile::Latency {
+        // lavapipe runs kernels on the queue's own thread: a slice costs 13 us and not 50 to 70.
+        environment.push(("LP_NUM_THREADS".to_owned(), "0".to_owned()));
+    }
+    if let Ok(libraries) = env::var("CAMPANILE_VULKAN_LIBRARY_PATH") {
+        environment.push(("LD_LIBRARY_PATH".to_owned(), libraries));
+    }
+    Ok(Program::new(path, environment))
+}
+
+/// A host of these vGPUs with these settings.
+pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow::Result<HostOptions> {
+    Ok(HostOptions {
+        vgpus,
+        vram_total: None,
+        vm_budget: BUDGET_BYTES,
+        engines: EngineOptions {
+            count: engine.engines,
+            doorbells: engine.doorbells,
+            doorbell_modes: engine.doorbell_modes(),
+            spin: engine.spin(),
+            slice: engine.slice(),
+            d3_after: engine.d3_after(),
+            spares: engine.spares == Spares::On,
+            sandbox: !engine.no_sandbox,
+            vulkan_device: engine.vulkan_device.clone(),
+            program: engine_program(engine)?,
+        },
+        timeouts: engine.tdr.timeouts(),
+        policy: engine.tdr.policy(),
+        scheduling: engine.scheduling.scheduling(),
+        tracking: engine.dirty_tracking,
+        freeze_limit: Duration::from_millis(engine.freeze_limit),
+        state_dir: engine.state_dir.clone(),
+        window: !engine.no_window,
+        control: None,
+        status: None,
+        reload: None,
+        metrics: None,
+        migration: Settings::default(),
+        migrate_listen: None,
+        confinement: Confinement::Off,
+        holding: Holding::default(),
+    })
+}
+
+/// The vGPUs of a command line and its files.
+pub fn vgpus(configured: &Configured) -> Vec<VgpuOptions> {
+    let arguments = &configured.arguments;
+    let single = arguments.socket.as_ref().zip(arguments.vram);
+    let single = single.map(|(socket, vram)| VgpuOptions::new("vgpu0".to_owned(), socket.clone(), vram));
+    configured.vgpus().into_iter().chain(single).collect()
+}
+
+/// What a command line and its files come to; who holds engines is not settled yet.
+///
+/// # Errors
+/// A file that is named cannot be used.
+pub fn serve_options(configured: &Configured) -> anyhow::Result<HostOptions> {
+    let Configured { arguments, .. } = configured;
+    let options = configured.at("vulkan-driver", host_options(vgpus(configured), &arguments.engine))?;
+    let migration = arguments.migration.settings(options.state_dir.as_deref());
+    let migration = configured.at("migrate-cert", migration)?;
+    Ok(HostOptions {
+        vram_total: arguments.vram_total,
+        vm_budget: arguments.vm_budget,
+        control: arguments.control.clone(),
+        status: arguments.status.clone(),
+        metrics: arguments.metrics.clone(),
+        migration,
+        migrate_listen: arguments.migration.migrate_listen.clone(),
+        confinement: if arguments.no_confinement { Confinement::Off } else { Confinement::On },
+        ..options
+    })
+}
