@@ -15,6 +15,7 @@ use campanile_daemon::cli::serve;
 use campanile_host_gpu::log_limit::Limited;
 #[cfg(feature = "bench")]
 use campanile_test_vmm::pause::allocator::VcpuAllocator;
+use campanile_top::args::TopArguments;
 use clap::Parser;
 use clap::Subcommand;
 
@@ -38,6 +39,8 @@ struct Arguments {
 enum Command {
     #[command(flatten)]
     Daemon(DaemonCommand),
+    /// Show what the vGPUs of a daemon do, on a terminal.
+    Top(TopArguments),
     #[cfg(feature = "bench")]
     #[command(flatten)]
     Bench(campanile_bench::cli::command::Command),
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
     start_log();
     let outcome = match Arguments::parse().command {
         Command::Daemon(command) => run(command),
+        Command::Top(arguments) => campanile_top::run::run(&arguments),
         #[cfg(feature = "bench")]
         Command::Bench(command) => campanile_bench::cli::command::run(&command),
     };

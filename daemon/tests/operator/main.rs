@@ -7,6 +7,7 @@ mod config;
 mod metrics;
 mod reload;
 mod served;
+mod top;
 mod work;
 
 use campanile_test_vmm::pause::allocator::VcpuAllocator;
