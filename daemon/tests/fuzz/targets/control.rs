@@ -17,6 +17,7 @@ use campanile_daemon::operator::handler::Vgpu;
 use campanile_daemon::operator::held::Held;
 use campanile_daemon::operator::line::MAX_LINE;
 use campanile_daemon::operator::socket;
+use campanile_daemon::vgpu::config::Current;
 use serde_json::Value;
 
 use super::world::SMALL;
@@ -68,6 +69,7 @@ fn vgpu(name: &str) -> Vgpu {
         log: Arc::clone(&config.log),
         meters: Arc::clone(&config.meters),
         engines: config.engines,
+        current: Arc::new(Current::new(Arc::clone(&config))),
     }
 }
 
