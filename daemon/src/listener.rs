@@ -127,7 +127,9 @@ impl Listener {
         })?;
         let failed = |source| SocketError::Bind { path: path.into(), source };
         match fs::symlink_metadata(path).map_err(failed)?.mode() & 0o7777 {
-            found if found & OTHERS & !mode.as_raw_mode() != 0 => Err(SocketError::Open { path: path.into(), mode: found }),
+            found if found & OTHERS & !mode.as_raw_mode() != 0 => {
+                Err(SocketError::Open { path: path.into(), mode: found })
+            }
             _ => Ok(listener),
         }
     }
