@@ -33,7 +33,8 @@ static void private_data(struct device *device) {
         vkGetPrivateDataEXT_(device->device, VK_OBJECT_TYPE_FENCE, (uint64_t)others[i], slots[0], &word);
         NEED(word == 0);
     }
-    NEED(is_there);
+    /* But layers have handles of their own. */
+    NEED(is_there || getenv("VK_INSTANCE_LAYERS"));
     for (int i = 0; i < 64; i++) vkDestroyFence(device->device, others[i], NULL);
     vkDestroyPrivateDataSlotEXT_(device->device, slots[0], NULL);
     vkGetPrivateDataEXT_(device->device, VK_OBJECT_TYPE_FENCE, (uint64_t)fences[1], slots[1], &word);
@@ -169,7 +170,7 @@ static void told(struct device *device) {
     NEED(tools);
     uint32_t count = 9;
     OK(tools(device->physical, &count, NULL));
-    NEED(count == 0);
+    NEED(count == 0 || getenv("VK_INSTANCE_LAYERS"));
     VkPhysicalDeviceRobustness2FeaturesEXT robust = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_FEATURES_EXT};
     VkPhysicalDeviceFeatures2 features = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &robust};
     vkGetPhysicalDeviceFeatures2(device->physical, &features);

@@ -21,6 +21,15 @@ struct device device_open(uint32_t extension_count, const char *const *extension
     features.uniformBufferStandardLayout = features.scalarBlockLayout = VK_TRUE;
     VkPhysicalDeviceFeatures core = {0};
     core.shaderStorageBufferArrayDynamicIndexing = VK_TRUE;
+    /* Features of the extensions that have some. */
+    VkPhysicalDevicePrivateDataFeaturesEXT words = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRIVATE_DATA_FEATURES_EXT};
+    VkPhysicalDevicePipelineCreationCacheControlFeaturesEXT caches = {
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_CREATION_CACHE_CONTROL_FEATURES_EXT, &words};
+    for (uint32_t i = 0; i < extension_count; i++) {
+        words.privateData |= strcmp(extensions[i], "VK_EXT_private_data") == 0;
+        caches.pipelineCreationCacheControl |= strcmp(extensions[i], "VK_EXT_pipeline_creation_cache_control") == 0;
+    }
+    if (words.privateData || caches.pipelineCreationCacheControl) features.pNext = &caches;
     VkDeviceCreateInfo info = {VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
     info.pNext = &features;
     info.pEnabledFeatures = &core;
