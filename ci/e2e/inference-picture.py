@@ -73,19 +73,21 @@ def area(name, daemon, top, colour):
     return f'<polygon points="{LEFT},{top + ROW} {" ".join(points)} {LEFT + WIDTH},{top + ROW}" fill="{colour}"/>'
 
 
-def band(begin, end, colour, what, top):
+def band(begin, end, colour, what, anchor):
+    """A time that is marked; what it is stands above, on the side of `anchor`, so that neighbours do not meet."""
     if not begin or end <= begin:
         return ""
+    at = x(end) if anchor == "end" else x(begin)
     return (
         f'<rect x="{x(begin):.1f}" y="30" width="{max(x(end) - x(begin), 1):.1f}" height="190" fill="{colour}" opacity="0.2"/>'
-        f'<text x="{x(begin):.1f}" y="{top}" fill="{colour}">{what}</text>'
+        f'<text x="{at:.1f}" y="26" fill="{colour}" text-anchor="{anchor}">{what}</text>'
     )
 
 
 print('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 260" font-family="sans-serif" font-size="12">')
 print('<rect width="1000" height="260" fill="white"/>')
-print(band(hang_begin, hang_end, "#c00", "hang, reset", 26))
-print(band(move_begin, move_end, "#606", "live migration", 26))
+print(band(hang_begin, hang_end, "#c00", "hang, reset", "end"))
+print(band(move_begin, move_end, "#606", "live migration", "start"))
 print(area("model", "a", 40, "#06c"), area("model", "b", 40, "#e80"))
 print(area("upscaler", "a", 130, "#080"))
 for moment in rounds:
