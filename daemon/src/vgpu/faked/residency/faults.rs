@@ -1,21 +1,16 @@
-//! What is made resident, what is evicted for it, and what queues come to that is not there.
+//! What queues come to that is not resident, what is brought back for them, and what they are told.
 
 use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::clock;
 use campanile_protocol::PAGE_SIZE;
-use campanile_protocol::control::memory;
 use campanile_protocol::control::memory::EVICT;
 use campanile_protocol::control::memory::EVICT_NOW;
-use campanile_protocol::control::memory::List;
 use campanile_protocol::control::memory::MAKE_RESIDENT;
-use campanile_protocol::control::memory::RESIDENT_OR_FAIL;
-use campanile_protocol::control::memory::SET_PRIORITY;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::MAP_WRITABLE;
 use campanile_protocol::control::message::MapMemory;
 use campanile_protocol::control::message::UnmapMemory;
-use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::BUDGET;
 use campanile_protocol::engine::residency;
 use campanile_protocol::engine::residency::USE_EPOCH;
@@ -24,246 +19,23 @@ use campanile_protocol::engine::residency::Wanted;
 use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
-use super::world::Asked;
-use super::world::COPY;
-use super::world::World;
+use super::A;
+use super::B;
+use super::C;
+use super::PIECE;
+use super::done;
+use super::id;
+use super::resident;
+use super::world;
+use crate::vgpu::faked::world::COPY;
+use crate::vgpu::faked::world::World;
 use crate::vgpu::memory::residency::MIN_STAY;
 use crate::vgpu::memory::residency_faults::Demand;
-use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::objects::ids::AllocationId;
-use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::testing::counted;
 use crate::vgpu::testing::load;
 use crate::vgpu::testing::shared;
 use crate::vgpu::testing::store;
-
-/// Half a MiB. Of video memory that the CPU does not see there is eight times as much, of which a little is the device page.
-const PIECE: u64 = 512 << 10;
-/// The blobs of tests; the device page of process 1 is blob 1.
-const A: u32 = 10;
-const B: u32 = 11;
-const C: u32 = 12;
-
-/// Process 1, and these blobs of so many pieces, of which nothing has a place yet.
-fn world(blobs: &[(u32, u64)]) -> World {
-    let mut world = World::new();
-    world.open(1);
-    // Its page is where it was before, and takes nothing of the memory that is tested.
-    for &(resource, pieces) in blobs {
-        world.session.create_vram_blob(resource, pieces * PIECE, false).unwrap();
-        world.session.attach(1, resource).unwrap();
-    }
-    world
-}
-
-/// Bytes of video memory that the CPU does not see.
-fn local(world: &World) -> u64 {
-    let memory = world.session.memory.allocations.memory();
-    memory.length() - memory.aperture_bytes()
-}
-
-fn list(argument: u32, resources: &[u32]) -> Vec<u8> {
-    let count = u32::try_from(resources.len()).unwrap();
-    let odd = [0].repeat(resources.len() % 2);
-    [List { count, argument }.as_bytes(), resources.as_bytes(), odd.as_bytes()].concat()
-}
-
-fn ask(world: &mut World, opcode: u32, argument: u32, resources: &[u32]) -> Asked {
-    world.ask(1, opcode, &list(argument, resources))
-}
-
-fn status(world: &mut World, opcode: u32, argument: u32, resources: &[u32]) -> u32 {
-    world.call(1, opcode, &list(argument, resources)).0
-}
-
-fn done(world: &mut World, opcode: u32, argument: u32, resources: &[u32]) {
-    assert_eq!(status(world, opcode, argument, resources), Status::Ok.word(), "{opcode} {resources:?}");
-}
-
-fn id(world: &World, resource: u32) -> AllocationId {
-    world.session.memory.blobs[&resource].allocation
-}
-
-fn is_resident(world: &World, resource: u32) -> bool {
-    matches!(world.session.memory.allocations.spot(id(world, resource)), Spot::Segment(..))
-}
-
-fn resident(world: &World) -> Vec<u32> {
-    [A, B, C]
-        .into_iter()
-        .filter(|resource| world.session.memory.blobs.contains_key(resource))
-        .filter(|resource| is_resident(world, *resource))
-        .collect()
-}
-
-/// How often an allocation is held, in all and by process 1.
-fn holds(world: &World, resource: u32) -> (u64, Option<u64>) {
-    let id = id(world, resource);
-    let device = world.session.objects.processes[&1].device.as_ref().unwrap();
-    (world.session.memory.allocations.get(id).unwrap().holds, device.holds.get(&id).map(|hold| hold.count))
-}
-
-#[test]
-fn what_is_made_resident_is_held_as_often_as_it_was_said_until_it_was_evicted_as_often() {
-    let mut world = world(&[(A, 1), (B, 1)]);
-    assert!(resident(&world).is_empty());
-    done(&mut world, MAKE_RESIDENT, 0, &[A, A, B]);
-    assert_eq!(resident(&world), [A, B]);
-    assert_eq!((holds(&world, A), holds(&world, B)), ((2, Some(2)), (1, Some(1))));
-    done(&mut world, MAKE_RESIDENT, RESIDENT_OR_FAIL, &[A]);
-    assert_eq!(holds(&world, A), (3, Some(3)));
-    for left in [2, 1] {
-        done(&mut world, EVICT, EVICT_NOW, &[A]);
-        assert_eq!((holds(&world, A), is_resident(&world, A)), ((left, Some(left)), true));
-    }
-    done(&mut world, EVICT, 0, &[A]);
-    assert_eq!((holds(&world, A), is_resident(&world, A)), ((0, None), true), "it may leave, and need not");
-    done(&mut world, EVICT, EVICT_NOW, &[A]);
-    assert_eq!(
-        (holds(&world, A), is_resident(&world, A)),
-        ((0, None), false),
-        "what it does not hold it does not let go"
-    );
-    assert_eq!(holds(&world, B), (1, Some(1)));
-}
-
-#[test]
-fn lists_that_say_something_unknown_are_refused_and_hold_nothing() {
-    let mut world = world(&[(A, 1)]);
-    for (opcode, argument) in [
-        (MAKE_RESIDENT, RESIDENT_OR_FAIL << 1),
-        (MAKE_RESIDENT, RESIDENT_OR_FAIL | 4),
-        (EVICT, EVICT_NOW << 1),
-        (EVICT, EVICT_NOW | 4),
-        (SET_PRIORITY, memory::PRIORITY_MINIMUM - 1),
-        (SET_PRIORITY, memory::PRIORITY_MAXIMUM + 1),
-    ] {
-        assert_eq!(
-            status(&mut world, opcode, argument, &[A]),
-            Status::InvalidParameter.word(),
-            "{opcode} {argument:#x}"
-        );
-    }
-    for opcode in [MAKE_RESIDENT, EVICT] {
-        assert_eq!(status(&mut world, opcode, 0, &[A, 99]), Status::InvalidResource.word());
-    }
-    assert_eq!(holds(&world, A), (0, None));
-    for priority in [memory::PRIORITY_MINIMUM, memory::PRIORITY_MAXIMUM] {
-        done(&mut world, SET_PRIORITY, priority, &[A]);
-        let id = id(&world, A);
-        assert_eq!(world.session.memory.allocations.get(id).unwrap().priority, priority);
-    }
-}
-
-#[test]
-fn more_than_there_is_at_all_is_refused_and_all_that_there_is_waits() {
-    let mut world = world(&[(A, 8), (B, 1)]);
-    assert_eq!(local(&world), 8 * PIECE);
-    assert_eq!(status(&mut world, MAKE_RESIDENT, 0, &[A, B]), Status::OutOfResources.word());
-    assert_eq!((holds(&world, A), holds(&world, B)), ((0, None), (0, None)));
-    // Each counts once.
-    let first = ask(&mut world, MAKE_RESIDENT, 0, &[A, A]);
-    (0..3).for_each(|_| world.turn(0));
-    assert!(world.answer(first).is_none_or(|(status, _)| status == Status::Ok.word()));
-    assert_eq!(holds(&world, A), (2, Some(2)));
-}
-
-#[test]
-fn a_message_that_may_fail_does_where_only_what_is_held_or_named_itself_could_make_room() {
-    let mut world = world(&[(A, 4), (B, 5), (C, 2)]);
-    done(&mut world, MAKE_RESIDENT, 0, &[A]);
-    assert_eq!(status(&mut world, MAKE_RESIDENT, RESIDENT_OR_FAIL, &[B]), Status::OutOfResources.word());
-    assert_eq!((holds(&world, B), resident(&world)), ((0, None), vec![A]));
-    done(&mut world, EVICT, 0, &[A]);
-    done(&mut world, MAKE_RESIDENT, RESIDENT_OR_FAIL, &[B]);
-    assert_eq!((holds(&world, B), resident(&world)), ((1, Some(1)), vec![B]), "what is not held has left");
-    // It is there, and needs no room once more.
-    done(&mut world, MAKE_RESIDENT, RESIDENT_OR_FAIL, &[B]);
-    done(&mut world, EVICT, 0, &[B]);
-    // Two of the eight are another's, so that there are no six for these two, which fit into eight.
-    done(&mut world, EVICT, EVICT_NOW, &[B]);
-    done(&mut world, MAKE_RESIDENT, 0, &[C]);
-    done(&mut world, MAKE_RESIDENT, RESIDENT_OR_FAIL, &[A]);
-    done(&mut world, EVICT, 0, &[A]);
-    world.session.create_vram_blob(B + 100, 3 * PIECE, false).unwrap();
-    world.session.attach(1, B + 100).unwrap();
-    assert_eq!(
-        status(&mut world, MAKE_RESIDENT, RESIDENT_OR_FAIL, &[A, B + 100]),
-        Status::OutOfResources.word()
-    );
-    assert_eq!(resident(&world), [A, C], "what it names itself makes no room for it");
-}
-
-#[test]
-fn a_message_that_waits_is_answered_when_others_let_go() {
-    let mut world = world(&[(A, 4), (B, 5)]);
-    done(&mut world, MAKE_RESIDENT, 0, &[A]);
-    let waits = ask(&mut world, MAKE_RESIDENT, 0, &[B]);
-    (0..3).for_each(|_| world.turn(0));
-    assert_eq!((world.answer(waits), resident(&world)), (None, vec![A]));
-    // Its own memory leaves when it is needed, and the other one when it is told to.
-    let evictions = counted(&world.session.counters.evictions);
-    done(&mut world, EVICT, 0, &[A]);
-    (0..3).for_each(|_| world.turn(0));
-    assert!(world.answer(waits).is_some_and(|(status, _)| status == Status::Ok.word()));
-    assert_eq!(resident(&world), [B]);
-    assert_eq!(counted(&world.session.counters.evictions), evictions + 1);
-}
-
-#[test]
-fn messages_that_wait_are_bounded() {
-    let mut world = world(&[(A, 8), (B, 4)]);
-    done(&mut world, MAKE_RESIDENT, 0, &[B]);
-    for _ in 0..MAX_WAITS - 1 {
-        ask(&mut world, MAKE_RESIDENT, 0, &[A]);
-    }
-    assert_eq!(world.session.memory.residency.waiter_count(1), MAX_WAITS - 1);
-    ask(&mut world, MAKE_RESIDENT, 0, &[A]);
-    assert_eq!(world.session.memory.residency.waiter_count(1), MAX_WAITS);
-    let refused = ask(&mut world, MAKE_RESIDENT, 0, &[A]);
-    assert_eq!(world.answer(refused).map(|(status, _)| status), Some(Status::OutOfResources.word()));
-    assert_eq!(holds(&world, A).0, MAX_WAITS as u64);
-}
-
-#[test]
-fn what_is_less_important_leaves_first_and_of_equals_what_came_first() {
-    for (of_a, of_b, stays) in [
-        (memory::PRIORITY_NORMAL, memory::PRIORITY_LOW, A),
-        (memory::PRIORITY_LOW, memory::PRIORITY_NORMAL, B),
-        (memory::PRIORITY_NORMAL, memory::PRIORITY_NORMAL, B),
-    ] {
-        let mut world = world(&[(A, 3), (B, 3), (C, 3)]);
-        for (resource, priority) in [(A, of_a), (B, of_b)] {
-            done(&mut world, SET_PRIORITY, priority, &[resource]);
-            done(&mut world, MAKE_RESIDENT, 0, &[resource]);
-            done(&mut world, EVICT, 0, &[resource]);
-        }
-        done(&mut world, MAKE_RESIDENT, 0, &[C]);
-        assert_eq!(resident(&world), [stays, C]);
-    }
-}
-
-#[test]
-fn what_lies_in_the_way_moves_where_that_is_less_than_to_evict() {
-    let mut world = world(&[(A, 2), (B, 1), (C, 3)]);
-    // A hole before the small one, and one at the end: neither is long enough.
-    for resource in [A, B, C] {
-        done(&mut world, MAKE_RESIDENT, 0, &[resource]);
-    }
-    done(&mut world, EVICT, 0, &[B]);
-    done(&mut world, EVICT, EVICT_NOW, &[A]);
-    done(&mut world, EVICT, 0, &[C]);
-    world.session.create_vram_blob(A + 100, 3 * PIECE, false).unwrap();
-    world.session.attach(1, A + 100).unwrap();
-    let counters = |world: &World| {
-        let counters = &world.session.counters;
-        [&counters.evictions, &counters.relocations].map(counted)
-    };
-    let [evictions, relocations] = counters(&world);
-    done(&mut world, MAKE_RESIDENT, 0, &[A + 100]);
-    assert_eq!(counters(&world), [evictions, relocations + 1], "one small move");
-    assert!(is_resident(&world, B) && is_resident(&world, C));
-}
 
 /// Where the GPU sees a blob.
 fn va(resource: u32) -> u64 {
