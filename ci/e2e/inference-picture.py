@@ -1,4 +1,4 @@
-"""Draws who had the GPU, and when: `inference-picture.py TIMELINE FRAMES HANG-BEGIN HANG-END MOVE-BEGIN MOVE-END >picture.svg`.
+"""Draws the GPU time of both vGPUs: `inference-picture.py TIMELINE FRAMES HANG-BEGIN HANG-END MOVE-BEGIN MOVE-END >picture.svg`.
 
 TIMELINE   lines `DAEMON ANSWER` of `campanile ctl --json timeline`, taken while the machines were at work
 FRAMES     lines `TIME round NUMBER DIGEST` of the upscaler, microseconds since 1970; so are the four times, 0 for none

@@ -219,7 +219,7 @@ mod tests {
         service_manager::hand_over(UnixListener::bind(&path).unwrap()).unwrap();
         drop(Listener::bind(&path).unwrap());
         assert!(path.exists(), "the service manager listens on");
-        // Nobody does here, so that it is replaced, and is the daemon's own now.
+        // No process listens there, so the socket is replaced, and is the daemon's own now.
         drop(Listener::bind(&path).unwrap());
         assert!(!path.exists());
     }

@@ -32,7 +32,7 @@ pub enum HandedError {
         /// Why not.
         why: String,
     },
-    /// No option names it: who connects there would wait for ever.
+    /// No option names it: a client that connects there would wait for ever.
     #[error("{}: handed over by the service manager, but no option names this socket", path.display())]
     Unused {
         /// Where it listens.
@@ -131,7 +131,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_socket_goes_to_whoever_names_its_path_and_one_that_nobody_names_is_no_start() {
+    fn a_socket_goes_to_the_option_that_names_its_path_and_one_without_such_an_option_is_no_start() {
         let _alone = alone();
         let folder = tempfile::tempdir().unwrap();
         let [a, b] = ["a", "b"].map(|name| folder.path().join(name));

@@ -90,7 +90,7 @@ pub fn vgpus(configured: &Configured) -> Vec<VgpuOptions> {
     configured.vgpus().into_iter().chain(single).collect()
 }
 
-/// What a command line and its files come to; who holds engines is not settled yet.
+/// What a command line and its files come to; what limits engines (cgroups, users) is not settled yet.
 ///
 /// # Errors
 /// A file that is named cannot be used.

@@ -24,7 +24,7 @@ use crate::host::start::Host;
 use crate::host::start::open_awake;
 use crate::service_manager;
 
-/// The same, with who holds engines.
+/// The same, with what limits engines.
 fn held_options(configured: &Configured) -> anyhow::Result<HostOptions> {
     let Configured { arguments, .. } = configured;
     let options = serve_options(configured)?;

@@ -87,7 +87,7 @@ pub struct Vgpu {
 pub struct Host {
     /// Where the operator asks; the first to go, while there still is a vGPU to answer for.
     pub control: Option<ControlSocket>,
-    /// Where those ask who may look only.
+    /// The read-only operator socket.
     pub status: Option<ControlSocket>,
     /// Its vGPUs.
     pub vgpus: Vec<Vgpu>,
