@@ -1,5 +1,6 @@
 //! From a bare process to a running engine.
 
+use std::iter;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -47,11 +48,13 @@ use crate::memory::wants::Uses;
 use crate::memory::writes::Writes;
 use crate::node::buffer::Node;
 use crate::node::compute::ComputeNode;
+use crate::node::device_instance::DeviceInstance;
 use crate::sched::choice::Choice;
 use crate::sched::choice::NoSuchPolicy;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
+use crate::vulkan::options::Executor;
 use crate::vulkan::options::Options;
 
 /// Why an engine could not start.
@@ -167,7 +170,7 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let (node, compiler, device, workload, profile) = match start.node {
         NodeKind::Copy => (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies, None),
         NodeKind::Compute => {
-            let (node, compiler, info, profile) = open_compute(&start, &shared, &sender)?;
+            let (node, compiler, info, profile) = open_compute(&start, &shared, &vram, &sender)?;
             let workload =
                 if info.kind == Kind::Cpu { Workload::KernelsOnCpu } else { Workload::KernelsOnGpu };
             (node, Some(compiler), info.to_string(), workload, Some(Box::new(profile)))
@@ -201,6 +204,7 @@ const DRIVER_NICE: i32 = 5;
 fn open_compute(
     start: &Start,
     shared: &Arc<Mapping>,
+    vram: &Arc<Mapping>,
     commands: &CommandSender,
 ) -> Result<(Node, Compiler, Info, Profile), StartError> {
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
@@ -221,7 +225,10 @@ fn open_compute(
     let (info, profile) = (driver.info().clone(), driver.device_profile());
     let sanitizer = Sanitizer::start(*driver.profile()).map_err(|e| refused(&e))?;
     let pipelines = driver.compiler();
-    let mut node = ComputeNode::new(driver, secondary, Arc::clone(shared), slice);
+    let mut instances: Vec<_> = iter::once(driver).chain(secondary).map(DeviceInstance::new).collect();
+    let imported = instances.iter_mut().try_for_each(|instance| instance.import_ahead(SegmentId::VRAM, vram));
+    imported.map_err(|e| refused(&e))?;
+    let mut node = ComputeNode::new(instances, Arc::clone(shared), slice);
     if let Some((compiler, lock)) = node.second_compiler() {
         node.ask_second_compiler(secondary_pipelines::start(compiler, lock, commands.clone())?);
     }
@@ -233,7 +240,7 @@ fn open_compute(
 /// there already, and all devices have them in common; those of the two devices' queues, which tell them what comes next,
 /// start here, and are to have a CPU at once.
 fn open_instances(driver: Driver, slice: Duration) -> Result<(Driver, Option<Driver>), StartError> {
-    if !has_two_instances(driver.info(), slice) {
+    if !has_two_instances(driver.executor(), slice) {
         return Ok((driver, None));
     }
     let instances = elsewhere(|| {
@@ -264,11 +271,11 @@ fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T, StartError> + Send) -> Re
 }
 
 /// Whether slices are to run on two device instances: where there are slices, and each takes several CPUs.
-fn has_two_instances(info: &Info, slice: Duration) -> bool {
+fn has_two_instances(executor: Executor, slice: Duration) -> bool {
     // PAIRS WITH daemon/src/cli/serve.rs: kernels run on the thread of their queue.
     let is_on_one_cpu = std::env::var_os("LP_NUM_THREADS").is_some_and(|threads| threads == "0")
         || thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
-    info.kind == Kind::Cpu && !slice.is_zero() && !is_on_one_cpu
+    executor == Executor::Cpu && !slice.is_zero() && !is_on_one_cpu
 }
 
 /// Makes the second device ready to be sealed; a node goes on with the primary one where it cannot be had.

@@ -233,7 +233,8 @@ impl Buffer {
             return Ok(false);
         }
         let gather = |compute: &ComputeNode, at| {
-            self.candidates(at, compute.chain_limit(), |launch| compute.is_brief(space.root, launch))
+            let mut room = compute.chain_room();
+            self.candidates(at, |launch| compute.fits(space.root, launch, &mut room))
         };
         let end = compute.run_chains(space, self.at, &gather, should_pause)?;
         let has_run = end > self.at;
@@ -242,12 +243,11 @@ impl Buffer {
         Ok(has_run)
     }
 
-    /// The dispatches from byte `at` on that `may` run together, at most `limit`: nothing but barriers is between them, which order no
-    /// more than a chain does.
-    fn candidates(&self, mut at: usize, limit: usize, may: impl Fn(&Launch) -> bool) -> Vec<Candidate> {
+    /// The dispatches from byte `at` on that `may` run together, up to the first that may not: nothing but barriers is between them,
+    /// which order no more than a chain does.
+    fn candidates(&self, mut at: usize, mut may: impl FnMut(&Launch) -> bool) -> Vec<Candidate> {
         let mut found = Vec::new();
-        while found.len() < limit
-            && let Some(rest) = self.bytes.get(at..)
+        while let Some(rest) = self.bytes.get(at..)
             && let Ok((packet, size)) = packet::decode(rest)
         {
             let end = at + size;

@@ -8,7 +8,10 @@
 //!
 //! A submission of its own costs a short dispatch more than its groups do. What the engine would ask between two dispatches it asks when
 //! it sees that one more has begun, so that a chain holds the node up for no longer than the dispatch that runs. Two chains may be in
-//! flight, so that the second is made while the first runs. Devices that cannot call off what was submitted get none.
+//! flight, so that the second is made while the first runs.
+//!
+//! A GPU would wait at each gate for longer than most of these dispatches take (10 µs on an H100). Chains have none there, and run to
+//! their end: two together are to take no longer than a slice, by what the device's clock said of each of their kernels.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,18 +20,19 @@ use std::time::Instant;
 use campanile_protocol::packet::Fault;
 
 use super::compute::ComputeNode;
+use super::device_instance::DeviceInstance;
 use super::device_instance::Link;
-use super::packet::Grid;
 use super::packet::Launch;
-use super::slices;
 use super::space::Space;
 use super::space::Stop;
 use crate::kernel::name::KernelName;
 use crate::vulkan::driver::Ticket;
-use crate::vulkan::request::IN_FLIGHT;
+use crate::vulkan::options::Executor;
 
 /// How long the engine sleeps between two looks at a chain.
 const LOOK: Duration = Duration::from_micros(100);
+/// Chains in flight.
+const CHAINS: u32 = 2;
 /// A chain that takes so many times as long as a slice may has a kernel that is no longer brief.
 const DEAR: u32 = 4;
 
@@ -47,6 +51,27 @@ impl Chain {
     }
 }
 
+/// What a chain may still have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Room {
+    /// How many dispatches.
+    pub dispatches: usize,
+    /// How long they may take together; none where what takes longer can be called off.
+    pub time: Option<Duration>,
+}
+
+impl Room {
+    /// Takes the part of one more dispatch, which takes so long. False where there is no room for it.
+    fn take(&mut self, time: Duration) -> bool {
+        let fits = self.dispatches > 0 && self.time.is_none_or(|left| time <= left);
+        if fits {
+            self.dispatches -= 1;
+            self.time = self.time.map(|left| left.saturating_sub(time));
+        }
+        fits
+    }
+}
+
 /// A dispatch that may be part of a chain, with where its packet begins, and where the chain goes on behind it.
 #[derive(Debug)]
 pub struct Candidate {
@@ -59,20 +84,24 @@ pub struct Candidate {
 }
 
 impl ComputeNode {
-    /// Most dispatches that a chain may have now; fewer than two are none.
-    pub fn chain_limit(&self) -> usize {
+    /// What a chain that is begun now may have; room for fewer than two dispatches is none.
+    pub fn chain_room(&self) -> Room {
         let is_urgent = self.latency_boost.is_active(Instant::now());
-        let can = self.instances.first().is_some_and(|instance| instance.can_call_off());
-        if can && !is_urgent && !self.slice.is_zero() { self.chain_length.most() } else { 0 }
+        let has = |what: fn(&DeviceInstance) -> bool| self.instances.first().is_some_and(what);
+        let can = has(DeviceInstance::can_chain) && !is_urgent && !self.slice.is_zero();
+        Room {
+            dispatches: if can { self.chain_length.most() } else { 0 },
+            time: (!has(DeviceInstance::can_call_off)).then_some(self.slice / CHAINS),
+        }
     }
 
-    /// Whether a dispatch may be part of a chain: its groups are in the packet, and over soon.
-    pub fn is_brief(&self, root: u64, launch: &Launch) -> bool {
-        let Grid::Direct(grid) = launch.grid else { return false };
+    /// Whether a dispatch may be part of a chain: its groups are in the packet, over soon, and there is `room` for them, of which they
+    /// take their part. One that is brief is never too much alone.
+    pub fn fits(&self, root: u64, launch: &Launch, room: &mut Room) -> bool {
         let kernel = KernelName { root, handle: launch.kernel.0 };
-        let groups = slices::count(grid).filter(|groups| *groups > 0);
         let pace = self.kernels.get(&kernel).map(|kernel| kernel.pace);
-        groups.zip(pace).is_some_and(|(groups, pace)| pace.is_brief(groups, self.slice))
+        let Some((groups, pace)) = launch.groups().zip(pace) else { return false };
+        pace.is_brief(groups, self.slice) && room.take(pace.brief_time(groups, self.slice))
     }
 
     /// Runs chains of the candidates that `gather` finds from byte `at` of the buffer on, behind all that is in flight, one submitted
@@ -89,7 +118,7 @@ impl ComputeNode {
         let mut running: VecDeque<Chain> = VecDeque::new();
         let (mut is_over, mut seen) = (false, Instant::now());
         loop {
-            while !is_over && running.len() < IN_FLIGHT {
+            while !is_over && running.len() < CHAINS as usize {
                 let started = self.start_next(space, gather(self, next), running.is_empty());
                 match started {
                     Ok(Some(chain)) => {
@@ -106,13 +135,21 @@ impl ComputeNode {
             let ran = self.follow(&chain, &running, should_pause, &mut is_over).map_err(Stop::fault)?;
             let begun = seen.max(chain.started);
             seen = Instant::now();
-            self.learn_of_chain(&chain, ran, seen - begun);
+            self.learn_of_chain(&chain, ran, seen - begun).map_err(Stop::fault)?;
             done = ran.checked_sub(1).and_then(|last| chain.links.get(last)).map_or(done, |last| last.end);
         }
     }
 
     /// What a chain took, of which so many ran.
-    fn learn_of_chain(&mut self, chain: &Chain, ran: usize, took: Duration) {
+    fn learn_of_chain(&mut self, chain: &Chain, ran: usize, took: Duration) -> Result<(), Fault> {
+        let driver = self.instances.first_mut().ok_or(Fault::Driver)?.driver();
+        let clocked =
+            driver.ended(&chain.ticket, ran).map_err(|error| self.lose(&error))?.unwrap_or_default();
+        for ((name, link), took) in chain.kernels.iter().zip(&chain.links).zip(clocked) {
+            if let Some((kernel, groups)) = self.kernels.get_mut(name).zip(link.launch.groups()) {
+                kernel.pace.clock(groups, took, self.slice);
+            }
+        }
         self.chain_length.learn(ran, took, self.slice);
         if took > self.slice * DEAR {
             for name in chain.kernels.iter().take(ran) {
@@ -122,6 +159,7 @@ impl ComputeNode {
             }
         }
         self.count_slices(ran as u64, took);
+        Ok(())
     }
 
     /// Submits a chain of the first of `candidates`; none where fewer than two go together. The first waits for what is in flight.
@@ -187,11 +225,15 @@ impl ComputeNode {
         let (count, mut seen) = (chain.links.len(), 0);
         loop {
             let driver = self.instances.first_mut().ok_or(Fault::Driver)?.driver();
-            // Asleep: a CPU driver wants the core.
-            let is_done =
-                driver.sleep_for(&chain.ticket, LOOK).and_then(|_| driver.retire_if_done(&chain.ticket));
-            let begun = driver.begun(&chain.ticket, count);
-            if is_done.map_err(|error| self.lose(&error))? {
+            let looked = match driver.executor() {
+                // Asleep: a CPU driver wants the core.
+                Executor::Cpu => driver.sleep_for(&chain.ticket, LOOK),
+                Executor::Gpu => driver.wait_for(&chain.ticket, LOOK),
+            };
+            let is_done = looked.and_then(|_| driver.retire_if_done(&chain.ticket));
+            let begun = is_done.and_then(|is_done| Ok((is_done, driver.begun(&chain.ticket, count)?)));
+            let (is_done, begun) = begun.map_err(|error| self.lose(&error))?;
+            if is_done {
                 return Ok(begun);
             }
             if begun > seen {

@@ -1,7 +1,6 @@
 //! The compute node: kernels on Vulkan, slice by slice.
 
 use std::collections::HashMap;
-use std::iter;
 use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -36,7 +35,6 @@ use crate::kernel::program::BindingPoint;
 use crate::kernel::program::BufferAccess;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
-use crate::vulkan::driver::Driver;
 use crate::vulkan::driver::Ticket;
 use crate::vulkan::request::DispatchError;
 use crate::vulkan::request::IN_FLIGHT;
@@ -104,9 +102,8 @@ pub struct Part {
 
 impl ComputeNode {
     /// A node without kernels, which notes in the shared block what it runs, and cuts dispatches into slices of about this
-    /// length; zero for not at all. Slices take turns on a secondary device, where there is one.
-    pub fn new(driver: Driver, secondary: Option<Driver>, shared: Arc<Mapping>, slice: Duration) -> Self {
-        let instances = iter::once(driver).chain(secondary).map(DeviceInstance::new).collect();
+    /// length; zero for not at all. Slices take turns on the second instance of the device, where there is one.
+    pub fn new(instances: Vec<DeviceInstance>, shared: Arc<Mapping>, slice: Duration) -> Self {
         let (kernels, flight, queue_lock) = (HashMap::new(), Flight::default(), QueueLock::default());
         Self {
             instances,

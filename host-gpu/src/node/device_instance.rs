@@ -20,13 +20,16 @@ use crate::kernel::name::KernelName;
 use crate::kernel::program::Binding;
 use crate::kernel::program::BindingPoint;
 use crate::memory::mapping::Access;
+use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Run;
 use crate::vulkan::chain;
 use crate::vulkan::chain::Load;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::driver::Ticket;
+use crate::vulkan::error::VulkanError;
 use crate::vulkan::import::HostRange;
 use crate::vulkan::import::Import;
+use crate::vulkan::options::Executor;
 use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::pipeline::Pipeline;
 use crate::vulkan::request::Bound;
@@ -150,12 +153,30 @@ impl DeviceInstance {
             return Ok(());
         }
         let mapping = space.segments.get(segment).ok_or(Stop::Fault(Fault::PageFault, va))?;
-        let import = self.driver.import(&HostRange::whole(mapping, Access::ReadWrite)).map_err(|error| {
+        self.import_whole(segment, mapping).map_err(|error| {
             log::error!("the driver cannot use segment {}: {error}", segment.0);
             Stop::Fault(Fault::Driver, va)
-        })?;
-        self.imports.insert(segment, import);
+        })
+    }
+
+    /// Makes a segment known to a GPU before work binds it. A GPU's driver pins each page of it, half a second for a GiB, which would
+    /// count as time that the work takes; a CPU driver only notes where it is.
+    pub fn import_ahead(&mut self, id: SegmentId, mapping: &Arc<Mapping>) -> Result<(), VulkanError> {
+        match self.driver.executor() {
+            Executor::Cpu => Ok(()),
+            Executor::Gpu => self.import_whole(id, mapping),
+        }
+    }
+
+    fn import_whole(&mut self, id: SegmentId, mapping: &Arc<Mapping>) -> Result<(), VulkanError> {
+        let import = self.driver.import(&HostRange::whole(mapping, Access::ReadWrite))?;
+        self.imports.insert(id, import);
         Ok(())
+    }
+
+    /// Whether whole dispatches can be started together.
+    pub fn can_chain(&self) -> bool {
+        self.driver.can_chain()
     }
 
     /// Whether slices that were started together can be called off.

@@ -15,7 +15,7 @@
 mod ahead;
 pub mod buffer;
 pub mod candidate;
-mod chain;
+pub mod chain;
 mod chain_length;
 pub mod clock;
 pub mod compute;

@@ -36,6 +36,8 @@ pub struct Pace {
     ceiling: u64,
     /// The most groups of a slice that took less than could be measured.
     brief: u64,
+    /// The last dispatch that the device's clock measured: groups and picoseconds.
+    clocked: Option<(u64, u64)>,
     /// The last slice: groups and picoseconds.
     last: (u64, u64),
     /// Picoseconds a group of the last two slices.
@@ -44,7 +46,7 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { cost: None, floor: 0, ceiling: FIRST, brief: 0, last: (0, 0), last_pair: 0 }
+        Self { cost: None, floor: 0, ceiling: FIRST, brief: 0, clocked: None, last: (0, 0), last_pair: 0 }
     }
 }
 
@@ -76,9 +78,26 @@ impl Pace {
         groups <= self.brief || cost < picoseconds(target) / MEASURABLE
     }
 
+    /// How long so many groups, which are brief, take at the most as far as is known.
+    pub fn brief_time(&self, groups: u64, target: Duration) -> Duration {
+        let most = target / u32::try_from(MEASURABLE).unwrap_or(u32::MAX);
+        let Some((before, took)) = self.clocked else { return most };
+        // Fewer groups may take as long: what they wait for, they wait for together.
+        let scaled = took / before.max(1) * groups.saturating_sub(before);
+        Duration::from_nanos(took.saturating_add(scaled) / 1000).min(most)
+    }
+
+    /// A dispatch of so many groups, one or more, took so long by the device's clock.
+    pub fn clock(&mut self, groups: u64, took: Duration, target: Duration) {
+        self.clocked = Some((groups, picoseconds(took)));
+        if picoseconds(took) >= picoseconds(target) / MEASURABLE {
+            self.observe(groups, took, target);
+        }
+    }
+
     /// Nothing is brief before it was seen to be so again.
     pub fn doubt(&mut self) {
-        (self.brief, self.cost) = (0, None);
+        (self.brief, self.cost, self.clocked) = (0, None, None);
         self.ceiling = self.ceiling.min(FIRST);
     }
 
@@ -224,6 +243,24 @@ mod tests {
         let mut known = Pace::default();
         known.observe(1000, TARGET / 2, TARGET);
         assert!(known.is_brief(249, TARGET) && !known.is_brief(251, TARGET), "its cost says so");
+    }
+
+    #[test]
+    fn how_long_what_is_brief_takes_is_as_the_clock_said_and_never_more_than_brief_is() {
+        let (mut pace, most) = (Pace::default(), TARGET / 8);
+        pace.observe(1000, most / 2, TARGET);
+        assert_eq!(pace.brief_time(10, TARGET), most, "no clock has measured it");
+        let took = Duration::from_micros(20);
+        pace.clock(10, took, TARGET);
+        assert_eq!(pace.brief_time(10, TARGET), took);
+        assert_eq!(pace.brief_time(5, TARGET), took, "half of it may wait as long");
+        assert_eq!(pace.brief_time(20, TARGET), 2 * took);
+        assert_eq!(pace.brief_time(1000, TARGET), most);
+        assert!(pace.is_brief(1000, TARGET), "nothing was said of so many");
+        pace.clock(400, most, TARGET);
+        assert!(pace.is_brief(100, TARGET) && !pace.is_brief(400, TARGET), "so many are not");
+        pace.doubt();
+        assert_eq!(pace.brief_time(10, TARGET), most);
     }
 
     #[test]

@@ -16,6 +16,8 @@ use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::KnownLayout;
 
+use super::slices;
+
 /// The grid of a dispatch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grid {
@@ -38,6 +40,16 @@ pub struct Launch {
     pub bindings: Vec<Binding>,
     /// The bytes of its push constants.
     pub constants: Vec<u8>,
+}
+
+impl Launch {
+    /// Its thread groups, one or more, where the packet says how many they are, and 64 bits can.
+    pub fn groups(&self) -> Option<u64> {
+        match self.grid {
+            Grid::Direct(grid) => slices::count(grid).filter(|groups| *groups > 0),
+            Grid::Indirect(_) => None,
+        }
+    }
 }
 
 /// One packet of a DMA buffer, decoded.

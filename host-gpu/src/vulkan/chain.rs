@@ -1,8 +1,16 @@
-//! Chains: several dispatches in one submission, each of which can be called off until it begins.
+//! Chains: several dispatches in one submission.
+//!
+//! | executor | how far it is | can be called off |
+//! |---|---|---|
+//! | CPU | what the driver noted of each gate | until it begins |
+//! | GPU | the times that the queue noted | no: it is to be short |
+
+use std::time::Duration;
 
 use crate::vulkan::driver::Driver;
 use crate::vulkan::driver::Ticket;
 use crate::vulkan::driver::check_constants;
+use crate::vulkan::error::VulkanError;
 use crate::vulkan::gates::CHAIN;
 use crate::vulkan::gates::Fate;
 use crate::vulkan::pipeline::Pipeline;
@@ -55,15 +63,20 @@ impl Load {
 }
 
 impl Driver {
+    /// Whether dispatches can be submitted together: it can be seen how far they are.
+    pub fn can_chain(&self) -> bool {
+        self.can_call_off() || self.stamps.is_some()
+    }
+
     /// Starts dispatches, one to [`CHAIN`], each of which sees what those before it wrote. Until one begins it can be called off, as
     /// the slices of [`Self::dispatch_batch`], and for the same devices alone: by its index in the chain.
     ///
     /// # Errors
-    /// As [`Self::dispatch`], and where the device cannot call them off, or they are too many together ([`Load`]).
+    /// As [`Self::dispatch`], and where the device takes no chains, or they are too many together ([`Load`]).
     pub fn dispatch_chain(&mut self, links: &[Link<'_>]) -> Result<Ticket, DispatchError> {
         let load = links.iter().try_fold(Load::default(), |load, link| load.with(link.pipeline));
-        if load.is_none() || links.is_empty() || !self.can_call_off() {
-            let most = if self.can_call_off() { CHAIN } else { 0 };
+        if load.is_none() || links.is_empty() || !self.can_chain() {
+            let most = if self.can_chain() { CHAIN } else { 0 };
             return Err(DispatchError::Batch { given: links.len(), most });
         }
         let mut places = Vec::with_capacity(links.len());
@@ -101,13 +114,26 @@ impl Driver {
                 conditions: conditions[index].as_ref(),
             });
         }
-        self.slots.get_mut(slot).ok_or(DispatchError::Busy)?.run(&works, value)?;
+        let row = self.stamps.as_ref().map(|stamps| stamps.clear(slot));
+        self.slots.get_mut(slot).ok_or(DispatchError::Busy)?.run(&works, value, row)?;
         self.submitted = value;
         Ok(Ticket { value })
     }
 
     /// How many dispatches of a chain of `count` have begun. They begin in order.
-    pub fn begun(&self, ticket: &Ticket, count: usize) -> usize {
-        (0..count).take_while(|index| self.fate(ticket, *index) == Fate::Begun).count()
+    pub fn begun(&self, ticket: &Ticket, count: usize) -> Result<usize, VulkanError> {
+        if self.stamps.is_none() {
+            return Ok((0..count).take_while(|index| self.fate(ticket, *index) == Fate::Begun).count());
+        }
+        Ok(self.ended(ticket, count)?.map_or(0, |ended| (ended.len() + 1).min(count)))
+    }
+
+    /// How long each dispatch of a chain of `count` took that has ended, by the device's clock; none where there is no clock, the chain
+    /// has not begun, or its slot has another.
+    pub fn ended(&self, ticket: &Ticket, count: usize) -> Result<Option<Vec<Duration>>, VulkanError> {
+        match self.stamps.as_ref().zip(self.slot_of(ticket)) {
+            Some((stamps, slot)) => stamps.read(slot, count),
+            None => Ok(None),
+        }
     }
 }

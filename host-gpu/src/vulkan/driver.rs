@@ -24,6 +24,7 @@ use crate::vulkan::info::ImportMethod;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
 use crate::vulkan::info::Limits;
+use crate::vulkan::options::Executor;
 use crate::vulkan::options::Options;
 use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::pipeline::Pipeline;
@@ -36,6 +37,7 @@ use crate::vulkan::raw::device::Gpu;
 use crate::vulkan::raw::device::Timeline;
 use crate::vulkan::raw::instance::Candidate;
 use crate::vulkan::raw::instance::Instance;
+use crate::vulkan::raw::stamps::Stamps;
 use crate::vulkan::request;
 use crate::vulkan::request::Bound;
 use crate::vulkan::request::DispatchError;
@@ -62,6 +64,9 @@ pub struct Driver {
     pub(super) grids: Grids,
     /// Where submissions can be called off.
     pub(super) gates: Option<Gates>,
+    executor: Executor,
+    /// Where the device says how far a submission is.
+    pub(super) stamps: Option<Stamps>,
     /// Kept to be filled again, never read across calls.
     places: Vec<Place>,
     pub(super) gpu: Arc<Gpu>,
@@ -108,16 +113,17 @@ impl Driver {
     pub fn open(options: &Options) -> Result<Self, VulkanError> {
         let instance = Instance::open()?;
         let candidate = choose(instance.candidates()?, options)?;
-        let gpu = Gpu::open(Arc::new(instance), &candidate)?;
-        Self::of(gpu, candidate.info, options.spin)
+        let executor = options.executor.unwrap_or(Executor::of(candidate.info.kind));
+        let gpu = Gpu::open(Arc::new(instance), &candidate, executor)?;
+        Self::of(gpu, candidate.info, options.spin, executor)
     }
 
     /// Another device of the same kind, with a queue of its own: what one runs, the other need not wait for.
     pub fn secondary(&self) -> Result<Self, VulkanError> {
-        Self::of(self.gpu.secondary()?, self.info.clone(), self.spin)
+        Self::of(self.gpu.secondary()?, self.info.clone(), self.spin, self.executor)
     }
 
-    fn of(gpu: Arc<Gpu>, info: Info, spin: Duration) -> Result<Self, VulkanError> {
+    fn of(gpu: Arc<Gpu>, info: Info, spin: Duration, executor: Executor) -> Result<Self, VulkanError> {
         let timeline = Arc::new(Timeline::new(&gpu)?);
         let slots = (0..IN_FLIGHT).map(|_| Slot::new(&gpu, &timeline)).collect::<Result<_, _>>()?;
         let compiler = Compiler::new(&gpu, info.import)?;
@@ -126,8 +132,25 @@ impl Driver {
             log::warn!("slices are submitted one by one: {error}");
             None
         });
+        let stamps = match executor {
+            Executor::Cpu => None,
+            Executor::Gpu => Stamps::new(&gpu, IN_FLIGHT, CHAIN)?,
+        };
         let places = Vec::new();
-        Ok(Self { info, spin, compiler, slots, timeline, submitted: 0, grids, gates, places, gpu })
+        Ok(Self {
+            info,
+            spin,
+            compiler,
+            slots,
+            timeline,
+            submitted: 0,
+            grids,
+            gates,
+            executor,
+            stamps,
+            places,
+            gpu,
+        })
     }
 
     /// What was opened.
@@ -186,6 +209,11 @@ impl Driver {
         self.gates.is_some()
     }
 
+    /// How work is handed to the device.
+    pub fn executor(&self) -> Executor {
+        self.executor
+    }
+
     /// Starts slices of one grid, whose groups are numbered from `origin`: one to [`BATCH`], none of them empty. Until a slice begins it can be called off. That each
     /// begins after the end of the one before it is not Vulkan's promise but a CPU driver's way, and only those are given any.
     ///
@@ -227,7 +255,7 @@ impl Driver {
         let (program, conditions) = (pipeline.program(), conditions.as_ref());
         let work = Work { program, places: &self.places, constants, parts: &parts, conditions };
         let slot = self.slots.get_mut(index).ok_or(DispatchError::Busy)?;
-        slot.run(&[work], value)?;
+        slot.run(&[work], value, None)?;
         self.submitted = value;
         Ok(Ticket { value })
     }
@@ -257,7 +285,7 @@ impl Driver {
     }
 
     /// The slot of a submission, as long as no later one has it.
-    fn slot_of(&self, ticket: &Ticket) -> Option<usize> {
+    pub(super) fn slot_of(&self, ticket: &Ticket) -> Option<usize> {
         let count = self.slots.len() as u64;
         let is_there = ticket.value > 0 && ticket.value + count > self.submitted;
         usize::try_from(ticket.value % count).ok().filter(|_| is_there)

@@ -4,6 +4,24 @@ use std::time::Duration;
 
 use crate::vulkan::info::Kind;
 
+/// How work is handed to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Executor {
+    /// A driver that runs kernels on the CPU: what was submitted is called off by conditions that the driver looks at when each part
+    /// begins, slices take turns on two instances, and the engine sleeps while kernels want the cores.
+    Cpu,
+    /// A GPU: what was submitted runs to its end, so that no more is submitted than may be waited for; the device's own clock says how
+    /// far it is and how long each part took, and the engine polls.
+    Gpu,
+}
+
+impl Executor {
+    /// That of a device of this kind.
+    pub fn of(kind: Kind) -> Self {
+        if kind == Kind::Cpu { Self::Cpu } else { Self::Gpu }
+    }
+}
+
 /// What the operator wants of the device. The driver library itself is chosen by `VK_DRIVER_FILES`, which
 /// the process that starts this one sets.
 #[derive(Debug, Clone)]
@@ -15,10 +33,12 @@ pub struct Options {
     /// How long to look at the completion counter before sleeping on it. A wake-up costs 20 to 100 µs; a spin
     /// takes a core from a CPU driver.
     pub spin: Duration,
+    /// How work is handed to it; by its kind where this is none.
+    pub executor: Option<Executor>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { name: None, prefer: None, spin: Duration::from_micros(50) }
+        Self { name: None, prefer: None, spin: Duration::from_micros(50), executor: None }
     }
 }

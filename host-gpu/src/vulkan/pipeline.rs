@@ -159,7 +159,7 @@ impl WarmUp {
     /// A dispatch of no groups makes every known driver compile and has no other effect.
     fn run(&mut self, work: &Work<'_>) -> Result<(), VulkanError> {
         let value = self.submitted + 1;
-        self.slot.run(std::slice::from_ref(work), value)?;
+        self.slot.run(std::slice::from_ref(work), value, None)?;
         self.submitted = value;
         self.timeline.wait(value, None)?;
         self.slot.retire(value);

@@ -15,6 +15,7 @@ use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::import::HostRange;
 use campanile_host_gpu::vulkan::import::Import;
+use campanile_host_gpu::vulkan::options::Executor;
 use campanile_host_gpu::vulkan::options::Options;
 use campanile_host_gpu::vulkan::pipeline::Pipeline;
 use campanile_host_gpu::vulkan::request::Bound;
@@ -25,8 +26,24 @@ use campanile_host_gpu::vulkan::request::Slice;
 /// The loader and the dynamic linker read their environment when a process starts, so where only the variables
 /// of `.cache/vulkan/env` are set, the test runs itself once more with theirs. The closure's type names the test.
 pub(crate) fn with_driver<F: FnOnce(Driver)>(body: F) {
+    with_chosen::<F>(|| body(open(None)));
+}
+
+/// The same on the driver as either executor takes it: what a GPU is given has to come out right on a CPU driver, too.
+pub(crate) fn with_each_executor<F: Fn(Driver)>(body: F) {
+    with_chosen::<F>(|| {
+        [Executor::Cpu, Executor::Gpu].into_iter().for_each(|executor| body(open(Some(executor))))
+    });
+}
+
+/// The same as a GPU's executor takes it.
+pub(crate) fn with_gpu_executor<F: FnOnce(Driver)>(body: F) {
+    with_chosen::<F>(|| body(open(Some(Executor::Gpu))));
+}
+
+fn with_chosen<F>(run: impl FnOnce()) {
     let chosen = env::var_os("CAMPANILE_VULKAN_DRIVER").filter(|_| env::var_os("VK_DRIVER_FILES").is_none());
-    let Some(manifest) = chosen else { return body(open()) };
+    let Some(manifest) = chosen else { return run() };
     let path = any::type_name::<F>();
     let test = path.strip_prefix("vulkan::").and_then(|path| path.strip_suffix("::{{closure}}"));
     let output = Command::new(env::current_exe().expect("a test has a file"))
@@ -42,8 +59,9 @@ pub(crate) fn with_driver<F: FnOnce(Driver)>(body: F) {
     assert!(output.status.success() && said.contains("1 passed"), "the run with the chosen driver failed");
 }
 
-fn open() -> Driver {
-    let opened = Driver::open(&Options::default()).and_then(|mut driver| driver.self_test().map(|_| driver));
+fn open(executor: Option<Executor>) -> Driver {
+    let options = Options { executor, ..Options::default() };
+    let opened = Driver::open(&options).and_then(|mut driver| driver.self_test().map(|_| driver));
     opened.map_err(|e| format!("{e}: run ./ci/setup and source .cache/vulkan/env")).expect("a usable driver")
 }
 

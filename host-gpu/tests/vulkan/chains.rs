@@ -7,16 +7,19 @@ use std::time::Instant;
 use campanile_host_gpu::kernel::program::BindingPoint;
 use campanile_host_gpu::node::buffer::Node;
 use campanile_host_gpu::node::buffer::Step;
+use campanile_host_gpu::node::chain::Room;
 use campanile_host_gpu::node::packet::Packet;
 use campanile_host_gpu::node::packet::decode;
 use campanile_host_gpu::vulkan::chain::Link;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::gates::CHAIN;
 use campanile_host_gpu::vulkan::import::Import;
+use campanile_host_gpu::vulkan::options::Executor;
 use campanile_host_gpu::vulkan::options::Options;
 use campanile_host_gpu::vulkan::pipeline::Pipeline;
 use campanile_host_gpu::vulkan::request::Bound;
 use campanile_host_gpu::vulkan::request::DispatchError;
+use campanile_host_gpu::vulkan::request::IN_FLIGHT;
 use campanile_protocol::packet;
 use campanile_protocol::packet::PacketHeader;
 use zerocopy::IntoBytes;
@@ -26,6 +29,8 @@ use crate::bench::memory;
 use crate::bench::pipeline;
 use crate::bench::set_word;
 use crate::bench::with_driver;
+use crate::bench::with_each_executor;
+use crate::bench::with_gpu_executor;
 use crate::bench::word;
 use crate::scene::Scene;
 use crate::scene::dispatch;
@@ -72,7 +77,7 @@ fn links<'a>(kernel: &'a Pipeline, import: &'a Import, count: usize) -> Vec<Link
 
 #[test]
 fn each_dispatch_of_a_chain_sees_what_those_before_it_wrote() {
-    with_driver(|mut driver: Driver| {
+    with_each_executor(|mut driver: Driver| {
         let (import, seen) = memory(&driver, 0x1000);
         set_word(&seen, 0x100 / 4 + 1, 17);
         let (order, sets) = (pipeline(&driver, ORDER), pipeline(&driver, TWO_SETS));
@@ -109,7 +114,7 @@ fn each_dispatch_of_a_chain_sees_what_those_before_it_wrote() {
             }
             let ticket = driver.dispatch_chain(&chain).unwrap();
             driver.wait(ticket).unwrap();
-            assert_eq!(driver.begun(&ticket, CHAIN), CHAIN);
+            assert_eq!(driver.begun(&ticket, CHAIN).unwrap(), CHAIN);
             assert_eq!(word(&seen, 0), expected, "round {round}");
         }
     });
@@ -128,7 +133,7 @@ const NUMBERS: &str = "
 
 #[test]
 fn groups_are_numbered_from_the_base_of_their_dispatch() {
-    with_driver(|driver: Driver| {
+    with_each_executor(|driver: Driver| {
         let scene = Scene::new();
         let mut node = scene.node(driver, &[NUMBERS], SLICE);
         let mut packets = dispatch_base(1, [5, 0, 0], [1; 3], 0, 64);
@@ -156,13 +161,13 @@ fn what_is_called_off_of_a_chain_never_runs_and_the_next_chain_runs_whole() {
         set_word(&seen, 1, 20_000_000);
         let ticket = driver.dispatch_chain(&links(&kernel, &import, CHAIN)).unwrap();
         let since = Instant::now();
-        while driver.begun(&ticket, CHAIN) == 0 {
+        while driver.begun(&ticket, CHAIN).unwrap() == 0 {
             assert!(since.elapsed() < Duration::from_secs(60), "it never begins");
             thread::yield_now();
         }
         driver.call_off(&ticket);
         driver.wait(ticket).unwrap();
-        let begun = driver.begun(&ticket, CHAIN);
+        let begun = driver.begun(&ticket, CHAIN).unwrap();
         assert!((1..CHAIN).contains(&begun), "{begun}");
         assert_eq!(word(&seen, 0) as usize, begun);
         set_word(&seen, 1, 1);
@@ -174,7 +179,7 @@ fn what_is_called_off_of_a_chain_never_runs_and_the_next_chain_runs_whole() {
 
 #[test]
 fn chains_that_are_too_long_or_empty_or_wrong_are_refused_whole() {
-    with_driver(|mut driver: Driver| {
+    with_each_executor(|mut driver: Driver| {
         let (import, seen) = memory(&driver, 0x1000);
         let kernel = pipeline(&driver, TURNS);
         for count in [0, CHAIN + 1] {
@@ -216,7 +221,15 @@ const SLICE: Duration = Duration::from_millis(400);
 
 fn limit(node: &Node) -> usize {
     let Node::Compute(compute) = node else { unreachable!("a compute node") };
-    compute.chain_limit()
+    compute.chain_room().dispatches
+}
+
+/// Whether a dispatch of kernel 1 may be part of a chain that has so much room, of which it takes its part.
+fn fits(scene: &Scene, node: &Node, room: &mut Room) -> bool {
+    let Node::Compute(compute) = node else { unreachable!("a compute node") };
+    let packet = dispatch(1, [1; 3], 0, 16);
+    let Ok((Packet::Dispatch(launch), _)) = decode(&packet) else { unreachable!("a dispatch") };
+    compute.fits(scene.root(), &launch, room)
 }
 
 /// A node that knows that kernel 1 is brief.
@@ -229,9 +242,10 @@ fn warm(scene: &Scene, driver: Driver) -> Node {
 
 #[test]
 fn brief_dispatches_run_together_and_pre_40_each_once_wherever_they_are_put_aside() {
-    with_driver(|driver: Driver| {
+    with_each_executor(|driver: Driver| {
         let scene = Scene::new();
-        let another = Driver::open(&Options::default()).expect("a second driver");
+        let options = Options { executor: Some(driver.executor()), ..Options::default() };
+        let another = Driver::open(&options).expect("a second driver");
         let mut nodes = [warm(&scene, driver), warm(&scene, another)];
         let first = limit(&nodes[0]);
         let mut whole = scene.buffer(&packets(40));
@@ -274,15 +288,10 @@ fn pre_16_pre_25_the_dispatch_that_runs_finishes_and_what_is_behind_it_in_its_ch
 
 #[test]
 fn a_kernel_that_becomes_dear_in_a_chain_is_brief_no_more() {
-    with_driver(|driver: Driver| {
+    with_each_executor(|driver: Driver| {
         let scene = Scene::new();
         let mut node = scene.node(driver, &[TURNS], Duration::from_millis(100));
-        let is_brief = |node: &Node| {
-            let Node::Compute(compute) = node else { unreachable!("a compute node") };
-            let packet = dispatch(1, [1; 3], 0, 16);
-            let Ok((Packet::Dispatch(launch), _)) = decode(&packet) else { unreachable!("a dispatch") };
-            compute.is_brief(scene.root(), &launch)
-        };
+        let is_brief = |node: &Node| fits(&scene, node, &mut Room { dispatches: 1, time: None });
         assert!(!is_brief(&node), "it never ran");
         let mut ran = 0;
         // On a busy machine it may take long at first.
@@ -301,7 +310,7 @@ fn a_kernel_that_becomes_dear_in_a_chain_is_brief_no_more() {
 
 #[test]
 fn a_packet_that_is_wrong_faults_behind_those_of_its_chain_that_are_right() {
-    with_driver(|driver: Driver| {
+    with_each_executor(|driver: Driver| {
         let scene = Scene::new();
         let mut node = warm(&scene, driver);
         let mut wrong = packets(3);
@@ -312,5 +321,72 @@ fn a_packet_that_is_wrong_faults_behind_those_of_its_chain_that_are_right() {
         let step = scene.run(&mut buffer, &mut node, &mut || false);
         assert!(matches!(step, Step::Fault(..)), "{step:?}");
         assert_eq!(word(&scene.memory, 0), 3);
+    });
+}
+
+#[test]
+fn a_chain_on_a_gpu_cannot_be_called_off_and_says_how_far_it_is_and_how_long_each_of_it_took() {
+    with_gpu_executor(|mut driver: Driver| {
+        let (import, seen) = memory(&driver, 0x1000);
+        let kernel = pipeline(&driver, TURNS);
+        assert!(driver.can_chain() && !driver.can_call_off());
+        // Milliseconds each.
+        set_word(&seen, 1, 2_000_000);
+        let begun = Instant::now();
+        let ticket = driver.dispatch_chain(&links(&kernel, &import, CHAIN)).unwrap();
+        driver.call_off(&ticket);
+        let mut last = 0;
+        while !driver.is_done(&ticket).unwrap() {
+            let now = driver.begun(&ticket, CHAIN).unwrap();
+            assert!((last..=CHAIN).contains(&now), "{now} after {last}");
+            last = now;
+            thread::yield_now();
+        }
+        let elapsed = begun.elapsed();
+        driver.wait(ticket).unwrap();
+        assert_eq!(driver.begun(&ticket, CHAIN).unwrap(), CHAIN);
+        assert_eq!(word(&seen, 0) as usize, CHAIN, "all ran");
+        let took = driver.ended(&ticket, CHAIN).unwrap().unwrap();
+        assert_eq!(took.len(), CHAIN);
+        assert!(took.iter().all(|took| !took.is_zero()), "{took:?}");
+        assert!(took.iter().sum::<Duration>() <= elapsed, "{took:?} in {elapsed:?}");
+        // Those after it in its slot and the other one have nothing of it.
+        for _ in 0..IN_FLIGHT {
+            let ticket = driver.dispatch_chain(&links(&kernel, &import, 1)).unwrap();
+            driver.wait(ticket).unwrap();
+            assert_eq!(driver.ended(&ticket, CHAIN).unwrap().map(|took| took.len()), Some(1));
+        }
+    });
+}
+
+#[test]
+fn pre_05_chains_on_a_gpu_have_room_for_what_takes_half_a_slice_and_on_a_cpu_driver_for_any() {
+    with_each_executor(|driver: Driver| {
+        let (scene, executor) = (Scene::new(), driver.executor());
+        let node = warm(&scene, driver);
+        let Node::Compute(compute) = &node else { unreachable!("a compute node") };
+        // It ran once, and no clock has measured it: it may take an eighth.
+        let mut room = Room { dispatches: 100, ..compute.chain_room() };
+        let fitting = (0..200).take_while(|_| fits(&scene, &node, &mut room)).count();
+        assert_eq!(fitting, if executor == Executor::Gpu { 4 } else { 100 });
+    });
+}
+
+#[test]
+fn pre_16_on_a_gpu_what_was_submitted_runs_and_nothing_behind_it_starts() {
+    with_gpu_executor(|driver: Driver| {
+        let scene = Scene::new();
+        let mut node = warm(&scene, driver);
+        let (all, one) = (packets(60), dispatch(1, [1; 3], 0, 16).len());
+        let mut buffer = scene.buffer(&all);
+        assert_eq!(scene.run(&mut buffer, &mut node, &mut || true), Step::Paused);
+        let saved = buffer.save();
+        let ran = word(&scene.memory, 0) as usize;
+        assert!((1..60).contains(&ran), "{ran} ran");
+        let at = saved.at as usize;
+        let barriers = ran.div_ceil(2).min((at - ran * one) / 8);
+        assert_eq!(at, ran * one + barriers * 8, "{ran} are done, no more and no less");
+        assert_eq!(scene.run(&mut buffer, &mut node, &mut || false), Step::Done);
+        assert_eq!(word(&scene.memory, 0), 60);
     });
 }

@@ -18,9 +18,11 @@ use campanile_host_gpu::node::buffer::Node;
 use campanile_host_gpu::node::buffer::Step;
 use campanile_host_gpu::node::compute::ComputeNode;
 use campanile_host_gpu::node::device_instance::Compiled;
+use campanile_host_gpu::node::device_instance::DeviceInstance;
 use campanile_host_gpu::node::signal::Signal;
 use campanile_host_gpu::node::space::Space;
 use campanile_host_gpu::vulkan::driver::Driver;
+use campanile_host_gpu::vulkan::options::Executor;
 use campanile_protocol::engine::block::BLOCK_BYTES;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::packet;
@@ -71,9 +73,11 @@ impl Scene {
         Self { tables, root, segments, memory, shared }
     }
 
-    /// A compute node with kernels 1, 2, …, whose slices are to take `slice`; on two device instances where there are slices.
+    /// A compute node with kernels 1, 2, …, whose slices are to take `slice`; on two device instances where there are slices, and
+    /// kernels run on the CPU.
     pub(crate) fn node(&self, driver: Driver, kernels: &[&str], slice: Duration) -> Node {
-        let secondary = (!slice.is_zero()).then(|| driver.secondary().expect("a secondary device"));
+        let has_two = !slice.is_zero() && driver.executor() == Executor::Cpu;
+        let secondary = has_two.then(|| driver.secondary().expect("a secondary device"));
         let kernels = kernels.iter().map(|text| sanitize(&Source::wgsl(text)).expect("a kernel"));
         let compiled = |driver: &Driver, serial: u64, kernel: &Kernel| {
             let pipeline = driver.pipeline(kernel).expect("a pipeline");
@@ -84,7 +88,8 @@ impl Scene {
             firsts.push(compiled(&driver, serial, &kernel));
             seconds.extend(secondary.as_ref().map(|secondary| compiled(secondary, serial, &kernel)));
         }
-        let mut node = ComputeNode::new(driver, secondary, Arc::clone(&self.shared), slice);
+        let instances = std::iter::once(driver).chain(secondary).map(DeviceInstance::new).collect();
+        let mut node = ComputeNode::new(instances, Arc::clone(&self.shared), slice);
         firsts.into_iter().for_each(|(name, compiled)| node.add_kernel(name, compiled));
         seconds.into_iter().for_each(|(name, compiled)| node.add_secondary_kernel(name, compiled));
         Node::Compute(Box::new(node))

@@ -13,6 +13,7 @@ use campanile_host_gpu::node::candidate::Candidate;
 use campanile_host_gpu::node::candidate::Request;
 use campanile_host_gpu::node::compute::ComputeNode;
 use campanile_host_gpu::node::device_instance::Compiled;
+use campanile_host_gpu::node::device_instance::DeviceInstance;
 use campanile_host_gpu::vulkan::pipeline::Compiler;
 
 use crate::bench::with_driver;
@@ -56,7 +57,11 @@ fn a_kernel_is_compiled_for_the_second_instance_once_its_slices_have_earned_it()
     with_driver(|driver| {
         let scene = Scene::new();
         let (compiler, secondary) = (driver.compiler(), driver.secondary().expect("a second device"));
-        let mut node = ComputeNode::new(driver, Some(secondary), Arc::clone(&scene.shared), SLICE);
+        let mut node = ComputeNode::new(
+            [driver, secondary].map(DeviceInstance::new).into(),
+            Arc::clone(&scene.shared),
+            SLICE,
+        );
         let (sender, requests) = mpsc::sync_channel(1);
         node.ask_second_compiler(sender);
         for handle in [1, 3, 4] {
@@ -86,7 +91,7 @@ fn a_node_without_a_second_instance_keeps_no_program_for_one() {
     with_driver(|driver| {
         let scene = Scene::new();
         let compiler = driver.compiler();
-        let mut node = ComputeNode::new(driver, None, Arc::clone(&scene.shared), SLICE);
+        let mut node = ComputeNode::new(vec![DeviceInstance::new(driver)], Arc::clone(&scene.shared), SLICE);
         add(&mut node, &compiler, &scene, 1, Duration::ZERO);
         assert!(!format!("{node:?}").contains("Candidate"));
         let mut node = Node::Compute(Box::new(node));

@@ -20,6 +20,7 @@
 //! | opens files | no: fails with `EACCES` | no: fails with `EACCES` | what Landlock leaves |
 //! | memory that no limit counts | no | no | yes |
 //! | asks whether a descriptor is a terminal | fails with `ENOTTY` | fails with `ENOTTY` | yes |
+//! | makes requests of drivers (`ioctl`) | no | no | those of GPUs' drivers, by family |
 //! | makes code executable | no | never what is writable | yes (compilers are loaded late) |
 //! | starts threads | no | no | yes |
 //! | starts processes, sockets | no | no | no |

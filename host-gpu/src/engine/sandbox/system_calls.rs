@@ -137,6 +137,20 @@ const GPU: &[c_long] = &[
     libc::SYS_getppid,
 ];
 
+/// The families of requests that an engine with a GPU makes by `ioctl`: bits 8 to 15 of the request, and the drivers that have it, by
+/// the headers of their kernel modules. Others fail, those of terminals and sockets among them; FIONBIO, too, which would take an
+/// eventfd's O_NONBLOCK away.
+pub const GPU_REQUESTS: [(u8, &str); 8] = [
+    (b'd', "DRM: amdgpu, i915, xe, nouveau, panfrost, msm and others"),
+    (b'F', "NVIDIA's resource manager"),
+    (0, "NVIDIA's unified memory, whose requests are bare numbers"),
+    (b'm', "NVIDIA's display engine"),
+    (b'K', "AMD's compute queues (KFD)"),
+    (0x80, "Arm's Mali (kbase)"),
+    (b'b', "dma-buf"),
+    (b'>', "sync files"),
+];
+
 /// GPU calls that other processors do not have.
 #[cfg(target_arch = "x86_64")]
 const GPU_OLD: &[c_long] = &[
@@ -219,11 +233,11 @@ fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rul
             // Threads, not processes. `clone3`, whose flags a filter cannot see, fails, and libc falls back to this.
             let thread = bits(libc::CLONE_THREAD);
             rules.insert(libc::SYS_clone, vec![argument(0, SeccompCmpOp::MaskedEq(thread), thread)?]);
-            // Not those that type into a terminal, which standard error may be, and not the one that takes O_NONBLOCK away.
-            let refused = [libc::TIOCSTI, libc::TIOCLINUX, libc::FIONBIO]
-                .map(|command| condition(1, SeccompCmpOp::Ne, command));
-            let others = SeccompRule::new(refused.into_iter().collect::<Result<_, _>>()?)?;
-            rules.insert(libc::SYS_ioctl, vec![others]);
+            let mut requests = each(1, TERMINAL.into_iter())?;
+            for (family, _) in GPU_REQUESTS {
+                requests.push(argument(1, SeccompCmpOp::MaskedEq(0xff00), u64::from(family) << 8)?);
+            }
+            rules.insert(libc::SYS_ioctl, requests);
             (Vec::new(), Vec::new(), &GPU_FILE_COMMANDS)
         }
     };

@@ -19,6 +19,7 @@ use crate::vulkan::raw::memory::Buffer;
 use crate::vulkan::raw::program::Layout;
 use crate::vulkan::raw::program::Program;
 use crate::vulkan::raw::program::descriptor_type;
+use crate::vulkan::raw::stamps::Row;
 
 /// Most buffers of a submission, of either kind: those of one dispatch and its grid fit, and those of many that bind few.
 pub(in crate::vulkan) const BUFFERS: u32 = 8 * (DESCRIPTOR_LIMIT + 1);
@@ -131,11 +132,17 @@ impl Slot {
     }
 
     /// Records and submits works, each of which sees what those before it wrote, and raises the timeline to `value` behind them.
-    /// They have at most [`SETS`] sets and [`BUFFERS`] buffers. The slot must be free; where it is not, this waits.
-    pub(in crate::vulkan) fn run(&mut self, works: &[Work<'_>], value: u64) -> Result<(), VulkanError> {
+    /// They have at most [`SETS`] sets and [`BUFFERS`] buffers. The slot must be free; where it is not, this waits. Times are noted
+    /// in `row`.
+    pub(in crate::vulkan) fn run(
+        &mut self,
+        works: &[Work<'_>],
+        value: u64,
+        row: Option<Row<'_>>,
+    ) -> Result<(), VulkanError> {
         self.settle()?;
         self.allocate(works)?;
-        self.record(works)?;
+        self.record(works, row)?;
         for work in works {
             self.programs.push(Arc::clone(work.program));
             self.bound.extend(work.places.iter().map(|place| Arc::clone(&place.buffer)));
@@ -185,17 +192,20 @@ impl Slot {
         Ok(())
     }
 
-    fn record(&mut self, works: &[Work<'_>]) -> Result<(), VulkanError> {
+    fn record(&mut self, works: &[Work<'_>], row: Option<Row<'_>>) -> Result<(), VulkanError> {
         let (device, commands) = (&self.gpu.device, self.commands);
         let begin = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
         // SAFETY: the command buffer is not pending, and its pool allows the implicit reset.
         unsafe { device.begin_command_buffer(commands, &begin) }.map_err(failed("vkBeginCommandBuffer"))?;
+        let note = |index| row.iter().for_each(|row| row.note(commands, index));
+        note(0);
         let mut rest = &self.sets[..];
-        for work in works {
+        for (work, number) in works.iter().zip(1..) {
             let (sets, after) = rest.split_at(work.program.layout.sets.len().min(rest.len()));
             rest = after;
             self.bind(work.places, sets);
             self.record_one(work, sets);
+            note(number);
         }
         // What the kernels wrote is seen by the host.
         self.barrier(

@@ -13,9 +13,11 @@ use crate::shader::profile::Profile;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
 use crate::vulkan::info::Limits;
+use crate::vulkan::options::Executor;
 use crate::vulkan::raw::features;
 use crate::vulkan::raw::instance::CONDITIONS;
 use crate::vulkan::raw::instance::Candidate;
+use crate::vulkan::raw::instance::Clock;
 use crate::vulkan::raw::instance::EXTENSIONS;
 use crate::vulkan::raw::instance::Instance;
 
@@ -23,8 +25,10 @@ use crate::vulkan::raw::instance::Instance;
 pub(in crate::vulkan) struct Gpu {
     pub(super) device: ash::Device,
     pub(super) host_memory: ext::external_memory_host::Device,
-    /// Where dispatches can be skipped.
+    /// Where dispatches can be skipped, and are looked at when they begin: no more than a CPU driver is known to.
     pub(in crate::vulkan) conditions: Option<ext::conditional_rendering::Device>,
+    /// How the queue tells the time, where it does.
+    pub(super) clock: Option<Clock>,
     pub(super) memory_types: vk::PhysicalDeviceMemoryProperties,
     pub(super) family: u32,
     pub(in crate::vulkan) limits: Limits,
@@ -42,16 +46,26 @@ impl Gpu {
     pub(in crate::vulkan) fn open(
         instance: Arc<Instance>,
         candidate: &Candidate,
+        executor: Executor,
     ) -> Result<Arc<Self>, VulkanError> {
-        let Candidate { device, family, limits, profile, has_conditions, .. } = candidate;
-        Self::create(instance, *device, *family, *limits, *profile, *has_conditions)
+        let Candidate { device, family, limits, profile, has_conditions, clock, .. } = candidate;
+        let has_conditions = *has_conditions && executor == Executor::Cpu;
+        Self::create(instance, *device, *family, *limits, *profile, has_conditions, *clock)
     }
 
     /// The same device opened once more, with a queue of its own.
     pub(in crate::vulkan) fn secondary(&self) -> Result<Arc<Self>, VulkanError> {
         let has_conditions = self.conditions.is_some();
         let instance = Arc::clone(&self.instance);
-        Self::create(instance, self.physical, self.family, self.limits, self.profile, has_conditions)
+        Self::create(
+            instance,
+            self.physical,
+            self.family,
+            self.limits,
+            self.profile,
+            has_conditions,
+            self.clock,
+        )
     }
 
     fn create(
@@ -61,6 +75,7 @@ impl Gpu {
         limits: Limits,
         profile: Profile,
         has_conditions: bool,
+        clock: Option<Clock>,
     ) -> Result<Arc<Self>, VulkanError> {
         let queues =
             [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
@@ -70,7 +85,7 @@ impl Gpu {
         let base = features::base(&profile).robust_buffer_access(true);
         let mut robustness = vk::PhysicalDeviceRobustness2FeaturesEXT::default().robust_buffer_access2(true);
         let mut v11 = features::v11(&profile);
-        let mut v12 = features::v12(&profile).timeline_semaphore(true);
+        let mut v12 = features::v12(&profile).timeline_semaphore(true).host_query_reset(clock.is_some());
         let mut v13 = features::v13(&profile)
             .shader_zero_initialize_workgroup_memory(true)
             .subgroup_size_control(limits.subgroup_sizes != [0; 2])
@@ -99,6 +114,7 @@ impl Gpu {
             host_memory: ext::external_memory_host::Device::new(&instance.raw, &device),
             conditions: has_conditions
                 .then(|| ext::conditional_rendering::Device::new(&instance.raw, &device)),
+            clock,
             memory_types,
             family,
             limits,

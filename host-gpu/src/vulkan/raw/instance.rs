@@ -29,6 +29,18 @@ pub(super) const EXTENSIONS: [&CStr; 2] = [ext::external_memory_host::NAME, ext:
 /// By this, what has been submitted can be called off. Not every device has it.
 pub(super) const CONDITIONS: &CStr = ext::conditional_rendering::NAME;
 
+/// A clock of fewer bits starts again within seconds.
+const CLOCK_BITS: u32 = 36;
+
+/// How a queue tells the time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    /// Of a tick.
+    pub(super) nanoseconds: f32,
+    /// That count in what is noted.
+    pub(super) bits: u32,
+}
+
 /// A connection to the loader.
 pub(in crate::vulkan) struct Instance {
     pub(super) raw: ash::Instance,
@@ -46,9 +58,10 @@ pub(in crate::vulkan) struct Candidate {
     pub(in crate::vulkan) missing: Vec<String>,
     pub(super) device: vk::PhysicalDevice,
     pub(super) family: u32,
-    /// Whether it can skip dispatches on a condition in memory that is looked at when they begin: no more than a CPU driver
-    /// is known to look then.
+    /// Whether it can skip dispatches on a condition in memory.
     pub(super) has_conditions: bool,
+    /// How its queue tells the time, where it does.
+    pub(super) clock: Option<Clock>,
 }
 
 impl Instance {
@@ -114,7 +127,8 @@ impl Instance {
         demand(size.max_buffer_size >= 2 * BINDING_LENGTH_CAP, "buffers of 2 GiB".to_owned());
 
         let info = describe(&base, &driver, &known);
-        let has_conditions = info.kind == Kind::Cpu && self.has_conditions(device)?;
+        let has_conditions = self.has_conditions(device)?;
+        let clock = family.and_then(|family| self.clock(device, family, base.limits.timestamp_period));
         Ok(Candidate {
             info,
             limits,
@@ -123,6 +137,7 @@ impl Instance {
             device,
             family: family.unwrap_or(0),
             has_conditions,
+            clock,
         })
     }
 
@@ -176,8 +191,24 @@ impl Instance {
     fn compute_family(&self, device: vk::PhysicalDevice) -> Option<u32> {
         // SAFETY: the handle is the instance's.
         let families = unsafe { self.raw.get_physical_device_queue_family_properties(device) };
-        let index = families.iter().position(|f| f.queue_flags.contains(vk::QueueFlags::COMPUTE))?;
+        let computes = |f: &&vk::QueueFamilyProperties| f.queue_flags.contains(vk::QueueFlags::COMPUTE);
+        let draws = |f: &vk::QueueFamilyProperties| f.queue_flags.contains(vk::QueueFlags::GRAPHICS);
+        let all = || families.iter().enumerate().filter(|(_, family)| computes(family));
+        // A launch is shorter on a queue that does not draw: 15 instead of 18 µs on an H100.
+        let (index, _) = all().find(|(_, family)| !draws(family)).or_else(|| all().next())?;
         u32::try_from(index).ok()
+    }
+
+    /// The clock of a queue family, if hosts may reset what it notes.
+    fn clock(&self, device: vk::PhysicalDevice, family: u32, nanoseconds: f32) -> Option<Clock> {
+        let mut v12 = vk::PhysicalDeviceVulkan12Features::default();
+        let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut v12);
+        // SAFETY: the handle is the instance's. A structure that the device does not know stays as it is: false.
+        unsafe { self.raw.get_physical_device_features2(device, &mut features) };
+        // SAFETY: the handle is the instance's.
+        let families = unsafe { self.raw.get_physical_device_queue_family_properties(device) };
+        let bits = families.get(family as usize)?.timestamp_valid_bits;
+        (v12.host_query_reset == vk::TRUE && bits >= CLOCK_BITS).then_some(Clock { nanoseconds, bits })
     }
 }
 

@@ -13,3 +13,4 @@ mod features;
 pub(super) mod instance;
 pub(super) mod memory;
 pub(super) mod program;
+pub(super) mod stamps;
