@@ -59,7 +59,11 @@ impl Delegated {
         Self::within(&folder, std::process::id())
     }
 
-    fn within(folder: &Path, pid: u32) -> Result<Self, String> {
+    /// The same in this cgroup, for the process of this number.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub fn within(folder: &Path, pid: u32) -> Result<Self, String> {
         let failed = |what: &str| {
             let what = format!("{}: {what}", folder.display());
             move |error: io::Error| format!("{what}: {error}")

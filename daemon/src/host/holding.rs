@@ -128,8 +128,40 @@ fn total(each: u64, processes: u64, vram_bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use campanile_host_gpu::adapter::program::Program;
+
+    use super::Ceiling;
+    use super::Cgroups;
+    use super::Delegated;
     use super::Holding;
+    use super::Made;
     use super::total;
+    use crate::host::options::HostOptions;
+    use crate::host::options::VgpuOptions;
+    use crate::host::start::Host;
+
+    #[test]
+    fn cgroups_are_there_as_long_as_the_host() {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, text) in [("cgroup.controllers", "memory\n"), ("cgroup.subtree_control", "")] {
+            fs::write(folder.path().join(file), text).unwrap();
+        }
+        let mut delegated = Delegated::within(folder.path(), 7).unwrap();
+        let of_vgpu = delegated.make_vgpu("a", Ceiling { memory: None, processes: 1, cpus: None }).unwrap();
+        let made = Arc::new(Made { vgpus: BTreeMap::new(), _delegated: delegated });
+        let vgpu = VgpuOptions::new("a".to_owned(), folder.path().join("a.sock"), 64 << 20);
+        let program = Program::new(PathBuf::from("/nonexistent/campanile"), Vec::new());
+        let holding = Holding { cgroups: Cgroups::Made(made), ..Holding::default() };
+        let host = Host::start(HostOptions { holding, ..HostOptions::new(vec![vgpu], program) }).unwrap();
+        assert!(of_vgpu.exists());
+        drop(host);
+        assert!(!of_vgpu.exists());
+    }
 
     #[test]
     fn a_vgpu_has_its_video_memory_and_the_memory_of_each_process() {

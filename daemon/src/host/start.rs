@@ -97,6 +97,8 @@ pub struct Host {
     pub arrivals: Option<Arc<Arrivals>>,
     /// Whether it computes.
     pub compute: Compute,
+    // The cgroups of engines, after the engines: they go with this.
+    _holding: Holding,
 }
 
 /// What keeps CPUs awake for vGPUs with realtime work, if there are any.
@@ -282,7 +284,7 @@ impl Host {
         let control =
             options.control.as_deref().map(|path| serve(Listener::bind_private(path), Access::Control));
         let control = control.transpose()?;
-        Ok(Self { control, status, metrics, vgpus, arrivals, compute })
+        Ok(Self { control, status, metrics, vgpus, arrivals, compute, _holding: holding })
     }
 }
 

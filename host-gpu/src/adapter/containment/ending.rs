@@ -40,21 +40,25 @@ fn status_of(pid: Pid) -> Option<ExitStatus> {
 }
 
 fn describe(status: Option<ExitStatus>, containment: &Containment) -> String {
-    let Some(status) = status else { return "the engine process closed its channel".to_owned() };
+    // The kernel counts it before the process is gone, which takes long where it has much memory.
     let ran_out = containment.cgroup.as_ref().is_some_and(|cgroup| {
         cgroup.has_new_kill().unwrap_or_else(|error| {
             log::warn!("reading memory.events of a vGPU: {error}");
             false
         })
     });
-    let limit = match (containment.memory, status.signal()) {
+    let signal = status.and_then(|status| status.signal());
+    let limit = match (containment.memory, signal) {
         _ if ran_out => "; the memory of its vGPU's cgroup was used up (--engine-memory)".to_owned(),
         (Some(memory), Some(_)) => {
             format!("; its memory was limited to {} MiB (--engine-memory)", memory >> 20)
         }
         _ => String::new(),
     };
-    format!("the engine process ended: {status}{limit}")
+    match status {
+        Some(status) => format!("the engine process ended: {status}{limit}"),
+        None => format!("the engine process closed its channel{limit}"),
+    }
 }
 
 #[cfg(test)]
@@ -108,5 +112,8 @@ mod tests {
         assert!(!ends("kill -9 $$", &contained).contains("used up"));
         fs::write(&events, "oom_kill 1\n").unwrap();
         assert!(ends("kill -9 $$", &contained).ends_with("cgroup was used up (--engine-memory)"));
+        fs::write(&events, "oom_kill 2\n").unwrap();
+        let text = describe(None, &contained);
+        assert!(text.ends_with("closed its channel; the memory of its vGPU's cgroup was used up (--engine-memory)"));
     }
 }
