@@ -284,17 +284,18 @@ serve_all() {
 }
 
 all_checks() {
-    if [ "${only[*]}" = repeated_selftests ]; then
-        repeated_selftests
+    # With daemons and machines of their own.
+    if [[ ${only[*]} =~ ^(repeated_selftests|cgroups)$ ]]; then
+        "${only[0]}"
         return
     fi
     serve_all ||
         { fail "the daemon starts" "$(cat "$scratch/daemon.log")"; return; }
     [[ ${only[0]:-} == fs_* ]] || first_result || return
-    # The last three start other daemons, of other vGPUs.
+    # The last four start other daemons, of other vGPUs.
     local check checks=(driver readme unprivileged info conformance c_example mandelbrot two_processes trespass no_messages "${vulkan_checks[@]}" bench killed_process reset
         two_machines power hang killed_qemu other_version "${fs_checks[@]}" bad_input without_window
-        repeated_selftests)
+        repeated_selftests cgroups)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do "$check"; done
 }
