@@ -144,8 +144,24 @@ fn tuned(vgpu: &VgpuOptions, options: &HostOptions) -> VgpuChange {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::fs;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::InForce;
     use super::LIVE;
+    use super::host_options;
+    use super::vgpus;
     use crate::cli::configured;
+    use crate::cli::configured::Configured;
+    use crate::operator::reload::Changes;
+    use crate::sched::share::Share;
+    use crate::vgpu::control::tuning::Tuning;
+    use crate::vgpu::tdr::policy::DebugMode;
+    use crate::vgpu::tdr::policy::Level;
+    use crate::vgpu::tdr::policy::Policy;
+    use crate::vgpu::tdr::policy::Readmission;
 
     #[test]
     fn what_changes_while_serving_is_an_option() {
@@ -153,5 +169,68 @@ mod tests {
         for name in LIVE {
             assert!(all.find(name).is_some(), "{name}");
         }
+    }
+
+    fn with(folder: &Path, text: &str) -> Configured {
+        let file = folder.join("campanile.toml");
+        fs::write(&file, text).unwrap();
+        let line = ["campanile".into(), "serve".into(), "--config".into(), file.into_os_string()];
+        configured::read(Vec::<OsString>::from(line)).unwrap()
+    }
+
+    /// What there is to change from one file to the next.
+    fn changes(before: &str, after: &str) -> Changes {
+        let folder = tempfile::tempdir().unwrap();
+        let mut in_force = InForce::of(&with(folder.path(), before));
+        let wanted = with(folder.path(), after);
+        let options = host_options(vgpus(&wanted), &wanted.arguments.engine).unwrap();
+        in_force.change(&InForce::of(&wanted), &options)
+    }
+
+    #[test]
+    fn all_that_changes_while_serving_reaches_a_vgpu() {
+        let vgpu = "[[vgpu]]\nname = \"a\"\nsocket = \"/a.sock\"\nvram = \"64M\"\ntdr-timeout-copy = 7\n";
+        let live = "log-level = \"warn\"\ntdr-timeout = 2001\ntdr-timeout-compute = 500\ntdr-timeout-copy = 501\n\
+                    tdr-level = 1\ntdr-debug = 3\ntdr-limit-count = 9\ntdr-limit-time = 11\n\
+                    readmission = \"reboot\"\ncompile-timeout = 13000\nd3-after = 17000\nfreeze-limit = 19\n";
+        let found = changes(vgpu, &format!("{live}{vgpu}weight = 300\nvram-min = \"16M\"\n"));
+        let mut changed = found.changed;
+        changed.sort_unstable();
+        let mut expected = LIVE.map(str::to_owned).to_vec();
+        expected.extend(["vGPU a: vram-min", "vGPU a: weight"].map(str::to_owned));
+        expected.sort_unstable();
+        assert_eq!((changed, found.restart), (expected, Vec::new()));
+        let policy = Policy {
+            level: Level::Fatal,
+            debug: DebugMode::RecoverAlways,
+            limit_count: 9,
+            limit_time: Duration::from_secs(11),
+            readmission: Readmission::Reboot,
+            compile_timeout: Duration::from_secs(13),
+        };
+        let tuning = Tuning {
+            share: Share { weight: 300, ..Share::default() },
+            timeouts: [500, 7].map(Duration::from_millis),
+            policy,
+            d3_after: Some(Duration::from_secs(17)),
+            freeze_limit: Duration::from_millis(19),
+        };
+        assert_eq!((found.vgpus[0].tuning, found.vgpus[0].vram_min), (tuning, 16 << 20));
+    }
+
+    #[test]
+    fn what_cannot_change_of_a_vgpu_is_named_key_by_key() {
+        let vgpu = |name: &str, more: &str| {
+            format!("[[vgpu]]\nname = \"{name}\"\nsocket = \"/{name}.sock\"\nvram = \"64M\"\n{more}")
+        };
+        let other = "[[vgpu]]\nname = \"a\"\nsocket = \"/b.sock\"\nvram = \"64M\"\nvram-max = \"128M\"\nsingle-use = true\n\
+                     front = \"fs\"\nrestore = \"/r\"\nmigrate-from = \"uid:7\"\n";
+        let found = changes(&format!("{}{}", vgpu("a", ""), vgpu("c", "")), other);
+        let keys = ["socket", "vram-max", "single-use", "front", "restore", "migrate-from"];
+        let mut expected = keys.map(|key| format!("vGPU a: {key}")).to_vec();
+        expected.push("vGPU c: it is to go".to_owned());
+        assert_eq!((found.restart, found.changed), (expected, Vec::new()));
+        let found = changes(&vgpu("a", ""), &vgpu("a", "").replace("64M", "32M"));
+        assert_eq!(found.restart, ["vGPU a: vram"]);
     }
 }

@@ -94,7 +94,13 @@ fn read_one(path: &Path) -> io::Result<String> {
 mod tests {
     use std::fs;
 
+    use rustix::fs::CWD;
+    use rustix::fs::FileType;
+    use rustix::fs::Mode;
+    use rustix::fs::mknodat;
+
     use super::MAX_BYTES;
+    use super::MAX_FILES;
     use super::read;
 
     #[test]
@@ -121,5 +127,26 @@ mod tests {
         for (fault, name) in faults.iter().zip(names) {
             assert!(fault.place.file.ends_with(name) && fault.text.contains("cannot be read"), "{fault}");
         }
+    }
+
+    #[test]
+    fn a_pipe_keeps_nothing_waiting_and_a_folder_has_so_many_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let main = folder.path().join("campanile.toml");
+        mknodat(CWD, &main, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let (texts, faults) = read(&main);
+        assert!(texts.is_empty() && faults[0].text.contains("it is no file"), "{faults:?}");
+        fs::remove_file(&main).unwrap();
+        fs::write(&main, "").unwrap();
+        let more = folder.path().join("conf.d");
+        fs::create_dir(&more).unwrap();
+        for index in 0..MAX_FILES {
+            fs::write(more.join(format!("{index}.toml")), "").unwrap();
+        }
+        assert_eq!((read(&main).0.len(), read(&main).1), (MAX_FILES + 1, Vec::new()));
+        fs::write(more.join("more.toml"), "").unwrap();
+        let (texts, faults) = read(&main);
+        assert_eq!((texts.len(), faults.len()), (1, 1));
+        assert!(faults[0].text.contains("1025 files; 1024 are possible"), "{faults:?}");
     }
 }

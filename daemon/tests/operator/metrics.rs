@@ -21,7 +21,7 @@ const ALERTS: &str = include_str!("../../../packaging/prometheus-alerts.yml");
 const PAGE: &str = include_str!("../../../docs/book/metrics.md");
 
 const VGPUS: &str = "[[vgpu]]\nname = \"a\"\nsocket = \"@/a.sock\"\nvram = \"64M\"\n\
-                     [[vgpu]]\nname = \"b\"\nsocket = \"@/b.sock\"\nvram = \"64M\"\nweight = 300\n";
+                     [[vgpu]]\nname = \"b\"\nsocket = \"@/b.sock\"\nvram = \"64M\"\nweight = 300\nvram-min = \"16M\"\nvram-max = \"128M\"\n";
 
 const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: campanile\r\n\r\n";
 
@@ -88,6 +88,16 @@ fn a_scrape_shows_what_each_vgpu_got_and_did() {
             ("campanile_queue_depth{vgpu=\"a\",engine=\"0\",node=\"copy\"}", 0.0),
             ("campanile_engine_up{vgpu=\"a\",engine=\"0\",node=\"copy\"}", 1.0),
             ("campanile_vram_size_bytes{vgpu=\"b\"}", 67_108_864.0),
+            ("campanile_vram_guaranteed_bytes{vgpu=\"b\"}", 16_777_216.0),
+            ("campanile_vram_limit_bytes{vgpu=\"b\"}", 134_217_728.0),
+            ("campanile_vram_committed_bytes{vgpu=\"b\"}", 0.0),
+            ("campanile_budget_limit_bytes{vgpu=\"a\"}", 268_435_456.0),
+            ("campanile_budget_held_bytes{vgpu=\"b\"}", 0.0),
+            ("campanile_budget_refusals_total{vgpu=\"a\"}", 0.0),
+            ("campanile_engine_memory_limit_bytes{vgpu=\"a\"}", 4_294_967_296.0),
+            ("campanile_quarantined{vgpu=\"a\"}", 0.0),
+            ("campanile_migration_active{vgpu=\"a\"}", 0.0),
+            ("campanile_engine_up{vgpu=\"a\",engine=\"0\",node=\"compute\"}", 0.0),
             ("campanile_resets_total{vgpu=\"a\",cause=\"forced\"}", 0.0),
         ] {
             assert_eq!(value(&text, sample), expected, "{sample} in\n{text}");
@@ -95,6 +105,9 @@ fn a_scrape_shows_what_each_vgpu_got_and_did() {
         for sample in [
             "campanile_node_busy_seconds_total{vgpu=\"a\",engine=\"0\",node=\"copy\"}",
             "campanile_node_due_seconds_total{vgpu=\"a\",engine=\"0\",node=\"copy\"}",
+            "campanile_node_wanted_seconds_total{vgpu=\"a\",engine=\"0\",node=\"copy\"}",
+            "campanile_vram_committed_bytes{vgpu=\"a\"}",
+            "campanile_budget_held_bytes{vgpu=\"a\"}",
             "campanile_submit_to_fence_seconds_sum{vgpu=\"a\"}",
             "campanile_engine_memory_bytes{vgpu=\"a\"}",
         ] {

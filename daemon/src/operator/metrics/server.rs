@@ -195,3 +195,68 @@ fn fresh(text: &mut Option<(Instant, Arc<str>)>, source: &Source) -> Arc<str> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use campanile_host_gpu::event::Event;
+
+    use super::AtomicBool;
+    use super::Client;
+    use super::Door;
+    use super::FRESH;
+    use super::Listener;
+    use super::Loop;
+    use super::Ordering;
+    use super::Source;
+    use super::fresh;
+    use crate::operator::metrics::client::PATIENCE;
+
+    #[test]
+    fn a_text_is_good_for_a_second() {
+        let source = Source::new(Vec::new());
+        let now = Instant::now();
+        let mut text = Some((now + FRESH, Arc::from("old")));
+        assert_eq!(&*fresh(&mut text, &source), "old");
+        let mut text = Some((now.checked_sub(FRESH).unwrap(), Arc::from("old")));
+        assert!(fresh(&mut text, &source).contains("campanile_build_info"));
+        let (made, kept) = text.unwrap();
+        assert!(made >= now && kept.contains("campanile_build_info"));
+    }
+
+    #[test]
+    fn a_client_whose_time_is_over_is_dropped_and_the_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let door = Door::Unix(Listener::bind_private(&folder.path().join("metrics")).unwrap());
+        let (late, mut its_end) = UnixStream::pair().unwrap();
+        let (other, mut other_end) = UnixStream::pair().unwrap();
+        let now = Instant::now();
+        let clients = [
+            Client::new(late.into(), now.checked_sub(PATIENCE).unwrap()),
+            Client::new(other.into(), now + Duration::from_secs(3600)),
+        ];
+        assert_eq!(clients[0].ends(), now);
+        let served = Loop {
+            door,
+            source: Source::new(Vec::new()),
+            clients: VecDeque::from(clients),
+            text: None,
+            blocked: None,
+        };
+        let (bell, stop) = (Event::new().unwrap(), Arc::new(AtomicBool::new(false)));
+        let (its_bell, its_stop) = (bell.try_clone().unwrap(), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || served.run(&its_bell, &its_stop));
+        assert_eq!(its_end.read(&mut [0]).unwrap(), 0, "it is closed");
+        other_end.set_nonblocking(true).unwrap();
+        assert!(other_end.read(&mut [0]).is_err(), "it waits");
+        stop.store(true, Ordering::Release);
+        bell.signal();
+        thread.join().unwrap();
+    }
+}

@@ -114,6 +114,10 @@ mod tests {
         assert!(ends("kill -9 $$", &contained).ends_with("cgroup was used up (--engine-memory)"));
         fs::write(&events, "oom_kill 2\n").unwrap();
         let text = describe(None, &contained);
-        assert!(text.ends_with("closed its channel; the memory of its vGPU's cgroup was used up (--engine-memory)"));
+        assert!(
+            text.ends_with(
+                "closed its channel; the memory of its vGPU's cgroup was used up (--engine-memory)"
+            )
+        );
     }
 }
