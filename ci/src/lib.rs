@@ -5,7 +5,7 @@
 //!                             │ └──▶ members (the shipped files of a crate, and which refer to which)
 //!              ┌──────────────┼─────────────┬───────────┬──────────┐
 //!              ▼              ▼             ▼           ▼          ▼
-//!            lint     layers, packaged   conformance   mutants     house      text in, findings out; no I/O
+//!         lint, book  layers, packaged   conformance   mutants     house      text in, findings out; no I/O
 //!              └──────────────┼─────────────┴───────────┴──────────┘
 //!                             ▼
 //!                           stage        runs cargo, reads tables, prints, decides the exit code
@@ -13,6 +13,7 @@
 //!
 //! Rules are about tokens, which a reader can check by eye. Syntax trees are for figures alone: which type has how many methods.
 
+pub mod book;
 pub mod conformance;
 pub mod finding;
 pub mod house;

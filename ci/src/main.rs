@@ -32,6 +32,8 @@ enum Check {
     Layers,
     /// Types by methods and fields, circles of imports, source lines: do they keep the limits of `ci/house.txt`?
     House,
+    /// Does the book have every page once, and does each link lead somewhere?
+    Book,
     /// Which lines of the conformance checklist do tests show?
     Conformance {
         /// List the lines that no test shows
@@ -59,7 +61,7 @@ enum Check {
         #[arg(required = true)]
         folders: Vec<PathBuf>,
     },
-    /// fmt, lint, layers, house, conformance
+    /// fmt, lint, layers, house, book, conformance
     All,
 }
 
@@ -71,6 +73,7 @@ fn main() -> Result<ExitCode> {
         Check::Lint => stage::lint(&root),
         Check::Layers => stage::layers(&root),
         Check::House => stage::house(&root),
+        Check::Book => stage::book(&root),
         Check::Conformance { missing, strict } => {
             let strict = strict.map(|groups| if groups.is_empty() { Group::ALL.to_vec() } else { groups });
             stage::conformance(&root, &Wanted { list_missing: missing, strict: strict.unwrap_or_default() })

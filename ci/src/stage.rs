@@ -12,6 +12,7 @@ use std::process::Command;
 use anyhow::Context;
 use anyhow::Result;
 
+use crate::book;
 use crate::conformance::audit;
 use crate::conformance::junit::Run;
 use crate::conformance::results;
@@ -95,6 +96,11 @@ pub fn house(root: &Path) -> Result<Verdict> {
 fn house_limits(root: &Path) -> Result<Verdict> {
     let tree = Tree::read(root)?;
     Ok(print_findings(&House::of(&tree).check(&tree)))
+}
+
+/// The order of the book's pages, and their links.
+pub fn book(root: &Path) -> Result<Verdict> {
+    Ok(print_findings(&book::check(&Tree::read(root)?, root)))
 }
 
 /// The state of the conformance checklist.
@@ -223,11 +229,12 @@ pub fn mutants(root: &Path, folders: &[PathBuf], all: bool) -> Result<Verdict> {
 
 /// All stages, each with its verdict; a failed one does not keep the next from running.
 pub fn all(root: &Path) -> Result<Verdict> {
-    let stages: [(&str, Stage); 5] = [
+    let stages: [(&str, Stage); 6] = [
         ("fmt", fmt),
         ("lint", lint),
         ("layers", layers),
         ("house", house_limits),
+        ("book", book),
         ("conformance", checklist_of_all),
     ];
     let mut verdict = Verdict::Pass;
