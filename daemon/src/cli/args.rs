@@ -17,7 +17,8 @@ use crate::config::size::parse_size;
 use crate::config::vgpu::parse_vgpu;
 use crate::confine::identity::UserSpec;
 use crate::host::options::VgpuOptions;
-use crate::operator::metrics::address::Address;
+use crate::operator::http::address::Address;
+use crate::operator::http::address::Loopback;
 use crate::operator::verb::Verb;
 use crate::vgpu::objects::budget::BUDGET_BYTES;
 
@@ -110,6 +111,9 @@ pub struct ServeArguments {
     /// tcp:127.0.0.1:PORT.
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<Address>,
+    /// Where a browser of this host sees the vGPUs, on a page that changes nothing: 127.0.0.1:PORT.
+    #[arg(long, value_name = "ADDRESS")]
+    pub web: Option<Loopback>,
     /// What is logged, and what is more urgent; where RUST_LOG is set, that says it.
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
     pub log_level: LogLevel,

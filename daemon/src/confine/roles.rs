@@ -18,7 +18,7 @@ pub enum Role {
     Operator,
     /// What other daemons bring.
     Arrivals,
-    /// Scrapers of metrics.
+    /// Scrapers of metrics, and browsers.
     Metrics,
 }
 

@@ -15,7 +15,7 @@ use super::options::VgpuOptions;
 use crate::frontend::fs::state::FsOptions;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::peer_name::PeerName;
-use crate::operator::metrics::address::Address;
+use crate::operator::http::address::Address;
 use crate::vgpu::memory::vidmm::quota::Pool;
 use crate::vgpu::memory::vidmm::quota::Quota;
 use crate::vgpu::objects::budget::MAX_BUDGET_BYTES;

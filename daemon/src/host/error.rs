@@ -27,6 +27,9 @@ pub enum HostError {
     /// Metrics cannot be served.
     #[error("metrics")]
     Metrics(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The web page cannot be served.
+    #[error("web page")]
+    Web(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The state directory cannot be used.
     #[error("state directory {}", path.display())]
     StateDirectory {

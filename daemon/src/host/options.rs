@@ -1,5 +1,6 @@
 //! What the operator asks for.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::frontend::fs::state::FsOptions;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::peer_name::PeerName;
 use crate::migration::settings::Settings as MigrationSettings;
-use crate::operator::metrics::address::Address;
+use crate::operator::http::address::Address;
 use crate::operator::reload::Reload;
 use crate::sched::awake::CpuLatency;
 use crate::sched::share::Share;
@@ -140,6 +141,8 @@ pub struct HostOptions {
     pub reload: Option<Reload>,
     /// Where metrics are served, if they are.
     pub metrics: Option<Address>,
+    /// Where browsers see the vGPUs, if they do.
+    pub web: Option<SocketAddr>,
     /// How vGPUs go elsewhere.
     pub migration: MigrationSettings,
     /// Where others bring theirs.
@@ -169,6 +172,7 @@ impl HostOptions {
             status: None,
             reload: None,
             metrics: None,
+            web: None,
             migration: MigrationSettings::default(),
             migrate_listen: None,
             confinement: Confinement::Off,

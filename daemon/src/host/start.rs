@@ -40,11 +40,14 @@ use crate::migration::channel::address::Peer;
 use crate::migration::target::arrivals::Arrivals;
 use crate::operator::handler;
 use crate::operator::handler::Handler;
+use crate::operator::http::address::Address;
+use crate::operator::http::server::Door;
+use crate::operator::http::server::Server;
 use crate::operator::metrics::gather::Source;
-use crate::operator::metrics::server::Door;
-use crate::operator::metrics::server::Server;
+use crate::operator::metrics::scrapes::Scrapes;
 use crate::operator::socket::Access;
 use crate::operator::socket::ControlSocket;
+use crate::operator::web::site::Site;
 use crate::sched::awake::Awake;
 use crate::sched::awake::CpuLatency;
 use crate::sched::meter::Meters;
@@ -93,6 +96,8 @@ pub struct Host {
     pub vgpus: Vec<Vgpu>,
     /// Where scrapers read.
     pub metrics: Option<Server>,
+    /// Where browsers look.
+    pub web: Option<Server>,
     /// Where other daemons bring theirs.
     pub arrivals: Option<Arc<Arrivals>>,
     /// Whether it computes.
@@ -270,6 +275,7 @@ impl Host {
         let handler =
             Handler::new(known, arrivals.clone(), Arc::clone(&confiner)).reloading(options.reload.clone());
         let handler = Arc::new(handler);
+        let web = open_web(&options, &handler, &confiner, &reach(Role::Metrics))?;
         let serve = |listener: Result<Listener, SocketError>, access| {
             let failed = |error: SocketError| HostError::Control(error.into());
             let (listener, handler) = (listener.map_err(failed)?, Arc::clone(&handler));
@@ -284,7 +290,7 @@ impl Host {
         let control =
             options.control.as_deref().map(|path| serve(Listener::bind_private(path), Access::Control));
         let control = control.transpose()?;
-        Ok(Self { control, status, metrics, vgpus, arrivals, compute, _holding: holding })
+        Ok(Self { control, status, metrics, web, vgpus, arrivals, compute, _holding: holding })
     }
 }
 
@@ -298,8 +304,24 @@ fn open_metrics(
     let Some(address) = &options.metrics else { return Ok(None) };
     let door = Door::open(address).map_err(|error| HostError::Metrics(error.into()))?;
     let source = Source::new(vgpus.to_vec());
-    let server = confiner.within(Role::Metrics, reach, move || Server::start(door, source))?;
+    let pages = Box::new(Scrapes::new(source));
+    let server = confiner.within(Role::Metrics, reach, move || Server::start("metrics", door, pages))?;
     log::info!("metrics: {address}");
+    Ok(Some(server?))
+}
+
+/// Serves the web page, where the operator wants it.
+fn open_web(
+    options: &HostOptions,
+    handler: &Arc<Handler>,
+    confiner: &Confiner,
+    reach: &Reach,
+) -> Result<Option<Server>, HostError> {
+    let Some(address) = options.web else { return Ok(None) };
+    let door = Door::open(&Address::Tcp(address)).map_err(|error| HostError::Web(error.into()))?;
+    let pages = Box::new(Site::new(Arc::clone(handler), address));
+    let server = confiner.within(Role::Metrics, reach, move || Server::start("web", door, pages))?;
+    log::info!("web page: http://{address}");
     Ok(Some(server?))
 }
 

@@ -235,6 +235,17 @@ impl Handler {
         }
     }
 
+    /// The newest reports on hangs of each vGPU, the newest last.
+    pub fn reports(&self) -> Value {
+        let of = |vgpu: &Vgpu| {
+            let reports = vgpu.current.get().clerk.recent();
+            let reports: Vec<Value> =
+                reports.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
+            json!({ "name": vgpu.name, "reports": reports })
+        };
+        json!({ "vgpus": self.vgpus.iter().map(of).collect::<Vec<_>>() })
+    }
+
     /// Changes what can be changed.
     fn reload(&self) -> Result<Value, HandlerError> {
         let reload = self.reload.as_ref().ok_or(HandlerError::NoReload)?;

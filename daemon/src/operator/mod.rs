@@ -13,8 +13,10 @@
 pub mod client;
 pub mod handler;
 pub mod held;
+pub mod http;
 pub mod line;
 pub mod metrics;
 pub mod reload;
 pub mod socket;
 pub mod verb;
+pub mod web;

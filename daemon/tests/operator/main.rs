@@ -8,6 +8,7 @@ mod metrics;
 mod reload;
 mod served;
 mod top;
+mod web;
 mod work;
 
 use campanile_test_vmm::pause::allocator::VcpuAllocator;

@@ -9,11 +9,8 @@
 //! is shown without what only that knows. Labels are names of the configuration and of this program: vGPUs, physical adapters,
 //! nodes, causes, places; nothing that a guest chooses.
 
-pub mod address;
-pub mod client;
 pub mod family;
 pub mod gather;
-pub mod http;
 pub mod names;
 pub mod nodes;
-pub mod server;
+pub mod scrapes;

@@ -1,11 +1,13 @@
 //! Reports on what went wrong, as files for the operator: bounded in number and size, whatever guests do.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -21,6 +23,8 @@ const DIGITS: usize = 12;
 const MAX_BYTES: usize = 64 << 10;
 /// Reports of one vGPU that may be written in one go.
 const BURST: u32 = 32;
+/// Reports of one vGPU that stay in memory, for those that look.
+const MAX_RECENT: usize = 8;
 /// How long one more takes to be allowed.
 const PER_REPORT: Duration = Duration::from_secs(2);
 
@@ -126,11 +130,14 @@ impl Reports {
 #[derive(Debug)]
 pub struct Clerk {
     allowance: Mutex<Allowance>,
+    /// The newest, whether they were written or not; the newest last.
+    recent: Mutex<VecDeque<Arc<str>>>,
 }
 
 impl Default for Clerk {
     fn default() -> Self {
-        Self { allowance: Mutex::new(Allowance { allowed: BURST, counted: Instant::now() }) }
+        let allowance = Mutex::new(Allowance { allowed: BURST, counted: Instant::now() });
+        Self { allowance, recent: Mutex::default() }
     }
 }
 
@@ -154,16 +161,30 @@ impl Clerk {
     /// # Errors
     /// It is longer than any report may be, or the folder cannot be written.
     pub fn file(&self, reports: &Reports, number: u64, report: &Value, now: Instant) -> io::Result<Filed> {
+        let text = serde_json::to_string_pretty(report)?;
+        if text.len() > MAX_BYTES {
+            return Err(io::Error::other(format!("a report of {} bytes", text.len())));
+        }
+        self.keep(text.as_str().into());
         let Some(folder) = &reports.folder else { return Ok(Filed::LeftOut) };
         if !self.admit(now) {
             return Ok(Filed::LeftOut);
         }
-        let text = serde_json::to_vec_pretty(report)?;
-        if text.len() > MAX_BYTES {
-            return Err(io::Error::other(format!("a report of {} bytes", text.len())));
-        }
-        folder.write(number, &text)?;
+        folder.write(number, text.as_bytes())?;
         Ok(Filed::Written)
+    }
+
+    fn keep(&self, text: Arc<str>) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.len() >= MAX_RECENT {
+            let _oldest = recent.pop_front();
+        }
+        recent.push_back(text);
+    }
+
+    /// The newest reports, as JSON, the newest last.
+    pub fn recent(&self) -> Vec<Arc<str>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 
@@ -183,6 +204,7 @@ mod tests {
     use super::Filed;
     use super::MAX_BYTES;
     use super::MAX_KEPT;
+    use super::MAX_RECENT;
     use super::PER_REPORT;
     use super::ReportFolder;
     use super::Reports;
@@ -215,7 +237,8 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let reports = Reports::new(Some(ReportFolder::open(state.path()).unwrap()));
         let begun = Instant::now();
-        let clerk = Clerk { allowance: Mutex::new(Allowance { allowed: 0, counted: begun }) };
+        let allowance = Mutex::new(Allowance { allowed: 0, counted: begun });
+        let clerk = Clerk { allowance, recent: Mutex::default() };
         let seconds = [0, 1, 2, 2, 3, 4, 4, 5, 10, 10, 10, 10, 11];
         let filed = seconds.map(|second| {
             let now = begun + Duration::from_secs(second);
@@ -282,5 +305,18 @@ mod tests {
         assert_eq!((reports.number(), reports.number()), (1, 2));
         let filed = Clerk::default().file(&reports, 1, &json!({}), Instant::now());
         assert_eq!(filed.unwrap(), Filed::LeftOut);
+    }
+
+    #[test]
+    fn the_newest_reports_stay_in_memory_and_no_more_whether_they_are_written_or_not() {
+        let (reports, clerk) = (Reports::new(None), Clerk::default());
+        for number in 0..BURST + 10 {
+            let _left_out = clerk.file(&reports, 1, &json!(number), Instant::now()).unwrap();
+        }
+        let newest: Vec<String> = clerk.recent().iter().map(|text| text.to_string()).collect();
+        assert_eq!(newest.len(), MAX_RECENT);
+        assert_eq!(newest.last(), Some(&(BURST + 9).to_string()));
+        assert!(clerk.file(&reports, 1, &json!("x".repeat(MAX_BYTES)), Instant::now()).is_err());
+        assert_eq!(clerk.recent().last().map(|text| text.len()), Some(2), "what is too long is not kept");
     }
 }

@@ -1,4 +1,4 @@
-//! One scraper.
+//! One client.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,9 +15,11 @@ use rustix::net::SendFlags;
 use rustix::net::recv;
 use rustix::net::send;
 
-use super::http;
-use super::http::MAX_REQUEST;
-use super::http::Request;
+use super::page::Asked;
+use super::page::Page;
+use super::request;
+use super::request::MAX_REQUEST;
+use super::request::Request;
 
 /// How long a client may take for all of it.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -64,18 +66,21 @@ impl Client {
         if self.answer.is_some() { PollFlags::OUT } else { PollFlags::IN }
     }
 
-    /// Reads and writes as far as that goes at once. `metrics` makes the text.
-    pub fn go_on(&mut self, metrics: impl FnOnce() -> Arc<str>) -> Progress {
-        match self.try_go_on(metrics) {
+    /// Reads and writes as far as that goes at once. `page` makes the answer.
+    pub fn go_on(&mut self, page: impl FnOnce(Asked<'_>) -> Result<Page, &'static str>) -> Progress {
+        match self.try_go_on(page) {
             Ok(progress) => progress,
             Err(error) => {
-                log::debug!("metrics: a client is dropped: {error}");
+                log::debug!("a client of metrics or of the web page is dropped: {error}");
                 Progress::Over
             }
         }
     }
 
-    fn try_go_on(&mut self, metrics: impl FnOnce() -> Arc<str>) -> io::Result<Progress> {
+    fn try_go_on(
+        &mut self,
+        page: impl FnOnce(Asked<'_>) -> Result<Page, &'static str>,
+    ) -> io::Result<Progress> {
         if self.answer.is_none() {
             let mut bytes = [0; 1024];
             let room = bytes.len().min(MAX_REQUEST.saturating_sub(self.said.len()));
@@ -85,16 +90,15 @@ impl Client {
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(Progress::Waits),
                 Err(error) => return Err(error.into()),
             }
-            self.answer = match http::read(&self.said) {
+            let found = match request::read(&self.said) {
                 Request::Unfinished => return Ok(Progress::Waits),
-                Request::Wrong(status) => {
-                    Some(Answer { head: http::refusal(status).into(), body: "".into(), sent: 0 })
-                }
-                Request::Metrics => {
-                    let body = metrics();
-                    Some(Answer { head: http::head(body.len()).into(), body, sent: 0 })
-                }
+                Request::Wrong(status) => Err(status),
+                Request::Get(asked) => page(asked),
             };
+            self.answer = Some(match found {
+                Ok(page) => Answer { head: request::head(&page).into(), body: page.body, sent: 0 },
+                Err(status) => Answer { head: request::refusal(status).into(), body: "".into(), sent: 0 },
+            });
         }
         let Some(answer) = &mut self.answer else { return Ok(Progress::Waits) };
         loop {

@@ -1,4 +1,4 @@
-//! The thread that serves scrapers, one loop for all of them.
+//! The thread that serves clients, one loop for all of them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +25,7 @@ use rustix::net::accept_with;
 use super::address::Address;
 use super::client::Client;
 use super::client::Progress;
-use super::gather::Source;
+use super::page::Pages;
 use crate::listener::Listener;
 use crate::listener::SocketError;
 
@@ -33,8 +33,6 @@ use crate::listener::SocketError;
 const MAX_CLIENTS: usize = 64;
 /// Connections that are accepted before those that are there are looked at again.
 const AT_ONCE: usize = 16;
-/// How old a text may be: however many ask, vGPUs are asked no more often.
-const FRESH: Duration = Duration::from_secs(1);
 /// Pause after a failed accept: the host is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -83,21 +81,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves what `source` has to those that come through `door`.
+    /// Serves `pages` to those that come through `door`, on a thread of this name.
     ///
     /// # Errors
     /// A thread or descriptor cannot be had.
-    pub fn start(door: Door, source: Source) -> io::Result<Self> {
+    pub fn start(name: &'static str, door: Door, pages: Box<dyn Pages>) -> io::Result<Self> {
         let bell = Event::new()?;
         let its_bell = bell.try_clone()?;
         let stop = Arc::new(AtomicBool::new(false));
         let its_stop = Arc::clone(&stop);
         let run = move || {
-            Loop { door, source, clients: VecDeque::new(), text: None, blocked: None }
-                .run(&its_bell, &its_stop)
+            Loop { name, door, pages, clients: VecDeque::new(), blocked: None }.run(&its_bell, &its_stop)
         };
-        // The daemon goes on without it: a scraper sees that there is no answer.
-        let thread = thread::Builder::new().name("metrics".to_owned()).spawn(run)?;
+        // The daemon goes on without it: a client sees that there is no answer.
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(run)?;
         Ok(Self { stop, bell, thread: Some(thread) })
     }
 }
@@ -109,17 +106,17 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            log::error!("the thread that serves metrics panicked");
+            log::error!("a thread that serves HTTP panicked");
         }
     }
 }
 
 #[derive(Debug)]
 struct Loop {
+    name: &'static str,
     door: Door,
-    source: Source,
+    pages: Box<dyn Pages>,
     clients: VecDeque<Client>,
-    text: Option<(Instant, Arc<str>)>,
     /// Until when none is accepted.
     blocked: Option<Instant>,
 }
@@ -133,10 +130,9 @@ impl Loop {
             let ready = self.wait(bell, now);
             // From the last on: each that is over leaves the places before it as they are.
             for index in ready.into_iter().rev() {
-                let text = &mut self.text;
-                let source = &self.source;
+                let pages = &mut self.pages;
                 let Some(client) = self.clients.get_mut(index) else { continue };
-                if client.go_on(|| fresh(text, source)) == Progress::Over {
+                if client.go_on(|asked| pages.page(asked)) == Progress::Over {
                     let _done = self.clients.remove(index);
                 }
             }
@@ -175,23 +171,11 @@ impl Loop {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => {
-                    log::warn!("metrics: cannot accept a connection: {error}");
+                    log::warn!("{}: cannot accept a connection: {error}", self.name);
                     self.blocked = Some(Instant::now() + PAUSE);
                     return;
                 }
             }
-        }
-    }
-}
-
-/// The text that is there, or a new one.
-fn fresh(text: &mut Option<(Instant, Arc<str>)>, source: &Source) -> Arc<str> {
-    match text {
-        Some((made, text)) if made.elapsed() < FRESH => Arc::clone(text),
-        _ => {
-            let new: Arc<str> = source.text().into();
-            *text = Some((Instant::now(), Arc::clone(&new)));
-            new
         }
     }
 }
@@ -210,24 +194,21 @@ mod tests {
     use super::AtomicBool;
     use super::Client;
     use super::Door;
-    use super::FRESH;
     use super::Listener;
     use super::Loop;
     use super::Ordering;
-    use super::Source;
-    use super::fresh;
-    use crate::operator::metrics::client::PATIENCE;
+    use crate::operator::http::client::PATIENCE;
+    use crate::operator::http::page::Asked;
+    use crate::operator::http::page::Page;
+    use crate::operator::http::page::Pages;
 
-    #[test]
-    fn a_text_is_good_for_a_second() {
-        let source = Source::new(Vec::new());
-        let now = Instant::now();
-        let mut text = Some((now + FRESH, Arc::from("old")));
-        assert_eq!(&*fresh(&mut text, &source), "old");
-        let mut text = Some((now.checked_sub(FRESH).unwrap(), Arc::from("old")));
-        assert!(fresh(&mut text, &source).contains("campanile_build_info"));
-        let (made, kept) = text.unwrap();
-        assert!(made >= now && kept.contains("campanile_build_info"));
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Pages for Nothing {
+        fn page(&mut self, _asked: Asked<'_>) -> Result<Page, &'static str> {
+            Err("404 Not Found")
+        }
     }
 
     #[test]
@@ -242,13 +223,8 @@ mod tests {
             Client::new(other.into(), now + Duration::from_secs(3600)),
         ];
         assert_eq!(clients[0].ends(), now);
-        let served = Loop {
-            door,
-            source: Source::new(Vec::new()),
-            clients: VecDeque::from(clients),
-            text: None,
-            blocked: None,
-        };
+        let clients = VecDeque::from(clients);
+        let served = Loop { name: "test", door, pages: Box::new(Nothing), clients, blocked: None };
         let (bell, stop) = (Event::new().unwrap(), Arc::new(AtomicBool::new(false)));
         let (its_bell, its_stop) = (bell.try_clone().unwrap(), Arc::clone(&stop));
         let thread = std::thread::spawn(move || served.run(&its_bell, &its_stop));

@@ -1,4 +1,4 @@
-//! Where metrics are served.
+//! Where HTTP is served.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,6 +12,30 @@ pub enum Address {
     Unix(PathBuf),
     /// A loopback address.
     Tcp(SocketAddr),
+}
+
+/// A port that only this host reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loopback(pub SocketAddr);
+
+impl FromStr for Loopback {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address: Option<SocketAddr> = text.parse().ok();
+        let address = address.filter(|address| address.ip().is_loopback()).map(Self);
+        address.ok_or_else(|| {
+            format!(
+                "{text:?}: the page has no password, so only this host may see it: 127.0.0.1:PORT or [::1]:PORT"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Loopback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 impl FromStr for Address {
@@ -48,6 +72,7 @@ impl fmt::Display for Address {
 #[cfg(test)]
 mod tests {
     use super::Address;
+    use super::Loopback;
 
     #[test]
     fn only_this_host_can_be_served() {
@@ -58,6 +83,10 @@ mod tests {
             ["", "unix:", "tcp:localhost:9", "tcp:0.0.0.0:9", "tcp:10.0.0.1:9", "tcp:127.0.0.1", "/run/m"]
         {
             assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+        assert_eq!("[::1]:9".parse::<Loopback>().unwrap().to_string(), "[::1]:9");
+        for wrong in ["", "9", "localhost:9", "0.0.0.0:9", "[::]:9", "10.0.0.1:9", "tcp:127.0.0.1:9"] {
+            assert!(wrong.parse::<Loopback>().is_err(), "{wrong}");
         }
     }
 }
