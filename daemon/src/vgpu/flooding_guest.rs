@@ -101,7 +101,7 @@ impl Guest {
         self.session.create_vram_blob(context, DEVICE_PAGE_BYTES, false).unwrap();
         self.session.attach(context, context).unwrap();
         self.open_device(context).unwrap();
-        assert!(self.session.objects.active_device(context).is_ok());
+        assert!(self.session.rooms.objects.active_device(context).is_ok());
     }
 
     pub(super) fn open_device(&mut self, context: u32) -> Result<(), Refusal> {
@@ -118,12 +118,12 @@ impl Guest {
     /// An engine is there, and stands.
     pub(super) fn come_up(&mut self, at: EngineAddress) {
         assert!(!self.session.ensure_engine(at).unwrap());
-        self.session.engines[at.index()].came_up();
+        self.session.rooms.engines[at.index()].came_up();
         self.stop(at);
     }
 
     pub(super) fn stop(&self, at: EngineAddress) {
-        let pid = self.session.engines[at.index()].process().unwrap().pid();
+        let pid = self.session.rooms.engines[at.index()].process().unwrap().pid();
         let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         kill_process(pid, Signal::STOP).unwrap();
     }
@@ -195,7 +195,7 @@ impl Guest {
         let held = self.held().bytes;
         assert!(held <= BYTES && held > BYTES / 2, "{held} bytes are held: {:?}", self.budget.standing());
         assert!(self.budget.standing().refused > 0);
-        if self.session.engines[COPY.index()].is_running() {
+        if self.session.rooms.engines[COPY.index()].is_running() {
             self.stuck(MODEST);
         }
         self.blobs_of_modest();
@@ -210,7 +210,7 @@ impl Guest {
             self.session.unref_blob(9_000_000).unwrap();
         }
         assert_eq!(self.held(), before);
-        assert!(self.session.objects.active_device(MODEST).is_ok());
+        assert!(self.session.rooms.objects.active_device(MODEST).is_ok());
     }
 
     pub(super) fn is_empty(&self) {

@@ -91,7 +91,7 @@ fn cost_of_mapping_behind(count: u64) -> u64 {
     (0..count).for_each(|index| guest.unmap(GREEDY, place(index)));
     STEPS.set(0);
     (0..count).for_each(|index| drop(guest.map(GREEDY, 100, place(index)).unwrap()));
-    let (steps, device) = (STEPS.get(), guest.session.objects.active_device(GREEDY));
+    let (steps, device) = (STEPS.get(), guest.session.rooms.objects.active_device(GREEDY));
     assert_eq!(device.unwrap().paging.waiting().len() as u64, 2 * count, "all of them wait");
     steps
 }
@@ -269,7 +269,7 @@ fn a_suspend_beyond_the_budget_suspends_nothing() {
     until_refused(60_000, |_| guest.submit(GREEDY, queue));
     let refused = guest.session.suspend_context(origin(GREEDY), &Named { handle: context }).unwrap_err();
     assert_eq!(refused.status, Status::OutOfResources);
-    let device = guest.session.objects.device(GREEDY).unwrap();
+    let device = guest.session.rooms.objects.device(GREEDY).unwrap();
     assert!(!device.contexts.get(context).unwrap().held.any());
     assert_eq!(device.status, device_page::DEVICE_ACTIVE);
 }

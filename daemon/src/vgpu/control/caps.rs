@@ -38,7 +38,8 @@ impl Session {
             | capset::NODE_FLAG_RING_BUFFER_FENCE_RELEASE;
         let mut nodes = [NodeMetadata::default(); capset::MAX_NODES];
         for node in NODES {
-            let available = node == NodeKind::Copy || matches!(self.config.compute, Compute::Available(_));
+            let available =
+                node == NodeKind::Copy || matches!(self.rooms.config.compute, Compute::Available(_));
             nodes[node_index(node)] = NodeMetadata {
                 kind: match node {
                     NodeKind::Compute => capset::NODE_KIND_COMPUTE,
@@ -46,15 +47,16 @@ impl Session {
                 },
                 flags: if available { usable | self.doorbell_flags(node) } else { 0 },
                 physical_doorbells: self
+                    .rooms
                     .config
                     .doorbell_modes
                     .global_cell(EngineAddress::new(0, node))
-                    .map_or(self.config.doorbells, |_| 1),
+                    .map_or(self.rooms.config.doorbells, |_| 1),
                 max_in_flight_hw_queue_buffers: 0,
-                engines: u32::from(self.config.engines),
+                engines: u32::from(self.rooms.config.engines),
                 graphics_preemption: capset::GRANULARITY_NONE,
                 compute_preemption: match node {
-                    NodeKind::Compute if self.config.slice.is_zero() => capset::GRANULARITY_DISPATCH,
+                    NodeKind::Compute if self.rooms.config.slice.is_zero() => capset::GRANULARITY_DISPATCH,
                     NodeKind::Compute => capset::GRANULARITY_THREAD_GROUP,
                     NodeKind::Copy => capset::GRANULARITY_NONE,
                 },
@@ -64,7 +66,7 @@ impl Session {
         Capset {
             protocol_version: PROTOCOL_VERSION,
             node_count: 2,
-            vram_bytes: self.config.account.quota().max,
+            vram_bytes: self.rooms.config.account.quota().max,
             aperture_bytes: self.video_memory().aperture_bytes(),
             doorbell_flags: 0,
             doorbell_bytes: device_page::DOORBELL_BYTES,
@@ -84,21 +86,21 @@ impl Session {
 
     /// What kernels may use; none where no node runs any.
     pub(super) fn profile(&self) -> Option<&Profile> {
-        match &self.config.compute {
+        match &self.rooms.config.compute {
             Compute::Available(device) => device.profile.as_deref(),
             Compute::Refused(_) => None,
         }
     }
 
     fn doorbell_flags(&self, node: NodeKind) -> u32 {
-        let mode = self.config.doorbell_modes.0[node_index(node)];
+        let mode = self.rooms.config.doorbell_modes.0[node_index(node)];
         let global = if mode.model == DoorbellModel::Global { capset::NODE_FLAG_GLOBAL_DOORBELL } else { 0 };
-        global | if self.config.notify.is_on(node_index(node)) { capset::NODE_FLAG_NOTIFY } else { 0 }
+        global | if self.rooms.config.notify.is_on(node_index(node)) { capset::NODE_FLAG_NOTIFY } else { 0 }
     }
 
     fn driver_caps(&self) -> DriverCaps {
         // MCDM-43: a device without address spaces of its processes is known by what it lacks.
-        let spaces = if self.config.single_use { 0 } else { driver_caps::DRIVER_GPU_MMU };
+        let spaces = if self.rooms.config.single_use { 0 } else { driver_caps::DRIVER_GPU_MMU };
         DriverCaps {
             model_version: driver_caps::MODEL_VERSION,
             flags: driver_caps::DRIVER_COMPUTE_ONLY
@@ -109,7 +111,7 @@ impl Session {
             displays: 0,
             display_caps: 0,
             hw_queue_packet_cap: 0,
-            power_components: field(self.engines.len() as u64),
+            power_components: field(self.rooms.engines.len() as u64),
             power_states: 2,
             history_buffer_bits: u64::BITS,
             invalid_blocks: 0,
@@ -123,7 +125,7 @@ impl Session {
 
     fn described_segments(&self) -> [Segment; MAX_SEGMENTS] {
         let memory = self.video_memory();
-        let commit_limit = self.config.account.quota().max;
+        let commit_limit = self.rooms.config.account.quota().max;
         let local = Segment {
             kind: driver_caps::SEGMENT_KIND_LOCAL,
             flags: driver_caps::SEGMENT_LINEAR | driver_caps::SEGMENT_EVICTABLE,
@@ -132,7 +134,7 @@ impl Session {
             bytes: memory.length() - memory.aperture_bytes(),
             commit_limit,
         };
-        let visible = if self.config.window { driver_caps::SEGMENT_CPU_VISIBLE } else { 0 };
+        let visible = if self.rooms.config.window { driver_caps::SEGMENT_CPU_VISIBLE } else { 0 };
         let window = Segment {
             kind: driver_caps::SEGMENT_KIND_VISIBLE,
             flags: driver_caps::SEGMENT_LINEAR | visible,

@@ -31,7 +31,7 @@ impl Session {
         origin: Origin,
         message: &CreateDevice,
     ) -> Result<(), Refusal> {
-        if self.engines.has_too_much_pending() {
+        if self.rooms.engines.has_too_much_pending() {
             return Err(Refusal::OutOfMemory);
         }
         let refused = |refused: Refused| match refused.status {
@@ -40,37 +40,39 @@ impl Session {
             _ => Refusal::Parameter,
         };
         let page = self
+            .rooms
             .memory
-            .attached_allocation(&self.objects, origin.context, message.page_resource)
+            .attached_allocation(&self.rooms.objects, origin.context, message.page_resource)
             .map_err(refused)?;
         let end = message.page_offset.checked_add(device_page::DEVICE_PAGE_BYTES);
-        let inside = end.is_some_and(|end| end <= self.memory.allocations.size(page));
+        let inside = end.is_some_and(|end| end <= self.rooms.memory.allocations.size(page));
         if !inside || !message.page_offset.is_multiple_of(PAGE_SIZE) {
             return Err(Refusal::Parameter);
         }
-        let spot = self.memory.allocations.locate(page, self.memory.residency.epoch);
+        let spot = self.rooms.memory.allocations.locate(page, self.rooms.memory.residency.epoch);
         // Guest RAM is there for the daemon, whether engines know it already or not.
         let there =
-            matches!(spot, Spot::Segment(..)) || self.memory.allocations.guest_segment(page).is_some();
-        if !there && !self.memory.allocations.bring_back(page, self.memory.residency.epoch) {
+            matches!(spot, Spot::Segment(..)) || self.rooms.memory.allocations.guest_segment(page).is_some();
+        if !there && !self.rooms.memory.allocations.bring_back(page, self.rooms.memory.residency.epoch) {
             return Err(Refusal::OutOfMemory);
         }
-        self.memory.remap(page, &mut self.journal);
-        let guest = self.memory.map_guest_page(page, message.page_offset)?;
-        let root = self.memory.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
-        let kernels = self.objects.kernel_generation();
-        let process = self.objects.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
-        self.memory.allocations.retain(page);
+        self.rooms.memory.remap(page, &mut self.rooms.journal);
+        let guest = self.rooms.memory.map_guest_page(page, message.page_offset)?;
+        let root = self.rooms.memory.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
+        let kernels = self.rooms.objects.kernel_generation();
+        let process = self.rooms.objects.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
+        self.rooms.memory.allocations.retain(page);
         let page_of =
             DevicePage { allocation: page, offset: message.page_offset, va: message.page_va, guest };
         // The address space may be that of a device that has ended, of whose kernels engines are still to speak.
         process.device = Some(Device::new(page_of, root, kernels));
-        if let Some(allocation) = self.memory.allocations.get_mut(page) {
+        if let Some(allocation) = self.rooms.memory.allocations.get_mut(page) {
             allocation.pins += 1;
         }
         let (size, offset) = (device_page::DEVICE_PAGE_BYTES, message.page_offset);
         let mapping = GpuMapping { size, allocation: page, offset, writable: true };
-        let mapped = self.memory.map_range(&mut self.objects, origin.context, message.page_va, mapping);
+        let mapped =
+            self.rooms.memory.map_range(&mut self.rooms.objects, origin.context, message.page_va, mapping);
         let admission = self.admission(origin.context);
         let version = (message.protocol_version >> 16 == PROTOCOL_VERSION >> 16).or(Status::VersionMismatch);
         if let Err(error) = mapped {
@@ -98,21 +100,23 @@ impl Session {
 
     /// Status words first: zero would read as CONNECTED (UMS-49).
     fn prepare_page(&self, context: u32) {
-        let Ok(device) = self.objects.device(context) else { return };
-        let Some(page) = device.page.view(&self.memory.allocations, &self.memory.dirty) else { return };
+        let Ok(device) = self.rooms.objects.device(context) else { return };
+        let Some(page) = device.page.view(&self.rooms.memory.allocations, &self.rooms.memory.dirty) else {
+            return;
+        };
         for index in 0..device_page::MAX_QUEUES {
             page.store(device_page::status(index), DoorbellStatus::DisconnectedRetry.word());
         }
         for offset in [device_page::LOSS, device_page::LOSS_REPORT, device_page::LEAVE] {
             page.store(offset, 0);
         }
-        page.store(device_page::BUDGET, self.memory.residency.budget);
+        page.store(device_page::BUDGET, self.rooms.memory.residency.budget);
         page.store(device_page::DEVICE_STATUS, device.status);
     }
 
     /// DESTROY_DEVICE: answered first, since the page goes with it.
     pub(in crate::vgpu) fn destroy_device(&mut self, origin: Origin) -> Outcome {
-        self.objects.device(origin.context)?;
+        self.rooms.objects.device(origin.context)?;
         self.answer(origin, Ok(Vec::new()));
         self.end_device(origin.context);
         Ok(Handled::Parked)
@@ -121,13 +125,13 @@ impl Session {
     /// Ends a device whatever its state: every doorbell ABORT, every queue off the engines, every waiter
     /// answered; then, once the engines have let go, its memory. Nothing waits for the guest's fence (UMS-129).
     pub(in crate::vgpu) fn end_device(&mut self, context: u32) {
-        if self.objects.device(context).is_err() {
+        if self.rooms.objects.device(context).is_err() {
             return;
         }
         self.put_device_in_error(context, device_page::DEVICE_STOPPED);
-        let Some(device) = self.objects.take_device(context) else { return };
+        let Some(device) = self.rooms.objects.take_device(context) else { return };
         for at in self.addresses() {
-            let slot = &mut self.engines[at.index()];
+            let slot = &mut self.rooms.engines[at.index()];
             if let Some(process) = slot.process_mut()
                 && let Some(entry) = device.presence[at.index()]
             {
@@ -135,31 +139,32 @@ impl Session {
             }
         }
         for (_, context) in device.contexts.iter() {
-            if let Some((process, entry)) = self.engines[context.at.index()].process_mut().zip(context.entry)
+            if let Some((process, entry)) =
+                self.rooms.engines[context.at.index()].process_mut().zip(context.entry)
             {
                 process.destroy_context(entry);
-                self.engines[context.at.index()].run_list.remove(entry);
+                self.rooms.engines[context.at.index()].run_list.remove(entry);
             }
         }
-        self.engines.disown_buffers(&mut self.objects, context);
+        self.rooms.engines.disown_buffers(&mut self.rooms.objects, context);
         self.forget_kernels(&device);
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
         held.push(device.page.allocation);
         held.extend(device.paging.held());
         for (va, mapping) in &device.mappings {
-            self.memory.residency.shown.remove(mapping.allocation, device.root, *va);
+            self.rooms.memory.residency.shown.remove(mapping.allocation, device.root, *va);
         }
-        self.memory.residency.forget_space(device.root);
+        self.rooms.memory.residency.forget_space(device.root);
         for (allocation, hold) in &device.holds {
-            self.memory.drop_holds(*allocation, hold.count);
+            self.rooms.memory.drop_holds(*allocation, hold.count);
         }
-        if let Some(allocation) = self.memory.allocations.get_mut(device.page.allocation) {
+        if let Some(allocation) = self.rooms.memory.allocations.get_mut(device.page.allocation) {
             allocation.pins -= 1;
         }
         let own = device.contexts.iter().map(|(_, context)| context.area);
         self.free_areas(own.chain(device.area).collect());
-        let barrier = Barrier::raise(&mut self.engines);
+        let barrier = Barrier::raise(&mut self.rooms.engines);
         self.close_fences_of(&device, barrier);
         self.after(barrier, Action::DestroyRoot(device.root));
         // As long as engines have it, and these lists wait for them.

@@ -24,13 +24,13 @@ impl Session {
         if context == 0 || self.own_context(context).is_ok() {
             return Err(Refusal::Context);
         }
-        if self.objects.processes.len() >= campanile_protocol::engine::block::MAX_PROCESSES as usize {
+        if self.rooms.objects.processes.len() >= campanile_protocol::engine::block::MAX_PROCESSES as usize {
             return Err(Refusal::OutOfMemory);
         }
-        let purse = self.config.budget.process()?;
+        let purse = self.rooms.config.budget.process()?;
         let process = Process::new(purse)?;
         let context = self.new_own_context(context);
-        self.objects.processes.insert(context, process);
+        self.rooms.objects.processes.insert(context, process);
         Ok(())
     }
 
@@ -49,7 +49,7 @@ impl Session {
     pub(in crate::vgpu) fn end_process(&mut self, context: u32) {
         self.stop_parking(context);
         self.end_device(context);
-        self.objects.remove(context);
+        self.rooms.objects.remove(context);
     }
 
     /// Handles the frames of one SUBMIT_3D. All frames up to the first malformed one are handled.
@@ -68,7 +68,8 @@ impl Session {
             let header = frame.header;
             let origin = Origin { context, slot: header.slot, sequence: header.sequence, ring, item: None };
             let request = Request::decode(header.opcode, frame.body);
-            let device = self.objects.processes.get(&context).and_then(|process| process.device.as_ref());
+            let device =
+                self.rooms.objects.processes.get(&context).and_then(|process| process.device.as_ref());
             match request {
                 request if device.is_some() => self.handle(origin, request),
                 Ok(Request::CreateDevice(create)) => self.open_device(origin, &create)?,
@@ -87,12 +88,12 @@ impl Session {
     /// Signals `token` when the timeline comes to it.
     pub fn fence(&mut self, context: u32, ring: u8, token: Token) {
         let own = self.own_context(context).unwrap_or(context);
-        self.objects.fence(own, ring, token);
+        self.rooms.objects.fence(own, ring, token);
     }
 
     /// Handles one message and answers it, unless it is parked.
     pub(in crate::vgpu) fn handle(&mut self, origin: Origin, request: Result<Request<'_>, Status>) {
-        count(&self.counters.control_messages);
+        count(&self.rooms.counters.control_messages);
         self.quiet_since = self.quiet_since.map(|_| clock::now());
         let woken = request.as_ref().is_ok_and(Request::wakes) && self.leave_d3();
         let outcome = request.map_err(Refused::from).and_then(|request| self.dispatch(origin, request));
@@ -104,13 +105,13 @@ impl Session {
             Ok(Handled::Parked) => {}
             Err(refused) => self.answer(origin, Err(refused)),
         }
-        self.engines.poke_listed();
+        self.rooms.engines.poke_listed();
     }
 
     /// Does what a request asks, where its process is in a state to have it done.
     pub(in crate::vgpu) fn dispatch(&mut self, origin: Origin, request: Request<'_>) -> Outcome {
         if !request.suits_lost_device() {
-            self.objects.active_device(origin.context)?;
+            self.rooms.objects.active_device(origin.context)?;
         }
         // What runs while it is away would be gone when it comes back. A kernel whose end was asked for before may end.
         let ended_before = matches!(request, Request::DestroyKernel(_)) && origin.item.is_some();
@@ -131,10 +132,12 @@ impl Session {
             Request::UnmapList(list) => self.unmap_list(origin, &list),
             Request::MakeResident(list) => self.make_resident(origin, &list),
             Request::Evict(list) => self.evict(origin, &list),
-            Request::SetPriority(list) => self.memory.set_priority(&self.objects, origin, &list),
-            Request::QueryMemory => {
-                Ok(Handled::with(&memory_info(&self.memory, &self.config.account, &self.counters)))
-            }
+            Request::SetPriority(list) => self.rooms.memory.set_priority(&self.rooms.objects, origin, &list),
+            Request::QueryMemory => Ok(Handled::with(&memory_info(
+                &self.rooms.memory,
+                &self.rooms.config.account,
+                &self.rooms.counters,
+            ))),
             Request::CreateContext(create) => self.new_context(origin, &create),
             Request::DestroyContext(named) => self.drop_context(origin, &named),
             Request::SuspendContext(named) => self.suspend_context(origin, &named),

@@ -145,10 +145,10 @@ fn as_answer(what: &impl Serialize) -> Answer {
 
 /// The operator has changed what can be changed. What was measured by old timeouts goes on by the new ones.
 fn tune(session: &mut Session, tuning: Tuning) -> Answer {
-    session.config = Arc::new(session.config.tuned(tuning));
-    let config = &session.config;
+    session.rooms.config = Arc::new(session.rooms.config.tuned(tuning));
+    let config = &session.rooms.config;
     for at in session.addresses() {
-        if let Some(id) = session.engines[at.index()].supervised {
+        if let Some(id) = session.rooms.engines[at.index()].supervised {
             config.supervisor.retune(id, config.watched_timeout(at.node), config.share);
         }
     }
@@ -160,7 +160,7 @@ fn tune(session: &mut Session, tuning: Tuning) -> Answer {
 impl Session {
     /// The operator has asked for something.
     pub(in crate::vgpu) fn run_errands(&mut self) {
-        for errand in self.config.orders.take() {
+        for errand in self.rooms.config.orders.take() {
             self.obey(errand);
         }
     }
@@ -199,13 +199,14 @@ impl Session {
         let engines = self
             .addresses()
             .map(|at| {
-                let doorbells_in_use = connected_on(&self.objects, at).len();
-                let slot = &self.engines[at.index()];
-                let held = slot.supervised.map_or(Duration::ZERO, |id| self.config.supervisor.held(id));
+                let doorbells_in_use = connected_on(&self.rooms.objects, at).len();
+                let slot = &self.rooms.engines[at.index()];
+                let held = slot.supervised.map_or(Duration::ZERO, |id| self.rooms.config.supervisor.held(id));
                 describe_engine(at, slot, doorbells_in_use, held)
             })
             .collect();
         let processes = self
+            .rooms
             .objects
             .processes
             .iter()
@@ -213,9 +214,9 @@ impl Session {
             .collect();
         let description = Description {
             power: self.power.name(),
-            blobs: self.memory.blobs.len(),
-            memory: describe_memory(&self.memory, &self.config.account, &self.counters),
-            dirty_tracking: self.memory.describe_tracking(),
+            blobs: self.rooms.memory.blobs.len(),
+            memory: describe_memory(&self.rooms.memory, &self.rooms.config.account, &self.rooms.counters),
+            dirty_tracking: self.rooms.memory.describe_tracking(),
             engines,
             processes,
         };
@@ -224,13 +225,14 @@ impl Session {
 
     /// A forced reset of one engine, or of all that run (TDR-29).
     fn reset_by_order(&mut self, at: Option<EngineAddress>) -> Answer {
-        if let Some(at) = at.filter(|at| at.engine >= self.config.engines) {
+        if let Some(at) = at.filter(|at| at.engine >= self.rooms.config.engines) {
             return Err(OrderError::Refused(format!("there is no engine {at}")));
         }
         let wanted = self.addresses().filter(|of| at.is_none_or(|at| at == *of));
-        let running: Vec<EngineAddress> = wanted.filter(|of| self.engines[of.index()].hears()).collect();
+        let running: Vec<EngineAddress> =
+            wanted.filter(|of| self.rooms.engines[of.index()].hears()).collect();
         // All or nothing, so that the answer is true of each.
-        if let Some(of) = running.iter().find(|of| !self.engines[of.index()].has_begun()) {
+        if let Some(of) = running.iter().find(|of| !self.rooms.engines[of.index()].has_begun()) {
             return Err(OrderError::Refused(format!("the {of} engine is just coming up")));
         }
         let mut resets = Vec::new();

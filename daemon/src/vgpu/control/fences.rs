@@ -47,10 +47,10 @@ impl Session {
         let known = matches!(message.kind, NATIVE_FENCE_DEFAULT | NATIVE_FENCE_INTRA_GPU);
         (known && message.reserved == 0).or(Status::InvalidParameter)?;
         let charge = self.room_for_fence(origin.context)?;
-        let made = self.fences.create(message.kind, message.initial_value);
+        let made = self.rooms.fences.create(message.kind, message.initial_value);
         let (index, global) = made.ok_or(Status::OutOfResources)?;
         // Every engine knows it before its page can be found in any address space.
-        for process in self.engines.iter().filter_map(|slot| slot.process()) {
+        for process in self.rooms.engines.iter().filter_map(|slot| slot.process()) {
             process.native_fences.create(index, global);
         }
         let opened = self.map_fence(origin.context, index, global, message.va, charge);
@@ -68,36 +68,36 @@ impl Session {
         message: &OpenNativeFence,
     ) -> Outcome {
         let charge = self.room_for_fence(origin.context)?;
-        let Named::Live(index) = self.fences.find(message.global) else {
+        let Named::Live(index) = self.rooms.fences.find(message.global) else {
             let text = "no fence of this VM has this global handle".to_owned();
             return Err(Refused { status: Status::InvalidHandle, text });
         };
         let opened = self.map_fence(origin.context, index, message.global, message.va, charge)?;
-        self.fences.open(index);
+        self.rooms.fences.open(index);
         Ok(Handled::with(&opened))
     }
 
     fn room_for_fence(&self, context: u32) -> Result<Charge, Refused> {
-        (!self.engines.has_too_much_pending()).or(Status::OutOfResources)?;
-        self.objects.device(context)?.fences.has_room().or(Status::OutOfResources)?;
-        self.objects.charge(context, Kind::Objects, FENCE_BYTES)
+        (!self.rooms.engines.has_too_much_pending()).or(Status::OutOfResources)?;
+        self.rooms.objects.device(context)?.fences.has_room().or(Status::OutOfResources)?;
+        self.rooms.objects.charge(context, Kind::Objects, FENCE_BYTES)
     }
 
     /// CLOSE_NATIVE_FENCE. What the process waits for through this handle will never be answered otherwise.
     pub(in crate::vgpu) fn close_native_fence(&mut self, origin: Origin, message: &NamedMessage) -> Outcome {
         let Closed { fence, root, of_cpu, of_gpu } =
-            take_open(&mut self.objects, origin.context, message.handle)?;
+            take_open(&mut self.rooms.objects, origin.context, message.handle)?;
         for wait in of_cpu {
             self.answer(wait.origin, Err(Status::InvalidHandle.into()));
         }
-        self.memory.tables.unmap(root, fence.va, PAGE_SIZE)?;
+        self.rooms.memory.tables.unmap(root, fence.va, PAGE_SIZE)?;
         // A buffer that waits at this address faults now: so it does on every kind of queue.
         for wait in of_gpu {
             self.unpark(origin.context, wait.context);
         }
         self.release_native_waiters(fence.index);
-        if self.fences.close(fence.index) {
-            let barrier = Barrier::raise(&mut self.engines);
+        if self.rooms.fences.close(fence.index) {
+            let barrier = Barrier::raise(&mut self.rooms.engines);
             self.after(barrier, Action::FreeFences(vec![fence.index]));
         }
         Ok(Handled::done())
@@ -112,14 +112,14 @@ impl Session {
         va: u64,
         charge: Charge,
     ) -> Result<NativeFenceOpened, Refused> {
-        let fence = self.fences.named(index, global)?;
-        fence.map(&mut self.objects, &mut self.memory.tables, context, va, charge)
+        let fence = self.rooms.fences.named(index, global)?;
+        fence.map(&mut self.rooms.objects, &mut self.rooms.memory.tables, context, va, charge)
     }
 
     /// Closes what a device that ends has open; its waits were answered. Fences that no other device has go when
     /// engines have passed `barrier`.
     pub(in crate::vgpu) fn close_fences_of(&mut self, device: &Device, barrier: Barrier) {
-        let last = self.fences.close_all(device);
+        let last = self.rooms.fences.close_all(device);
         if !last.is_empty() {
             self.after(barrier, Action::FreeFences(last));
         }
@@ -132,18 +132,18 @@ impl Session {
             self.read_signalled(at);
         }
         for &index in indices {
-            for process in self.engines.iter().filter_map(|slot| slot.process()) {
+            for process in self.rooms.engines.iter().filter_map(|slot| slot.process()) {
                 process.native_fences.destroy(index);
             }
-            self.fences.free(index);
+            self.rooms.fences.free(index);
         }
     }
 
     /// Tells an engine that starts with an empty block of all fences there are.
     pub(in crate::vgpu) fn announce_native_fences(&mut self, at: EngineAddress) {
-        let all: Vec<_> = self.fences.iter().collect();
+        let all: Vec<_> = self.rooms.fences.iter().collect();
         for (index, global) in all {
-            if let Some(process) = self.engines[at.index()].process() {
+            if let Some(process) = self.rooms.engines[at.index()].process() {
                 process.native_fences.create(index, global);
             }
             self.release_native_waiters(index);
@@ -156,12 +156,12 @@ impl Session {
         origin: Origin,
         message: &NativeFenceValue,
     ) -> Outcome {
-        let index = self.fences.of_cpu(&self.objects, origin.context, message.fence)?;
-        let device = self.objects.device(origin.context)?;
+        let index = self.rooms.fences.of_cpu(&self.rooms.objects, origin.context, message.fence)?;
+        let device = self.rooms.objects.device(origin.context)?;
         (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
-        let origin = self.objects.park(origin)?;
+        let origin = self.rooms.objects.park(origin)?;
         let wait = NativeWait { origin, fence: message.fence, index, value: message.value };
-        self.objects.device_mut(origin.context)?.native_waits.push(wait);
+        self.rooms.objects.device_mut(origin.context)?.native_waits.push(wait);
         self.release_native_waiters(index);
         Ok(Handled::Parked)
     }
@@ -172,19 +172,19 @@ impl Session {
         origin: Origin,
         message: &NativeFenceValue,
     ) -> Outcome {
-        let index = self.fences.of_cpu(&self.objects, origin.context, message.fence)?;
-        let value = self.fences.value(index).ok_or(Status::InvalidHandle)?;
+        let index = self.rooms.fences.of_cpu(&self.rooms.objects, origin.context, message.fence)?;
+        let value = self.rooms.fences.value(index).ok_or(Status::InvalidHandle)?;
         // PAIRS WITH node/buffer.rs: what the process stored before is seen by a queue that passes its wait.
         value.store(message.value, Ordering::Release);
-        self.engines.poke_all();
+        self.rooms.engines.poke_all();
         self.release_native_waiters(index);
         Ok(Handled::done())
     }
 
     /// QUERY_NATIVE_FENCE.
     pub(in crate::vgpu) fn query_native_fence(&self, origin: Origin, message: &NamedMessage) -> Outcome {
-        let index = self.fences.of_cpu(&self.objects, origin.context, message.handle)?;
-        let value = self.fences.value(index).ok_or(Status::InvalidHandle)?;
+        let index = self.rooms.fences.of_cpu(&self.rooms.objects, origin.context, message.handle)?;
+        let value = self.rooms.fences.value(index).ok_or(Status::InvalidHandle)?;
         // PAIRS WITH the engine's release of the value.
         Ok(Handled::with(&CurrentValue { value: value.load(Ordering::Acquire) }))
     }
@@ -193,13 +193,13 @@ impl Session {
     /// (UMS-133, UMS-135, UMS-137).
     pub(in crate::vgpu) fn release_native_waiters(&mut self, index: u32) {
         loop {
-            let smallest = smallest_wait(&self.objects, index);
-            let Some(value) = self.fences.value(index) else { return };
-            for process in self.engines.iter().filter_map(|slot| slot.process()) {
+            let smallest = smallest_wait(&self.rooms.objects, index);
+            let Some(value) = self.rooms.fences.value(index) else { return };
+            for process in self.rooms.engines.iter().filter_map(|slot| slot.process()) {
                 process.native_fences.monitor(index, smallest, value);
             }
             // After every engine has the new MonitoredValue: signals from here on interrupt.
-            let over = self.fences.take_over(&mut self.objects, index);
+            let over = self.rooms.fences.take_over(&mut self.rooms.objects, index);
             if over.is_empty() {
                 return;
             }
@@ -217,7 +217,7 @@ impl Session {
     pub(in crate::vgpu) fn release_all_waiters(&mut self) {
         let mut native = Vec::new();
         let mut queues = Vec::new();
-        for (context, process) in &self.objects.processes {
+        for (context, process) in &self.rooms.objects.processes {
             let Some(device) = &process.device else { continue };
             native.extend(device.native_waits.iter().map(|wait| wait.index));
             native.extend(device.gpu_waits.iter().map(|wait| wait.index));
@@ -235,7 +235,7 @@ impl Session {
 
     /// A device in error waits no more, and others go on (UMS-140).
     pub(in crate::vgpu) fn lose_native_waits(&mut self, context: u32) {
-        let Ok(device) = self.objects.device_mut(context) else { return };
+        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.native_waits) {
             let text = "the device is in error".to_owned();
             self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
@@ -245,7 +245,7 @@ impl Session {
 
     /// What a device in error had parked was cancelled.
     pub(in crate::vgpu) fn lose_gpu_waits(&mut self, context: u32) {
-        let Ok(device) = self.objects.device_mut(context) else { return };
+        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.gpu_waits) {
             self.release_native_waiters(wait.index);
         }
@@ -253,21 +253,21 @@ impl Session {
 
     /// Reads what an engine has signalled; remembers one that names a fence that is none (UMS-141).
     pub(in crate::vgpu) fn read_signalled(&mut self, at: EngineAddress) {
-        let Some(process) = self.engines[at.index()].process() else { return };
+        let Some(process) = self.rooms.engines[at.index()].process() else { return };
         let handles = match process.native_fences.take_signalled() {
             Signalled::Fences(handles) => handles,
             Signalled::AllWaiters => return self.release_all_waiters(),
             Signalled::Impossible => {
-                self.engines.note_violation(at);
+                self.rooms.engines.note_violation(at);
                 return;
             }
         };
         for handle in handles {
-            match self.fences.look(handle) {
+            match self.rooms.fences.look(handle) {
                 Look::AtWaitsFor(index) => self.release_native_waiters(index),
                 Look::AtAllWaits => self.release_all_waiters(),
                 Look::Nowhere => {}
-                Look::Violation => self.engines.note_violation(at),
+                Look::Violation => self.rooms.engines.note_violation(at),
             }
         }
     }
@@ -316,7 +316,7 @@ mod tests {
     fn waiting() -> (Session, Handle) {
         let mut session = restored(startable());
         let (fence, _) = device(&mut session, OWNER).fences.iter().next().unwrap();
-        session.fences.value(0).unwrap().store(0, Ordering::Release);
+        session.rooms.fences.value(0).unwrap().store(0, Ordering::Release);
         device(&mut session, OWNER).native_waits =
             vec![NativeWait { origin: ORIGIN, fence, index: 0, value: 7 }];
         session.release_native_waiters(0);
@@ -340,7 +340,7 @@ mod tests {
     fn ums_135_ums_137_a_wait_is_over_at_its_value_and_not_before() {
         let (mut session, _) = waiting();
         for (value, waits) in [(6, 1), (7, 0)] {
-            session.fences.value(0).unwrap().store(value, Ordering::Release);
+            session.rooms.fences.value(0).unwrap().store(value, Ordering::Release);
             session.release_native_waiters(0);
             assert_eq!(device(&mut session, OWNER).native_waits.len(), waits, "{value}");
         }
@@ -368,28 +368,28 @@ mod tests {
     #[test]
     fn ums_141_a_fence_that_was_just_closed_may_be_named_and_one_that_never_was_may_not() {
         let (mut session, _) = waiting();
-        let (index, global) = session.fences.create(0, 0).unwrap();
-        session.engines[COPY.index()].process().unwrap().native_fences.create(index, global);
-        assert!(session.fences.close(index));
-        assert_eq!(session.fences.find(global), Named::Leaving);
+        let (index, global) = session.rooms.fences.create(0, 0).unwrap();
+        session.rooms.engines[COPY.index()].process().unwrap().native_fences.create(index, global);
+        assert!(session.rooms.fences.close(index));
+        assert_eq!(session.rooms.fences.find(global), Named::Leaving);
         say_signalled(&session, global);
         session.read_signalled(COPY);
-        assert!(!session.engines.is_violator(COPY));
+        assert!(!session.rooms.engines.is_violator(COPY));
         say_signalled(&session, global);
         // What was said before it is free is read by then.
         session.free_fences(&[index]);
         session.read_signalled(COPY);
-        assert!(!session.engines.is_violator(COPY));
+        assert!(!session.rooms.engines.is_violator(COPY));
         assert_eq!(load(&session, COPY, fences::handle(index)), 0, "the engine forgets it");
         say_signalled(&session, global);
         session.read_signalled(COPY);
-        assert!(session.engines.is_violator(COPY), "it was destroyed");
+        assert!(session.rooms.engines.is_violator(COPY), "it was destroyed");
     }
 
     #[test]
     fn ums_141_a_report_that_did_not_fit_has_all_waiters_looked_at() {
         let (mut session, _) = waiting();
-        session.fences.value(0).unwrap().store(7, Ordering::Release);
+        session.rooms.fences.value(0).unwrap().store(7, Ordering::Release);
         store(&session, COPY, fences::SIGNALLED_OVERFLOW, 1);
         session.read_signalled(COPY);
         assert!(device(&mut session, OWNER).native_waits.is_empty());
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn an_engine_that_starts_late_knows_the_fences_that_there_are() {
         let mut session = session(&Arc::new(startable()));
-        let (index, global) = session.fences.create(0, 0).unwrap();
+        let (index, global) = session.rooms.fences.create(0, 0).unwrap();
         run(&mut session, COPY);
         assert_eq!(load(&session, COPY, fences::handle(index)), global.0);
         assert_eq!(load(&session, COPY, fences::monitored(index)), NOBODY);

@@ -127,7 +127,7 @@ impl Session {
         let since = last.map_or(Duration::ZERO, |last| now.saturating_sub(last));
         let times = (clock::nanoseconds(since), clock::nanoseconds(now));
         let engines = self.addresses().filter_map(|at| {
-            let process = self.engines[at.index()].process()?;
+            let process = self.rooms.engines[at.index()].process()?;
             Some(self.history_of(at, process, times))
         });
         History { engines: engines.collect() }
@@ -135,7 +135,7 @@ impl Session {
 
     fn history_of(&self, at: EngineAddress, process: &EngineProcess, times: (u64, u64)) -> EngineHistory {
         let mut owners = BTreeMap::new();
-        for (&of, guest) in &self.objects.processes {
+        for (&of, guest) in &self.rooms.objects.processes {
             let contexts = guest.device.iter().flat_map(|device| device.contexts.iter());
             for (handle, context) in contexts.filter(|(_, context)| context.at == at) {
                 if let Some(entry) = context.entry {

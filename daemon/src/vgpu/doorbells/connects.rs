@@ -290,7 +290,7 @@ mod tests {
             let mut session = with_one_slot();
             device(&mut session, OWNER).doorbells.get_mut(DOORBELL).unwrap().is_draining = ends;
             let waiting = WaitingConnect { origin: ORIGIN, doorbell: DOORBELL };
-            session.engines[COPY.index()].line.push(OWNER, waiting);
+            session.rooms.engines[COPY.index()].line.push(OWNER, waiting);
             session.serve_connects(COPY);
             let expected = if ends { DoorbellState::Retry } else { DoorbellState::Connected(Place::Own(0)) };
             assert_eq!(state(&mut session), expected);
@@ -306,7 +306,7 @@ mod tests {
         connect(&mut session);
         assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
         // At that very moment: nothing was done through it yet, so it is no victim.
-        let slots = &mut session.engines[COPY.index()].slots;
+        let slots = &mut session.rooms.engines[COPY.index()].slots;
         assert!(matches!(slots.choose(before, |_| 9), Taken::Later(_)));
         assert!(matches!(slots.choose(before, |_| 10), Taken::Victim(0, _)), "it has served a ring");
     }
@@ -316,9 +316,9 @@ mod tests {
         let mut session = with_one_slot();
         let now = Instant::now();
         let mut connects = 0;
-        while session.doorbells.rate.next(now) <= now {
+        while session.rooms.doorbells.rate.next(now) <= now {
             connect(&mut session);
-            session.doorbells().1.disconnect_all(COPY);
+            session.rooms.doorbells().1.disconnect_all(COPY);
             connects += 1;
             assert!(connects < 1_000_000, "without end");
         }

@@ -24,8 +24,6 @@ use zerocopy::IntoBytes;
 use super::connects::Connecting;
 use super::connects::Served;
 use super::drain::Drain;
-use super::room::Doorbells;
-use super::room::Parts;
 use super::room::Removed;
 use super::room::RingMemory;
 use super::slots::Holder;
@@ -54,13 +52,13 @@ impl Session {
             == 0
             && message.reserved == 0;
         known.or(Status::InvalidParameter)?;
-        (!self.engines.has_too_much_pending()).or(Status::OutOfResources)?;
+        (!self.rooms.engines.has_too_much_pending()).or(Status::OutOfResources)?;
         (message.private_bytes as usize <= DOORBELL_PRIVATE_BYTES).or(Status::InvalidParameter)?;
         let entries = message.ring_entries;
         let sized =
             entries.is_power_of_two() && (ring::MIN_RING_ENTRIES..=ring::MAX_RING_ENTRIES).contains(&entries);
         sized.or(Status::InvalidParameter)?;
-        let device = self.objects.device(origin.context)?;
+        let device = self.rooms.objects.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         let at = queue.at;
         let entry = device.contexts.get(queue.context).and_then(|context| context.entry);
@@ -72,13 +70,13 @@ impl Session {
             QueueKind::UserMode { doorbell: None, completed } => completed,
         };
         let ring = RingMemory::ring(message.ring_resource, message.ring_va, entries);
-        let ring = ring.allocation(&self.objects, &self.memory, origin.context)?;
+        let ring = ring.allocation(&self.rooms.objects, &self.rooms.memory, origin.context)?;
         let control = RingMemory::control(message.control_resource, message.control_va);
-        let control = control.allocation(&self.objects, &self.memory, origin.context)?;
-        let charge = self.objects.charge(origin.context, Kind::Objects, DOORBELL_BYTES)?;
+        let control = control.allocation(&self.rooms.objects, &self.rooms.memory, origin.context)?;
+        let charge = self.rooms.objects.charge(origin.context, Kind::Objects, DOORBELL_BYTES)?;
         let process = self.ensure_presence(origin.context, at)?;
         let index = message.queue.index();
-        let engine = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
+        let engine = self.rooms.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         let entry = QueueEntry {
             generation: 0,
             ring_va: message.ring_va,
@@ -111,18 +109,18 @@ impl Session {
                 entries: message.ring_entries,
             },
         };
-        let device = self.objects.device_mut(origin.context)?;
+        let device = self.rooms.objects.device_mut(origin.context)?;
         // As many doorbells fit as queues, and a queue has one at the most.
         let handle = device.doorbells.insert(doorbell, charge).ok_or(Status::OutOfResources)?;
         if let Some(queue) = device.queues.get_mut(message.queue) {
             queue.kind = QueueKind::UserMode { doorbell: Some(handle), completed };
         }
-        self.memory.allocations.retain(ring);
-        self.memory.allocations.retain(control);
+        self.rooms.memory.allocations.retain(ring);
+        self.rooms.memory.allocations.retain(control);
         // What an earlier doorbell of the same place was rung with is no ring of this one.
-        self.memory.store_page_word(&self.objects, origin.context, device_page::cell(index), 0);
-        self.memory.store_page_word(
-            &self.objects,
+        self.rooms.memory.store_page_word(&self.rooms.objects, origin.context, device_page::cell(index), 0);
+        self.rooms.memory.store_page_word(
+            &self.rooms.objects,
             origin.context,
             device_page::status(index),
             DoorbellState::Retry.status().word(),
@@ -139,7 +137,7 @@ impl Session {
             ring_value: 0,
             private_data: message.private_data,
         };
-        Ok(Handled::with(&match self.config.doorbell_modes.global_cell(at) {
+        Ok(Handled::with(&match self.rooms.config.doorbell_modes.global_cell(at) {
             None => dedicated,
             Some(cell_offset) => DoorbellCreated {
                 cell_offset,
@@ -150,16 +148,10 @@ impl Session {
         }))
     }
 
-    /// The room, and what it works on.
-    pub(in crate::vgpu) fn doorbells(&mut self) -> (&mut Doorbells, Parts<'_>) {
-        let Self { doorbells, objects, memory, engines, config, counters, .. } = self;
-        (doorbells, Parts { objects, memory, engines, config, counters })
-    }
-
     /// CONNECT_DOORBELL. Waits for its turn, and never for another guest or for work: a slot is taken from another
     /// doorbell else if it must be (UMS-13, UMS-76).
     pub(in crate::vgpu) fn connect_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let (doorbells, mut parts) = self.doorbells();
+        let (doorbells, mut parts) = self.rooms.doorbells();
         match doorbells.connect(&mut parts, origin, message.handle)? {
             Connecting::Already(connected) => Ok(Handled::with(&connected)),
             Connecting::Queued(at) => {
@@ -171,47 +163,47 @@ impl Session {
 
     /// Serves the queued connects of an engine, as far as that is possible now; the timer sees to the rest.
     pub(in crate::vgpu) fn serve_connects(&mut self, at: EngineAddress) {
-        let (doorbells, mut parts) = self.doorbells();
+        let (doorbells, mut parts) = self.rooms.doorbells();
         let Served { answers, retry_at, poke } = doorbells.serve(&mut parts, at, clock::now());
         if poke {
-            self.engines.poke_later(at);
+            self.rooms.engines.poke_later(at);
         }
         for (origin, answer) in answers {
             self.answer(origin, answer.map(|connected| connected.as_bytes().to_vec()));
         }
         if let Some(retry_at) = retry_at {
-            self.timer.set(retry_at);
+            self.rooms.timer.set(retry_at);
         }
     }
 
     /// The operator has thrown the switch (UMS-97).
     pub(in crate::vgpu) fn notify_switched(&mut self) {
-        self.config.notify.take();
+        self.rooms.config.notify.take();
         for at in self.addresses() {
-            self.doorbells().1.follow_switch(at);
+            self.rooms.doorbells().1.follow_switch(at);
         }
     }
 
     /// DESTROY_DOORBELL (UMS-78, UMS-79): disconnects, and waits for what was rung (UMS-126).
     pub(in crate::vgpu) fn destroy_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.objects.device(origin.context)?;
+        let device = self.rooms.objects.device(origin.context)?;
         let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
         (!doorbell.is_draining).or(Status::Busy)?;
         let holder = Holder { context: origin.context, doorbell: message.handle };
-        let (doorbells, mut parts) = self.doorbells();
+        let (doorbells, mut parts) = self.rooms.doorbells();
         parts.retry(holder);
         if doorbells.drain(&mut parts, origin, holder, clock::now())? {
             self.set_timer();
             return Ok(Handled::Parked);
         }
-        let origin = self.objects.park_end(origin);
+        let origin = self.rooms.objects.park_end(origin);
         self.remove_doorbell(origin, holder);
         Ok(Handled::Parked)
     }
 
     /// Ends the doorbells that have nothing more to wait for.
     pub(in crate::vgpu) fn look_at_drains(&mut self) {
-        let over = self.doorbells.take_drained(&self.objects, &self.engines, clock::now());
+        let over = self.rooms.doorbells.take_drained(&self.rooms.objects, &self.rooms.engines, clock::now());
         for Drain { holder, origin, .. } in over {
             self.remove_doorbell(origin, holder);
         }
@@ -220,26 +212,26 @@ impl Session {
     /// Forgets a doorbell that is disconnected. Answered when engines have let go of the ring: the guest may use that memory
     /// for something else then.
     fn remove_doorbell(&mut self, origin: Origin, holder: Holder) {
-        let Some(Removed { root, memory }) = self.doorbells().1.remove(holder) else {
+        let Some(Removed { root, memory }) = self.rooms.doorbells().1.remove(holder) else {
             // Gone with its device.
-            return self.objects.end_item(origin.context, origin.ring, origin.item);
+            return self.rooms.objects.end_item(origin.context, origin.ring, origin.item);
         };
-        let barrier = Barrier::raise(&mut self.engines);
+        let barrier = Barrier::raise(&mut self.rooms.engines);
         self.after(barrier, Action::Release(memory.to_vec()));
         self.after(barrier, Action::Reply { origin, root });
     }
 
     /// NOTIFY: valid for any queue of the process; the engine looks at its rings (UMS-94, UMS-96).
     pub(in crate::vgpu) fn notify(&mut self, origin: Origin, message: &Notify) -> Outcome {
-        self.doorbells().1.notify(origin.context, message)?;
+        self.rooms.doorbells().1.notify(origin.context, message)?;
         Ok(Handled::done())
     }
 
     /// A user-mode queue has a fault, or a waiter is due.
     pub(in crate::vgpu) fn queue_wants_attention(&mut self, at: EngineAddress, hw_queue: u16) {
-        let Some((context, queue)) = self.objects.owner_of_hw_queue(at, hw_queue) else { return };
+        let Some((context, queue)) = self.rooms.objects.owner_of_hw_queue(at, hw_queue) else { return };
         let fault =
-            self.engines[at.index()].process().and_then(|process| process.tables.queue_fault(hw_queue));
+            self.rooms.engines[at.index()].process().and_then(|process| process.tables.queue_fault(hw_queue));
         match fault {
             Some((fault, address)) => self.fault_device(context, queue, fault, address),
             None => {
@@ -312,7 +304,7 @@ mod tests {
     fn connected(place: Place) -> Session {
         let mut session = restored(Config { doorbells: 1, ..startable() });
         if let Place::Own(slot) = place {
-            session.engines[COPY.index()].slots.hold(slot, HOLDER, 0, Instant::now());
+            session.rooms.engines[COPY.index()].slots.hold(slot, HOLDER, 0, Instant::now());
         }
         let doorbell = device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap();
         doorbell.state = DoorbellState::Connected(place);
@@ -326,11 +318,11 @@ mod tests {
     #[test]
     fn ums_66_a_slot_is_free_for_the_next_when_its_doorbell_is_disconnected() {
         let mut session = connected(Place::Own(0));
-        let slots = &mut session.engines[COPY.index()].slots;
+        let slots = &mut session.rooms.engines[COPY.index()].slots;
         assert!(matches!(slots.choose(Instant::now(), |_| 1), Taken::Victim(0, HOLDER)));
-        session.doorbells().1.disconnect_all(COPY);
+        session.rooms.doorbells().1.disconnect_all(COPY);
         assert_eq!(state(&mut session), DoorbellState::Retry);
-        let slots = &mut session.engines[COPY.index()].slots;
+        let slots = &mut session.rooms.engines[COPY.index()].slots;
         assert_eq!(slots.choose(Instant::now(), |_| 0), Taken::Free(0));
     }
 
@@ -338,18 +330,19 @@ mod tests {
     fn ums_38_a_ring_whose_mapping_is_still_to_come_is_not_resident() {
         let mut session = connected(Place::Own(0));
         let ring = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().ring;
-        let (&resource, _) = session.memory.blobs.iter().find(|(_, blob)| blob.allocation == ring).unwrap();
+        let (&resource, _) =
+            session.rooms.memory.blobs.iter().find(|(_, blob)| blob.allocation == ring).unwrap();
         let row = device(&mut session, OWNER).mappings.iter().find(|(_, mapping)| mapping.allocation == ring);
         let (&there, mapping) = row.unwrap();
         let mapping = GpuMapping { size: PAGE_SIZE, ..**mapping };
         // Behind a change of the golden state that waits for the buffers before it.
         let to_come = 0x102_5000;
-        let charge = session.objects.charge(OWNER, Kind::Mappings, 1).unwrap();
+        let charge = session.rooms.objects.charge(OWNER, Kind::Mappings, 1).unwrap();
         device(&mut session, OWNER).mappings.insert(to_come, Mapped { mapping, charge });
         let status = |va: u64| {
             let memory = RingMemory { resource, va, bytes: LINE, writable: false }.allocation(
-                &session.objects,
-                &session.memory,
+                &session.rooms.objects,
+                &session.rooms.memory,
                 OWNER,
             );
             memory.err().map(|refused| refused.status)
@@ -365,7 +358,7 @@ mod tests {
         let memory = [doorbell.ring, doorbell.control];
         session.remove_doorbell(ORIGIN, HOLDER);
         let waits = |session: &Session| {
-            let actions = session.engines.pending.iter().map(|pending| &pending.action);
+            let actions = session.rooms.engines.pending.iter().map(|pending| &pending.action);
             actions.filter(|action| matches!(action, Action::Release(list) if list[..] == memory)).count()
         };
         assert_eq!(waits(&session), 1, "its engine has acknowledged nothing");
@@ -380,9 +373,9 @@ mod tests {
         {
             let mut session = connected(place);
             if !is_connected {
-                session.doorbells().1.disconnect_all(COPY);
+                session.rooms.doorbells().1.disconnect_all(COPY);
             }
-            let wake = session.engines[COPY.index()].process().unwrap().grant_handle().wake;
+            let wake = session.rooms.engines[COPY.index()].process().unwrap().grant_handle().wake;
             // It sleeps.
             store(&session, COPY, block::POWER, power::ASLEEP);
             wake.drain();
@@ -498,7 +491,7 @@ mod tests {
             action: Action::Release(Vec::new()),
             charges: Vec::new(),
         };
-        session.engines.pending.extend((0..MAX_PENDING).map(|_| pending()));
+        session.rooms.engines.pending.extend((0..MAX_PENDING).map(|_| pending()));
         assert_eq!(created(&mut session, &GOOD).err(), Some(Status::OutOfResources));
     }
 
@@ -553,11 +546,11 @@ mod tests {
     #[test]
     fn ums_70_doorbells_are_found_by_engine_and_disconnected_as_they_are_connected() {
         let mut session = connected(Place::Own(0));
-        assert_eq!(connected_on(&session.objects, COPY), [HOLDER]);
-        assert_eq!(connected_on(&session.objects, COMPUTE), []);
-        session.doorbells().1.disconnect_all(COMPUTE);
+        assert_eq!(connected_on(&session.rooms.objects, COPY), [HOLDER]);
+        assert_eq!(connected_on(&session.rooms.objects, COMPUTE), []);
+        session.rooms.doorbells().1.disconnect_all(COMPUTE);
         assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
-        session.doorbells().1.victimise(HOLDER);
+        session.rooms.doorbells().1.victimise(HOLDER);
         assert_eq!(state(&mut session), DoorbellState::Retry);
         let mut session = connected(Place::Own(0));
         session.engine_to_f1(COPY);
@@ -568,9 +561,9 @@ mod tests {
         };
         for index in [0, 2] {
             let (hw_queue, queue) = of(&mut session, index);
-            assert_eq!(session.objects.owner_of_hw_queue(COPY, hw_queue), Some((OWNER, queue)));
+            assert_eq!(session.rooms.objects.owner_of_hw_queue(COPY, hw_queue), Some((OWNER, queue)));
         }
-        session.doorbells().1.abort_all(OWNER);
+        session.rooms.doorbells().1.abort_all(OWNER);
         for (_, doorbell) in device(&mut session, OWNER).doorbells.iter() {
             assert_eq!((doorbell.state, doorbell.hw_queue), (DoorbellState::Abort, None));
         }

@@ -130,24 +130,24 @@ impl Session {
             }
         };
         let source = create.source;
-        self.objects.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
+        self.rooms.objects.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
         let Some(engines) = self.compilers_for(origin, create)? else {
             return Ok(Handled::Parked);
         };
-        (self.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
+        (self.rooms.objects.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
         let price = SourceBytes::price(source.len(), entry.as_deref());
-        let charge = self.objects.charge(origin.context, Kind::Kernels, price)?;
-        let object = self.objects.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
-        let origin = if origin.item.is_some() { origin } else { self.objects.park(origin)? };
+        let charge = self.rooms.objects.charge(origin.context, Kind::Kernels, price)?;
+        let object = self.rooms.objects.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
+        let origin = if origin.item.is_some() { origin } else { self.rooms.objects.park(origin)? };
         let bytes = SourceBytes::new(source, charge);
         let kept = KernelSource { language: create.head.language, entry, bytes, is_ending: false };
-        let device = self.objects.device_mut(origin.context)?;
+        let device = self.rooms.objects.device_mut(origin.context)?;
         // There is room: it was looked for above.
         let handle = device.kernels.insert(kept.clone(), object).ok_or(Status::OutOfResources)?;
         let kernel = kernel_name(device.root.0, handle);
-        self.kernel_bytes += source.len();
+        self.rooms.objects.kernel_bytes += source.len();
         for at in &engines {
-            let slot = &mut self.engines[at.index()];
+            let slot = &mut self.rooms.engines[at.index()];
             if !slot.owes_kernels() {
                 slot.stirred = clock::now();
             }
@@ -161,8 +161,13 @@ impl Session {
         }
         for at in engines {
             // An engine that cannot be asked is lost, and may take the kernel along.
-            if self.objects.device(origin.context).is_ok_and(|device| device.kernels.get(handle).is_some()) {
-                self.engines.push_kernel(at, kernel, &kept);
+            if self
+                .rooms
+                .objects
+                .device(origin.context)
+                .is_ok_and(|device| device.kernels.get(handle).is_some())
+            {
+                self.rooms.engines.push_kernel(at, kernel, &kept);
                 self.flush_outbox(at);
             }
         }
@@ -176,15 +181,15 @@ impl Session {
         origin: Origin,
         create: &NewKernel<'_>,
     ) -> Result<Option<Vec<EngineAddress>>, Refused> {
-        let hears = |at: &EngineAddress| self.engines[at.index()].hears();
-        let there: Vec<EngineAddress> = self.engines.compilers().filter(hears).collect();
-        if !there.iter().any(|at| self.engines[at.index()].is_running()) {
+        let hears = |at: &EngineAddress| self.rooms.engines[at.index()].hears();
+        let there: Vec<EngineAddress> = self.rooms.engines.compilers().filter(hears).collect();
+        if !there.iter().any(|at| self.rooms.engines[at.index()].is_running()) {
             let first = there.first().copied().unwrap_or(EngineAddress::new(0, NodeKind::Compute));
             self.ensure_engine(first)?;
             let _parked = self.wait_for_engine(origin, first, CREATE_KERNEL, create.body)?;
             return Ok(None);
         }
-        if !there.iter().all(|at| self.engines[at.index()].outbox.has_room(create.source.len())) {
+        if !there.iter().all(|at| self.rooms.engines[at.index()].outbox.has_room(create.source.len())) {
             let text = "the engine has not read the kernels before this one yet".to_owned();
             return Err(Refused { status: Status::OutOfResources, text });
         }
@@ -200,10 +205,10 @@ impl Session {
         binding_count: u32,
         constant_bytes: u32,
     ) {
-        let Some(pending) = self.engines.take_compiled(at, kernel) else {
+        let Some(pending) = self.rooms.engines.take_compiled(at, kernel) else {
             return self.kernel_rebuilt(at, kernel);
         };
-        if self.engines.is_compiling(kernel) {
+        if self.rooms.engines.is_compiling(kernel) {
             return;
         }
         let reply =
@@ -213,7 +218,7 @@ impl Session {
 
     /// An engine has refused a kernel.
     pub(in crate::vgpu) fn kernel_refused(&mut self, at: EngineAddress, kernel: KernelName, reason: String) {
-        let Some(pending) = self.engines.take_compiled(at, kernel) else {
+        let Some(pending) = self.rooms.engines.take_compiled(at, kernel) else {
             return self.kernel_rebuilt(at, kernel);
         };
         self.refuse_kernel(at, kernel, pending, reason);
@@ -227,46 +232,48 @@ impl Session {
         pending: PendingKernel,
         text: String,
     ) {
-        for slot in self.engines.iter_mut() {
+        for slot in self.rooms.engines.iter_mut() {
             slot.compiling.remove(&(kernel.root, kernel.handle));
         }
         let source = self.drop_kernel(pending.origin.context, pending.handle);
         self.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
-        for other in self.engines.compilers().filter(|other| *other != at) {
-            self.engines.push_kernel_end(other, kernel, source.as_ref());
+        for other in self.rooms.engines.compilers().filter(|other| *other != at) {
+            self.rooms.engines.push_kernel_end(other, kernel, source.as_ref());
             self.flush_outbox(other);
         }
     }
 
     /// The next process of an engine has compiled a kernel again, or could not: then a buffer that names it faults.
     fn kernel_rebuilt(&mut self, at: EngineAddress, kernel: KernelName) {
-        if self.engines[at.index()].rebuilding.remove(&(kernel.root, kernel.handle)) {
+        if self.rooms.engines[at.index()].rebuilding.remove(&(kernel.root, kernel.handle)) {
             self.retry_waiting(at);
         }
     }
 
     /// Forgets a kernel, and its source, which messages about its end still hold.
     pub(in crate::vgpu) fn drop_kernel(&mut self, context: u32, handle: Handle) -> Option<Arc<SourceBytes>> {
-        let source = self.objects.device_mut(context).ok()?.kernels.remove(handle)?;
-        self.kernel_bytes -= source.bytes.len();
+        let source = self.rooms.objects.device_mut(context).ok()?.kernels.remove(handle)?;
+        self.rooms.objects.kernel_bytes -= source.bytes.len();
         Some(source.bytes)
     }
 
     /// DESTROY_KERNEL: answered when no engine knows it any more. A buffer that is rung after that and names it faults.
     pub(in crate::vgpu) fn destroy_kernel(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.objects.device(origin.context)?;
+        let device = self.rooms.objects.device(origin.context)?;
         let source = device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
         let (is_asked, kernel) = (source.is_ending, kernel_name(device.root.0, message.handle));
         let bytes = Arc::clone(&source.bytes);
         // Only the message that asked may come again, from where it waited; one that was refused, as its device was lost.
         (!is_asked || origin.item.is_some() || !device.is_active()).or(Status::InvalidHandle)?;
-        (!self.engines.is_compiling(kernel)).or(Status::Busy)?;
+        (!self.rooms.engines.is_compiling(kernel)).or(Status::Busy)?;
         if !is_asked {
-            if let Some(source) = self.objects.device_mut(origin.context)?.kernels.get_mut(message.handle) {
+            if let Some(source) =
+                self.rooms.objects.device_mut(origin.context)?.kernels.get_mut(message.handle)
+            {
                 source.is_ending = true;
             }
-            for at in self.engines.compilers() {
-                let slot = &mut self.engines[at.index()];
+            for at in self.rooms.engines.compilers() {
+                let slot = &mut self.rooms.engines[at.index()];
                 if slot.hears() {
                     if !slot.owes_kernels() {
                         slot.stirred = clock::now();
@@ -277,10 +284,11 @@ impl Session {
             self.forget_kernel(kernel, &bytes);
         }
         // What is in error runs nothing any more.
-        let runs = self.objects.device(origin.context)?.is_active();
-        let knows =
-            |at: &EngineAddress| self.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle));
-        if let Some(at) = self.engines.compilers().find(knows).filter(|_| runs) {
+        let runs = self.rooms.objects.device(origin.context)?.is_active();
+        let knows = |at: &EngineAddress| {
+            self.rooms.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle))
+        };
+        if let Some(at) = self.rooms.engines.compilers().find(knows).filter(|_| runs) {
             return self.wait_for_engine(origin, at, DESTROY_KERNEL, message.as_bytes());
         }
         self.drop_kernel(origin.context, message.handle);
@@ -289,10 +297,10 @@ impl Session {
 
     /// An engine knows a kernel no more.
     pub(in crate::vgpu) fn kernel_forgotten(&mut self, at: EngineAddress, kernel: KernelName) {
-        let slot = &mut self.engines[at.index()];
+        let slot = &mut self.rooms.engines[at.index()];
         slot.stirred = clock::now();
         slot.forgetting.remove(&(kernel.root, kernel.handle));
-        let processes = &self.objects.processes;
+        let processes = &self.rooms.objects.processes;
         let waits = |message: &mut WaitingMessage| {
             let device = processes.get(&message.origin.context).and_then(|process| process.device.as_ref());
             message.ended_kernel() == Some(Handle(kernel.handle))
@@ -305,8 +313,8 @@ impl Session {
     }
 
     fn forget_kernel(&mut self, kernel: KernelName, source: &Arc<SourceBytes>) {
-        for at in self.engines.compilers() {
-            self.engines.push_kernel_end(at, kernel, Some(source));
+        for at in self.rooms.engines.compilers() {
+            self.rooms.engines.push_kernel_end(at, kernel, Some(source));
             self.flush_outbox(at);
         }
     }
@@ -314,7 +322,7 @@ impl Session {
     /// Has the engines forget all kernels of a device that ended.
     pub(in crate::vgpu) fn forget_kernels(&mut self, device: &Device) {
         for (handle, source) in device.kernels.iter() {
-            self.kernel_bytes -= source.bytes.len();
+            self.rooms.objects.kernel_bytes -= source.bytes.len();
             self.forget_kernel(kernel_name(device.root.0, handle), &source.bytes);
         }
     }

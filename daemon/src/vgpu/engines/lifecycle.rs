@@ -3,7 +3,6 @@
 use super::room::Engines;
 use super::sending::Flushed;
 use super::wakeup::Wakeup;
-use crate::poller::Poller;
 use crate::sched::thread::Supervisor;
 use crate::vgpu::config::Config;
 use crate::vgpu::journal::Journal;
@@ -52,27 +51,22 @@ pub(in crate::vgpu) fn engine_memory<'a>(
 
 impl Engines {
     /// Listens to a process that was just started.
-    pub(in crate::vgpu) fn watch(
-        &self,
-        at: EngineAddress,
-        poller: &Poller,
-        journal: &mut Journal,
-    ) -> io::Result<()> {
+    pub(in crate::vgpu) fn watch(&self, at: EngineAddress, journal: &mut Journal) -> io::Result<()> {
         let Some(process) = self[at.index()].process() else { return Ok(()) };
         journal.line(Level::Info, format_args!("{at} engine is process {}", process.pid()));
         for (descriptor, wakeup) in
             [(process.event_fd(), Wakeup::Event(at)), (process.channel_fd(), Wakeup::Channel(at))]
         {
-            poller.add(descriptor, wakeup.data(), Events::EPOLLIN)?;
+            self.poller.add(descriptor, wakeup.data(), Events::EPOLLIN)?;
         }
         Ok(())
     }
 
     /// No longer listens to a process.
-    pub(in crate::vgpu) fn unwatch(&self, at: EngineAddress, poller: &Poller) {
+    pub(in crate::vgpu) fn unwatch(&self, at: EngineAddress) {
         let Some(process) = self[at.index()].process() else { return };
         for descriptor in [process.event_fd(), process.channel_fd()] {
-            if let Err(error) = poller.delete(descriptor) {
+            if let Err(error) = self.poller.delete(descriptor) {
                 log::debug!("engine descriptor was not watched: {error}");
             }
         }
@@ -158,15 +152,15 @@ impl Session {
     /// Whether an engine runs; starts it where it does not. `Ok(false)`: try again when it does.
     pub(in crate::vgpu) fn ensure_engine(&mut self, at: EngineAddress) -> Result<bool, Refused> {
         let index = at.index();
-        if self.engines[index].is_running() {
+        if self.rooms.engines[index].is_running() {
             return Ok(true);
         }
-        if let (NodeKind::Compute, Compute::Refused(reason)) = (at.node, &self.config.compute) {
+        if let (NodeKind::Compute, Compute::Refused(reason)) = (at.node, &self.rooms.config.compute) {
             return Err(Refused { status: Status::NotSupported, text: reason.clone() });
         }
-        if self.engines[index].process().is_none() {
+        if self.rooms.engines[index].process().is_none() {
             self.start_engine(at).map_err(|error| {
-                self.journal.line(Level::Error, format_args!("{error}"));
+                self.rooms.journal.line(Level::Error, format_args!("{error}"));
                 Refused { status: Status::OutOfResources, text: error.to_string() }
             })?;
         }
@@ -174,24 +168,25 @@ impl Session {
     }
 
     fn start_engine(&mut self, at: EngineAddress) -> io::Result<()> {
-        let start = self.config.start_message(at.node, self.memory.tables.mapping().len());
-        let memory = engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
-        let process = EngineProcess::spawn(&*self.config.launcher, &start, memory)?;
-        self.engines[at.index()].begin(process);
+        let start = self.rooms.config.start_message(at.node, self.rooms.memory.tables.mapping().len());
+        let memory =
+            engine_memory(&self.rooms.memory.allocations, &self.rooms.memory.tables, &self.rooms.fences);
+        let process = EngineProcess::spawn(&*self.rooms.config.launcher, &start, memory)?;
+        self.rooms.engines[at.index()].begin(process);
         self.announce_native_fences(at);
-        let is_logged = self.memory.dirty.has_log();
+        let is_logged = self.rooms.memory.dirty.has_log();
         // Before the first work (PRE-69).
-        if let Some(process) = self.engines[at.index()].process_mut() {
+        if let Some(process) = self.rooms.engines[at.index()].process_mut() {
             process.tracking.log_guest_writes(is_logged);
-            process.setup_priority_bands(&self.config.bands);
+            process.setup_priority_bands(&self.rooms.config.bands);
         }
-        if let Err(error) = self.engines.watch(at, &self.poller, &mut self.journal) {
+        if let Err(error) = self.rooms.engines.watch(at, &mut self.rooms.journal) {
             self.stop_engine(at);
             return Err(error);
         }
-        let segments: Vec<SegmentId> = self.memory.segments.ids().collect();
+        let segments: Vec<SegmentId> = self.rooms.memory.segments.ids().collect();
         for segment in segments {
-            self.engines.push_segment(at, segment);
+            self.rooms.engines.push_segment(at, segment);
             self.flush_outbox(at);
         }
         if at.node == NodeKind::Compute {
@@ -202,7 +197,7 @@ impl Session {
 
     /// Sends what waits for an engine. An engine that cannot be asked is lost; kernels that cannot be sent are refused.
     pub(in crate::vgpu) fn flush_outbox(&mut self, at: EngineAddress) {
-        let Flushed { lost, unsent } = self.engines.flush(at, &self.memory.segments, &self.poller);
+        let Flushed { lost, unsent } = self.rooms.engines.flush(at, &self.rooms.memory.segments);
         if let Some(text) = lost {
             self.lose_engine(at, &text);
         }
@@ -215,7 +210,7 @@ impl Session {
     pub(in crate::vgpu) fn engine_responses(&mut self, at: EngineAddress) {
         self.flush_outbox(at);
         loop {
-            let Some(process) = self.engines[at.index()].process_mut() else { return };
+            let Some(process) = self.rooms.engines[at.index()].process_mut() else { return };
             match process.receive() {
                 Ok(None) => return,
                 Ok(Some(response)) => self.engine_response(at, response),
@@ -224,7 +219,7 @@ impl Session {
                         ChannelError::Closed => process.ending(),
                         other => other.to_string(),
                     };
-                    self.journal.line(Level::Warn, format_args!("{at} engine: {text}"));
+                    self.rooms.journal.line(Level::Warn, format_args!("{at} engine: {text}"));
                     self.lose_engine(at, &text);
                     return;
                 }
@@ -233,20 +228,20 @@ impl Session {
     }
 
     fn engine_response(&mut self, at: EngineAddress, response: Response) {
-        let slot = &mut self.engines[at.index()];
+        let slot = &mut self.rooms.engines[at.index()];
         match response {
             Response::Started { device, .. } => {
-                self.journal.line(Level::Info, format_args!("{at} engine: {device}"));
-                self.engines[at.index()].came_up();
+                self.rooms.journal.line(Level::Info, format_args!("{at} engine: {device}"));
+                self.rooms.engines[at.index()].came_up();
                 // It may have no room to be told that it may begin.
                 self.flush_outbox(at);
-                if self.config.spares {
+                if self.rooms.config.spares {
                     self.start_spare(at);
                 }
                 self.retry_waiting(at);
             }
             Response::Refused { reason } => {
-                self.journal.line(Level::Error, format_args!("{at} engine refused to start: {reason}"));
+                self.rooms.journal.line(Level::Error, format_args!("{at} engine refused to start: {reason}"));
                 self.lose_engine(at, &reason);
             }
             Response::SegmentAdded { serial, .. } => {
@@ -255,7 +250,7 @@ impl Session {
                 self.run_pending();
             }
             Response::SegmentRefused { segment, reason } => {
-                self.journal.line(
+                self.rooms.journal.line(
                     Level::Error,
                     format_args!("{at} engine could not map segment {segment}: {reason}"),
                 );
@@ -271,11 +266,12 @@ impl Session {
 
     /// Starts a process ahead: its driver is open when it is told to begin, and until then it touches nothing.
     pub(in crate::vgpu) fn start_spare(&mut self, at: EngineAddress) {
-        let start = self.config.start_message(at.node, self.memory.tables.mapping().len());
-        let memory = engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
-        let Some(process) = self.engines[at.index()].process_mut() else { return };
-        if let Err(error) = process.prepare_spare(&*self.config.launcher, &start, memory) {
-            self.journal.line(Level::Warn, format_args!("{at} engine has no spare: {error}"));
+        let start = self.rooms.config.start_message(at.node, self.rooms.memory.tables.mapping().len());
+        let memory =
+            engine_memory(&self.rooms.memory.allocations, &self.rooms.memory.tables, &self.rooms.fences);
+        let Some(process) = self.rooms.engines[at.index()].process_mut() else { return };
+        if let Err(error) = process.prepare_spare(&*self.rooms.config.launcher, &start, memory) {
+            self.rooms.journal.line(Level::Warn, format_args!("{at} engine has no spare: {error}"));
         }
     }
 
@@ -284,30 +280,30 @@ impl Session {
         if self.is_stopping() {
             return;
         }
-        if let Err(text) = self.engines.admit(at, &self.config) {
+        if let Err(text) = self.rooms.engines.admit(at, &self.rooms.config) {
             self.lose_engine(at, &text);
         }
-        if !self.engines[at.index()].is_running() {
+        if !self.rooms.engines[at.index()].is_running() {
             return;
         }
-        for message in std::mem::take(&mut self.engines[at.index()].waiting) {
+        for message in std::mem::take(&mut self.rooms.engines[at.index()].waiting) {
             self.handle(message.origin, message.request());
         }
     }
 
     /// The supervisor says that an engine hangs.
     pub(in crate::vgpu) fn engine_alarm(&mut self, at: EngineAddress) {
-        let slot = &self.engines[at.index()];
+        let slot = &self.rooms.engines[at.index()];
         let Some(sighting) = slot.alarm().take() else { return };
         if let Hang::BrokenProtocol(breach) = sighting.hang {
             // No debugger and no level of recovery lets it run on: it may be on a node that is another VM's.
-            count(&self.counters.broken_grants);
+            count(&self.rooms.counters.broken_grants);
             self.lose_engine(at, &breach.to_string());
             return;
         }
-        if self.engines.has_gone_on(at, &sighting, &self.config.supervisor) {
+        if self.rooms.engines.has_gone_on(at, &sighting, &self.rooms.config.supervisor) {
             // TDR-38: no reset, and no device in error.
-            count(&self.counters.timeouts_in_vain);
+            count(&self.rooms.counters.timeouts_in_vain);
             return;
         }
         let text = match sighting.hang {
@@ -326,11 +322,13 @@ impl Session {
         text: &str,
         sighting: Option<Sighting>,
     ) {
-        let slot = &mut self.engines[at.index()];
-        match self.config.policy.debug {
+        let slot = &mut self.rooms.engines[at.index()];
+        match self.rooms.config.policy.debug {
             DebugMode::Ignore => {
-                count(&self.counters.timeouts_ignored);
-                self.journal.line(Level::Warn, format_args!("{at} engine hangs, which is ignored: {text}"));
+                count(&self.rooms.counters.timeouts_ignored);
+                self.rooms
+                    .journal
+                    .line(Level::Warn, format_args!("{at} engine hangs, which is ignored: {text}"));
                 return;
             }
             DebugMode::Break => {
@@ -338,7 +336,7 @@ impl Session {
                     process.hold();
                     let pid = process.pid();
                     slot.is_held = true;
-                    self.journal.line(
+                    self.rooms.journal.line(
                         Level::Error,
                         format_args!(
                             "{at} engine hangs: {text}; process {pid} is stopped for a debugger, until `campanile \
@@ -350,7 +348,7 @@ impl Session {
             }
             DebugMode::Recover | DebugMode::RecoverAlways => {}
         }
-        match self.config.policy.level {
+        match self.rooms.config.policy.level {
             RecoveryLevel::Off => {}
             RecoveryLevel::Fatal => self.fatal(at, Reason::EngineTimeout, text),
             RecoveryLevel::Recover => {
@@ -361,15 +359,15 @@ impl Session {
 
     /// Kills and reaps an engine process, if there is one.
     pub(in crate::vgpu) fn stop_engine(&mut self, at: EngineAddress) {
-        self.engines.unwatch(at, &self.poller);
+        self.rooms.engines.unwatch(at);
         self.sweep_for_the_last_time(at);
-        let slot = &mut self.engines[at.index()];
-        let ended = slot.clear(self.config.doorbells);
+        let slot = &mut self.rooms.engines[at.index()];
+        let ended = slot.clear(self.rooms.config.doorbells);
         if let Some(id) = slot.supervised.take() {
-            self.config.supervisor.remove(id);
+            self.rooms.config.supervisor.remove(id);
         }
         for (context, buffer) in ended {
-            self.objects.end_item(context, buffer.ring, buffer.item);
+            self.rooms.objects.end_item(context, buffer.ring, buffer.item);
         }
     }
 
@@ -437,7 +435,7 @@ mod tests {
         let mut session = session(&Arc::new(startable()));
         for at in [COMPUTE, COPY] {
             assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
-            let process = session.engines[at.index()].process().unwrap();
+            let process = session.rooms.engines[at.index()].process().unwrap();
             assert_eq!(bands_of(process).normal_share, 37, "{at}");
         }
     }
@@ -448,7 +446,7 @@ mod tests {
         for (at, kernels) in [(COMPUTE, 1), (COPY, 0)] {
             session.stop_engine(at);
             session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text));
-            assert_eq!(session.engines[at.index()].rebuilding.len(), kernels, "{at}");
+            assert_eq!(session.rooms.engines[at.index()].rebuilding.len(), kernels, "{at}");
         }
     }
 
@@ -458,14 +456,14 @@ mod tests {
         store_progress(&session, Work::HwQueue);
         let progress = Progress { steps: 1, is_exempt: false, work: Work::HwQueue };
         let sighting = Sighting { hang: Hang::NoProgress, progress, at: Instant::now() };
-        assert!(!session.engines.has_gone_on(COPY, &sighting, &session.config.supervisor));
-        assert!(session.engines.has_gone_on(
+        assert!(!session.rooms.engines.has_gone_on(COPY, &sighting, &session.rooms.config.supervisor));
+        assert!(session.rooms.engines.has_gone_on(
             COMPUTE,
             &Sighting { hang: Hang::NotYielded, ..sighting },
-            &session.config.supervisor
+            &session.rooms.config.supervisor
         ));
         store_progress(&session, Work::Nothing);
-        assert!(session.engines.has_gone_on(COPY, &sighting, &session.config.supervisor));
+        assert!(session.rooms.engines.has_gone_on(COPY, &sighting, &session.rooms.config.supervisor));
     }
 
     #[test]
@@ -473,7 +471,7 @@ mod tests {
         let policy = Policy { debug: DebugMode::Break, ..Policy::default() };
         let mut session = restored(Config { policy, ..startable() });
         session.engine_timeout(COPY, "it hangs", None);
-        let slot = &session.engines[COPY.index()];
+        let slot = &session.rooms.engines[COPY.index()];
         assert!(slot.is_held && slot.has_begun());
     }
 
@@ -490,7 +488,7 @@ mod tests {
                 Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0, profile: None };
             engine.send(&started, &[], &[], false).unwrap();
             session.engine_responses(COPY);
-            assert!(session.engines[COPY.index()].has_begun());
+            assert!(session.rooms.engines[COPY.index()].has_begun());
             assert_eq!(starts.try_recv().is_ok(), spares);
         }
     }
@@ -500,12 +498,12 @@ mod tests {
         let mut session = restored(startable());
         let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
         let waiting = WaitingMessage { origin, opcode: u32::MAX, body: Vec::new(), charge: None };
-        session.engines[COPY.index()].waiting.push(waiting);
-        session.engines[COPY.index()].segments_outstanding.insert(1, SegmentId(3));
+        session.rooms.engines[COPY.index()].waiting.push(waiting);
+        session.rooms.engines[COPY.index()].segments_outstanding.insert(1, SegmentId(3));
         session.retry_waiting(COPY);
-        assert_eq!(session.engines[COPY.index()].waiting.len(), 1);
-        session.engines[COPY.index()].segments_outstanding.clear();
+        assert_eq!(session.rooms.engines[COPY.index()].waiting.len(), 1);
+        session.rooms.engines[COPY.index()].segments_outstanding.clear();
         session.retry_waiting(COPY);
-        assert_eq!(session.engines[COPY.index()].waiting.len(), 0);
+        assert_eq!(session.rooms.engines[COPY.index()].waiting.len(), 0);
     }
 }

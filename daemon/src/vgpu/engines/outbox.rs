@@ -139,7 +139,7 @@ mod tests {
     use crate::vgpu::testing::session;
 
     fn source(session: &Session, entry: Option<String>, bytes: usize) -> KernelSource {
-        let charge = session.purse.charge(Kind::Kernels, 1).unwrap();
+        let charge = session.rooms.purse.charge(Kind::Kernels, 1).unwrap();
         let bytes = SourceBytes::new(&vec![0; bytes], charge);
         KernelSource { language: 1, entry, bytes, is_ending: false }
     }
@@ -151,18 +151,18 @@ mod tests {
         let launcher = Arc::new(Program::new(PathBuf::from("/usr/bin/yes"), Vec::new()));
         let mut session = session(&Arc::new(Config { launcher, ..config() }));
         assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
-        let pid = session.engines[at.index()].process().unwrap().pid();
+        let pid = session.rooms.engines[at.index()].process().unwrap().pid();
         let kernel = KernelName { root: 1, handle: 2 };
-        session.engines[at.index()].rebuilding.insert((1, 2));
+        session.rooms.engines[at.index()].rebuilding.insert((1, 2));
         for (entry, bytes) in [("\x01".repeat(40 << 10), 1), ("main".to_owned(), 1 << 20)] {
             let source = source(&session, Some(entry), bytes);
-            session.engines.push_kernel(at, kernel, &source);
+            session.rooms.engines.push_kernel(at, kernel, &source);
             session.flush_outbox(at);
         }
         let source = source(&session, None, 1);
-        session.engines.push_kernel(at, kernel, &source);
+        session.rooms.engines.push_kernel(at, kernel, &source);
         session.flush_outbox(at);
-        let slot = &session.engines[at.index()];
+        let slot = &session.rooms.engines[at.index()];
         let process = slot.process().unwrap();
         assert!(!process.is_lost() && process.pid() == pid, "another process, or none");
         assert!(slot.outbox.waiting.is_empty() && slot.outbox.sources == 0, "{:?}", slot.outbox);

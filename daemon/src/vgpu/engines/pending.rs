@@ -94,20 +94,20 @@ impl Session {
 
     /// As [`Self::after`]; what was charged is held until then.
     pub(in crate::vgpu) fn after_charged(&mut self, barrier: Barrier, action: Action, charges: Vec<Charge>) {
-        if self.engines.defer(barrier, action, charges) {
+        if self.rooms.engines.defer(barrier, action, charges) {
             self.run_pending();
         }
     }
 
     /// Does what is due, oldest first.
     pub(in crate::vgpu) fn run_pending(&mut self) {
-        let (due, waiting) = self.engines.take_pending();
+        let (due, waiting) = self.rooms.engines.take_pending();
         for action in due {
             self.act(action);
         }
-        self.engines.put_back(waiting);
+        self.rooms.engines.put_back(waiting);
         self.look_at_power();
-        while let Some(at) = self.engines.take_violator() {
+        while let Some(at) = self.rooms.engines.take_violator() {
             self.lose_engine(at, "it signalled a fence that does not exist");
         }
     }
@@ -121,7 +121,7 @@ impl Session {
             }
             Action::FreeFences(indices) => self.free_fences(&indices),
             Action::FreeAreas(areas) => self.areas_are_free(areas),
-            Action::DestroyRoot(root) => self.memory.tables.destroy_root(root),
+            Action::DestroyRoot(root) => self.rooms.memory.tables.destroy_root(root),
             Action::PagingFence { context, root, value } => self.paging_is_done(context, root, value),
             Action::ShowSegment(allocation, segment) => self.segment_is_there(allocation, segment),
             Action::Relocate { allocation, target } => self.finish_relocation(allocation, target),
@@ -129,20 +129,20 @@ impl Session {
                 self.finish_move(allocation, target, resource, token)
             }
             Action::Reply { origin, root } => {
-                if self.objects.device(origin.context).is_ok_and(|device| device.root == root) {
+                if self.rooms.objects.device(origin.context).is_ok_and(|device| device.root == root) {
                     self.answer(origin, Ok(Vec::new()));
                 } else {
-                    self.objects.end_item(origin.context, origin.ring, origin.item);
+                    self.rooms.objects.end_item(origin.context, origin.ring, origin.item);
                 }
             }
-            Action::Answer(token) => self.objects.due.push((token, Ok(()))),
+            Action::Answer(token) => self.rooms.objects.due.push((token, Ok(()))),
             Action::Return { context, root } => self.has_returned(context, root),
         }
     }
 
     /// An engine signalled.
     pub(in crate::vgpu) fn engine_event(&mut self, at: EngineAddress) {
-        let Some(process) = self.engines[at.index()].process() else { return };
+        let Some(process) = self.rooms.engines[at.index()].process() else { return };
         process.drain_event();
         let sleepy = process.power.wishes_f1();
         self.collect_reports(at);
@@ -155,16 +155,16 @@ impl Session {
     /// Takes whatever an engine has reported in its shared block; also of a process that has ended.
     pub(in crate::vgpu) fn collect_reports(&mut self, at: EngineAddress) {
         self.flush_reports(at);
-        if self.engines[at.index()].process().is_some_and(|process| process.power.says_hung()) {
+        if self.rooms.engines[at.index()].process().is_some_and(|process| process.power.says_hung()) {
             self.engine_timeout(at, "it reports that it cannot go on", None);
         }
     }
 
     /// Acts on what an engine has reported until now, but for what it says of itself: also right before it is reset (TDR-39).
     pub(in crate::vgpu) fn flush_reports(&mut self, at: EngineAddress) {
-        let Some(process) = self.engines[at.index()].process_mut() else { return };
+        let Some(process) = self.rooms.engines[at.index()].process_mut() else { return };
         let attention = process.tables.take_attention();
-        self.counters.found_by_look.fetch_add(process.power.take_found_by_look(), Ordering::Relaxed);
+        self.rooms.counters.found_by_look.fetch_add(process.power.take_found_by_look(), Ordering::Relaxed);
         self.collect_completions(at);
         self.collect_suspends(at);
         for queue in attention {
@@ -218,7 +218,7 @@ mod tests {
         let launcher = Arc::new(Program::new(PathBuf::from("/usr/bin/yes"), Vec::new()));
         let mut session = session(&Arc::new(Config { launcher, ..config() }));
         assert!(!session.ensure_engine(AT).unwrap_or_else(|refused| panic!("{}", refused.text)));
-        let shared = session.engines[AT.index()].process().unwrap().grant_handle().shared;
+        let shared = session.rooms.engines[AT.index()].process().unwrap().grant_handle().shared;
         // Of the tables it has seen all; what it is waited for is the rest.
         acknowledge(&shared, block::WATCH_ACK, u64::MAX);
         (session, shared)
@@ -229,14 +229,14 @@ mod tests {
     }
 
     fn due(session: &mut Session) -> Vec<u64> {
-        std::mem::take(&mut session.objects.due).into_iter().map(|(token, _)| token.0).collect()
+        std::mem::take(&mut session.rooms.objects.due).into_iter().map(|(token, _)| token.0).collect()
     }
 
     #[test]
     fn what_waits_for_engines_is_done_in_the_order_in_which_it_came_although_they_go_on_meanwhile() {
         let (mut session, shared) = bench();
         for token in [1, 2] {
-            let barrier = Barrier::raise(&mut session.engines);
+            let barrier = Barrier::raise(&mut session.rooms.engines);
             session.after(barrier, Action::Answer(Token(token)));
         }
         // The engine acknowledges both right after it was looked at for the first of them.
@@ -253,18 +253,18 @@ mod tests {
         let (mut session, shared) = bench();
         let origin = Origin { context: 5, slot: 0, sequence: 1, ring: 1, item: None };
         session.create_context(5).unwrap();
-        let late = session.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
-        let barrier = Barrier::raise(&mut session.engines);
+        let late = session.rooms.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+        let barrier = Barrier::raise(&mut session.rooms.engines);
         session.after(barrier, Action::Reply { origin: late, root: Root(1) });
         session.destroy_context(5).unwrap();
         session.create_context(5).unwrap();
-        let next = session.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+        let next = session.rooms.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
         session.fence(5, 1, Token(9));
         acknowledge(&shared, block::PAGE_TABLE_ACK, 1);
         session.run_pending();
-        assert!(session.engines.pending.is_empty());
+        assert!(session.rooms.engines.pending.is_empty());
         assert_eq!(due(&mut session), [0; 0], "its own work goes on");
-        session.objects.end_item(5, 1, next.item);
+        session.rooms.objects.end_item(5, 1, next.item);
         assert_eq!(due(&mut session), [9]);
     }
 
@@ -273,25 +273,25 @@ mod tests {
      {
         let (mut session, shared) = bench();
         let [first, second] = [SegmentId(1), SegmentId(2)];
-        let allocation = session.memory.allocations.create_guest(first, 4096);
+        let allocation = session.rooms.memory.allocations.create_guest(first, 4096);
         let announce = |session: &mut Session| {
-            let serial = session.engines[AT.index()].segment_serial().unwrap();
+            let serial = session.rooms.engines[AT.index()].segment_serial().unwrap();
             session.show_when_announced(allocation);
             serial
         };
         let before = announce(&mut session);
-        session.memory.allocations.get_mut(allocation).unwrap().backing = Backing::Guest(second);
+        session.rooms.memory.allocations.get_mut(allocation).unwrap().backing = Backing::Guest(second);
         let after = announce(&mut session);
         acknowledge(&shared, block::SEGMENT_ACK, before);
         session.run_pending();
         assert_eq!(
-            session.memory.allocations.spot(allocation),
+            session.rooms.memory.allocations.spot(allocation),
             Spot::Moving,
             "engines do not know the new pages"
         );
         acknowledge(&shared, block::SEGMENT_ACK, after);
         session.run_pending();
-        assert_eq!(session.memory.allocations.spot(allocation), Spot::Segment(second, 0));
+        assert_eq!(session.rooms.memory.allocations.spot(allocation), Spot::Segment(second, 0));
     }
 
     #[test]
@@ -299,10 +299,10 @@ mod tests {
         let mut session = session(&Arc::new(config()));
         let pending =
             || Pending { barrier: Barrier::default(), action: Action::Answer(Token(1)), charges: Vec::new() };
-        session.engines.pending.extend((0..16 * 1024 - 1).map(|_| pending()));
-        assert!(!session.engines.has_too_much_pending());
-        session.engines.pending.push(pending());
-        assert!(session.engines.has_too_much_pending());
+        session.rooms.engines.pending.extend((0..16 * 1024 - 1).map(|_| pending()));
+        assert!(!session.rooms.engines.has_too_much_pending());
+        session.rooms.engines.pending.push(pending());
+        assert!(session.rooms.engines.has_too_much_pending());
     }
 
     #[test]
@@ -310,12 +310,13 @@ mod tests {
         let mut session = restored(startable());
         let root = device(&mut session, OWNER).root;
         let sequence = |session: &Session| {
-            let page = session.memory.page(&session.objects, OWNER).unwrap();
+            let page = session.rooms.memory.page(&session.rooms.objects, OWNER).unwrap();
             page.word(device_page::response(9)).unwrap().load(Ordering::Acquire)
         };
         let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
         for (root, expected) in [(Root(root.0 + 1), 0), (root, 77)] {
-            let origin = session.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+            let origin =
+                session.rooms.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
             session.fence(OWNER, 9, Token(5));
             session.act(Action::Reply { origin, root });
             assert_eq!((sequence(&session), due(&mut session)), (expected, vec![5]));
@@ -328,7 +329,7 @@ mod tests {
         let fence_id = give(&mut session, None);
         end(&session, 0, fence_id, 0);
         session.engine_event(COPY);
-        let slot = &session.engines[COPY.index()];
+        let slot = &session.rooms.engines[COPY.index()];
         assert_eq!((slot.in_flight.len(), slot.fences.completed()), (0, fence_id));
     }
 }

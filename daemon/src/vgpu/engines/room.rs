@@ -7,9 +7,14 @@
 use std::io;
 use std::ops::Deref;
 use std::ops::DerefMut;
+use std::os::fd::AsFd;
+use std::time::Duration;
+use std::time::Instant;
 
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
+use epoll::Events;
 
 use super::barrier::Barrier;
 use super::barrier::Reached;
@@ -18,6 +23,8 @@ use super::pending::MAX_PENDING;
 use super::pending::Pending;
 use super::slot::EngineSlot;
 use super::suspending::Suspending;
+use super::wakeup::Wakeup;
+use crate::poller::Poller;
 use crate::vgpu::config::Config;
 use crate::vgpu::memory::room::LetGo;
 use crate::vgpu::objects::budget::Charge;
@@ -25,7 +32,7 @@ use crate::vgpu::objects::budget::Charge;
 /// The engines of one VM, by place: those of the first physical adapter, then those of the next (TDR-08).
 #[derive(Debug)]
 pub struct Engines {
-    slots: Vec<EngineSlot>,
+    pub(super) slots: Vec<EngineSlot>,
     adapters: u8,
     /// What waits until engines have let go, oldest first.
     pub(in crate::vgpu) pending: Vec<Pending>,
@@ -33,6 +40,10 @@ pub struct Engines {
     pub(in crate::vgpu) suspending: Vec<Suspending>,
     /// Engines that have reported what cannot be, by place; they are ended where nothing else is half done.
     violators: [bool; MAX_PLACES],
+    /// Says what engines, and whatever else wakes the thread, have to say.
+    pub(in crate::vgpu) poller: Poller,
+    /// When all this began: what turns and liveness count from.
+    pub(in crate::vgpu) begun: Instant,
     /// Engines that must be poked once the message at hand is answered, by place.
     to_poke: [bool; MAX_PLACES],
 }
@@ -41,19 +52,30 @@ impl Engines {
     /// Places without processes, as many as the configuration says.
     ///
     /// # Errors
-    /// No eventfd could be had.
+    /// No descriptor could be had.
     pub fn new(config: &Config) -> io::Result<Self> {
-        let slots = EngineAddress::all(config.engines)
-            .map(|_| EngineSlot::new(config.doorbells, config.scheduler, &config.bands))
-            .collect::<io::Result<_>>()?;
+        let poller = Poller::new()?;
+        let mut slots = Vec::new();
+        for at in EngineAddress::all(config.engines) {
+            let slot = EngineSlot::new(config.doorbells, config.scheduler, &config.bands)?;
+            poller.add(slot.alarm().as_fd(), Wakeup::Alarm(at).data(), Events::EPOLLIN)?;
+            slots.push(slot);
+        }
         Ok(Self {
             slots,
             adapters: config.engines,
             pending: Vec::new(),
             suspending: Vec::new(),
             violators: [false; MAX_PLACES],
+            poller,
+            begun: clock::now(),
             to_poke: [false; MAX_PLACES],
         })
+    }
+
+    /// The time since all this began.
+    pub fn now(&self) -> Duration {
+        clock::since(self.begun)
     }
 
     /// The engines that there may be: all nodes of each physical adapter.

@@ -11,7 +11,6 @@ use epoll::Events;
 use super::outbox::Outgoing;
 use super::room::Engines;
 use super::wakeup::Wakeup;
-use crate::poller::Poller;
 use crate::vgpu::memory::segments::Segments;
 use crate::vgpu::objects::kernel_source::KernelSource;
 use crate::vgpu::objects::kernel_source::SourceBytes;
@@ -69,9 +68,10 @@ impl Engines {
         }
     }
 
-    /// Sends what waits for an engine, and has `poller` wake the session when there is room for the rest.
-    pub fn flush(&mut self, at: EngineAddress, segments: &Segments, poller: &Poller) -> Flushed {
-        let slot = &mut self[at.index()];
+    /// Sends what waits for an engine, and has the poller wake the session when there is room for the rest.
+    pub fn flush(&mut self, at: EngineAddress, segments: &Segments) -> Flushed {
+        let Self { slots, poller, .. } = self;
+        let slot = &mut slots[at.index()];
         let mut outbox = std::mem::take(&mut slot.outbox);
         let mut flushed = Flushed::default();
         let Some(process) = slot.process().filter(|_| slot.hears()) else { return flushed };

@@ -461,7 +461,7 @@ mod tests {
             let mut session = session(&Arc::new(startable()));
             run(&mut session, COPY);
             session.start_spare(COPY);
-            let slot = &mut session.engines[COPY.index()];
+            let slot = &mut session.rooms.engines[COPY.index()];
             assert_ne!(slot.process().unwrap().spare(), Spare::Missing);
             if freezes {
                 spoil(slot);
@@ -509,8 +509,8 @@ mod tests {
         // The successor of a process: it runs, or it starts.
         let mut session = restored(startable());
         for has_begun in [true, false] {
-            session.engines.unwatch(COPY, &session.poller);
-            let slot = &mut session.engines[COPY.index()];
+            session.rooms.engines.unwatch(COPY);
+            let slot = &mut session.rooms.engines[COPY.index()];
             assert_eq!(slot.has_begun(), has_begun);
             assert!(slot.stop().unwrap());
             assert!(slot.is_parked() && slot.has_devices() && slot.is_stopped, "{has_begun}");

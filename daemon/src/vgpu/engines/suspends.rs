@@ -127,7 +127,7 @@ impl Engines {
 impl Session {
     /// Takes one reason to hold a context back; with the last one gone, it runs again.
     pub(in crate::vgpu) fn unhold(&mut self, context: u32, handle: Handle, reason: impl Fn(&mut Holds)) {
-        let resumed = self.engines.unhold(&mut self.objects, context, handle, reason);
+        let resumed = self.rooms.engines.unhold(&mut self.rooms.objects, context, handle, reason);
         if let Some(Resumed { context, handle, at }) = resumed {
             self.list_context(context, handle);
             self.fill_hw_queue(at);
@@ -136,10 +136,10 @@ impl Session {
 
     /// Looks at what an engine has reported, and answers what waited for it.
     pub(in crate::vgpu) fn collect_suspends(&mut self, at: EngineAddress) {
-        if self.engines[at.index()].process().is_none() {
+        if self.rooms.engines[at.index()].process().is_none() {
             return;
         }
-        let reported = match self.engines.take_reported(at) {
+        let reported = match self.rooms.engines.take_reported(at) {
             Ok(reported) => reported,
             Err(text) => return self.lose_engine(at, &text),
         };
@@ -153,31 +153,41 @@ impl Session {
 
     /// SUSPEND_CONTEXT. One that is suspended already is not suspended again (UMS-109).
     pub(in crate::vgpu) fn suspend_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.objects.device(origin.context)?;
+        let device = self.rooms.objects.device(origin.context)?;
         device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
-        let waiting = self.engines.suspending.iter().filter(|of| of.context == origin.context).count();
+        let waiting = self.rooms.engines.suspending.iter().filter(|of| of.context == origin.context).count();
         (waiting < MAX_WAITS).or(Status::OutOfResources)?;
-        let charge = self.objects.charge(origin.context, Kind::Work, WORK_BYTES)?;
+        let charge = self.rooms.objects.charge(origin.context, Kind::Work, WORK_BYTES)?;
         for at in self.addresses() {
             self.collect_reports(at);
         }
         let suspending = self
+            .rooms
             .engines
-            .hold(&mut self.objects, &self.config.supervisor, origin.context, message.handle, |held| {
-                held.by_guest = true
-            })
+            .hold(
+                &mut self.rooms.objects,
+                &self.rooms.config.supervisor,
+                origin.context,
+                message.handle,
+                |held| held.by_guest = true,
+            )
             .ok_or(Status::DeviceLost)?;
-        if self.engines.is_reported(&suspending) {
+        if self.rooms.engines.is_reported(&suspending) {
             return Ok(Handled::with(&Suspended { fence: suspending.fence }));
         }
-        let origin = self.objects.park_charged(origin, Some(charge));
-        self.engines.suspending.push(Suspending { origin: Some(origin), ..suspending });
+        let origin = self.rooms.objects.park_charged(origin, Some(charge));
+        self.rooms.engines.suspending.push(Suspending { origin: Some(origin), ..suspending });
         Ok(Handled::Parked)
     }
 
     /// RESUME_CONTEXT. Suspends that are not through yet are answered BUSY: the context may never have stopped.
     pub(in crate::vgpu) fn resume_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        self.objects.device(origin.context)?.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
+        self.rooms
+            .objects
+            .device(origin.context)?
+            .contexts
+            .get(message.handle)
+            .ok_or(Status::InvalidHandle)?;
         self.refuse_suspends(Status::Busy, |of| of.context == origin.context && of.handle == message.handle);
         self.unhold(origin.context, message.handle, |held| held.by_guest = false);
         Ok(Handled::done())
@@ -186,7 +196,7 @@ impl Session {
     /// Answers messages whose suspend comes to nothing.
     pub(in crate::vgpu) fn refuse_suspends(&mut self, status: Status, which: impl Fn(&Suspending) -> bool) {
         let refused: Vec<Suspending> =
-            self.engines.suspending.extract_if(.., |of| of.origin.is_some() && which(of)).collect();
+            self.rooms.engines.suspending.extract_if(.., |of| of.origin.is_some() && which(of)).collect();
         for origin in refused.into_iter().filter_map(|of| of.origin) {
             let text = "the context was resumed or ended before it was off the GPU".to_owned();
             self.answer(origin, Err(Refused { status, text }));
@@ -217,7 +227,7 @@ mod tests {
 
     fn suspends(session: &mut Session) -> u64 {
         let entry = entry(session);
-        session.engines[COPY.index()].process().unwrap().contexts.suspends(entry)
+        session.rooms.engines[COPY.index()].process().unwrap().contexts.suspends(entry)
     }
 
     fn looks(session: &Session) -> Vec<u32> {
@@ -229,14 +239,16 @@ mod tests {
         let mut session = restored(startable());
         let before = suspends(&mut session);
         let first = session
+            .rooms
             .engines
-            .hold(&mut session.objects, &session.config.supervisor, OWNER, CONTEXT, |held| {
+            .hold(&mut session.rooms.objects, &session.rooms.config.supervisor, OWNER, CONTEXT, |held| {
                 held.by_guest = true
             })
             .unwrap();
         let second = session
+            .rooms
             .engines
-            .hold(&mut session.objects, &session.config.supervisor, OWNER, CONTEXT, |held| {
+            .hold(&mut session.rooms.objects, &session.rooms.config.supervisor, OWNER, CONTEXT, |held| {
                 held.by_power = true
             })
             .unwrap();
@@ -244,14 +256,14 @@ mod tests {
         looks(&session);
         session.fill_hw_queue(COPY);
         session.unhold(OWNER, CONTEXT, |held| held.by_guest = false);
-        assert_eq!((looks(&session), session.engines[COPY.index()].in_flight.len()), (Vec::new(), 0));
+        assert_eq!((looks(&session), session.rooms.engines[COPY.index()].in_flight.len()), (Vec::new(), 0));
         session.unhold(OWNER, CONTEXT, |held| held.by_power = false);
         let bells = device(&mut session, OWNER).doorbells.iter().filter(|(_, bell)| bell.was_connected);
         let mut expected: Vec<u32> = bells.filter_map(|(_, bell)| bell.hw_queue.map(u32::from)).collect();
         expected.sort_unstable();
         assert!(!expected.is_empty());
         assert_eq!(looks(&session), expected, "its rings are looked at again");
-        assert_eq!(session.engines[COPY.index()].in_flight.len(), 2, "and its buffers go on");
+        assert_eq!(session.rooms.engines[COPY.index()].in_flight.len(), 2, "and its buffers go on");
         assert_eq!(suspends(&mut session), before + 1);
     }
 
@@ -259,12 +271,13 @@ mod tests {
     fn suspends_that_wait_are_bounded() {
         let mut session = restored(startable());
         let of = session
+            .rooms
             .engines
-            .hold(&mut session.objects, &session.config.supervisor, OWNER, CONTEXT, |held| {
+            .hold(&mut session.rooms.objects, &session.rooms.config.supervisor, OWNER, CONTEXT, |held| {
                 held.by_guest = true
             })
             .unwrap();
-        session.engines.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
+        session.rooms.engines.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
         let outcome = session.suspend_context(origin, &Named { handle: CONTEXT });
         assert_eq!(outcome.err().map(|refused| refused.status), Some(Status::OutOfResources));
@@ -275,8 +288,9 @@ mod tests {
         for by_guest in [false, true] {
             let mut session = restored(startable());
             session
+                .rooms
                 .engines
-                .hold(&mut session.objects, &session.config.supervisor, OWNER, CONTEXT, |held| {
+                .hold(&mut session.rooms.objects, &session.rooms.config.supervisor, OWNER, CONTEXT, |held| {
                     (held.by_guest, held.by_power) = (by_guest, !by_guest)
                 })
                 .unwrap();
@@ -285,7 +299,7 @@ mod tests {
             (context.is_parked, context.listed) = (true, true);
             let queue = context.software_queue[0].queue;
             its_device.gpu_waits.push(GpuWait { context: CONTEXT, index: 0, value: 900 });
-            session.objects.cancel_held(OWNER, queue).unwrap();
+            session.rooms.objects.cancel_held(OWNER, queue).unwrap();
             let its_device = device(&mut session, OWNER);
             let context = its_device.contexts.get(CONTEXT).unwrap();
             let left = if by_guest { (0, false, 0) } else { (4, true, 1) };

@@ -218,7 +218,7 @@ impl Simulation {
         if self.chance(2) {
             self.world.fakes.conduct(NodeKind::Copy, Conduct::Hangs);
             self.model.turn(&mut self.world, 1);
-            if self.world.session.engines[COPY.index()].has_begun() {
+            if self.world.session.rooms.engines[COPY.index()].has_begun() {
                 self.world.session.engine_timeout(COPY, "it hangs in a simulation", None);
             }
         } else {
@@ -251,7 +251,7 @@ impl Simulation {
     fn step(&mut self) {
         let drawn = self.random.u64(..32);
         if self.is_told {
-            let slot = &self.world.session.engines[COPY.index()];
+            let slot = &self.world.session.rooms.engines[COPY.index()];
             let (power, in_flight) = (self.world.session.power.name(), slot.in_flight.len());
             let (alive, begun) = (self.world.fakes.alive(), slot.has_begun());
             eprintln!(

@@ -146,7 +146,7 @@ impl World {
 
     /// Its answer, once it is there.
     pub(super) fn answer(&self, asked: Asked) -> Option<Answer> {
-        let page = self.session.memory.page(&self.session.objects, asked.of)?;
+        let page = self.session.rooms.memory.page(&self.session.rooms.objects, asked.of)?;
         let at = device_page::response(asked.slot);
         let word = |offset: u64| page.word(at + offset).unwrap().load(Ordering::Acquire);
         let is_there = word(0) == asked.sequence;
@@ -202,7 +202,7 @@ impl World {
         for _ in 0..4 {
             self.session.event();
         }
-        if self.session.timer.due().is_some_and(|due| due <= clock::now()) {
+        if self.session.rooms.timer.due().is_some_and(|due| due <= clock::now()) {
             self.session.timer_event();
             self.session.event();
         }
@@ -222,7 +222,7 @@ impl World {
     }
 
     pub(super) fn is_active(&self, of: u32) -> bool {
-        self.session.objects.active_device(of).is_ok()
+        self.session.rooms.objects.active_device(of).is_ok()
     }
 
     /// A blob of one page that a process has.

@@ -26,12 +26,12 @@ impl Session {
     /// RESOURCE_CREATE_BLOB with a name: a process that comes back makes its blob again.
     pub fn take_blob_again(&mut self, resource: u32, size: u64, name: u64) -> Result<(), Refusal> {
         self.is_fresh = false;
-        self.memory.check_new_blob(resource, size)?;
-        let is_its = |kept: &&KeptBlob| self.memory.allocations.size(kept.blob.allocation) == size;
+        self.rooms.memory.check_new_blob(resource, size)?;
+        let is_its = |kept: &&KeptBlob| self.rooms.memory.allocations.size(kept.blob.allocation) == size;
         let kept = self.away.kept.get(&name).filter(is_its);
         kept.filter(|kept| kept.blob.is_vram).ok_or(Refusal::Parameter)?;
         if let Some(kept) = self.away.kept.remove(&name) {
-            self.memory.blobs.insert(resource, kept.blob);
+            self.rooms.memory.blobs.insert(resource, kept.blob);
         }
         Ok(())
     }
@@ -44,7 +44,9 @@ impl Session {
         bytes: &[u8],
     ) -> Result<(), Refusal> {
         let (own, pages) = self.who_returns(origin, bytes).map_err(|(refusal, why)| {
-            self.journal.line(Level::Warn, format_args!("context {name} is no process that was away: {why}"));
+            self.rooms
+                .journal
+                .line(Level::Warn, format_args!("context {name} is no process that was away: {why}"));
             refusal
         })?;
         if self.away.is_leaving() {
@@ -52,16 +54,18 @@ impl Session {
             return Ok(());
         }
         // The new process was a name alone.
-        let Some(new) = self.objects.processes.remove(&origin.context) else { return Err(Refusal::Context) };
+        let Some(new) = self.rooms.objects.processes.remove(&origin.context) else {
+            return Err(Refusal::Context);
+        };
         self.away.contexts.insert(name, own);
         let tokens = new.timelines.into_values().flat_map(|mut timeline| timeline.take_all());
-        self.objects.due.extend(tokens.map(|token| (token, Ok(()))));
+        self.rooms.objects.due.extend(tokens.map(|token| (token, Ok(()))));
         for resource in new.attached.keys() {
-            if let Some(blob) = self.memory.blobs.get_mut(resource) {
+            if let Some(blob) = self.rooms.memory.blobs.get_mut(resource) {
                 blob.name = None;
             }
         }
-        if let Some(process) = self.objects.processes.get_mut(&own) {
+        if let Some(process) = self.rooms.objects.processes.get_mut(&own) {
             process.attached = new.attached;
             process.away = None;
         }
@@ -69,13 +73,13 @@ impl Session {
         self.drop_kept(own);
         self.publish_device(own);
         self.answer(Origin { context: own, ..origin }, Ok(Vec::new()));
-        let root = self.objects.device(own).map_err(|_| Refusal::Context)?.root;
+        let root = self.rooms.objects.device(own).map_err(|_| Refusal::Context)?.root;
         self.after(barrier, Action::Return { context: own, root });
-        if !self.objects.processes.values().any(Process::is_away) {
+        if !self.rooms.objects.processes.values().any(Process::is_away) {
             self.away.until = None;
         }
-        count(&self.counters.returned);
-        self.journal.line(Level::Info, format_args!("process {own} has come back, as context {name}"));
+        count(&self.rooms.counters.returned);
+        self.rooms.journal.line(Level::Info, format_args!("process {own} has come back, as context {name}"));
         Ok(())
     }
 
@@ -99,14 +103,16 @@ impl Session {
         let is_it = |process: &&Process| {
             process.away.is_some_and(|away| away.is_gone && away.parked == message.parked)
         };
-        let found = self.objects.processes.iter().find(|(_, process)| is_it(process)).map(|(own, _)| *own);
+        let found =
+            self.rooms.objects.processes.iter().find(|(_, process)| is_it(process)).map(|(own, _)| *own);
         let own = found.ok_or(wrong("no process that is away has this token"))?;
         if message.protocol_version >> 16 != PROTOCOL_VERSION >> 16 {
             return Err(wrong("its protocol is another"));
         }
-        let page = self.memory.attached_allocation(&self.objects, origin.context, message.page_resource);
+        let page =
+            self.rooms.memory.attached_allocation(&self.rooms.objects, origin.context, message.page_resource);
         let page = page.map_err(|_| (Refusal::Resource, "its device page is not attached"))?;
-        let device = self.objects.device(own).map_err(|_| (Refusal::Context, "it had no device"))?;
+        let device = self.rooms.objects.device(own).map_err(|_| (Refusal::Context, "it had no device"))?;
         if device.page.allocation != page {
             return Err(wrong("its device page is another"));
         }
@@ -122,11 +128,12 @@ impl Session {
             let kept =
                 self.away.kept.get(name).filter(|kept| kept.owner == own).map(|kept| kept.blob.allocation);
             let kept = kept.ok_or(wrong("it had no blob of such a name"))?;
-            let again = self.memory.attached_allocation(&self.objects, new, *resource);
+            let again = self.rooms.memory.attached_allocation(&self.rooms.objects, new, *resource);
             let again = again.map_err(|_| (Refusal::Resource, "a blob of its pages is not attached"))?;
             let are_pages =
-                [kept, again].iter().all(|id| self.memory.allocations.guest_segment(*id).is_some());
-            let fits = are_pages && self.memory.allocations.size(kept) == self.memory.allocations.size(again);
+                [kept, again].iter().all(|id| self.rooms.memory.allocations.guest_segment(*id).is_some());
+            let fits = are_pages
+                && self.rooms.memory.allocations.size(kept) == self.rooms.memory.allocations.size(again);
             if !fits || *reserved != 0 || !resources.insert((*name, *resource)) {
                 return Err(wrong("its pages are no others for that blob"));
             }
@@ -143,40 +150,40 @@ impl Session {
     fn put_pages(&mut self, pages: &[PagesAgain]) -> Barrier {
         for PagesAgain { name, resource, .. } in pages {
             let Some(KeptBlob { blob: kept, .. }) = self.away.kept.remove(name) else { continue };
-            let Some(blob) = self.memory.blobs.get_mut(resource) else { continue };
+            let Some(blob) = self.rooms.memory.blobs.get_mut(resource) else { continue };
             let again = std::mem::replace(&mut blob.allocation, kept.allocation);
             let backings =
-                [kept.allocation, again].map(|id| self.memory.allocations.get(id).map(|it| it.backing));
+                [kept.allocation, again].map(|id| self.rooms.memory.allocations.get(id).map(|it| it.backing));
             let [Some(old), Some(new)] = backings else { continue };
             for (id, backing) in [(kept.allocation, new), (again, old)] {
-                if let Some(allocation) = self.memory.allocations.get_mut(id) {
+                if let Some(allocation) = self.rooms.memory.allocations.get_mut(id) {
                     allocation.backing = backing;
                 }
             }
             self.show_when_announced(kept.allocation);
             self.release_allocation(again);
         }
-        Barrier::announced(&self.engines)
+        Barrier::announced(&self.rooms.engines)
     }
 
     /// A process has come back, and engines know all of its pages: it runs.
     pub(in crate::vgpu) fn has_returned(&mut self, own: u32, root: Root) {
-        if !self.objects.device(own).is_ok_and(|device| device.root == root) {
+        if !self.rooms.objects.device(own).is_ok_and(|device| device.root == root) {
             return;
         }
-        for (context, handle) in self.objects.all_contexts().into_iter().filter(|(of, _)| *of == own) {
+        for (context, handle) in self.rooms.objects.all_contexts().into_iter().filter(|(of, _)| *of == own) {
             self.unhold(context, handle, |held| held.by_absence = false);
         }
     }
 
     /// Its page is what the daemon decided, whatever the guest has put there meanwhile.
     fn publish_device(&self, own: u32) {
-        let Ok(device) = self.objects.device(own) else { return };
+        let Ok(device) = self.rooms.objects.device(own) else { return };
         let words: Vec<(Handle, DoorbellStatus)> =
             device.doorbells.iter().map(|(_, bell)| (bell.queue, bell.state.status())).collect();
         for (queue, status) in words {
-            self.memory.store_page_word(
-                &self.objects,
+            self.rooms.memory.store_page_word(
+                &self.rooms.objects,
                 own,
                 device_page::status(queue.index()),
                 status.word(),
@@ -187,7 +194,7 @@ impl Session {
             (device_page::LEAVE, 0),
             (device_page::DEVICE_STATUS, device.status),
         ] {
-            self.memory.store_page_word(&self.objects, own, at, value);
+            self.rooms.memory.store_page_word(&self.rooms.objects, own, at, value);
         }
     }
 }

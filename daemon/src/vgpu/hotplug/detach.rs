@@ -29,15 +29,15 @@ impl Session {
         }
         self.away.leave = Some(Leave { errand: Some(errand), until: clock::now() + limit, lost: None });
         self.tell_leave(1);
-        self.journal.line(Level::Info, format_args!("guest processes are asked to park their devices"));
+        self.rooms.journal.line(Level::Info, format_args!("guest processes are asked to park their devices"));
         self.set_timer();
         self.look_at_leave();
     }
 
     fn tell_leave(&self, word: u64) {
-        for (own, process) in &self.objects.processes {
+        for (own, process) in &self.rooms.objects.processes {
             if process.device.is_some() && !process.is_away() {
-                self.memory.store_page_word(&self.objects, *own, device_page::LEAVE, word);
+                self.rooms.memory.store_page_word(&self.rooms.objects, *own, device_page::LEAVE, word);
             }
         }
     }
@@ -52,13 +52,15 @@ impl Session {
         }
         self.tell_leave(0);
         self.begin_return();
-        Ok(json!({ "away": self.objects.processes.values().filter(|process| process.is_away()).count() }))
+        Ok(
+            json!({ "away": self.rooms.objects.processes.values().filter(|process| process.is_away()).count() }),
+        )
     }
 
     /// From here on processes that are away have [`PATIENCE`] to come back.
     pub fn begin_return(&mut self) {
         self.away.leave = None;
-        if self.objects.processes.values().any(Process::is_away) {
+        if self.rooms.objects.processes.values().any(Process::is_away) {
             self.away.until = Some(clock::now() + PATIENCE);
             self.set_timer();
         }
@@ -69,38 +71,38 @@ impl Session {
     pub(in crate::vgpu) fn reset_around_absent(&mut self) {
         self.thaw();
         self.end_present();
-        self.memory.retired.clear();
+        self.rooms.memory.retired.clear();
         self.front_at = None;
-        self.memory.window = Window::Awaited(Vec::new());
+        self.rooms.memory.window = Window::Awaited(Vec::new());
     }
 
     /// Processes of a device that is gone that cannot come back are ended: all that have not parked.
     pub fn end_present(&mut self) {
-        let present = self.objects.processes.iter().filter(|(_, process)| !process.is_away());
+        let present = self.rooms.objects.processes.iter().filter(|(_, process)| !process.is_away());
         let present: Vec<u32> = present.map(|(own, _)| *own).collect();
         present.into_iter().for_each(|own| self.end_process(own));
         self.away.contexts.clear();
-        let away = self.objects.processes.values_mut().filter_map(|process| process.away.as_mut());
+        let away = self.rooms.objects.processes.values_mut().filter_map(|process| process.away.as_mut());
         away.for_each(|away| away.is_gone = true);
-        let blobs: Vec<u32> = self.memory.blobs.keys().copied().collect();
+        let blobs: Vec<u32> = self.rooms.memory.blobs.keys().copied().collect();
         for resource in blobs {
             // Each exists: the list was just made.
             if let Err(refusal) = self.unref_blob(resource) {
-                log::error!("{}: freeing resource {resource}: {refusal:?}", self.config.name);
+                log::error!("{}: freeing resource {resource}: {refusal:?}", self.rooms.config.name);
             }
         }
-        self.memory.residency.deferred.clear();
+        self.rooms.memory.residency.deferred.clear();
         self.run_pending();
-        self.objects.due.clear();
+        self.rooms.objects.due.clear();
     }
 
     /// Whether all have gone by now, or the time is over; and whether a process has been away for too long.
     pub(in crate::vgpu) fn look_at_leave(&mut self) {
         if self.away.until.is_some_and(|until| until <= clock::now()) {
             self.away.until = None;
-            let late = self.objects.processes.iter().filter(|(_, process)| process.is_away());
+            let late = self.rooms.objects.processes.iter().filter(|(_, process)| process.is_away());
             let late: Vec<u32> = late.map(|(own, _)| *own).collect();
-            self.journal.line(Level::Warn, format_args!("processes that have not come back: {late:?}"));
+            self.rooms.journal.line(Level::Warn, format_args!("processes that have not come back: {late:?}"));
             late.into_iter().for_each(|own| self.end_absent(own));
         }
         let waits = self.away.leave.as_ref().filter(|leave| leave.errand.is_some());
@@ -112,7 +114,7 @@ impl Session {
             }
             return;
         };
-        if is_late || !lost.iter().any(|own| self.objects.processes.contains_key(own)) {
+        if is_late || !lost.iter().any(|own| self.rooms.objects.processes.contains_key(own)) {
             self.end_leave(&lost);
         }
     }
@@ -120,15 +122,16 @@ impl Session {
     /// Whether no process is there any more. Resources are given up before the context, and leave the window after it.
     /// A process that is about to open a device has mapped its page, and is refused in a moment.
     fn is_left(&self) -> bool {
-        let is_settled =
-            self.memory.blobs.values().all(|blob| blob.name.is_none()) && self.engines.pending.is_empty();
-        is_settled && self.objects.processes.values().all(Process::is_gone)
+        let is_settled = self.rooms.memory.blobs.values().all(|blob| blob.name.is_none())
+            && self.rooms.engines.pending.is_empty();
+        is_settled && self.rooms.objects.processes.values().all(Process::is_gone)
     }
 
     /// Who has not parked its device loses it. Its driver has [`GRACE`] to let go of what the process has mapped.
     fn lose_present(&mut self) {
         let is_lost = |process: &Process| process.device.is_some() && !process.is_gone();
         let lost: Vec<u32> = self
+            .rooms
             .objects
             .processes
             .iter()
@@ -136,11 +139,13 @@ impl Session {
             .map(|(own, _)| *own)
             .collect();
         for own in &lost {
-            self.journal.line(Level::Warn, format_args!("process {own} has not parked its device: lost"));
+            self.rooms
+                .journal
+                .line(Level::Warn, format_args!("process {own} has not parked its device: lost"));
             self.stop_parking(*own);
             self.give_up_names(*own);
             self.drop_kept(*own);
-            if let Some(process) = self.objects.processes.get_mut(own) {
+            if let Some(process) = self.rooms.objects.processes.get_mut(own) {
                 process.away = None;
             }
             self.end_device(*own);
@@ -156,12 +161,12 @@ impl Session {
 
     /// The operator may take the device away.
     fn end_leave(&mut self, lost: &[u32]) {
-        let away = self.objects.processes.values().filter(|process| process.is_away()).count();
+        let away = self.rooms.objects.processes.values().filter(|process| process.is_away()).count();
         let answer = json!({ "parked": away, "lost": lost });
         let errand = self.away.leave.as_mut().and_then(|leave| leave.errand.take());
         if let Some(errand) = errand {
             errand.answer(Ok(answer));
         }
-        self.journal.line(Level::Info, format_args!("{away} processes are away"));
+        self.rooms.journal.line(Level::Info, format_args!("{away} processes are away"));
     }
 }

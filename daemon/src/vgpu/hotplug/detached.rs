@@ -109,7 +109,7 @@ impl Session {
         }
         let is_present = |process: &Process| process.away.is_none_or(|away| !away.is_gone);
         let is_taken = self.away.contexts.values().any(|own| *own == context);
-        match self.objects.processes.get(&context).filter(|process| is_present(process) && !is_taken) {
+        match self.rooms.objects.processes.get(&context).filter(|process| is_present(process) && !is_taken) {
             Some(_) => Ok(context),
             None => Err(Refusal::Context),
         }
@@ -117,17 +117,18 @@ impl Session {
 
     /// A name for a new context that the guest calls `context`.
     pub(in crate::vgpu) fn new_own_context(&mut self, context: u32) -> u32 {
-        if !self.objects.processes.contains_key(&context) {
+        if !self.rooms.objects.processes.contains_key(&context) {
             return context;
         }
-        let own = (OWN_NAMES..).find(|own| !self.objects.processes.contains_key(own)).unwrap_or(u32::MAX);
+        let own =
+            (OWN_NAMES..).find(|own| !self.rooms.objects.processes.contains_key(own)).unwrap_or(u32::MAX);
         self.away.contexts.insert(context, own);
         own
     }
 
     /// A context is closed: true where its process only goes away.
     pub(in crate::vgpu) fn leaves_process(&mut self, own: u32) -> bool {
-        let away = self.objects.processes.get_mut(&own).and_then(|process| process.away.as_mut());
+        let away = self.rooms.objects.processes.get_mut(&own).and_then(|process| process.away.as_mut());
         away.map(|away| away.is_gone = true).is_some()
     }
 
@@ -143,41 +144,43 @@ impl Session {
 
     /// Whether a process has parked its device, or is about to.
     pub(in crate::vgpu) fn is_going(&self, own: u32) -> bool {
-        self.objects.processes.get(&own).is_some_and(Process::is_away)
+        self.rooms.objects.processes.get(&own).is_some_and(Process::is_away)
             || self.away.parking.iter().any(|parking| parking.origin.context == own)
     }
 
     /// PARK_DEVICE.
     pub(in crate::vgpu) fn park_device(&mut self, origin: Origin) -> Outcome {
         self.away.is_leaving().or(Status::Busy)?;
-        let process = self.objects.processes.get(&origin.context).ok_or(Status::NoDevice)?;
+        let process = self.rooms.objects.processes.get(&origin.context).ok_or(Status::NoDevice)?;
         let blobs: Vec<u32> = process.attached.keys().copied().collect();
         // The answer has to lie somewhere when it comes back, before its pages are known.
-        let page = self.objects.device(origin.context)?.page.allocation;
-        if self.memory.allocations.guest_segment(page).is_some() {
+        let page = self.rooms.objects.device(origin.context)?.page.allocation;
+        if self.rooms.memory.allocations.guest_segment(page).is_some() {
             let text = "the device page lies in memory of the guest's own".to_owned();
             return Err(crate::vgpu::objects::message::Refused { status: Status::NotSupported, text });
         }
         let parked = self.new_token(&blobs).ok_or(Status::OutOfResources)?;
         for resource in blobs {
-            if let Some(blob) = self.memory.blobs.get_mut(&resource) {
+            if let Some(blob) = self.rooms.memory.blobs.get_mut(&resource) {
                 blob.name = Some(blob_name(&parked, resource));
             }
         }
         let mut suspends = Vec::new();
-        for (_, handle) in self.objects.all_contexts().into_iter().filter(|(of, _)| *of == origin.context) {
-            suspends.extend(self.engines.hold(
-                &mut self.objects,
-                &self.config.supervisor,
+        for (_, handle) in
+            self.rooms.objects.all_contexts().into_iter().filter(|(of, _)| *of == origin.context)
+        {
+            suspends.extend(self.rooms.engines.hold(
+                &mut self.rooms.objects,
+                &self.rooms.config.supervisor,
                 origin.context,
                 handle,
                 |held| held.by_absence = true,
             ));
             // Also where its engine is lost.
-            let context = self.objects.device_mut(origin.context)?.contexts.get_mut(handle);
+            let context = self.rooms.objects.device_mut(origin.context)?.contexts.get_mut(handle);
             context.into_iter().for_each(|context| context.held.by_absence = true);
         }
-        let origin = self.objects.park_end(origin);
+        let origin = self.rooms.objects.park_end(origin);
         self.away.parking.push(Parking { origin, parked, suspends });
         self.look_at_parking();
         Ok(Handled::Parked)
@@ -191,7 +194,7 @@ impl Session {
             let is_known = |name: &u64| {
                 *name == 0
                     || self.away.kept.contains_key(name)
-                    || self.memory.blobs.values().any(|blob| blob.name == Some(*name))
+                    || self.rooms.memory.blobs.values().any(|blob| blob.name == Some(*name))
             };
             let mut wanted = resources.iter().map(|resource| blob_name(&parked, *resource));
             if token != 0 && !wanted.any(|name| is_known(&name)) {
@@ -206,17 +209,17 @@ impl Session {
         let parking = std::mem::take(&mut self.away.parking);
         let (ready, waiting): (Vec<_>, Vec<_>) = parking
             .into_iter()
-            .partition(|parking| parking.suspends.iter().all(|of| self.engines.is_reported(of)));
+            .partition(|parking| parking.suspends.iter().all(|of| self.rooms.engines.is_reported(of)));
         self.away.parking = waiting;
         for Parking { origin, parked, .. } in ready {
             self.answer(origin, Ok(parked.as_bytes().to_vec()));
-            let Some(process) = self.objects.processes.get_mut(&origin.context) else { continue };
+            let Some(process) = self.rooms.objects.processes.get_mut(&origin.context) else { continue };
             process.away = Some(Away { parked, is_gone: false });
             // The guest's driver waits for no fence of a device that is gone.
             let fences = process.timelines.values_mut().flat_map(|timeline| timeline.fences.drain(..));
             let fences: Vec<_> = fences.map(|(_, token)| (token, Ok(()))).collect();
-            self.objects.due.extend(fences);
-            count(&self.counters.parked);
+            self.rooms.objects.due.extend(fences);
+            count(&self.rooms.counters.parked);
         }
     }
 
@@ -226,7 +229,7 @@ impl Session {
             let of = |process: &&Process| {
                 process.away.is_some_and(|away| name.wrapping_sub(away.parked.names) <= u64::from(u32::MAX))
             };
-            self.objects.processes.iter().find(|(_, process)| of(process)).map(|(own, _)| *own)
+            self.rooms.objects.processes.iter().find(|(_, process)| of(process)).map(|(own, _)| *own)
         });
         match (blob.name, owner) {
             (Some(name), Some(owner)) => {
@@ -251,10 +254,10 @@ impl Session {
     /// Its blobs are blobs like any other.
     pub(in crate::vgpu) fn give_up_names(&mut self, own: u32) {
         let attached =
-            self.objects.processes.get(&own).map(|process| process.attached.keys().copied().collect());
+            self.rooms.objects.processes.get(&own).map(|process| process.attached.keys().copied().collect());
         let attached: Vec<u32> = attached.unwrap_or_default();
         for resource in attached {
-            if let Some(blob) = self.memory.blobs.get_mut(&resource) {
+            if let Some(blob) = self.rooms.memory.blobs.get_mut(&resource) {
                 blob.name = None;
             }
         }
@@ -264,7 +267,7 @@ impl Session {
     pub(in crate::vgpu) fn end_absent(&mut self, own: u32) {
         self.end_process(own);
         self.drop_kept(own);
-        count(&self.counters.stayed_away);
+        count(&self.rooms.counters.stayed_away);
     }
 
     /// As if no process had ever gone.

@@ -153,8 +153,8 @@ mod tests {
         let ram = create_memfd("ram", PAGE_SIZE).unwrap();
         let runs = vec![RunRecord { file: 0, offset: 0, length: PAGE_SIZE }];
         let segment = GuestSegment::new(runs, vec![Arc::new(ram)], vec![piece]);
-        let charge = session.purse.charge(Kind::Blobs, 1).unwrap();
-        session.memory.segments.insert(segment, charge).unwrap()
+        let charge = session.rooms.purse.charge(Kind::Blobs, 1).unwrap();
+        session.rooms.memory.segments.insert(segment, charge).unwrap()
     }
 
     /// A session with two segments of guest RAM, whose copy engine, the other end of the channel, says at every look that
@@ -175,7 +175,7 @@ mod tests {
             Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0, profile: None };
         engine.send(&started, &[], &[], false).unwrap();
         session.engine_responses(COPY);
-        assert!(session.engines[COPY.index()].has_begun());
+        assert!(session.rooms.engines[COPY.index()].has_begun());
         (session, engine, segments)
     }
 
@@ -230,31 +230,31 @@ mod tests {
     #[test]
     fn dirty_55_a_log_has_what_engines_wrote_when_it_comes_and_before_it_goes_and_only_while_it_is_there() {
         let (mut session, _engine, _) = writing();
-        assert!(!session.memory.dirty.has_log() && session.memory.dirty.log().is_none());
-        assert_eq!(session.memory.describe_tracking()["guest_ram_logged"], false);
+        assert!(!session.rooms.memory.dirty.has_log() && session.rooms.memory.dirty.log().is_none());
+        assert_eq!(session.rooms.memory.describe_tracking()["guest_ram_logged"], false);
         session.sweep_guest_ram();
-        assert_eq!(session.memory.dirty.sweep_at, None, "no log, no sweeps");
+        assert_eq!(session.rooms.memory.dirty.sweep_at, None, "no log, no sweeps");
         let [one, two] = [(); 2].map(|()| Arc::new(Log::default()));
         let before = Instant::now();
         session.set_dirty_log(Some(Arc::clone(&one) as _));
         assert_eq!(one.taken(), [FIRST, SECOND]);
-        assert!(session.memory.dirty.sweep_at.is_some_and(|at| at > before), "and again later");
-        assert!(session.memory.dirty.has_log() && session.memory.dirty.log().is_some());
-        assert_eq!(session.memory.describe_tracking()["guest_ram_logged"], true);
+        assert!(session.rooms.memory.dirty.sweep_at.is_some_and(|at| at > before), "and again later");
+        assert!(session.rooms.memory.dirty.has_log() && session.rooms.memory.dirty.log().is_some());
+        assert_eq!(session.rooms.memory.describe_tracking()["guest_ram_logged"], true);
         session.set_dirty_log(Some(Arc::clone(&two) as _));
         assert_eq!((one.taken(), two.taken()), (vec![], vec![FIRST, SECOND]), "the next log has it");
         session.set_dirty_log(None);
         assert_eq!((one.taken(), two.taken()), (vec![], vec![FIRST, SECOND]));
-        assert_eq!(session.memory.dirty.sweep_at, None);
+        assert_eq!(session.rooms.memory.dirty.sweep_at, None);
     }
 
     #[test]
     fn dirty_55_guest_ram_is_swept_when_that_is_due_and_not_before() {
         let (mut session, _engine, log, _) = logged();
-        session.memory.dirty.sweep_at = Some(Instant::now() + Duration::from_secs(3600));
+        session.rooms.memory.dirty.sweep_at = Some(Instant::now() + Duration::from_secs(3600));
         session.sweep_if_due();
         assert_eq!(log.taken(), []);
-        session.memory.dirty.sweep_at = Some(Instant::now());
+        session.rooms.memory.dirty.sweep_at = Some(Instant::now());
         session.sweep_if_due();
         assert_eq!(log.taken(), [FIRST, SECOND]);
     }
@@ -265,7 +265,7 @@ mod tests {
         session.sweep_segment(segments[1]);
         assert_eq!(log.taken(), [SECOND]);
         session.stop_engine(COPY);
-        assert!(session.engines[COPY.index()].process().is_none());
+        assert!(session.rooms.engines[COPY.index()].process().is_none());
         assert_eq!(log.taken(), [FIRST, SECOND]);
         session.sweep_guest_ram();
         assert_eq!(log.taken(), []);

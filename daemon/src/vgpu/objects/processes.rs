@@ -30,6 +30,8 @@ pub struct Objects {
     pub processes: BTreeMap<u32, Process>,
     /// What is due to be answered, in order.
     pub due: Vec<(Token, Result<(), Refusal>)>,
+    /// Bytes of kernel sources.
+    pub kernel_bytes: usize,
     /// The greatest generation of a kernel of a device that has ended: a name is not given to another while an engine may
     /// still answer for it.
     kernel_generation: u32,

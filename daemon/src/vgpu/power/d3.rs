@@ -58,10 +58,10 @@ impl Session {
     /// TRANSITION_TO_F1: every doorbell of the engine is disconnected first, then it may sleep (UMS-118). Other
     /// engines' doorbells stay (UMS-119).
     pub(in crate::vgpu) fn engine_to_f1(&mut self, at: EngineAddress) {
-        self.doorbells().1.disconnect_all(at);
-        let process = self.engines[at.index()].process_mut();
+        self.rooms.doorbells().1.disconnect_all(at);
+        let process = self.rooms.engines[at.index()].process_mut();
         if process.is_some_and(|process| process.power.allow_f1()) {
-            count(&self.counters.f1_transitions);
+            count(&self.rooms.counters.f1_transitions);
             self.quiet_since = Some(clock::now());
             self.set_timer();
         }
@@ -75,10 +75,10 @@ impl Session {
         match &mut self.power {
             Power::D0 => {
                 let mut suspends = Vec::new();
-                for (context, handle) in self.objects.all_contexts() {
-                    suspends.extend(self.engines.hold(
-                        &mut self.objects,
-                        &self.config.supervisor,
+                for (context, handle) in self.rooms.objects.all_contexts() {
+                    suspends.extend(self.rooms.engines.hold(
+                        &mut self.rooms.objects,
+                        &self.rooms.config.supervisor,
                         context,
                         handle,
                         |held| held.by_power = true,
@@ -99,14 +99,14 @@ impl Session {
     /// Whether all contexts are off the engines by now.
     pub(in crate::vgpu) fn look_at_power(&mut self) {
         let Power::Leaving(suspends, _) = &self.power else { return };
-        if !suspends.iter().all(|of| self.engines.is_reported(of)) {
+        if !suspends.iter().all(|of| self.rooms.engines.is_reported(of)) {
             return;
         }
         // First, since what engines report at their end is looked at as ever.
         let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D3) else { return };
-        count(&self.counters.d3_transitions);
+        count(&self.rooms.counters.d3_transitions);
         for at in self.addresses() {
-            self.doorbells().1.disconnect_all(at);
+            self.rooms.doorbells().1.disconnect_all(at);
             self.park_engine(at);
         }
         for errand in errands {
@@ -118,17 +118,17 @@ impl Session {
 
     /// Ends an engine process that runs nothing. One that compiles, or that a message waits for, goes on.
     fn park_engine(&mut self, at: EngineAddress) {
-        let slot = &self.engines[at.index()];
+        let slot = &self.rooms.engines[at.index()];
         if !slot.is_running() || !slot.compiling.is_empty() || !slot.waiting.is_empty() {
             return;
         }
-        self.engines.unwatch(at, &self.poller);
-        let slot = &mut self.engines[at.index()];
+        self.rooms.engines.unwatch(at);
+        let slot = &mut self.rooms.engines[at.index()];
         if let Err(error) = slot.park() {
             return self.lose_engine(at, &error.to_string());
         }
         if let Some(id) = slot.supervised.take() {
-            self.config.supervisor.remove(id);
+            self.rooms.config.supervisor.remove(id);
         }
         // What was done before the end counts.
         self.collect_reports(at);
@@ -147,10 +147,10 @@ impl Session {
             Power::D3 => {}
         }
         for at in self.addresses() {
-            if self.engines[at.index()].is_parked()
+            if self.rooms.engines[at.index()].is_parked()
                 && let Err(error) = self.start_next_process(at)
             {
-                self.journal.line(Level::Error, format_args!("{at} engine: {error}"));
+                self.rooms.journal.line(Level::Error, format_args!("{at} engine: {error}"));
                 self.lose_engine(at, "it could not be started again");
             }
         }
@@ -164,14 +164,14 @@ impl Session {
         }
         let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D0) else { return };
         errands.into_iter().for_each(|errand| errand.answer(Err(standing_still())));
-        for (context, handle) in self.objects.all_contexts() {
+        for (context, handle) in self.rooms.objects.all_contexts() {
             self.unhold(context, handle, |held| held.by_power = false);
         }
     }
 
     /// All contexts may run again, and their engines find what came meanwhile.
     pub(in crate::vgpu) fn resume_from_d3(&mut self) {
-        for (context, handle) in self.objects.all_contexts() {
+        for (context, handle) in self.rooms.objects.all_contexts() {
             self.unhold(context, handle, |held| held.by_power = false);
         }
     }
@@ -180,20 +180,20 @@ impl Session {
     /// engine has not woken yet.
     fn is_idle(&self) -> bool {
         let sleeps = |at: EngineAddress| {
-            let slot = &self.engines[at.index()];
+            let slot = &self.rooms.engines[at.index()];
             slot.in_flight.is_empty()
-                && connected_on(&self.objects, at).is_empty()
+                && connected_on(&self.rooms.objects, at).is_empty()
                 && slot.process().is_none_or(|process| process.power.is_asleep() && process.is_up_to_date())
         };
         matches!(self.power, Power::D0)
-            && self.doorbells.drains.is_empty()
+            && self.rooms.doorbells.drains.is_empty()
             && self.addresses().all(sleeps)
-            && self.engines.iter().any(|slot| slot.hears())
+            && self.rooms.engines.iter().any(|slot| slot.hears())
     }
 
     /// When the device may have been idle for long enough.
     pub(in crate::vgpu) fn next_idleness(&self) -> Option<Instant> {
-        Some(self.quiet_since? + self.config.d3_after?.max(SHORTEST_IDLENESS))
+        Some(self.quiet_since? + self.rooms.config.d3_after?.max(SHORTEST_IDLENESS))
     }
 
     /// Goes to D3 when it has been idle for long enough. Where a doorbell is connected by now, the next engine that falls
@@ -206,8 +206,8 @@ impl Session {
         self.quiet_since = None;
         let may_become_idle = |of: &Self| {
             matches!(of.power, Power::D0)
-                && of.engines.iter().any(EngineSlot::hears)
-                && of.addresses().all(|at| connected_on(&of.objects, at).is_empty())
+                && of.rooms.engines.iter().any(EngineSlot::hears)
+                && of.addresses().all(|at| connected_on(&of.rooms.objects, at).is_empty())
         };
         if !self.is_stopping() && self.is_idle() {
             self.enter_d3(None);
@@ -259,7 +259,7 @@ mod tests {
         store(&session, COPY, block::POWER, power::ACTIVE);
         assert!(!session.is_idle(), "one is awake");
         session = asleep();
-        session.engines[COPY.index()].process_mut().unwrap().ask_acknowledgement();
+        session.rooms.engines[COPY.index()].process_mut().unwrap().ask_acknowledgement();
         assert!(!session.is_idle(), "one owes something");
         session = asleep();
         give(&mut session, None);
@@ -267,7 +267,7 @@ mod tests {
         session = asleep();
         let holder = crate::vgpu::doorbells::slots::Holder { context: OWNER, doorbell: Handle::new(0, 1) };
         let (since, timeout) = (std::time::Instant::now(), std::time::Duration::from_secs(600));
-        session.doorbells.drains.push(Drain {
+        session.rooms.doorbells.drains.push(Drain {
             holder,
             origin: ORIGIN,
             last_queued: 2,
@@ -285,7 +285,7 @@ mod tests {
     fn ums_123_an_engine_that_compiles_or_is_waited_for_goes_on_in_d3() {
         for why in 0..3 {
             let mut session = asleep();
-            let slot = &mut session.engines[COPY.index()];
+            let slot = &mut session.rooms.engines[COPY.index()];
             match why {
                 0 => {}
                 1 => drop(
@@ -300,8 +300,8 @@ mod tests {
                 }),
             }
             session.park_engine(COPY);
-            assert_eq!(session.engines[COPY.index()].is_parked(), why == 0, "{why}");
-            assert_eq!(session.engines[COPY.index()].hears(), why != 0);
+            assert_eq!(session.rooms.engines[COPY.index()].is_parked(), why == 0, "{why}");
+            assert_eq!(session.rooms.engines[COPY.index()].hears(), why != 0);
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
         session.enter_d3(None);
         assert!(matches!(session.power, Power::Leaving(..)), "its engine has not reported");
         let held = |session: &Session| {
-            let device = session.objects.processes[&OWNER].device.as_ref().unwrap();
+            let device = session.rooms.objects.processes[&OWNER].device.as_ref().unwrap();
             device.contexts.get(CONTEXT).unwrap().held.by_power
         };
         assert!(held(&session));
@@ -327,7 +327,7 @@ mod tests {
         session.enter_d3(None);
         assert!(matches!(session.power, Power::Leaving(..)) && session.freeze());
         let held = |session: &Session| {
-            let device = session.objects.processes[&OWNER].device.as_ref().unwrap();
+            let device = session.rooms.objects.processes[&OWNER].device.as_ref().unwrap();
             device.contexts.get(CONTEXT).unwrap().held
         };
         assert!(matches!(session.power, Power::D0));

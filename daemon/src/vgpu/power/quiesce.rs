@@ -81,21 +81,21 @@ impl Session {
             self.collect_reports(at);
         }
         let mut suspends = Vec::new();
-        for (context, handle) in self.objects.all_contexts() {
-            suspends.extend(self.engines.hold(
-                &mut self.objects,
-                &self.config.supervisor,
+        for (context, handle) in self.rooms.objects.all_contexts() {
+            suspends.extend(self.rooms.engines.hold(
+                &mut self.rooms.objects,
+                &self.rooms.config.supervisor,
                 context,
                 handle,
                 |held| held.by_freeze = true,
             ));
         }
-        self.freeze = Freeze::Freezing(suspends, clock::now() + self.config.freeze_limit);
-        count(&self.counters.freezes);
+        self.freeze = Freeze::Freezing(suspends, clock::now() + self.rooms.config.freeze_limit);
+        count(&self.rooms.counters.freezes);
         self.give_up_d3();
         // An engine that was never given its node has run nothing, and may not be up.
         for at in self.addresses() {
-            if self.engines[at.index()].hears() && self.engines[at.index()].supervised.is_none() {
+            if self.rooms.engines[at.index()].hears() && self.rooms.engines[at.index()].supervised.is_none() {
                 self.stop_for_freeze(at);
             }
         }
@@ -107,8 +107,9 @@ impl Session {
     /// Has the driver of each engine opened ahead that the thaw will start, where it is known that there will be one:
     /// the processes touch no memory of the vGPU before.
     pub fn warm_up(&mut self) {
-        let stopped =
-            |at: &EngineAddress| self.engines[at.index()].is_parked() && self.engines[at.index()].is_stopped;
+        let stopped = |at: &EngineAddress| {
+            self.rooms.engines[at.index()].is_parked() && self.rooms.engines[at.index()].is_stopped
+        };
         let stopped: Vec<EngineAddress> = self.addresses().filter(stopped).collect();
         if self.is_frozen() {
             stopped.into_iter().for_each(|at| self.start_spare(at));
@@ -126,8 +127,11 @@ impl Session {
     /// Whether everything has stopped by now.
     pub(in crate::vgpu) fn look_at_freeze(&mut self) {
         let Freeze::Freezing(suspends, limit) = &self.freeze else { return };
-        let late: Vec<EngineAddress> =
-            suspends.iter().filter(|of| !self.engines.is_reported(of)).map(Suspending::engine).collect();
+        let late: Vec<EngineAddress> = suspends
+            .iter()
+            .filter(|of| !self.rooms.engines.is_reported(of))
+            .map(Suspending::engine)
+            .collect();
         if late.is_empty() {
             return self.stand_still();
         }
@@ -135,8 +139,8 @@ impl Session {
             return;
         }
         for at in self.addresses().filter(|at| late.contains(at)) {
-            count(&self.counters.freezes_forced);
-            if let Some(process) = self.engines[at.index()].process() {
+            count(&self.rooms.counters.freezes_forced);
+            if let Some(process) = self.rooms.engines[at.index()].process() {
                 // Nothing is written from here on, so that what it has written can be told before it ends.
                 process.hold();
             }
@@ -156,29 +160,31 @@ impl Session {
             // What an engine says at its end may be a reason to replace it; that process is ended in turn. A second one
             // has run nothing that it could report.
             for _ in 0..3 {
-                if self.engines[at.index()].hears() {
+                if self.rooms.engines[at.index()].hears() {
                     self.stop_for_freeze(at);
                 }
             }
-            if self.engines[at.index()].hears() {
-                self.journal.line(Level::Error, format_args!("{at} engine could not be brought to an end"));
+            if self.rooms.engines[at.index()].hears() {
+                self.rooms
+                    .journal
+                    .line(Level::Error, format_args!("{at} engine could not be brought to an end"));
                 self.stop_engine(at);
             }
         }
         // An engine that has ended has let go of everything.
         self.run_pending();
-        self.journal.line(Level::Info, format_args!("stands still"));
+        self.rooms.journal.line(Level::Info, format_args!("stands still"));
     }
 
     /// Ends an engine process, and collects what it left.
     fn stop_for_freeze(&mut self, at: EngineAddress) {
-        self.doorbells().1.disconnect_all(at);
-        self.engines.unwatch(at, &self.poller);
-        if let Err(error) = self.engines[at.index()].stop() {
+        self.rooms.doorbells().1.disconnect_all(at);
+        self.rooms.engines.unwatch(at);
+        if let Err(error) = self.rooms.engines[at.index()].stop() {
             return self.lose_engine(at, &error.to_string());
         }
-        if let Some(id) = self.engines[at.index()].supervised.take() {
-            self.config.supervisor.remove(id);
+        if let Some(id) = self.rooms.engines[at.index()].supervised.take() {
+            self.rooms.config.supervisor.remove(id);
         }
         self.collect_reports(at);
     }
@@ -195,30 +201,30 @@ impl Session {
         if is_restored {
             self.settle_guest_memory();
             self.publish_all();
-            self.memory.publish_budget(&self.objects, &self.config.account);
+            self.rooms.memory.publish_budget(&self.rooms.objects, &self.rooms.config.account);
         }
         for at in self.addresses() {
-            if self.engines[at.index()].is_parked()
-                && self.engines[at.index()].is_stopped
+            if self.rooms.engines[at.index()].is_parked()
+                && self.rooms.engines[at.index()].is_stopped
                 && let Err(error) = self.start_process_again(at)
             {
-                self.journal.line(Level::Error, format_args!("{at} engine: {error}"));
+                self.rooms.journal.line(Level::Error, format_args!("{at} engine: {error}"));
                 self.lose_engine(at, "it could not be started again");
             }
         }
         self.start_for_waiting();
-        for (context, handle) in self.objects.all_contexts() {
+        for (context, handle) in self.rooms.objects.all_contexts() {
             self.unhold(context, handle, |held| held.by_freeze = false);
         }
-        self.doorbells.restart_drains(&self.objects, &mut self.engines, clock::now());
-        for (resource, offset, token) in std::mem::take(&mut self.memory.residency.deferred) {
+        self.rooms.doorbells.restart_drains(&self.rooms.objects, &mut self.rooms.engines, clock::now());
+        for (resource, offset, token) in std::mem::take(&mut self.rooms.memory.residency.deferred) {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
-                self.objects.due.push((token, Err(refusal)));
+                self.rooms.objects.due.push((token, Err(refusal)));
             }
         }
         self.release_all_waiters();
         self.run_pending();
-        self.memory.residency.look_again();
+        self.rooms.memory.residency.look_again();
         self.serve_residency();
         for at in self.addresses() {
             self.serve_connects(at);
@@ -227,7 +233,7 @@ impl Session {
         self.look_at = None;
         self.keep_looking();
         self.set_timer();
-        self.journal.line(Level::Info, format_args!("goes on"));
+        self.rooms.journal.line(Level::Info, format_args!("goes on"));
         true
     }
 
@@ -235,7 +241,7 @@ impl Session {
     /// while everything was to stand still.
     fn start_for_waiting(&mut self) {
         for at in self.addresses() {
-            if !self.engines[at.index()].waiting.is_empty()
+            if !self.rooms.engines[at.index()].waiting.is_empty()
                 && let Err(refused) = self.ensure_engine(at)
             {
                 self.refuse_waiting_for(at, &refused);
@@ -246,8 +252,12 @@ impl Session {
 
     /// Writes what guests read of the daemon's truth into their device pages (design §10.5).
     fn publish_all(&self) {
-        let devices =
-            self.objects.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
+        let devices = self
+            .rooms
+            .objects
+            .processes
+            .iter()
+            .filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         for (context, device) in devices {
             let words: Vec<(Handle, u64)> = device
                 .doorbells
@@ -256,14 +266,14 @@ impl Session {
                 .collect();
             for (queue, status) in words {
                 let at = campanile_protocol::device_page::status(queue.index());
-                self.memory.store_page_word(&self.objects, context, at, status);
+                self.rooms.memory.store_page_word(&self.rooms.objects, context, at, status);
             }
             let page = [
                 (campanile_protocol::device_page::PAGING_FENCE, device.paging.done()),
                 (campanile_protocol::device_page::DEVICE_STATUS, device.status),
             ];
             for (at, value) in page {
-                self.memory.store_page_word(&self.objects, context, at, value);
+                self.rooms.memory.store_page_word(&self.rooms.objects, context, at, value);
             }
         }
     }

@@ -65,7 +65,7 @@ impl Session {
     pub(in crate::vgpu) fn submit_buffer(&mut self, origin: Origin, message: &Submit) -> Outcome {
         let aligned = message.buffer_va.is_multiple_of(8) && message.length.is_multiple_of(8);
         (aligned && message.flags == 0 && message.length <= MAX_DMA_BUFFER).or(Status::InvalidParameter)?;
-        let device = self.objects.device(origin.context)?;
+        let device = self.rooms.objects.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         let (context, at, is_exempt) = (queue.context, queue.at, queue.is_exempt);
         // UMS-26: a user-mode queue takes work from its doorbell alone.
@@ -74,12 +74,12 @@ impl Session {
         let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
         (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
         self.ensure_presence(origin.context, at)?;
-        let item = self.objects.park(origin)?.item;
-        let taken = &mut self.engines[at.index()].taken;
+        let item = self.rooms.objects.park(origin)?.item;
+        let taken = &mut self.rooms.engines[at.index()].taken;
         *taken += 1;
         let order = *taken;
         let fence_value = issued + 1;
-        let device = self.objects.device_mut(origin.context)?;
+        let device = self.rooms.objects.device_mut(origin.context)?;
         if let Some(queue) = device.queues.get_mut(message.queue) {
             queue.kind = QueueKind::Ordinary { issued: fence_value };
         }
@@ -94,7 +94,7 @@ impl Session {
             is_resubmitted: false,
             paging,
             order,
-            submitted: clock::since(self.begun),
+            submitted: self.rooms.engines.now(),
             ring: origin.ring,
             item,
         };
@@ -102,12 +102,12 @@ impl Session {
             context.software_queue.push_back(buffer);
         }
         self.list_context(origin.context, context);
-        count(&self.counters.submissions);
-        let engine = self.engines[at.index()].process();
-        let lingers = self.engines[at.index()].in_flight.is_empty()
+        count(&self.rooms.counters.submissions);
+        let engine = self.rooms.engines[at.index()].process();
+        let lingers = self.rooms.engines[at.index()].in_flight.is_empty()
             && engine.is_some_and(|process| process.hw_queue.listen());
         self.fill_hw_queue(at);
-        if engine_lingers(self.engines[at.index()].process(), lingers) {
+        if engine_lingers(self.rooms.engines[at.index()].process(), lingers) {
             self.collect_completions(at);
         }
         Ok(Handled::with(&Submitted { fence_value }))
@@ -116,18 +116,18 @@ impl Session {
     /// Takes the results that are there, up to [`RESULTS`], and then the report of a preemption (PRE-26, MCDM-33).
     pub(in crate::vgpu) fn collect_completions(&mut self, at: EngineAddress) {
         let has_taken_all = take_all(|| {
-            let result = self.engines[at.index()].process_mut().and_then(Adapter::completed_command);
+            let result = self.rooms.engines[at.index()].process_mut().and_then(Adapter::completed_command);
             result.map(|result| self.buffer_completed(at, result)).is_some()
         });
         if has_taken_all {
             self.collect_preemption(at);
-        } else if let Some(process) = self.engines[at.index()].process() {
+        } else if let Some(process) = self.rooms.engines[at.index()].process() {
             process.look_again();
         }
     }
 
     fn collect_preemption(&mut self, at: EngineAddress) {
-        let slot = &mut self.engines[at.index()];
+        let slot = &mut self.rooms.engines[at.index()];
         let Some(report) = slot.process_mut().and_then(Adapter::preemption_report) else { return };
         if report.last_completed > slot.fences.submitted() {
             let text = format!(
@@ -143,19 +143,19 @@ impl Session {
     /// Puts a context on the run list of its engine, where it has something to run and may run it. What an engine still
     /// has of it from before its last suspend comes back first.
     pub(in crate::vgpu) fn list_context(&mut self, of: u32, handle: Handle) {
-        let now = clock::since(self.begun);
-        let Ok(device) = self.objects.device_mut(of) else { return };
+        let now = self.rooms.engines.now();
+        let Ok(device) = self.rooms.objects.device_mut(of) else { return };
         let Device { contexts, paging, .. } = device;
         let Some(context) = contexts.get_mut(handle) else { return };
         let at = context.at.index();
         let may_run = !context.listed && !context.held.any() && context.has_ready(paging);
         let Some(entry) = context.entry.filter(|_| may_run) else { return };
-        if self.engines[at].has_stale(of, handle, entry) {
+        if self.rooms.engines[at].has_stale(of, handle, entry) {
             return;
         }
-        self.engines[at].run_list.list(entry, true, now);
+        self.rooms.engines[at].run_list.list(entry, true, now);
         if let Some(context) =
-            self.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle))
+            self.rooms.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle))
         {
             context.listed = true;
         }
@@ -163,40 +163,41 @@ impl Session {
 
     /// Takes a context off the run list until it is tried again: its first buffer waits.
     pub(in crate::vgpu) fn block_context(&mut self, of: u32, handle: Handle) {
-        let now = clock::since(self.begun);
-        let context = self.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle));
+        let now = self.rooms.engines.now();
+        let context =
+            self.rooms.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle));
         let Some(context) = context else { return };
         let Some(entry) = context.entry else { return };
         let at = context.at;
         // The run list sees to it that it is listed again.
         context.listed = true;
-        self.engines[at.index()].run_list.block(entry, now);
+        self.rooms.engines[at.index()].run_list.block(entry, now);
     }
 
     /// Takes a context off the run list of its node.
     pub(in crate::vgpu) fn unlist_context(&mut self, of: u32, handle: Handle) {
-        let now = clock::since(self.begun);
-        let Ok(device) = self.objects.device(of) else { return };
+        let now = self.rooms.engines.now();
+        let Ok(device) = self.rooms.objects.device(of) else { return };
         let Some((at, entry)) = device.contexts.get(handle).and_then(|it| Some((it.at, it.entry?))) else {
             return;
         };
-        self.engines[at.index()].run_list.list(entry, false, now);
+        self.rooms.engines[at.index()].run_list.list(entry, false, now);
     }
 
     /// Gives buffers to the engine while its hardware queue has room, of the context whose turn it is; and has the one
     /// that runs make room, where it is not its turn any more.
     pub(in crate::vgpu) fn fill_hw_queue(&mut self, at: EngineAddress) {
-        let now = clock::since(self.begun);
-        self.engines[at.index()].run_list.retry(now);
-        while self.engines[at.index()].has_room() {
-            let Some((of, handle, entry)) = self.engines[at.index()].run_list.next(now) else { break };
+        let now = self.rooms.engines.now();
+        self.rooms.engines[at.index()].run_list.retry(now);
+        while self.rooms.engines[at.index()].has_room() {
+            let Some((of, handle, entry)) = self.rooms.engines[at.index()].run_list.next(now) else { break };
             // What it needs there comes before it (PRE-32).
-            if !self.memory.has_areas(&self.objects, of, handle) {
+            if !self.rooms.memory.has_areas(&self.rooms.objects, of, handle) {
                 self.leave_out(of, handle, entry, now);
                 continue;
             }
             let (buffer, has_more) = self.take_buffer(of, handle);
-            let run_list = &mut self.engines[at.index()].run_list;
+            let run_list = &mut self.rooms.engines[at.index()].run_list;
             match buffer {
                 Some(buffer) => {
                     run_list.give(entry, has_more);
@@ -210,21 +211,23 @@ impl Session {
 
     /// A context is not given to its engine before its save areas are there.
     fn leave_out(&mut self, of: u32, handle: Handle, entry: u32, now: Duration) {
-        let at = self.objects.device_mut(of).ok().and_then(|device| {
+        let at = self.rooms.objects.device_mut(of).ok().and_then(|device| {
             let context = device.contexts.get_mut(handle)?;
             context.listed = false;
             Some(context.at)
         });
         if let Some(at) = at {
-            self.engines[at.index()].run_list.list(entry, false, now);
+            self.rooms.engines[at.index()].run_list.list(entry, false, now);
         }
     }
 
     /// The first buffer of a context that may run, and whether there are more.
     fn take_buffer(&mut self, of: u32, handle: Handle) -> (Option<Buffer>, bool) {
-        let Ok(Device { contexts, paging, .. }) = self.objects.device_mut(of) else { return (None, false) };
+        let Ok(Device { contexts, paging, .. }) = self.rooms.objects.device_mut(of) else {
+            return (None, false);
+        };
         let Some(context) = contexts.get_mut(handle) else { return (None, false) };
-        let slot = &self.engines[context.at.index()];
+        let slot = &self.rooms.engines[context.at.index()];
         // It may have been suspended and resumed while it stood on the run list.
         let may_run =
             context.entry.is_some_and(|entry| !slot.has_stale(of, handle, entry)) && !context.held.any();
@@ -236,9 +239,9 @@ impl Session {
 
     /// Gives one buffer to the engine, whose hardware queue has room.
     fn hand_over(&mut self, at: EngineAddress, of: u32, entry: u32, buffer: Buffer) {
-        let now = clock::since(self.begun);
-        let presence = self.objects.device(of).ok().and_then(|device| device.presence[at.index()]);
-        let slot = &mut self.engines[at.index()];
+        let now = self.rooms.engines.now();
+        let presence = self.rooms.objects.device(of).ok().and_then(|device| device.presence[at.index()]);
+        let slot = &mut self.rooms.engines[at.index()];
         let fence_id = slot.fences.submit();
         let suspends = slot.process().map_or(0, |process| process.contexts.suspends(entry));
         let is_exempt = flag(buffer.is_exempt, HW_EXEMPT);
@@ -263,19 +266,19 @@ impl Session {
                 slot.run_list.submitted(entry, head, now);
             }
             Some(Err(error)) => {
-                self.journal.line(Level::Error, format_args!("{at} hardware queue: {error}"));
-                self.objects.end_item(of, buffer.ring, buffer.item);
+                self.rooms.journal.line(Level::Error, format_args!("{at} hardware queue: {error}"));
+                self.rooms.objects.end_item(of, buffer.ring, buffer.item);
             }
-            None => self.objects.end_item(of, buffer.ring, buffer.item),
+            None => self.rooms.objects.end_item(of, buffer.ring, buffer.item),
         }
     }
 
     /// Preempts what the hardware queue runs, where it is another context's turn (PRE-05, MCDM-11, MCDM-12); or says when to
     /// look again.
     fn look_at_head(&mut self, at: EngineAddress) {
-        let now = clock::since(self.begun);
-        let begun = self.begun;
-        let slot = &mut self.engines[at.index()];
+        let now = self.rooms.engines.now();
+        let begun = self.rooms.engines.begun;
+        let slot = &mut self.rooms.engines[at.index()];
         slot.decide_at = slot.run_list.retry_at().and_then(|at| begun.checked_add(at));
         if slot.process().is_none_or(|process| process.hw_queue.is_preempting()) {
             return;
@@ -288,24 +291,24 @@ impl Session {
         if must_yield.is_ok()
             && let Some(Preemption::Requested(_)) = slot.process_mut().map(Adapter::preempt_command)
         {
-            count(&self.counters.preemptions);
+            count(&self.rooms.counters.preemptions);
         }
-        if self.engines[at.index()].decide_at.is_some() {
-            self.set_timer();
+        if let Some(at) = slot.decide_at {
+            self.rooms.timer.set(at);
         }
     }
 
     /// Decides again whose turn it is, if it is time to.
     pub(in crate::vgpu) fn decide_if_due(&mut self, at: EngineAddress) {
-        if self.engines[at.index()].decide_at.is_some_and(|due| due <= clock::now()) {
+        if self.rooms.engines[at.index()].decide_at.is_some_and(|due| due <= clock::now()) {
             self.fill_hw_queue(at);
         }
     }
 
     /// The engine has finished a buffer (MCDM-16, MCDM-17).
     pub(in crate::vgpu) fn buffer_completed(&mut self, at: EngineAddress, result: HwResult) {
-        let now = clock::since(self.begun);
-        let slot = &mut self.engines[at.index()];
+        let now = self.rooms.engines.now();
+        let slot = &mut self.rooms.engines[at.index()];
         let Some(flight) = slot.in_flight.pop_front() else { return };
         // TDR-83: never on with a fence that cannot be.
         let is_handed_back = result.is_handed_back();
@@ -335,9 +338,9 @@ impl Session {
             if result.fault != 0 {
                 self.fault_device(context, buffer.queue, result.fault, result.fault_va);
             }
-            let took = clock::since(self.begun).saturating_sub(buffer.submitted);
-            self.counters.measures.submit_to_fence.note(took);
-            self.objects.end_item(context, buffer.ring, buffer.item);
+            let took = self.rooms.engines.now().saturating_sub(buffer.submitted);
+            self.rooms.counters.measures.submit_to_fence.note(took);
+            self.rooms.objects.end_item(context, buffer.ring, buffer.item);
             self.release_waiters(context, buffer.queue);
             self.list_context(context, buffer.context);
         }
@@ -396,11 +399,12 @@ mod tests {
             assert_eq!((submission.flags, submission.number), (flags, buffer.order));
             assert_eq!((submission.buffer_va, submission.length), (buffer.va, buffer.length));
             assert_eq!((submission.fence_value, submission.context), (buffer.fence_value, entry));
-            let process = session.engines[COPY.index()].process().unwrap();
+            let process = session.rooms.engines[COPY.index()].process().unwrap();
             assert_eq!(submission.suspends, process.contexts.suspends(entry));
             assert_eq!(
                 submission.process,
-                session.objects.processes[&OWNER].device.as_ref().unwrap().presence[COPY.index()].unwrap()
+                session.rooms.objects.processes[&OWNER].device.as_ref().unwrap().presence[COPY.index()]
+                    .unwrap()
             );
         }
     }

@@ -37,14 +37,14 @@ impl Session {
         let node = node.ok_or(Status::NotSupported)?;
         (message.flags == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
         // TDR-09, TDR-10: exactly one engine, which there is.
-        let at = EngineAddress::from_affinity(message.engine_affinity, node, self.config.engines);
+        let at = EngineAddress::from_affinity(message.engine_affinity, node, self.rooms.config.engines);
         let at = at.ok_or(Status::InvalidParameter)?;
-        self.objects.device(origin.context)?.contexts.has_room().or(Status::OutOfResources)?;
+        self.rooms.objects.device(origin.context)?.contexts.has_room().or(Status::OutOfResources)?;
         if !self.ensure_engine(at)? {
             return self.wait_for_engine(origin, at, CREATE_CONTEXT, message.as_bytes());
         }
-        let charge = self.objects.charge(origin.context, Kind::Objects, CONTEXT_BYTES)?;
-        let area = self.memory.make_areas(&mut self.objects, origin.context)?;
+        let charge = self.rooms.objects.charge(origin.context, Kind::Objects, CONTEXT_BYTES)?;
+        let area = self.rooms.memory.make_areas(&mut self.rooms.objects, origin.context)?;
         let entry = match self.introduce_areas(origin.context, at, area) {
             Ok(entry) => entry,
             Err(refused) => {
@@ -64,9 +64,9 @@ impl Session {
             scheduling: None,
         };
         // There is room: it was looked for above.
-        let contexts = &mut self.objects.device_mut(origin.context)?.contexts;
+        let contexts = &mut self.rooms.objects.device_mut(origin.context)?.contexts;
         let handle = contexts.insert(context, charge).ok_or(Status::OutOfResources)?;
-        self.memory.areas.name(area, handle);
+        self.rooms.memory.areas.name(area, handle);
         self.introduce_context(at, entry, (origin.context, handle));
         Ok(Handled::with(&Created { handle }))
     }
@@ -74,7 +74,7 @@ impl Session {
     /// Makes a context with this save area, and its process, known to an engine; the context's entry there.
     fn introduce_areas(&mut self, of: u32, at: EngineAddress, area: SaveArea) -> Result<u32, Refused> {
         self.ensure_presence(of, at)?;
-        let engine = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
+        let engine = self.rooms.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         engine
             .create_context(area.va)
             .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })
@@ -90,14 +90,15 @@ impl Session {
     ) -> Outcome {
         let mut message = WaitingMessage { origin, opcode, body: bytes.to_vec(), charge: None };
         if message.ended_kernel().is_none() {
-            message.charge = Some(self.objects.charge(origin.context, Kind::Messages, message.price())?);
+            message.charge =
+                Some(self.rooms.objects.charge(origin.context, Kind::Messages, message.price())?);
         }
         message.origin = match (origin.item, &message.charge) {
             (Some(_), _) => origin,
-            (None, Some(_)) => self.objects.park(origin)?,
-            (None, None) => self.objects.park_end(origin),
+            (None, Some(_)) => self.rooms.objects.park(origin)?,
+            (None, None) => self.rooms.objects.park_end(origin),
         };
-        self.engines[at.index()].waiting.push(message);
+        self.rooms.engines[at.index()].waiting.push(message);
         Ok(Handled::Parked)
     }
 
@@ -107,7 +108,7 @@ impl Session {
         context: u32,
         at: EngineAddress,
     ) -> Result<u32, Refused> {
-        let device = self.objects.device(context)?;
+        let device = self.rooms.objects.device(context)?;
         if let Some(entry) = device.presence[at.index()] {
             return Ok(entry);
         }
@@ -115,22 +116,22 @@ impl Session {
             generation: 0,
             root: device.root.0,
             page_va: device.page.va,
-            global_cell: self.config.doorbell_modes.global_cell(at).unwrap_or(0),
+            global_cell: self.rooms.config.doorbell_modes.global_cell(at).unwrap_or(0),
             summary: device_page::summary(u32::from(at.engine), node_ordinal(at.node)),
-            area_root: self.memory.areas.root().0,
+            area_root: self.rooms.memory.areas.root().0,
             area_va: device.area.map_or(0, |area| area.va),
         };
-        let process = self.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
+        let process = self.rooms.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         let entry = process
             .create_process(entry)
             .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
-        self.objects.device_mut(context)?.presence[at.index()] = Some(entry);
+        self.rooms.objects.device_mut(context)?.presence[at.index()] = Some(entry);
         Ok(entry)
     }
 
     /// DESTROY_CONTEXT; its queues must be gone.
     pub(in crate::vgpu) fn drop_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.objects.device_mut(origin.context)?;
+        let device = self.rooms.objects.device_mut(origin.context)?;
         let context = device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         (context.queues == 0).or(Status::Busy)?;
         let (at, entry, area) = (context.at, context.entry, context.area);
@@ -138,9 +139,9 @@ impl Session {
         self.refuse_suspends(Status::InvalidHandle, |of| {
             of.context == origin.context && of.handle == message.handle
         });
-        if let Some((engine, entry)) = self.engines[at.index()].process_mut().zip(entry) {
+        if let Some((engine, entry)) = self.rooms.engines[at.index()].process_mut().zip(entry) {
             engine.destroy_context(entry);
-            self.engines[at.index()].run_list.remove(entry);
+            self.rooms.engines[at.index()].run_list.remove(entry);
         }
         self.free_areas(vec![area]);
         Ok(Handled::done())

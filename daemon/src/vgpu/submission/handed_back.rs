@@ -37,17 +37,17 @@ impl Session {
         let handle = buffer.context;
         let is_unasked = match result.fault {
             HW_SUSPENDED => self.suspends_of(of, handle) == Some(suspends),
-            HW_PREEMPTED => {
-                !self.engines[at.index()].process().is_some_and(|process| process.hw_queue.is_preempting())
-            }
+            HW_PREEMPTED => !self.rooms.engines[at.index()]
+                .process()
+                .is_some_and(|process| process.hw_queue.is_preempting()),
             _ => false,
         };
         if is_unasked {
-            self.objects.end_item(of, buffer.ring, buffer.item);
+            self.rooms.objects.end_item(of, buffer.ring, buffer.item);
             self.lose_engine(at, "it handed a buffer back unasked");
             return;
         }
-        let device = self.objects.device_mut(of).ok().filter(|device| device.is_active());
+        let device = self.rooms.objects.device_mut(of).ok().filter(|device| device.is_active());
         let wanted = device.and_then(|device| {
             let fence = device.fences.iter().find(|(_, fence)| fence.va == result.fault_va);
             let index = fence.map(|(_, fence)| fence.index).filter(|_| result.fault == HW_BLOCKED);
@@ -60,12 +60,12 @@ impl Session {
             Some((index.filter(|_| place == 0), context.is_parked))
         });
         match wanted {
-            None => self.objects.end_item(of, buffer.ring, buffer.item),
+            None => self.rooms.objects.end_item(of, buffer.ring, buffer.item),
             // What is parked waits for the first buffer, whatever comes behind it.
             Some((_, true)) => {}
             Some((Some(index), false)) => {
                 self.unlist_context(of, handle);
-                if let Ok(device) = self.objects.device_mut(of) {
+                if let Ok(device) = self.rooms.objects.device_mut(of) {
                     device.gpu_waits.push(GpuWait { context: handle, index, value: result.value });
                     if let Some(context) = device.contexts.get_mut(handle) {
                         // Listed or not: nothing but the fence brings it back.
@@ -81,13 +81,13 @@ impl Session {
 
     /// Suspends of a context so far; none where it, or its engine, is gone.
     fn suspends_of(&self, of: u32, handle: Handle) -> Option<u64> {
-        let context = self.objects.device(of).ok()?.contexts.get(handle)?;
-        Some(self.engines[context.at.index()].process()?.contexts.suspends(context.entry?))
+        let context = self.rooms.objects.device(of).ok()?.contexts.get(handle)?;
+        Some(self.rooms.engines[context.at.index()].process()?.contexts.suspends(context.entry?))
     }
 
     /// What a parked context waits for is there, or never will be: it takes its turn again.
     pub(in crate::vgpu) fn unpark(&mut self, of: u32, handle: Handle) {
-        let Ok(device) = self.objects.device_mut(of) else { return };
+        let Ok(device) = self.rooms.objects.device_mut(of) else { return };
         let Some(context) = device.contexts.get_mut(handle) else { return };
         if std::mem::take(&mut context.is_parked) {
             let at = context.at;
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn mcdm_14_pre_45_what_comes_back_is_first_again_with_how_far_it_is() {
         let (mut session, ids) = with_two();
-        let process = session.engines[COPY.index()].process_mut().unwrap();
+        let process = session.rooms.engines[COPY.index()].process_mut().unwrap();
         assert!(matches!(process.preempt_command(), Preemption::Requested(_)));
         for (count, fence_id) in (0..).zip(ids) {
             let is_saved = u32::from(count == 0);
@@ -154,13 +154,13 @@ mod tests {
         assert_eq!(queued.iter().map(|buffer| buffer.order).collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!([0, 1].map(|index| queued[index].is_saved), [true, false]);
         assert!(queued[..2].iter().all(|buffer| buffer.is_resubmitted));
-        assert_eq!(counted(&session.counters.engines_reset), 0);
+        assert_eq!(counted(&session.rooms.counters.engines_reset), 0);
     }
 
     #[test]
     fn mcdm_14_buffers_that_come_back_in_another_order_are_in_that_of_their_submission() {
         let (mut session, ids) = with_two();
-        let slot = &mut session.engines[COPY.index()];
+        let slot = &mut session.rooms.engines[COPY.index()];
         assert!(matches!(slot.process_mut().unwrap().preempt_command(), Preemption::Requested(_)));
         slot.in_flight.swap(0, 1);
         slot.in_flight.iter_mut().zip(ids).for_each(|(flight, id)| flight.fence_id = id);
@@ -184,15 +184,20 @@ mod tests {
             let (mut session, ids) = with_two();
             match fault {
                 HW_PREEMPTED if asks => {
-                    let process = session.engines[COPY.index()].process_mut().unwrap();
+                    let process = session.rooms.engines[COPY.index()].process_mut().unwrap();
                     let _asked = process.preempt_command();
                 }
                 HW_SUSPENDED if asks => {
                     session
+                        .rooms
                         .engines
-                        .hold(&mut session.objects, &session.config.supervisor, OWNER, CONTEXT, |held| {
-                            held.by_guest = true
-                        })
+                        .hold(
+                            &mut session.rooms.objects,
+                            &session.rooms.config.supervisor,
+                            OWNER,
+                            CONTEXT,
+                            |held| held.by_guest = true,
+                        )
                         .unwrap();
                 }
                 _ => {}
@@ -200,7 +205,11 @@ mod tests {
             end(&session, 0, ids[0], fault);
             session.collect_completions(COPY);
             let is_lie = !asks && fault != HW_BLOCKED;
-            assert_eq!(counted(&session.counters.engines_reset), u64::from(is_lie), "{fault:#x}, {asks}");
+            assert_eq!(
+                counted(&session.rooms.counters.engines_reset),
+                u64::from(is_lie),
+                "{fault:#x}, {asks}"
+            );
         }
     }
 
@@ -212,7 +221,7 @@ mod tests {
             let waits = HwResult { fault: HW_BLOCKED, fault_va: fence.va, value: 900, ..HwResult::default() };
             if !is_first {
                 // The first comes back before it, for another reason, and nothing is given meanwhile.
-                let process = session.engines[COPY.index()].process_mut().unwrap();
+                let process = session.rooms.engines[COPY.index()].process_mut().unwrap();
                 assert!(matches!(process.preempt_command(), Preemption::Requested(_)));
                 end(&session, 0, ids[0], HW_PREEMPTED);
             }
@@ -240,10 +249,10 @@ mod tests {
             );
         }
         session.collect_completions(COPY);
-        assert!(session.engines[COPY.index()].in_flight.is_empty(), "parked, with all behind it");
-        session.fences.value(index).unwrap().store(900, std::sync::atomic::Ordering::Release);
+        assert!(session.rooms.engines[COPY.index()].in_flight.is_empty(), "parked, with all behind it");
+        session.rooms.fences.value(index).unwrap().store(900, std::sync::atomic::Ordering::Release);
         session.release_native_waiters(index);
-        let flying = session.engines[COPY.index()].in_flight.iter().filter_map(|flight| flight.owner);
+        let flying = session.rooms.engines[COPY.index()].in_flight.iter().filter_map(|flight| flight.owner);
         assert_eq!(flying.map(|(_, buffer)| buffer.order).collect::<Vec<_>>(), [1, 2]);
     }
 }

@@ -31,8 +31,8 @@ impl Session {
     /// CREATE_QUEUE.
     pub(in crate::vgpu) fn create_queue(&mut self, origin: Origin, message: &CreateQueue) -> Outcome {
         (message.flags & !QUEUE_FLAGS_KNOWN == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
-        let charge = self.objects.charge(origin.context, Kind::Objects, QUEUE_BYTES)?;
-        let device = self.objects.device_mut(origin.context)?;
+        let charge = self.rooms.objects.charge(origin.context, Kind::Objects, QUEUE_BYTES)?;
+        let device = self.rooms.objects.device_mut(origin.context)?;
         let context = device.contexts.get_mut(message.context).ok_or(Status::InvalidHandle)?;
         let kind = if message.flags & QUEUE_USER_MODE_SUBMISSION != 0 {
             QueueKind::UserMode { doorbell: None, completed: 0 }
@@ -47,9 +47,9 @@ impl Session {
         }
         let fence_offset = device_page::fence(handle.index());
         let fence_va = device.page.va + fence_offset;
-        self.memory.store_page_word(&self.objects, origin.context, fence_offset, 0);
-        self.memory.store_page_word(
-            &self.objects,
+        self.rooms.memory.store_page_word(&self.rooms.objects, origin.context, fence_offset, 0);
+        self.rooms.memory.store_page_word(
+            &self.rooms.objects,
             origin.context,
             device_page::last_queued(handle.index()),
             0,
@@ -59,8 +59,8 @@ impl Session {
 
     /// DESTROY_QUEUE; its doorbell must be gone and, if it is ordinary, its buffers done.
     pub(in crate::vgpu) fn destroy_queue(&mut self, origin: Origin, message: &Named) -> Outcome {
-        self.objects.cancel_held(origin.context, message.handle)?;
-        let device = self.objects.device_mut(origin.context)?;
+        self.rooms.objects.cancel_held(origin.context, message.handle)?;
+        let device = self.rooms.objects.device_mut(origin.context)?;
         let queue = device.queues.get(message.handle).ok_or(Status::InvalidHandle)?;
         let busy = match queue.kind {
             QueueKind::UserMode { doorbell, .. } => doorbell.is_some(),
@@ -68,7 +68,7 @@ impl Session {
                 let queued = device.contexts.get(queue.context).is_some_and(|context| {
                     context.software_queue.iter().any(|buffer| buffer.queue == message.handle)
                 });
-                let flying = self.engines.iter().flat_map(|engine| &engine.in_flight).any(|flight| {
+                let flying = self.rooms.engines.iter().flat_map(|engine| &engine.in_flight).any(|flight| {
                     flight.owner.is_some_and(|(context, buffer)| {
                         context == origin.context && buffer.queue == message.handle
                     })
@@ -76,7 +76,7 @@ impl Session {
                 queued || flying
             }
         };
-        let device = self.objects.device_mut(origin.context)?;
+        let device = self.rooms.objects.device_mut(origin.context)?;
         (!busy || !device.is_active()).or(Status::Busy)?;
         if let Some(queue) = device.queues.remove(message.handle)
             && let Some(context) = device.contexts.get_mut(queue.context)
@@ -94,12 +94,12 @@ impl Session {
 
     /// WAIT_FENCE: answered when the queue's progress fence is there.
     pub(in crate::vgpu) fn wait_fence(&mut self, origin: Origin, message: &WaitFence) -> Outcome {
-        let device = self.objects.device(origin.context)?;
+        let device = self.rooms.objects.device(origin.context)?;
         device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
-        let origin = self.objects.park(origin)?;
+        let origin = self.rooms.objects.park(origin)?;
         let wait = Wait { origin, queue: message.queue, value: message.value };
-        self.objects.device_mut(origin.context)?.waits.push(wait);
+        self.rooms.objects.device_mut(origin.context)?.waits.push(wait);
         self.release_waiters(origin.context, message.queue);
         Ok(Handled::Parked)
     }
@@ -108,11 +108,11 @@ impl Session {
     /// UMS-137).
     pub(in crate::vgpu) fn release_waiters(&mut self, context: u32, queue: Handle) {
         loop {
-            let Ok(device) = self.objects.device(context) else { return };
+            let Ok(device) = self.rooms.objects.device(context) else { return };
             let waits = device.waits.iter().filter(|wait| wait.queue == queue);
             let smallest = waits.map(|wait| wait.value).min();
             let current = self.monitor_fence(context, queue, smallest);
-            let Ok(device) = self.objects.device_mut(context) else { return };
+            let Ok(device) = self.rooms.objects.device_mut(context) else { return };
             let (over, waiting) = std::mem::take(&mut device.waits)
                 .into_iter()
                 .partition(|wait| wait.queue == queue && wait.value <= current);
@@ -129,8 +129,10 @@ impl Session {
 
     /// Sets MonitoredValue and reads CurrentValue after it.
     fn monitor_fence(&self, context: u32, queue: Handle, smallest: Option<u64>) -> u64 {
-        let Ok(device) = self.objects.device(context) else { return 0 };
-        let Some(page) = device.page.view(&self.memory.allocations, &self.memory.dirty) else { return 0 };
+        let Ok(device) = self.rooms.objects.device(context) else { return 0 };
+        let Some(page) = device.page.view(&self.rooms.memory.allocations, &self.rooms.memory.dirty) else {
+            return 0;
+        };
         let Some(word) = page.word(device_page::fence(queue.index())) else { return 0 };
         let doorbell = match device.queues.get(queue).map(|queue| (queue.kind, queue.at)) {
             Some((QueueKind::UserMode { doorbell: Some(doorbell), .. }, at)) => {
@@ -139,7 +141,7 @@ impl Session {
             _ => None,
         };
         if let Some((doorbell, at)) = doorbell
-            && let Some(process) = self.engines[at.index()].process()
+            && let Some(process) = self.rooms.engines[at.index()].process()
             && let Some(hw_queue) = doorbell.hw_queue
         {
             return process.tables.monitor(hw_queue, smallest, word);

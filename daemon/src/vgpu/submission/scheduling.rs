@@ -1,7 +1,6 @@
 //! How contexts are scheduled: what guests ask for, as far as the operator grants it (PRE-61 to PRE-70).
 
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::properties::time;
 use campanile_host_gpu::sched::parameters::Band;
@@ -72,10 +71,15 @@ impl Session {
         origin: Origin,
         message: &SetSchedulingProperties,
     ) -> Outcome {
-        self.objects.device(origin.context)?.contexts.get(message.context).ok_or(Status::InvalidHandle)?;
+        self.rooms
+            .objects
+            .device(origin.context)?
+            .contexts
+            .get(message.context)
+            .ok_or(Status::InvalidHandle)?;
         let parameters = parameters(message)?;
         self.check_granted(parameters.band)?;
-        let context = self.objects.device_mut(origin.context)?.contexts.get_mut(message.context);
+        let context = self.rooms.objects.device_mut(origin.context)?.contexts.get_mut(message.context);
         context.ok_or(Status::InvalidHandle)?.scheduling = Some(parameters);
         self.reschedule(origin.context, message.context);
         Ok(Handled::done())
@@ -97,7 +101,7 @@ impl Session {
             ),
         })?;
         self.check_granted(class.band())?;
-        let device = self.objects.device_mut(origin.context)?;
+        let device = self.rooms.objects.device_mut(origin.context)?;
         device.class = class;
         for handle in device.contexts.handles() {
             self.reschedule(origin.context, handle);
@@ -107,7 +111,7 @@ impl Session {
 
     /// Refuses a band that the operator has not granted (PRE-65).
     fn check_granted(&self, band: Band) -> Result<(), Refused> {
-        if band <= self.config.share.highest_band {
+        if band <= self.rooms.config.share.highest_band {
             return Ok(());
         }
         let text = format!("the band {band:?} was not granted to this vGPU; the operator can (bands=…)");
@@ -116,7 +120,7 @@ impl Session {
 
     /// How a context is scheduled now.
     fn parameters_of(&self, of: u32, handle: Handle) -> Option<Parameters> {
-        let device = self.objects.device(of).ok()?;
+        let device = self.rooms.objects.device(of).ok()?;
         let context = device.contexts.get(handle)?;
         let of_class = Parameters { band: device.class.band(), ..Parameters::default() };
         let own = context.scheduling.unwrap_or(of_class);
@@ -125,9 +129,9 @@ impl Session {
 
     /// Tells the engine of a new context how it is scheduled, before it has any work (PRE-70).
     pub(in crate::vgpu) fn introduce_context(&mut self, at: EngineAddress, entry: u32, owner: (u32, Handle)) {
-        let now = clock::since(self.begun);
+        let now = self.rooms.engines.now();
         let Some(parameters) = self.parameters_of(owner.0, owner.1) else { return };
-        let slot = &mut self.engines[at.index()];
+        let slot = &mut self.rooms.engines[at.index()];
         let Some(process) = slot.process_mut() else { return };
         process.set_scheduling_properties(entry, &parameters);
         let used = process.contexts.used(entry);
@@ -136,13 +140,13 @@ impl Session {
 
     /// It is scheduled otherwise from now on (PRE-69).
     fn reschedule(&mut self, of: u32, handle: Handle) {
-        let now = clock::since(self.begun);
+        let now = self.rooms.engines.now();
         let Some(parameters) = self.parameters_of(of, handle) else { return };
-        let context = self.objects.device(of).ok().and_then(|device| device.contexts.get(handle));
+        let context = self.rooms.objects.device(of).ok().and_then(|device| device.contexts.get(handle));
         let Some((at, entry)) = context.and_then(|context| Some((context.at, context.entry?))) else {
             return;
         };
-        let slot = &mut self.engines[at.index()];
+        let slot = &mut self.rooms.engines[at.index()];
         slot.run_list.change(entry, parameters, now);
         if let Some(process) = slot.process_mut() {
             process.set_scheduling_properties(entry, &parameters);

@@ -22,8 +22,8 @@ impl Session {
         // With the engines gone what waited for them is done, and no device waits any more; engines start when they are used
         // (TDR-80).
         self.purge_memory();
-        count(&self.counters.adapters_reset);
-        self.journal.line(
+        count(&self.rooms.counters.adapters_reset);
+        self.rooms.journal.line(
             Level::Warn,
             format_args!(
                 "adapter is reset ({}): {}; {lost} devices are lost (report {})",
@@ -36,9 +36,9 @@ impl Session {
         if case.is_fatal {
             self.quarantine(&case.text);
         }
-        let standing = &self.config.standing;
-        if case.reason != Reason::Forced && !standing.adapter_reset(&self.config.policy, clock::now()) {
-            let policy = &self.config.policy;
+        let standing = &self.rooms.config.standing;
+        if case.reason != Reason::Forced && !standing.adapter_reset(&self.rooms.config.policy, clock::now()) {
+            let policy = &self.rooms.config.policy;
             let why = format!(
                 "more than {} adapter resets within {} s, the last because {}",
                 policy.limit_count,
@@ -62,11 +62,11 @@ impl Session {
     fn reset_from_timeout(&mut self, reason: &str) {
         let mut refused = Vec::new();
         for at in self.addresses() {
-            let slot = &mut self.engines[at.index()];
+            let slot = &mut self.rooms.engines[at.index()];
             refused.extend(std::mem::take(&mut slot.waiting).into_iter().map(|message| message.origin));
             self.stop_engine(at);
         }
-        refused.extend(self.engines.take_compiling(|_| true));
+        refused.extend(self.rooms.engines.take_compiling(|_| true));
         let text = format!("the GPU was reset: {reason}");
         for origin in refused {
             self.answer(origin, Err(Refused { status: Status::DeviceLost, text: text.clone() }));
@@ -77,14 +77,14 @@ impl Session {
         let of_device = |(context, process): (&u32, &crate::vgpu::objects::process::Process)| {
             process.device.as_ref().filter(|device| device.is_active()).map(|_| *context)
         };
-        let contexts: Vec<u32> = self.objects.processes.iter().filter_map(of_device).collect();
+        let contexts: Vec<u32> = self.rooms.objects.processes.iter().filter_map(of_device).collect();
         for context in &contexts {
             let is_collateral = case.guilty.is_none_or(|(guilty, _)| guilty != *context);
             self.lose_device(*context, device_page::DEVICE_RESET, case.loss(is_collateral));
             case.affected.push((*context, is_collateral));
         }
-        let engines = self.config.engines;
-        for process in self.objects.processes.values_mut() {
+        let engines = self.rooms.config.engines;
+        for process in self.rooms.objects.processes.values_mut() {
             // The next process of an engine has never heard of any of them.
             if let Some(device) = &mut process.device {
                 EngineAddress::all(engines).for_each(|at| device.forget_engine(at));
@@ -95,11 +95,11 @@ impl Session {
 
     /// From now on this vGPU gets no device, until the operator allows it again.
     pub(in crate::vgpu) fn quarantine(&mut self, why: &str) {
-        if self.config.standing.quarantine(why, clock::now()) {
-            count(&self.counters.quarantines);
+        if self.rooms.config.standing.quarantine(why, clock::now()) {
+            count(&self.rooms.counters.quarantines);
             log::error!(
                 "{}: quarantined: {why}; `campanile ctl allow --vgpu {0}` lifts it",
-                self.config.name
+                self.rooms.config.name
             );
         }
     }
@@ -114,35 +114,35 @@ impl Session {
         let has_device = |(other, process): (&u32, &crate::vgpu::objects::process::Process)| {
             *other != context && process.device.is_some()
         };
-        if self.config.single_use && self.objects.processes.iter().any(has_device) {
+        if self.rooms.config.single_use && self.rooms.objects.processes.iter().any(has_device) {
             let text = "this device is single-use, and another process has it".to_owned();
             return Err(Refused { status: Status::Busy, text });
         }
         let blocked = |text: String| Refused { status: Status::Blocked, text };
-        if let Some(quarantine) = self.config.standing.quarantined() {
+        if let Some(quarantine) = self.rooms.config.standing.quarantined() {
             return Err(blocked(format!("this vGPU is quarantined: {}", quarantine.why)));
         }
-        match self.objects.processes.get(&context).and_then(|process| process.blocked) {
+        match self.rooms.objects.processes.get(&context).and_then(|process| process.blocked) {
             None => Ok(()),
             Some(report) => Err(blocked(format!(
                 "this process hung the GPU more than {} times within {} s (report {report})",
-                self.config.policy.process_limit(),
-                self.config.policy.limit_time.as_secs()
+                self.rooms.config.policy.process_limit(),
+                self.rooms.config.policy.limit_time.as_secs()
             ))),
         }
     }
 
     /// A process's work was the cause of a reset: past its limit it gets no device any more (TDR-21).
     pub(in crate::vgpu) fn note_offence(&mut self, context: u32, report: u64) {
-        let policy = self.config.policy;
-        let Some(process) = self.objects.processes.get_mut(&context) else { return };
+        let policy = self.rooms.config.policy;
+        let Some(process) = self.rooms.objects.processes.get_mut(&context) else { return };
         let within = process.offences.note(clock::now(), policy.process_limit(), policy.limit_time);
         if within || !policy.has_limits() || process.blocked.is_some() {
             return;
         }
         process.blocked = Some(report);
-        count(&self.counters.processes_blocked);
-        self.journal.line(
+        count(&self.rooms.counters.processes_blocked);
+        self.rooms.journal.line(
             Level::Warn,
             format_args!("process {context} is blocked: it hung the GPU too often (report {report})"),
         );
@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn is_quarantined(session: &Session) -> bool {
-        session.config.standing.quarantined().is_some()
+        session.rooms.config.standing.quarantined().is_some()
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
             session.reset_adapter(hang);
         }
         assert!(is_quarantined(&session));
-        assert_eq!(counted(&session.counters.quarantines), 1);
+        assert_eq!(counted(&session.rooms.counters.quarantines), 1);
     }
 
     #[test]
@@ -233,7 +233,14 @@ mod tests {
         case.guilty = Some((OWNER, None));
         assert_eq!(session.reset_adapter(case), 2);
         let told = |of: u32| {
-            session.memory.page(&session.objects, of).unwrap().word(LOSS).unwrap().load(Ordering::Acquire)
+            session
+                .rooms
+                .memory
+                .page(&session.rooms.objects, of)
+                .unwrap()
+                .word(LOSS)
+                .unwrap()
+                .load(Ordering::Acquire)
         };
         assert_eq!((told(OWNER), told(1)), (LOSS_PRIMARY << 32 | 6, LOSS_COLLATERAL << 32 | 6));
         for of in [OWNER, 1] {
@@ -250,11 +257,11 @@ mod tests {
             let mut session = session(&Arc::new(Config { policy, ..config() }));
             session.restore(&golden()).unwrap();
             for report in 1..=5 {
-                assert_eq!(session.objects.processes[&OWNER].blocked, None, "{report}");
+                assert_eq!(session.rooms.objects.processes[&OWNER].blocked, None, "{report}");
                 session.note_offence(OWNER, report);
             }
-            assert_eq!(session.objects.processes[&OWNER].blocked, is_blocked.then_some(5));
-            assert_eq!(session.objects.processes[&1].blocked, None);
+            assert_eq!(session.rooms.objects.processes[&OWNER].blocked, is_blocked.then_some(5));
+            assert_eq!(session.rooms.objects.processes[&1].blocked, None);
         }
     }
 
@@ -262,12 +269,12 @@ mod tests {
     fn mcdm_41_a_device_that_is_single_use_is_refused_while_another_process_has_it() {
         let mut session = session(&Arc::new(config()));
         session.restore(&golden()).unwrap();
-        session.objects.processes.retain(|of, _| *of == OWNER);
+        session.rooms.objects.processes.retain(|of, _| *of == OWNER);
         let status = |session: &Session, of: u32| session.admission(of).map_err(|refused| refused.status);
         assert_eq!(status(&session, 99), Ok(()), "many may have it");
-        session.config = Arc::new(Config { single_use: true, ..config() });
+        session.rooms.config = Arc::new(Config { single_use: true, ..config() });
         assert_eq!((status(&session, OWNER), status(&session, 99)), (Ok(()), Err(Status::Busy)));
-        session.objects.processes.get_mut(&OWNER).unwrap().device = None;
+        session.rooms.objects.processes.get_mut(&OWNER).unwrap().device = None;
         assert_eq!(status(&session, 99), Ok(()), "it is free again");
     }
 
@@ -275,7 +282,7 @@ mod tests {
     fn tdr_21_neither_a_blocked_process_nor_any_of_a_quarantined_vgpu_gets_a_device() {
         let mut session = session(&Arc::new(config()));
         session.restore(&golden()).unwrap();
-        session.objects.processes.get_mut(&OWNER).unwrap().blocked = Some(31);
+        session.rooms.objects.processes.get_mut(&OWNER).unwrap().blocked = Some(31);
         let refused = |session: &Session, of: u32| session.admission(of).map_err(|it| (it.status, it.text));
         let (status, text) = refused(&session, OWNER).unwrap_err();
         assert!(status == Status::Blocked && text.contains("(report 31)"), "{text}");
@@ -290,28 +297,29 @@ mod tests {
         let mut session = restored(startable());
         let wait = GpuWait { context: CONTEXT, index: 0, value: u64::MAX };
         device(&mut session, OWNER).gpu_waits.push(wait);
-        let barrier = Barrier::raise(&mut session.engines);
+        let barrier = Barrier::raise(&mut session.rooms.engines);
         session.after(barrier, Action::Answer(Token(5)));
         let waits = |session: &Session| {
-            let devices = session.objects.processes.values().filter_map(|process| process.device.as_ref());
+            let devices =
+                session.rooms.objects.processes.values().filter_map(|process| process.device.as_ref());
             let all = devices.map(|it| [it.waits.len(), it.native_waits.len(), it.gpu_waits.len()]);
             all.fold([0; 3], |sum, of| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]])
         };
-        assert!(waits(&session).iter().all(|count| *count > 0) && !session.engines.pending.is_empty());
+        assert!(waits(&session).iter().all(|count| *count > 0) && !session.rooms.engines.pending.is_empty());
         let hang = case(&mut session, Reason::PromotedToAdapter);
         session.reset_adapter(hang);
-        assert_eq!((waits(&session), session.engines.pending.len()), ([0; 3], 0));
+        assert_eq!((waits(&session), session.rooms.engines.pending.len()), ([0; 3], 0));
         assert!(session.take_due().contains(&(Token(5), Ok(()))), "what waited for engines is done");
         run(&mut session, COPY);
-        session.engines.admit(COPY, &session.config).unwrap();
-        assert!(session.engines[COPY.index()].supervised.is_some(), "an engine starts when it is used");
+        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
+        assert!(session.rooms.engines[COPY.index()].supervised.is_some(), "an engine starts when it is used");
     }
 
     #[test]
     fn tdr_16_tdr_83_a_timeout_that_is_fatal_by_level_resets_its_vgpu_and_quarantines_it() {
         let mut session = session(&Arc::new(config()));
         session.fatal(COPY, Reason::EngineTimeout, "a test");
-        assert_eq!(counted(&session.counters.adapters_reset), 1);
-        assert_eq!(session.config.standing.quarantined().unwrap().why, "a test");
+        assert_eq!(counted(&session.rooms.counters.adapters_reset), 1);
+        assert_eq!(session.rooms.config.standing.quarantined().unwrap().why, "a test");
     }
 }

@@ -21,7 +21,7 @@ impl Session {
         let name = Fault::from_word(fault);
         log::debug!(
             "{}: context {context}, queue {}: {name:?} at {address:#x}",
-            self.config.name,
+            self.rooms.config.name,
             queue.index()
         );
         let status = match name {
@@ -34,31 +34,41 @@ impl Session {
 
     /// Puts a device in error that a reset has cost; its guest is told of the reset.
     pub(in crate::vgpu) fn lose_device(&mut self, context: u32, status: u64, loss: Loss) {
-        if self.objects.device(context).is_ok_and(Device::is_active) {
-            self.memory.store_page_word(&self.objects, context, device_page::LOSS, loss.word());
-            self.memory.store_page_word(&self.objects, context, device_page::LOSS_REPORT, loss.report);
+        if self.rooms.objects.device(context).is_ok_and(Device::is_active) {
+            self.rooms.memory.store_page_word(&self.rooms.objects, context, device_page::LOSS, loss.word());
+            self.rooms.memory.store_page_word(
+                &self.rooms.objects,
+                context,
+                device_page::LOSS_REPORT,
+                loss.report,
+            );
         }
         self.put_device_in_error(context, status);
     }
 
     /// Puts a device in error; the first reason stays.
     pub(in crate::vgpu) fn put_device_in_error(&mut self, context: u32, status: u64) {
-        let Ok(device) = self.objects.device_mut(context) else { return };
+        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
         if device.is_active() {
             device.status = status;
-            count(&self.counters.devices_lost);
-            self.memory.store_page_word(&self.objects, context, device_page::DEVICE_STATUS, status);
+            count(&self.rooms.counters.devices_lost);
+            self.rooms.memory.store_page_word(
+                &self.rooms.objects,
+                context,
+                device_page::DEVICE_STATUS,
+                status,
+            );
         }
-        self.doorbells().1.abort_all(context);
+        self.rooms.doorbells().1.abort_all(context);
         self.cancel_buffers(context);
         // One that waits in the engine would be reported when another comes behind it, which may be never.
-        self.engines.disown_buffers(&mut self.objects, context);
+        self.rooms.engines.disown_buffers(&mut self.rooms.objects, context);
         self.refuse_waiting_messages(context);
         self.refuse_suspends(Status::DeviceLost, |of| of.context == context);
         self.look_at_drains();
         self.lose_native_waits(context);
         self.lose_gpu_waits(context);
-        let Ok(device) = self.objects.device_mut(context) else { return };
+        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.waits) {
             let text = "the device is in error".to_owned();
             self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
@@ -67,13 +77,15 @@ impl Session {
 
     /// Answers what waits for an engine to start, to compile, or to forget a kernel.
     fn refuse_waiting_messages(&mut self, context: u32) {
-        let mut origins = take_connects_of(&mut self.engines, context);
-        for slot in self.engines.iter_mut() {
+        let mut origins = take_connects_of(&mut self.rooms.engines, context);
+        for slot in self.rooms.engines.iter_mut() {
             let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
             origins.extend(of_it.map(|message| message.origin));
         }
-        origins.extend(self.memory.residency.take_waiters(context).into_iter().map(|waiter| waiter.origin));
-        origins.extend(self.engines.take_compiling(|kernel| kernel.origin.context == context));
+        origins.extend(
+            self.rooms.memory.residency.take_waiters(context).into_iter().map(|waiter| waiter.origin),
+        );
+        origins.extend(self.rooms.engines.take_compiling(|kernel| kernel.origin.context == context));
         for origin in origins {
             let text = "the device is in error".to_owned();
             self.answer(origin, Err(Refused { status: Status::DeviceLost, text }));
@@ -82,20 +94,25 @@ impl Session {
 
     /// Takes the buffers of a device out of its software queues.
     fn cancel_buffers(&mut self, context: u32) {
-        let Ok(device) = self.objects.device_mut(context) else { return };
+        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
         let mut cancelled = Vec::new();
         for (_, context) in device.contexts.iter_mut() {
             cancelled.extend(context.software_queue.drain(..));
         }
         for buffer in cancelled {
-            self.objects.end_item(context, buffer.ring, buffer.item);
+            self.rooms.objects.end_item(context, buffer.ring, buffer.item);
         }
-        let handles: Vec<Handle> =
-            self.objects.device(context).into_iter().flat_map(|device| device.contexts.handles()).collect();
+        let handles: Vec<Handle> = self
+            .rooms
+            .objects
+            .device(context)
+            .into_iter()
+            .flat_map(|device| device.contexts.handles())
+            .collect();
         for handle in handles {
             self.unlist_context(context, handle);
             if let Some(context) =
-                self.objects.device_mut(context).ok().and_then(|device| device.contexts.get_mut(handle))
+                self.rooms.objects.device_mut(context).ok().and_then(|device| device.contexts.get_mut(handle))
             {
                 (context.listed, context.is_parked) = (false, false);
             }
@@ -157,14 +174,14 @@ mod tests {
         }
         for (number, context) in [(4, OWNER), (5, 1)] {
             let origin = Origin { context, slot: 1, sequence: 1, ring: 1, item: None };
-            let slot = &mut session.engines[COPY.index()];
+            let slot = &mut session.rooms.engines[COPY.index()];
             let message = WaitingMessage { origin, opcode: 0, body: Vec::new(), charge: None };
             slot.waiting.push(message);
             slot.compiling.insert((1, number), PendingKernel { origin, handle: Handle(number), number });
         }
         session.put_device_in_error(OWNER, DEVICE_HUNG);
         assert_eq!((queued(&mut session, OWNER), queued(&mut session, 1)), (0, others));
-        let slot = &session.engines[COPY.index()];
+        let slot = &session.rooms.engines[COPY.index()];
         let owners: Vec<_> = slot.in_flight.iter().map(|flight| flight.owner.map(|(of, _)| of)).collect();
         assert_eq!(owners, [None, Some(1)]);
         let waiting: Vec<u32> = slot.waiting.iter().map(|message| message.origin.context).collect();
@@ -185,12 +202,13 @@ mod tests {
             assert!(matches!(outcome, Ok(Handled::Parked)), "{of}");
         }
         session.put_device_in_error(OWNER, DEVICE_HUNG);
-        let waiting: Vec<u32> = session.engines.suspending.iter().map(|of| of.context).collect();
+        let waiting: Vec<u32> = session.rooms.engines.suspending.iter().map(|of| of.context).collect();
         assert_eq!(waiting, [1]);
         let answered = |of: u32| {
             session
+                .rooms
                 .memory
-                .page(&session.objects, of)
+                .page(&session.rooms.objects, of)
                 .unwrap()
                 .word(response(9))
                 .unwrap()

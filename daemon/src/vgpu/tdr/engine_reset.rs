@@ -49,24 +49,24 @@ impl Session {
         sighting: Option<Sighting>,
     ) -> u64 {
         let index = at.index();
-        if !self.engines[index].has_devices() {
+        if !self.rooms.engines[index].has_devices() {
             self.give_up_engine(at, text);
             return 0;
         }
         // What was done until now counts, and whatever else it has reported (TDR-39); what comes from here on is not listened
         // to (TDR-37, TDR-43).
-        let pid = |session: &Self| session.engines[index].process().map(|process| process.pid());
+        let pid = |session: &Self| session.rooms.engines[index].process().map(|process| process.pid());
         let before = pid(self);
         self.flush_reports(at);
         if before.is_none() || pid(self) != before {
             // What it reported has had it replaced.
             return 0;
         }
-        self.engines.unwatch(at, &self.poller);
+        self.rooms.engines.unwatch(at);
         let mut case = self.open_case(at, reason, text, sighting);
         let number = case.number;
         if let Err(why) = self.reset_engine(at, &mut case) {
-            count(&self.counters.engines_lost);
+            count(&self.rooms.counters.engines_lost);
             if case.reason == Reason::EngineTimeout {
                 case.reason = Reason::PromotedToAdapter;
             }
@@ -89,7 +89,7 @@ impl Session {
 
     /// Answers what waits for an engine that does not come.
     pub(in crate::vgpu) fn refuse_waiting_for(&mut self, at: EngineAddress, refused: &Refused) {
-        for mut message in std::mem::take(&mut self.engines[at.index()].waiting) {
+        for mut message in std::mem::take(&mut self.rooms.engines[at.index()].waiting) {
             drop(message.charge.take());
             if message.ended_kernel().is_some() {
                 // An engine that is not there knows no kernel.
@@ -103,8 +103,8 @@ impl Session {
     /// Replaces the process of a running engine; why not, where that cannot be.
     fn reset_engine(&mut self, at: EngineAddress, case: &mut Case) -> Result<(), String> {
         let index = at.index();
-        let policy = self.config.policy;
-        let slot = &mut self.engines[index];
+        let policy = self.rooms.config.policy;
+        let slot = &mut self.rooms.engines[index];
         if !slot.has_begun() {
             return Err("it had not come up".to_owned());
         }
@@ -130,18 +130,18 @@ impl Session {
         slot.fences.check(last_aborted).map_err(|error| error.to_string())?;
         case.last_aborted = Some(last_aborted);
         if let Some(id) = slot.supervised.take() {
-            self.config.supervisor.remove(id);
+            self.rooms.config.supervisor.remove(id);
         }
         case.reset_is_done();
         // First, so that nothing of it is told to the next process.
         self.convict(case);
         self.start_next_process(at).map_err(|error| error.to_string())?;
-        count(&self.counters.engines_reset);
+        count(&self.rooms.counters.engines_reset);
         // The aborted buffer is among these.
         self.collect_reports(at);
         let guilty =
             case.guilty.map_or_else(String::new, |(context, _)| format!("; context {context} is lost"));
-        self.journal.line(
+        self.rooms.journal.line(
             Level::Warn,
             format_args!("{at} engine is reset: {}{guilty} (report {})", case.text, case.number),
         );
@@ -160,17 +160,18 @@ impl Session {
     /// As [`Self::start_next_process`], where no kernel was the reason that there is none: those that were compiled are
     /// compiled again.
     pub(in crate::vgpu) fn start_process_again(&mut self, at: EngineAddress) -> std::io::Result<()> {
-        let start = self.config.start_message(at.node, self.memory.tables.mapping().len());
-        let memory = engine_memory(&self.memory.allocations, &self.memory.tables, &self.fences);
-        let slot = &mut self.engines[at.index()];
-        slot.revive(&*self.config.launcher, &start, memory)?;
-        self.engines.watch(at, &self.poller, &mut self.journal)?;
-        let segments: Vec<SegmentId> = self.memory.segments.ids().collect();
+        let start = self.rooms.config.start_message(at.node, self.rooms.memory.tables.mapping().len());
+        let memory =
+            engine_memory(&self.rooms.memory.allocations, &self.rooms.memory.tables, &self.rooms.fences);
+        let slot = &mut self.rooms.engines[at.index()];
+        slot.revive(&*self.rooms.config.launcher, &start, memory)?;
+        self.rooms.engines.watch(at, &mut self.rooms.journal)?;
+        let segments: Vec<SegmentId> = self.rooms.memory.segments.ids().collect();
         for segment in segments {
-            self.engines.push_segment(at, segment);
+            self.rooms.engines.push_segment(at, segment);
             self.flush_outbox(at);
         }
-        self.engines.look_again(at, &self.objects);
+        self.rooms.engines.look_again(at, &self.rooms.objects);
         if at.node == NodeKind::Compute {
             self.compile_again(at);
         }
@@ -180,22 +181,22 @@ impl Session {
     /// Has a compute engine compile every kernel that there is, but for those that it was asked for as a spare. It runs nothing
     /// before it has those that were compiled.
     pub(in crate::vgpu) fn compile_again(&mut self, at: EngineAddress) {
-        let kernels = kernels_of(&self.objects).map(|(kernel, source)| (kernel, source.clone()));
+        let kernels = kernels_of(&self.rooms.objects).map(|(kernel, source)| (kernel, source.clone()));
         let kernels: Vec<_> = kernels.collect();
-        let mut ahead = self.engines.take_ahead(at);
+        let mut ahead = self.rooms.engines.take_ahead(at);
         for (kernel, source) in kernels {
-            let slot = &mut self.engines[at.index()];
+            let slot = &mut self.rooms.engines[at.index()];
             let name = (kernel.root, kernel.handle);
             if !slot.compiling.contains_key(&name) {
                 slot.rebuilding.insert(name);
             }
             if !ahead.remove(&kernel) {
-                self.engines.push_kernel(at, kernel, &source);
+                self.rooms.engines.push_kernel(at, kernel, &source);
                 self.flush_outbox(at);
             }
         }
         for gone in ahead {
-            self.engines.push_kernel_end(at, gone, None);
+            self.rooms.engines.push_kernel_end(at, gone, None);
             self.flush_outbox(at);
         }
     }
@@ -211,7 +212,7 @@ impl Session {
     /// Answers the request that waits for the kernel that the compiler is at: it may be what ended the engine. Those
     /// behind it are compiled by the next process.
     pub(in crate::vgpu) fn refuse_compiling(&mut self, at: EngineAddress, text: &str) {
-        let slot = &mut self.engines[at.index()];
+        let slot = &mut self.rooms.engines[at.index()];
         let first = slot.compiling.iter().min_by_key(|(_, kernel)| kernel.number).map(|(name, _)| *name);
         let Some((root, handle)) = first else { return };
         let Some(kernel) = slot.compiling.remove(&(root, handle)) else { return };
@@ -295,7 +296,7 @@ mod tests {
         let path = reports.path().to_owned();
         let config = Arc::new(Config { reports: Arc::new(Reports::new(Some(reports))), ..startable() });
         let mut session = session(&config);
-        let slot = &mut session.engines[COPY.index()];
+        let slot = &mut session.rooms.engines[COPY.index()];
         slot.fences = Fences::after(7, 7);
         slot.begin(EngineProcess::unstarted(NodeKind::Copy).unwrap());
         slot.came_up();
@@ -310,7 +311,7 @@ mod tests {
     fn tdr_41_tdr_42_tdr_83_a_reset_whose_last_aborted_id_cannot_be_becomes_one_of_the_adapter() {
         let (session, report) = reset_with(Fences::after(7, 7));
         let count = |session: &Session| {
-            let counters = &session.counters;
+            let counters = &session.rooms.counters;
             [&counters.engines_reset, &counters.adapters_reset].map(|it| it.load(Ordering::Relaxed))
         };
         assert_eq!((count(&session), &report["last_aborted_fence"]), ([1, 0], &7.into()), "{report}");
@@ -333,26 +334,26 @@ mod tests {
                 let policy = Policy { debug, level, ..Policy::default() };
                 let mut session = session(&Arc::new(Config { policy, ..startable() }));
                 run(&mut session, COPY);
-                session.engines.admit(COPY, &session.config).unwrap();
-                let process = session.engines[COPY.index()].process().unwrap();
+                session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
+                let process = session.rooms.engines[COPY.index()].process().unwrap();
                 let (pid, handle) = (process.pid(), process.grant_handle());
                 let word = Grant { phase: Phase::Granted, generation: 3 }.word();
                 handle.shared.word(block::GRANT).unwrap().store(word, Ordering::Release);
                 handle.asks.signal();
-                let alarm = Arc::clone(session.engines[COPY.index()].alarm());
+                let alarm = Arc::clone(session.rooms.engines[COPY.index()].alarm());
                 let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
                 assert_eq!(poll(&mut [PollFd::new(&*alarm, PollFlags::IN)], Some(&limit)), Ok(1));
                 session.engine_alarm(COPY);
                 let name = format!("{debug:?}, {level:?}");
-                let counters = &session.counters;
+                let counters = &session.rooms.counters;
                 let counts = [&counters.broken_grants, &counters.engines_reset, &counters.timeouts_ignored];
                 assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [1, 1, 0], "{name}");
-                let next = session.engines[COPY.index()].process().unwrap();
+                let next = session.rooms.engines[COPY.index()].process().unwrap();
                 assert_ne!(next.pid(), pid, "{name}");
                 // Over the same word, of which the last process leaves nothing.
                 assert_eq!(handle.shared.word(block::GRANT).unwrap().load(Ordering::Acquire), 0, "{name}");
-                session.engines[COPY.index()].came_up();
-                session.engines.admit(COPY, &session.config).unwrap();
+                session.rooms.engines[COPY.index()].came_up();
+                session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
                 let word = handle.shared.word(block::GRANT).unwrap();
                 assert_eq!(grant::take_turn(word), grant::Turn::Ask);
                 handle.wake.drain();
@@ -366,17 +367,17 @@ mod tests {
     #[test]
     fn pre_68_pre_69_every_process_of_an_engine_finds_the_bands_of_the_operator() {
         let mut session = session(&Arc::new(startable()));
-        let bands = |session: &Session| bands_of(session.engines[COPY.index()].process().unwrap());
+        let bands = |session: &Session| bands_of(session.rooms.engines[COPY.index()].process().unwrap());
         assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
         assert_eq!(bands(&session).normal_share, 37, "the first");
-        let first = session.engines[COPY.index()].process().unwrap().pid();
-        session.engines[COPY.index()].came_up();
+        let first = session.rooms.engines[COPY.index()].process().unwrap().pid();
+        session.rooms.engines[COPY.index()].came_up();
         session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        assert_ne!(session.engines[COPY.index()].process().unwrap().pid(), first);
+        assert_ne!(session.rooms.engines[COPY.index()].process().unwrap().pid(), first);
         assert_eq!(bands(&session).normal_share, 37, "its successor");
-        session.engines[COPY.index()].came_up();
+        session.rooms.engines[COPY.index()].came_up();
         session.recover_engine(COPY, Reason::InvalidFence, "a test", None);
-        assert!(session.engines[COPY.index()].process().is_none(), "the adapter is reset");
+        assert!(session.rooms.engines[COPY.index()].process().is_none(), "the adapter is reset");
         assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
         assert_eq!(bands(&session).normal_share, 37, "after a reset of the adapter");
     }
@@ -390,14 +391,14 @@ mod tests {
             end(&session, 0, ids[0], 0);
             end(&session, 1, ids[1], fault);
             session.collect_completions(COPY);
-            let slot = &session.engines[COPY.index()];
+            let slot = &session.rooms.engines[COPY.index()];
             assert_eq!((slot.fences.completed(), slot.fences.submitted()), (ids[0], ids[1]), "{fault:#x}");
             assert!(slot.in_flight.is_empty());
             let next = give(&mut session, None);
             end(&session, 2, next, 0);
             session.collect_completions(COPY);
-            assert_eq!(session.engines[COPY.index()].fences.completed(), next);
-            assert_eq!(session.counters.adapters_reset.load(Ordering::Relaxed), 0, "in order");
+            assert_eq!(session.rooms.engines[COPY.index()].fences.completed(), next);
+            assert_eq!(session.rooms.counters.adapters_reset.load(Ordering::Relaxed), 0, "in order");
         }
     }
 
@@ -409,7 +410,7 @@ mod tests {
     }
 
     fn device_status(session: &Session, context: u32) -> u64 {
-        session.objects.processes[&context].device.as_ref().unwrap().status
+        session.rooms.objects.processes[&context].device.as_ref().unwrap().status
     }
 
     #[test]
@@ -420,9 +421,9 @@ mod tests {
         end(&session, 0, ids[0], 0);
         store_progress(&session, Work::HwQueue);
         session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        assert_eq!(session.engines[COPY.index()].fences.completed(), ids[1]);
+        assert_eq!(session.rooms.engines[COPY.index()].fences.completed(), ids[1]);
         assert_eq!((device_status(&session, 7), device_status(&session, 1)), (DEVICE_ACTIVE, DEVICE_HUNG));
-        assert_eq!(session.counters.engines_reset.load(Ordering::Relaxed), 1);
+        assert_eq!(session.rooms.counters.engines_reset.load(Ordering::Relaxed), 1);
     }
 
     #[test]
@@ -430,25 +431,25 @@ mod tests {
         let (mut session, buffer) = with_buffer();
         give(&mut session, Some((7, buffer)));
         store_progress(&session, Work::HwQueue);
-        let device = session.objects.processes[&7].device.as_ref().unwrap();
+        let device = session.rooms.objects.processes[&7].device.as_ref().unwrap();
         let queue = device.doorbells.iter().find_map(|(_, doorbell)| doorbell.hw_queue).unwrap();
-        let shared = session.engines[COPY.index()].process().unwrap().grant_handle().shared;
+        let shared = session.rooms.engines[COPY.index()].process().unwrap().grant_handle().shared;
         let fault = shared.word(block::queue(u32::from(queue)) + block::QUEUE_FAULT).unwrap();
         fault.store(Fault::PageFault as u64, Ordering::Release);
         bits::raise(&shared, block::ATTENTION, u32::from(queue));
         session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
         assert_eq!(device_status(&session, 7), DEVICE_PAGE_FAULT, "the first reason stays");
-        assert_eq!(session.counters.engines_reset.load(Ordering::Relaxed), 1);
+        assert_eq!(session.rooms.counters.engines_reset.load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn tdr_39_an_engine_that_its_last_reports_have_replaced_is_not_replaced_again() {
         let (mut session, _) = with_buffer();
-        let shared = session.engines[COPY.index()].process().unwrap().grant_handle().shared;
+        let shared = session.rooms.engines[COPY.index()].process().unwrap().grant_handle().shared;
         shared.word(block::context_report(0)).unwrap().store(99, Ordering::Release);
         bits::raise(&shared, block::SUSPEND_REPORTS, 0);
         session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        let counters = &session.counters;
+        let counters = &session.rooms.counters;
         let counts = [&counters.engines_reset, &counters.engines_lost, &counters.adapters_reset];
         assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [1, 0, 0]);
     }
@@ -459,7 +460,7 @@ mod tests {
             let (mut session, buffer) = with_buffer();
             let id = give(&mut session, Some((7, buffer)));
             store_progress(&session, Work::HwQueue);
-            session.engines.unwatch(COPY, &session.poller);
+            session.rooms.engines.unwatch(COPY);
             let mut case = session.open_case(COPY, Reason::EngineTimeout, "a test", None);
             if completes {
                 end(&session, 0, id, 0);
@@ -467,10 +468,10 @@ mod tests {
             session.reset_engine(COPY, &mut case).unwrap();
             assert_eq!(case.last_aborted, Some(id));
             assert_eq!(case.affected, [(7, false)], "the primary cause, and no other");
-            assert_eq!(session.engines[COPY.index()].fences.completed(), id);
+            assert_eq!(session.rooms.engines[COPY.index()].fences.completed(), id);
             let status = [7, 1].map(|context| device_status(&session, context));
             assert_eq!(status, [DEVICE_HUNG, DEVICE_ACTIVE], "completes: {completes}");
-            let page = session.memory.page(&session.objects, 7).unwrap();
+            let page = session.rooms.memory.page(&session.rooms.objects, 7).unwrap();
             let told = [LOSS, LOSS_REPORT].map(|at| page.word(at).unwrap().load(Ordering::Acquire));
             assert_eq!(told, [LOSS_PRIMARY << 32 | 6, case.number], "its guest is told, too");
         }
@@ -479,35 +480,35 @@ mod tests {
     #[test]
     fn tdr_64_an_engine_gets_no_turn_until_it_is_resumed_and_then_who_is_innocent_goes_on() {
         let (mut session, buffer) = with_buffer();
-        session.engines.admit(COPY, &session.config).unwrap();
-        assert!(session.engines[COPY.index()].supervised.is_some());
+        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
+        assert!(session.rooms.engines[COPY.index()].supervised.is_some());
         let ids = [1, 7].map(|owner| give(&mut session, Some((owner, buffer))));
         store_progress(&session, Work::HwQueue);
-        session.engines.unwatch(COPY, &session.poller);
+        session.rooms.engines.unwatch(COPY);
         let mut case = session.open_case(COPY, Reason::EngineTimeout, "a test", None);
         session.reset_engine(COPY, &mut case).unwrap();
         assert_eq!(case.affected, [(1, false)], "named with CollateralDamage 0, and none with 1");
         assert_eq!((device_status(&session, 1), device_status(&session, 7)), (DEVICE_HUNG, DEVICE_ACTIVE));
-        let slot = &session.engines[COPY.index()];
+        let slot = &session.rooms.engines[COPY.index()];
         assert!(slot.supervised.is_none() && !slot.has_begun(), "it has no turns before it has come up");
         let waiting: Vec<_> =
             slot.in_flight.iter().map(|flight| (flight.fence_id, flight.owner.map(|(of, _)| of))).collect();
         assert_eq!(waiting[0], (ids[1], Some(7)), "what the innocent had with the engine stays in its place");
         assert!(waiting.iter().all(|(_, owner)| *owner == Some(7)));
-        session.engines.admit(COPY, &session.config).unwrap();
-        assert!(session.engines[COPY.index()].supervised.is_none(), "nor by a message in between");
-        session.engines[COPY.index()].came_up();
-        session.engines.admit(COPY, &session.config).unwrap();
-        assert!(session.engines[COPY.index()].supervised.is_some(), "resumed");
+        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
+        assert!(session.rooms.engines[COPY.index()].supervised.is_none(), "nor by a message in between");
+        session.rooms.engines[COPY.index()].came_up();
+        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
+        assert!(session.rooms.engines[COPY.index()].supervised.is_some(), "resumed");
         // The rest of its context follows.
         for count in 1..=4 {
-            let oldest = session.engines[COPY.index()].in_flight.front().unwrap();
+            let oldest = session.rooms.engines[COPY.index()].in_flight.front().unwrap();
             let (fence_id, owner) = (oldest.fence_id, oldest.owner.map(|(of, _)| of));
             assert_eq!(owner, Some(7), "buffer {count}");
             end(&session, count, fence_id, 0);
             session.collect_completions(COPY);
         }
-        assert!(session.engines[COPY.index()].in_flight.is_empty());
+        assert!(session.rooms.engines[COPY.index()].in_flight.is_empty());
         assert_eq!(device_status(&session, 7), DEVICE_ACTIVE);
     }
 
@@ -520,13 +521,13 @@ mod tests {
             let mut session = session(&config);
             all.iter().for_each(|at| run(&mut session, *at));
             let pids = |session: &Session| -> Vec<u32> {
-                all.iter().map(|at| session.engines[at.index()].process().unwrap().pid()).collect()
+                all.iter().map(|at| session.rooms.engines[at.index()].process().unwrap().pid()).collect()
             };
             let before = pids(&session);
             session.recover_engine(reset, Reason::EngineTimeout, "a test", None);
             for ((at, before), after) in all.iter().zip(before).zip(pids(&session)) {
                 assert_eq!(before != after, *at == reset, "{at} after a reset of {reset}");
-                assert_eq!(session.engines[at.index()].has_begun(), *at != reset, "{at}");
+                assert_eq!(session.rooms.engines[at.index()].has_begun(), *at != reset, "{at}");
             }
         }
     }
@@ -541,7 +542,7 @@ mod tests {
         ] {
             let (session, report) = reset_for(Fences::after(7, 7), reason);
             assert_eq!(report["reason"], recorded, "{report}");
-            assert_eq!(session.counters.adapters_reset.load(Ordering::Relaxed), adapters);
+            assert_eq!(session.rooms.counters.adapters_reset.load(Ordering::Relaxed), adapters);
         }
         let (_, report) = reset_with(Fences::after(6, 6));
         assert_eq!(report["reason"], 9, "{report}");
@@ -568,7 +569,7 @@ mod tests {
             }),
             (11, "a preemption after a buffer that it was not given", |session| {
                 let id = give(session, None);
-                let process = session.engines[COPY.index()].process_mut().unwrap();
+                let process = session.rooms.engines[COPY.index()].process_mut().unwrap();
                 assert!(matches!(process.preempt_command(), Preemption::Requested(1)));
                 let shared = process.grant_handle().shared;
                 end(session, 0, id, HW_PREEMPTED);
@@ -594,20 +595,23 @@ mod tests {
     fn tdr_80_after_a_reset_of_the_adapter_what_waited_goes_on_and_engines_start_when_they_are_used() {
         let mut session = session(&Arc::new(startable()));
         run(&mut session, COPY);
-        let barrier = Barrier::raise(&mut session.engines);
+        let barrier = Barrier::raise(&mut session.rooms.engines);
         session.after(barrier, Action::Answer(Token(5)));
         assert_eq!(
-            (session.engines.pending.len(), session.take_due()),
+            (session.rooms.engines.pending.len(), session.take_due()),
             (1, Vec::new()),
             "the engine does not answer"
         );
         session.recover_engine(COPY, Reason::InvalidFence, "a test", None);
-        assert!(session.engines.iter().all(|slot| slot.process().is_none()), "none is left, nor there yet");
-        assert!(session.engines.pending.is_empty());
+        assert!(
+            session.rooms.engines.iter().all(|slot| slot.process().is_none()),
+            "none is left, nor there yet"
+        );
+        assert!(session.rooms.engines.pending.is_empty());
         assert_eq!(session.take_due(), [(Token(5), Ok(()))], "what waited for engines waits no more");
         run(&mut session, COPY);
-        session.engines.admit(COPY, &session.config).unwrap();
-        assert!(session.engines[COPY.index()].supervised.is_some(), "used again");
+        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
+        assert!(session.rooms.engines[COPY.index()].supervised.is_some(), "used again");
     }
 
     #[test]
@@ -618,10 +622,10 @@ mod tests {
             store_progress(&session, Work::HwQueue);
             session.recover_engine(COPY, reason, "a test", None);
             let offences = |context: u32| {
-                session.objects.processes[&context].offences.ages(std::time::Instant::now()).len()
+                session.rooms.objects.processes[&context].offences.ages(std::time::Instant::now()).len()
             };
             assert_eq!((offences(7), offences(1)), (1, 0), "{reason:?}");
-            assert_eq!(counted(&session.counters.adapters_reset), adapters);
+            assert_eq!(counted(&session.rooms.counters.adapters_reset), adapters);
         }
     }
 
@@ -637,9 +641,10 @@ mod tests {
             run(&mut session, COPY);
             for _ in 0..6 {
                 session.recover_engine(COPY, reason, "a test", None);
-                session.engines[COPY.index()].came_up();
+                session.rooms.engines[COPY.index()].came_up();
             }
-            let counts = [&session.counters.engines_reset, &session.counters.adapters_reset].map(counted);
+            let counts =
+                [&session.rooms.counters.engines_reset, &session.rooms.counters.adapters_reset].map(counted);
             assert_eq!(counts, [6 - promoted, promoted], "{reason:?}");
         }
     }
@@ -648,16 +653,16 @@ mod tests {
     fn an_engine_that_was_held_for_a_debugger_and_an_old_alarm_say_nothing_of_the_next_process() {
         let mut session = session(&Arc::new(startable()));
         run(&mut session, COPY);
-        session.engines[COPY.index()].is_held = true;
+        session.rooms.engines[COPY.index()].is_held = true;
         session.recover_engine(COPY, Reason::Forced, "a test", None);
-        assert!(!session.engines[COPY.index()].is_held);
-        let alarm = Arc::clone(session.engines[COPY.index()].alarm());
+        assert!(!session.rooms.engines[COPY.index()].is_held);
+        let alarm = Arc::clone(session.rooms.engines[COPY.index()].alarm());
         alarm.raise(Hang::NoProgress, Progress::from_word(0));
-        session.engines[COPY.index()].came_up();
-        session.engines.admit(COPY, &session.config).unwrap();
+        session.rooms.engines[COPY.index()].came_up();
+        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
         assert_eq!(alarm.take(), None);
         // Nor does the supervisor keep the process before.
-        let slot = &session.engines[COPY.index()];
+        let slot = &session.rooms.engines[COPY.index()];
         let (block, id) = (slot.process().unwrap().grant_handle().shared, slot.supervised);
         let held = Arc::strong_count(&block);
         session.recover_engine(COPY, Reason::Forced, "a test", None);
@@ -667,7 +672,7 @@ mod tests {
     #[test]
     fn a_wait_that_was_over_when_the_engine_ended_is_answered_after_its_reset() {
         let mut session = restored(startable());
-        let (queue, value) = session.objects.processes[&7]
+        let (queue, value) = session.rooms.objects.processes[&7]
             .device
             .as_ref()
             .unwrap()
@@ -677,13 +682,14 @@ mod tests {
             .next()
             .unwrap();
         session
+            .rooms
             .memory
-            .page(&session.objects, 7)
+            .page(&session.rooms.objects, 7)
             .unwrap()
             .word(fence(queue.index()))
             .unwrap()
             .store(value, Ordering::Release);
         session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        assert!(session.objects.processes[&7].device.as_ref().unwrap().waits.is_empty());
+        assert!(session.rooms.objects.processes[&7].device.as_ref().unwrap().waits.is_empty());
     }
 }

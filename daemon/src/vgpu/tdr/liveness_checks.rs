@@ -23,11 +23,11 @@ impl Session {
     /// Has engines looked at that are awake. To be called when something was asked of one.
     pub(in crate::vgpu) fn keep_looking(&mut self) {
         self.serve_residency();
-        if self.look_at.is_some() || !self.addresses().any(|at| self.engines.is_to_be_looked_at(at)) {
+        if self.look_at.is_some() || !self.addresses().any(|at| self.rooms.engines.is_to_be_looked_at(at)) {
             return;
         }
-        let periods = NODES.map(|node| self.config.timeouts[node_index(node)]);
-        let period = periods[0].min(periods[1]).min(self.config.policy.compile_timeout) / 2;
+        let periods = NODES.map(|node| self.rooms.config.timeouts[node_index(node)]);
+        let period = periods[0].min(periods[1]).min(self.rooms.config.policy.compile_timeout) / 2;
         self.look_at = Some(clock::now() + period);
         self.set_timer();
     }
@@ -45,10 +45,10 @@ impl Session {
     }
 
     fn look_at_engine(&mut self, at: EngineAddress) {
-        let now = clock::since(self.begun);
-        let timeout = self.config.watched_timeout(at.node);
-        let compile_timeout = self.config.policy.compile_timeout;
-        let slot = &mut self.engines[at.index()];
+        let now = self.rooms.engines.now();
+        let timeout = self.rooms.config.watched_timeout(at.node);
+        let compile_timeout = self.rooms.config.policy.compile_timeout;
+        let slot = &mut self.rooms.engines[at.index()];
         if !slot.hears() || slot.is_held {
             return;
         }
@@ -79,7 +79,7 @@ impl Session {
             acknowledged: process.watch_acknowledged(),
         };
         match liveness.look(observed, timeout, now) {
-            Verdict::Fine => self.engines.compile_ahead(at, &self.objects),
+            Verdict::Fine => self.rooms.engines.compile_ahead(at, &self.rooms.objects),
             Verdict::Ask => process.ask_acknowledgement(),
             Verdict::Dead => self.engine_timeout(at, "it does not answer", None),
         }
@@ -88,8 +88,8 @@ impl Session {
     /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset. One that is not
     /// forgotten is like any hang.
     fn kernels_are_overdue(&mut self, at: EngineAddress) {
-        let limit = self.config.policy.compile_timeout;
-        let slot = &self.engines[at.index()];
+        let limit = self.rooms.config.policy.compile_timeout;
+        let slot = &self.rooms.engines[at.index()];
         if slot.compiling.is_empty() && slot.rebuilding.is_empty() {
             return self.engine_timeout(at, &format!("it did not forget a kernel within {limit:?}"), None);
         }
@@ -153,28 +153,28 @@ mod tests {
                 give(&mut session, None);
             }
             look(&mut session);
-            assert_eq!(counted(&session.counters.engines_reset), u64::from(has_work));
+            assert_eq!(counted(&session.rooms.counters.engines_reset), u64::from(has_work));
         }
     }
 
     #[test]
     fn tdr_27_an_engine_that_compiles_what_there_was_before_it_is_asked_nothing_until_it_has() {
         let mut session = with_timeout(Duration::ZERO);
-        session.engines[COPY.index()].rebuilding.insert((1, 1));
+        session.rooms.engines[COPY.index()].rebuilding.insert((1, 1));
         look(&mut session);
-        assert_eq!(counted(&session.counters.engines_reset), 0);
-        session.engines[COPY.index()].rebuilding.clear();
+        assert_eq!(counted(&session.rooms.counters.engines_reset), 0);
+        session.rooms.engines[COPY.index()].rebuilding.clear();
         look(&mut session);
-        assert_eq!(counted(&session.counters.engines_reset), 1);
+        assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
     }
 
     #[test]
     fn tdr_17_an_engine_that_is_held_for_a_debugger_is_not_looked_at() {
         for is_held in [true, false] {
             let mut session = with_timeout(Duration::ZERO);
-            session.engines[COPY.index()].is_held = is_held;
+            session.rooms.engines[COPY.index()].is_held = is_held;
             look(&mut session);
-            assert_eq!(counted(&session.counters.engines_reset), u64::from(!is_held));
+            assert_eq!(counted(&session.rooms.counters.engines_reset), u64::from(!is_held));
         }
     }
 
@@ -187,12 +187,12 @@ mod tests {
         for (number, context) in [(4, OWNER), (5, 1)] {
             let kernel =
                 PendingKernel { origin: Origin { context, ..origin }, handle: Handle(number), number };
-            session.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
+            session.rooms.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
         }
         session.look_at_engine(COPY);
-        let offences = |of: u32| session.objects.processes[&of].offences.ages(Instant::now()).len();
+        let offences = |of: u32| session.rooms.objects.processes[&of].offences.ages(Instant::now()).len();
         assert_eq!((offences(OWNER), offences(1)), (1, 0));
-        assert_eq!(counted(&session.counters.engines_reset), 1);
+        assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
     }
 
     #[test]
@@ -215,13 +215,13 @@ mod tests {
     #[test]
     fn an_engine_is_looked_at_while_it_starts_is_awake_or_owes_something_and_at_no_other_time() {
         let mut session = with_timeout(Duration::from_secs(600));
-        let at = |session: &Session| session.engines.is_to_be_looked_at(COPY);
+        let at = |session: &Session| session.rooms.engines.is_to_be_looked_at(COPY);
         store(&session, COPY, block::POWER, power::ASLEEP);
         assert!(!at(&session), "it sleeps, and owes nothing");
         store(&session, COPY, block::POWER, power::ACTIVE);
         assert!(at(&session), "it is awake");
         store(&session, COPY, block::POWER, power::ASLEEP);
-        session.engines[COPY.index()].process_mut().unwrap().ask_acknowledgement();
+        session.rooms.engines[COPY.index()].process_mut().unwrap().ask_acknowledgement();
         assert!(at(&session), "it has not acknowledged a change");
         let sequence = load(&session, COPY, block::WATCH_SEQUENCE);
         store(&session, COPY, block::WATCH_ACK, sequence);
@@ -230,9 +230,9 @@ mod tests {
         assert!(!at(&session), "it says more than it was asked");
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
         let kernel = PendingKernel { origin, handle: Handle(4), number: 4 };
-        session.engines[COPY.index()].compiling.insert((1, 4), kernel);
+        session.rooms.engines[COPY.index()].compiling.insert((1, 4), kernel);
         assert!(at(&session), "it owes a kernel");
-        session.engines[COPY.index()].compiling.clear();
+        session.rooms.engines[COPY.index()].compiling.clear();
         give(&mut session, None);
         assert!(at(&session), "it has a buffer");
         let mut session = self::session(&Arc::new(startable()));
@@ -243,7 +243,7 @@ mod tests {
         store(&session, COPY, block::POWER, power::ASLEEP);
         assert!(at(&session), "it starts");
         session.look_at_engine(COPY);
-        assert!(session.engines[COPY.index()].process().is_some(), "and has time for that");
+        assert!(session.rooms.engines[COPY.index()].process().is_some(), "and has time for that");
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         session.look_at = None;
         (0..6).for_each(|_| session.look_at_engines());
         assert_eq!(
-            (session.look_at, counted(&session.counters.engines_reset)),
+            (session.look_at, counted(&session.rooms.counters.engines_reset)),
             (None, 0),
             "nothing was asked"
         );
@@ -263,13 +263,13 @@ mod tests {
             session.look_at_engines();
             assert_eq!(session.look_at, Some(later));
         }
-        assert_eq!(counted(&session.counters.engines_reset), 0, "it is not time yet");
+        assert_eq!(counted(&session.rooms.counters.engines_reset), 0, "it is not time yet");
         for _ in 0..6 {
             session.look_at = Some(Instant::now());
             session.look_at_engines();
             assert!(session.look_at.is_some_and(|at| at != later), "again");
         }
-        assert_eq!(counted(&session.counters.engines_reset), 1);
+        assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
     }
 
     #[test]
@@ -281,14 +281,18 @@ mod tests {
             let mut session = restored(Config { policy, ..startable() });
             let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
             let kernel = PendingKernel { origin, handle: Handle(4), number: 4 };
-            let slot = &mut session.engines[COPY.index()];
+            let slot = &mut session.rooms.engines[COPY.index()];
             slot.rebuilding.clear();
             slot.compiling.clear();
             if has_kernel {
                 slot.compiling.insert((1, 4), kernel);
             }
             session.look_at_engine(COPY);
-            assert_eq!(counted(&session.counters.engines_reset), resets, "{compile_timeout:?}, {has_kernel}");
+            assert_eq!(
+                counted(&session.rooms.counters.engines_reset),
+                resets,
+                "{compile_timeout:?}, {has_kernel}"
+            );
         }
     }
 }

@@ -169,8 +169,8 @@ impl Session {
         text: &str,
         sighting: Option<Sighting>,
     ) -> Case {
-        self.counters.measures.note_reset(reason.index());
-        let slot = &mut self.engines[at.index()];
+        self.rooms.counters.measures.note_reset(reason.index());
+        let slot = &mut self.rooms.engines[at.index()];
         let snapshot = slot.process_mut().map(|process| process.hw_queue.snapshot());
         let info = slot.process().map(|process| process.collect_debug_info());
         let pid = slot.process().map(|process| process.pid());
@@ -180,12 +180,14 @@ impl Session {
                 let oldest = slot.in_flight.front().and_then(|flight| flight.owner);
                 oldest.map(|(context, buffer)| (context, Some(buffer.queue)))
             }
-            Some(Work::UserQueue(hw_queue)) => {
-                self.objects.owner_of_hw_queue(at, hw_queue).map(|(context, queue)| (context, Some(queue)))
-            }
+            Some(Work::UserQueue(hw_queue)) => self
+                .rooms
+                .objects
+                .owner_of_hw_queue(at, hw_queue)
+                .map(|(context, queue)| (context, Some(queue))),
         };
         Case {
-            number: self.config.reports.number(),
+            number: self.rooms.config.reports.number(),
             at,
             reason,
             text: text.to_owned(),
@@ -206,7 +208,7 @@ impl Session {
     /// Who it was; null when unsure (TDR-28).
     fn details(&self, guilty: Option<(u32, Option<Handle>)>, info: Option<&DebugInfo>) -> Value {
         let Some((context, queue)) = guilty else { return Value::Null };
-        let Ok(device) = self.objects.device(context) else { return Value::Null };
+        let Ok(device) = self.rooms.objects.device(context) else { return Value::Null };
         let of_queue = queue.and_then(|handle| device.queues.get(handle).map(|queue| (handle, queue)));
         let launched = info.and_then(|info| info.launched).map(|(kernel, _)| Handle(kernel));
         let kernel = launched.and_then(|handle| device.kernels.get(handle).map(|source| (handle, source)));
@@ -226,13 +228,13 @@ impl Session {
 
     /// Files the report on a reset that is done.
     pub(in crate::vgpu) fn close_case(&mut self, case: &Case, outcome: &str, is_adapter: bool) {
-        let report = case.report(&self.config.name, outcome, is_adapter);
-        match self.config.clerk.file(&self.config.reports, case.number, &report, clock::now()) {
-            Ok(Filed::Written) => count(&self.counters.reports_written),
-            Ok(Filed::LeftOut) => count(&self.counters.reports_left_out),
+        let report = case.report(&self.rooms.config.name, outcome, is_adapter);
+        match self.rooms.config.clerk.file(&self.rooms.config.reports, case.number, &report, clock::now()) {
+            Ok(Filed::Written) => count(&self.rooms.counters.reports_written),
+            Ok(Filed::LeftOut) => count(&self.rooms.counters.reports_left_out),
             Err(error) => {
-                count(&self.counters.reports_left_out);
-                self.journal.line(log::Level::Error, format_args!("report {}: {error}", case.number));
+                count(&self.rooms.counters.reports_left_out);
+                self.rooms.journal.line(log::Level::Error, format_args!("report {}: {error}", case.number));
             }
         }
     }

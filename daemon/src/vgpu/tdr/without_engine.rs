@@ -41,12 +41,12 @@ const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
 /// A message of [`OWNER`] that is parked, to be answered in this slot.
 fn parked(session: &mut Session, slot: u32) -> Origin {
     let origin = Origin { context: OWNER, slot, sequence: 77, ring: 9, item: None };
-    session.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text))
+    session.rooms.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text))
 }
 
 /// The answer in a slot of [`OWNER`], once there is one.
 fn answer(session: &Session, slot: u32) -> Option<u32> {
-    let page = session.memory.page(&session.objects, OWNER).unwrap();
+    let page = session.rooms.memory.page(&session.rooms.objects, OWNER).unwrap();
     let word = |at: u64| page.word(response(slot) + at).unwrap().load(Ordering::Acquire);
     // Sequence, status, bytes.
     (word(0) == 77).then(|| u32::try_from(word(8) & u64::from(u32::MAX)).unwrap())
@@ -55,7 +55,11 @@ fn answer(session: &Session, slot: u32) -> Option<u32> {
 /// Has [`OWNER`] one more kernel, without text.
 fn new_kernel(session: &mut Session) -> Handle {
     let charge = |session: &Session| {
-        session.objects.charge(OWNER, Kind::Kernels, 1).unwrap_or_else(|refused| panic!("{}", refused.text))
+        session
+            .rooms
+            .objects
+            .charge(OWNER, Kind::Kernels, 1)
+            .unwrap_or_else(|refused| panic!("{}", refused.text))
     };
     let bytes = SourceBytes::new(&[], charge(session));
     let source = KernelSource { language: LANGUAGE_WGSL, entry: None, bytes, is_ending: false };
@@ -80,16 +84,16 @@ fn an_engine_that_does_not_come_up_is_given_up_with_what_waited_for_it_and_costs
     let mut session = starting();
     let origin = parked(&mut session, 9);
     let message = WaitingMessage { origin, opcode: u32::MAX, body: Vec::new(), charge: None };
-    session.engines[COMPUTE.index()].waiting.push(message);
-    let barrier = Barrier::raise(&mut session.engines);
+    session.rooms.engines[COMPUTE.index()].waiting.push(message);
+    let barrier = Barrier::raise(&mut session.rooms.engines);
     session.after(barrier, Action::Answer(Token(5)));
     assert!(session.take_due().is_empty());
     session.lose_engine(COMPUTE, "a test");
-    let slot = &session.engines[COMPUTE.index()];
+    let slot = &session.rooms.engines[COMPUTE.index()];
     assert!(slot.process().is_none() && slot.waiting.is_empty());
     assert_eq!(answer(&session, 9), Some(Status::NotSupported.word()));
     assert_eq!(session.take_due(), [(Token(5), Ok(()))], "what waited for engines waits no more");
-    let counters = &session.counters;
+    let counters = &session.rooms.counters;
     let counts = [&counters.engines_reset, &counters.engines_lost, &counters.adapters_reset];
     assert_eq!(counts.map(counted), [0; 3], "there was nothing to recover");
     assert!(device(&mut session, OWNER).is_active());
@@ -104,7 +108,7 @@ fn without_an_engine_a_kernel_is_destroyed_and_any_other_message_that_waits_for_
     for (slot, opcode, body) in [(9, DESTROY_KERNEL, destroy), (10, u32::MAX, Vec::new())] {
         let origin = parked(&mut session, slot);
         let message = WaitingMessage { origin, opcode, body, charge: None };
-        session.engines[COMPUTE.index()].waiting.push(message);
+        session.rooms.engines[COMPUTE.index()].waiting.push(message);
     }
     let refused = Refused { status: Status::OutOfResources, text: String::new() };
     session.refuse_waiting_for(COMPUTE, &refused);
@@ -113,7 +117,7 @@ fn without_an_engine_a_kernel_is_destroyed_and_any_other_message_that_waits_for_
         [Status::Ok, Status::OutOfResources].map(|it| Some(it.word()))
     );
     assert!(!has_kernel(&mut session, handle));
-    assert!(session.engines[COMPUTE.index()].waiting.is_empty());
+    assert!(session.rooms.engines[COMPUTE.index()].waiting.is_empty());
 }
 
 #[test]
@@ -123,7 +127,7 @@ fn the_next_process_compiles_again_what_was_compiled_and_what_is_asked_for_and_n
     let rebuilding = |session: &mut Session| {
         session.stop_engine(COMPUTE);
         session.ensure_engine(COMPUTE).unwrap_or_else(|refused| panic!("{}", refused.text));
-        session.engines[COMPUTE.index()].rebuilding.len()
+        session.rooms.engines[COMPUTE.index()].rebuilding.len()
     };
     let before = rebuilding(&mut session);
     let handle = new_kernel(&mut session);
@@ -131,14 +135,17 @@ fn the_next_process_compiles_again_what_was_compiled_and_what_is_asked_for_and_n
     // One that is being compiled is waited for by the message that asked.
     let name = (device(&mut session, OWNER).root.0, handle.0);
     let origin = parked(&mut session, 9);
-    session.engines[COMPUTE.index()].compiling.insert(name, PendingKernel { origin, handle, number: 1 });
+    session.rooms.engines[COMPUTE.index()]
+        .compiling
+        .insert(name, PendingKernel { origin, handle, number: 1 });
     assert_eq!(rebuilding(&mut session), before);
-    session.engines[COMPUTE.index()].compiling.clear();
+    session.rooms.engines[COMPUTE.index()].compiling.clear();
     device(&mut session, OWNER).kernels.get_mut(handle).unwrap().is_ending = true;
     assert_eq!(rebuilding(&mut session), before);
     device(&mut session, OWNER).kernels.get_mut(handle).unwrap().is_ending = false;
     device(&mut session, OWNER).status = DEVICE_HUNG;
-    let of_others = session.engines[COMPUTE.index()].rebuilding.iter().filter(|(root, _)| *root != name.0);
+    let of_others =
+        session.rooms.engines[COMPUTE.index()].rebuilding.iter().filter(|(root, _)| *root != name.0);
     let of_others = of_others.count();
     assert_eq!(rebuilding(&mut session), of_others, "a device in error runs nothing");
 }
@@ -162,7 +169,7 @@ fn tdr_57_the_next_process_looks_at_the_rings_of_its_own_doorbells_that_were_con
     let looks = |session: &Session| bits::take(&shared(session, COPY), block::LOOK, block::LOOK_WORDS);
     looks(&session);
     session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-    assert_eq!(counted(&session.counters.engines_reset), 1);
+    assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
     assert_eq!(looks(&session), expected);
 }
 
@@ -174,14 +181,14 @@ fn the_kernel_that_an_engine_was_at_when_it_ended_is_refused_and_those_behind_it
         let handle = new_kernel(&mut session);
         let origin = parked(&mut session, slot);
         let name = (device(&mut session, OWNER).root.0, handle.0);
-        let slot = &mut session.engines[COMPUTE.index()];
+        let slot = &mut session.rooms.engines[COMPUTE.index()];
         slot.compiling.insert(name, PendingKernel { origin, handle, number });
         handle
     });
     session.recover_engine(COMPUTE, Reason::EngineTimeout, "a test", None);
-    assert_eq!(counted(&session.counters.engines_reset), 1);
+    assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
     let refused = Some(Status::KernelRefused.word());
     assert_eq!([9, 10, 11].map(|slot| answer(&session, slot)), [None, refused, None]);
     assert_eq!(kernels.map(|handle| has_kernel(&mut session, handle)), [true, false, true]);
-    assert_eq!(session.engines[COMPUTE.index()].compiling.len(), 2);
+    assert_eq!(session.rooms.engines[COMPUTE.index()].compiling.len(), 2);
 }

@@ -30,11 +30,11 @@ impl Session {
     /// Creates a blob of video memory.
     pub fn create_vram_blob(&mut self, resource: u32, size: u64, mappable: bool) -> Result<(), Refusal> {
         self.is_fresh = false;
-        self.memory.check_new_blob(resource, size)?;
-        let charge = self.purse.charge(Kind::Blobs, BLOB_BYTES)?;
-        let allocation = self.memory.allocations.create_vram(size).map_err(|_| Refusal::OutOfMemory)?;
+        self.rooms.memory.check_new_blob(resource, size)?;
+        let charge = self.rooms.purse.charge(Kind::Blobs, BLOB_BYTES)?;
+        let allocation = self.rooms.memory.allocations.create_vram(size).map_err(|_| Refusal::OutOfMemory)?;
         let (is_vram, shown, name) = (true, Shown::No, None);
-        self.memory.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name, charge });
+        self.rooms.memory.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name, charge });
         Ok(())
     }
 
@@ -47,9 +47,9 @@ impl Session {
         token: Token,
     ) -> Result<(), Refusal> {
         self.is_fresh = false;
-        self.memory.check_new_blob(resource, size)?;
-        let memory = self.memory.guest_memory.as_ref().ok_or(Refusal::Unspecified)?;
-        let window = self.memory.allocations.memory().file();
+        self.rooms.memory.check_new_blob(resource, size)?;
+        let memory = self.rooms.memory.guest_memory.as_ref().ok_or(Refusal::Unspecified)?;
+        let window = self.rooms.memory.allocations.memory().file();
         let (runs, files) = find_runs(memory, window, entries)?;
         let total: u64 = runs.iter().map(|run| run.length).sum();
         if total != size {
@@ -61,21 +61,21 @@ impl Session {
             return Err(Refusal::Parameter);
         }
         let segment = GuestSegment::new(runs, files, pieces_of(entries));
-        let charge = self.purse.charge(Kind::Blobs, BLOB_BYTES)?;
-        let pages = self.purse.charge(Kind::Blobs, segment.price())?;
-        let id = self.memory.segments.insert(segment, pages).ok_or(Refusal::OutOfMemory)?;
-        let allocation = self.memory.allocations.create_guest(id, size);
+        let charge = self.rooms.purse.charge(Kind::Blobs, BLOB_BYTES)?;
+        let pages = self.rooms.purse.charge(Kind::Blobs, segment.price())?;
+        let id = self.rooms.memory.segments.insert(segment, pages).ok_or(Refusal::OutOfMemory)?;
+        let allocation = self.rooms.memory.allocations.create_guest(id, size);
         let (is_vram, mappable, shown, name) = (false, false, Shown::No, None);
-        self.memory.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name, charge });
+        self.rooms.memory.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name, charge });
         self.introduce_segment(allocation);
-        let barrier = Barrier::announced(&self.engines);
+        let barrier = Barrier::announced(&self.rooms.engines);
         self.after(barrier, Action::Answer(token));
         Ok(())
     }
 
     /// Shows a blob at `offset` of the window; due when it is there.
     pub fn map_blob(&mut self, resource: u32, offset: u64, token: Token) -> Result<(), Refusal> {
-        match &mut self.memory.window {
+        match &mut self.rooms.memory.window {
             Window::Open => {}
             Window::Never => return Err(Refusal::Unspecified),
             Window::Awaited(waiting) if waiting.len() < MAX_BLOBS => {
@@ -84,46 +84,51 @@ impl Session {
             }
             Window::Awaited(_) => return Err(Refusal::OutOfMemory),
         }
-        if self.engines.has_too_much_pending() {
+        if self.rooms.engines.has_too_much_pending() {
             return Err(Refusal::OutOfMemory);
         }
-        let blob = self.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
+        let blob = self.rooms.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
         if !blob.mappable || blob.shown != Shown::No || !offset.is_multiple_of(PAGE_SIZE) {
             return Err(Refusal::Parameter);
         }
         let allocation = blob.allocation;
-        if self.memory.allocations.spot(allocation) == Spot::Moving {
+        if self.rooms.memory.allocations.spot(allocation) == Spot::Moving {
             // It is being evicted: that is over soon.
-            self.memory.residency.deferred.push((resource, offset, token));
+            self.rooms.memory.residency.deferred.push((resource, offset, token));
             return Ok(());
         }
-        let target =
-            self.memory.allocations.begin_move_in(allocation, offset).map_err(|_| Refusal::Parameter)?;
+        let target = self
+            .rooms
+            .memory
+            .allocations
+            .begin_move_in(allocation, offset)
+            .map_err(|_| Refusal::Parameter)?;
         self.start_move(resource, allocation, target, token);
         Ok(())
     }
 
     /// Takes a blob out of the window, contents preserved; due when it is out.
     pub fn unmap_blob(&mut self, resource: u32, token: Token) -> Result<(), Refusal> {
-        let blob = self.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
+        let blob = self.rooms.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
         if blob.shown != Shown::Yes {
             return Err(Refusal::Parameter);
         }
         let allocation = blob.allocation;
-        let target = self.memory.allocations.begin_move_out(allocation).map_err(|_| Refusal::OutOfMemory)?;
+        let target =
+            self.rooms.memory.allocations.begin_move_out(allocation).map_err(|_| Refusal::OutOfMemory)?;
         self.start_move(resource, allocation, target, token);
         Ok(())
     }
 
     /// The guest gives its name for a blob up. Its memory goes when nothing refers to it any more (UMS-82).
     pub fn unref_blob(&mut self, resource: u32) -> Result<(), Refusal> {
-        if !self.memory.blobs.contains_key(&resource) {
+        if !self.rooms.memory.blobs.contains_key(&resource) {
             return Err(Refusal::Resource);
         }
-        for process in self.objects.processes.values_mut() {
+        for process in self.rooms.objects.processes.values_mut() {
             process.attached.remove(&resource);
         }
-        match self.memory.blobs.remove(&resource) {
+        match self.rooms.memory.blobs.remove(&resource) {
             Some(blob) if blob.name.is_some() => self.keep_blob(blob),
             Some(blob) => self.release_allocation(blob.allocation),
             None => {}
@@ -134,10 +139,10 @@ impl Session {
     /// As [`Self::unref_blob`]; due when its memory is no longer reached: no mapping, and no engine. While a process
     /// has it mapped that is never.
     pub fn retire_blob(&mut self, resource: u32, token: Token) -> Result<(), Refusal> {
-        let blob = self.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
-        match self.memory.allocations.guest_segment(blob.allocation) {
-            Some(segment) => drop(self.memory.retired.insert(segment.0, token)),
-            None => self.objects.due.push((token, Ok(()))),
+        let blob = self.rooms.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
+        match self.rooms.memory.allocations.guest_segment(blob.allocation) {
+            Some(segment) => drop(self.rooms.memory.retired.insert(segment.0, token)),
+            None => self.rooms.objects.due.push((token, Ok(()))),
         }
         self.unref_blob(resource)
     }
@@ -145,10 +150,16 @@ impl Session {
     /// A context may name a resource.
     pub fn attach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
         let own = self.own_context(context)?;
-        if !self.memory.blobs.contains_key(&resource) {
+        if !self.rooms.memory.blobs.contains_key(&resource) {
             return Err(Refusal::Resource);
         }
-        if self.objects.processes.get(&own).is_some_and(|process| process.attached.contains_key(&resource)) {
+        if self
+            .rooms
+            .objects
+            .processes
+            .get(&own)
+            .is_some_and(|process| process.attached.contains_key(&resource))
+        {
             return Ok(());
         }
         let charge = self.charge_name(context)?;
@@ -157,36 +168,37 @@ impl Session {
 
     /// Charges a context for the name of a resource, before there is one.
     pub fn charge_name(&self, context: u32) -> Result<Charge, Refusal> {
-        let process = self.objects.processes.get(&self.own_context(context)?).ok_or(Refusal::Context)?;
+        let process =
+            self.rooms.objects.processes.get(&self.own_context(context)?).ok_or(Refusal::Context)?;
         Ok(process.purse.charge(Kind::Blobs, ATTACHED_BYTES)?)
     }
 
     /// As [`Self::attach`], with what was charged for it.
     pub fn attach_charged(&mut self, context: u32, resource: u32, charge: Charge) -> Result<(), Refusal> {
         let context = self.own_context(context)?;
-        let process = self.objects.processes.get_mut(&context).ok_or(Refusal::Context)?;
+        let process = self.rooms.objects.processes.get_mut(&context).ok_or(Refusal::Context)?;
         process.attached.insert(resource, charge);
         Ok(())
     }
 
     /// Charges the VM for something that its front keeps.
     pub fn charge_front(&self, bytes: u64) -> Result<Charge, Refusal> {
-        Ok(self.purse.charge(Kind::Files, bytes)?)
+        Ok(self.rooms.purse.charge(Kind::Files, bytes)?)
     }
 
     /// A context may no longer name a resource. What it has mapped stays mapped.
     pub fn detach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
         let context = self.own_context(context)?;
-        let process = self.objects.processes.get_mut(&context).ok_or(Refusal::Context)?;
+        let process = self.rooms.objects.processes.get_mut(&context).ok_or(Refusal::Context)?;
         process.attached.remove(&resource).map(drop).ok_or(Refusal::Resource)
     }
 
     fn start_move(&mut self, resource: u32, allocation: AllocationId, target: Place, token: Token) {
-        if let Some(blob) = self.memory.blobs.get_mut(&resource) {
+        if let Some(blob) = self.rooms.memory.blobs.get_mut(&resource) {
             blob.shown = Shown::Moving;
         }
-        let let_go = self.memory.begin_move(allocation, &mut self.journal);
-        let barrier = self.engines.barrier_for(let_go);
+        let let_go = self.rooms.memory.begin_move(allocation, &mut self.rooms.journal);
+        let barrier = self.rooms.engines.barrier_for(let_go);
         self.after(barrier, Action::Move { allocation, target, resource, token });
     }
 
@@ -197,8 +209,8 @@ impl Session {
         resource: u32,
         token: Token,
     ) {
-        let released = self.memory.finish_move(allocation, target, resource, &mut self.journal);
+        let released = self.rooms.memory.finish_move(allocation, target, resource, &mut self.rooms.journal);
         self.forget_segment(released);
-        self.objects.due.push((token, Ok(())));
+        self.rooms.objects.due.push((token, Ok(())));
     }
 }

@@ -16,21 +16,21 @@ use crate::vgpu::session::Session;
 impl Session {
     /// The trackers of what is written: of video memory, and of what is evicted from it. Usable from any thread.
     pub fn trackers(&self) -> [Arc<Tracker>; 2] {
-        self.memory.trackers()
+        self.rooms.memory.trackers()
     }
 
     /// Shows the trackers on the board; to be repeated when the session gets another memory.
     pub(in crate::vgpu) fn show_trackers(&self) {
-        *self.config.trackers.lock() = Some(self.trackers());
+        *self.rooms.config.trackers.lock() = Some(self.trackers());
     }
 
     /// Takes them off it.
     pub(in crate::vgpu) fn hide_trackers(&self) {
-        let mut shown = self.config.trackers.lock();
+        let mut shown = self.rooms.config.trackers.lock();
         // Another session's are not this one's to take.
         if shown
             .as_ref()
-            .is_some_and(|[vram, _]| Arc::ptr_eq(vram, self.memory.allocations.memory().tracker()))
+            .is_some_and(|[vram, _]| Arc::ptr_eq(vram, self.rooms.memory.allocations.memory().tracker()))
         {
             *shown = None;
         }
@@ -38,21 +38,21 @@ impl Session {
 
     /// How engines' writes are tracked.
     pub fn tracking_method(&self) -> Method {
-        self.config.tracking
+        self.rooms.config.tracking
     }
 
     /// Guest RAM that is written from here on is told to this log; to none, where there is none.
     pub fn set_dirty_log(&mut self, log: Option<Arc<dyn MarkGuestRam>>) {
-        if self.memory.dirty.has_log() && log.is_none() {
+        if self.rooms.memory.dirty.has_log() && log.is_none() {
             // The front-end has read what is in the log before it took it away.
             self.sweep_guest_ram();
         }
-        self.memory.dirty.log = log;
-        let is_logged = self.memory.dirty.has_log();
-        for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
+        self.rooms.memory.dirty.log = log;
+        let is_logged = self.rooms.memory.dirty.has_log();
+        for process in self.rooms.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
             process.tracking.log_guest_writes(is_logged);
         }
-        self.memory.dirty.sweep_at = None;
+        self.rooms.memory.dirty.sweep_at = None;
         if is_logged {
             self.sweep_guest_ram();
         }
@@ -62,8 +62,12 @@ impl Session {
     pub fn sweep_guest_ram(&mut self) {
         let begun = clock::now();
         self.sweep(None);
-        self.memory.dirty.sweep_at =
-            self.memory.dirty.has_log().then(|| clock::now() + SWEEP.max(clock::since(begun) * SWEEP_PART));
+        self.rooms.memory.dirty.sweep_at = self
+            .rooms
+            .memory
+            .dirty
+            .has_log()
+            .then(|| clock::now() + SWEEP.max(clock::since(begun) * SWEEP_PART));
         self.set_timer();
     }
 
@@ -74,20 +78,21 @@ impl Session {
 
     /// An engine is about to go with all that it knows: it is ended, and what it wrote to guest RAM moved into the log.
     pub(in crate::vgpu) fn sweep_for_the_last_time(&mut self, at: EngineAddress) {
-        let Some(process) = self.engines[at.index()].process_mut().filter(|_| self.memory.dirty.has_log())
+        let Some(process) =
+            self.rooms.engines[at.index()].process_mut().filter(|_| self.rooms.memory.dirty.has_log())
         else {
             return;
         };
         if let Err(error) = process.reset_engine() {
-            log::error!("{}: {error}", self.config.name);
+            log::error!("{}: {error}", self.rooms.config.name);
         }
         self.sweep(None);
     }
 
     fn sweep(&mut self, only: Option<SegmentId>) {
-        let Some(log) = &self.memory.dirty.log else { return };
-        let segments = &self.memory.segments;
-        for process in self.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
+        let Some(log) = &self.rooms.memory.dirty.log else { return };
+        let segments = &self.rooms.memory.segments;
+        for process in self.rooms.engines.iter_mut().filter_map(|slot| slot.process_mut()) {
             process.tracking.sweep_guest_writes(only, |segment, offset, length| {
                 if let Some(segment) = segments.get(segment) {
                     segment.pieces_of(offset, length, |address, length| log.mark(address, length));
@@ -97,7 +102,7 @@ impl Session {
     }
 
     pub(in crate::vgpu) fn sweep_if_due(&mut self) {
-        if self.memory.dirty.sweep_at.is_some_and(|at| at <= clock::now()) {
+        if self.rooms.memory.dirty.sweep_at.is_some_and(|at| at <= clock::now()) {
             self.sweep_guest_ram();
         }
     }

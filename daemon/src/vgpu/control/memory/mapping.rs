@@ -24,7 +24,7 @@ impl Session {
     /// Tells every engine to map a segment.
     pub(in crate::vgpu) fn announce_segment_to_all(&mut self, id: SegmentId) {
         for at in self.addresses() {
-            self.engines.push_segment(at, id);
+            self.rooms.engines.push_segment(at, id);
             self.flush_outbox(at);
         }
     }
@@ -33,30 +33,30 @@ impl Session {
     /// of them have it: a guest need not wait before it maps the blob and submits work, and an engine whose page tables are
     /// newer than its segments would find no memory there, or that of the segment that had the number before.
     pub(in crate::vgpu) fn introduce_segment(&mut self, allocation: AllocationId) {
-        let Some(segment) = self.memory.allocations.guest_segment(allocation) else { return };
+        let Some(segment) = self.rooms.memory.allocations.guest_segment(allocation) else { return };
         self.announce_segment_to_all(segment);
         self.show_when_announced(allocation);
     }
 
     /// As far as it goes for engines that were told of the segment: see [`Self::introduce_segment`].
     pub(in crate::vgpu) fn show_when_announced(&mut self, allocation: AllocationId) {
-        let hidden = self.memory.hide_until_announced(allocation, &mut self.journal);
+        let hidden = self.rooms.memory.hide_until_announced(allocation, &mut self.rooms.journal);
         if let Some(segment) = hidden {
-            let barrier = Barrier::announced(&self.engines);
+            let barrier = Barrier::announced(&self.rooms.engines);
             self.after(barrier, Action::ShowSegment(allocation, segment));
         }
     }
 
     /// Every engine has a segment that an allocation had.
     pub(in crate::vgpu) fn segment_is_there(&mut self, allocation: AllocationId, segment: SegmentId) {
-        let released = self.memory.segment_is_there(allocation, segment, &mut self.journal);
-        self.engines.poke_all();
+        let released = self.rooms.memory.segment_is_there(allocation, segment, &mut self.rooms.journal);
+        self.rooms.engines.poke_all();
         self.forget_segment(released);
     }
 
     /// Drops a reference to an allocation, and what hung on the last one.
     pub(in crate::vgpu) fn release_allocation(&mut self, allocation: AllocationId) {
-        let released = self.memory.release(allocation);
+        let released = self.rooms.memory.release(allocation);
         self.forget_segment(released);
     }
 
@@ -65,12 +65,12 @@ impl Session {
     pub(in crate::vgpu) fn forget_segment(&mut self, released: Released) {
         let Released::Segment(segment) = released else { return };
         self.sweep_segment(segment);
-        let retired = self.memory.forget_segment(segment);
+        let retired = self.rooms.memory.forget_segment(segment);
         for at in self.addresses() {
-            self.engines.push_segment_end(at, segment);
+            self.rooms.engines.push_segment_end(at, segment);
             self.flush_outbox(at);
         }
-        self.objects.due.extend(retired.map(|token| (token, Ok(()))));
+        self.rooms.objects.due.extend(retired.map(|token| (token, Ok(()))));
     }
 
     /// MAP_MEMORY.
@@ -86,10 +86,10 @@ impl Session {
 
     /// Maps all of them, or none.
     fn map_all(&mut self, origin: Origin, entries: &[MapMemory]) -> Outcome {
-        (!self.engines.has_too_much_pending()).or(Status::OutOfResources)?;
+        (!self.rooms.engines.has_too_much_pending()).or(Status::OutOfResources)?;
         let (mut late, mut mapped) = (Vec::new(), Vec::new());
         for message in entries {
-            match self.memory.map_one(&mut self.objects, origin.context, message) {
+            match self.rooms.memory.map_one(&mut self.rooms.objects, origin.context, message) {
                 Ok(change) => {
                     late.extend(change);
                     mapped.push(message.va);
@@ -102,7 +102,7 @@ impl Session {
         }
         // What does not wait needs no fence of its own.
         let fence = if late.is_empty() {
-            self.objects.device(origin.context)?.paging.done()
+            self.rooms.objects.device(origin.context)?.paging.done()
         } else {
             self.issue_paging(origin.context, late, None)?
         };
@@ -111,7 +111,7 @@ impl Session {
 
     /// The first entries of a list whose next one was refused: nothing was answered, so they are not in use.
     fn unmap_again(&mut self, context: u32, mapped: &[u64]) -> Result<(), Refused> {
-        let device = self.objects.device_mut(context)?;
+        let device = self.rooms.objects.device_mut(context)?;
         let undone: Vec<Change> =
             mapped.iter().filter_map(|va| Some(Change::Unmap(*va, device.mappings.remove(va)?))).collect();
         if !undone.is_empty() {
@@ -133,7 +133,7 @@ impl Session {
 
     /// Unmaps all of them, or none.
     fn unmap_all(&mut self, origin: Origin, entries: &[UnmapMemory]) -> Outcome {
-        let device = self.objects.device_mut(origin.context)?;
+        let device = self.rooms.objects.device_mut(origin.context)?;
         let mut names = BTreeSet::new();
         for message in entries {
             let found = device.mappings.get(&message.va).filter(|mapping| mapping.size == message.size);

@@ -27,50 +27,50 @@ impl Session {
     /// Forgets the contents of video memory after the reset of the adapter.
     pub(in crate::vgpu) fn purge_memory(&mut self) {
         self.run_pending();
-        self.memory.purge(&mut self.journal);
+        self.rooms.memory.purge(&mut self.rooms.journal);
     }
 
     /// Begins to move an allocation to host memory.
     pub(in crate::vgpu) fn start_eviction(&mut self, allocation: AllocationId) {
-        if let Some(leaving) = self.memory.begin_eviction(allocation, &mut self.journal) {
-            count(&self.counters.evictions);
+        if let Some(leaving) = self.rooms.memory.begin_eviction(allocation, &mut self.rooms.journal) {
+            count(&self.rooms.counters.evictions);
             self.relocate(leaving);
         }
     }
 
     /// Begins to move an allocation to another place in video memory.
     pub(in crate::vgpu) fn start_relocation(&mut self, it: Relocation) {
-        if let Some(leaving) = self.memory.begin_relocation(it, &mut self.journal) {
-            count(&self.counters.relocations);
+        if let Some(leaving) = self.rooms.memory.begin_relocation(it, &mut self.rooms.journal) {
+            count(&self.rooms.counters.relocations);
             self.relocate(leaving);
         }
     }
 
     fn relocate(&mut self, Leaving { allocation, target, let_go }: Leaving) {
-        let barrier = self.engines.barrier_for(let_go);
+        let barrier = self.rooms.engines.barrier_for(let_go);
         self.after(barrier, Action::Relocate { allocation, target });
     }
 
     /// Engines have let go of what leaves its place.
     pub(in crate::vgpu) fn finish_relocation(&mut self, allocation: AllocationId, target: Place) {
-        let released = self.memory.finish_relocation(allocation, target, &mut self.journal);
+        let released = self.rooms.memory.finish_relocation(allocation, target, &mut self.rooms.journal);
         if matches!(target, Place::Local(_) | Place::Area(_)) {
-            self.engines.poke_all();
+            self.rooms.engines.poke_all();
         }
         self.forget_segment(released);
-        for (resource, offset, token) in std::mem::take(&mut self.memory.residency.deferred) {
+        for (resource, offset, token) in std::mem::take(&mut self.rooms.memory.residency.deferred) {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
-                self.objects.due.push((token, Err(refusal)));
+                self.rooms.objects.due.push((token, Err(refusal)));
             }
         }
     }
 
     /// What queues of an engine came to that is not resident.
     pub(in crate::vgpu) fn read_wanted(&mut self, at: EngineAddress) {
-        let wanted = self.engines[at.index()].process().map(|process| process.uses.take_wanted());
+        let wanted = self.rooms.engines[at.index()].process().map(|process| process.uses.take_wanted());
         for wanted in wanted.unwrap_or_default() {
-            if self.memory.demand(&wanted, &self.objects) {
-                count(&self.counters.residency_faults);
+            if self.rooms.memory.demand(&wanted, &self.rooms.objects) {
+                count(&self.rooms.counters.residency_faults);
             }
         }
     }
@@ -81,33 +81,34 @@ impl Session {
             return;
         }
         self.run_all_paging();
-        self.memory.publish_budget(&self.objects, &self.config.account);
+        self.rooms.memory.publish_budget(&self.rooms.objects, &self.rooms.config.account);
         let now = clock::now();
-        if self.memory.residency.retry_at.is_some_and(|at| at <= now) {
-            self.memory.residency.retry_at = None;
-            self.memory.residency.is_due = true;
+        if self.rooms.memory.residency.retry_at.is_some_and(|at| at <= now) {
+            self.rooms.memory.residency.retry_at = None;
+            self.rooms.memory.residency.is_due = true;
         }
         // An eviction that does not wait is over at once, and then there is more to do.
-        while std::mem::take(&mut self.memory.residency.is_due) {
-            self.memory.residency.recent.retain(|(_, _, at)| now.duration_since(*at) < MIN_STAY);
-            for want in std::mem::take(&mut self.memory.residency.wants) {
-                if self.memory.allocations.get(want.allocation).is_none() {
+        while std::mem::take(&mut self.rooms.memory.residency.is_due) {
+            self.rooms.memory.residency.recent.retain(|(_, _, at)| now.duration_since(*at) < MIN_STAY);
+            for want in std::mem::take(&mut self.rooms.memory.residency.wants) {
+                if self.rooms.memory.allocations.get(want.allocation).is_none() {
                     continue;
                 }
-                match self.memory.allocations.spot(want.allocation) {
+                match self.rooms.memory.allocations.spot(want.allocation) {
                     Spot::Segment(..) => self.area_is_there(want.allocation),
                     Spot::Evicted
                         if self
+                            .rooms
                             .memory
                             .allocations
-                            .bring_back(want.allocation, self.memory.residency.epoch) =>
+                            .bring_back(want.allocation, self.rooms.memory.residency.epoch) =>
                     {
                         self.was_brought_back(&want, now);
                     }
-                    Spot::Evicted | Spot::Moving => self.memory.residency.wants.push(want),
+                    Spot::Evicted | Spot::Moving => self.rooms.memory.residency.wants.push(want),
                 }
             }
-            if !self.memory.residency.wants.is_empty() && self.memory.residency.leaving == 0 {
+            if !self.rooms.memory.residency.wants.is_empty() && self.rooms.memory.residency.leaving == 0 {
                 self.begin_epoch();
                 // Neither finds room in the other's region.
                 self.make_room(now, false);
@@ -118,35 +119,35 @@ impl Session {
     }
 
     fn was_brought_back(&mut self, want: &Want, now: Instant) {
-        count(&self.counters.restores);
-        self.memory.remap(want.allocation, &mut self.journal);
+        count(&self.rooms.counters.restores);
+        self.rooms.memory.remap(want.allocation, &mut self.rooms.journal);
         if let Some(demand) = want.demand {
-            let served = self.memory.residency.served.entry(demand.name).or_default();
+            let served = self.rooms.memory.residency.served.entry(demand.name).or_default();
             if served.token != demand.token {
                 *served = Served { token: demand.token, allocations: Vec::new() };
             }
             if !served.allocations.contains(&want.allocation) {
                 served.allocations.push(want.allocation);
             }
-            self.memory.residency.recent.push((want.allocation, demand, now));
+            self.rooms.memory.residency.recent.push((want.allocation, demand, now));
         }
-        self.engines.poke_all();
+        self.rooms.engines.poke_all();
         self.area_is_there(want.allocation);
     }
 
     /// What could leave the region of save areas, or the other one, as a plan.
     pub(in crate::vgpu) fn plan(&self, is_area: bool) -> Plan {
-        let memory = self.memory.allocations.memory();
+        let memory = self.rooms.memory.allocations.memory();
         let bytes = memory.file_bytes();
         let on_engines = if is_area { self.areas_on_engines() } else { BTreeMap::new() };
         let is_needed = |id: AllocationId| on_engines.get(&id) == Some(&true);
-        let candidates = self.memory.allocations.iter().filter(|(id, it)| {
-            it.is_area == is_area && self.memory.allocations.can_leave(*id) && !is_needed(*id)
+        let candidates = self.rooms.memory.allocations.iter().filter(|(id, it)| {
+            it.is_area == is_area && self.rooms.memory.allocations.can_leave(*id) && !is_needed(*id)
         });
         let candidates = candidates.filter_map(|(id, allocation)| {
             let Backing::Vram(Some(place)) = allocation.backing else { return None };
             let (offset, size) = (place.offset(), allocation.size);
-            let engines = self.engines.iter().filter_map(|slot| slot.process());
+            let engines = self.rooms.engines.iter().filter_map(|slot| slot.process());
             // Save areas are smaller than what engines tell their uses of.
             let used = if is_area {
                 0
@@ -164,38 +165,38 @@ impl Session {
 
     /// A decision about what leaves is to come.
     fn begin_epoch(&mut self) {
-        self.memory.residency.favour();
-        self.memory.residency.epoch += 1;
-        for process in self.engines.iter().filter_map(|slot| slot.process()) {
-            process.uses.set_epoch(self.memory.residency.epoch);
+        self.rooms.memory.residency.favour();
+        self.rooms.memory.residency.epoch += 1;
+        for process in self.rooms.engines.iter().filter_map(|slot| slot.process()) {
+            process.uses.set_epoch(self.rooms.memory.residency.epoch);
         }
-        self.memory.residency.retry_at = None;
+        self.rooms.memory.residency.retry_at = None;
         // Stable: those of the favoured queue come first, and else all in their order.
-        let mut wants = std::mem::take(&mut self.memory.residency.wants);
-        wants.sort_by_key(|want| !self.memory.residency.is_favoured(want.demand));
-        self.memory.residency.wants = wants;
+        let mut wants = std::mem::take(&mut self.rooms.memory.residency.wants);
+        wants.sort_by_key(|want| !self.rooms.memory.residency.is_favoured(want.demand));
+        self.rooms.memory.residency.wants = wants;
     }
 
     /// Evicts for what is wanted, as far as that can be: save areas, or all else.
     fn make_room(&mut self, now: Instant, is_area: bool) {
         let is_of_it = |want: &Want| {
-            self.memory.allocations.get(want.allocation).is_some_and(|it| it.is_area == is_area)
+            self.rooms.memory.allocations.get(want.allocation).is_some_and(|it| it.is_area == is_area)
         };
-        if !self.memory.residency.wants.iter().any(is_of_it) {
+        if !self.rooms.memory.residency.wants.iter().any(is_of_it) {
             return;
         }
         let mut plan = self.plan(is_area);
-        let memory = self.memory.allocations.memory();
+        let memory = self.rooms.memory.allocations.memory();
         let local = memory.length() - memory.aperture_bytes();
-        let mut movable = self.memory.allocations.movable(is_area);
+        let mut movable = self.rooms.memory.allocations.movable(is_area);
         let (mut victims, mut hopeless, mut moves) = (Vec::new(), Vec::new(), Vec::new());
-        let residency = &self.memory.residency;
+        let residency = &self.rooms.memory.residency;
         let mut is_early = false;
         for want in residency.wants.iter().filter(|want| is_of_it(want)) {
-            if self.memory.allocations.spot(want.allocation) != Spot::Evicted {
+            if self.rooms.memory.allocations.spot(want.allocation) != Spot::Evicted {
                 continue;
             }
-            let size = self.memory.allocations.size(want.allocation);
+            let size = self.rooms.memory.allocations.size(want.allocation);
             let by = want.demand;
             let is_favoured = residency.is_favoured(by);
             let may_leave = |it: &Candidate| {
@@ -217,7 +218,7 @@ impl Session {
                 is_early = true;
             } else if by.is_some()
                 && !is_area
-                && self.memory.residency.needed_with(&self.memory.allocations, want) > local
+                && self.rooms.memory.residency.needed_with(&self.rooms.memory.allocations, want) > local
             {
                 hopeless.extend(by);
             } else if let Some(found) = plan.make_room(size, |_| is_favoured) {
@@ -225,26 +226,27 @@ impl Session {
                 victims.extend(found);
             }
         }
-        self.memory.residency.retry_at = self.memory.residency.retry_at.or(is_early.then(|| now + MIN_STAY));
+        self.rooms.memory.residency.retry_at =
+            self.rooms.memory.residency.retry_at.or(is_early.then(|| now + MIN_STAY));
         victims.into_iter().for_each(|id| self.start_eviction(id));
         moves.into_iter().for_each(|it| self.start_relocation(it));
         for demand in hopeless {
             self.give_up(demand);
         }
-        if self.memory.residency.retry_at.is_some() {
+        if self.rooms.memory.residency.retry_at.is_some() {
             self.set_timer();
         }
     }
 
     /// What a queue needs at one place does not fit into video memory together.
     fn give_up(&mut self, demand: Demand) {
-        let mut processes = self.objects.processes.iter();
+        let mut processes = self.rooms.objects.processes.iter();
         let owner = processes.find(|(_, process)| {
             process.device.as_ref().is_some_and(|device| device.root.0 == demand.name.0)
         });
-        self.memory.residency.wants.retain(|want| want.demand.is_none_or(|it| it.name != demand.name));
+        self.rooms.memory.residency.wants.retain(|want| want.demand.is_none_or(|it| it.name != demand.name));
         let Some((&context, _)) = owner else { return };
-        self.journal.line(
+        self.rooms.journal.line(
             Level::Warn,
             format_args!("process {context}: what one packet needs does not fit into video memory"),
         );
@@ -252,16 +254,19 @@ impl Session {
     }
 
     fn answer_waiters(&mut self) {
-        let waiters = std::mem::take(&mut self.memory.residency.waiters);
+        let waiters = std::mem::take(&mut self.rooms.memory.residency.waiters);
         for waiter in waiters {
             let is_there = |id: &AllocationId| {
-                !matches!(self.memory.allocations.spot(*id), Spot::Evicted | Spot::Moving)
+                !matches!(self.rooms.memory.allocations.spot(*id), Spot::Evicted | Spot::Moving)
             };
-            if waiter.allocations.iter().all(|id| self.memory.allocations.get(*id).is_none() || is_there(id))
+            if waiter
+                .allocations
+                .iter()
+                .all(|id| self.rooms.memory.allocations.get(*id).is_none() || is_there(id))
             {
                 self.is_resident(&waiter);
             } else {
-                self.memory.residency.waiters.push(waiter);
+                self.rooms.memory.residency.waiters.push(waiter);
             }
         }
     }
@@ -304,28 +309,29 @@ mod tests {
             let mut session = session(&Arc::new(startable()));
             run(&mut session, COPY);
             session.create_vram_blob(5, 2 * PAGE_SIZE, true).unwrap();
-            let id = session.memory.blobs[&5].allocation;
-            let free = session.memory.allocations.memory().local().free_bytes();
-            let root = session.memory.tables.create_root().unwrap();
+            let id = session.rooms.memory.blobs[&5].allocation;
+            let free = session.rooms.memory.allocations.memory().local().free_bytes();
+            let root = session.rooms.memory.tables.create_root().unwrap();
             let mapping = GpuMapping { size: 2 * PAGE_SIZE, allocation: id, offset: 0, writable: true };
             session
+                .rooms
                 .memory
                 .show_to_gpu(root, VA, mapping)
                 .unwrap_or_else(|refused| panic!("{}", refused.text));
-            session.memory.allocations.retain(id);
+            session.rooms.memory.allocations.retain(id);
             acknowledge(&mut session);
             // As an unmap does it: from here on no page table shows it, and the engine has not looked yet.
-            session.memory.hide_from_gpu(root, VA, &mapping, &mut session.journal);
-            let barrier = Barrier::raise(&mut session.engines);
+            session.rooms.memory.hide_from_gpu(root, VA, &mapping, &mut session.rooms.journal);
+            let barrier = Barrier::raise(&mut session.rooms.engines);
             session.after(barrier, Action::Release(vec![id]));
             session.start_eviction(id);
             assert_eq!(
-                session.memory.allocations.spot(id),
+                session.rooms.memory.allocations.spot(id),
                 Spot::Moving,
                 "what the engine stores is not lost"
             );
             assert_eq!(
-                session.memory.allocations.memory().local().free_bytes(),
+                session.rooms.memory.allocations.memory().local().free_bytes(),
                 free - 2 * PAGE_SIZE,
                 "nor given away"
             );
@@ -333,12 +339,12 @@ mod tests {
                 session.unref_blob(5).unwrap();
             }
             acknowledge(&mut session);
-            assert_eq!(session.memory.allocations.memory().local().free_bytes(), free);
+            assert_eq!(session.rooms.memory.allocations.memory().local().free_bytes(), free);
             // What is given up on its way has no place, neither where it was nor where it was to go.
-            let evicted = session.memory.allocations.memory().evicted_bytes();
+            let evicted = session.rooms.memory.allocations.memory().evicted_bytes();
             assert_eq!(evicted, if is_given_up { 0 } else { 2 * PAGE_SIZE }, "{is_given_up}");
-            assert_eq!(session.memory.allocations.is_empty(), is_given_up);
-            assert_eq!(session.memory.residency.leaving, 0);
+            assert_eq!(session.rooms.memory.allocations.is_empty(), is_given_up);
+            assert_eq!(session.rooms.memory.residency.leaving, 0);
         }
     }
 
@@ -347,12 +353,12 @@ mod tests {
         let mut session = session(&Arc::new(startable()));
         run(&mut session, COPY);
         session.create_vram_blob(5, 2 * PAGE_SIZE, true).unwrap();
-        let id = session.memory.blobs[&5].allocation;
-        session.memory.allocations.locate(id, 1);
+        let id = session.rooms.memory.blobs[&5].allocation;
+        session.rooms.memory.allocations.locate(id, 1);
         acknowledge(&mut session);
         let asked = load(&session, COPY, block::PAGE_TABLE_GENERATION);
         session.start_eviction(id);
-        assert_eq!(session.memory.allocations.spot(id), Spot::Evicted);
+        assert_eq!(session.rooms.memory.allocations.spot(id), Spot::Evicted);
         assert_eq!(
             load(&session, COPY, block::PAGE_TABLE_GENERATION),
             asked,

@@ -23,14 +23,14 @@ impl Session {
         if areas.is_empty() {
             return;
         }
-        self.memory.hide_areas(&areas, &mut self.journal);
-        let barrier = Barrier::raise(&mut self.engines);
+        self.rooms.memory.hide_areas(&areas, &mut self.rooms.journal);
+        let barrier = Barrier::raise(&mut self.rooms.engines);
         self.after(barrier, Action::FreeAreas(areas));
     }
 
     /// An allocation is where engines reach it: a context that waited for it as its save area may run.
     pub(in crate::vgpu) fn area_is_there(&mut self, allocation: AllocationId) {
-        for (of, handle, at) in self.memory.contexts_of_area(&self.objects, allocation) {
+        for (of, handle, at) in self.rooms.memory.contexts_of_area(&self.rooms.objects, allocation) {
             self.list_context(of, handle);
             self.fill_hw_queue(at);
         }
@@ -38,13 +38,13 @@ impl Session {
 
     /// Of a guest process: whether the area of any of its contexts is evicted, and whether the device-wide one is.
     pub fn areas_evicted_of(&self, of: u32) -> (bool, bool) {
-        self.memory.areas_evicted_of(of)
+        self.rooms.memory.areas_evicted_of(of)
     }
 
     /// Engines have let go.
     pub(in crate::vgpu) fn areas_are_free(&mut self, areas: Vec<SaveArea>) {
         for area in areas {
-            self.memory.areas.release(area);
+            self.rooms.memory.areas.release(area);
             self.release_allocation(area.allocation);
         }
     }
@@ -52,17 +52,22 @@ impl Session {
     /// The areas of contexts whose state is on an engine: true where one of their buffers is with it, or runs.
     pub(in crate::vgpu) fn areas_on_engines(&self) -> BTreeMap<AllocationId, bool> {
         let mut found = BTreeMap::new();
-        for (place, slot) in self.engines.iter().enumerate().filter(|(_, slot)| slot.hears()) {
+        for (place, slot) in self.rooms.engines.iter().enumerate().filter(|(_, slot)| slot.hears()) {
             let flights = slot.in_flight.iter().filter_map(|flight| flight.owner);
             for (of, buffer) in flights {
-                found.extend(self.memory.areas_of(&self.objects, of, buffer.context).map(|id| (id, true)));
+                found.extend(
+                    self.rooms.memory.areas_of(&self.rooms.objects, of, buffer.context).map(|id| (id, true)),
+                );
             }
             let last = slot.process().and_then(|process| process.uses.last_context());
             let owner = last.and_then(|(entry, is_running)| {
-                Some((self.objects.owner_of_entry(EngineAddress::from_index(place)?, entry)?, is_running))
+                Some((
+                    self.rooms.objects.owner_of_entry(EngineAddress::from_index(place)?, entry)?,
+                    is_running,
+                ))
             });
             if let Some(((of, handle), is_running)) = owner {
-                for id in self.memory.areas_of(&self.objects, of, handle) {
+                for id in self.rooms.memory.areas_of(&self.rooms.objects, of, handle) {
                     *found.entry(id).or_default() |= is_running;
                 }
             }
@@ -76,21 +81,21 @@ impl Session {
         let ((of, context), (kind, offset)) = match info.progress.work {
             Work::Nothing => return None,
             Work::HwQueue => {
-                let (of, buffer) = self.engines[at.index()].in_flight.front()?.owner?;
+                let (of, buffer) = self.rooms.engines[at.index()].in_flight.front()?.owner?;
                 ((of, buffer.context), (AreaKind::Context, KERNEL_MODE_SLOT))
             }
             Work::UserQueue(hw_queue) => {
-                let (of, queue) = self.objects.owner_of_hw_queue(at, hw_queue)?;
-                let context = self.objects.device(of).ok()?.queues.get(queue)?.context;
+                let (of, queue) = self.rooms.objects.owner_of_hw_queue(at, hw_queue)?;
+                let context = self.rooms.objects.device(of).ok()?.queues.get(queue)?.context;
                 ((of, context), save_area::queue_slot(queue.index()))
             }
         };
-        let device = self.objects.device(of).ok()?;
+        let device = self.rooms.objects.device(of).ok()?;
         let area = match kind {
             AreaKind::Device => device.area?,
             AreaKind::Context => device.contexts.get(context)?.area,
         };
-        let (mapping, start) = self.memory.allocations.view(area.allocation)?;
+        let (mapping, start) = self.rooms.memory.allocations.view(area.allocation)?;
         let mut words = [0; SLOT_WORDS];
         for (place, word) in (start + offset..).step_by(8).zip(&mut words) {
             *word = mapping.word(place)?.load(Ordering::Acquire);

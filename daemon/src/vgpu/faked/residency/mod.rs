@@ -33,7 +33,7 @@ fn world(blobs: &[(u32, u64)]) -> World {
 
 /// Bytes of video memory that the CPU does not see.
 fn local(world: &World) -> u64 {
-    let memory = world.session.memory.allocations.memory();
+    let memory = world.session.rooms.memory.allocations.memory();
     memory.length() - memory.aperture_bytes()
 }
 
@@ -56,17 +56,17 @@ fn done(world: &mut World, opcode: u32, argument: u32, resources: &[u32]) {
 }
 
 fn id(world: &World, resource: u32) -> AllocationId {
-    world.session.memory.blobs[&resource].allocation
+    world.session.rooms.memory.blobs[&resource].allocation
 }
 
 fn is_resident(world: &World, resource: u32) -> bool {
-    matches!(world.session.memory.allocations.spot(id(world, resource)), Spot::Segment(..))
+    matches!(world.session.rooms.memory.allocations.spot(id(world, resource)), Spot::Segment(..))
 }
 
 fn resident(world: &World) -> Vec<u32> {
     [A, B, C]
         .into_iter()
-        .filter(|resource| world.session.memory.blobs.contains_key(resource))
+        .filter(|resource| world.session.rooms.memory.blobs.contains_key(resource))
         .filter(|resource| is_resident(world, *resource))
         .collect()
 }
@@ -74,6 +74,9 @@ fn resident(world: &World) -> Vec<u32> {
 /// How often an allocation is held, in all and by process 1.
 fn holds(world: &World, resource: u32) -> (u64, Option<u64>) {
     let id = id(world, resource);
-    let device = world.session.objects.processes[&1].device.as_ref().unwrap();
-    (world.session.memory.allocations.get(id).unwrap().holds, device.holds.get(&id).map(|hold| hold.count))
+    let device = world.session.rooms.objects.processes[&1].device.as_ref().unwrap();
+    (
+        world.session.rooms.memory.allocations.get(id).unwrap().holds,
+        device.holds.get(&id).map(|hold| hold.count),
+    )
 }

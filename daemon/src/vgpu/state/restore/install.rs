@@ -54,7 +54,7 @@ impl Session {
     pub fn check_immutable(&self, saved: &Immutable) -> Result<(), Mismatch> {
         let checked = self.immutable().check(saved);
         if let Err(mismatch) = &checked {
-            log::error!("{}: {mismatch}", self.config.name);
+            log::error!("{}: {mismatch}", self.rooms.config.name);
         }
         checked
     }
@@ -70,14 +70,15 @@ impl Session {
     /// # Errors
     /// The session is in use, or the memory has another size.
     pub fn adopt_memory(&mut self, memory: VideoMemory) -> Result<(), RestoreError> {
-        if !self.is_fresh || !self.memory.allocations.is_empty() {
+        if !self.is_fresh || !self.rooms.memory.allocations.is_empty() {
             return Err(RestoreError::InUse);
         }
-        if memory.length() != self.config.vram_bytes {
-            let text = format!("{} bytes of video memory, not {}", memory.length(), self.config.vram_bytes);
+        if memory.length() != self.rooms.config.vram_bytes {
+            let text =
+                format!("{} bytes of video memory, not {}", memory.length(), self.rooms.config.vram_bytes);
             return Err(RestoreError::Invalid(text));
         }
-        self.memory.allocations.adopt(memory);
+        self.rooms.memory.allocations.adopt(memory);
         Ok(())
     }
 
@@ -87,7 +88,7 @@ impl Session {
     /// # Errors
     /// What is wrong with the data, or why it cannot be had here; the session is as it was.
     pub fn restore(&mut self, saved: &SavedSession) -> Result<(), RestoreError> {
-        if !self.is_fresh || !self.memory.allocations.is_empty() {
+        if !self.is_fresh || !self.rooms.memory.allocations.is_empty() {
             return Err(RestoreError::InUse);
         }
         let mut tables = PageTables::new().map_err(io::Error::other)?;
@@ -104,7 +105,7 @@ impl Session {
 
     /// Logs what is wrong, for the operator of this host.
     fn refuse(&self, error: RestoreError) -> RestoreError {
-        log::error!("{}: {error}", self.config.name);
+        log::error!("{}: {error}", self.rooms.config.name);
         error
     }
 
@@ -113,46 +114,50 @@ impl Session {
         // The one step that can: whole, or not at all.
         let (memory, waits) = (built.memory, built.waits);
         let allocations = memory.allocations.into_iter().map(|(id, moved)| (AllocationId(id), moved));
-        self.memory.allocations.take_over(allocations.collect())?;
+        self.rooms.memory.allocations.take_over(allocations.collect())?;
         let now = clock::now();
         self.is_fresh = false;
         self.freeze = Freeze::Frozen { is_restored: true };
         // Also where the operator had sent it to D3 before it had anything (LM-56).
         self.power = Power::D0;
-        self.memory.blobs = memory.blobs;
-        self.memory.segments = Segments::with_unknown(memory.segments, memory.segment_charges);
-        self.fences = built.fences;
-        self.memory.tables = memory.tables;
-        self.memory.areas = memory.areas;
-        self.memory.residency.shown = memory.shown;
-        self.kernel_bytes = built.kernel_bytes;
-        self.objects.processes = built.processes;
-        self.doorbells.drains = waits.drains;
-        self.objects.due = waits.due;
-        self.memory.retired = waits.retired;
+        self.rooms.memory.blobs = memory.blobs;
+        self.rooms.memory.segments = Segments::with_unknown(memory.segments, memory.segment_charges);
+        self.rooms.fences = built.fences;
+        self.rooms.memory.tables = memory.tables;
+        self.rooms.memory.areas = memory.areas;
+        self.rooms.memory.residency.shown = memory.shown;
+        self.rooms.objects.kernel_bytes = built.kernel_bytes;
+        self.rooms.objects.processes = built.processes;
+        self.rooms.doorbells.drains = waits.drains;
+        self.rooms.objects.due = waits.due;
+        self.rooms.memory.retired = waits.retired;
         (self.away.kept, self.away.contexts) = (memory.kept, built.names);
-        for (slot, engine) in self.engines.iter_mut().zip(built.engines) {
+        for (slot, engine) in self.rooms.engines.iter_mut().zip(built.engines) {
             engine.put_into(slot, now);
         }
         for waiter in waits.residents {
-            self.memory.residency.add_waiter(waiter);
+            self.rooms.memory.residency.add_waiter(waiter);
         }
-        let paging =
-            self.objects.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
+        let paging = self
+            .rooms
+            .objects
+            .processes
+            .iter()
+            .filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         let paging = paging.filter(|(_, device)| device.paging.waiting().len() > 0);
-        self.memory.residency.paging = paging.map(|(of, _)| of).collect();
-        match &mut self.memory.window {
+        self.rooms.memory.residency.paging = paging.map(|(of, _)| of).collect();
+        match &mut self.rooms.memory.window {
             Window::Awaited(waiting) => waiting.extend(waits.maps),
-            Window::Open | Window::Never => self.memory.residency.deferred.extend(waits.maps),
+            Window::Open | Window::Never => self.rooms.memory.residency.deferred.extend(waits.maps),
         }
         let why: Option<String> = saved.quarantine.as_ref().map(|why| why.chars().take(MAX_REASON).collect());
-        self.config.standing.take_over(&ages(&saved.adapter_resets), why.as_deref(), now);
+        self.rooms.config.standing.take_over(&ages(&saved.adapter_resets), why.as_deref(), now);
         self.fill_new_areas(memory.new_areas);
         self.introduce_contexts();
         self.find_guest_pages();
-        self.journal.line(
+        self.rooms.journal.line(
             Level::Info,
-            format_args!("took over the state of {} guest processes", self.objects.processes.len()),
+            format_args!("took over the state of {} guest processes", self.rooms.objects.processes.len()),
         );
         Ok(())
     }
@@ -161,9 +166,9 @@ impl Session {
     /// evicted sees to, a buffer that needs it ends with a fault.
     fn fill_new_areas(&mut self, areas: BTreeMap<AllocationId, Vec<(u64, u64)>>) {
         for (id, words) in areas {
-            match self.memory.allocations.initialise(id, self.memory.residency.epoch, &words) {
-                Ok(()) => self.memory.remap(id, &mut self.journal),
-                Err(error) => self.journal.line(Level::Error, format_args!("a new save area: {error}")),
+            match self.rooms.memory.allocations.initialise(id, self.rooms.memory.residency.epoch, &words) {
+                Ok(()) => self.rooms.memory.remap(id, &mut self.rooms.journal),
+                Err(error) => self.rooms.journal.line(Level::Error, format_args!("a new save area: {error}")),
             }
         }
     }
@@ -171,7 +176,7 @@ impl Session {
     /// Tells the engines' places how each context is scheduled.
     fn introduce_contexts(&mut self) {
         let mut all: Vec<(EngineAddress, u32, (u32, Handle))> = Vec::new();
-        for (of, process) in &self.objects.processes {
+        for (of, process) in &self.rooms.objects.processes {
             let contexts = process.device.iter().flat_map(|device| device.contexts.iter());
             all.extend(contexts.filter_map(|(handle, it)| Some((it.at, it.entry?, (*of, handle)))));
         }

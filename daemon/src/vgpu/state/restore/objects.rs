@@ -138,7 +138,7 @@ impl Builder<'_> {
         device: &mut Device,
         saved: &SavedDevice,
     ) -> Result<(), Invalid> {
-        let highest = self.session.config.share.highest_band;
+        let highest = self.session.rooms.config.share.highest_band;
         ensure(device.class.band() <= highest, || "its class was not granted".to_owned())?;
         let charges = self.charges(&saved.contexts, CONTEXT_BYTES)?;
         let contexts = table(MAX_CONTEXTS, &saved.contexts, "context", charges, |handle, context| {
@@ -158,7 +158,7 @@ impl Builder<'_> {
         let at = self.engine(saved.engine)?;
         ensure(self.session.has_node(at.node), || format!("there is no {at} engine"))?;
         let scheduling = saved.scheduling.as_ref().map(Self::scheduling).transpose()?;
-        let highest = self.session.config.share.highest_band;
+        let highest = self.session.rooms.config.share.highest_band;
         let granted = scheduling.is_none_or(|parameters| parameters.band <= highest);
         ensure(granted, || "its band was not granted".to_owned())?;
         let area = self.memory.build_area(of, false, handle, saved.area)?;
@@ -166,7 +166,7 @@ impl Builder<'_> {
             None => None,
             Some(fence) => {
                 ensure(fence < u64::MAX / 4, || format!("suspend fence {fence}"))?;
-                let global_cell = self.session.config.doorbell_modes.global_cell(at).unwrap_or(0);
+                let global_cell = self.session.rooms.config.doorbell_modes.global_cell(at).unwrap_or(0);
                 let process = ProcessEntry {
                     generation: 0,
                     root: device.root.0,
@@ -176,7 +176,7 @@ impl Builder<'_> {
                     area_root: self.memory.areas.root().0,
                     area_va: device.area.map_or(0, |area| area.va),
                 };
-                let bands = self.session.config.bands;
+                let bands = self.session.rooms.config.bands;
                 let engine = self.engines.get_mut(at.index()).ok_or_else(|| format!("no {at} engine"))?;
                 let block = engine.block(&bands)?;
                 if device.presence[at.index()].is_none() {
@@ -277,7 +277,7 @@ impl Builder<'_> {
                     context,
                     reserved: 0,
                 };
-                let bands = self.session.config.bands;
+                let bands = self.session.rooms.config.bands;
                 let engine = self.engines.get_mut(at.index()).ok_or_else(|| format!("no {at} engine"))?;
                 let is_saved = place.is_saved || place.progress.is_some();
                 let taken = engine.block(&bands)?.tables.put_queue(entry, is_saved);

@@ -27,32 +27,36 @@ fn entries(pieces: &[(u64, u64)]) -> Vec<MemEntry> {
 impl Session {
     /// Looks for the pages of segments in guest memory, as far as that is known.
     pub(in crate::vgpu) fn find_guest_pages(&mut self) {
-        if self.memory.segments.unknown().is_empty() {
+        if self.rooms.memory.segments.unknown().is_empty() {
             return;
         }
-        let Some(memory) = self.memory.guest_memory.clone() else { return };
-        for (id, pieces) in self.memory.segments.unknown().clone() {
-            let window = self.memory.allocations.memory().file();
+        let Some(memory) = self.rooms.memory.guest_memory.clone() else { return };
+        for (id, pieces) in self.rooms.memory.segments.unknown().clone() {
+            let window = self.rooms.memory.allocations.memory().file();
             // Guest memory may come in several messages: what is not there yet may come.
             let Ok((runs, files)) = find_runs(&memory, window, &entries(&pieces)) else { continue };
-            self.memory.segments.found(id, GuestSegment::new(runs, files, pieces));
+            self.rooms.memory.segments.found(id, GuestSegment::new(runs, files, pieces));
         }
         self.find_device_pages();
     }
 
     fn find_device_pages(&mut self) {
         let lost = |page: &crate::vgpu::objects::device_page::DevicePage| {
-            page.guest.is_none() && self.memory.allocations.guest_segment(page.allocation).is_some()
+            page.guest.is_none() && self.rooms.memory.allocations.guest_segment(page.allocation).is_some()
         };
-        let devices =
-            self.objects.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
+        let devices = self
+            .rooms
+            .objects
+            .processes
+            .iter()
+            .filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         let missing: Vec<_> = devices
             .filter(|(_, device)| lost(&device.page))
             .map(|(of, device)| (of, device.page.allocation, device.page.offset))
             .collect();
         for (context, allocation, offset) in missing {
-            let mapped = self.memory.map_guest_page(allocation, offset).ok().flatten();
-            if let Ok(device) = self.objects.device_mut(context) {
+            let mapped = self.rooms.memory.map_guest_page(allocation, offset).ok().flatten();
+            if let Ok(device) = self.rooms.objects.device_mut(context) {
                 device.page.guest = mapped;
             }
         }
@@ -61,17 +65,17 @@ impl Session {
     /// Everything begins to run: what guest memory does not have now is not there, and whose it is has lost its device.
     pub(in crate::vgpu) fn settle_guest_memory(&mut self) {
         self.find_guest_pages();
-        let gone: Vec<u16> = self.memory.segments.unknown().keys().copied().collect();
+        let gone: Vec<u16> = self.rooms.memory.segments.unknown().keys().copied().collect();
         if gone.is_empty() {
             return;
         }
         let of_gone = |id: &AllocationId| {
-            self.memory.allocations.get(*id).is_some_and(|allocation| {
+            self.rooms.memory.allocations.get(*id).is_some_and(|allocation| {
                 matches!(allocation.backing, Backing::Guest(segment) if gone.contains(&segment.0))
             })
         };
         let mut lost = Vec::new();
-        for (context, process) in &self.objects.processes {
+        for (context, process) in &self.rooms.objects.processes {
             // A process that is away brings other pages.
             let Some(device) = process.device.as_ref().filter(|_| !process.is_away()) else { continue };
             let mapped = device.mappings.values().map(|mapping| mapping.allocation);
@@ -83,7 +87,7 @@ impl Session {
         if lost.is_empty() {
             return;
         }
-        self.journal.line(
+        self.rooms.journal.line(
             Level::Error,
             format_args!("guest memory lacks pages of {} blobs: {} devices are lost", gone.len(), lost.len()),
         );
@@ -152,15 +156,15 @@ mod tests {
     #[test]
     fn lm_45_guest_pages_are_found_as_guest_memory_comes_before_or_after_the_state() {
         let mut session = restored();
-        assert_eq!(session.memory.segments.unknown().len(), 2);
+        assert_eq!(session.rooms.memory.segments.unknown().len(), 2);
         assert!(device(&mut session, OWNER).page.guest.is_none());
         session.set_guest_memory(guest_ram(&SEGMENTS[..1]));
-        assert_eq!(session.memory.segments.unknown().keys().copied().collect::<Vec<_>>(), [2]);
+        assert_eq!(session.rooms.memory.segments.unknown().keys().copied().collect::<Vec<_>>(), [2]);
         let page = device(&mut session, OWNER).page.guest.clone().expect("its device page");
         assert_eq!(page.addresses[..2], [0x4000_6000, 0x4000_7000]);
         assert!(device(&mut session, 1).page.guest.is_none(), "it lies in video memory");
         session.set_guest_memory(guest_ram(&SEGMENTS));
-        assert!(session.memory.segments.unknown().is_empty());
+        assert!(session.rooms.memory.segments.unknown().is_empty());
         let after = device(&mut session, OWNER).page.guest.clone().unwrap();
         assert!(Arc::ptr_eq(&page.mapping, &after.mapping), "it is mapped once");
         session.settle_guest_memory();
@@ -169,7 +173,7 @@ mod tests {
         let mut session = crate::vgpu::testing::session(&Arc::new(config()));
         session.set_guest_memory(guest_ram(&SEGMENTS));
         session.restore(&golden()).unwrap();
-        assert!(session.memory.segments.unknown().is_empty());
+        assert!(session.rooms.memory.segments.unknown().is_empty());
         assert!(device(&mut session, OWNER).page.guest.is_some());
     }
 

@@ -21,8 +21,8 @@ const WRITABLE: u64 = 16_777_216;
 
 /// What an engine comes to at an address of the first process.
 fn look(session: &Session, va: u64, intent: Intent) -> Result<u64, Miss> {
-    let root = session.objects.processes[&1].device.as_ref().unwrap().root;
-    resolve_one(session.memory.tables.mapping(), root.0, va, 4096, intent).map(|run| run.offset)
+    let root = session.rooms.objects.processes[&1].device.as_ref().unwrap().root;
+    resolve_one(session.rooms.memory.tables.mapping(), root.0, va, 4096, intent).map(|run| run.offset)
 }
 
 /// A session with one mapping that allows no stores, and one that does, of memory that may move.
@@ -68,19 +68,19 @@ fn mcdm_54_a_mapping_that_allows_no_stores_allows_none_wherever_its_memory_went(
         // No engine runs: what waits for none happens at once.
         session.start_eviction(id);
         session.run_pending();
-        assert_eq!(session.memory.allocations.spot(id), Spot::Evicted);
+        assert_eq!(session.rooms.memory.allocations.spot(id), Spot::Evicted);
     }
     for va in [READ_ONLY, WRITABLE] {
         assert_eq!(look(&session, va, Intent::Read), Err(Miss::Evicted(va)));
     }
     for id in ids {
-        assert!(session.memory.allocations.bring_back(id, session.memory.residency.epoch));
-        session.memory.remap(id, &mut session.journal);
+        assert!(session.rooms.memory.allocations.bring_back(id, session.rooms.memory.residency.epoch));
+        session.rooms.memory.remap(id, &mut session.rooms.journal);
     }
     assert_access(&session, "evicted and brought back");
     for (id, va) in ids.into_iter().zip([READ_ONLY, WRITABLE]) {
         let before = look(&session, va, Intent::Read).unwrap();
-        let free = session.memory.allocations.memory().local().iter().last().unwrap().0;
+        let free = session.rooms.memory.allocations.memory().local().iter().last().unwrap().0;
         session.start_relocation(Relocation { id, target: free });
         session.run_pending();
         assert_ne!(look(&session, va, Intent::Read).unwrap(), before, "it has moved");
@@ -88,9 +88,9 @@ fn mcdm_54_a_mapping_that_allows_no_stores_allows_none_wherever_its_memory_went(
     assert_access(&session, "moved within video memory");
     session.purge_memory();
     for id in ids {
-        assert_eq!(session.memory.allocations.spot(id), Spot::Evicted);
-        assert!(session.memory.allocations.bring_back(id, session.memory.residency.epoch));
-        session.memory.remap(id, &mut session.journal);
+        assert_eq!(session.rooms.memory.allocations.spot(id), Spot::Evicted);
+        assert!(session.rooms.memory.allocations.bring_back(id, session.rooms.memory.residency.epoch));
+        session.rooms.memory.remap(id, &mut session.rooms.journal);
     }
     assert_access(&session, "after a reset of the adapter");
 }

@@ -77,7 +77,7 @@ fn save_queue(queue: &Queue) -> SavedQueue {
 
 impl Session {
     fn save_context(&self, of: u32, context: &Context, collected: &mut Collected) -> SavedContext {
-        let process = self.engines[context.at.index()].process();
+        let process = self.rooms.engines[context.at.index()].process();
         let scheduling = context.scheduling.map(|parameters| SavedScheduling {
             band: parameters.band as u32,
             level: parameters.level,
@@ -98,7 +98,7 @@ impl Session {
     }
 
     fn save_doorbell(&self, doorbell: &Doorbell) -> SavedDoorbell {
-        let process = self.engines[doorbell.at.index()].process();
+        let process = self.rooms.engines[doorbell.at.index()].process();
         let place = process.zip(doorbell.hw_queue).map(|(process, queue)| {
             let place = process.tables.queue_place(queue);
             SavedQueuePlace {

@@ -152,7 +152,7 @@ pub fn immutable_of(config: &Config) -> Immutable {
 impl Session {
     /// What a vGPU must be like for its state to become that of this one, or the other way round.
     pub fn immutable(&self) -> Immutable {
-        immutable_of(&self.config)
+        immutable_of(&self.rooms.config)
     }
 
     /// Everything of it that is not immutable and in neither memory.
@@ -166,19 +166,20 @@ impl Session {
         self.check_settled()?;
         let now = clock::now();
         let mut collected = Collected::default();
-        let engines = self.engines.iter().map(|slot| save_engine(slot, &mut collected, now)).collect();
-        let drains = self.doorbells.drains.iter().map(|drain| {
+        let engines = self.rooms.engines.iter().map(|slot| save_engine(slot, &mut collected, now)).collect();
+        let drains = self.rooms.doorbells.drains.iter().map(|drain| {
             let origin = collected.origin(&drain.origin);
             SavedDrain(drain.holder.context, drain.holder.doorbell.0, origin, drain.last_queued)
         });
         let drains = drains.collect();
-        let residents = self.memory.residency.waiters.iter().map(|waiter| {
+        let residents = self.rooms.memory.residency.waiters.iter().map(|waiter| {
             let allocations = waiter.allocations.iter().map(|id| id.0).collect();
             SavedResident(collected.origin(&waiter.origin), allocations)
         });
         let residents = residents.collect();
         // Last, when it is known which work is waited for.
         let devices: BTreeMap<u32, _> = self
+            .rooms
             .objects
             .processes
             .iter()
@@ -186,7 +187,7 @@ impl Session {
                 Some((*context, self.save_device(*context, process.device.as_ref()?, &mut collected)))
             })
             .collect();
-        let processes = self.objects.processes.iter().map(|(context, process)| {
+        let processes = self.rooms.objects.processes.iter().map(|(context, process)| {
             let device = devices.get(context).cloned();
             SavedProcess {
                 away: self.save_away(*context, process),
@@ -194,12 +195,12 @@ impl Session {
             }
         });
         let processes = processes.collect();
-        let waiting = match &self.memory.window {
+        let waiting = match &self.rooms.memory.window {
             Window::Awaited(waiting) => waiting.as_slice(),
             Window::Open | Window::Never => &[],
         };
-        let maps = waiting.iter().chain(&self.memory.residency.deferred);
-        let standing = &self.config.standing;
+        let maps = waiting.iter().chain(&self.rooms.memory.residency.deferred);
+        let standing = &self.rooms.config.standing;
         Ok(SavedSession {
             allocations: self.save_allocations(),
             blobs: self.save_blobs(),
@@ -213,12 +214,13 @@ impl Session {
             residents,
             maps: maps.map(|(resource, offset, token)| SavedMap(*resource, *offset, token.0)).collect(),
             due: self
+                .rooms
                 .objects
                 .due
                 .iter()
                 .map(|(token, outcome)| (token.0, refusal_number(*outcome)))
                 .collect(),
-            retired: self.memory.retired.iter().map(|(segment, token)| (*segment, token.0)).collect(),
+            retired: self.rooms.memory.retired.iter().map(|(segment, token)| (*segment, token.0)).collect(),
             names: self.away.contexts.iter().map(|(name, own)| (*name, *own)).collect(),
             adapter_resets: milliseconds(standing.reset_ages(now)),
             quarantine: standing.quarantined().map(|quarantine| quarantine.why),
@@ -229,12 +231,15 @@ impl Session {
     fn check_settled(&self) -> Result<(), SaveError> {
         let is_on_its_way = |blob: &crate::vgpu::memory::blobs::Blob| blob.shown == Shown::Moving;
         let unsettled = [
-            (!self.engines.pending.is_empty(), "what waits for engines"),
-            (!self.engines.suspending.is_empty(), "a suspend"),
-            (self.memory.blobs.values().any(is_on_its_way), "a move"),
-            (self.memory.allocations.iter().any(|(_, allocation)| allocation.is_moving), "an eviction"),
-            (self.engines.iter().any(EngineSlot::hears), "an engine"),
-            (self.engines.iter().any(|slot| !slot.in_flight.is_empty()), "a buffer in a hardware queue"),
+            (!self.rooms.engines.pending.is_empty(), "what waits for engines"),
+            (!self.rooms.engines.suspending.is_empty(), "a suspend"),
+            (self.rooms.memory.blobs.values().any(is_on_its_way), "a move"),
+            (self.rooms.memory.allocations.iter().any(|(_, allocation)| allocation.is_moving), "an eviction"),
+            (self.rooms.engines.iter().any(EngineSlot::hears), "an engine"),
+            (
+                self.rooms.engines.iter().any(|slot| !slot.in_flight.is_empty()),
+                "a buffer in a hardware queue",
+            ),
         ];
         match unsettled.into_iter().find(|(is_unsettled, _)| *is_unsettled) {
             Some((_, what)) => Err(SaveError::NotSettled(what)),
@@ -251,12 +256,12 @@ impl Session {
             Backing::Vram(Some(Place::Host(offset))) => SavedPlace::Host(offset),
             Backing::Guest(segment) => SavedPlace::Guest(segment.0),
         };
-        let all = self.memory.allocations.iter();
+        let all = self.rooms.memory.allocations.iter();
         all.map(|(id, it)| SavedAllocation(id.0, it.size, place(it.backing), it.priority)).collect()
     }
 
     fn save_blobs(&self) -> Vec<SavedBlob> {
-        let all = self.memory.blobs.iter().map(|(resource, blob)| {
+        let all = self.rooms.memory.blobs.iter().map(|(resource, blob)| {
             let is_shown = blob.shown == Shown::Yes;
             SavedBlob(*resource, blob.allocation.0, blob.is_vram, blob.mappable, is_shown)
         });
@@ -272,15 +277,15 @@ impl Session {
     }
 
     fn save_segments(&self) -> Vec<SavedSegment> {
-        let all = self.memory.segments.all_pieces().into_iter();
+        let all = self.rooms.memory.segments.all_pieces().into_iter();
         all.map(|(id, pieces)| SavedSegment { id, pieces: pieces.to_vec() }).collect()
     }
 
     fn save_fences(&self) -> Vec<SavedFence> {
-        let open = self.fences.iter().filter(|(index, _)| self.fences.is_open(*index));
+        let open = self.rooms.fences.iter().filter(|(index, _)| self.rooms.fences.is_open(*index));
         let row = |(index, global): (u32, campanile_protocol::handle::Handle)| {
-            let value = self.fences.value(index)?.load(Ordering::Acquire);
-            Some(SavedFence(index, global.0, self.fences.kind(index)?, value))
+            let value = self.rooms.fences.value(index)?.load(Ordering::Acquire);
+            Some(SavedFence(index, global.0, self.rooms.fences.kind(index)?, value))
         };
         open.filter_map(row).collect()
     }
@@ -390,27 +395,29 @@ mod tests {
         let changes: [(&str, Change); 6] = [
             ("what waits for engines", |session| {
                 let (barrier, action) = (Barrier::default(), Action::Answer(Token(1)));
-                session.engines.pending.push(Pending { barrier, action, charges: Vec::new() });
+                session.rooms.engines.pending.push(Pending { barrier, action, charges: Vec::new() });
             }),
             ("a suspend", |session| {
-                let suspending = session.engines.hold(
-                    &mut session.objects,
-                    &session.config.supervisor,
+                let suspending = session.rooms.engines.hold(
+                    &mut session.rooms.objects,
+                    &session.rooms.config.supervisor,
                     OWNER,
                     CONTEXT,
                     |held| held.by_guest = true,
                 );
-                session.engines.suspending.push(suspending.unwrap());
+                session.rooms.engines.suspending.push(suspending.unwrap());
             }),
-            ("a move", |session| session.memory.blobs.values_mut().next().unwrap().shown = Shown::Moving),
+            ("a move", |session| {
+                session.rooms.memory.blobs.values_mut().next().unwrap().shown = Shown::Moving
+            }),
             ("an eviction", |session| {
-                let id = session.memory.allocations.iter().next().unwrap().0;
-                session.memory.allocations.get_mut(id).unwrap().is_moving = true;
+                let id = session.rooms.memory.allocations.iter().next().unwrap().0;
+                session.rooms.memory.allocations.get_mut(id).unwrap().is_moving = true;
             }),
             ("an engine", |session| session.start_process_again(COPY).unwrap()),
             ("a buffer in a hardware queue", |session| {
                 let flight = InFlight { fence_id: 5, entry: 0, suspends: 0, owner: None };
-                session.engines[COPY.index()].in_flight.push_back(flight);
+                session.rooms.engines[COPY.index()].in_flight.push_back(flight);
             }),
         ];
         for (what, change) in changes {

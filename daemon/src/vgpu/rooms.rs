@@ -1,0 +1,71 @@
+//! The rooms that requests and events work on, and what all of them need.
+//!
+//! Whatever works on several of them borrows them from here, and gives them back: it reaches nothing that stands above.
+
+use std::io;
+use std::sync::Arc;
+
+use super::config::Config;
+use super::counters::Counters;
+use super::doorbells::room::Doorbells;
+use super::doorbells::room::Parts;
+use super::engines::room::Engines;
+use super::fences::table::FenceTable;
+use super::journal::Journal;
+use super::memory::room::Memory;
+use super::memory::vidmm::vram::VideoMemory;
+use super::objects::budget::Purse;
+use super::objects::processes::Objects;
+use super::timer::Timer;
+
+/// What one VM has of one vGPU, from its objects to its doorbells.
+#[derive(Debug)]
+pub struct Rooms {
+    /// What the operator wants.
+    pub config: Arc<Config>,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+    /// The log.
+    pub journal: Journal,
+    /// Wakes the thread when something is due.
+    pub timer: Timer,
+    /// What is charged to the VM, and to no process.
+    pub purse: Purse,
+    /// Guest processes.
+    pub objects: Objects,
+    /// Memory.
+    pub memory: Memory,
+    /// Native fences.
+    pub fences: FenceTable,
+    /// Engines.
+    pub engines: Engines,
+    /// Doorbells.
+    pub doorbells: Doorbells,
+}
+
+impl Rooms {
+    /// Empty, over this video memory.
+    ///
+    /// # Errors
+    /// Page tables or descriptors could not be had.
+    pub fn new(config: Arc<Config>, counters: Arc<Counters>, memory: VideoMemory) -> io::Result<Self> {
+        Ok(Self {
+            journal: Journal::new(&config.name, Arc::clone(&config.log)),
+            timer: Timer::new()?,
+            purse: config.budget.vm(),
+            objects: Objects::default(),
+            memory: Memory::new(memory, Arc::clone(&config.account))?,
+            fences: FenceTable::new()?,
+            engines: Engines::new(&config)?,
+            doorbells: Doorbells::default(),
+            config,
+            counters,
+        })
+    }
+
+    /// The doorbells, and what they work on.
+    pub fn doorbells(&mut self) -> (&mut Doorbells, Parts<'_>) {
+        let Self { doorbells, objects, memory, engines, config, counters, .. } = self;
+        (doorbells, Parts { objects, memory, engines, config, counters })
+    }
+}
